@@ -1,0 +1,41 @@
+# make setup | demo | test | test-all | lint | figures
+#
+# Everything runs in a virtual environment of the project's own, with pinned versions.
+# PYTHON chooses the interpreter; by default the newest supported one that really runs.
+
+SHELL := /bin/bash
+CANDIDATES := python3.13 python3.12 python3.11 python3
+PYTHON ?= $(shell for p in $(CANDIDATES); do \
+	$$p -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' >/dev/null 2>&1 \
+	&& echo $$p && break; done)
+BIN := .venv/bin
+JOBS ?= 2
+
+.PHONY: setup demo test test-all lint figures clean
+
+setup: .venv/ready
+
+.venv/ready: pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "norewind needs Python 3.11, 3.12 or 3.13 with venv; none was found. Install one, or say make PYTHON=/path/to/python setup."; exit 1; }
+	@echo "setting up .venv with $$($(PYTHON) --version) (once; a few minutes on a slow network)"
+	$(PYTHON) -m venv --clear .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt pip
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: setup
+	$(BIN)/python examples/demo.py
+
+test: setup
+	$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal
+
+test-all: setup
+	$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal -m 'slow or not slow'
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/basedpyright
+
+clean:
+	rm -rf .venv

@@ -1,0 +1,34 @@
+"""norewind: train recurrent models on endless streams, online, without ever rewinding time."""
+
+from norewind import cells, losses, tasks
+from norewind.checks import ModelError
+from norewind.combinators import average, parallel, window
+from norewind.estimator import Estimate, Estimator, Model
+from norewind.estimators import bptt, rtrl, uoro
+from norewind.learner import Learner, NonFiniteError, Run, online
+from norewind.noise import random_signs
+from norewind.schedules import inverse_sqrt
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Estimate",
+    "Estimator",
+    "Learner",
+    "Model",
+    "ModelError",
+    "NonFiniteError",
+    "Run",
+    "average",
+    "bptt",
+    "cells",
+    "inverse_sqrt",
+    "losses",
+    "online",
+    "parallel",
+    "random_signs",
+    "rtrl",
+    "tasks",
+    "uoro",
+    "window",
+]

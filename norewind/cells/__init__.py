@@ -1,0 +1,10 @@
+"""Cells: recurrent models as (init, initial_state, transition)."""
+
+from norewind.cells.adapters import from_equinox, from_flax, from_haiku
+from norewind.cells.cell import Cell
+from norewind.cells.gru import gru
+from norewind.cells.lstm import lstm
+from norewind.cells.rnn import rnn
+from norewind.cells.stack import stack
+
+__all__ = ["Cell", "from_equinox", "from_flax", "from_haiku", "gru", "lstm", "rnn", "stack"]

@@ -1,0 +1,135 @@
+"""Recurrent cells of Equinox, Flax NNX and Haiku as norewind cells.
+
+Each adapter takes the library's own constructor, adds a linear readout, and imports
+the library only when it is called. The estimators know nothing of any of them.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from norewind.cells.cell import Cell, read_out, readout_init
+from norewind.trees import Tree
+
+
+def from_equinox(
+    make: Callable[[jax.Array], Any], inputs: int, outputs: int, *, initial_state: Callable[[], Tree] | None = None
+) -> Cell:
+    """A cell from an Equinox module with `module(x, state) -> state`, such as GRUCell and LSTMCell.
+
+    `make(key)` builds the module; its floating arrays are the parameters. The readout
+    reads the first leaf of the state. `initial_state` is needed for modules of your own.
+
+    >>> import equinox, jax, jax.numpy as jnp
+    >>> cell = from_equinox(lambda key: equinox.nn.GRUCell(3, 8, key=key), inputs=3, outputs=3)
+    >>> state, output = cell.transition(cell.init(jax.random.key(0)), cell.initial_state(), jnp.array(2))
+    >>> state.shape, output.shape
+    ((8,), (3,))
+    """
+    import equinox as eqx
+
+    example = make(jax.random.key(0))
+    _, static = eqx.partition(example, eqx.is_inexact_array)
+
+    def zeros():
+        if not hasattr(example, "hidden_size"):
+            raise ValueError(
+                f"from_equinox does not know the state of a {type(example).__name__}: pass initial_state=, a "
+                "function without arguments that returns it."
+            )
+        h = jnp.zeros(example.hidden_size)
+        return (h, h) if isinstance(example, eqx.nn.LSTMCell) else h
+
+    def init_module(key):
+        return eqx.filter(make(key), eqx.is_inexact_array)
+
+    def run(params, state, x):
+        state = eqx.combine(params, static)(x, state)
+        return state, jax.tree.leaves(state)[0]
+
+    return _with_readout(init_module, initial_state or zeros, run, inputs, outputs)
+
+
+def from_flax(make: Callable[[Any], Any], inputs: int, outputs: int) -> Cell:
+    """A cell from a Flax NNX recurrent cell, such as GRUCell and OptimizedLSTMCell.
+
+    `make(rngs)` builds the module; its `nnx.Param` variables are the parameters.
+
+    >>> from flax import nnx
+    >>> import jax, jax.numpy as jnp
+    >>> cell = from_flax(lambda rngs: nnx.GRUCell(3, 8, rngs=rngs), inputs=3, outputs=3)
+    >>> state, output = cell.transition(cell.init(jax.random.key(0)), cell.initial_state(), jnp.array(2))
+    >>> state.shape, output.shape
+    ((8,), (3,))
+    """
+    from flax import nnx
+
+    def parts(key):
+        module = make(nnx.Rngs(key))
+        return module, *nnx.split(module, nnx.Param, ...)
+
+    example, graph, shape, rest = parts(jax.random.key(0))
+
+    def init_module(key):
+        return nnx.to_pure_dict(parts(key)[2])
+
+    def initial_state():
+        return example.initialize_carry((inputs,), rngs=nnx.Rngs(0))
+
+    def run(params, state, x):
+        variables = jax.tree.map(lambda leaf: leaf, shape)
+        nnx.replace_by_pure_dict(variables, params)
+        return nnx.merge(graph, variables, rest)(state, x)
+
+    return _with_readout(init_module, initial_state, run, inputs, outputs)
+
+
+def from_haiku(make: Callable[[], Any], inputs: int, outputs: int) -> Cell:
+    """A cell from a Haiku recurrent core, such as hk.GRU and hk.LSTM.
+
+    `make()` builds the core inside a Haiku transform; it must not draw random numbers.
+
+    >>> import haiku, jax, jax.numpy as jnp
+    >>> cell = from_haiku(lambda: haiku.GRU(8), inputs=3, outputs=3)
+    >>> state, output = cell.transition(cell.init(jax.random.key(0)), cell.initial_state(), jnp.array(2))
+    >>> state.shape, output.shape
+    ((8,), (3,))
+    """
+    import haiku as hk
+
+    core = hk.without_apply_rng(hk.transform(lambda x, state: make()(x, state)))
+    start = hk.without_apply_rng(hk.transform(lambda: make().initial_state(None)))
+
+    def initial_state():
+        return start.apply({})
+
+    def init_module(key):
+        return core.init(key, jnp.zeros(inputs), initial_state())
+
+    def run(params, state, x):
+        output, state = core.apply(params, x, state)
+        return state, output
+
+    return _with_readout(init_module, initial_state, run, inputs, outputs)
+
+
+def _with_readout(init_module, initial_state, run, inputs: int, outputs: int) -> Cell:
+    """A library's cell, fed with vectors (symbols become one-hot), and a linear map from its output."""
+
+    def as_vector(x):
+        x = jnp.asarray(x)
+        return jax.nn.one_hot(x, inputs, dtype=float) if jnp.issubdtype(x.dtype, jnp.integer) else x
+
+    def init(key):
+        module_key, readout_key = jax.random.split(key)
+        module = init_module(module_key)
+        _, hidden = jax.eval_shape(run, module, initial_state(), jnp.zeros(inputs))
+        return {"cell": module, "readout": readout_init(readout_key, hidden.shape[0], outputs, hidden.dtype)}
+
+    def transition(params, state, x):
+        state, hidden = run(params["cell"], state, as_vector(x))
+        return state, read_out(params["readout"], hidden)
+
+    return Cell(init, initial_state, transition)

@@ -1,0 +1,60 @@
+"""What a cell is, and the pieces that the cells share."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from norewind.estimator import Transition
+from norewind.trees import Tree
+
+
+class Cell(NamedTuple):
+    """A recurrent model: `init(key) -> params`, `initial_state() -> state`, `transition(params, state, x)`."""
+
+    init: Callable[[jax.Array], Tree]
+    initial_state: Callable[[], Tree]
+    transition: Transition
+
+
+def uniform(key: jax.Array, shape: tuple[int, ...], fan_in: int, dtype) -> jax.Array:
+    """The authors' initialisation of linear maps and of their biases: uniform in ±1/√fan_in."""
+    bound = fan_in**-0.5
+    return jax.random.uniform(key, shape, dtype, -bound, bound)
+
+
+def input_table(key: jax.Array, inputs: int, width: int, symbols: bool, dtype) -> jax.Array:
+    """One row per input: an embedding drawn from N(0, 1) for symbols, a linear map for vectors."""
+    if symbols:
+        return jax.random.normal(key, (inputs, width), dtype)
+    return uniform(key, (inputs, width), inputs, dtype)
+
+
+def read_input(table: jax.Array, x: jax.Array) -> jax.Array:
+    """An integer x is a symbol and picks a row of the table; a float vector is multiplied by it."""
+    x = jnp.asarray(x)
+    inputs = table.shape[0]
+    if jnp.issubdtype(x.dtype, jnp.integer) and x.shape == ():
+        return table[x]
+    if jnp.issubdtype(x.dtype, jnp.floating) and x.shape == (inputs,):
+        return x.astype(table.dtype) @ table
+    raise ValueError(
+        f"the cell has {inputs} inputs: x must be one integer symbol below {inputs} or a float vector of shape "
+        f"({inputs},), but it has dtype {x.dtype} and shape {x.shape}. For a sequence of them use window or scan; "
+        "for several streams use parallel."
+    )
+
+
+def readout_init(key: jax.Array, hidden: int, outputs: int, dtype) -> Tree:
+    """A linear map from the hidden units to the outputs."""
+    weight_key, bias_key = jax.random.split(key)
+    return {
+        "weight": uniform(weight_key, (outputs, hidden), hidden, dtype),
+        "bias": uniform(bias_key, (outputs,), hidden, dtype),
+    }
+
+
+def read_out(readout: Tree, hidden: jax.Array) -> jax.Array:
+    """W_o h + b_o."""
+    return readout["weight"] @ hidden + readout["bias"]

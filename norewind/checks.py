@@ -1,0 +1,143 @@
+"""What users pass is checked once, while tracing, before anything is compiled.
+
+Every message names the place in the tree and the remedy.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+Tree = Any
+
+
+class ModelError(TypeError, ValueError):
+    """A model, its parameters or its data do not fit the contract of an estimator."""
+
+
+def parameters(params: Tree) -> None:
+    """Every leaf must be an array of floating numbers."""
+    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+        place = "params" + jax.tree_util.keystr(path)
+        if not hasattr(leaf, "dtype"):
+            raise ModelError(
+                f"{place} is a {type(leaf).__name__}, not an array. Parameters are what is trained: keep "
+                "everything else in the transition itself, e.g. with equinox.partition(module, "
+                "equinox.is_inexact_array), or turn a number into an array with jax.numpy.asarray."
+            )
+        if not jnp.issubdtype(leaf.dtype, jnp.inexact):
+            raise ModelError(
+                f"{place} has dtype {leaf.dtype}, but parameters are trained by gradients and must be floating. "
+                "Convert it (.astype(float)), or move it into the state, where other dtypes pass through untouched."
+            )
+
+
+def state_leaves(state: Tree) -> None:
+    """Every leaf of a state must be an array."""
+    for path, leaf in jax.tree_util.tree_leaves_with_path(state):
+        if not hasattr(leaf, "dtype"):
+            place = "state" + jax.tree_util.keystr(path)
+            raise ModelError(
+                f"{place} is a {type(leaf).__name__}, not an array: make it one with jax.numpy.asarray, "
+                "or keep it out of the state if it never changes."
+            )
+
+
+def transition_result(result: Any, state: Tree) -> tuple[Tree, Tree]:
+    """A transition returns (new_state, output), and the state keeps its structure, shapes and dtypes."""
+    if not isinstance(result, tuple) or len(result) != 2:
+        raise ModelError(
+            f"the transition returned {_kind(result)}, but it must return a pair: "
+            "(new_state, output). Add the missing part, e.g. `return new_state, output`."
+        )
+    new_state, output = result
+    before, after = jax.tree.structure(state), jax.tree.structure(new_state)
+    if before != after:
+        raise ModelError(
+            f"the transition changes the structure of the state{_first_difference(state, new_state)}: it got "
+            f"{before} and returned {after}. Return a new state built exactly like the one it was given."
+        )
+    for (path, old), new in zip(
+        jax.tree_util.tree_leaves_with_path(state), jax.tree.leaves(new_state), strict=True
+    ):
+        place = "state" + jax.tree_util.keystr(path)
+        if jnp.shape(old) != jnp.shape(new):
+            raise ModelError(
+                f"the transition changes the shape of {place} from {jnp.shape(old)} to {jnp.shape(new)}. Make the "
+                "initial state as large as what the transition returns (and check for missing or extra axes)."
+            )
+        if jnp.result_type(old) != jnp.result_type(new):
+            raise ModelError(
+                f"the transition changes the dtype of {place} from {jnp.result_type(old)} to "
+                f"{jnp.result_type(new)}. Start from a state of that dtype, or cast in the transition (.astype)."
+            )
+    return new_state, output
+
+
+def loss_result(value: Any) -> jax.Array:
+    """A loss is one real floating number."""
+    if not hasattr(value, "dtype") and not isinstance(value, float):
+        raise ModelError(
+            f"the loss returned {_kind(value)}, but it must return one floating number: a scalar array."
+        )
+    if jnp.shape(value) != ():
+        raise ModelError(
+            f"the loss has shape {jnp.shape(value)}, but it must be a scalar. Reduce it, e.g. with jax.numpy.sum."
+        )
+    if not jnp.issubdtype(jnp.result_type(value), jnp.floating):
+        raise ModelError(
+            f"the loss has dtype {jnp.result_type(value)}, but it must be a real floating number to be "
+            "differentiated. Compute it in floats, or cast it (.astype(float))."
+        )
+    return jnp.asarray(value)
+
+
+def common_length(what: str, **trees: Tree) -> int:
+    """The length of the leading axis that all leaves of all the trees share."""
+    first: tuple[str, int] | None = None
+    for name, tree in trees.items():
+        for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+            place = name + jax.tree_util.keystr(path)
+            if jnp.ndim(leaf) == 0:
+                raise ModelError(
+                    f"{what}: {place} is a scalar, but it needs a leading axis, one entry per sample. "
+                    "Stack the samples, or add the axis with x[None]."
+                )
+            length = jnp.shape(leaf)[0]
+            if first is None:
+                first = place, length
+            elif length != first[1]:
+                raise ModelError(
+                    f"{what}: {first[0]} has length {first[1]} but {place} has length {length}. "
+                    "Every input needs one target: cut both to the same leading length."
+                )
+    if first is None:
+        raise ModelError(f"{what}: there is no array to take the length from. Pass at least one array of samples.")
+    return first[1]
+
+
+def at_least_one(what: str, number: Any) -> None:
+    """A count must be a whole number from 1."""
+    if isinstance(number, bool) or not hasattr(number, "__index__"):
+        raise ModelError(f"{what} must be a whole number, not {number!r}.")
+    if number < 1:
+        raise ModelError(f"{what} must be at least 1, not {number}.")
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, tuple | list):
+        return f"a {type(value).__name__} of {len(value)}"
+    return f"a {type(value).__name__}"
+
+
+def _first_difference(before: Tree, after: Tree) -> str:
+    """Where two trees begin to differ: the first path that only one of them has."""
+    old = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(before)]
+    new = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(after)]
+    missing = [path for path in old if path not in new]
+    added = [path for path in new if path not in old]
+    if missing:
+        return f" (state{missing[0]} is missing from what it returns)"
+    if added:
+        return f" (state{added[0]} is new in what it returns)"
+    return ""

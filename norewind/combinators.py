@@ -1,0 +1,168 @@
+"""Combinators: a window of steps, the average of several carries, many streams at once."""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+
+from norewind import checks
+from norewind.estimator import Estimate, Estimator, Loss, Model, Transition, model_of, reset_carry
+from norewind.trees import Tree
+
+
+@dataclass(frozen=True)
+class WindowedTransition:
+    """T steps of a transition as one; T is the leading axis of x."""
+
+    transition: Transition
+
+    def __call__(self, params: Tree, state: Tree, x: Tree) -> tuple[Tree, Tree]:
+        if checks.common_length("window", x=x) == 0:
+            raise checks.ModelError(
+                "window: x has length 0, but a window holds at least one step. Skip the empty chunk, or cut the "
+                "stream into windows of at least one sample."
+            )
+
+        def body(state, x):
+            return checks.transition_result(self.transition(params, state, x), state)
+
+        return jax.lax.scan(body, state, x)
+
+    def samples(self, x: Tree) -> int:
+        """The samples in one window: T, times those that each of its steps holds."""
+        first = jax.tree.map(lambda leaf: leaf[0], x)
+        return checks.common_length("window", x=x) * model_of(self.transition, _no_loss).samples(first)
+
+
+def _no_loss(output, target):
+    raise NotImplementedError
+
+
+def window(transition: Transition, loss: Loss) -> tuple[Transition, Loss]:
+    """T consecutive steps of a model as one step: the paper's Fᵀ. T is the leading axis of x and target.
+
+    The loss of a window is the sum of its steps' losses. `uoro(*window(transition, loss))`
+    is memory-T UORO (the last T steps are exact, the noise starts before them) and
+    `bptt(*window(transition, loss))` is T-truncated BPTT.
+
+    Reference: Tallec & Ollivier (2017), section "Memory-T UORO and rank-k UORO".
+
+    >>> import jax, jax.numpy as jnp, norewind
+    >>> cell = norewind.cells.rnn(inputs=3, hidden=4, outputs=3)
+    >>> transition, loss = norewind.window(cell.transition, norewind.losses.cross_entropy)
+    >>> params = cell.init(jax.random.key(0))
+    >>> state, outputs = transition(params, cell.initial_state(), jnp.array([0, 1, 2, 0]))
+    >>> outputs.shape
+    (4, 3)
+    """
+
+    def windowed_loss(outputs, targets):
+        checks.common_length("window", x=outputs, target=targets)
+        return jnp.sum(jax.vmap(lambda o, t: checks.loss_result(loss(o, t)))(outputs, targets))
+
+    return WindowedTransition(transition), windowed_loss
+
+
+def average(estimator: Estimator, r: int) -> Estimator:
+    """r independent carries of an estimator, one run of the model, the mean of the r gradients.
+
+    `average(uoro(transition, loss), r)` is rank-r UORO: its variance is r times smaller,
+    and what does not depend on the carry (the model itself) is computed once.
+
+    Reference: Tallec & Ollivier (2017), section "Memory-T UORO and rank-k UORO".
+
+    >>> import jax, jax.numpy as jnp, norewind
+    >>> cell = norewind.cells.rnn(inputs=3, hidden=4, outputs=3)
+    >>> estimator = norewind.average(norewind.uoro(cell.transition, norewind.losses.cross_entropy), 8)
+    >>> carry = estimator.init(cell.init(jax.random.key(0)), cell.initial_state(), jax.random.key(1))
+    >>> carry.s_tilde.shape
+    (8, 4)
+    """
+    checks.at_least_one("average: r", r)
+
+    def init(params, state, key):
+        return jax.vmap(estimator.init, in_axes=(None, None, 0))(params, state, jax.random.split(key, r))
+
+    def step(params, state, carry, x, target):
+        over_carries = jax.vmap(
+            estimator.step,
+            in_axes=(None, None, 0, None, None),
+            out_axes=(None, 0, Estimate(loss=None, grad=0, output=None)),
+            axis_size=r,
+        )
+        try:
+            state, carry, estimate = over_carries(params, state, carry, x, target)
+        except ValueError as error:
+            if "out_axes" not in str(error):
+                raise
+            raise checks.ModelError(
+                "average: this estimator's state, loss or output depends on its carry, so r carries cannot share "
+                "one run of the model. Average several learners instead, e.g. with parallel."
+            ) from error
+        return state, carry, estimate._replace(grad=_mean(estimate.grad))
+
+    def reset(params, state, carry, when):
+        return jax.vmap(lambda one: reset_carry(estimator, params, state, one, when), axis_size=r)(carry)
+
+    return Estimator(init, step, estimator.model, reset)
+
+
+def parallel(estimator: Estimator, streams: int) -> Estimator:
+    """Many streams that share one set of parameters: the mean of their losses and gradients.
+
+    State, carry, x and target have a leading axis of that many streams; so has the output.
+    Every stream has its own noise. A reset takes one boolean per stream.
+
+    >>> import jax, jax.numpy as jnp, norewind
+    >>> cell = norewind.cells.rnn(inputs=3, hidden=4, outputs=3)
+    >>> estimator = norewind.parallel(norewind.uoro(cell.transition, norewind.losses.cross_entropy), 2)
+    >>> params, state = cell.init(jax.random.key(0)), jnp.stack([cell.initial_state()] * 2)
+    >>> carry = estimator.init(params, state, jax.random.key(1))
+    >>> state, carry, estimate = estimator.step(params, state, carry, jnp.array([0, 1]), jnp.array([1, 2]))
+    >>> estimate.output.shape, estimate.loss.shape
+    ((2, 3), ())
+    """
+    checks.at_least_one("parallel: streams", streams)
+
+    def has_stream_axis(**trees):
+        length = checks.common_length("parallel", **trees)
+        if length != streams:
+            raise checks.ModelError(
+                f"parallel: the leading axis of {' and '.join(trees)} has length {length}, but there are {streams} "
+                "streams. Stack one entry per stream."
+            )
+
+    def init(params, state, key):
+        has_stream_axis(state=state)
+        return jax.vmap(estimator.init, in_axes=(None, 0, 0))(params, state, jax.random.split(key, streams))
+
+    def step(params, state, carry, x, target):
+        has_stream_axis(state=state, x=x, target=target)
+        over_streams = jax.vmap(estimator.step, in_axes=(None, 0, 0, 0, 0), axis_size=streams)
+        state, carry, estimate = over_streams(params, state, carry, x, target)
+        return state, carry, Estimate(jnp.mean(estimate.loss), _mean(estimate.grad), estimate.output)
+
+    def reset(params, state, carry, when):
+        when = jnp.broadcast_to(when, (streams,))
+        one_stream = jax.vmap(lambda *stream: reset_carry(estimator, params, *stream), axis_size=streams)
+        return one_stream(state, carry, when)
+
+    model = estimator.model and _parallel_model(estimator.model)
+    return Estimator(init, step, model, reset)
+
+
+def _parallel_model(model: Model) -> Model:
+    def transition(params, state, x):
+        return jax.vmap(model.transition, in_axes=(None, 0, 0))(params, state, x)
+
+    def loss(output, target):
+        return jnp.mean(jax.vmap(model.loss)(output, target))
+
+    def samples(x):
+        return model.samples(jax.tree.map(lambda leaf: leaf[0], x))
+
+    return Model(transition, loss, samples)
+
+
+def _mean(grads: Tree) -> Tree:
+    return jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), grads)

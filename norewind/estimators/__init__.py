@@ -1,0 +1,7 @@
+"""Gradient estimators, one file per method."""
+
+from norewind.estimators.bptt import bptt
+from norewind.estimators.rtrl import rtrl
+from norewind.estimators.uoro import uoro
+
+__all__ = ["bptt", "rtrl", "uoro"]

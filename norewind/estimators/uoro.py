@@ -1,0 +1,97 @@
+"""Unbiased Online Recurrent Optimization: Algorithm 1 of the paper."""
+
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from norewind import checks
+from norewind.estimator import Estimate, Estimator, Loss, Transition, linearise, model_of, zeros_like
+from norewind.noise import Noise, as_key, random_signs
+from norewind.trees import Tree, combine, norm, real_leaves
+
+
+class Carry(NamedTuple):
+    """s̃ (like the floating leaves of the state) and θ̃ (like the parameters), with E[s̃ ⊗ θ̃] = ∂s/∂θ."""
+
+    s_tilde: Tree
+    theta_tilde: Tree
+    key: jax.Array
+
+
+def _paper(numerator: jax.Array, denominator: jax.Array) -> jax.Array:
+    return jnp.sqrt(numerator / (denominator + 1e-7)) + 1e-7
+
+
+def _released(numerator: jax.Array, denominator: jax.Array) -> jax.Array:
+    return jnp.sqrt((numerator + 1e-5) / (denominator + 1e-5))
+
+
+NORMALISERS = {"paper": _paper, "released": _released}
+
+
+def uoro(
+    transition: Transition,
+    loss: Loss,
+    *,
+    rho: Literal["paper", "released"] = "paper",
+    noise: Noise = random_signs,
+) -> Estimator:
+    """UORO: an unbiased rank-one estimate s̃ ⊗ θ̃ of RTRL's influence ∂s/∂θ, at the cost of running the model.
+
+    At every step, with J = ∂s'/∂s, I = ∂s'/∂θ and ν a vector of random signs,
+
+        g̃ = (∂ℓ/∂s · s̃) θ̃ + ∂ℓ/∂θ
+        ρ0 = √(‖θ̃‖ / (‖J s̃‖ + ε)) + ε        ρ1 = √(‖νᵀI‖ / (‖ν‖ + ε)) + ε
+        s̃ ← ρ0 J s̃ + ρ1 ν                    θ̃ ← θ̃/ρ0 + νᵀI/ρ1
+
+    starting from zeros. For frozen parameters E[g̃] is the exact gradient; while they
+    are being learned, the carried influence is slightly stale, as in RTRL.
+
+    Unbiased. Time: one run of the model, one forward and two reverse derivatives of
+    it. Memory: one state and one set of parameters. Needs nothing of the model but
+    that it can be differentiated.
+
+    `rho` chooses the normalisers: `"paper"` as above with ε = 1e-7, or `"released"`,
+    √((‖·‖ + ε) / (‖·‖ + ε)) with ε = 1e-5, as in the authors' code. Both are unbiased.
+    `noise(key, like) -> (signs, next_key)` replaces the source of ν.
+
+    Reference: Tallec & Ollivier, Unbiased Online Recurrent Optimization (2017), Algorithm 1.
+
+    >>> import jax, jax.numpy as jnp, norewind
+    >>> cell = norewind.cells.rnn(inputs=3, hidden=4, outputs=3)
+    >>> estimator = norewind.uoro(cell.transition, norewind.losses.cross_entropy)
+    >>> params, state = cell.init(jax.random.key(0)), cell.initial_state()
+    >>> carry = estimator.init(params, state, jax.random.key(1))
+    >>> state, carry, estimate = estimator.step(params, state, carry, jnp.array(0), jnp.array(2))
+    >>> jax.tree.structure(estimate.grad) == jax.tree.structure(params)
+    True
+    """
+    if rho not in NORMALISERS:
+        raise ValueError(f"rho must be one of {', '.join(map(repr, NORMALISERS))}, not {rho!r}.")
+    normaliser = NORMALISERS[rho]
+    model = model_of(transition, loss)
+
+    def init(params, state, key):
+        checks.parameters(params)
+        checks.state_leaves(state)
+        return Carry(zeros_like(real_leaves(state)), zeros_like(params), as_key(key))
+
+    def step(params, state, carry, x, target):
+        run = linearise(model, params, state, x, target)
+        pushed, loss_tangent = run.jvp(carry.s_tilde)  # J s̃ and ∂ℓ/∂s · s̃
+        _, direct = run.vjp(zeros_like(pushed), jnp.ones_like(run.loss))  # ∂ℓ/∂θ
+        grad = combine(loss_tangent, carry.theta_tilde, jnp.ones_like(loss_tangent), direct)
+
+        signs, key = noise(carry.key, pushed)
+        _, signs_back = run.vjp(signs, jnp.zeros_like(run.loss))  # νᵀI
+        rho0 = normaliser(norm(carry.theta_tilde), norm(pushed))
+        rho1 = normaliser(norm(signs_back), norm(signs))
+        carry = Carry(
+            s_tilde=combine(rho0, pushed, rho1, signs),
+            theta_tilde=combine(1 / rho0, carry.theta_tilde, 1 / rho1, signs_back),
+            key=key,
+        )
+        return run.state, carry, Estimate(run.loss, grad, run.output)
+
+    return Estimator(init, step, model)

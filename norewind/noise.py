@@ -1,0 +1,46 @@
+"""The noise of the stochastic estimators: random signs, from a source that can be replaced."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from norewind.trees import Tree
+
+Noise = Callable[[jax.Array, Tree], tuple[Tree, jax.Array]]
+"""`noise(key, like) -> (signs, next_key)`: one step's noise, shaped like a tree, and the key of the next step."""
+
+
+def random_signs(key: jax.Array, like: Tree) -> tuple[Tree, jax.Array]:
+    """Independent signs ±1 shaped like a tree of floating arrays, and the key for the next step.
+
+    The keys form a chain, so the noise of step t depends on the first key and on t alone.
+
+    >>> import jax, jax.numpy as jnp
+    >>> signs, key = random_signs(jax.random.key(0), {"h": jnp.zeros(4)})
+    >>> [float(abs(s)) for s in signs["h"]]
+    [1.0, 1.0, 1.0, 1.0]
+    """
+    next_key, draw = jax.random.split(key)
+    leaves, structure = jax.tree.flatten(like)
+    total = sum(leaf.size for leaf in leaves)
+    # One random bit a sign: drawing a word for each would cost more than the cell itself.
+    words = jax.random.bits(draw, (-(-total // 32),), jnp.uint32)
+    bits = (words[:, None] >> jnp.arange(32, dtype=jnp.uint32)) & 1
+    signs = 1 - 2 * bits.reshape(-1).astype(jnp.int32)
+    return _unflatten(signs, leaves, structure), next_key
+
+
+def _unflatten(signs: jax.Array, leaves: list, structure) -> Tree:
+    parts, start = [], 0
+    for leaf in leaves:
+        parts.append(signs[start : start + leaf.size].reshape(leaf.shape).astype(leaf.dtype))
+        start += leaf.size
+    return jax.tree.unflatten(structure, parts)
+
+
+def as_key(key: jax.Array) -> jax.Array:
+    """A typed PRNG key, also from the raw kind that `jax.random.PRNGKey` makes."""
+    if jnp.issubdtype(key.dtype, jnp.uint32) and key.shape == (2,):
+        return jax.random.wrap_key_data(key)
+    return key

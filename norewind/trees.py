@@ -1,0 +1,93 @@
+"""Small arithmetic on pytrees, shared by the estimators."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+Tree = Any
+
+
+def is_differentiable(leaf: Any) -> bool:
+    """True for arrays (or array shapes) of real or complex floating numbers."""
+    return hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jnp.inexact)
+
+
+def real_leaves(state: Tree) -> Tree:
+    """The part of a state that carries influence: its floating leaves, as reals.
+
+    A complex leaf becomes a real one with a leading axis of two (real and imaginary
+    part), and a leaf that is not floating (a counter, a PRNG key) becomes `None`, so
+    that the mathematics of an estimator only ever sees a real vector space.
+    """
+
+    def split(leaf):
+        if not jnp.issubdtype(leaf.dtype, jnp.complexfloating):
+            return leaf
+        return jnp.stack([leaf.real, leaf.imag])
+
+    return jax.tree.map(split, eqx.filter(state, is_differentiable))
+
+
+def with_real_leaves(state: Tree, leaves: Tree) -> Tree:
+    """`state` with its floating leaves replaced: the inverse of `real_leaves`."""
+    floating, rest = eqx.partition(state, is_differentiable)
+
+    def join(old, new):
+        if not jnp.issubdtype(old.dtype, jnp.complexfloating):
+            return new
+        return jax.lax.complex(new[0], new[1])
+
+    return eqx.combine(jax.tree.map(join, floating, leaves), rest)
+
+
+def norm(tree: Tree) -> jax.Array:
+    """The Euclidean norm of all leaves together."""
+    return jnp.sqrt(sum((_sum_of_squares(leaf) for leaf in jax.tree.leaves(tree)), start=jnp.zeros(())))
+
+
+def _sum_of_squares(leaf: jax.Array) -> jax.Array:
+    # A product with ones instead of a sum: on a CPU, XLA vectorises matrix products
+    # but adds up a reduction strictly one by one.
+    squares = jnp.real(leaf * jnp.conj(leaf))
+    if squares.ndim == 0:
+        return squares
+    rows = squares.reshape(-1, squares.shape[-1])
+    return jnp.sum(rows @ jnp.ones(rows.shape[-1], rows.dtype))
+
+
+def combine(a: jax.Array, x: Tree, b: jax.Array, y: Tree) -> Tree:
+    """a·x + b·y for scalars a, b, each leaf keeping the dtype of x."""
+
+    def leaf(u, v):
+        real = jnp.finfo(u.dtype).dtype
+        return (a.astype(real) * u + b.astype(real) * v).astype(u.dtype)
+
+    return jax.tree.map(leaf, x, y)
+
+
+def where(condition: jax.Array, new: Tree, old: Tree) -> Tree:
+    """Leaf by leaf `new` where the condition holds; its axes are the leading ones of every leaf."""
+
+    def leaf(a, b):
+        mask = jnp.reshape(condition, condition.shape + (1,) * (jnp.ndim(b) - condition.ndim))
+        return jnp.where(mask, a, b)
+
+    return jax.tree.map(leaf, new, old)
+
+
+def is_key(leaf: Any) -> bool:
+    """True for typed PRNG keys."""
+    return hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def all_finite(tree: Tree) -> jax.Array:
+    """Whether every floating number in the tree is finite."""
+    floating = jax.tree.leaves(eqx.filter(tree, is_differentiable))
+    return jnp.all(jnp.array([jnp.all(jnp.isfinite(leaf)) for leaf in floating]))
+
+
+def strong(tree: Tree) -> Tree:
+    """The same arrays without weak types, so that what comes out of a step can go back in without a new trace."""
+    return jax.tree.map(lambda leaf: leaf if is_key(leaf) else jnp.asarray(leaf, jnp.result_type(leaf)), tree)
