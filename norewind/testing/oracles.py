@@ -67,7 +67,7 @@ def check_exact(make_estimator: MakeEstimator, *, memory: int = 1, tolerance: fl
 
     >>> import jax, norewind
     >>> with jax.enable_x64(True):
-    ...     norewind.testing.check_exact(norewind.rtrl)
+    ...     norewind.testing.check_exact(norewind.rtrl, models=norewind.testing.examples()[:1])
     """
     for example in models or examples():
         estimator = make_estimator(example.transition, example.loss)
@@ -119,7 +119,7 @@ def check_unbiased(make_estimator: MakeEstimator, *, memory: int = 1, tolerance:
 
     >>> import jax, norewind
     >>> with jax.enable_x64(True):
-    ...     norewind.testing.check_unbiased(norewind.uoro)
+    ...     norewind.testing.check_unbiased(norewind.uoro, models=norewind.testing.examples()[:1])
     """
     for example in models or examples():
         estimator = make_estimator(example.transition, example.loss, noise=path_signs)
