@@ -1,10 +1,12 @@
 """The main job in a minute: a GRU learns aⁿbⁿ online with UORO, character by character.
 
-    python examples/demo.py --characters 2000000 --seed 0 --out runs/demo
+python examples/demo.py --characters 2000000 --seed 0 --out runs/demo
 """
 
 import argparse
+import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import jax
@@ -33,18 +35,26 @@ def main() -> None:
     started = time.perf_counter()
     curve: list[float] = []  # mean bits per character of each chunk
     stream = task.pairs(options.seed, CHUNK)
+    levels = f"(floor {task.floor:.3f}, without memory {task.naive:.3f})"
     with progress_bar() as progress:
         bar = progress.add_task("compiling", total=options.characters, bpc="")
-        for _ in range(-(-options.characters // CHUNK)):
-            run, losses = learner.scan(run, *next(stream))
-            curve.append(float(losses.mean()) / BIT)
-            progress.update(bar, advance=CHUNK, description="learning", bpc=f"{recent(curve):.3f} bits/char")
+        with suppress(KeyboardInterrupt):  # Ctrl-C ends the run early, with its figure
+            for chunk in range(-(-options.characters // CHUNK)):
+                run, losses = learner.scan(run, *next(stream))
+                curve.append(float(losses.mean()) / BIT)
+                bpc = f"{recent(curve):.3f} bits/char {levels}"
+                progress.update(bar, advance=CHUNK, description="learning", bpc=bpc)
+                if progress.disable and chunk % 10 == 9:
+                    print(f"{int(run.samples):>12,} characters  {bpc}", flush=True)
+    if not curve:
+        return
     seconds = time.perf_counter() - started
 
     figure = draw(curve, task, options.out / "anbn.png")
-    gap = recent(curve) - task.floor
-    print(f"{int(run.samples):,} characters in {seconds:.0f} s ({int(run.samples) / seconds:,.0f} a second), seed {options.seed}")
-    print(f"last {RECENT:,} characters: {recent(curve):.4f} bits each, {gap:+.4f} above the floor of {task.floor:.4f}")
+    seen, level = int(run.samples), recent(curve)
+    print(f"{seen:,} characters in {seconds:.0f} s ({seen / seconds:,.0f} a second), seed {options.seed}")
+    gap = f"{level - task.floor:.4f} above the floor of {task.floor:.4f}"
+    print(f"last {RECENT:,} characters: {level:.4f} bits each, {gap}")
     print(f"learning curve: {figure}")
 
 
@@ -57,6 +67,7 @@ def parse_options() -> argparse.Namespace:
 
 
 def progress_bar() -> Progress:
+    """A live bar on a terminal; elsewhere plain lines are printed instead."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -64,6 +75,7 @@ def progress_bar() -> Progress:
         TextColumn("{task.fields[bpc]}"),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
+        disable=not sys.stdout.isatty(),
     )
 
 

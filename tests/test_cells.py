@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+
 from norewind import cells
 
 SIZES = {"rnn": cells.rnn, "gru": cells.gru, "lstm": cells.lstm}

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import pytest
+
 from norewind import Estimator, average, bptt, rtrl, uoro
 from norewind.testing import check_estimator, examples
 
@@ -56,7 +57,9 @@ def impure(state, carry, estimate, _):
 BROKEN = {
     "float64 gradient": (
         lambda state, carry, estimate, _: (
-            state, carry, estimate._replace(grad=jax.tree.map(lambda g: g.astype(jnp.float16), estimate.grad))
+            state,
+            carry,
+            estimate._replace(grad=jax.tree.map(lambda g: g.astype(jnp.float16), estimate.grad)),
         ),
         "gradient at .* has dtype float16",
     ),

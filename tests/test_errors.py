@@ -2,10 +2,11 @@
 
 import jax
 import jax.numpy as jnp
-import norewind
 import numpy as np
 import optax
 import pytest
+
+import norewind
 from norewind import ModelError, average, bptt, online, parallel, rtrl, uoro, window
 from norewind.losses import squared_error
 
@@ -55,7 +56,11 @@ def not_a_pair(params, state, x):
 
 BAD_MODELS = {
     "shape": (replaced(h=lambda h: jnp.append(h, 0.0)), squared_error, r"shape of state\['h'\] from \(2,\) to \(3,\)"),
-    "dtype": (replaced(h=lambda h: h.astype(jnp.float16)), squared_error, r"dtype of state\['h'\] from float32 to float16"),
+    "dtype": (
+        replaced(h=lambda h: h.astype(jnp.float16)),
+        squared_error,
+        r"dtype of state\['h'\] from float32 to float16",
+    ),
     "counter dtype": (replaced(n=lambda n: n * 1.0), squared_error, r"dtype of state\['n'\] from int32 to float32"),
     "structure": (dropped, squared_error, r"structure of the state \(state\['n'\] is missing"),
     "not a pair": (not_a_pair, squared_error, r"must return a pair: \(new_state, output\)"),

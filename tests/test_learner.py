@@ -2,10 +2,11 @@
 
 import jax
 import jax.numpy as jnp
-import norewind
 import numpy as np
 import optax
 import pytest
+
+import norewind
 from norewind import NonFiniteError, average, bptt, cells, inverse_sqrt, online, parallel, rtrl, uoro, window
 from norewind.losses import cross_entropy, squared_error
 
@@ -33,7 +34,7 @@ def learner():
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize("name", ["uoro", "rank 2", "rtrl", "bptt"])
 def test_steps_and_scan_agree(name):
-    make = {"uoro": uoro, "rtrl": rtrl, "bptt": bptt, "rank 2": lambda t, l: average(uoro(t, l), 2)}[name]
+    make = {"uoro": uoro, "rtrl": rtrl, "bptt": bptt, "rank 2": lambda *model: average(uoro(*model), 2)}[name]
     learner = online(make(CELL.transition, cross_entropy), optax.adam(1e-2))
     run, losses = start(learner), []
     for x, target in zip(XS, TARGETS, strict=True):
@@ -406,15 +407,23 @@ def test_weakly_typed_beginnings_compile_once_too():
 def test_learners_can_be_vmapped_over_seeds(learner):
     params = CELL.init(jax.random.key(8))
     runs = jax.vmap(lambda key: learner.init(params, CELL.initial_state(), key))(jax.random.split(jax.random.key(1), 3))
-    many, losses = jax.vmap(lambda run: learner.scan(run, XS, TARGETS))(runs)
+    _, losses = jax.vmap(lambda run: learner.scan(run, XS, TARGETS))(runs)
     assert losses.shape == (3, 40)
     second = jax.tree.map(lambda leaf: leaf[1], runs)
     assert_same(losses[1], learner.scan(second, XS, TARGETS)[1], tolerance=1e-4)
 
 
-@pytest.mark.parametrize("optimizer", [optax.sgd(0.1), optax.adagrad(0.1), optax.adamw(1e-2), optax.lion(1e-3),
-                                       optax.chain(optax.clip_by_global_norm(1.0), optax.rmsprop(1e-2))],
-                         ids=["sgd", "adagrad", "adamw", "lion", "clipped rmsprop"])
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        optax.sgd(0.1),
+        optax.adagrad(0.1),
+        optax.adamw(1e-2),
+        optax.lion(1e-3),
+        optax.chain(optax.clip_by_global_norm(1.0), optax.rmsprop(1e-2)),
+    ],
+    ids=["sgd", "adagrad", "adamw", "lion", "clipped rmsprop"],
+)
 def test_any_optax_optimizer(optimizer):
     learner = online(bptt(CELL.transition, cross_entropy), optimizer)
     run, losses = learner.scan(start(learner), XS, TARGETS)

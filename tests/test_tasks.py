@@ -4,6 +4,7 @@ from itertools import islice
 
 import numpy as np
 import pytest
+
 from norewind.tasks import anbn
 
 

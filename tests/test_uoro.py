@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import models
 import numpy as np
 import pytest
+
 from norewind import average, parallel, random_signs, uoro, window
 from norewind.losses import squared_error
 from norewind.testing import exact_grads, run_estimator
@@ -100,7 +101,7 @@ def test_averaging_r_carries_divides_the_variance_by_r():
     example = models.checkpointed()
 
     def variance(rank, seed):
-        samples = gradient_samples(lambda t, l: average(uoro(t, l), rank), example, 4000, seed)
+        samples = gradient_samples(lambda *model: average(uoro(*model), rank), example, 4000, seed)
         squares = ((samples - samples.mean(axis=0)) ** 2).sum(axis=1)
         return squares.mean(), squares.std() / np.sqrt(len(squares))
 
