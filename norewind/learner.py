@@ -176,8 +176,8 @@ def online(
     compiled_step = jax.jit(advance_if_finite)
     fast_chunk = chunk(skipping_step if nonfinite == "skip" else fast_step)
     careful_chunk = chunk(careful_step)
-    # Looking at every gradient would cost a fifth of the time of a small model. What is
-    # not finite stays in what the run keeps, so one look after the chunk is enough.
+    # Looking at every gradient would be one more pass over the parameters in every step.
+    # What is not finite stays in what the run keeps, so one look after the chunk is enough.
     chunk_is_finite = jax.jit(lambda run, losses: all_finite((losses, run.params, run.carry)))
 
     def step(run, x, target):

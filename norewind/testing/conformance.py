@@ -7,7 +7,7 @@ import numpy as np
 from norewind.estimator import Estimate, Estimator
 from norewind.testing.examples import Example, examples
 from norewind.testing.oracles import MakeEstimator, check_exact, check_unbiased, run_estimator
-from norewind.trees import Tree, is_key
+from norewind.trees import Tree, is_differentiable, is_key
 
 
 def check_estimator(
@@ -41,10 +41,21 @@ def check_estimator(
         # Where float64 is allowed, a float32 model must stay one.
         for example in models or examples(dtype=jnp.float32):
             _check_shapes(make_estimator(example.transition, example.loss), example)
+        doubles = models and [_in_double(example) for example in models]
         if exact:
-            check_exact(make_estimator, models=models)
+            check_exact(make_estimator, models=doubles)
         if unbiased:
-            check_unbiased(make_estimator, models=models)
+            check_unbiased(make_estimator, models=doubles)
+
+
+def _in_double(example: Example) -> Example:
+    def widen(leaf):
+        if not is_differentiable(leaf):
+            return leaf
+        return np.asarray(leaf, np.complex128 if np.iscomplexobj(leaf) else np.float64)
+
+    params, state, xs, targets = jax.tree.map(widen, (example.params, example.state, example.xs, example.targets))
+    return example._replace(params=params, state=state, xs=xs, targets=targets)
 
 
 def _check_shapes(estimator: Estimator, example: Example) -> None:
