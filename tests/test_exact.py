@@ -117,3 +117,19 @@ def test_mixed_precision_stays_mixed(make):
     after = jax.eval_shape(estimator.step, params, state, carry, jnp.float32(1), jnp.float64(1))
     got = [leaf.dtype for leaf in jax.tree.leaves((after[0], after[1], after[2].grad))]
     assert got == [leaf.dtype for leaf in jax.tree.leaves((state, carry, params))]
+
+
+@pytest.mark.parametrize("make", [rtrl, uoro])
+def test_plain_numbers_are_as_good_as_arrays(make):
+    def transition(params, state, x):
+        return {"h": jnp.tanh(params * state["h"] + x), "n": state["n"] + 1}, state["h"]
+
+    estimator = make(transition, squared_error)
+    grads = []
+    for number in (lambda value: value, jnp.asarray):
+        params, state = number(0.5), {"h": number(0.1), "n": number(0)}
+        carry = estimator.init(params, state, jax.random.key(0))
+        for _ in range(3):
+            state, carry, estimate = estimator.step(params, state, carry, 0.3, 0.2)
+        grads.append(float(estimate.grad))
+    assert grads[0] == grads[1] != 0

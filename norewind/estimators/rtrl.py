@@ -40,7 +40,7 @@ def rtrl(transition: Transition, loss: Loss) -> Estimator:
         checks.parameters(params)
         checks.state_leaves(state)
         n = ravel_pytree(real_leaves(state))[0].size
-        return jax.tree.map(lambda leaf: jnp.zeros((n, *leaf.shape), leaf.dtype), params)
+        return jax.tree.map(lambda leaf: jnp.zeros((n, *jnp.shape(leaf)), jnp.result_type(leaf)), params)
 
     def step(params, state, carry, x, target):
         run = linearise(model, params, state, x, target)
