@@ -27,8 +27,8 @@ def parameters(params: Tree) -> None:
             )
         if not jnp.issubdtype(jnp.result_type(leaf), jnp.inexact):
             raise ModelError(
-                f"{place} has dtype {jnp.result_type(leaf)}, but parameters are trained by gradients and must be floating. "
-                "Convert it (.astype(float)), or move it into the state, where other dtypes pass through untouched."
+                f"{place} has dtype {jnp.result_type(leaf)}, but parameters are trained by gradients: they must be "
+                "floating. Convert it (.astype(float)), or move it into the state, where other dtypes pass untouched."
             )
 
 
