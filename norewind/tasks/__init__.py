@@ -2,6 +2,7 @@
 
 from norewind.tasks.anbn import anbn
 from norewind.tasks.brackets import distant_brackets
+from norewind.tasks.influence import InfluenceBalancing, influence_balancing
 from norewind.tasks.text import Text
 
-__all__ = ["Text", "anbn", "distant_brackets"]
+__all__ = ["InfluenceBalancing", "Text", "anbn", "distant_brackets", "influence_balancing"]
