@@ -2,6 +2,7 @@
 
 import io
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -14,9 +15,9 @@ from norewind.trees import is_key
 def save_checkpoint(path: Path, run: Run, **extra: np.ndarray) -> None:
     """Write all leaves of a run, and some arrays beside it."""
     leaves = [jax.random.key_data(leaf) if is_key(leaf) else leaf for leaf in jax.tree.leaves(run)]
-    arrays = {f"leaf{i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
+    arrays: dict[str, Any] = {f"leaf{i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
     buffer = io.BytesIO()
-    np.savez(buffer, **arrays, **extra)
+    np.savez(buffer, **arrays | extra)
     write_atomically(path, buffer.getvalue())
 
 

@@ -17,7 +17,7 @@ from norewind.experiments.records import load, save, versions
 from norewind.tasks import influence_balancing
 
 WINDOWS = (1, 10, 100, 200)
-RATES = (3e-3, 1e-3, 3e-4)
+RATES = (1e-3, 3e-4, 1e-4)
 POINTS = 120
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from itertools import product
+from typing import Any
 
 from norewind.experiments.settings import ALPHA, TextSetting
 
@@ -19,17 +20,9 @@ def anbn_table(*, seeds: int, characters: int) -> Iterator[TextSetting]:
 
 def brackets_curves(*, seeds: int, characters: int) -> Iterator[TextSetting]:
     """The four curves on distant brackets (1, 5, 10)."""
+    usual = {"task": "brackets", "task_arguments": (1, 5, 10), "alpha": ALPHA["brackets"]}
     for seed, (method, memory), cell in product(range(seeds), (("uoro", 1), ("bptt", TRUNCATION)), CELLS):
-        yield TextSetting(
-            task="brackets",
-            task_arguments=(1, 5, 10),
-            cell=cell,
-            method=method,
-            memory=memory,
-            characters=characters,
-            alpha=ALPHA["brackets"],
-            seed=seed,
-        )
+        yield _setting(**usual, cell=cell, method=method, memory=memory, characters=characters, seed=seed)
 
 
 def anbn_controls(*, seeds: int, characters: int) -> Iterator[TextSetting]:
@@ -50,5 +43,10 @@ def anbn_controls(*, seeds: int, characters: int) -> Iterator[TextSetting]:
         yield _anbn(cell="gru", characters=characters, seed=seed)
 
 
-def _anbn(*, method="uoro", memory=1, **rest) -> TextSetting:
-    return TextSetting(task="anbn", task_arguments=(1, 32), method=method, memory=memory, alpha=ALPHA["anbn"], **rest)
+def _anbn(**rest: Any) -> TextSetting:
+    usual = {"task": "anbn", "task_arguments": (1, 32), "alpha": ALPHA["anbn"], "method": "uoro", "memory": 1}
+    return _setting(**{**usual, **rest})
+
+
+def _setting(**entries: Any) -> TextSetting:
+    return TextSetting(**entries)

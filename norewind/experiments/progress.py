@@ -40,6 +40,13 @@ class Lines:
         self.interval = interval
         self.runs: dict[str, dict] = {}
 
+    def __enter__(self):
+        """Nothing to prepare."""
+        return self
+
+    def __exit__(self, *_):
+        """Nothing to clean up."""
+
     def already_there(self, name: str) -> None:
         """Say that nothing is left to do."""
         self._print(f"{name}: finished before")
@@ -77,6 +84,15 @@ class Lines:
 
     def _print(self, line: str) -> None:
         print(line, file=self.out, flush=True)
+
+
+def make_progress(runs: int):
+    """Bars for so many runs when standard error is a terminal, otherwise lines. Use it with `with`."""
+    if not sys.stderr.isatty():
+        return Lines()
+    from norewind.experiments.bars import Bars
+
+    return Bars(runs)
 
 
 def final_words(recent: float | None, diverged_at: int | None) -> str:

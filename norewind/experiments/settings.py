@@ -1,7 +1,7 @@
 """What determines a run, completely."""
 
 from dataclasses import asdict, dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from norewind.tasks import Text, anbn, distant_brackets
 
@@ -49,6 +49,11 @@ class TextSetting:
         """The source of characters."""
         return TASKS[self.task](*self.task_arguments)
 
-    def as_json(self) -> dict:
+    @classmethod
+    def from_json(cls, entries: dict[str, Any]) -> "TextSetting":
+        """The settings that stand in a record."""
+        return cls(**{**entries, "task_arguments": tuple(entries["task_arguments"])})
+
+    def as_json(self) -> dict[str, Any]:
         """The settings as they stand in a record."""
         return asdict(self) | {"task_arguments": list(self.task_arguments)}
