@@ -1,6 +1,6 @@
 """norewind: train recurrent models on endless streams, online, without ever rewinding time."""
 
-from norewind import cells, losses, tasks
+from norewind import cells, losses, tasks, testing
 from norewind.checks import ModelError
 from norewind.combinators import average, parallel, window
 from norewind.estimator import Estimate, Estimator, Model
@@ -29,6 +29,7 @@ __all__ = [
     "random_signs",
     "rtrl",
     "tasks",
+    "testing",
     "uoro",
     "window",
 ]

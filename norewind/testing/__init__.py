@@ -1,0 +1,21 @@
+"""Oracles and a conformance suite for gradient estimators, for use on your own as well.
+
+>>> import norewind
+>>> norewind.testing.check_estimator(norewind.uoro)
+"""
+
+from norewind.testing.conformance import check_estimator
+from norewind.testing.examples import Example, examples
+from norewind.testing.oracles import check_exact, check_unbiased, exact_grads, path_signs, run_estimator, sign_paths
+
+__all__ = [
+    "Example",
+    "check_estimator",
+    "check_exact",
+    "check_unbiased",
+    "exact_grads",
+    "examples",
+    "path_signs",
+    "run_estimator",
+    "sign_paths",
+]

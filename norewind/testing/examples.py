@@ -1,0 +1,87 @@
+"""Tiny models with a few samples each, small enough to enumerate every path of the noise."""
+
+from functools import cache
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from norewind import cells, losses
+from norewind.estimator import Loss, Transition
+from norewind.trees import Tree
+
+
+class Example(NamedTuple):
+    """A model with parameters, a state to start from, and inputs and targets along a leading axis."""
+
+    name: str
+    params: Tree
+    state: Tree
+    transition: Transition
+    loss: Loss
+    xs: Tree
+    targets: Tree
+
+
+def examples(*, length: int = 4, dtype=float) -> list[Example]:
+    """The models that `check_estimator` uses: the cells, a stack of two, and one that no library would write."""
+    return list(_examples(length, jnp.result_type(dtype)))
+
+
+@cache  # the same functions every time, so that what was compiled for one estimator serves the next
+def _examples(length: int, dtype) -> list[Example]:
+    return [
+        _from_cell("rnn", cells.rnn(3, 2, 3, dtype=dtype), length),
+        _from_cell("gru", cells.gru(3, 2, 3, dtype=dtype), length),
+        _from_cell("lstm", cells.lstm(3, 1, 3, dtype=dtype), length),
+        _from_cell(
+            "stack", cells.stack(cells.rnn(3, 1, 2, dtype=dtype), cells.gru(2, 1, 3, symbols=False, dtype=dtype)), length
+        ),
+        _user_made(length, dtype),
+    ]
+
+
+def _from_cell(name: str, cell: cells.Cell, length: int) -> Example:
+    symbols = np.random.default_rng(7).integers(0, 3, length + 1).astype(np.int32)
+    params = jax.jit(cell.init)(jax.random.key(8))
+    # Away from zero, where too many derivatives agree by accident.
+    state = jax.jit(lambda: jax.tree.map(lambda leaf: leaf + 0.3, cell.initial_state()))()
+    return Example(name, params, state, cell.transition, losses.cross_entropy, symbols[:-1], symbols[1:])
+
+
+def _user_made(length: int, dtype) -> Example:
+    """A nested dict as state, a scan and a cond inside, a counter, and noise from a PRNG key in the state."""
+
+    def transition(params, state, x):
+        fast, slow = state["memory"]["fast"], state["memory"]["slow"]
+        key, draw = jax.random.split(state["clock"]["key"])
+        drive = params["in"]["gain"] * x["signal"] + 0.1 * jax.random.normal(draw, (2,), dtype)
+
+        def settle(fast, weight):
+            return jnp.tanh(params["mix"] @ fast + weight * drive + slow), None
+
+        fast, _ = jax.lax.scan(settle, fast, jnp.array([1.0, 0.5], dtype))
+        slow = jax.lax.cond(
+            state["clock"]["ticks"] % 2 == 0,
+            lambda: 0.9 * slow + params["leak"] * jnp.sum(fast),
+            lambda: jnp.sin(slow) * params["leak"],
+        )
+        new = {"memory": {"fast": fast, "slow": slow}, "clock": {"ticks": state["clock"]["ticks"] + 1, "key": key}}
+        return new, {"guess": params["out"] @ fast + slow}
+
+    def loss(output, target):
+        return 0.5 * (output["guess"] - target) ** 2
+
+    params = {
+        "in": {"gain": jnp.array(0.7, dtype)},
+        "mix": jnp.array([[0.8, -0.5], [0.4, 0.6]], dtype),
+        "leak": jnp.array(0.5, dtype),
+        "out": jnp.array([1.0, -0.8], dtype),
+    }
+    state = {
+        "memory": {"fast": jnp.array([0.2, -0.1], dtype), "slow": jnp.array(0.3, dtype)},
+        "clock": {"ticks": jnp.array(0, jnp.int32), "key": jax.random.key(3)},
+    }
+    time = np.arange(length, dtype=dtype)
+    return Example("user_made", params, state, transition, loss, {"signal": np.sin(time)}, np.cos(time))

@@ -1,0 +1,140 @@
+"""How an estimator earns trust: compare it with plain autodiff, with no tolerance for luck.
+
+Claims to 1e-10 need float64: run them under `jax.enable_x64` (or `jax_enable_x64`).
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from norewind.estimator import Estimate, Estimator, Loss, Transition
+from norewind.testing.examples import Example, examples
+from norewind.trees import Tree, is_key, real_leaves
+
+MakeEstimator = Callable[..., Estimator]
+
+
+def run_estimator(estimator: Estimator, example: Example, carry: Tree) -> tuple[Tree, Tree, Estimate]:
+    """Take an estimator through an example with frozen parameters: final state and carry, and all estimates."""
+
+    def body(loop, inputs):
+        state, carry, estimate = estimator.step(example.params, *loop, *inputs)
+        return (state, carry), estimate
+
+    (state, carry), estimates = jax.lax.scan(body, (example.state, carry), (example.xs, example.targets))
+    return state, carry, estimates
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def exact_grads(transition: Transition, loss: Loss, params: Tree, state: Tree, xs: Tree, targets: Tree) -> Tree:
+    """The exact gradient of every step's loss with its whole past: BPTT by plain autodiff.
+
+    Shaped like the parameters, with a leading axis of steps.
+    """
+
+    def step_losses(params):
+        def body(state, inputs):
+            x, target = inputs
+            state, output = transition(params, state, x)
+            return state, loss(output, target)
+
+        return jax.lax.scan(body, state, (xs, targets))[1]
+
+    return jax.jacrev(step_losses)(params)
+
+
+def windows(example: Example, length: int) -> Example:
+    """An example cut into windows of so many steps, for a windowed model."""
+
+    def cut(leaf):
+        return np.reshape(leaf, (-1, length, *leaf.shape[1:]))
+
+    return example._replace(xs=jax.tree.map(cut, example.xs), targets=jax.tree.map(cut, example.targets))
+
+
+def _exact_for(example: Example, memory: int) -> Tree:
+    grads = exact_grads(*example[3:5], example.params, example.state, example.xs, example.targets)
+    return jax.tree.map(lambda leaf: np.reshape(leaf, (-1, memory, *leaf.shape[1:])).sum(axis=1), grads)
+
+
+def check_exact(make_estimator: MakeEstimator, *, memory: int = 1, tolerance: float = 1e-10, models=None) -> None:
+    """Assert that an estimator's gradients are exact at every step (every window of `memory` steps).
+
+    `make_estimator(transition, loss)` builds it, with the window if `memory` is above 1.
+
+    >>> import jax, norewind
+    >>> with jax.enable_x64(True):
+    ...     norewind.testing.check_exact(norewind.rtrl)
+    """
+    for example in models or examples():
+        estimator = make_estimator(example.transition, example.loss)
+        data = windows(example, memory) if memory > 1 else example
+        carry = jax.jit(estimator.init)(example.params, example.state, jax.random.key(0))
+        grads = jax.jit(lambda carry, e=estimator, d=data: run_estimator(e, d, carry)[2].grad)(carry)
+        _assert_close(grads, _exact_for(example, memory), tolerance, f"{example.name}: gradient is not exact")
+
+
+def path_signs(path: jax.Array, like: Tree) -> tuple[Tree, jax.Array]:
+    """A source of noise that reads its signs off the bits of an integer: one path of all."""
+    signs = []
+    for leaf in jax.tree.leaves(like):
+        bits = (path >> jnp.arange(leaf.size, dtype=path.dtype).reshape(leaf.shape)) & 1
+        signs.append((1 - 2 * bits.astype(jnp.int32)).astype(leaf.dtype))
+        path = path >> leaf.size
+    return jax.tree.unflatten(jax.tree.structure(like), signs), path
+
+
+def sign_paths(carry: Tree, bits_per_key: int) -> Tree:
+    """Every path of the noise: the carry, stacked, with integers in place of its PRNG keys.
+
+    Each key of the carry is one source of `bits_per_key` signs, and all sources are
+    independent, so there are 2^(keys × bits_per_key) carries.
+    """
+    leaves, structure = jax.tree.flatten(carry)
+    sources = sum(leaf.size for leaf in leaves if is_key(leaf))
+    if sources * bits_per_key > 20:
+        raise ValueError(f"{sources * bits_per_key} signs have too many paths to enumerate: use a smaller model.")
+    paths = np.arange(2 ** (sources * bits_per_key), dtype=np.uint32)
+    stacked, used = [], 0
+    for leaf in leaves:
+        if is_key(leaf):
+            shifts = bits_per_key * (used + np.arange(leaf.size, dtype=np.uint32))
+            own = (paths[:, None] >> shifts) & np.uint32(2**bits_per_key - 1)
+            stacked.append(own.reshape(-1, *leaf.shape))
+            used += leaf.size
+        else:
+            stacked.append(np.broadcast_to(leaf, (paths.size, *leaf.shape)))
+    return jax.tree.unflatten(structure, stacked)
+
+
+def check_unbiased(make_estimator: MakeEstimator, *, memory: int = 1, tolerance: float = 1e-10, models=None) -> None:
+    """Assert that the mean over every path of the noise is the exact gradient, at every step.
+
+    `make_estimator(transition, loss, noise=...)` builds the estimator, which draws its
+    signs with `noise(key, like) -> (signs, next_key)` (see `norewind.random_signs`) and
+    keeps its keys in the carry. There is no sampling, hence no statistical tolerance.
+
+    >>> import jax, norewind
+    >>> with jax.enable_x64(True):
+    ...     norewind.testing.check_unbiased(norewind.uoro)
+    """
+    for example in models or examples():
+        estimator = make_estimator(example.transition, example.loss, noise=path_signs)
+        data = windows(example, memory) if memory > 1 else example
+        steps = jax.tree.leaves(data.targets)[0].shape[0]
+        width = sum(leaf.size for leaf in jax.tree.leaves(real_leaves(example.state)))
+        # The noise of the last step shows in no gradient any more: it need not be enumerated.
+        carry = jax.jit(estimator.init)(example.params, example.state, jax.random.key(0))
+        paths = sign_paths(carry, width * (steps - 1))
+        grads = jax.vmap(lambda carry, e=estimator, d=data: run_estimator(e, d, carry)[2].grad)
+        mean = jax.jit(lambda paths, g=grads: jax.tree.map(lambda leaf: leaf.mean(axis=0), g(paths)))(paths)
+        _assert_close(mean, _exact_for(example, memory), tolerance, f"{example.name}: mean gradient is biased")
+
+
+def _assert_close(got: Tree, wanted: Tree, tolerance: float, what: str) -> None:
+    for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(got), jax.tree.leaves(wanted), strict=True):
+        error = float(np.max(np.abs(np.asarray(a) - np.asarray(b))))
+        assert error <= tolerance, f"{what} at {jax.tree_util.keystr(path)}: off by {error:.3g}"

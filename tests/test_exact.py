@@ -1,0 +1,88 @@
+"""RTRL and full BPTT are exact: equal to plain autodiff over the whole sequence, in float64, to 1e-10."""
+
+import jax
+import jax.numpy as jnp
+import models
+import pytest
+from norewind import bptt, parallel, rtrl, window
+from norewind.testing import check_exact, examples
+
+pytestmark = pytest.mark.usefixtures("x64")
+
+BUILTIN = [example.name for example in examples()]
+
+
+def example_named(name):
+    return next(example for example in examples() if example.name == name)
+
+
+def windowed_rtrl(transition, loss):
+    return rtrl(*window(transition, loss))
+
+
+@pytest.mark.parametrize("name", BUILTIN)
+def test_rtrl_is_exact_at_every_step(name):
+    check_exact(rtrl, models=[example_named(name)])
+
+
+@pytest.mark.parametrize("name", BUILTIN)
+def test_windowed_rtrl_is_exact(name):
+    check_exact(windowed_rtrl, memory=2, models=[example_named(name)])
+
+
+@pytest.mark.parametrize("model", models.LIBRARIES + models.ODD, ids=lambda model: model.__name__)
+def test_rtrl_is_exact_for_models_of_other_libraries_and_odd_ones(model):
+    check_exact(rtrl, models=[model()])
+    check_exact(windowed_rtrl, memory=2, models=[model()])
+
+
+@pytest.mark.parametrize("name", BUILTIN)
+def test_bptt_over_the_whole_sequence_is_the_gradient_of_the_total_loss(name):
+    example = example_named(name)
+
+    def total(params):
+        state, losses = example.state, 0.0
+        for i in range(4):
+            x, target = jax.tree.map(lambda leaf, i=i: leaf[i], (example.xs, example.targets))
+            state, output = example.transition(params, state, x)
+            losses += example.loss(output, target)
+        return losses
+
+    estimator = bptt(*window(example.transition, example.loss))
+    carry = estimator.init(example.params, example.state, jax.random.key(0))
+    step = jax.jit(estimator.step)
+    _, _, estimate = step(example.params, example.state, carry, example.xs, example.targets)
+    value, grad = jax.jit(jax.value_and_grad(total))(example.params)
+    assert jnp.abs(estimate.loss - value) < 1e-10
+    worst = jax.tree.map(lambda a, b: jnp.max(jnp.abs(a - b)), estimate.grad, grad)
+    assert max(jax.tree.leaves(worst)) < 1e-10
+    # and the oracle is not blind: without the past, the gradient is another
+    last = jax.tree.map(lambda leaf: leaf[-1:], (example.xs, example.targets))
+    shorter = estimator.step(example.params, example.state, carry, *last)[2].grad
+    assert max(jax.tree.leaves(jax.tree.map(lambda a, b: jnp.max(jnp.abs(a - b)), shorter, grad))) > 1e-3
+
+
+def test_one_step_bptt_is_not_exact():
+    with pytest.raises(AssertionError, match="rnn: gradient is not exact"):
+        check_exact(bptt, models=[example_named("rnn")])
+
+
+def test_parallel_streams_give_the_mean_of_each_alone():
+    example = example_named("gru")
+    estimator = rtrl(example.transition, example.loss)
+    both = parallel(estimator, 2)
+    states = jnp.stack([example.state, -example.state])
+    xs, targets = jnp.stack([example.xs, example.xs[::-1]], 1), jnp.stack([example.targets, example.xs], 1)
+    carry = both.init(example.params, states, jax.random.key(0))
+    alone = [estimator.init(example.params, state, jax.random.key(0)) for state in states]
+    state_of, step, step_both = list(states), jax.jit(estimator.step), jax.jit(both.step)
+    for x, target in zip(xs, targets, strict=True):
+        states, carry, estimate = step_both(example.params, states, carry, x, target)
+        singles = []
+        for s in range(2):
+            state_of[s], alone[s], single = step(example.params, state_of[s], alone[s], x[s], target[s])
+            singles.append(single)
+        assert jnp.allclose(estimate.loss, (singles[0].loss + singles[1].loss) / 2, atol=1e-12)
+        assert jnp.allclose(estimate.output, jnp.stack([singles[0].output, singles[1].output]), atol=1e-12)
+        mean = jax.tree.map(lambda a, b: (a + b) / 2, singles[0].grad, singles[1].grad)
+        assert jax.tree.all(jax.tree.map(lambda a, b: jnp.allclose(a, b, atol=1e-12), estimate.grad, mean))
