@@ -17,7 +17,7 @@ def save_checkpoint(path: Path, run: Run, **extra: np.ndarray) -> None:
     leaves = [jax.random.key_data(leaf) if is_key(leaf) else leaf for leaf in jax.tree.leaves(run)]
     arrays: dict[str, Any] = {f"leaf{i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
     buffer = io.BytesIO()
-    np.savez(buffer, **arrays | extra)
+    np.savez(buffer, allow_pickle=False, **arrays | extra)
     write_atomically(path, buffer.getvalue())
 
 

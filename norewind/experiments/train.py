@@ -2,6 +2,8 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import numpy as np
 import optax
 
 import norewind
+from norewind.cells import Cell
 from norewind.experiments.checkpoints import load_checkpoint, save_checkpoint
 from norewind.experiments.records import versions
 from norewind.experiments.settings import TextSetting
@@ -31,15 +34,21 @@ def start(setting: TextSetting) -> tuple[Learner, Run]:
 
     The weights, the noise and the text all depend on the seed.
     """
+    cell, learner = _cell_and_learner(replace(setting, seed=0))
+    weights, noise = jax.random.split(jax.random.key(setting.seed))
+    return learner, learner.init(cell.init(weights), cell.initial_state(), noise)
+
+
+@lru_cache(maxsize=8)
+def _cell_and_learner(setting: TextSetting) -> tuple[Cell, Learner]:
+    """Built once for all seeds in a process, so that it is compiled once."""
     symbols = len(setting.text().alphabet)
     cell = getattr(norewind.cells, setting.cell)(symbols, setting.units, symbols)
     model = (cell.transition, norewind.losses.cross_entropy)
     if setting.memory > 1:
         model = norewind.window(*model)
     estimator = norewind.uoro(*model, rho=setting.rho) if setting.method == "uoro" else norewind.bptt(*model)
-    learner = norewind.online(estimator, optax.adam(norewind.inverse_sqrt(setting.rate, setting.alpha)))
-    weights, noise = jax.random.split(jax.random.key(setting.seed))
-    return learner, learner.init(cell.init(weights), cell.initial_state(), noise)
+    return cell, norewind.online(estimator, optax.adam(norewind.inverse_sqrt(setting.rate, setting.alpha)))
 
 
 def train(
