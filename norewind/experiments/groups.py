@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from math import sqrt
+from math import log2, sqrt
 from pathlib import Path
 from typing import Any
 
@@ -138,4 +138,4 @@ def anbn_text_noise(k: int, l: int, characters: int) -> float:  # noqa: E741 (th
     """
     mean = k + l + 2
     variance = 4 * ((l - k + 1) ** 2 - 1) / 12
-    return np.log2(l - k + 1) * sqrt(characters * variance / mean**3) / characters
+    return log2(l - k + 1) * sqrt(characters * variance / mean**3) / characters

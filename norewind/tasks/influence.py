@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import accumulate
+from itertools import accumulate, count, islice
 from math import comb
 
 import jax
@@ -20,9 +20,9 @@ class InfluenceBalancing:
     felt in the first one: in the short run θ raises s₁, in the long run it does what
     most of the signs say. `transition(params, state, x)` takes and ignores an x.
 
-    The text book's influence ∂s₁/∂θ is known exactly: `influences` after t = 1, 2, ...
-    steps from a state that is taken as given, and `influence_limit` in the end.
-    `limit` is the θ* that solves the task.
+    The influence ∂s₁/∂θ is known exactly: `influences` after t = 1, 2, ... steps from a
+    state that is taken as given, and `influence_limit` in the end. `limit` is the θ*
+    that solves the task.
     """
 
     n: int
@@ -61,45 +61,45 @@ class InfluenceBalancing:
         """½ (s₁ − target)², with 1 as the target in the paper."""
         return squared_error(output, target)
 
-    def influences(self, steps: int) -> Iterator[Fraction]:
-        """∂s₁/∂θ after t = 1 ... steps, exactly: the sum of the first entries of Aʲv for j < t."""
+    def influences(self) -> Iterator[Fraction]:
+        """∂s₁/∂θ after t = 1, 2, ... steps, exactly and endlessly: the sum of the first entries of Aʲv for j < t.
+
+        >>> task = influence_balancing(4, 3)
+        >>> [str(influence) for influence, _ in zip(task.influences(), range(5))]
+        ['1', '1', '1/2', '-1/4', '-17/16']
+        """
         signs = self.signs
 
         def first_entry(j):
             # Aʲ = ((1 + shift) / 2)ʲ, and i shifts bring the sign of unit i + 1 to the first place.
             return Fraction(sum(comb(j, i) * sign for i, sign in enumerate(signs)), 2**j)
 
-        return accumulate(first_entry(j) for j in range(steps))
+        return accumulate(first_entry(j) for j in count())
 
     def block_influence(self, window: int) -> Fraction:
         """The sum of ∂s₁/∂θ over a block of T steps, exactly, with no influence from before it.
 
         T-truncated BPTT on a state at rest follows (s₁ − 1) times this.
 
-        >>> influence_balancing(23, 13).block_influence(1)
-        Fraction(1, 1)
+        >>> influence_balancing(23, 13).block_influence(3)
+        Fraction(6, 1)
         """
-        return sum(self.influences(window), start=Fraction(0))
+        return sum(islice(self.influences(), window), start=Fraction(0))
 
     def last_wrong_window(self) -> int:
         """The largest T for which T-truncated BPTT on a state at rest goes the wrong way; 0 if none does.
 
         All smaller T are wrong too: the first entry of Aʲv is positive up to some j and
-        negative from there on, so its double sum crosses zero once and for all.
+        negative from there on, so its double sum crosses zero once and for all. (A sum
+        of exactly zero counts as wrong: it never gets anywhere.)
 
         >>> influence_balancing(4, 3).last_wrong_window()
-        6
+        5
         """
         if self.influence_limit > 0:
             return 0
-        total, influence, window = Fraction(0), Fraction(0), 0
-        while True:
-            term = Fraction(sum(comb(window, i) * sign for i, sign in enumerate(self.signs)), 2**window)
-            influence += term
-            total += influence
-            window += 1
-            if total < 0:
-                return window - 1
+        blocks = accumulate(self.influences())
+        return next(T for T, block in enumerate(blocks) if block < 0)
 
 
 def influence_balancing(n: int = 23, minus: int = 13) -> InfluenceBalancing:
