@@ -18,6 +18,14 @@ class Status(ProgressColumn):
         return Text(f"{speed}  {task.fields['bpc']}")
 
 
+class Left(TimeRemainingColumn):
+    """The time left of a run; the runs differ too much to tell it for all of them."""
+
+    def render(self, task: Task) -> Text:
+        """The time left, or nothing."""
+        return super().render(task) if "bpc" in task.fields else Text("")
+
+
 class Bars:
     """One bar per run that is under way, and one for all of them."""
 
@@ -28,7 +36,7 @@ class Bars:
             BarColumn(bar_width=24),
             TextColumn("{task.percentage:>3.0f}%"),
             Status(),
-            TimeRemainingColumn(),
+            Left(),
             console=console or Console(stderr=True),
             speed_estimate_period=60,
         )

@@ -49,6 +49,7 @@ def text_figure(groups: Sequence[Group], title: str, *, memoryless: str) -> Figu
             _floor(ax, text.naive, f"{text.naive:.3f}\n{memoryless}" if last else "")
             ax.set_ylim(text.floor - margin, text.naive + (text.naive - text.floor) * (1.1 if cumulated else 0.45))
             ax.set_xlim(0, groups[0].setting["characters"])
+            ax.xaxis.set_major_formatter(lambda value, _: _short(value))
         axes[0, column].set_title(f"{cell.upper()}, {groups[0].setting['units']} units")
         axes[1, column].set_xlabel("characters")
     axes[0, 0].set_ylabel("bits per character\nsince the start")
@@ -148,6 +149,13 @@ def _floor(ax: Axes, level: float, words: str) -> None:
     """A horizontal line with its name outside, at the right end, where no curve can be."""
     ax.axhline(level, color="black", lw=1.1, linestyle=(0, (1, 1)))
     ax.annotate(words, (1.01, level), xycoords=("axes fraction", "data"), va="center", fontsize=8)
+
+
+def _short(count: float) -> str:
+    """A number of characters for an axis: 50k, 2M."""
+    if count >= 10**6:
+        return f"{count / 10**6:g}M"
+    return f"{count / 1000:g}k" if count >= 1000 else f"{count:g}"
 
 
 def _order(group: Group) -> tuple:

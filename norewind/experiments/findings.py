@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from itertools import groupby
 
+import numpy as np
+
 from norewind.experiments.groups import Group, Record, find, text_of, usual
 from norewind.experiments.paper import TABLE, method_name
 from norewind.experiments.table import agreement, tolerance
@@ -13,36 +15,69 @@ CONVERGED_LOSS = 0.1
 
 
 def influence_findings(records: Sequence[Record]) -> list[str]:
-    """For which T the truncated gradient has the wrong sign, and how each curve ended."""
+    """For which T the truncated gradient has the wrong sign, exactly, and how many runs converged."""
     setting = records[0]["setting"]
     task = influence_balancing(setting["n"], setting["minus"])
     last = task.last_wrong_window()
+    windows = sorted({1, 10, 100, last, last + 1, 200} - {0})
     sentences = [
         f"The influence of θ on s₁ goes to {task.influence_limit} in the end, so the solution is "
         f"θ* = {task.limit:.4f}. Around a state at rest, T-truncated BPTT follows (s₁ − 1) times the sum of the "
         f"truncated influences of a block. Computed exactly in rational numbers, this sum has the wrong sign for "
         f"T = 1 ... {last} and the right one from T = {last + 1} on "
-        f"({_blocks(task, sorted({1, 10, 100, last, last + 1, 200}))})."
+        f"({', '.join(f'T = {window}: {float(task.block_influence(window)):.4g}' for window in windows)})."
     ]
+    for (truncated, window), runs in _by(records, "method", "window"):
+        words = []
+        for (rate,), of_rate in _by(runs, "rate"):
+            ended = sum(_converged(record) for record in of_rate)
+            words.append(f"{ended} of {len(of_rate)} at η = {rate:g}")
+        name = f"truncated BPTT with T = {window}" if truncated == "bptt" else "UORO"
+        sentences.append(f"Runs of {name} that ended with a loss below {CONVERGED_LOSS}: {', '.join(words)}.")
+    return sentences
+
+
+def influence_table(records: Sequence[Record]) -> str:
+    """θ and loss in the end, as a Markdown table with a column for every learning rate."""
+    rates = sorted({record["setting"]["rate"] for record in records}, reverse=True)
+    steps = records[0]["setting"]["steps"]
+    lines = [f"| after {steps:,} steps | " + " | ".join(f"η = {rate:g}" for rate in rates) + " |"]
+    lines.append("|---" * (len(rates) + 1) + "|")
+    for (method, window), runs in _by(records, "method", "window"):
+        entries = [f"truncated BPTT, T = {window}" if method == "bptt" else "UORO"]
+        for rate in rates:
+            of_rate = [record for record in runs if record["setting"]["rate"] == rate]
+            entries.append(_ended(of_rate) if of_rate else "")
+        lines.append("| " + " | ".join(entries) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _ended(runs: Sequence[Record]) -> str:
+    losses = sorted(float("inf") if record["loss"] is None else record["loss"] for record in runs)
+    thetas = sorted(record["theta"] for record in runs)
+    if len(runs) == 1:
+        return f"θ = {thetas[0]:.4g}, loss {losses[0]:.2g}"
+    middle = len(runs) // 2
+    return (
+        f"θ from {thetas[0]:.5g} to {thetas[-1]:.5g}, median loss {losses[middle]:.2g}, worst {losses[-1]:.2g} "
+        f"({len(runs)} seeds)"
+    )
+
+
+def _converged(record: Record) -> bool:
+    return record["loss"] is not None and record["loss"] < CONVERGED_LOSS
+
+
+def _by(records: Sequence[Record], *names: str):
+    """Records grouped by entries of their setting, UORO before BPTT, smaller before larger."""
 
     def key(record):
-        return record["setting"]["rate"], record["setting"]["method"] != "uoro", record["setting"]["window"]
+        entries = [record["setting"][name] for name in names]
+        return [entry != "uoro" if isinstance(entry, str) else entry for entry in entries]
 
-    for (rate, truncated, window), runs in groupby(sorted(records, key=key), key):
-        runs = list(runs)
-        ended = sum(record["loss"] is not None and record["loss"] < CONVERGED_LOSS for record in runs)
-        losses = sorted(float("inf") if record["loss"] is None else record["loss"] for record in runs)
-        thetas = sorted(record["theta"] for record in runs)
-        name = f"truncated BPTT with T = {window}" if truncated else "UORO"
-        how = (
-            f"ended at θ = {thetas[0]:.4g} with loss {losses[0]:.2g}"
-            if len(runs) == 1
-            else f"{ended} of {len(runs)} seeds ended with a loss below {CONVERGED_LOSS} "
-            f"(median {losses[len(losses) // 2]:.2g}, worst {losses[-1]:.2g}; "
-            f"θ from {thetas[0]:.5g} to {thetas[-1]:.5g})"
-        )
-        sentences.append(f"η = {rate:g}, {name}: {how} after {runs[0]['time'][-1]:,} steps.")
-    return sentences
+    for _, group in groupby(sorted(records, key=key), key):
+        runs = list(group)
+        yield tuple(runs[0]["setting"][name] for name in names), runs
 
 
 def brackets_findings(groups: Sequence[Group]) -> list[str]:
@@ -149,14 +184,8 @@ def _name(group: Group) -> str:
     return f"{group.setting['cell'].upper()} {method_name(group.setting['method'], group.setting['memory'])}"
 
 
-def _blocks(task, windows: Sequence[int]) -> str:
-    return ", ".join(f"T = {window}: {float(task.block_influence(window)):.4g}" for window in windows)
-
-
 def _crossing(cell: str, uoro: Group, bptt: Group) -> str:
     """From when on UORO's median of the cumulated loss stays below truncated BPTT's."""
-    import numpy as np
-
     characters, ours = uoro.curves(cumulated=True)
     _, theirs = bptt.curves(cumulated=True)
     length = min(ours.shape[1], theirs.shape[1])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from norewind.experiments import findings
 from norewind.experiments.groups import Group, Record, text_of, usual
-from norewind.experiments.paper import CLAIMS
+from norewind.experiments.paper import CHARACTERS, CLAIMS
 from norewind.experiments.settings import TASKS
 from norewind.experiments.table import markdown
 
@@ -45,8 +45,15 @@ def page(records: Sequence[Record], groups: dict[str, list[Group]], out: Path, m
             f'<p class="partial"><b>Partial results.</b> {len(missing)} runs of the full plan are not finished: '
             f"{escape(names)}. The same command goes on with them.</p>"
         )
+    shorter = [group for group in usual(groups["anbn"]) if group.setting["characters"] != CHARACTERS]
+    if shorter:
+        parts.append(
+            f'<p class="partial"><b>A small version.</b> These runs on aⁿbⁿ see {shorter[0].setting["characters"]:,} '
+            f"characters and the paper's {CHARACTERS:,}: the numbers cannot be expected to agree.</p>"
+        )
     if influence:
         parts += _section("Influence balancing", "influence", out, findings.influence_findings(influence))
+        parts.append(_html_table(findings.influence_table(influence)))
     if groups["brackets"]:
         parts += _section("Distant brackets", "brackets", out, findings.brackets_findings(groups["brackets"]))
         parts.append(_sample(groups["brackets"][0], 72))
@@ -86,7 +93,7 @@ def _made_with(records: Sequence[Record]) -> str:
     hours = sum(record["seconds"] for record in records) / 3600
     commits = ", ".join(sorted({record["commit"][:10] for record in records}))
     return _paragraph(
-        f"{len(records)} runs, {hours:.2f} hours of one core in all. norewind {all_of('norewind')} "
+        f"{len(records)} runs that took {hours:.2f} hours in all, one after the other. norewind {all_of('norewind')} "
         f"(commit {commits}), JAX {all_of('jax')}, Python {all_of('python')}."
     )
 

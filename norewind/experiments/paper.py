@@ -1,5 +1,8 @@
 """What the paper says, to stand beside what we find. It reports one run per number."""
 
+CHARACTERS = 10**7
+"""The length of a run on aⁿbⁿ."""
+
 TABLE = {
     ("uoro", 1, "lstm"): 0.147,
     ("uoro", 1, "gru"): 0.155,

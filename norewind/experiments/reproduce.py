@@ -12,7 +12,7 @@ from norewind.experiments.settings import TextSetting
 from norewind.experiments.workers import finished, run_all
 
 FULL = {"seeds": 3, "influence_seeds": 10, "steps": 200_000, "anbn": 10**7, "brackets": 3 * 10**6}
-QUICK = {"seeds": 1, "influence_seeds": 10, "steps": 50_000, "anbn": 2 * 10**5, "brackets": 2 * 10**5}
+QUICK = {"seeds": 1, "influence_seeds": 10, "steps": 50_000, "anbn": 10**5, "brackets": 2 * 10**5}
 
 
 def run_experiments(
