@@ -1,4 +1,4 @@
-# make setup | demo | test | test-all | lint | figures
+# make setup | demo | test | test-all | lint | clean
 #
 # Everything runs in a virtual environment of the project's own, with pinned versions.
 # PYTHON chooses the interpreter; by default the newest supported one that really runs.
@@ -11,7 +11,7 @@ PYTHON ?= $(shell for p in $(CANDIDATES); do \
 BIN := .venv/bin
 JOBS ?= 2
 
-.PHONY: setup demo test test-all lint figures clean
+.PHONY: setup demo test test-all lint clean
 
 setup: .venv/ready
 
@@ -20,7 +20,7 @@ setup: .venv/ready
 	@echo "setting up .venv with $$($(PYTHON) --version) (once; a few minutes on a slow network)"
 	$(PYTHON) -m venv --clear .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt pip
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --build-constraint constraints.txt -e '.[dev]'
 	@touch $@
 
 demo: setup

@@ -57,9 +57,7 @@ def transition_result(result: Any, state: Tree) -> tuple[Tree, Tree]:
             f"the transition changes the structure of the state{_first_difference(state, new_state)}: it got "
             f"{before} and returned {after}. Return a new state built exactly like the one it was given."
         )
-    for (path, old), new in zip(
-        jax.tree_util.tree_leaves_with_path(state), jax.tree.leaves(new_state), strict=True
-    ):
+    for (path, old), new in zip(jax.tree_util.tree_leaves_with_path(state), jax.tree.leaves(new_state), strict=True):
         place = "state" + jax.tree_util.keystr(path)
         if jnp.shape(old) != jnp.shape(new):
             raise ModelError(
@@ -77,9 +75,7 @@ def transition_result(result: Any, state: Tree) -> tuple[Tree, Tree]:
 def loss_result(value: Any) -> jax.Array:
     """A loss is one real floating number."""
     if not hasattr(value, "dtype") and not isinstance(value, float):
-        raise ModelError(
-            f"the loss returned {_kind(value)}, but it must return one floating number: a scalar array."
-        )
+        raise ModelError(f"the loss returned {_kind(value)}, but it must return one floating number: a scalar array.")
     if jnp.shape(value) != ():
         raise ModelError(
             f"the loss has shape {jnp.shape(value)}, but it must be a scalar. Reduce it, e.g. with jax.numpy.sum."

@@ -1,6 +1,7 @@
 """Combinators: a window of steps, the average of several carries, many streams at once."""
 
 from dataclasses import dataclass
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +18,7 @@ class WindowedTransition:
     transition: Transition
 
     def __call__(self, params: Tree, state: Tree, x: Tree) -> tuple[Tree, Tree]:
+        """T steps, one after the other: the last state, and the outputs of all."""
         if checks.common_length("window", x=x) == 0:
             raise checks.ModelError(
                 "window: x has length 0, but a window holds at least one step. Skip the empty chunk, or cut the "
@@ -63,6 +65,10 @@ def window(transition: Transition, loss: Loss) -> tuple[Transition, Loss]:
     return WindowedTransition(transition), windowed_loss
 
 
+# Of r estimates over one run of the model, only the gradients differ.
+_SHARED_RUN: Any = Estimate(loss=cast(Any, None), grad=0, output=None)
+
+
 def average(estimator: Estimator, r: int) -> Estimator:
     """r independent carries of an estimator, one run of the model, the mean of the r gradients.
 
@@ -87,7 +93,7 @@ def average(estimator: Estimator, r: int) -> Estimator:
         over_carries = jax.vmap(
             estimator.step,
             in_axes=(None, None, 0, None, None),
-            out_axes=(None, 0, Estimate(loss=None, grad=0, output=None)),
+            out_axes=(None, 0, _SHARED_RUN),
             axis_size=r,
         )
         try:

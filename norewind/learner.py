@@ -6,6 +6,7 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
+from jax.core import Tracer
 
 from norewind import checks
 from norewind.estimator import Estimate, Estimator, reset_carry
@@ -97,6 +98,7 @@ def online(
     if nonfinite not in ("stop", "skip"):
         raise ValueError(f'nonfinite must be "stop" or "skip", not {nonfinite!r}.')
     optimizer = optax.with_extra_args_support(optimizer)
+    model = estimator.model
 
     def init(params, state, key):
         checks.parameters(params)
@@ -140,7 +142,7 @@ def online(
         return where(finite, new, kept), estimate, finite
 
     def samples_in(x):
-        return estimator.model.samples(x) if estimator.model else 1
+        return model.samples(x) if model else 1
 
     def chunk(one_step):
         """A compiled loop of one step over the leading axis of its inputs, resets included."""
@@ -155,11 +157,13 @@ def online(
         return jax.jit(lambda carry, *inputs: jax.lax.scan(body, carry, inputs))
 
     def fast_step(carry, x, target):
-        run, estimate = advance(*carry, x, target)
+        (run,) = carry
+        run, estimate = advance(run, x, target)
         return (run,), estimate.loss
 
     def skipping_step(carry, x, target):
-        run, estimate, _ = advance_if_finite(*carry, x, target)
+        (run,) = carry
+        run, estimate, _ = advance_if_finite(run, x, target)
         return (run,), estimate.loss
 
     def careful_step(carry, x, target):
@@ -172,8 +176,8 @@ def online(
     compiled_step = jax.jit(advance_if_finite)
     fast_chunk = chunk(skipping_step if nonfinite == "skip" else fast_step)
     careful_chunk = chunk(careful_step)
-    # Looking at every gradient would cost a fifth of the time of a small model. What is
-    # not finite stays in what the run keeps, so one look after the chunk is enough.
+    # Looking at every gradient would be one more pass over the parameters in every step.
+    # What is not finite stays in what the run keeps, so one look after the chunk is enough.
     chunk_is_finite = jax.jit(lambda run, losses: all_finite((losses, run.params, run.carry)))
 
     def step(run, x, target):
@@ -197,7 +201,7 @@ def online(
         return new, losses
 
     def predict(run, x):
-        if estimator.model is None:
+        if model is None:
             raise ValueError("this estimator was made without its model: build it with Estimator(..., model=...).")
         ahead, output = compiled_transition(run.params, run.ahead if run.pending else run.state, x)
         return run._replace(pending=(*run.pending, x), ahead=ahead), output
@@ -213,12 +217,14 @@ def online(
 
     @jax.jit
     def compiled_transition(params, state, x):
-        return checks.transition_result(estimator.model.transition(params, state, x), state)
+        assert model is not None
+        return checks.transition_result(model.transition(params, state, x), state)
 
     def nothing_pending(run, what):
         if run.pending:
             raise ValueError(
-                f"{what}: {len(run.pending)} inputs still wait for their targets. Call learn(run, target) for each first."
+                f"{what}: {len(run.pending)} inputs still wait for their targets. "
+                "Call learn(run, target) for each of them first."
             )
 
     def reset_now(run, when):
@@ -243,7 +249,7 @@ def _saturating_add(count: jax.Array, more: int) -> jax.Array:
 
 def _is_false(flag: jax.Array) -> bool:
     """Whether a flag is known and false; inside a caller's own transformation it is not known."""
-    return not isinstance(flag, jax.core.Tracer) and not bool(flag)
+    return not isinstance(flag, Tracer) and not bool(flag)
 
 
 def _nonfinite(run: Run) -> NonFiniteError:

@@ -1,9 +1,8 @@
 """Learning rates that fall with the number of samples seen."""
 
-from collections.abc import Callable
-
 import jax
 import jax.numpy as jnp
+import optax
 
 from norewind.trees import Tree
 
@@ -11,14 +10,14 @@ from norewind.trees import Tree
 _SCHEDULE_STATES = {"ScaleByScheduleState", "WrappedScheduleState"}
 
 
-def inverse_sqrt(rate: float, alpha: float = 1.0) -> Callable[[jax.Array], jax.Array]:
+def inverse_sqrt(rate: float, alpha: float = 1.0) -> optax.Schedule:
     """The paper's learning rate, rate / (1 + α √t), with t the number of samples processed.
 
     >>> schedule = inverse_sqrt(1e-3, alpha=0.03)
     >>> round(float(schedule(10_000)), 6)
     0.00025
     """
-    return lambda t: rate / (1 + alpha * jnp.sqrt(t))
+    return lambda count: rate / (1 + alpha * jnp.sqrt(jnp.asarray(count)))
 
 
 def at_sample(optimizer_state: Tree, samples: jax.Array) -> Tree:

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import models
 import pytest
+
 from norewind import bptt, parallel, rtrl, window
 from norewind.testing import check_exact, examples
 

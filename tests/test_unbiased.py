@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import models
 import pytest
+
 from norewind import average, uoro, window
 from norewind.estimator import Estimate, Estimator, linearise, model_of, zeros_like
 from norewind.estimators.uoro import Carry
@@ -25,29 +26,23 @@ def example_named(name, length):
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("rho", ["paper", "released"])
 def test_uoro(name, rho):
-    check_unbiased(
-        lambda t, l, noise: uoro(t, l, noise=noise, rho=rho), models=[example_named(name, 4)]
-    )
+    check_unbiased(lambda *model, noise: uoro(*model, noise=noise, rho=rho), models=[example_named(name, 4)])
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_memory_2(name):
-    check_unbiased(
-        lambda t, l, noise: uoro(*window(t, l), noise=noise), memory=2, models=[example_named(name, 6)]
-    )
+    check_unbiased(lambda *model, noise: uoro(*window(*model), noise=noise), memory=2, models=[example_named(name, 6)])
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_rank_2(name):
-    check_unbiased(
-        lambda t, l, noise: average(uoro(t, l, noise=noise), 2), models=[example_named(name, 3)]
-    )
+    check_unbiased(lambda *model, noise: average(uoro(*model, noise=noise), 2), models=[example_named(name, 3)])
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_memory_2_and_rank_2(name):
     check_unbiased(
-        lambda t, l, noise: average(uoro(*window(t, l), noise=noise), 2),
+        lambda *model, noise: average(uoro(*window(*model), noise=noise), 2),
         memory=2,
         models=[example_named(name, 6)],
     )
@@ -78,19 +73,21 @@ def mutant(transition, loss, *, noise, mutation=None):
         rho0 = jnp.sqrt(norm(carry.theta_tilde) / (norm(pushed) + 1e-7)) + 1e-7
         rho1 = jnp.sqrt(norm(back) / (norm(nu) + 1e-7)) + 1e-7
         terms = {"past": slope, "direct": 1.0, "push": rho0, "nu": rho1, "keep": 1 / rho0, "back": 1 / rho1}
-        terms.update({
-            "drop the past": {"past": 0.0},
-            "drop the direct term": {"direct": 0.0},
-            "drop the noise": {"nu": 0.0},
-            "drop the pushed s~": {"push": 0.0},
-            "drop the pulled back noise": {"back": 0.0},
-            "wrong sign of the past": {"past": -slope},
-            "wrong sign of the noise": {"nu": -rho1},
-            "wrong sign of the pushed s~": {"push": -rho0},
-            "theta~ not rescaled": {"keep": 1.0},
-            "s~ not rescaled": {"push": 1.0},
-            "noise not rescaled": {"back": 1.0},
-        }.get(mutation, {}))
+        terms.update(
+            {
+                "drop the past": {"past": 0.0},
+                "drop the direct term": {"direct": 0.0},
+                "drop the noise": {"nu": 0.0},
+                "drop the pushed s~": {"push": 0.0},
+                "drop the pulled back noise": {"back": 0.0},
+                "wrong sign of the past": {"past": -slope},
+                "wrong sign of the noise": {"nu": -rho1},
+                "wrong sign of the pushed s~": {"push": -rho0},
+                "theta~ not rescaled": {"keep": 1.0},
+                "s~ not rescaled": {"push": 1.0},
+                "noise not rescaled": {"back": 1.0},
+            }.get(mutation, {})
+        )
 
         def mix(a, x, b, y):
             return jax.tree.map(lambda u, v: terms[a] * u + terms[b] * v, x, y)
@@ -130,5 +127,5 @@ def test_the_mutant_without_a_mutation_is_right():
 def test_mutants_are_caught(mutation):
     with pytest.raises(AssertionError, match="mean gradient is biased"):
         check_unbiased(
-            lambda t, l, noise: mutant(t, l, noise=noise, mutation=mutation), models=[example_named("gru", 4)]
+            lambda *model, noise: mutant(*model, noise=noise, mutation=mutation), models=[example_named("gru", 4)]
         )

@@ -1,7 +1,6 @@
 """Oracles and a conformance suite for gradient estimators, for use on your own as well.
 
->>> import norewind
->>> norewind.testing.check_estimator(norewind.uoro)
+`check_estimator` tries a whole estimator; `check_exact` and `check_unbiased` prove what it claims.
 """
 
 from norewind.testing.conformance import check_estimator

@@ -1,7 +1,7 @@
 """Tiny models with a few samples each, small enough to enumerate every path of the noise."""
 
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +24,7 @@ class Example(NamedTuple):
     targets: Tree
 
 
-def examples(*, length: int = 4, dtype=float) -> list[Example]:
+def examples(*, length: int = 4, dtype: Any = float) -> list[Example]:
     """The models that `check_estimator` uses: the cells, a stack of two, and one that no library would write."""
     return list(_examples(length, jnp.result_type(dtype)))
 
@@ -36,7 +36,9 @@ def _examples(length: int, dtype) -> list[Example]:
         _from_cell("gru", cells.gru(3, 2, 3, dtype=dtype), length),
         _from_cell("lstm", cells.lstm(3, 1, 3, dtype=dtype), length),
         _from_cell(
-            "stack", cells.stack(cells.rnn(3, 1, 2, dtype=dtype), cells.gru(2, 1, 3, symbols=False, dtype=dtype)), length
+            "stack",
+            cells.stack(cells.rnn(3, 1, 2, dtype=dtype), cells.gru(2, 1, 3, symbols=False, dtype=dtype)),
+            length,
         ),
         _user_made(length, dtype),
     ]

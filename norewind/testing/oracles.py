@@ -67,7 +67,7 @@ def check_exact(make_estimator: MakeEstimator, *, memory: int = 1, tolerance: fl
 
     >>> import jax, norewind
     >>> with jax.enable_x64(True):
-    ...     norewind.testing.check_exact(norewind.rtrl)
+    ...     norewind.testing.check_exact(norewind.rtrl, models=norewind.testing.examples()[:1])
     """
     for example in models or examples():
         estimator = make_estimator(example.transition, example.loss)
@@ -119,7 +119,7 @@ def check_unbiased(make_estimator: MakeEstimator, *, memory: int = 1, tolerance:
 
     >>> import jax, norewind
     >>> with jax.enable_x64(True):
-    ...     norewind.testing.check_unbiased(norewind.uoro)
+    ...     norewind.testing.check_unbiased(norewind.uoro, models=norewind.testing.examples()[:1])
     """
     for example in models or examples():
         estimator = make_estimator(example.transition, example.loss, noise=path_signs)
@@ -129,9 +129,17 @@ def check_unbiased(make_estimator: MakeEstimator, *, memory: int = 1, tolerance:
         # The noise of the last step shows in no gradient any more: it need not be enumerated.
         carry = jax.jit(estimator.init)(example.params, example.state, jax.random.key(0))
         paths = sign_paths(carry, width * (steps - 1))
-        grads = jax.vmap(lambda carry, e=estimator, d=data: run_estimator(e, d, carry)[2].grad)
-        mean = jax.jit(lambda paths, g=grads: jax.tree.map(lambda leaf: leaf.mean(axis=0), g(paths)))(paths)
+        mean = _mean_grads(estimator, data, paths)
         _assert_close(mean, _exact_for(example, memory), tolerance, f"{example.name}: mean gradient is biased")
+
+
+def _mean_grads(estimator: Estimator, example: Example, carries: Tree) -> Tree:
+    @jax.jit
+    def mean(carries):
+        grads = jax.vmap(lambda carry: run_estimator(estimator, example, carry)[2].grad)(carries)
+        return jax.tree.map(lambda leaf: leaf.mean(axis=0), grads)
+
+    return mean(carries)
 
 
 def _assert_close(got: Tree, wanted: Tree, tolerance: float, what: str) -> None:

@@ -1,0 +1,94 @@
+"""Every estimator passes the conformance suite, and the suite catches what breaks the contract."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from norewind import Estimator, average, bptt, rtrl, uoro
+from norewind.testing import check_estimator, examples
+
+
+def rank_2(transition, loss, **options):
+    return average(uoro(transition, loss, **options), 2)
+
+
+ESTIMATORS = {
+    # name: (how it is made, what it claims)
+    "uoro": (uoro, {"unbiased": True}),
+    "rtrl": (rtrl, {"exact": True}),
+    "bptt": (bptt, {}),
+    "rank 2": (rank_2, {}),
+}
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_estimator(name):
+    make, claims = ESTIMATORS[name]
+    check_estimator(make, **claims)
+
+
+def broken(change):
+    """One-step BPTT with something broken in its step."""
+
+    def make(transition, loss):
+        good = bptt(transition, loss)
+
+        def init(params, state, key):
+            good.init(params, state, key)
+            return {"count": jnp.zeros(()), "key": key}
+
+        def step(params, state, carry, x, target):
+            new_state, _, estimate = good.step(params, state, (), x, target)
+            return change(new_state, carry, estimate, state)
+
+        return Estimator(init, step, good.model)
+
+    return make
+
+
+calls = []
+
+
+def impure(state, carry, estimate, _):
+    calls.append(None)
+    return state, carry, estimate._replace(grad=jax.tree.map(lambda g: g * len(calls), estimate.grad))
+
+
+BROKEN = {
+    "float64 gradient": (
+        lambda state, carry, estimate, _: (
+            state,
+            carry,
+            estimate._replace(grad=jax.tree.map(lambda g: g.astype(jnp.float16), estimate.grad)),
+        ),
+        "gradient at .* has dtype float16",
+    ),
+    "carry changes": (lambda state, carry, estimate, _: (state, carry["key"], estimate), "carry .* another structure"),
+    "state stands still": (lambda state, carry, estimate, old: (old, carry, estimate), "state is not the model's own"),
+    "loss is halved": (
+        lambda state, carry, estimate, _: (state, carry, estimate._replace(loss=estimate.loss / 2)),
+        "loss or output is not the model's own",
+    ),
+    "impure": (impure, "differ"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_the_suite_catches_what_breaks_the_contract(name):
+    change, message = BROKEN[name]
+    with pytest.raises(AssertionError, match=message):
+        check_estimator(broken(change), models=examples()[:1])
+
+
+def test_the_suite_catches_an_estimator_that_accepts_anything():
+    def make(transition, loss):
+        good = bptt(transition, loss)
+        return good._replace(init=lambda params, state, key: ())
+
+    with pytest.raises(AssertionError, match="accepts integer parameters|does not name"):
+        check_estimator(make)
+
+
+def test_the_suite_catches_false_claims():
+    with pytest.raises(AssertionError, match="not exact"):
+        check_estimator(bptt, exact=True, models=examples()[:1])

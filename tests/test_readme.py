@@ -1,0 +1,43 @@
+"""What the README shows is run, as a new user would run it."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import norewind
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_the_quickstart_learns(tmp_path):
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    statements = [line for line in code.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    assert len(statements) <= 30
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 0, done.stderr
+    errors = [float(line.split()[-1]) for line in done.stdout.splitlines()]
+    assert len(errors) == 8
+    assert errors[-1] < 0.2 * errors[0]
+
+
+def test_the_demo_runs_and_draws(tmp_path):
+    script = ROOT / "examples" / "demo.py"
+    options = ["--characters", "2e5", "--out", str(tmp_path)]
+    done = subprocess.run([sys.executable, str(script), *options], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "200,000 characters" in done.stdout
+    assert "above the floor of 0.1429" in done.stdout
+    assert (tmp_path / "anbn.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize("name", [name for name in norewind.__all__ if callable(getattr(norewind, name))])
+def test_every_public_function_is_documented(name):
+    assert len(getattr(norewind, name).__doc__ or "") > 40
+
+
+def test_estimators_and_combinators_have_an_example_that_runs():
+    for name in ("uoro", "rtrl", "bptt", "window", "average", "parallel", "online", "random_signs", "inverse_sqrt"):
+        assert ">>>" in getattr(norewind, name).__doc__, name
