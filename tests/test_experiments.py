@@ -3,10 +3,14 @@
 import csv
 import io
 import json
+from itertools import pairwise
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import norewind
 from norewind.experiments import plans, train
 from norewind.experiments.findings import anbn_findings, control_findings, divergence
 from norewind.experiments.groups import Group, find, grouped, load_records, usual
@@ -89,6 +93,24 @@ def test_weights_noise_and_text_depend_on_the_seed(made):
     other = train.train(setting(seed=1))
     assert made["curve"][0] != other["curve"][0]
     assert made["influence"][-1] != other["influence"][-1]
+    runs = [train.start(setting(seed=seed))[1] for seed in (0, 1)]
+    weights = [run.params["readout"]["weight"] for run in runs]
+    assert not np.array_equal(*weights)
+    keys = [jax.random.key_data(run.carry.key) for run in runs]
+    assert not np.array_equal(*keys)
+
+
+def test_losses_are_in_bits_per_character():
+    """Without learning, a run gives what the untrained cell itself gives, in base 2."""
+    still = setting(rate=0.0, method="bptt", memory=2, characters=60)
+    cell = norewind.cells.gru(3, 4, 3)
+    params, state = train.start(still)[1].params, cell.initial_state()
+    symbols, bits = next(still.text().chunks(0, 61)), []
+    for x, target in pairwise(symbols):
+        state, logits = cell.transition(params, state, jnp.array(x))
+        logits = np.asarray(logits, float)
+        bits.append(np.log2(np.exp(logits).sum()) - logits[target] / np.log(2))
+    assert train.train(still)["cumulated"] == pytest.approx(np.mean(bits), abs=1e-4)
 
 
 def test_numbers_that_are_not_finite_are_a_result():

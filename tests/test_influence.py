@@ -74,7 +74,7 @@ def test_uoro_converges_where_a_short_truncation_runs_away():
     target = influence_balancing(4, 3).limit
     for record in uoro:
         assert record["theta"] == pytest.approx(target, abs=1e-3)
-        assert record["loss"] < 1e-4
+        assert record["loss"] < 1e-20  # which takes double precision
     assert long["theta"] == pytest.approx(target, abs=1e-3)
     assert abs(short["theta"] - target) > 2 * abs(0.5 - target)
     assert short["losses"][-1] > short["losses"][len(short["losses"]) // 2]
