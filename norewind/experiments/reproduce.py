@@ -1,6 +1,8 @@
 """From the name of an experiment to its records, figures, table and page."""
 
+import signal
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -33,6 +35,10 @@ def run_experiments(
     With `run=False` the figures, table and page are made from the records that are there.
     """
     began = time.perf_counter()
+    if threading.current_thread() is threading.main_thread():
+        # Being asked to end is no different from an interrupt at the keyboard, also in the background.
+        for asked in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(asked, signal.default_int_handler)
     sizes = QUICK if quick else FULL
     texts = text_settings(what, sizes, seeds, characters, controls)
     try:

@@ -1,0 +1,41 @@
+"""The paper's learning rate γ / (1 + α √t): t in samples, whatever the optimizer and the window."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from norewind import bptt, cells, inverse_sqrt, online, window
+from norewind.losses import cross_entropy
+
+CELL = cells.rnn(inputs=3, hidden=4, outputs=3)
+OPTIMIZERS = {"sgd": optax.sgd, "adam": optax.adam, "adagrad": optax.adagrad}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("memory", [1, 5])
+def test_time_is_counted_in_samples(name, memory):
+    """The same as the optimizer with rate 1, its updates times the paper's rate at the sample where they happen."""
+    model = (CELL.transition, cross_entropy)
+    estimator = bptt(*model) if memory == 1 else bptt(*window(*model))
+    text = np.random.default_rng(0).integers(0, 3, 31)
+    shape = (-1,) if memory == 1 else (-1, memory)
+    xs, targets = text[:-1].reshape(shape), text[1:].reshape(shape)
+
+    learner = online(estimator, OPTIMIZERS[name](inverse_sqrt(0.1, alpha=0.5)))
+    run = learner.init(CELL.init(jax.random.key(0)), CELL.initial_state(), jax.random.key(1))
+    params, state = run.params, run.state
+    run, _ = learner.scan(run, xs, targets)
+
+    step = jax.jit(estimator.step)
+    plain = OPTIMIZERS[name](1.0)
+    memory_of_plain = plain.init(params)
+    for number, (x, target) in enumerate(zip(xs, targets, strict=True)):
+        state, _, estimate = step(params, state, (), jnp.asarray(x), jnp.asarray(target))
+        updates, memory_of_plain = plain.update(estimate.grad, memory_of_plain, params)
+        rate = 0.1 / (1 + 0.5 * np.sqrt(number * memory))
+        params = optax.apply_updates(params, jax.tree.map(lambda update, rate=rate: rate * update, updates))
+    assert int(run.samples) == 30
+    for ours, expected in zip(jax.tree.leaves(run.params), jax.tree.leaves(params), strict=True):
+        np.testing.assert_allclose(ours, expected, rtol=2e-5, atol=2e-6)
