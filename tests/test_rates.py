@@ -1,7 +1,6 @@
 """The paper's learning rate γ / (1 + α √t): t in samples, whatever the optimizer and the window."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
@@ -28,14 +27,18 @@ def test_time_is_counted_in_samples(name, memory):
     params, state = run.params, run.state
     run, _ = learner.scan(run, xs, targets)
 
-    step = jax.jit(estimator.step)
     plain = OPTIMIZERS[name](1.0)
-    memory_of_plain = plain.init(params)
+    plain_state = plain.init(params)
+
+    @jax.jit
+    def by_hand(params, state, plain_state, x, target, rate):
+        state, _, estimate = estimator.step(params, state, (), x, target)
+        updates, plain_state = plain.update(estimate.grad, plain_state, params)
+        return optax.apply_updates(params, jax.tree.map(lambda update: rate * update, updates)), state, plain_state
+
     for number, (x, target) in enumerate(zip(xs, targets, strict=True)):
-        state, _, estimate = step(params, state, (), jnp.asarray(x), jnp.asarray(target))
-        updates, memory_of_plain = plain.update(estimate.grad, memory_of_plain, params)
         rate = 0.1 / (1 + 0.5 * np.sqrt(number * memory))
-        params = optax.apply_updates(params, jax.tree.map(lambda update, rate=rate: rate * update, updates))
+        params, state, plain_state = by_hand(params, state, plain_state, x, target, rate)
     assert int(run.samples) == 30
     for ours, expected in zip(jax.tree.leaves(run.params), jax.tree.leaves(params), strict=True):
         np.testing.assert_allclose(ours, expected, rtol=2e-5, atol=2e-6)
