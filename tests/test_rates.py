@@ -12,8 +12,7 @@ CELL = cells.rnn(inputs=3, hidden=4, outputs=3)
 OPTIMIZERS = {"sgd": optax.sgd, "adam": optax.adam, "adagrad": optax.adagrad}
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
-@pytest.mark.parametrize("memory", [1, 5])
+@pytest.mark.parametrize(("name", "memory"), [("sgd", 1), ("sgd", 5), ("adam", 5), ("adagrad", 5)])
 def test_time_is_counted_in_samples(name, memory):
     """The same as the optimizer with rate 1, its updates times the paper's rate at the sample where they happen."""
     model = (CELL.transition, cross_entropy)
