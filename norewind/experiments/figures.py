@@ -1,4 +1,4 @@
-"""The figures, drawn from records. Dark to light tells the memory, solid or dashed the method: also in grey."""
+"""The figures, drawn from records. Shade and dashes tell the curves apart, also in a grey print."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -17,7 +17,8 @@ from norewind.experiments.paper import method_name
 
 BLUES = {1: "#08306b", 2: "#2171b5", 16: "#7fb8de"}
 ORANGES = {1: "#7f2704", 2: "#d94801", 4: "#d94801", 16: "#fdae6b"}
-STYLES = {"uoro": "-", "bptt": (0, (4, 1.6))}
+SOLID, DASHES, DOTS, DASH_DOTS = "-", (0, (4, 1.6)), (0, (1, 1)), (0, (7, 1.5, 1.5, 1.5))
+STYLES = {"uoro": {2: DASH_DOTS}, "bptt": {2: DOTS}}
 plt.rcParams.update({"font.size": 9, "axes.grid": True, "grid.alpha": 0.25, "figure.dpi": 150, "savefig.dpi": 150})
 
 
@@ -139,8 +140,8 @@ def _draw_curves(ax: Axes, group: Group, *, cumulated: bool) -> None:
         characters,
         np.median(rows, axis=0),
         color=colour,
-        linestyle=STYLES[setting["method"]],
-        lw=1.6,
+        linestyle=STYLES[setting["method"]].get(setting["memory"], SOLID if setting["method"] == "uoro" else DASHES),
+        lw=1.7,
         label=method_name(setting["method"], setting["memory"]),
     )
 
