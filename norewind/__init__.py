@@ -1,15 +1,44 @@
 """norewind: train recurrent models on endless streams, online, without ever rewinding time."""
 
-from norewind import cells, losses, tasks, testing
-from norewind.checks import ModelError
-from norewind.combinators import average, parallel, window
-from norewind.estimator import Estimate, Estimator, Model
-from norewind.estimators import bptt, rtrl, uoro
-from norewind.learner import Learner, NonFiniteError, Run, online
-from norewind.noise import random_signs
-from norewind.schedules import inverse_sqrt
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from norewind import cells, losses, tasks, testing
+    from norewind.checks import ModelError
+    from norewind.combinators import average, parallel, window
+    from norewind.estimator import Estimate, Estimator, Model
+    from norewind.estimators import bptt, rtrl, uoro
+    from norewind.learner import Learner, NonFiniteError, Run, online
+    from norewind.noise import random_signs
+    from norewind.schedules import inverse_sqrt
 
 __version__ = "0.1.0"
+
+# Where each name lives. They are imported when they are first used, so that the command
+# line can print its help without waiting for JAX.
+_HOMES = {
+    "Estimate": "estimator",
+    "Estimator": "estimator",
+    "Learner": "learner",
+    "Model": "estimator",
+    "ModelError": "checks",
+    "NonFiniteError": "learner",
+    "Run": "learner",
+    "average": "combinators",
+    "bptt": "estimators",
+    "cells": None,
+    "inverse_sqrt": "schedules",
+    "losses": None,
+    "online": "learner",
+    "parallel": "combinators",
+    "random_signs": "noise",
+    "rtrl": "estimators",
+    "tasks": None,
+    "testing": None,
+    "uoro": "estimators",
+    "window": "combinators",
+}
 
 __all__ = [
     "Estimate",
@@ -33,3 +62,16 @@ __all__ = [
     "uoro",
     "window",
 ]
+
+
+def __getattr__(name: str):
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home = _HOMES[name]
+    value = import_module(f"norewind.{name}") if home is None else getattr(import_module(f"norewind.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
