@@ -28,6 +28,21 @@ def test_wrong_arguments_are_refused(capsys):
     assert "nonsense" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["generate", "anbn", "--characters", "-5"], "must not be negative"),
+        (["generate", "anbn", "--parameters", "5", "2"], "1 <= k <= l"),
+        (["generate", "anbn", "--parameters", "1", "2", "3"], "arguments"),
+        (["reproduce", "all", "--characters", "7"], "at least 100"),
+        (["reproduce", "all", "--seeds", "0"], "--seeds must be at least 1"),
+    ],
+)
+def test_impossible_numbers_are_refused_in_a_sentence(arguments, words):
+    with pytest.raises(SystemExit, match=words):
+        main(arguments)
+
+
 def test_help_does_not_wait_for_jax():
     code = (
         "import sys; from norewind.cli import main\n"

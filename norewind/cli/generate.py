@@ -26,6 +26,8 @@ def generate(
         seed: which of the endless texts to write.
         parameters: the task's own, by default those of the paper: k l = 1 32 for anbn, s k a = 1 5 10 for brackets.
     """
+    if not characters >= 0:
+        raise SystemExit(f"norewind generate: --characters must not be negative, but it is {characters:g}.")
     try:
         for piece in _pieces(task, parameters, seed, int(characters)):
             sys.stdout.write(piece)
@@ -38,7 +40,10 @@ def generate(
 def _pieces(task: str, parameters: tuple[int, ...], seed: int, characters: int) -> Iterator[str]:
     from norewind import tasks
 
-    text = {"anbn": tasks.anbn, "brackets": tasks.distant_brackets}[task](*parameters)
+    try:
+        text = {"anbn": tasks.anbn, "brackets": tasks.distant_brackets}[task](*parameters)
+    except (TypeError, ValueError) as error:
+        raise SystemExit(f"norewind generate: {error}") from None
     whole, rest = divmod(characters, CHUNK)
     chunks = text.chunks(seed, CHUNK)
     for chunk in islice(chunks, whole):

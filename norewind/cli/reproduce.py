@@ -35,6 +35,11 @@ def reproduce(
         run: --no-run only draws and writes again from the records that are there.
         jobs: how many runs to make at the same time; by default one per core.
     """
+    if characters is not None and not characters >= 100:
+        raise SystemExit(f"norewind reproduce: --characters must be at least 100, but it is {characters:g}.")
+    for name, count in (("seeds", seeds), ("jobs", jobs)):
+        if count is not None and count < 1:
+            raise SystemExit(f"norewind reproduce: --{name} must be at least 1, but it is {count}.")
     from norewind.experiments.reproduce import run_experiments
 
     run_experiments(
