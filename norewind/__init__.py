@@ -4,10 +4,11 @@ from norewind import cells, losses, tasks, testing
 from norewind.checks import ModelError
 from norewind.combinators import average, parallel, window
 from norewind.estimator import Estimate, Estimator, Model
-from norewind.estimators import bptt, rtrl, uoro
+from norewind.estimators import bptt, nobacktrack, rtrl, uoro
 from norewind.learner import Learner, NonFiniteError, Run, online
 from norewind.noise import random_signs
 from norewind.schedules import inverse_sqrt
+from norewind.structure import declare
 
 __version__ = "0.1.0"
 
@@ -22,8 +23,10 @@ __all__ = [
     "average",
     "bptt",
     "cells",
+    "declare",
     "inverse_sqrt",
     "losses",
+    "nobacktrack",
     "online",
     "parallel",
     "random_signs",
