@@ -4,7 +4,7 @@ from norewind import cells, losses, tasks, testing
 from norewind.checks import ModelError
 from norewind.combinators import average, parallel, window
 from norewind.estimator import Estimate, Estimator, Model
-from norewind.estimators import bptt, nobacktrack, rtrl, uoro
+from norewind.estimators import bptt, diffusion, lstm97, nobacktrack, readout_only, rtrl, sliding_bptt, uoro
 from norewind.learner import Learner, NonFiniteError, Run, online
 from norewind.noise import random_signs
 from norewind.schedules import inverse_sqrt
@@ -24,13 +24,17 @@ __all__ = [
     "bptt",
     "cells",
     "declare",
+    "diffusion",
     "inverse_sqrt",
     "losses",
+    "lstm97",
     "nobacktrack",
     "online",
     "parallel",
     "random_signs",
+    "readout_only",
     "rtrl",
+    "sliding_bptt",
     "tasks",
     "testing",
     "uoro",

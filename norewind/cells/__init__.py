@@ -5,7 +5,8 @@ from norewind.cells.cell import Cell
 from norewind.cells.elman import elman
 from norewind.cells.gru import gru
 from norewind.cells.lstm import lstm
+from norewind.cells.reservoir import reservoir
 from norewind.cells.rnn import rnn
 from norewind.cells.stack import stack
 
-__all__ = ["Cell", "elman", "from_equinox", "from_flax", "from_haiku", "gru", "lstm", "rnn", "stack"]
+__all__ = ["Cell", "elman", "from_equinox", "from_flax", "from_haiku", "gru", "lstm", "reservoir", "rnn", "stack"]
