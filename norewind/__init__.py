@@ -3,8 +3,9 @@
 from norewind import cells, losses, tasks, testing
 from norewind.checks import ModelError
 from norewind.combinators import average, parallel, window
+from norewind.diagnose import diagnose
 from norewind.estimator import Estimate, Estimator, Model
-from norewind.estimators import bptt, diffusion, lstm97, nobacktrack, readout_only, rtrl, sliding_bptt, uoro
+from norewind.estimators import bpdc, bptt, diffusion, dni, lstm97, nobacktrack, readout_only, rtrl, sliding_bptt, uoro
 from norewind.learner import Learner, NonFiniteError, Run, online
 from norewind.noise import random_signs
 from norewind.schedules import inverse_sqrt
@@ -21,10 +22,13 @@ __all__ = [
     "NonFiniteError",
     "Run",
     "average",
+    "bpdc",
     "bptt",
     "cells",
     "declare",
+    "diagnose",
     "diffusion",
+    "dni",
     "inverse_sqrt",
     "losses",
     "lstm97",

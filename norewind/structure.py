@@ -149,4 +149,5 @@ def sum_per_unit(index: Tree, weights: Tree, size: int) -> jax.Array:
         sums = jnp.sum(leaf, axis=shared, keepdims=True)
         return jax.ops.segment_sum(sums.reshape(-1), jnp.broadcast_to(units, sums.shape).reshape(-1), size)
 
-    return sum(jax.tree.leaves(for_each_leaf(one_leaf, index, weights)), start=jnp.zeros(()))
+    first, *others = jax.tree.leaves(for_each_leaf(one_leaf, index, weights))
+    return sum(others, start=first)
