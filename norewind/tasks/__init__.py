@@ -1,6 +1,8 @@
 """Tasks: endless, seeded sources of samples with their known floors."""
 
 from norewind.tasks.anbn import anbn
+from norewind.tasks.brackets import distant_brackets
+from norewind.tasks.influence import InfluenceBalancing, influence_balancing
 from norewind.tasks.text import Text
 
-__all__ = ["Text", "anbn"]
+__all__ = ["InfluenceBalancing", "Text", "anbn", "distant_brackets", "influence_balancing"]

@@ -4,6 +4,7 @@ from math import log2
 
 import numpy as np
 
+from norewind.tasks.entropy import entropy
 from norewind.tasks.text import Text
 
 LINES_PER_BLOCK = 256
@@ -19,8 +20,8 @@ def anbn(k: int = 1, l: int = 32) -> Text:  # noqa: E741 (the paper's letters)
     Reference: Gers & Schmidhuber (2001); Tallec & Ollivier (2017).
 
     >>> task = anbn(1, 32)
-    >>> round(task.floor, 4), round(task.naive, 4)
-    (0.1429, 0.2857)
+    >>> round(task.floor, 4), round(task.naive, 4), round(task.unigram, 4)
+    (0.1429, 0.2857, 1.2589)
     >>> task.alphabet, len(next(task.chunks(seed=0, size=1000)))
     ('ab\\n', 1000)
     """
@@ -33,4 +34,4 @@ def anbn(k: int = 1, l: int = 32) -> Text:  # noqa: E741 (the paper's letters)
         counts = np.stack([lengths, np.ones_like(lengths), lengths, np.ones_like(lengths)], axis=1)
         return np.repeat(np.tile([0, 2, 1, 2], LINES_PER_BLOCK), counts.reshape(-1))
 
-    return Text(f"anbn({k},{l})", "ab\n", floor, 2 * floor, draw)
+    return Text(f"anbn({k},{l})", "ab\n", floor, 2 * floor, entropy([(k + l) / 2, (k + l) / 2, 2]), draw)

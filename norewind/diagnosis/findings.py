@@ -136,7 +136,7 @@ class Diagnosis:
 
     def figure(self, path: Path | str) -> None:
         """A figure against time, and against size where there are several."""
-        from norewind.diagnosis_figure import draw
+        from norewind.diagnosis.figure import draw
 
         draw(self, Path(path))
 

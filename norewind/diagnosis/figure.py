@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from norewind.diagnosis import Diagnosis
+    from norewind.diagnosis.findings import Diagnosis
 
 PANELS = (
     ("variance", "relative variance", "log"),

@@ -11,7 +11,7 @@ from jax.flatten_util import ravel_pytree
 
 from norewind import checks
 from norewind.checks import ModelError
-from norewind.diagnosis import Diagnosis, Finding, Moments
+from norewind.diagnosis.findings import Diagnosis, Finding, Moments
 from norewind.estimator import Estimator, Loss, Transition
 from norewind.estimators import rtrl, sliding_bptt
 from norewind.methods import Method, parse_method

@@ -1,0 +1,1 @@
+"""The paper's experiments: runs, records, figures, table and page."""

@@ -1,0 +1,126 @@
+"""Many runs side by side: one process each, one core each, finished ones kept."""
+
+import multiprocessing
+import os
+import queue
+import signal
+import traceback
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+from norewind.experiments.progress import Progress
+from norewind.experiments.records import load, save
+from norewind.experiments.settings import TextSetting
+
+# Saves copies of the large arrays in the compiled loop (12 % of the time of a GRU with UORO). XLA ends the
+# process over a flag that it does not know, so it is only given to the versions that it was tried with.
+FASTER = "--xla_cpu_copy_insertion_use_region_analysis=true"
+FASTER_FOR = ("0.10.", "0.11.", "0.12.")
+
+
+def record_path(out: Path, setting: TextSetting) -> Path:
+    """Where the record of a run is kept."""
+    return out / "runs" / f"{setting.slug}.json"
+
+
+def finished(out: Path, setting: TextSetting) -> bool:
+    """Whether the record of exactly this setting is there."""
+    record = load(record_path(out, setting))
+    return record is not None and record["setting"] == setting.as_json()
+
+
+def cores() -> list[int]:
+    """The cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
+
+
+def run_all(settings: Sequence[TextSetting], out: Path, progress: Progress, jobs: int | None = None) -> None:
+    """Make the records of all settings that have none yet, `jobs` at a time (by default one per core).
+
+    On an interrupt every unfinished run writes a checkpoint, from which a second call goes on.
+    """
+    waiting = []
+    for setting in settings:
+        if finished(out, setting):
+            progress.already_there(setting.slug)
+        else:
+            waiting.append(setting)
+    # A fresh interpreter for each run: precision and thread settings are per process,
+    # and on cores that share nothing two processes beat any batching of small models.
+    context = multiprocessing.get_context("spawn")
+    messages, stop = context.Queue(), context.Event()
+    free = (cores() * (jobs or len(cores())))[: jobs or len(cores())]
+    active: dict[str, tuple] = {}
+    failed = []
+    try:
+        while waiting or active:
+            while waiting and free:
+                setting, core = waiting.pop(0), free.pop(0)
+                process = context.Process(
+                    target=_work, args=(setting, out, core, messages, stop), name=setting.slug, daemon=True
+                )
+                process.start()
+                active[setting.slug] = (process, core)
+                progress.begin(setting.slug, setting.characters)
+            try:
+                slug, kind, *values = messages.get(timeout=1)
+            except queue.Empty:
+                # A process that was killed sends no message.
+                gone = [slug for slug, (process, _) in active.items() if not process.is_alive() and messages.empty()]
+                for slug in gone:
+                    failed.append((slug, "its process ended without a word"))
+                    progress.fail(slug)
+                    free.append(active.pop(slug)[1])
+                continue
+            if kind == "chunk":
+                progress.advance(slug, *values)
+                continue
+            process, core = active.pop(slug)
+            process.join()
+            free.append(core)
+            if kind == "done":
+                progress.end(slug, *values)
+            else:
+                failed.append((slug, values[0]))
+                progress.fail(slug)
+    finally:
+        stop.set()
+        for process, _ in active.values():
+            process.join(timeout=60)
+    if failed:
+        raise RuntimeError("\n".join(f"{slug} failed: {reason}" for slug, reason in failed))
+
+
+def _work(setting: TextSetting, out: Path, core: int, messages, stop) -> None:
+    """What one process does: one run, from its checkpoint if there is one to its record."""
+    # An interrupt from the keyboard reaches all processes; only the first one decides what to do.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = os.getppid()
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {core})
+    if version("jax").startswith(FASTER_FOR):
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {FASTER}"
+    import jax
+
+    from norewind.experiments.train import Interrupted, train
+
+    jax.config.update("jax_enable_x64", setting.precision == "double")
+    checkpoint = out / "checkpoints" / f"{setting.slug}.npz"
+    try:
+        record = train(
+            setting,
+            checkpoint=checkpoint,
+            report=lambda characters, bpc: messages.put((setting.slug, "chunk", characters, bpc)),
+            should_stop=lambda: stop.is_set() or os.getppid() != parent,
+        )
+    except Interrupted:
+        return
+    except Exception:
+        messages.put((setting.slug, "failed", traceback.format_exc()))
+        return
+    save(record_path(out, setting), record)
+    checkpoint.unlink(missing_ok=True)
+    messages.put((setting.slug, "done", record["recent"], record["diverged_at"]))
