@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +11,8 @@ from jax.interpreters import partial_eval
 from norewind.checks import ModelError
 from norewind.estimator import Transition, one_sample
 from norewind.trees import Tree, real_leaves
+
+UNITS = "to know which unit each weight feeds"
 
 
 class Structure(NamedTuple):
@@ -74,6 +76,20 @@ def structure_of(transition: Transition) -> Structure:
     return getattr(transition, "structure", Structure())
 
 
+def required(who: str, use: str, transition: Transition, **needs: str) -> list[Any]:
+    """The declarations of these names, or an error that says which are missing; `use` is a cell that has them."""
+    structure = structure_of(transition)
+    missing = [name for name in needs if getattr(structure, name) is None]
+    if missing:
+        keywords = ", ".join(f"{name}=..." for name in missing)
+        raise ModelError(
+            f"{who} needs {' and '.join(needs[name] for name in missing)}, and this model does not declare "
+            f"{' and '.join(missing)}. Use {use}, or declare it for your own model with "
+            f"norewind.declare(transition, {keywords})."
+        )
+    return [getattr(structure, name) for name in needs]
+
+
 def reaches_state(transition: Transition, params: Tree, state: Tree, x: Tree) -> Tree:
     """For every leaf of the parameters, whether the new state can depend on it at all.
 
@@ -87,13 +103,7 @@ def reaches_state(transition: Transition, params: Tree, state: Tree, x: Tree) ->
 
 def declared_units(who: str, transition: Transition, params: Tree, state: Tree, x: Tree) -> Tree:
     """The units that the weights feed, as declared; an error when that is missing or does not cover the model."""
-    units = structure_of(transition).units
-    if units is None:
-        raise ModelError(
-            f"{who} needs to know which unit each weight feeds, and this model does not declare it. Declare `units` "
-            "with norewind.declare(transition, units=...) if every weight feeds one unit only; otherwise use a "
-            "method that takes the model as a black box."
-        )
+    (units,) = required(who, "a cell where every weight feeds one unit", transition, units=UNITS)
     index = units(params)
     missing = unfed_leaf(index, params, reaches_state(transition, params, state, x))
     if missing:
@@ -150,4 +160,6 @@ def sum_per_unit(index: Tree, weights: Tree, size: int) -> jax.Array:
         return jax.ops.segment_sum(sums.reshape(-1), jnp.broadcast_to(units, sums.shape).reshape(-1), size)
 
     first, *others = jax.tree.leaves(for_each_leaf(one_leaf, index, weights))
-    return sum(others, start=first)
+    for other in others:
+        first = first + other
+    return first

@@ -79,9 +79,9 @@ def test_it_takes_a_model_of_the_users_own():
 def test_it_refuses_models_without_the_structure():
     gru, lstm, rnn = (next(e for e in examples() if e.name == name) for name in ("gru", "lstm", "rnn"))
     with pytest.raises(ModelError, match="does not declare units and memory"):
-        lstm97(gru.transition, gru.loss).init(gru.params, gru.state, jax.random.key(0))
+        lstm97(gru.transition, gru.loss)
     with pytest.raises(ModelError, match="does not declare memory"):
-        lstm97(rnn.transition, rnn.loss).init(rnn.params, rnn.state, jax.random.key(0))
+        lstm97(rnn.transition, rnn.loss)
     estimator = lstm97(lstm.transition, lstm.loss)
     carry = estimator.init(lstm.params, lstm.state, jax.random.key(0))
     with pytest.raises(ModelError, match="lstm97: params\\['embedding'\\] reaches the state"):

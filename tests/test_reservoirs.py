@@ -212,7 +212,7 @@ def test_bpdc_learns_to_predict_a_chaotic_series():
 def test_bpdc_refuses_models_without_output_units():
     gru = next(example for example in examples() if example.name == "gru")
     with pytest.raises(ModelError, match="does not declare units and output_units"):
-        bpdc(gru.transition, gru.loss).init(gru.params, gru.state, jax.random.key(0))
+        bpdc(gru.transition, gru.loss)
 
 
 def test_declarations_are_true():

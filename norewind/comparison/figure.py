@@ -15,8 +15,9 @@ def draw(comparison: "Comparison", path: Path) -> None:
     """The curves (mean over seeds), and the final level against time per character and memory carried."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.ticker import LogLocator, NullFormatter
 
-    figure = Figure(figsize=(13, 4.6), layout="constrained")
+    figure = Figure(figsize=(13, 5), layout="constrained")
     FigureCanvasAgg(figure)
     curves, costs, memories = figure.subplots(1, 3, width_ratios=(2, 1, 1))
     rows = {row["method"]: row for row in comparison.rows()}
@@ -33,17 +34,21 @@ def draw(comparison: "Comparison", path: Path) -> None:
         points = {costs: row["cpu_microseconds_per_character"], memories: max(1, row["carried_bytes"])}
         for axis, x in points.items():
             axis.errorbar(x, row["bits_per_character"], yerr=row["standard_error"], **marker)
-    for level, name in ((comparison.floor, "floor"), (comparison.naive, "without memory")):
-        curves.axhline(level, color="grey", linestyle=":", linewidth=1)
-        curves.annotate(name, (1, level), xycoords=("axes fraction", "data"), ha="right", va="bottom", color="grey")
+    for level, name, style in ((comparison.naive, "without memory", "--"), (comparison.floor, "floor", ":")):
+        curves.axhline(level, color="black", linestyle=style, linewidth=1, label=name)
     curves.set_xlabel("characters")
     curves.set_ylabel("bits per character")
     curves.set_yscale("log")
-    curves.legend(fontsize=8)
+    curves.yaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5)))
+    curves.yaxis.set_major_formatter("{x:g}")
+    curves.yaxis.set_minor_formatter(NullFormatter())
+    handles, labels = curves.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=min(7, len(labels)), frameon=False)
     costs.set_xlabel("CPU µs per character")
     memories.set_xlabel("bytes carried (0 drawn at 1)")
+    memories.set_xscale("log")
+    costs.set_xlim(left=0)
     for axis in (costs, memories):
-        axis.set_xscale("log")
         axis.set_ylabel("final bits per character")
     for axis in (curves, costs, memories):
         axis.grid(alpha=0.3)

@@ -2,12 +2,13 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from norewind import checks
 from norewind.checks import ModelError
 from norewind.estimator import Estimate, Estimator, Loss, Transition, linearise, model_of
-from norewind.structure import declared_units, structure_of, sum_per_unit
+from norewind.structure import UNITS, declared_units, required, sum_per_unit
 from norewind.trees import real_leaves
 
 
@@ -45,22 +46,19 @@ def bpdc(transition: Transition, loss: Loss, *, epsilon: float = 2e-3) -> Estima
     (True, False)
     """
     model = model_of(transition, loss)
-    structure = structure_of(transition)
+    _, output_units = required(
+        "bpdc",
+        "cells.feedback_reservoir",
+        transition,
+        units=UNITS,
+        output_units="output units that are part of the state",
+    )
+    chosen = np.array(output_units)
 
     def init(params, state, key):
         checks.parameters(params)
         checks.state_leaves(state)
-        return jnp.zeros(len(outputs_declared()), state_vector(state).dtype)
-
-    def outputs_declared():
-        missing = [name for name in ("units", "output_units") if getattr(structure, name) is None]
-        if missing:
-            raise ModelError(
-                f"bpdc trains output units that are part of the state, and this model does not declare "
-                f"{' and '.join(missing)}. Use cells.feedback_reservoir, or declare them for your own model with "
-                "norewind.declare(transition, units=..., output_units=...)."
-            )
-        return jnp.array(structure.output_units)
+        return jnp.zeros(chosen.size, state_vector(state).dtype)
 
     def state_vector(state):
         leaves = jax.tree.leaves(real_leaves(state))
@@ -71,7 +69,6 @@ def bpdc(transition: Transition, loss: Loss, *, epsilon: float = 2e-3) -> Estima
         return leaves[0]
 
     def step(params, state, carry, x, target):
-        chosen = outputs_declared()
         size = state_vector(state).size
         units = declared_units("bpdc", transition, params, state, x)
         run = linearise(model, params, state, x, target)

@@ -5,9 +5,8 @@ import jax
 import jax.numpy as jnp
 
 from norewind import checks
-from norewind.checks import ModelError
 from norewind.estimator import Estimate, Estimator, Loss, Transition, linearise, model_of, zeros_like
-from norewind.structure import declared_units, for_each_leaf, spread, structure_of
+from norewind.structure import UNITS, declared_units, for_each_leaf, required, spread
 from norewind.trees import real_leaves
 
 
@@ -40,11 +39,17 @@ def lstm97(transition: Transition, loss: Loss) -> Estimator:
     >>> carry["recurrent"].shape == params["recurrent"].shape, carry["readout"]
     (True, {'bias': None, 'weight': None})
     """
-    structure = structure_of(transition)
+    units_of, memory_of = required(
+        "lstm97",
+        "cells.lstm(..., embedding=False)",
+        transition,
+        units=UNITS,
+        memory="to know each unit's memory cell",
+    )
 
     def with_memory_only(params, state, x):
         stopped = jax.tree.map(jax.lax.stop_gradient, state)
-        return transition(params, eqx.tree_at(structure.memory, stopped, structure.memory(state)), x)
+        return transition(params, eqx.tree_at(memory_of, stopped, memory_of(state)), x)
 
     model = model_of(transition, loss)
     cut_model = model._replace(transition=with_memory_only)
@@ -52,22 +57,11 @@ def lstm97(transition: Transition, loss: Loss) -> Estimator:
     def init(params, state, key):
         checks.parameters(params)
         checks.state_leaves(state)
-        needs_declarations()
         return for_each_leaf(
-            lambda unit, leaf: None if unit is None else jnp.zeros_like(leaf), structure.units(params), params
+            lambda unit, leaf: None if unit is None else jnp.zeros_like(leaf), units_of(params), params
         )
 
-    def needs_declarations():
-        missing = [name for name in ("units", "memory") if getattr(structure, name) is None]
-        if missing:
-            raise ModelError(
-                f"lstm97 follows each unit's memory cell, and this model does not declare {' and '.join(missing)}. "
-                "Use cells.lstm(..., embedding=False), or declare them for your own model with "
-                "norewind.declare(transition, units=..., memory=...)."
-            )
-
     def step(params, state, carry, x, target):
-        needs_declarations()
         units = declared_units("lstm97", transition, params, state, x)
         run = linearise(cut_model, params, state, x, target)
         nothing = zeros_like(real_leaves(state))
@@ -80,15 +74,15 @@ def lstm97(transition: Transition, loss: Loss) -> Estimator:
                 lambda factor, trace: 0 if trace is None else factor * trace, factors, carry, is_leaf=_is_none
             )
 
-        grad = jax.tree.map(jnp.add, direct, along_traces(structure.memory(state_grad)))
+        grad = jax.tree.map(jnp.add, direct, along_traces(memory_of(state_grad)))
         # Each entry of the new memory has its own entry of the old one and its own
         # weights: the derivative of their sum holds all of them, each in its place.
-        ones = eqx.tree_at(structure.memory, nothing, replace_fn=jnp.ones_like)
+        ones = eqx.tree_at(memory_of, nothing, replace_fn=jnp.ones_like)
         memory_rows, immediate = run.vjp(ones, jnp.zeros_like(run.loss))
         carry = jax.tree.map(
             lambda trace, old, new: None if trace is None else old + new,
             carry,
-            along_traces(structure.memory(memory_rows)),
+            along_traces(memory_of(memory_rows)),
             immediate,
             is_leaf=_is_none,
         )

@@ -56,10 +56,10 @@ def check_estimator(
             _check_shapes(make_for(example), example)
         for example in [_in_double(example) for example in models] if models else examples():
             if exact:
-                check_exact(lambda *model, e=example: make(*model, _first_x(e)), models=[example])
+                check_exact(lambda model, loss, e=example: make(model, loss, _first_x(e)), models=[example])
             if unbiased:
                 check_unbiased(
-                    lambda *model, e=example, noise: make(*model, _first_x(e), noise=noise), models=[example]
+                    lambda model, loss, noise, e=example: make(model, loss, _first_x(e), noise=noise), models=[example]
                 )
 
 
