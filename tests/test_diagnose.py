@@ -11,14 +11,18 @@ import pytest
 import norewind
 from norewind import bptt, cells, diagnose, losses, uoro
 from norewind.diagnosis import measure
+from norewind.diagnosis.findings import Moments
 from norewind.testing import Example, exact_grads, path_signs, run_estimator, sign_paths
 
 TEXT = np.random.default_rng(0).integers(0, 3, 31).astype(np.int32)
 
 
-def elman(size):
-    cell = cells.elman(3, size, 3)
-    return cell.transition, losses.cross_entropy, jax.jit(cell.init)(jax.random.key(0)), cell.initial_state()
+CELLS = {size: cells.elman(3, size, 3) for size in (2, 4, 32)}
+
+
+def elman(size, number=0):
+    cell = CELLS[size]
+    return cell.transition, losses.cross_entropy, jax.jit(cell.init)(jax.random.key(number)), cell.initial_state()
 
 
 def stream(steps):
@@ -61,19 +65,46 @@ def test_against_enumeration_and_plain_differences():
     assert abs(perfect.cosine.value - 1) < 1e-10
 
 
+def test_statistics_of_few_keys_have_no_bias_of_their_own():
+    """bias² is the mean over pairs of different keys: the square of a mean would add a share of the variance."""
+    errors = np.random.default_rng(1).normal(0.5, 1.0, (3, 5, 4))  # steps, keys, parameters
+    exact = np.array([1.0, 2.0, 3.0])
+    with_sum = np.einsum("tkp,tp->tk", errors, errors.sum(axis=1))
+    moments = Moments(np.sum(errors**2, axis=2), with_sum, np.zeros((3, 5)), exact)
+    products = np.einsum("tjp,tkp->jk", errors, errors)
+    pairs = (products.sum() - np.trace(products)) / 20
+    assert np.isclose(moments.bias_squared().value, pairs / 6)
+    assert np.isclose(moments.variance().value, np.sum(errors.var(axis=1, ddof=1)) / 6)
+
+
 def test_variance_grows_with_the_size_and_is_lower_for_nobacktrack():
-    report = diagnose(["uoro", "nobacktrack"], elman, stream(30), sizes=(4, 32), keys=100)
+    report = diagnose(["uoro", "nobacktrack"], elman, stream(30), sizes=(4, 32), repeats=4, keys=50)
     small, small_nbt, large, large_nbt = (finding.variance for finding in report.findings)
-    assert large.value - small.value > 5 * np.hypot(large.error, small.error)
-    for theirs, ours in ((small, small_nbt), (large, large_nbt)):
-        assert theirs.value - ours.value > 3 * np.hypot(theirs.error, ours.error)
+    assert large.value - small.value > 3 * np.hypot(large.error, small.error)
+    assert small_nbt.value < 0.9 * small.value
+    assert large_nbt.value < 0.9 * large.value
+
+
+def test_repeats_are_means_over_models_and_compile_once():
+    several = diagnose(["uoro"], elman, stream(6), sizes=(2,), repeats=3, keys=20)
+    single = [diagnose(["uoro"], elman(2, number), stream(6), keys=20).findings[0] for number in range(3)]
+    values = [finding.variance.value for finding in single]
+    (mean,) = several.findings
+    assert mean.models == 3
+    assert np.isclose(mean.variance.value, np.mean(values))
+    assert np.isclose(mean.variance.error, np.std(values, ddof=1) / np.sqrt(3))
+    assert np.isclose(mean.over_time[-1].cosine.value, np.mean([f.over_time[-1].cosine.value for f in single]))
+    assert "over 3 models" in str(several)
 
 
 def test_moving_parameters_windows_and_own_estimators(tmp_path):
     model = elman(4)
-    frozen = diagnose(["uoro:2", "bptt:4"], model, stream(20), keys=10)
-    moving = diagnose(["uoro:2", "bptt:4"], model, stream(20), keys=10, optimizer=optax.sgd(0.5))
-    assert [finding.over_time[-1].end for finding in frozen.findings] == [20, 20]
+    methods = ["uoro:2", "bptt:4", "rtrl:2"]
+    frozen = diagnose(methods, model, stream(20), keys=10)
+    moving = diagnose(methods, model, stream(20), keys=10, optimizer=optax.sgd(0.5))
+    assert [finding.over_time[-1].end for finding in frozen.findings] == [20, 20, 20]
+    # The reference of a window is the sum over it, also while the parameters move between blocks.
+    assert max(report.findings[2].bias_squared.value for report in (frozen, moving)) < 1e-10
     assert len(frozen.findings[1].over_time) == 5
     assert moving.findings[1].bias_squared.value != frozen.findings[1].bias_squared.value
     assert "moving parameters" in str(moving)

@@ -92,6 +92,25 @@ def test_with_a_perfect_predictor_the_expectation_is_the_true_gradient():
     assert distance(total(blind), mean) > 1e-3
 
 
+@pytest.mark.usefixtures("x64")
+def test_the_predictor_learns_the_bootstrapped_gradient_at_the_old_state():
+    """One step of gradient descent on ½‖sg(s) − ∂(ℓ + sg(s')·s')/∂s‖², with s' moving and sg(s') held."""
+    estimator = dni(transition, losses.squared_error, optimizer=optax.sgd(1.0))
+    weights = {"A": jnp.array([[0.3, -0.2], [0.1, 0.4]]), "b": jnp.array([0.2, -0.5])}
+    carry = estimator.init(PARAMS, START, jax.random.key(0))._replace(weights=weights)
+    _, after, _ = estimator.step(PARAMS, START, carry, 0.7, 0.3)
+
+    def ahead(h):
+        new, output = transition(PARAMS, START | {"h": h}, 0.7)
+        held = jax.lax.stop_gradient(weights["A"] @ new["h"] + weights["b"])
+        return losses.squared_error(output, 0.3) + held @ new["h"]
+
+    h = START["h"]
+    wrong = weights["A"] @ h + weights["b"] - jax.grad(ahead)(h)
+    assert jnp.max(jnp.abs(after.weights["b"] - (weights["b"] - wrong))) < 1e-10
+    assert jnp.max(jnp.abs(after.weights["A"] - (weights["A"] - jnp.outer(wrong, h)))) < 1e-10
+
+
 SIGNS = np.array([1.0] * 2 + [-1.0] * 4)
 CHAIN = 0.5 * np.eye(6) + 0.5 * np.eye(6, k=1)
 

@@ -12,6 +12,7 @@ def diagnose(
     sizes: tuple[int, ...] = (8, 16, 32),
     steps: int = 100,
     keys: int = 100,
+    repeats: int = 1,
     seed: int = 0,
     moving: float | None = None,
     readout: bool = False,
@@ -26,7 +27,8 @@ def diagnose(
         sizes: its sizes.
         steps: how many characters to read.
         keys: how often to draw each method's noise.
-        seed: of the weights, the text and the noise.
+        repeats: how many models of each size to draw; with several, the findings are means over them.
+        seed: of the text and the noise, and of the weights of the first model.
         moving: let the parameters move, by the exact gradient and Adam at this rate; otherwise they are frozen.
         readout: also compare the parameters that do not reach the state, whose gradient is exact anyway.
         out: the folder for table.md, diagnosis.json and diagnosis.png.
@@ -41,14 +43,11 @@ def diagnose(
     text = TASKS[task]()
     symbols = len(text.alphabet)
 
-    def model(size):
-        chosen = CELLS[cell](symbols, size, symbols)
-        return (
-            chosen.transition,
-            norewind.losses.cross_entropy,
-            chosen.init(jax.random.key(seed)),
-            chosen.initial_state(),
-        )
+    made = {size: CELLS[cell](symbols, size, symbols) for size in sizes}
+
+    def model(size, number):
+        params = made[size].init(jax.random.key(seed + number))
+        return made[size].transition, norewind.losses.cross_entropy, params, made[size].initial_state()
 
     try:
         report = norewind.diagnose(
@@ -56,6 +55,7 @@ def diagnose(
             model,
             next(text.pairs(seed, steps)),
             sizes=sizes,
+            repeats=repeats,
             keys=keys,
             seed=seed,
             optimizer=None if moving is None else optax.adam(moving),

@@ -47,7 +47,9 @@ def draw(diagnosis: "Diagnosis", path: Path) -> None:
     handles, labels = axes[0, 2].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=min(6, len(names)), frameon=False)
     kind = "moving" if diagnosis.moving else "frozen"
-    figure.suptitle(f"Gradient estimates against {diagnosis.reference}, {kind} parameters (bars: standard error)")
+    models = diagnosis.findings[0].models
+    over = f" over {models} models" if models > 1 else ""
+    figure.suptitle(f"Gradient estimates against {diagnosis.reference}, {kind} parameters (bars: standard error{over})")
     figure.savefig(path, dpi=110)
 
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -88,6 +88,7 @@ class Finding:
     variance: Value
     cosine: Value
     over_time: list[Span]
+    models: int = 1
 
     @staticmethod
     def of(method: str, size: int | None, moments: Moments, memory: int, bins: int) -> "Finding":
@@ -100,6 +101,27 @@ class Finding:
             spans.append(Span(int(stop * memory), part.bias_squared(), part.variance(), part.mean_cosine()))
         whole = moments.bias_squared(), moments.variance(), moments.mean_cosine()
         return Finding(method, size, windows * memory, keys, *whole, spans)
+
+
+def mean_finding(findings: list[Finding]) -> Finding:
+    """The mean over several models of one size; the error is then that over models."""
+    if len(findings) == 1:
+        return findings[0]
+
+    def mean(values: list[Value]) -> Value:
+        numbers = np.array([value.value for value in values])
+        return Value(float(numbers.mean()), float(numbers.std(ddof=1) / np.sqrt(len(numbers))))
+
+    def each(items, name: str) -> Value:
+        return mean([getattr(item, name) for item in items])
+
+    statistics = ("bias_squared", "variance", "cosine")
+    spans = [
+        Span(together[0].end, *(each(together, name) for name in statistics))
+        for together in zip(*(finding.over_time for finding in findings), strict=True)
+    ]
+    whole = {name: each(findings, name) for name in statistics}
+    return replace(findings[0], models=len(findings), over_time=spans, **whole)
 
 
 @dataclass(frozen=True)
@@ -123,11 +145,11 @@ class Diagnosis:
             values = [finding.bias_squared, finding.variance, finding.cosine, finding.keys]
             row = [finding.method, *([finding.size] if sized else []), *values]
             lines.append(f"| {' | '.join(map(str, row))} |")
-        steps = self.findings[0].steps
+        first = self.findings[0]
         kind = "moving" if self.moving else "frozen"
-        return "\n".join(
-            [*lines, "", f"Against {self.reference} over {steps} steps, {kind} parameters; ± standard error."]
-        )
+        over = f"standard error over {first.models} models" if first.models > 1 else "standard error over keys"
+        note = f"Against {self.reference} over {first.steps} steps, {kind} parameters; ± {over}."
+        return "\n".join([*lines, "", note])
 
     def as_json(self) -> dict:
         """Everything as plain data."""

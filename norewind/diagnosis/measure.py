@@ -11,7 +11,7 @@ from jax.flatten_util import ravel_pytree
 
 from norewind import checks
 from norewind.checks import ModelError
-from norewind.diagnosis.findings import Diagnosis, Finding, Moments
+from norewind.diagnosis.findings import Diagnosis, Finding, Moments, mean_finding
 from norewind.estimator import Estimator, Loss, Transition
 from norewind.estimators import rtrl, sliding_bptt
 from norewind.methods import Method, parse_method
@@ -30,10 +30,11 @@ Subject = tuple[Transition, Loss, Tree, Tree]
 
 def diagnose(
     estimators: Sequence[str | Method] | Mapping[str, Callable[[Transition, Loss], Estimator]],
-    model: Subject | Callable[[int], Subject],
+    model: Subject | Callable[[int, int], Subject],
     stream: tuple[Tree, Tree],
     *,
     sizes: Sequence[int] = (),
+    repeats: int = 1,
     keys: int = 100,
     seed: int = 0,
     optimizer: optax.GradientTransformation | None = None,
@@ -44,8 +45,10 @@ def diagnose(
 
     `estimators` are methods by name (`"uoro"`, `"bptt:16"`, see `norewind.methods`), or a
     dict of functions `(transition, loss) -> Estimator` for your own. `model` is
-    (transition, loss, params, state), or a function from a size to that, with `sizes` to
-    measure against. `stream` is (xs, targets), one entry per step along the leading axis.
+    (transition, loss, params, state), or a function from a size and a number to that,
+    with `sizes` to measure against; it is called with the numbers below `repeats` (seeds
+    of the weights, say), and the findings are means over these models. `stream` is
+    (xs, targets), one entry per step along the leading axis.
 
     All estimators follow the same trajectory, each with `keys` independent seeds of its
     noise, and at every step are compared with the exact gradient of that step's loss
@@ -64,7 +67,11 @@ def diagnose(
     - variance: E‖g̃ − E[g̃]‖²;
     - cosine: between single estimates and the exact gradient, averaged.
 
-    Standard errors are over keys (jackknife). A method without noise runs once.
+    Standard errors are over keys (jackknife), or over models where there are several. A
+    method without noise runs once. One that perturbs the state (`diffusion`) follows its
+    own noisy states, and is compared with the gradient of the model without noise. `dni`
+    looks ahead where the exact gradient looks back: step by step the two differ even for
+    a perfect predictor, only their sums over a sequence agree.
 
     >>> import jax, numpy as np, norewind
     >>> cell = norewind.cells.elman(inputs=3, hidden=4, outputs=3)
@@ -76,19 +83,25 @@ def diagnose(
     """
     methods = _methods(estimators)
     checks.at_least_one("diagnose: keys", keys)
+    checks.at_least_one("diagnose: repeats", repeats)
     if callable(model):
         if not sizes:
             raise ValueError(
                 "diagnose: the model is a function of its size, so give the sizes, e.g. sizes=(8, 16, 32)."
             )
-        subjects = [(size, model(size)) for size in sizes]
+        subjects = [(size, [model(size, number) for number in range(repeats)]) for size in sizes]
     else:
-        subjects = [(None, model)]
+        subjects = [(None, [model])]
     findings, references = [], []
-    for size, subject in subjects:
-        found, reference = _diagnose_one(methods, subject, stream, size, keys, seed, optimizer, readout, bins)
-        findings += found
-        references.append(reference)
+    for size, alike in subjects:
+        settings = size, keys, seed, optimizer, readout, bins
+        compiled: dict = {}
+        found = []
+        for subject in alike:
+            results, reference = _diagnose_one(methods, subject, stream, settings, compiled)
+            found.append(results)
+            references.append(reference)
+        findings += [mean_finding(list(of_one_method)) for of_one_method in zip(*found, strict=True)]
     return Diagnosis(findings, reference=", ".join(dict.fromkeys(references)), moving=optimizer is not None)
 
 
@@ -98,8 +111,9 @@ def _methods(estimators) -> list[Method]:
     return [parse_method(method) if isinstance(method, str) else method for method in estimators]
 
 
-def _diagnose_one(methods, subject, stream, size, keys, seed, optimizer, readout, bins) -> tuple[list[Finding], str]:
+def _diagnose_one(methods, subject, stream, settings, compiled) -> tuple[list[Finding], str]:
     transition, loss, params, state = subject
+    size, keys, seed, optimizer, readout, bins = settings
     block = lcm(*(method.memory for method in methods))
     steps = checks.common_length("diagnose", xs=stream[0], targets=stream[1]) // block * block
     if steps == 0:
@@ -107,21 +121,36 @@ def _diagnose_one(methods, subject, stream, size, keys, seed, optimizer, readout
     xs, targets = jax.tree.map(lambda leaf: np.asarray(leaf)[:steps], stream)
     x = jax.tree.map(lambda leaf: leaf[0], xs)
     flat, unravel = ravel_pytree(params)
+    chosen = np.arange(flat.size) if readout else _reaching(transition, params, state, x)
     entries = sum(leaf.size for leaf in jax.tree.leaves(real_leaves(state)))
     affordable = entries * flat.size <= AFFORDABLE
-    reference = rtrl(transition, loss) if affordable else sliding_bptt(transition, loss, length=LONG, x=x)
-    exact, trajectory = _follow(reference, optimizer, params, state, _blocks((xs, targets), block))
-    chosen = np.arange(flat.size) if readout else _reaching(transition, params, state, x)
-    exact = exact.reshape(steps, flat.size)[:, chosen]
+
+    def compile_once(name, make):
+        """Models of one size that share their transition also share what is compiled for them."""
+        place = name, transition, loss
+        if place not in compiled:
+            compiled[place] = make()
+        return compiled[place]
+
+    def make_follower():
+        reference = rtrl(transition, loss) if affordable else sliding_bptt(transition, loss, length=LONG, x=x)
+        return _follower(reference, optimizer)
+
+    blocks = _blocks((xs, targets), block)
+    exact, trajectory = compile_once(None, make_follower)(params, state, blocks)
+    exact = np.asarray(exact).reshape(steps, flat.size)[:, chosen]
 
     findings = []
     for method in methods:
-        estimator = method.make(transition, loss, x)
+        measure = compile_once(
+            method.name, lambda m=method: _measurer(m.make(transition, loss, x), unravel, chosen, keys)
+        )
         data = _blocks((xs, targets), method.memory) if method.memory > 1 else (xs, targets)
         wanted = exact.reshape(-1, method.memory, chosen.size).sum(axis=1)
         # The parameters of the block that each window lies in: they move only between blocks.
         at = np.arange(steps // method.memory) * method.memory // block
-        moments = _measure(estimator, unravel, trajectory, at, state, data, chosen, wanted, keys, seed)
+        results = measure(jax.random.key(seed), trajectory, state, (data, wanted, at))
+        moments = Moments(*(np.asarray(result, np.float64) for result in results))
         findings.append(Finding.of(method.name, size, moments, method.memory, bins))
     return findings, "RTRL" if affordable else f"BPTT over {LONG} steps"
 
@@ -132,9 +161,7 @@ def _reaching(transition, params, state, x) -> np.ndarray:
     mask = jax.tree.map(lambda reach, leaf: np.full(np.shape(leaf), reach), reach, params)
     places = np.flatnonzero(np.concatenate([leaf.reshape(-1) for leaf in jax.tree.leaves(mask)]))
     if places.size == 0:
-        raise ModelError(
-            "diagnose: no parameter of this model reaches its state. Set readout=True to compare the others."
-        )
+        raise ModelError("diagnose: no parameter of this model reaches its state. Set readout=True to compare others.")
     return places
 
 
@@ -142,8 +169,8 @@ def _blocks(data: Tree, length: int) -> Tree:
     return jax.tree.map(lambda leaf: leaf.reshape(-1, length, *leaf.shape[1:]), data)
 
 
-def _follow(reference, optimizer, params, state, blocks) -> tuple[np.ndarray, jax.Array]:
-    """The exact gradient of every step, and the parameters of every block, both flat."""
+def _follower(reference: Estimator, optimizer: optax.GradientTransformation | None):
+    """A function that gives the exact gradient of every step, and the parameters of every block, both flat."""
 
     def one_block(loop, data):
         params, optimizer_state, state, carry = loop
@@ -160,39 +187,42 @@ def _follow(reference, optimizer, params, state, blocks) -> tuple[np.ndarray, ja
             new = optax.apply_updates(params, updates)
         return (new, optimizer_state, state, carry), (grads, ravel_pytree(params)[0])
 
-    carry = reference.init(params, state, jax.random.key(0))
-    start = params, optimizer.init(params) if optimizer is not None else (), state, carry
-    _, (grads, trajectory) = jax.jit(lambda start: jax.lax.scan(one_block, start, blocks))(start)
-    return np.asarray(grads), trajectory
+    @jax.jit
+    def follow(params, state, blocks):
+        carry = reference.init(params, state, jax.random.key(0))
+        start = params, optimizer.init(params) if optimizer is not None else (), state, carry
+        return jax.lax.scan(one_block, start, blocks)[1]
+
+    return follow
 
 
-def _measure(estimator, unravel, trajectory, at, state, data, chosen, exact, keys, seed) -> Moments:
-    """Run an estimator along the trajectory under many keys; keep what the statistics need of each step."""
-
-    def start(key):
-        return state, estimator.init(unravel(trajectory[0]), state, key)
-
-    # One run is enough for a method without noise.
-    has_noise = any(is_key(leaf) for leaf in jax.tree.leaves(jax.eval_shape(start, jax.random.key(0))[1]))
-    runs = keys if has_noise else 1
-
-    def one_step(loop, inputs):
-        (x, target), wanted, place = inputs
-        params = unravel(trajectory[place])
-
-        def one_run(state, carry):
-            state, carry, estimate = estimator.step(params, state, carry, x, target)
-            return (state, carry), ravel_pytree(estimate.grad)[0][chosen]
-
-        loop, grads = jax.vmap(one_run, axis_size=runs)(*loop)
-        errors = grads - wanted
-        size, own = jnp.linalg.norm(wanted), jnp.linalg.norm(grads, axis=1)
-        cosine = grads @ wanted / jnp.maximum(size * own, jnp.finfo(grads.dtype).tiny)
-        return loop, (jnp.sum(errors**2, axis=1), errors @ jnp.sum(errors, axis=0), cosine, size**2)
+def _measurer(estimator: Estimator, unravel, chosen: np.ndarray, keys: int):
+    """A function that runs an estimator along a trajectory under many keys, and gives the moments of each step."""
 
     @jax.jit
-    def run(key):
-        begin = jax.vmap(start)(jax.random.split(key, runs))
-        return jax.lax.scan(one_step, begin, (data, exact, at))[1]
+    def measure(key, trajectory, state, steps):
+        def start(key):
+            return state, estimator.init(unravel(trajectory[0]), state, key)
 
-    return Moments(*(np.asarray(result, np.float64) for result in run(jax.random.key(seed))))
+        # One run is enough for a method without noise.
+        has_noise = any(is_key(leaf) for leaf in jax.tree.leaves(jax.eval_shape(start, key)[1]))
+        runs = keys if has_noise else 1
+
+        def one_step(loop, inputs):
+            (x, target), wanted, place = inputs
+            params = unravel(trajectory[place])
+
+            def one_run(state, carry):
+                state, carry, estimate = estimator.step(params, state, carry, x, target)
+                return (state, carry), ravel_pytree(estimate.grad)[0][chosen]
+
+            loop, grads = jax.vmap(one_run, axis_size=runs)(*loop)
+            errors = grads - wanted
+            size, own = jnp.linalg.norm(wanted), jnp.linalg.norm(grads, axis=1)
+            cosine = grads @ wanted / jnp.maximum(size * own, jnp.finfo(grads.dtype).tiny)
+            return loop, (jnp.sum(errors**2, axis=1), errors @ jnp.sum(errors, axis=0), cosine, size**2)
+
+        begin = jax.vmap(start)(jax.random.split(key, runs))
+        return jax.lax.scan(one_step, begin, steps)[1]
+
+    return measure

@@ -47,12 +47,7 @@ def lstm97(transition: Transition, loss: Loss) -> Estimator:
         memory="to know each unit's memory cell",
     )
 
-    def with_memory_only(params, state, x):
-        stopped = jax.tree.map(jax.lax.stop_gradient, state)
-        return transition(params, eqx.tree_at(memory_of, stopped, memory_of(state)), x)
-
     model = model_of(transition, loss)
-    cut_model = model._replace(transition=with_memory_only)
 
     def init(params, state, key):
         checks.parameters(params)
@@ -63,8 +58,9 @@ def lstm97(transition: Transition, loss: Loss) -> Estimator:
 
     def step(params, state, carry, x, target):
         units = declared_units("lstm97", transition, params, state, x)
-        run = linearise(cut_model, params, state, x, target)
+        run = linearise(model, params, state, x, target)
         nothing = zeros_like(real_leaves(state))
+        # Of ∂ℓ/∂s only the memory's part is used: with h as given, that is the whole cut.
         state_grad, direct = run.vjp(nothing, jnp.ones_like(run.loss))
 
         def along_traces(values):
