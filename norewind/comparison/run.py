@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from math import lcm
 
 import jax
@@ -12,7 +12,7 @@ import optax
 from norewind import cells
 from norewind.checks import ModelError
 from norewind.comparison.report import Comparison, Result
-from norewind.learner import NonFiniteError, Run, online
+from norewind.learner import Learner, NonFiniteError, Run, online
 from norewind.losses import BIT, cross_entropy
 from norewind.methods import Method, parse_method
 from norewind.schedules import inverse_sqrt
@@ -76,9 +76,10 @@ def compare(
     rule = partial(OPTIMIZERS[optimizer], inverse_sqrt(rate, alpha))
 
     results = []
-    for seed in range(seeds):
-        for method in chosen:
-            results.append(_train(method, model, text, seed, chunk, chunks, rule()))
+    for method in chosen:
+        learner_of = cache(partial(_learner, method, model, rule()))
+        for seed in range(seeds):
+            results.append(_train(method, learner_of, model, text, seed, chunk, chunks))
             report(f"seed {seed}, {results[-1].summary()}")
     return Comparison(
         task=text.name,
@@ -92,7 +93,11 @@ def compare(
     )
 
 
-def _train(method: Method, cell: cells.Cell, text: Text, seed: int, chunk: int, chunks: int, rule) -> Result:
+def _learner(method: Method, cell: cells.Cell, rule: optax.GradientTransformation) -> Learner:
+    return online(method.make(cell.transition, cross_entropy, np.int32(0)), rule)
+
+
+def _train(method: Method, learner_of, cell: cells.Cell, text: Text, seed: int, chunk: int, chunks: int) -> Result:
     weights, noise = jax.random.split(jax.random.key(seed))
     params, state = cell.init(weights), cell.initial_state()
     pairs = text.pairs(seed, chunk)
@@ -100,7 +105,7 @@ def _train(method: Method, cell: cells.Cell, text: Text, seed: int, chunk: int, 
     seconds: list[float] = []
     carried = None
     try:
-        learner = online(method.make(cell.transition, cross_entropy, np.int32(0)), rule)
+        learner = learner_of()
         run = learner.init(params, state, noise)
         carried = carried_bytes(run)
         for _ in range(chunks):

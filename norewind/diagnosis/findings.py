@@ -17,8 +17,13 @@ class Value(NamedTuple):
     error: float
 
     def __str__(self) -> str:
-        """Three digits, and the size of the error."""
-        return f"{self.value:.3g} ± {self.error:.1g}" if self.error else f"{self.value:.3g}"
+        """Three digits, and two of the error."""
+        return f"{_digits(self.value, 3)} ± {_digits(self.error, 2)}" if self.error else _digits(self.value, 3)
+
+
+def _digits(number: float, digits: int) -> str:
+    # Hundreds are easier to read in full than as 1.2e+02.
+    return f"{number:.0f}" if 100 <= abs(number) < 1e6 else f"{number:.{digits}g}"
 
 
 class Moments(NamedTuple):

@@ -27,13 +27,13 @@ def check_structure(transition: Transition, params: Tree, state: Tree, x: Tree) 
     if structure.memory is not None:
         _check_memory(transition, params, state, x, structure.memory)
     if structure.output_units is not None:
-        new_state, output = transition(params, state, x)
+        new_state, output = jax.jit(transition)(params, state, x)
         units = ravel_pytree(real_leaves(new_state))[0][np.array(structure.output_units)]
         assert np.allclose(units, jnp.ravel(output)), "the output is not the declared output_units of the state"
 
 
 def _check_units(transition, params, state, x, index) -> None:
-    influence = jax.jacrev(lambda params: real_leaves(transition(params, state, x)[0]))(params)
+    influence = jax.jit(jax.jacrev(lambda params: real_leaves(transition(params, state, x)[0])))(params)
 
     def strays(units, leaf, rows):
         """Whether some weight of a leaf reaches an entry of the state that is not its unit's."""
@@ -73,5 +73,5 @@ def _check_memory(transition, params, state, x, memory) -> None:
         leaves = eqx.tree_at(memory, real_leaves(state), leaf)
         return memory(real_leaves(transition(params, with_real_leaves(state, leaves), x)[0]))
 
-    jacobian = np.asarray(jax.jacrev(new_memory)(memory(real_leaves(state))))
+    jacobian = np.asarray(jax.jit(jax.jacrev(new_memory))(memory(real_leaves(state))))
     assert np.all(jacobian == np.diag(np.diag(jacobian))), "the declared memory of one unit reaches that of another"
