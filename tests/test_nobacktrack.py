@@ -49,7 +49,9 @@ def test_conformance():
 
 
 @pytest.mark.usefixtures("x64")
-@pytest.mark.parametrize("name", ["rnn", "gru", "lstm", "stack", "user_made"])
+@pytest.mark.parametrize(
+    "name", ["gru", "user_made", *(pytest.param(name, marks=pytest.mark.slow) for name in ("rnn", "lstm", "stack"))]
+)
 def test_general_form_is_unbiased_for_any_model(name):
     check_unbiased(by_pullbacks, models=[example_named(name)])
 

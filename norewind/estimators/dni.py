@@ -56,10 +56,10 @@ def dni(
         target of sg(s) = sg(s')·J + ∂ℓ/∂s
 
     and the predictor takes one step of its own `optimizer` (Adam at 1e-3, if not given)
-    on ½‖sg(s) − target‖². g is the part of the past in the losses to come, where the
-    forward methods take the part of the past in the present loss: sums over a sequence
-    agree. Over windows, `dni(*window(transition, loss))`, the last T steps are exact and
-    the prediction starts at the end of the window.
+    on ½‖sg(s) − target‖². g is what the parameters do at this step to all the losses to
+    come, where a forward method takes what they did at all steps to the present loss: the
+    sums over a sequence agree. Over windows, `dni(*window(transition, loss))`, the last T
+    steps are exact and the prediction starts at the end of the window.
 
     Biased by as much as sg is wrong (it bootstraps from its own predictions); with the
     expected future gradient in its place, g is unbiased. Time: one run of the model, one
