@@ -7,11 +7,24 @@ if TYPE_CHECKING:
     from norewind import cells, losses, tasks, testing
     from norewind.checks import ModelError
     from norewind.combinators import average, parallel, window
+    from norewind.diagnosis import diagnose
     from norewind.estimator import Estimate, Estimator, Model
-    from norewind.estimators import bptt, rtrl, uoro
+    from norewind.estimators import (
+        bpdc,
+        bptt,
+        diffusion,
+        dni,
+        lstm97,
+        nobacktrack,
+        readout_only,
+        rtrl,
+        sliding_bptt,
+        uoro,
+    )
     from norewind.learner import Learner, NonFiniteError, Run, online
     from norewind.noise import random_signs
     from norewind.schedules import inverse_sqrt
+    from norewind.structure import declare
 
 __version__ = "0.1.0"
 
@@ -26,14 +39,23 @@ _HOMES = {
     "NonFiniteError": "learner",
     "Run": "learner",
     "average": "combinators",
+    "bpdc": "estimators",
     "bptt": "estimators",
     "cells": None,
+    "declare": "structure",
+    "diagnose": "diagnosis",
+    "diffusion": "estimators",
+    "dni": "estimators",
     "inverse_sqrt": "schedules",
     "losses": None,
+    "lstm97": "estimators",
+    "nobacktrack": "estimators",
     "online": "learner",
     "parallel": "combinators",
     "random_signs": "noise",
+    "readout_only": "estimators",
     "rtrl": "estimators",
+    "sliding_bptt": "estimators",
     "tasks": None,
     "testing": None,
     "uoro": "estimators",
@@ -49,14 +71,23 @@ __all__ = [
     "NonFiniteError",
     "Run",
     "average",
+    "bpdc",
     "bptt",
     "cells",
+    "declare",
+    "diagnose",
+    "diffusion",
+    "dni",
     "inverse_sqrt",
     "losses",
+    "lstm97",
+    "nobacktrack",
     "online",
     "parallel",
     "random_signs",
+    "readout_only",
     "rtrl",
+    "sliding_bptt",
     "tasks",
     "testing",
     "uoro",

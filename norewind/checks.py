@@ -16,26 +16,26 @@ class ModelError(TypeError, ValueError):
 
 
 def parameters(params: Tree) -> None:
-    """Every leaf must be an array of floating numbers."""
+    """Every leaf must be an array of floating numbers (or one such number)."""
     for path, leaf in jax.tree_util.tree_leaves_with_path(params):
         place = "params" + jax.tree_util.keystr(path)
-        if not hasattr(leaf, "dtype"):
+        if not _is_array_or_number(leaf):
             raise ModelError(
                 f"{place} is a {type(leaf).__name__}, not an array. Parameters are what is trained: keep "
                 "everything else in the transition itself, e.g. with equinox.partition(module, "
-                "equinox.is_inexact_array), or turn a number into an array with jax.numpy.asarray."
+                "equinox.is_inexact_array)."
             )
-        if not jnp.issubdtype(leaf.dtype, jnp.inexact):
+        if not jnp.issubdtype(jnp.result_type(leaf), jnp.inexact):
             raise ModelError(
-                f"{place} has dtype {leaf.dtype}, but parameters are trained by gradients and must be floating. "
-                "Convert it (.astype(float)), or move it into the state, where other dtypes pass through untouched."
+                f"{place} has dtype {jnp.result_type(leaf)}, but parameters are trained by gradients: they must be "
+                "floating. Convert it (.astype(float)), or move it into the state, where other dtypes pass untouched."
             )
 
 
 def state_leaves(state: Tree) -> None:
-    """Every leaf of a state must be an array."""
+    """Every leaf of a state must be an array (or a number)."""
     for path, leaf in jax.tree_util.tree_leaves_with_path(state):
-        if not hasattr(leaf, "dtype"):
+        if not _is_array_or_number(leaf):
             place = "state" + jax.tree_util.keystr(path)
             raise ModelError(
                 f"{place} is a {type(leaf).__name__}, not an array: make it one with jax.numpy.asarray, "
@@ -118,6 +118,10 @@ def at_least_one(what: str, number: Any) -> None:
         raise ModelError(f"{what} must be a whole number, not {number!r}.")
     if number < 1:
         raise ModelError(f"{what} must be at least 1, not {number}.")
+
+
+def _is_array_or_number(leaf: Any) -> bool:
+    return hasattr(leaf, "dtype") or isinstance(leaf, bool | int | float | complex)
 
 
 def _kind(value: Any) -> str:

@@ -44,3 +44,12 @@ def as_key(key: jax.Array) -> jax.Array:
     if jnp.issubdtype(key.dtype, jnp.uint32) and key.shape == (2,):
         return jax.random.wrap_key_data(key)
     return key
+
+
+def gaussian(key: jax.Array, like: Tree) -> tuple[Tree, jax.Array]:
+    """Independent standard normal numbers shaped like a tree of floating arrays, and the key for the next step."""
+    next_key, draw = jax.random.split(key)
+    leaves, structure = jax.tree.flatten(like)
+    draws = jax.random.split(draw, max(1, len(leaves)))
+    numbers = [jax.random.normal(draws[i], leaf.shape, leaf.dtype) for i, leaf in enumerate(leaves)]
+    return jax.tree.unflatten(structure, numbers), next_key

@@ -14,6 +14,11 @@ def is_differentiable(leaf: Any) -> bool:
     return hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jnp.inexact)
 
 
+def as_arrays(tree: Tree) -> Tree:
+    """The tree with plain Python numbers turned into arrays."""
+    return jax.tree.map(lambda leaf: leaf if hasattr(leaf, "dtype") else jnp.asarray(leaf), tree)
+
+
 def real_leaves(state: Tree) -> Tree:
     """The part of a state that carries influence: its floating leaves, as reals.
 
@@ -27,12 +32,12 @@ def real_leaves(state: Tree) -> Tree:
             return leaf
         return jnp.stack([leaf.real, leaf.imag])
 
-    return jax.tree.map(split, eqx.filter(state, is_differentiable))
+    return jax.tree.map(split, eqx.filter(as_arrays(state), is_differentiable))
 
 
 def with_real_leaves(state: Tree, leaves: Tree) -> Tree:
     """`state` with its floating leaves replaced: the inverse of `real_leaves`."""
-    floating, rest = eqx.partition(state, is_differentiable)
+    floating, rest = eqx.partition(as_arrays(state), is_differentiable)
 
     def join(old, new):
         if not jnp.issubdtype(old.dtype, jnp.complexfloating):

@@ -4,8 +4,20 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from norewind import Estimator, average, bptt, rtrl, uoro
+from norewind import (
+    Estimator,
+    average,
+    bptt,
+    diffusion,
+    dni,
+    nobacktrack,
+    readout_only,
+    rtrl,
+    sliding_bptt,
+    uoro,
+)
 from norewind.testing import check_estimator, examples
+from norewind.testing.conformance import _check_refusals
 
 
 def rank_2(transition, loss, **options):
@@ -92,3 +104,18 @@ def test_the_suite_catches_an_estimator_that_accepts_anything():
 def test_the_suite_catches_false_claims():
     with pytest.raises(AssertionError, match="not exact"):
         check_estimator(bptt, exact=True, models=examples()[:1])
+
+
+def sliding(transition, loss, x):
+    return sliding_bptt(transition, loss, length=2, x=x)
+
+
+def without_x(make):
+    return lambda transition, loss, x: make(transition, loss)
+
+
+@pytest.mark.parametrize(
+    "make", [*map(without_x, (nobacktrack, dni, readout_only, diffusion)), sliding], ids=lambda make: ""
+)
+def test_methods_for_any_model_refuse_a_bad_one(make):
+    _check_refusals(make)

@@ -97,8 +97,10 @@ def test_parameters_that_cannot_be_trained(make):
             start({"layer": {"w": jnp.ones((2, 2), int)}}, STATE, jax.random.key(0))
         with pytest.raises(ModelError, match=r"params\['f'\] is a function, not an array.*equinox.partition"):
             start({"f": good}, STATE, jax.random.key(0))
-        with pytest.raises(ModelError, match=r"state\['h'\] is a list|state\['h'\]\[0\] is a float"):
-            start(PARAMS, {"h": [0.0, 0.0]}, jax.random.key(0))
+        with pytest.raises(ModelError, match=r"params\['w'\] has dtype int32"):
+            start({"w": 1}, STATE, jax.random.key(0))
+        with pytest.raises(ModelError, match=r"state\['h'\] is a str, not an array"):
+            start(PARAMS, {"h": "zero"}, jax.random.key(0))
 
 
 def test_lengths_that_do_not_match():

@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import models
 import pytest
 
-from norewind import bptt, parallel, rtrl, window
+from norewind import bptt, parallel, rtrl, uoro, window
+from norewind.losses import squared_error
 from norewind.testing import check_exact, examples
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -87,3 +88,48 @@ def test_parallel_streams_give_the_mean_of_each_alone():
         assert jnp.allclose(estimate.output, jnp.stack([singles[0].output, singles[1].output]), atol=1e-12)
         mean = jax.tree.map(lambda a, b: (a + b) / 2, singles[0].grad, singles[1].grad)
         assert jax.tree.all(jax.tree.map(lambda a, b: jnp.allclose(a, b, atol=1e-12), estimate.grad, mean))
+
+
+@pytest.mark.parametrize("make", [rtrl, bptt, uoro])
+def test_a_state_without_floating_leaves_has_no_influence(make):
+    def transition(params, state, x):
+        return state + 1, params * x
+
+    estimator = make(transition, squared_error)
+    carry = estimator.init(jnp.array(2.0), jnp.array(0), jax.random.key(0))
+    step = jax.jit(estimator.step)
+    state, carry, _ = step(jnp.array(2.0), jnp.array(0), carry, 3.0, 1.0)
+    state, carry, estimate = step(jnp.array(2.0), state, carry, 3.0, 1.0)
+    assert int(state) == 2
+    assert float(estimate.grad) == pytest.approx((2 * 3 - 1) * 3)
+
+
+@pytest.mark.parametrize("make", [rtrl, bptt, uoro])
+def test_mixed_precision_stays_mixed(make):
+    def transition(params, state, x):
+        low = jnp.tanh(params["low"] * state["low"] + x).astype(jnp.float32)
+        return {"low": low, "high": 0.5 * state["high"] + params["high"] * low.sum()}, state["high"]
+
+    params = {"low": jnp.ones(2, jnp.float32), "high": jnp.array(1.0, jnp.float64)}
+    state = {"low": jnp.zeros(2, jnp.float32), "high": jnp.array(0.0, jnp.float64)}
+    estimator = make(transition, squared_error)
+    carry = estimator.init(params, state, jax.random.key(0))
+    after = jax.eval_shape(estimator.step, params, state, carry, jnp.float32(1), jnp.float64(1))
+    got = [leaf.dtype for leaf in jax.tree.leaves((after[0], after[1], after[2].grad))]
+    assert got == [leaf.dtype for leaf in jax.tree.leaves((state, carry, params))]
+
+
+@pytest.mark.parametrize("make", [rtrl, uoro])
+def test_plain_numbers_are_as_good_as_arrays(make):
+    def transition(params, state, x):
+        return {"h": jnp.tanh(params * state["h"] + x), "n": state["n"] + 1}, state["h"]
+
+    estimator = make(transition, squared_error)
+    grads = []
+    for number in (lambda value: value, jnp.asarray):
+        params, state = number(0.5), {"h": number(0.1), "n": number(0)}
+        carry = estimator.init(params, state, jax.random.key(0))
+        for _ in range(3):
+            state, carry, estimate = estimator.step(params, state, carry, 0.3, 0.2)
+        grads.append(float(estimate.grad))
+    assert grads[0] == grads[1] != 0

@@ -2,11 +2,13 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from norewind.cells.cell import Cell, input_table, read_input, read_out, readout_init, uniform
+from norewind.structure import declare
 
 
-def lstm(inputs: int, hidden: int, outputs: int, *, symbols: bool = True, dtype=float) -> Cell:
+def lstm(inputs: int, hidden: int, outputs: int, *, symbols: bool = True, embedding: bool = True, dtype=float) -> Cell:
     """The authors' LSTM: one embedding for all gates, and −0.3 on the forget gate.
 
         e = E x                               a = W e + b + U h + d
@@ -14,7 +16,9 @@ def lstm(inputs: int, hidden: int, outputs: int, *, symbols: bool = True, dtype=
         c' = f ⊙ c + i ⊙ g                    h' = o ⊙ tanh(c')             y = W_o h' + b_o
 
     The four blocks of a stand in the order i, f, o, g. `symbols=False` scales the
-    initial E for float vectors instead of integer symbols.
+    initial E for float vectors instead of integer symbols. With `embedding=False` the
+    input feeds the gates directly, e = x, as in 1997: then every weight feeds one unit,
+    which some methods need.
 
     >>> import jax, jax.numpy as jnp
     >>> cell = lstm(inputs=3, hidden=4, outputs=2)
@@ -25,9 +29,14 @@ def lstm(inputs: int, hidden: int, outputs: int, *, symbols: bool = True, dtype=
 
     def init(key):
         keys = jax.random.split(key, 6)
-        return {
-            "embedding": input_table(keys[0], inputs, hidden, symbols, dtype),
-            "input": uniform(keys[1], (4 * hidden, hidden), hidden, dtype),
+        if embedding:
+            feed = {
+                "embedding": input_table(keys[0], inputs, hidden, symbols, dtype),
+                "input": uniform(keys[1], (4 * hidden, hidden), hidden, dtype),
+            }
+        else:
+            feed = {"input": input_table(keys[0], inputs, 4 * hidden, symbols, dtype)}
+        return feed | {
             "input_bias": uniform(keys[2], (4 * hidden,), hidden, dtype),
             "recurrent": uniform(keys[3], (4 * hidden, hidden), hidden, dtype),
             "recurrent_bias": uniform(keys[4], (4 * hidden,), hidden, dtype),
@@ -38,12 +47,18 @@ def lstm(inputs: int, hidden: int, outputs: int, *, symbols: bool = True, dtype=
         return {"h": jnp.zeros(hidden, dtype), "c": jnp.zeros(hidden, dtype)}
 
     def transition(params, state, x):
-        embedded = read_input(params["embedding"], x)
-        drive = params["input"] @ embedded + params["input_bias"]
+        fed = params["input"] @ read_input(params["embedding"], x) if embedding else read_input(params["input"], x)
+        drive = fed + params["input_bias"]
         drive = drive + params["recurrent"] @ state["h"] + params["recurrent_bias"]
         enter, forget, leave, new = drive.reshape(4, hidden)
         c = jax.nn.sigmoid(forget - 0.3) * state["c"] + jax.nn.sigmoid(enter) * jnp.tanh(new)
         h = jax.nn.sigmoid(leave) * jnp.tanh(c)
         return {"h": h, "c": c}, read_out(params["readout"], h)
 
-    return Cell(init, initial_state, transition)
+    def units(params):
+        row = np.tile(np.arange(hidden), 4)
+        shared = {"embedding": None, "input": row[:, None]} if embedding else {"input": row}
+        rest = {"input_bias": row, "recurrent": row[:, None], "recurrent_bias": row, "readout": None}
+        return shared | rest
+
+    return Cell(init, initial_state, declare(transition, units=units, memory=lambda state: state["c"]))

@@ -2,8 +2,10 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from norewind.cells.cell import Cell, input_table, read_input, read_out, readout_init, uniform
+from norewind.structure import declare
 
 
 def rnn(inputs: int, hidden: int, outputs: int, *, symbols: bool = True, dtype=float) -> Cell:
@@ -36,4 +38,8 @@ def rnn(inputs: int, hidden: int, outputs: int, *, symbols: bool = True, dtype=f
         state = read_input(params["input"], x) + params["recurrent"] @ jnp.tanh(state) + params["bias"]
         return state, read_out(params["readout"], jnp.tanh(state))
 
-    return Cell(init, initial_state, transition)
+    def units(params):
+        row = np.arange(hidden)
+        return {"input": row, "recurrent": row[:, None], "bias": row, "readout": None}
+
+    return Cell(init, initial_state, declare(transition, units=units))

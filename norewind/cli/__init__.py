@@ -1,9 +1,13 @@
 """The command line. A new command is one file beside this one, and one line in COMMANDS."""
 
+from norewind.cli.compare import compare
+from norewind.cli.diagnose import diagnose
 from norewind.cli.generate import generate
 from norewind.cli.reproduce import reproduce
 
 COMMANDS = {
+    "compare": compare,
+    "diagnose": diagnose,
     "generate": generate,
     "reproduce": reproduce,
 }

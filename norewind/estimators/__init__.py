@@ -1,7 +1,14 @@
 """Gradient estimators, one file per method."""
 
+from norewind.estimators.bpdc import bpdc
 from norewind.estimators.bptt import bptt
+from norewind.estimators.diffusion import diffusion
+from norewind.estimators.dni import dni
+from norewind.estimators.lstm97 import lstm97
+from norewind.estimators.nobacktrack import nobacktrack
+from norewind.estimators.readout_only import readout_only
 from norewind.estimators.rtrl import rtrl
+from norewind.estimators.sliding_bptt import sliding_bptt
 from norewind.estimators.uoro import uoro
 
-__all__ = ["bptt", "rtrl", "uoro"]
+__all__ = ["bpdc", "bptt", "diffusion", "dni", "lstm97", "nobacktrack", "readout_only", "rtrl", "sliding_bptt", "uoro"]

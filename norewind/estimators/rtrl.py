@@ -40,7 +40,7 @@ def rtrl(transition: Transition, loss: Loss) -> Estimator:
         checks.parameters(params)
         checks.state_leaves(state)
         n = ravel_pytree(real_leaves(state))[0].size
-        return jax.tree.map(lambda leaf: jnp.zeros((n, *leaf.shape), leaf.dtype), params)
+        return jax.tree.map(lambda leaf: jnp.zeros((n, *jnp.shape(leaf)), jnp.result_type(leaf)), params)
 
     def step(params, state, carry, x, target):
         run = linearise(model, params, state, x, target)
@@ -54,9 +54,11 @@ def rtrl(transition: Transition, loss: Loss) -> Estimator:
         row = ravel_pytree(state_grad)[0]
         grad = jax.tree.map(lambda g, influence: contract(row, influence) + g, direct, carry)
 
-        basis = jax.vmap(unravel)(jnp.eye(flat.size, dtype=flat.dtype))
-        jacobian_rows, immediate = jax.vmap(lambda e: run.vjp(e, jnp.zeros_like(run.loss)))(basis)
-        jacobian = jax.vmap(lambda tree: ravel_pytree(tree)[0])(jacobian_rows)
+        def row_of(unit):
+            jacobian_row, immediate = run.vjp(unravel(unit), jnp.zeros_like(run.loss))
+            return ravel_pytree(jacobian_row)[0], immediate
+
+        jacobian, immediate = jax.vmap(row_of)(jnp.eye(flat.size, dtype=flat.dtype))
         carry = jax.tree.map(lambda influence, i: contract(jacobian, influence) + i, carry, immediate)
         return run.state, carry, Estimate(run.loss, grad, run.output)
 

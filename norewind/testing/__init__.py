@@ -6,11 +6,13 @@
 from norewind.testing.conformance import check_estimator
 from norewind.testing.examples import Example, examples
 from norewind.testing.oracles import check_exact, check_unbiased, exact_grads, path_signs, run_estimator, sign_paths
+from norewind.testing.structures import check_structure
 
 __all__ = [
     "Example",
     "check_estimator",
     "check_exact",
+    "check_structure",
     "check_unbiased",
     "exact_grads",
     "examples",

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from norewind.estimator import Estimate, Estimator
+from norewind.structure import DeclaredTransition, structure_of
 from norewind.testing.examples import Example, examples
 from norewind.testing.oracles import MakeEstimator, check_exact, check_unbiased, run_estimator
 from norewind.trees import Tree, is_differentiable, is_key
@@ -16,6 +17,8 @@ def check_estimator(
     exact: bool = False,
     unbiased: bool = False,
     models: list[Example] | None = None,
+    example_x: bool = False,
+    perturbs_state: bool = False,
 ) -> None:
     """Assert that an estimator keeps the contract; an AssertionError says what it breaks, and on which model.
 
@@ -28,24 +31,40 @@ def check_estimator(
     `make_estimator(transition, loss, noise=...)`) the claim is proven as well, in float64.
 
     `models` replaces the models it is tried on, for an estimator that needs more of a
-    model than a black box.
+    model than a black box. With `example_x`, `make_estimator(transition, loss, x=...)` is
+    also given one input, for an estimator that has to know its shape. `perturbs_state`
+    says that it adds noise to the state on purpose, so that states, losses and outputs
+    are not those of the model alone.
 
     >>> import norewind
     >>> check_estimator(norewind.rtrl, exact=True, models=norewind.testing.examples()[:1])
     """
+
+    def make(transition, loss, x, **options):
+        return make_estimator(transition, loss, **options, **({"x": x} if example_x else {}))
+
+    def make_for(example, transition=None, **options):
+        return make(transition or example.transition, example.loss, _first_x(example), **options)
+
     for number, example in enumerate(models or examples()):
-        _check_run(make_estimator, example, eager=number == 0)
+        _check_run(make_for, example, eager=number == 0, perturbs_state=perturbs_state)
     if models is None:
-        _check_refusals(make_estimator)
+        _check_refusals(make)
     with jax.enable_x64(True):
         # Where float64 is allowed, a float32 model must stay one.
         for example in models or examples(dtype=jnp.float32):
-            _check_shapes(make_estimator(example.transition, example.loss), example)
-        doubles = models and [_in_double(example) for example in models]
-        if exact:
-            check_exact(make_estimator, models=doubles)
-        if unbiased:
-            check_unbiased(make_estimator, models=doubles)
+            _check_shapes(make_for(example), example)
+        for example in [_in_double(example) for example in models] if models else examples():
+            if exact:
+                check_exact(lambda model, loss, e=example: make(model, loss, _first_x(e)), models=[example])
+            if unbiased:
+                check_unbiased(
+                    lambda model, loss, noise, e=example: make(model, loss, _first_x(e), noise=noise), models=[example]
+                )
+
+
+def _first_x(example: Example) -> Tree:
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[0], example.xs)
 
 
 def _in_double(example: Example) -> Example:
@@ -69,14 +88,14 @@ def _check_shapes(estimator: Estimator, example: Example) -> None:
     assert jnp.shape(estimate.loss) == (), f"{example.name}: the loss is not a scalar"
 
 
-def _check_run(make_estimator: MakeEstimator, example: Example, *, eager: bool) -> None:
+def _check_run(make_for, example: Example, *, eager: bool, perturbs_state: bool) -> None:
     name, traces = example.name, []
 
     def counted(params, state, x):
         traces.append(None)
         return example.transition(params, state, x)
 
-    estimator = make_estimator(counted, example.loss)
+    estimator = make_for(example, DeclaredTransition(counted, structure_of(example.transition)))
     _check_shapes(estimator, example)
     init = jax.jit(estimator.init)
     carry, other = (init(example.params, example.state, jax.random.key(seed)) for seed in (0, 1))
@@ -88,10 +107,11 @@ def _check_run(make_estimator: MakeEstimator, example: Example, *, eager: bool) 
     state, end, estimates = _steps(step, example, carry)
     assert len(traces) == first, f"{name}: a step with the same shapes was traced again"
 
-    bare_state, bare = _run_bare(example)
-    _assert_equal(state, bare_state, f"{name}: the state is not the model's own", tolerance=1e-5)
-    got = estimates.loss, estimates.output
-    _assert_equal(got, bare, f"{name}: loss or output is not the model's own", tolerance=1e-5)
+    if not perturbs_state:
+        bare_state, bare = _run_bare(example)
+        _assert_equal(state, bare_state, f"{name}: the state is not the model's own", tolerance=1e-5)
+        got = estimates.loss, estimates.output
+        _assert_equal(got, bare, f"{name}: loss or output is not the model's own", tolerance=1e-5)
 
     again = _steps(step, example, carry)
     _assert_equal(again, (state, end, estimates), f"{name}: the same key gives another run")
@@ -139,7 +159,7 @@ def _through_bytes(leaf: jax.Array) -> jax.Array:
     return jnp.asarray(np.frombuffer(array.tobytes(), array.dtype).reshape(array.shape))
 
 
-def _check_refusals(make_estimator: MakeEstimator) -> None:
+def _check_refusals(make) -> None:
     def loss(output, target):
         return jnp.sum((output - target) ** 2)
 
@@ -154,7 +174,7 @@ def _check_refusals(make_estimator: MakeEstimator) -> None:
     }
     for what, (transition, loss_function, theta, place) in bad.items():
         try:
-            estimator = make_estimator(transition, loss_function)
+            estimator = make(transition, loss_function, x)
             carry = estimator.init(theta, state, jax.random.key(0))
             jax.eval_shape(estimator.step, theta, state, carry, x, x)
         except (TypeError, ValueError) as error:

@@ -1,0 +1,69 @@
+"""A reservoir whose outputs are units of its own."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from norewind.cells.cell import Cell, read_input
+from norewind.cells.reservoir import check_share, reservoir_weights
+from norewind.structure import declare
+
+
+def feedback_reservoir(
+    inputs: int,
+    hidden: int,
+    outputs: int,
+    *,
+    spectral_radius: float = 0.9,
+    leak: float = 1.0,
+    sparsity: float = 0.9,
+    input_scaling: float = 1.0,
+    feedback: float = 0.1,
+    dtype=float,
+) -> Cell:
+    """A network of leaky units of which the last are the outputs, as backpropagation-decorrelation has it:
+
+        s' = (1 − Δt) s + Δt (W tanh(s) + W_in x + b)          o = the last entries of s'
+
+    The rows of W, W_in and b of the `hidden` units are drawn as in `reservoir`, with the
+    outputs fed back to them at scale `feedback`; the rows of the output units start at
+    zero. Δt is `leak`.
+
+    Reference: Steil (2004).
+
+    >>> import jax, jax.numpy as jnp
+    >>> cell = feedback_reservoir(inputs=3, hidden=20, outputs=2)
+    >>> state, output = cell.transition(cell.init(jax.random.key(0)), cell.initial_state(), jnp.array(1))
+    >>> state.shape, output.shape
+    ((22,), (2,))
+    """
+    check_share("feedback_reservoir", sparsity=sparsity)
+    if not 0 < leak <= 1:
+        raise ValueError(f"feedback_reservoir: leak must be above 0 and at most 1, not {leak}.")
+    size = hidden + outputs
+
+    def init(key):
+        keys = jax.random.split(key, 4)
+        inner = reservoir_weights(keys[0], hidden, spectral_radius, sparsity, dtype)
+        back = jax.random.uniform(keys[1], (hidden, outputs), dtype, -feedback, feedback)
+        drive = jax.random.uniform(keys[2], (inputs, hidden), dtype, -input_scaling, input_scaling)
+        bias = jax.random.uniform(keys[3], (hidden,), dtype, -input_scaling, input_scaling)
+        return {
+            "recurrent": jnp.zeros((size, size), dtype).at[:hidden, :hidden].set(inner).at[:hidden, hidden:].set(back),
+            "input": jnp.zeros((inputs, size), dtype).at[:, :hidden].set(drive),
+            "bias": jnp.zeros(size, dtype).at[:hidden].set(bias),
+        }
+
+    def initial_state():
+        return jnp.zeros(size, dtype)
+
+    def transition(params, state, x):
+        drive = params["recurrent"] @ jnp.tanh(state) + read_input(params["input"], x) + params["bias"]
+        state = (1 - leak) * state + leak * drive
+        return state, state[hidden:]
+
+    def units(params):
+        row = np.arange(size)
+        return {"recurrent": row[:, None], "input": row, "bias": row}
+
+    return Cell(init, initial_state, declare(transition, units=units, output_units=tuple(range(hidden, size))))

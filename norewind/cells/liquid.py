@@ -1,0 +1,92 @@
+"""The reservoir of a liquid state machine: leaky integrate-and-fire neurons."""
+
+from math import exp
+
+import jax
+import jax.numpy as jnp
+
+from norewind.cells.cell import Cell, read_input, read_out
+from norewind.cells.reservoir import check_share
+
+THRESHOLD = 1.0
+
+
+def liquid(
+    inputs: int,
+    hidden: int,
+    outputs: int,
+    *,
+    membrane_time: float = 10.0,
+    trace_time: float = 10.0,
+    refractory: int = 2,
+    inhibitory: float = 0.2,
+    sparsity: float = 0.9,
+    strength: float = 1.0,
+    input_scaling: float = 1.0,
+    dtype=float,
+) -> Cell:
+    """A fixed random network of spiking neurons and a linear readout of their recent activity, which starts at zero:
+
+        v' = α v + W z + W_in x + b          (v' = 0 while the neuron is refractory)
+        z' = 1 where v' > 1, else 0          (and v' = 0 where it fired)
+        r' = β r + (1 − β) z'                o = W_o r' + b_o
+
+    α = exp(−1/`membrane_time`), β = exp(−1/`trace_time`), in steps. The share
+    `inhibitory` of the neurons acts on others with negative weights, the rest with
+    positive ones; the share `sparsity` of all weights is zero, and the others are
+    uniform up to `strength`·√(3/k), k the expected number of inputs. W_in is uniform in
+    ±`input_scaling` and b between 0 and half the current that would make a neuron fire.
+
+    A spike has no derivative: train the readout, with `norewind.readout_only`.
+
+    Reference: Maass, Natschläger & Markram, Real-time computing without stable states (2002).
+
+    >>> import jax, jax.numpy as jnp
+    >>> cell = liquid(inputs=3, hidden=50, outputs=2)
+    >>> state, output = cell.transition(cell.init(jax.random.key(0)), cell.initial_state(), jnp.array(1))
+    >>> sorted(state), output.shape
+    (['refractory', 'spikes', 'trace', 'voltage'], (2,))
+    """
+    check_share("liquid", sparsity=sparsity, inhibitory=inhibitory)
+    if membrane_time <= 0 or trace_time <= 0:
+        raise ValueError("liquid: membrane_time and trace_time are in steps and must be above 0.")
+    alpha, beta = exp(-1 / membrane_time), exp(-1 / trace_time)
+
+    def init(key):
+        keys = jax.random.split(key, 4)
+        scale = strength * (3 / max(1.0, (1 - sparsity) * hidden)) ** 0.5
+        size = jax.random.uniform(keys[0], (hidden, hidden), dtype, 0, scale)
+        size = jnp.where(jax.random.uniform(keys[1], (hidden, hidden)) < sparsity, 0, size)
+        sign = jnp.where(jnp.arange(hidden) < round(inhibitory * hidden), -1, 1)
+        return {
+            "recurrent": (size * sign).astype(dtype),
+            "input": jax.random.uniform(keys[2], (inputs, hidden), dtype, -input_scaling, input_scaling),
+            "bias": jax.random.uniform(keys[3], (hidden,), dtype, 0, (1 - alpha) * THRESHOLD / 2),
+            "readout": {"weight": jnp.zeros((outputs, hidden), dtype), "bias": jnp.zeros(outputs, dtype)},
+        }
+
+    def initial_state():
+        nothing = jnp.zeros(hidden, dtype)
+        return {
+            "voltage": nothing,
+            "spikes": nothing,
+            "trace": nothing,
+            "refractory": jnp.zeros(hidden, jnp.int32),
+        }
+
+    def transition(params, state, x):
+        current = params["recurrent"] @ state["spikes"] + read_input(params["input"], x) + params["bias"]
+        resting = state["refractory"] > 0
+        voltage = jnp.where(resting, 0, alpha * state["voltage"] + current)
+        fired = voltage > THRESHOLD
+        spikes = fired.astype(voltage.dtype)
+        trace = beta * state["trace"] + (1 - beta) * spikes
+        new = {
+            "voltage": jnp.where(fired, 0, voltage),
+            "spikes": spikes,
+            "trace": trace,
+            "refractory": jnp.where(fired, refractory, jnp.maximum(state["refractory"] - 1, 0)).astype(jnp.int32),
+        }
+        return new, read_out(params["readout"], trace)
+
+    return Cell(init, initial_state, transition)

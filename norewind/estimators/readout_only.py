@@ -1,0 +1,66 @@
+"""The gradient of the readout alone: how echo state networks and liquid state machines learn."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from norewind import checks
+from norewind.checks import ModelError
+from norewind.estimator import Estimate, Estimator, Loss, Transition, model_of
+from norewind.structure import reaches_state
+
+
+def readout_only(transition: Transition, loss: Loss) -> Estimator:
+    """The exact gradient of the parameters that never reach the state; zero for all others.
+
+        g_readout = ∂ℓ/∂θ_readout                   g_rest = 0
+
+    With a reservoir (`cells.reservoir`, `cells.liquid`) this is the echo state network
+    and the liquid state machine; with any other cell, its recurrent weights stay as
+    they were drawn. Which parameters are the readout is read off the program of the
+    transition: those that the new state does not depend on. (An optimizer that moves
+    parameters without a gradient, by weight decay say, still moves the others.)
+
+    Exact for the readout, with or without a past; the recurrent gradient is dropped.
+    Time: one run of the model and the reverse derivative of its output alone, n·o for a
+    linear readout. Memory: none is carried. Needs a model with a readout: one where no
+    parameter passes by the state is refused.
+
+    Reference: Jaeger, The "echo state" approach to analysing and training recurrent
+    neural networks (2001); Maass, Natschläger & Markram, Real-time computing without
+    stable states (2002).
+
+    >>> import jax, jax.numpy as jnp, norewind
+    >>> cell = norewind.cells.reservoir(inputs=3, hidden=20, outputs=3)
+    >>> estimator = norewind.readout_only(cell.transition, norewind.losses.cross_entropy)
+    >>> params, state = cell.init(jax.random.key(0)), cell.initial_state()
+    >>> state, _, estimate = estimator.step(params, state, (), jnp.array(0), jnp.array(2))
+    >>> bool(jnp.any(estimate.grad["readout"]["weight"])), bool(jnp.any(estimate.grad["recurrent"]))
+    (True, False)
+    """
+    model = model_of(transition, loss)
+
+    def init(params, state, key):
+        checks.parameters(params)
+        checks.state_leaves(state)
+        return ()
+
+    def step(params, state, carry, x, target):
+        checks.transition_result(jax.eval_shape(transition, params, state, x), state)
+        reaching = reaches_state(transition, params, state, x)
+        if all(jax.tree.leaves(reaching)):
+            raise ModelError(
+                "readout_only: every parameter of this model reaches its state, so there is no readout to train. "
+                "Compute the output from the new state with parameters that the state does not use."
+            )
+        rest, readout = eqx.partition(params, reaching)
+
+        def run(readout):
+            new_state, output = transition(eqx.combine(rest, readout), state, x)
+            return checks.loss_result(loss(output, target)), (new_state, output)
+
+        (value, (new_state, output)), grad = jax.value_and_grad(run, has_aux=True)(readout)
+        grad = eqx.combine(grad, jax.tree.map(jnp.zeros_like, rest))
+        return new_state, carry, Estimate(value, grad, output)
+
+    return Estimator(init, step, model)

@@ -1,0 +1,90 @@
+"""Truncated backpropagation through time in its sliding form."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from norewind import checks
+from norewind.estimator import Estimate, Estimator, Loss, Transition, linearise, model_of, zeros_like
+from norewind.trees import Tree, real_leaves
+
+
+class Carry(NamedTuple):
+    """The last T − 1 inputs and the states they met, in a ring; `steps` counts what has been written."""
+
+    states: Tree
+    xs: Tree
+    steps: jax.Array
+
+
+def sliding_bptt(transition: Transition, loss: Loss, *, length: int, x: Tree) -> Estimator:
+    """Truncated BPTT, sliding: at every step, the newest loss is taken back T = `length` steps.
+
+    With J_k and I_k the derivatives of step k at the state it met,
+
+        g_t = ∂ℓ_t/∂θ + Σ_{k = t−T+1}^{t−1} ∂ℓ_t/∂s_{t−1} · J_{t−1} ⋯ J_{k+1} · I_k
+
+    Every loss sees T steps, where in the block form (`bptt(*window(...))`) the first of
+    a block sees one. Steps before the latest are linearised at the current parameters
+    and the states that were met.
+
+    Biased, unless T covers the whole past: then it is exact for frozen parameters. Time:
+    T runs and reverse derivatives of the model at every step. Memory: T − 1 inputs and
+    states. Needs nothing of the model but that it can be differentiated; `x` is an
+    example of an input, to know the shape of what is to be kept.
+
+    Reference: Williams & Peng, An efficient gradient-based algorithm for on-line
+    training of recurrent network trajectories (1990): BPTT(h) with h = T.
+
+    >>> import jax, jax.numpy as jnp, norewind
+    >>> cell = norewind.cells.rnn(inputs=3, hidden=4, outputs=3)
+    >>> estimator = norewind.sliding_bptt(cell.transition, norewind.losses.cross_entropy, length=8, x=jnp.array(0))
+    >>> params, state = cell.init(jax.random.key(0)), cell.initial_state()
+    >>> carry = estimator.init(params, state, jax.random.key(1))
+    >>> carry.states.shape, carry.xs.shape
+    ((7, 4), (7,))
+    """
+    checks.at_least_one("sliding_bptt: length", length)
+    model = model_of(transition, loss)
+    kept = length - 1
+
+    def init(params, state, key):
+        checks.parameters(params)
+        checks.state_leaves(state)
+
+        # What is not written yet counts for nothing, but it is run: it must be a valid state and input.
+        def ring(leaf):
+            leaf = leaf if hasattr(leaf, "dtype") else jnp.asarray(leaf)
+            return jnp.broadcast_to(leaf[None], (kept, *leaf.shape))
+
+        return Carry(jax.tree.map(ring, state), jax.tree.map(ring, x), jnp.zeros((), jnp.int32))
+
+    def step(params, state, carry, x, target):
+        run = linearise(model, params, state, x, target)
+        cotangent, grad = run.vjp(zeros_like(real_leaves(state)), jnp.ones_like(run.loss))
+        if kept == 0:
+            return run.state, carry, Estimate(run.loss, grad, run.output)
+
+        def one_step_back(loop, age):
+            cotangent, grad = loop
+            place = (carry.steps - age) % kept
+            met, seen = jax.tree.map(lambda leaf: leaf[place], (carry.states, carry.xs))
+            older = linearise(silent, params, met, seen, None)
+            exists = age <= jnp.minimum(carry.steps, kept)
+            cotangent = jax.tree.map(lambda c: jnp.where(exists, c, jnp.zeros_like(c)), cotangent)
+            cotangent, more = older.vjp(cotangent, jnp.zeros_like(older.loss))
+            return (cotangent, jax.tree.map(jnp.add, grad, more)), None
+
+        ages = jnp.arange(1, length, dtype=jnp.int32)
+        (_, grad), _ = jax.lax.scan(one_step_back, (cotangent, grad), ages)
+        place = carry.steps % kept
+        states, xs = jax.tree.map(lambda ring, leaf: ring.at[place].set(leaf), (carry.states, carry.xs), (state, x))
+        # Once the ring is full only the place counts, so the counter never overflows.
+        steps = carry.steps + 1
+        steps = jnp.where(steps >= 2 * kept, steps - kept, steps)
+        return run.state, Carry(states, xs, steps), Estimate(run.loss, grad, run.output)
+
+    # Older steps take part through their states alone.
+    silent = model._replace(loss=lambda output, target: jnp.zeros(()))
+    return Estimator(init, step, model)

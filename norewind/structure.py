@@ -1,0 +1,165 @@
+"""What a model can tell about itself beyond being a black box, for the methods that need to know."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.interpreters import partial_eval
+
+from norewind.checks import ModelError
+from norewind.estimator import Transition, one_sample
+from norewind.trees import Tree, real_leaves
+
+UNITS = "to know which unit each weight feeds"
+
+
+class Structure(NamedTuple):
+    """The declarations of a model; any of them may be missing. See `declare`."""
+
+    units: Callable[[Tree], Tree] | None = None
+    memory: Callable[[Tree], jax.Array] | None = None
+    output_units: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True)
+class DeclaredTransition:
+    """A transition together with what it declares."""
+
+    transition: Transition
+    structure: Structure
+
+    def __call__(self, params: Tree, state: Tree, x: Tree) -> tuple[Tree, Tree]:
+        """What the transition itself computes."""
+        return self.transition(params, state, x)
+
+    def samples(self, x: Tree) -> int:
+        """The samples in one x, as the transition itself has it."""
+        return getattr(self.transition, "samples", one_sample)(x)
+
+
+def declare(
+    transition: Transition,
+    *,
+    units: Callable[[Tree], Tree] | None = None,
+    memory: Callable[[Tree], jax.Array] | None = None,
+    output_units: tuple[int, ...] | None = None,
+) -> Transition:
+    """A transition that tells more of itself than a black box, so that methods that need it accept it.
+
+    - `units(params)`: the unit that each weight feeds, for a model where every weight
+      feeds one unit only: a tree like the parameters with integer arrays that broadcast
+      to each leaf, and None for the leaves (or subtrees) that do not reach the state at
+      all, such as a readout. Every floating leaf of the state is then a vector with one
+      entry per unit. This is the affine layer, z = W a and s' = f(z, s) unit by unit.
+    - `memory(state)`: the one leaf of the state along which every unit remembers by
+      itself (the cell of an LSTM): given the rest of the state, entry i of its new value
+      depends on entry i of its old one only.
+    - `output_units`: the units of the state that are the output themselves, in order.
+
+    `norewind.testing.check_structure` compares a declaration with the model.
+
+    >>> import jax.numpy as jnp, norewind
+    >>> def transition(params, state, x):
+    ...     state = jnp.tanh(params["w"] @ state + params["b"] * x)
+    ...     return state, params["out"] @ state
+    >>> rows = jnp.arange(4)
+    >>> told = norewind.declare(transition, units=lambda params: {"w": rows[:, None], "b": rows, "out": None})
+    >>> estimator = norewind.nobacktrack(told, norewind.losses.squared_error)
+    """
+    return DeclaredTransition(transition, Structure(units, memory, output_units))
+
+
+def structure_of(transition: Transition) -> Structure:
+    """What a transition declares; nothing, for a black box."""
+    return getattr(transition, "structure", Structure())
+
+
+def required(who: str, use: str, transition: Transition, **needs: str) -> list[Any]:
+    """The declarations of these names, or an error that says which are missing; `use` is a cell that has them."""
+    structure = structure_of(transition)
+    missing = [name for name in needs if getattr(structure, name) is None]
+    if missing:
+        keywords = ", ".join(f"{name}=..." for name in missing)
+        raise ModelError(
+            f"{who} needs {' and '.join(needs[name] for name in missing)}, and this model does not declare "
+            f"{' and '.join(missing)}. Use {use}, or declare it for your own model with "
+            f"norewind.declare(transition, {keywords})."
+        )
+    return [getattr(structure, name) for name in needs]
+
+
+def reaches_state(transition: Transition, params: Tree, state: Tree, x: Tree) -> Tree:
+    """For every leaf of the parameters, whether the new state can depend on it at all.
+
+    Read off the program of the transition, not off numbers: False is a proof.
+    """
+    program = jax.make_jaxpr(lambda params, state, x: transition(params, state, x)[0])(params, state, x).jaxpr
+    _, used = partial_eval.dce_jaxpr(program, [True] * len(program.outvars))
+    leaves, structure = jax.tree.flatten(params)
+    return jax.tree.unflatten(structure, used[: len(leaves)])
+
+
+def declared_units(who: str, transition: Transition, params: Tree, state: Tree, x: Tree) -> Tree:
+    """The units that the weights feed, as declared; an error when that is missing or does not cover the model."""
+    (units,) = required(who, "a cell where every weight feeds one unit", transition, units=UNITS)
+    index = units(params)
+    missing = unfed_leaf(index, params, reaches_state(transition, params, state, x))
+    if missing:
+        raise ModelError(
+            f"{who}: params{missing} reaches the state, but the model declares no unit that its weights feed "
+            "(weights that several units share have none). Use a model without it, or a method that takes the "
+            "model as a black box."
+        )
+    for path, leaf in jax.tree_util.tree_leaves_with_path(real_leaves(state)):
+        if jnp.ndim(leaf) != 1:
+            raise ModelError(
+                f"{who}: state{jax.tree_util.keystr(path)} has shape {jnp.shape(leaf)}, but a model that declares "
+                "units keeps one number per unit in every floating leaf of its state: make it a vector."
+            )
+    return index
+
+
+def unfed_leaf(index: Tree, params: Tree, reaching: Tree) -> str | None:
+    """The path of the first leaf that reaches the state without belonging to a unit, if there is one."""
+    fed = for_each_leaf(lambda units, leaf: units is not None, index, params)
+    pairs = zip(jax.tree_util.tree_leaves_with_path(fed), jax.tree.leaves(reaching), strict=True)
+    return next((jax.tree_util.keystr(path) for (path, is_fed), reach in pairs if reach and not is_fed), None)
+
+
+def for_each_leaf(function: Callable, index: Tree, params: Tree) -> Tree:
+    """`function(units or None, leaf)` for every leaf of a tree like the parameters; None may stand for a subtree."""
+
+    def subtree(units, below):
+        return jax.tree.map(lambda leaf: function(units, leaf), below)
+
+    return jax.tree.map(subtree, index, params, is_leaf=lambda units: units is None)
+
+
+def spread(index: Tree, values: jax.Array, params: Tree) -> Tree:
+    """One number per unit as a tree like the parameters: for every weight, that of the unit it feeds; else 0."""
+    return for_each_leaf(
+        lambda units, leaf: jnp.zeros((), leaf.dtype) if units is None else values[units].astype(leaf.dtype),
+        index,
+        params,
+    )
+
+
+def sum_per_unit(index: Tree, weights: Tree, size: int) -> jax.Array:
+    """The sums of a tree like the parameters over the weights that feed each unit."""
+
+    def one_leaf(units, leaf):
+        if units is None:
+            return jnp.zeros(size, leaf.dtype)
+        units = jnp.asarray(units)
+        units = units.reshape((1,) * (leaf.ndim - units.ndim) + units.shape)
+        # First along the axes where all weights feed the same unit: that is most of them.
+        shared = tuple(axis for axis in range(leaf.ndim) if units.shape[axis] == 1)
+        sums = jnp.sum(leaf, axis=shared, keepdims=True)
+        return jax.ops.segment_sum(sums.reshape(-1), jnp.broadcast_to(units, sums.shape).reshape(-1), size)
+
+    first, *others = jax.tree.leaves(for_each_leaf(one_leaf, index, weights))
+    for other in others:
+        first = first + other
+    return first

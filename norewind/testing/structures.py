@@ -1,0 +1,77 @@
+"""Whether a model is what it declares to be."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+
+from norewind.estimator import Transition
+from norewind.structure import for_each_leaf, structure_of
+from norewind.trees import Tree, real_leaves, with_real_leaves
+
+
+def check_structure(transition: Transition, params: Tree, state: Tree, x: Tree) -> None:
+    """Assert that what a transition declares (`norewind.declare`) is true at this point, by its full derivatives.
+
+    A declaration that is true nowhere else than at special points passes at those: try
+    it on parameters and states without zeros.
+
+    >>> import jax, jax.numpy as jnp, norewind
+    >>> cell = norewind.cells.rnn(inputs=3, hidden=4, outputs=3)
+    >>> norewind.testing.check_structure(cell.transition, cell.init(jax.random.key(0)), jnp.ones(4), jnp.array(0))
+    """
+    structure = structure_of(transition)
+    assert any(part is not None for part in structure), "this transition declares nothing: see norewind.declare"
+    if structure.units is not None:
+        _check_units(transition, params, state, x, structure.units(params))
+    if structure.memory is not None:
+        _check_memory(transition, params, state, x, structure.memory)
+    if structure.output_units is not None:
+        new_state, output = jax.jit(transition)(params, state, x)
+        units = ravel_pytree(real_leaves(new_state))[0][np.array(structure.output_units)]
+        assert np.allclose(units, jnp.ravel(output)), "the output is not the declared output_units of the state"
+
+
+def _check_units(transition, params, state, x, index) -> None:
+    influence = jax.jit(jax.jacrev(lambda params: real_leaves(transition(params, state, x)[0])))(params)
+
+    def strays(units, leaf, rows):
+        """Whether some weight of a leaf reaches an entry of the state that is not its unit's."""
+        rows = np.asarray(rows)
+        if units is None:
+            return bool(np.any(rows != 0))
+        own = np.arange(rows.shape[0]).reshape(-1, *(1,) * leaf.ndim) == np.broadcast_to(units, leaf.shape)
+        return bool(np.any(np.where(own, 0, rows) != 0))
+
+    units = for_each_leaf(lambda units, leaf: (units,), index, params)
+    is_entry = lambda node: isinstance(node, tuple) and len(node) == 1  # noqa: E731
+    for place, rows in _per_state_leaf(state, influence, params):
+        for (path, leaf), (own,), one in zip(
+            jax.tree_util.tree_leaves_with_path(params),
+            jax.tree.leaves(units, is_leaf=is_entry),
+            jax.tree.leaves(rows),
+            strict=True,
+        ):
+            what = "reaches the state" if own is None else "feeds another unit than the declared one"
+            assert not strays(own, leaf, one), f"params{jax.tree_util.keystr(path)} {what} (state{place})"
+
+
+def _per_state_leaf(state, influence, params):
+    """The influence on each leaf of the state in turn, as trees like the parameters."""
+    like_params = jax.tree.structure(params)
+    places = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(real_leaves(state))]
+    rows = jax.tree.leaves(influence)
+    width = like_params.num_leaves
+    for i, place in enumerate(places):
+        yield place, jax.tree.unflatten(like_params, rows[i * width : (i + 1) * width])
+
+
+def _check_memory(transition, params, state, x, memory) -> None:
+    import equinox as eqx
+
+    def new_memory(leaf):
+        leaves = eqx.tree_at(memory, real_leaves(state), leaf)
+        return memory(real_leaves(transition(params, with_real_leaves(state, leaves), x)[0]))
+
+    jacobian = np.asarray(jax.jit(jax.jacrev(new_memory))(memory(real_leaves(state))))
+    assert np.all(jacobian == np.diag(np.diag(jacobian))), "the declared memory of one unit reaches that of another"

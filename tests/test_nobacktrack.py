@@ -1,0 +1,177 @@
+"""NoBackTrack: both forms equal and unbiased, refusals, and its variance against UORO's, measured."""
+
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from norewind import ModelError, cells, declare, losses, nobacktrack, uoro, window
+from norewind.estimator import Estimator
+from norewind.testing import (
+    Example,
+    check_estimator,
+    check_structure,
+    check_unbiased,
+    exact_grads,
+    examples,
+    run_estimator,
+)
+
+
+def plain_lstm(hidden=1):
+    cell = cells.lstm(3, hidden, 3, embedding=False, dtype=float)
+    symbols = np.random.default_rng(3).integers(0, 3, 5).astype(np.int32)
+    state = jax.tree.map(lambda leaf: leaf + 0.3, cell.initial_state())
+    params = jax.jit(cell.init)(jax.random.key(4))
+    return Example("plain_lstm", params, state, cell.transition, losses.cross_entropy, symbols[:-1], symbols[1:])
+
+
+def example_named(name, **options):
+    return next(example for example in examples(**options) if example.name == name)
+
+
+def declared(transition, loss, **options):
+    return nobacktrack(transition, loss, row_norms="declared", **options)
+
+
+def by_pullbacks(transition, loss, **options):
+    return nobacktrack(transition, loss, row_norms="pullbacks", **options)
+
+
+def windowed(transition, loss, **options):
+    return nobacktrack(*window(transition, loss), **options)
+
+
+def test_conformance():
+    check_estimator(nobacktrack, models=[example_named("rnn")])
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize(
+    "name", ["gru", "user_made", *(pytest.param(name, marks=pytest.mark.slow) for name in ("rnn", "lstm", "stack"))]
+)
+def test_general_form_is_unbiased_for_any_model(name):
+    check_unbiased(by_pullbacks, models=[example_named(name)])
+
+
+@pytest.mark.usefixtures("x64")
+def test_cheap_form_is_unbiased_and_equal_to_the_general_one():
+    for example in (example_named("rnn"), plain_lstm(2)):
+        if example.name == "rnn":
+            check_unbiased(declared, models=[example])
+        grads = []
+        for make in (declared, by_pullbacks):
+            estimator = make(example.transition, example.loss)
+            carry = estimator.init(example.params, example.state, jax.random.key(5))
+            grads.append(jax.jit(lambda carry, e=estimator, d=example: run_estimator(e, d, carry)[2].grad)(carry))
+        worst = jax.tree.map(lambda a, b: float(jnp.max(jnp.abs(a - b))), *grads)
+        assert max(jax.tree.leaves(worst)) < 1e-10
+    check_unbiased(declared, models=[plain_lstm()])
+
+
+@pytest.mark.usefixtures("x64")
+def test_windows_stay_unbiased():
+    check_unbiased(windowed, memory=2, models=[example_named("gru")])
+
+
+@pytest.mark.usefixtures("x64")
+def test_a_normaliser_that_sees_the_noise_is_caught(monkeypatch):
+    """The one thing that ρ must not do; any other ρ stays unbiased, also one from a wrong declaration."""
+    module = sys.modules[nobacktrack.__module__]
+    right = module._norms_by_pullbacks
+
+    def sees_noise(transition, loss, noise):
+        seen = []
+
+        def spying_noise(key, like):
+            signs, key = noise(key, like)
+            seen.append(signs)
+            return signs, key
+
+        # The signs are drawn before the norms are asked for.
+        monkeypatch.setattr(
+            module,
+            "_norms_by_pullbacks",
+            lambda run, leaves: jax.tree.map(lambda n, s: n * (2 + s), right(run, leaves), seen[-1]),
+        )
+        return nobacktrack(transition, loss, row_norms="pullbacks", noise=spying_noise)
+
+    # ν_i ρ_i and ν_i/ρ_i still cancel in the diagonal; what breaks are the cross terms between units.
+    with pytest.raises(AssertionError, match="mean gradient is biased"):
+        check_unbiased(sees_noise, models=[example_named("gru")])
+
+
+@pytest.mark.usefixtures("x64")
+def test_a_term_without_its_normaliser_is_caught(monkeypatch):
+    def forgets(transition, loss, noise):
+        estimator = nobacktrack(transition, loss, noise=noise)
+
+        def step(params, state, carry, x, target):
+            new, after, estimate = estimator.step(params, state, carry, x, target)
+            return new, after._replace(s_tilde=jax.tree.map(lambda leaf: 1.1 * leaf, after.s_tilde)), estimate
+
+        return Estimator(estimator.init, step, estimator.model)
+
+    with pytest.raises(AssertionError, match="mean gradient is biased"):
+        check_unbiased(forgets, models=[example_named("rnn")])
+
+
+def test_cheap_form_refuses_what_is_not_declared():
+    gru = example_named("gru")
+    lstm = example_named("lstm")
+    for example, missing in ((gru, "which unit each weight feeds"), (lstm, "params['embedding']")):
+        estimator = declared(example.transition, example.loss)
+        carry = estimator.init(example.params, example.state, jax.random.key(0))
+        with pytest.raises(ModelError, match="nobacktrack") as error:
+            jax.eval_shape(estimator.step, example.params, example.state, carry, example.xs[0], example.targets[0])
+        assert missing in str(error.value)
+
+
+def test_declarations_of_the_cells_are_true():
+    for cell in (cells.rnn(3, 4, 2), cells.elman(3, 4, 2), cells.lstm(3, 4, 2, embedding=False)):
+        state = jax.tree.map(lambda leaf: leaf + 0.3, cell.initial_state())
+        check_structure(cell.transition, jax.jit(cell.init)(jax.random.key(1)), state, jnp.array(1))
+
+
+def test_false_declarations_are_caught():
+    cell = cells.rnn(3, 4, 2)
+    params, state = jax.jit(cell.init)(jax.random.key(1)), cell.initial_state() + 0.3
+    rows = np.arange(4)
+    wrong = {"input": rows, "recurrent": rows, "bias": rows, "readout": None}  # columns in place of rows
+    with pytest.raises(AssertionError, match="'recurrent'.*feeds another unit"):
+        check_structure(declare(cell.transition.transition, units=lambda _: wrong), params, state, jnp.array(1))
+    hides = {"input": rows, "recurrent": rows[:, None], "bias": None, "readout": None}
+    with pytest.raises(AssertionError, match="'bias'.*reaches the state"):
+        check_structure(declare(cell.transition.transition, units=lambda _: hides), params, state, jnp.array(1))
+    with pytest.raises(AssertionError, match="memory"):
+        check_structure(declare(cell.transition.transition, memory=lambda state: state), params, state, jnp.array(1))
+
+
+def squared_errors(make, cell, keys=400):
+    """‖g̃ − g‖² summed over 30 steps, for many keys."""
+    symbols = np.random.default_rng(0).integers(0, 3, 31).astype(np.int32)
+    params, model = jax.jit(cell.init)(jax.random.key(0)), (cell.transition, losses.cross_entropy)
+    example = Example("", params, cell.initial_state(), *model, symbols[:-1], symbols[1:])
+    exact = exact_grads(*model, params, example.state, example.xs, example.targets)
+    estimator = make(*model)
+
+    def one(key):
+        grads = run_estimator(estimator, example, estimator.init(params, example.state, key))[2].grad
+        return sum(jax.tree.leaves(jax.tree.map(lambda a, b: jnp.sum((a - b) ** 2), grads, exact)))
+
+    return np.asarray(jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(1), keys)), np.float64)
+
+
+def test_variance_on_a_tanh_network_is_below_that_of_uoro():
+    """Over many keys, by far more than the standard error of the difference."""
+    theirs, ours = (squared_errors(make, cells.elman(3, 8, 3)) for make in (uoro, declared))
+    error = np.hypot(theirs.std(ddof=1), ours.std(ddof=1)) / np.sqrt(len(ours))
+    assert theirs.mean() - ours.mean() > 5 * error
+
+
+@pytest.mark.usefixtures("x64")
+def test_where_all_rows_are_equal_it_is_uoro():
+    cell = cells.rnn(3, 4, 3)
+    assert np.allclose(squared_errors(uoro, cell, 3), squared_errors(declared, cell, 3), rtol=1e-5)
