@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import log2, sqrt
 from pathlib import Path
 from typing import Any
@@ -95,11 +95,10 @@ class Group:
 
 def grouped(records: Iterable[Record], task: str) -> list[Group]:
     """The runs on one text, grouped over seeds."""
-    groups: dict[tuple, list[Record]] = {}
+    groups: dict[TextSetting, list[Record]] = {}
     for record in records:
-        setting = record["setting"]
-        if setting.get("task") == task:
-            key = tuple(repr(value) for name, value in setting.items() if name != "seed")
+        if record["setting"].get("task") == task:
+            key = replace(TextSetting.from_json(record["setting"]), seed=0)
             groups.setdefault(key, []).append(record)
     return [Group(sorted(group, key=lambda record: record["setting"]["seed"])) for group in groups.values()]
 

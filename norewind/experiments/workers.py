@@ -27,7 +27,7 @@ def record_path(out: Path, setting: TextSetting) -> Path:
 def finished(out: Path, setting: TextSetting) -> bool:
     """Whether the record of exactly this setting is there."""
     record = load(record_path(out, setting))
-    return record is not None and record["setting"] == setting.as_json()
+    return record is not None and TextSetting.from_json(record["setting"]) == setting
 
 
 def cores() -> list[int]:
@@ -59,39 +59,39 @@ def run_all(settings: Sequence[TextSetting], out: Path, progress: Progress, jobs
         while waiting or active:
             while waiting and free:
                 setting, core = waiting.pop(0), free.pop(0)
-                process = context.Process(
-                    target=_work, args=(setting, out, core, messages, stop), name=setting.slug, daemon=True
-                )
+                process = context.Process(target=_work, args=(setting, out, core, messages, stop), daemon=True)
                 process.start()
                 active[setting.slug] = (process, core)
                 progress.begin(setting.slug, setting.characters)
-            try:
-                slug, kind, *values = messages.get(timeout=1)
-            except queue.Empty:
-                # A process that was killed sends no message.
-                gone = [slug for slug, (process, _) in active.items() if not process.is_alive() and messages.empty()]
-                for slug in gone:
-                    failed.append((slug, "its process ended without a word"))
-                    progress.fail(slug)
-                    free.append(active.pop(slug)[1])
-                continue
+            slug, kind, *values = _next_message(messages, active)
             if kind == "chunk":
                 progress.advance(slug, *values)
-                continue
-            process, core = active.pop(slug)
-            process.join()
-            free.append(core)
-            if kind == "done":
-                progress.end(slug, *values)
-            else:
-                failed.append((slug, values[0]))
-                progress.fail(slug)
+            elif kind != "nothing":
+                process, core = active.pop(slug)
+                process.join()
+                free.append(core)
+                if kind == "done":
+                    progress.end(slug, *values)
+                else:
+                    failed.append(f"{slug} failed: {values[0]}")
+                    progress.fail(slug)
     finally:
         stop.set()
         for process, _ in active.values():
             process.join(timeout=60)
     if failed:
-        raise RuntimeError("\n".join(f"{slug} failed: {reason}" for slug, reason in failed))
+        raise RuntimeError("\n".join(failed))
+
+
+def _next_message(messages, active: dict[str, tuple]) -> tuple:
+    """What a process has to say: (run, kind, values...). One that was killed says nothing, so we say it."""
+    try:
+        return messages.get(timeout=1)
+    except queue.Empty:
+        gone = [slug for slug, (process, _) in active.items() if not process.is_alive()]
+        if gone and messages.empty():
+            return gone[0], "failed", "its process ended without a word"
+        return "", "nothing"
 
 
 def _work(setting: TextSetting, out: Path, core: int, messages, stop) -> None:
