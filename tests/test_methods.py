@@ -2,6 +2,8 @@
 
 import csv
 import json
+import re
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -29,6 +31,16 @@ def test_every_method_can_be_made_by_name(name):
 
 def test_there_is_a_name_for_every_estimator():
     assert set(METHODS) == set(estimators.__all__)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_says_what_it_is_and_what_it_costs(name):
+    words = METHODS[name].__doc__ or ""
+    assert re.search(r"^ *(Unbiased|Biased|Exact)", words, re.MULTILINE)
+    for word in ("Time:", "Memory:", "eeds ", "Reference:", ">>> "):
+        assert word in words, f"the docstring of {name} does not say {word}"
+    page = (Path(__file__).parent.parent / "docs" / "methods.md").read_text()
+    assert re.search(rf"^\| `{name}`", page, re.MULTILINE), f"docs/methods.md has no row for {name}"
 
 
 def test_options_reach_the_estimator():
