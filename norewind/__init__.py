@@ -19,7 +19,7 @@ def __getattr__(name: str):
             raise
     api = import_module("norewind.api")
     if name == "__all__" or name in api.__all__:
-        return getattr(api, name)
+        return globals().setdefault(name, getattr(api, name))
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -41,3 +41,13 @@ def test_every_public_function_is_documented(name):
 def test_estimators_and_combinators_have_an_example_that_runs():
     for name in ("uoro", "rtrl", "bptt", "window", "average", "parallel", "online", "random_signs", "inverse_sqrt"):
         assert ">>>" in getattr(norewind, name).__doc__, name
+
+
+def test_the_table_of_methods_is_the_same_everywhere_and_complete():
+    def table(page):
+        return [line for line in (ROOT / page).read_text().splitlines() if line.startswith("| ")]
+
+    rows = [row for row in table("README.md") if row.startswith("| `")]
+    assert rows == [row for row in table("docs/methods.md") if row.startswith("| `")]
+    for name in norewind.estimators.__all__:
+        assert any(f"`{name}`" in row.split("|")[1] for row in rows), name
