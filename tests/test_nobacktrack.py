@@ -4,6 +4,7 @@ import sys
 
 import jax
 import jax.numpy as jnp
+import models
 import numpy as np
 import pytest
 
@@ -59,6 +60,13 @@ def test_conformance():
 )
 def test_general_form_is_unbiased_for_any_model(name):
     check_unbiased(by_pullbacks, models=[example_named(name)])
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("model", models.ODD, ids=lambda model: model.__name__)
+def test_general_form_is_unbiased_for_odd_models(model):
+    check_unbiased(by_pullbacks, models=[model()])
 
 
 @pytest.mark.usefixtures("x64")
