@@ -12,7 +12,7 @@ import pytest
 
 import norewind
 from norewind.experiments import plans, train
-from norewind.experiments.findings import anbn_findings, control_findings, divergence
+from norewind.experiments.findings import anbn_findings, control_findings, divergence, reascents
 from norewind.experiments.groups import Group, find, grouped, load_records, usual
 from norewind.experiments.paper import TABLE
 from norewind.experiments.progress import Lines
@@ -219,6 +219,14 @@ def test_findings_are_computed():
     (control,) = control_findings(groups)
     assert "GRU UORO with rho released: 0.2000" in control
     assert "does not reach the paper's value" in control
+
+
+def test_a_run_that_was_better_before_is_named():
+    falls, rises = record(0.15, seed=0), record(0.25, seed=1)
+    rises["curve"] = [0.3] * 400 + [0.2] * 10 + [0.25] * 590
+    words = reascents([Group([falls, rises])])
+    assert words.startswith("1 of 2 runs")
+    assert "seed 1, from 0.200 at 4,100,000 characters to 0.250 at the end" in words
 
 
 def test_a_control_does_not_get_into_the_table():

@@ -13,6 +13,9 @@ from norewind.tasks import influence_balancing
 CONVERGED_LOSS = 0.1
 """Influence balancing starts from a loss of about 8: below this a run is on its way to the solution."""
 
+REASCENT = 0.02
+"""Many times what the text alone does to the loss of 10⁵ characters: such a rise is the model's."""
+
 
 def influence_findings(records: Sequence[Record]) -> list[str]:
     """For which T the truncated gradient has the wrong sign, exactly, and how many runs converged."""
@@ -127,7 +130,26 @@ def anbn_findings(groups: Sequence[Group]) -> list[str]:
         f"{len(names)} of {len(TABLE)} cells {words[verdict]}: {'; '.join(names)}."
         for verdict, names in verdicts.items()
         if names
-    ] + [divergence(table)]
+    ] + [reascents(table), divergence(table)]
+
+
+def reascents(groups: Sequence[Group]) -> str:
+    """Which runs had been clearly better before: the paper's "gradient reascent in the long run"."""
+    found = []
+    for group in groups:
+        characters, rows = group.curves(cumulated=False)
+        for record, row in zip(group.records, rows, strict=True):
+            best = int(np.nanargmin(row))
+            if record["diverged_at"] is None and row[-1] - row[best] > REASCENT:
+                found.append(
+                    f"{_name(group)}, seed {record['setting']['seed']}, from {row[best]:.3f} at "
+                    f"{characters[best]:,} characters to {row[-1]:.3f} at the end"
+                )
+    runs = sum(len(group.records) for group in groups)
+    end = ": " + "; ".join(found) if found else ""
+    return (
+        f"{len(found)} of {runs} runs ended more than {REASCENT} above a recent loss that they had reached before{end}."
+    )
 
 
 def divergence(groups: Sequence[Group]) -> str:

@@ -26,11 +26,11 @@ def brackets_curves(*, seeds: int, characters: int) -> Iterator[TextSetting]:
         yield _setting(**usual, cell=cell, method=method, memory=memory, characters=characters, seed=seed)
 
 
-def anbn_controls(*, seeds: int, characters: int) -> Iterator[TextSetting]:
+def anbn_controls(*, seeds: int, characters: int, more_seeds: int) -> Iterator[TextSetting]:
     """What could explain a difference to the paper in UORO's cells: ρ, precision, length; and divergence.
 
     Each control changes one thing in a cell of the table. The last one repeats the
-    GRU's cell over more seeds, to see how many diverge.
+    GRU's cell over `more_seeds` more, to see how many diverge.
     """
     for seed in range(seeds):
         yield _anbn(cell="gru", characters=characters, seed=seed, rho="released")
@@ -40,7 +40,7 @@ def anbn_controls(*, seeds: int, characters: int) -> Iterator[TextSetting]:
         yield _anbn(cell="gru", characters=3 * characters, seed=seed)
     for seed in range(seeds):
         yield _anbn(cell="lstm", characters=characters, seed=seed, precision="double")
-    for seed in range(seeds, 3 * seeds + 1):
+    for seed in range(seeds, seeds + more_seeds):
         yield _anbn(cell="gru", characters=characters, seed=seed)
 
 

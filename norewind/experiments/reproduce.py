@@ -13,8 +13,22 @@ from norewind.experiments.report import write_report
 from norewind.experiments.settings import TextSetting
 from norewind.experiments.workers import finished, run_all
 
-FULL = {"seeds": 3, "influence_seeds": 10, "steps": 200_000, "anbn": 10**7, "brackets": 3 * 10**6}
-QUICK = {"seeds": 1, "influence_seeds": 10, "steps": 50_000, "anbn": 10**5, "brackets": 2 * 10**5}
+FULL = {
+    "seeds": 3,
+    "influence_seeds": 10,
+    "more_seeds": 7,
+    "steps": 200_000,
+    "anbn": 10**7,
+    "brackets": 3 * 10**6,
+}
+QUICK = {
+    "seeds": 1,
+    "influence_seeds": 10,
+    "more_seeds": 0,
+    "steps": 50_000,
+    "anbn": 10**5,
+    "brackets": 2 * 10**5,
+}
 
 
 def run_experiments(
@@ -72,7 +86,7 @@ def text_settings(
     if what in ("brackets", "all"):
         settings += plans.brackets_curves(seeds=seeds, characters=characters or sizes["brackets"])
     if what in ("anbn", "all") and controls:
-        settings += plans.anbn_controls(**anbn_size)
+        settings += plans.anbn_controls(**anbn_size, more_seeds=sizes["more_seeds"])
     return settings
 
 
