@@ -103,8 +103,25 @@ def test_compare_and_diagnose_on_the_command_line(tmp_path, capsys):
     main(["diagnose", "--methods", "uoro", "--sizes", "3", "--steps", "6", "--keys", "5", "--out", str(tmp_path)])
     assert "| uoro | 3 | " in capsys.readouterr().out
     assert (tmp_path / "diagnosis.png").exists()
-    with pytest.raises(SystemExit, match="no method is called 'x'"):
-        main(["compare", "--methods", "x"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["compare", "--methods", "x"], "norewind compare: no method is called 'x'"),
+        (["compare", "--seeds", "0"], "norewind compare: compare: seeds must be at least 1"),
+        (["compare", "--characters", "-5"], "characters must be at least 1"),
+        (["compare", "--rate", "0"], "rate must be above 0"),
+        (["diagnose", "--sizes", "0"], "a size must be at least 1"),
+        (["diagnose", "--keys", "0"], "keys must be at least 1"),
+        (["diagnose", "--steps", "0"], "size >= 1"),
+        (["diagnose", "--methods", "lstm97", "--sizes", "2"], "lstm97 needs to know each unit's memory cell"),
+    ],
+)
+def test_impossible_requests_end_with_a_sentence(arguments, message, tmp_path):
+    with pytest.raises(SystemExit) as ended:
+        main([*arguments, "--out", str(tmp_path)])
+    assert message in str(ended.value)
 
 
 def test_runs_that_stop_being_finite_stay_in_the_table():
