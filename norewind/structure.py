@@ -140,7 +140,7 @@ def for_each_leaf(function: Callable, index: Tree, params: Tree) -> Tree:
 def spread(index: Tree, values: jax.Array, params: Tree) -> Tree:
     """One number per unit as a tree like the parameters: for every weight, that of the unit it feeds; else 0."""
     return for_each_leaf(
-        lambda units, leaf: jnp.zeros((), leaf.dtype) if units is None else values[units].astype(leaf.dtype),
+        lambda units, leaf: (jnp.zeros(()) if units is None else values[units]).astype(jnp.result_type(leaf)),
         index,
         params,
     )

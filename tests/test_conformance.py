@@ -114,8 +114,24 @@ def without_x(make):
     return lambda transition, loss, x: make(transition, loss)
 
 
-@pytest.mark.parametrize(
-    "make", [*map(without_x, (nobacktrack, dni, readout_only, diffusion)), sliding], ids=lambda make: ""
-)
-def test_methods_for_any_model_refuse_a_bad_one(make):
-    _check_refusals(make)
+FOR_ANY_MODEL = {make.__name__: without_x(make) for make in (nobacktrack, dni, readout_only, diffusion)}
+FOR_ANY_MODEL["sliding_bptt"] = sliding
+
+
+@pytest.mark.parametrize("name", FOR_ANY_MODEL)
+def test_methods_for_any_model_refuse_a_bad_one(name):
+    _check_refusals(FOR_ANY_MODEL[name])
+
+
+@pytest.mark.parametrize("name", FOR_ANY_MODEL)
+def test_methods_for_any_model_take_plain_numbers(name):
+    def transition(params, state, x):
+        state = params["a"] * state + x
+        return state, params["c"] * state
+
+    estimator = FOR_ANY_MODEL[name](transition, lambda output, target: (output - target) ** 2, 0.5)
+    params = {"a": 0.5, "c": 2.0}
+    carry = estimator.init(params, 0.1, jax.random.key(0))
+    _, after, estimate = jax.jit(estimator.step)(params, 0.1, carry, 0.3, 1.0)
+    assert jax.tree.structure(after) == jax.tree.structure(carry)
+    assert jnp.isclose(estimate.grad["c"], 2 * (2 * 0.35 - 1) * 0.35)

@@ -79,6 +79,7 @@ def test_statistics_of_few_keys_have_no_bias_of_their_own():
     assert np.isclose(moments.variance().value, np.sum(errors.var(axis=1, ddof=1)) / 6)
 
 
+@pytest.mark.slow
 def test_variance_grows_with_the_size_and_is_lower_for_nobacktrack():
     report = diagnose(["uoro", "nobacktrack"], elman, stream(30), sizes=(4, 32), repeats=4, keys=50)
     small, small_nbt, large, large_nbt = (finding.variance for finding in report.findings)
@@ -99,24 +100,20 @@ def test_repeats_are_means_over_models():
     assert "over 2 models" in str(several)
 
 
-def test_moving_parameters_windows_and_own_estimators(tmp_path):
-    model = elman(4)
-    methods = ["uoro:2", "rtrl:4"]
-    frozen = diagnose(methods, model, stream(20), keys=10)
-    moving = diagnose(methods, model, stream(20), keys=10, optimizer=optax.sgd(0.5))
+def test_moving_parameters_windows_and_own_estimators():
+    model = elman(2)
+    methods = ["bptt:2", "rtrl:4"]
+    frozen = diagnose(methods, model, stream(20))
+    moving = diagnose(methods, model, stream(20), optimizer=optax.sgd(0.5))
     assert [finding.over_time[-1].end for finding in frozen.findings] == [20, 20]
+    assert len(frozen.findings[1].over_time) == 5
     # The reference of a window is the sum over it, also while the parameters move between blocks.
     assert max(report.findings[1].bias_squared.value for report in (frozen, moving)) < 1e-10
-    assert len(frozen.findings[1].over_time) == 5
-    assert moving.findings[0].variance.value != frozen.findings[0].variance.value
+    assert moving.findings[0].bias_squared.value != frozen.findings[0].bias_squared.value
     assert "moving parameters" in str(moving)
     own = diagnose({"mine": bptt}, model, stream(20), readout=True)
     assert own.findings[0].method == "mine"
     assert own.findings[0].bias_squared.value > 0
-    moving.save(tmp_path)
-    assert json.loads((tmp_path / "diagnosis.json").read_text())["moving"]
-    assert (tmp_path / "diagnosis.png").stat().st_size > 10_000
-    assert (tmp_path / "table.md").read_text() == str(moving) + "\n"
 
 
 def test_the_ten_lines_of_the_documentation(tmp_path, monkeypatch, capsys):
@@ -126,7 +123,10 @@ def test_the_ten_lines_of_the_documentation(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     exec(compile(code, "docs/diagnose.md", "exec"), {})
     assert "| uoro:rank=8 | " in capsys.readouterr().out
-    assert (tmp_path / "results/mine/diagnosis.png").exists()
+    folder = tmp_path / "results/mine"
+    assert (folder / "diagnosis.png").stat().st_size > 10_000
+    assert (folder / "table.md").read_text().startswith("| method | bias² | variance | cosine | keys |")
+    assert len(json.loads((folder / "diagnosis.json").read_text())["findings"]) == 4
 
 
 def test_where_rtrl_is_too_expensive_long_bptt_is_the_reference(monkeypatch):

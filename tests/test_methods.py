@@ -2,6 +2,8 @@
 
 import csv
 import json
+import re
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -29,6 +31,16 @@ def test_every_method_can_be_made_by_name(name):
 
 def test_there_is_a_name_for_every_estimator():
     assert set(METHODS) == set(estimators.__all__)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_says_what_it_is_and_what_it_costs(name):
+    words = METHODS[name].__doc__ or ""
+    assert re.search(r"^ *(Unbiased|Biased|Exact)", words, re.MULTILINE)
+    for word in ("Time:", "Memory:", "eeds ", "Reference:", ">>> "):
+        assert word in words, f"the docstring of {name} does not say {word}"
+    page = (Path(__file__).parent.parent / "docs" / "methods.md").read_text()
+    assert re.search(rf"^\| `{name}`", page, re.MULTILINE), f"docs/methods.md has no row for {name}"
 
 
 def test_options_reach_the_estimator():
@@ -88,14 +100,31 @@ def test_compare_and_diagnose_on_the_command_line(tmp_path, capsys):
     assert len(results[0]["curve"]) == 100
     assert (tmp_path / "c/comparison.png").stat().st_size > 10_000
 
-    main(["diagnose", "--methods", "uoro", "--sizes", "2", "3", "--steps", "6", "--keys", "5", "--out", str(tmp_path)])
+    main(["diagnose", "--methods", "uoro", "--sizes", "3", "--steps", "6", "--keys", "5", "--out", str(tmp_path)])
     assert "| uoro | 3 | " in capsys.readouterr().out
     assert (tmp_path / "diagnosis.png").exists()
-    with pytest.raises(SystemExit, match="no method is called 'x'"):
-        main(["compare", "--methods", "x"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["compare", "--methods", "x"], "norewind compare: no method is called 'x'"),
+        (["compare", "--seeds", "0"], "norewind compare: compare: seeds must be at least 1"),
+        (["compare", "--characters", "-5"], "characters must be at least 1"),
+        (["compare", "--rate", "0"], "rate must be above 0"),
+        (["diagnose", "--sizes", "0"], "a size must be at least 1"),
+        (["diagnose", "--keys", "0"], "keys must be at least 1"),
+        (["diagnose", "--steps", "0"], "size >= 1"),
+        (["diagnose", "--methods", "lstm97", "--sizes", "2"], "lstm97 needs to know each unit's memory cell"),
+    ],
+)
+def test_impossible_requests_end_with_a_sentence(arguments, message, tmp_path):
+    with pytest.raises(SystemExit) as ended:
+        main([*arguments, "--out", str(tmp_path)])
+    assert message in str(ended.value)
 
 
 def test_runs_that_stop_being_finite_stay_in_the_table():
-    result = compare(["uoro", "bptt"], units=4, characters=200, cell="elman", optimizer="sgd", rate=1e39)
+    result = compare(["uoro", "bptt"], units=4, characters=200, cell="elman", optimizer="sgd", rate=3e38)
     assert all("not finite after" in str(row.problem) for row in result.results)
     assert "not finite" in str(result)

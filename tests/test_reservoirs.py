@@ -2,11 +2,13 @@
 
 import jax
 import jax.numpy as jnp
+import models
 import numpy as np
 import optax
 import pytest
 
 from norewind import ModelError, bpdc, cells, losses, online, readout_only
+from norewind.structure import reaches_state
 from norewind.testing import Example, check_estimator, check_structure, exact_grads, examples, run_estimator
 
 
@@ -76,6 +78,15 @@ def test_readout_only_refuses_a_model_without_a_readout():
     estimator = readout_only(example.transition, example.loss)
     with pytest.raises(ModelError, match="there is no readout to train"):
         jax.eval_shape(estimator.step, example.params, example.state, (), example.xs[0], example.targets[0])
+
+
+@pytest.mark.parametrize("name", ["equinox_gru", "flax_gru", "haiku_gru", "surrogate_spikes", "checkpointed"])
+def test_the_readout_is_found_in_models_of_all_kinds(name):
+    example = getattr(models, name)()
+    x = jax.tree.map(lambda leaf: leaf[0], example.xs)
+    reach = reaches_state(example.transition, example.params, example.state, x)
+    passing = [path[0].key for path, reaches in jax.tree_util.tree_leaves_with_path(reach) if not reaches]
+    assert set(passing) == {"out" if name == "surrogate_spikes" else "readout"}
 
 
 def narma10(length, seed):

@@ -35,20 +35,19 @@ def compare(
     from norewind.methods import parse_methods
 
     try:
-        chosen = parse_methods(methods)
+        result = run_comparison(
+            parse_methods(methods),
+            task=task,
+            cell=cell,
+            units=units,
+            characters=int(characters),
+            seeds=seeds,
+            rate=rate,
+            alpha=alpha,
+            optimizer=optimizer,
+            report=lambda line: print(line, flush=True),
+        )
     except ValueError as error:
         raise SystemExit(f"norewind compare: {error}") from None
-    result = run_comparison(
-        chosen,
-        task=task,
-        cell=cell,
-        units=units,
-        characters=int(characters),
-        seeds=seeds,
-        rate=rate,
-        alpha=alpha,
-        optimizer=optimizer,
-        report=lambda line: print(line, flush=True),
-    )
     result.save(out)
     print(f"\n{result}\n\nTable, data and figure are in {out}.")

@@ -1,5 +1,6 @@
 """`norewind diagnose`: how far each method is from the exact gradient."""
 
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -43,11 +44,13 @@ def diagnose(
     text = TASKS[task]()
     symbols = len(text.alphabet)
 
-    made = {size: CELLS[cell](symbols, size, symbols) for size in sizes}
+    @cache  # models of one size share their transition, and with it what is compiled
+    def made(size):
+        return CELLS[cell](symbols, size, symbols)
 
     def model(size, number):
-        params = made[size].init(jax.random.key(seed + number))
-        return made[size].transition, norewind.losses.cross_entropy, params, made[size].initial_state()
+        params = made(size).init(jax.random.key(seed + number))
+        return made(size).transition, norewind.losses.cross_entropy, params, made(size).initial_state()
 
     try:
         report = norewind.diagnose(

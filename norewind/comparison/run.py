@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import optax
 
-from norewind import cells
+from norewind import cells, checks
 from norewind.checks import ModelError
 from norewind.comparison.report import Comparison, Result
 from norewind.learner import Learner, NonFiniteError, Run, online
@@ -66,6 +66,10 @@ def compare(
     for what, name, known in (("task", task, TASKS), ("cell", cell, CELLS), ("optimizer", optimizer, OPTIMIZERS)):
         if name not in known:
             raise ValueError(f"no {what} is called {name!r}: choose from {', '.join(known)}.")
+    for what, number in (("units", units), ("characters", characters), ("seeds", seeds)):
+        checks.at_least_one(f"compare: {what}", number)
+    if not rate > 0 or not alpha >= 0:
+        raise ValueError(f"compare: rate must be above 0 and alpha at least 0, not {rate:g} and {alpha:g}.")
     text = TASKS[task]()
     symbols = len(text.alphabet)
     model = CELLS[cell](symbols, units, symbols)

@@ -89,6 +89,8 @@ def diagnose(
             raise ValueError(
                 "diagnose: the model is a function of its size, so give the sizes, e.g. sizes=(8, 16, 32)."
             )
+        for size in sizes:
+            checks.at_least_one("diagnose: a size", size)
         subjects = [(size, [model(size, number) for number in range(repeats)]) for size in sizes]
     else:
         subjects = [(None, [model])]

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from norewind import checks
 from norewind.estimator import Estimate, Estimator, Loss, Transition, linearise, model_of, zeros_like
 from norewind.noise import Noise, as_key, gaussian
-from norewind.trees import Tree, combine, real_leaves, with_real_leaves
+from norewind.trees import Tree, as_arrays, combine, real_leaves, with_real_leaves
 
 
 class Carry(NamedTuple):
@@ -72,7 +72,7 @@ def diffusion(
     def init(params, state, key):
         checks.parameters(params)
         checks.state_leaves(state)
-        return Carry(zeros_like(params), state if baseline else None, as_key(key))
+        return Carry(zeros_like(params), as_arrays(state) if baseline else None, as_key(key))
 
     def step(params, state, carry, x, target):
         run = linearise(model, params, state, x, target)

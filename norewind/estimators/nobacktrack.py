@@ -37,8 +37,8 @@ def nobacktrack(
     the pre-activation, so that all rows are the same) the two are the same method.
 
     Unbiased for frozen parameters, like UORO. Memory: one state and one set of
-    parameters. Time and what it needs of the model depend on where the row norms ‖I_i‖
-    come from, which changes nothing in the result:
+    parameters. Time: depends on where the row norms ‖I_i‖ come from, which changes
+    nothing in the result, and so does what it needs of the model:
 
     - `"declared"`: the model declares which unit each weight feeds (`norewind.declare`,
       or a cell that does: `cells.rnn`, `cells.elman`, `cells.lstm` without embedding, `cells.reservoir`).

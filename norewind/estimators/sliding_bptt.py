@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from norewind import checks
 from norewind.estimator import Estimate, Estimator, Loss, Transition, linearise, model_of, zeros_like
-from norewind.trees import Tree, real_leaves
+from norewind.trees import Tree, as_arrays, real_leaves
 
 
 class Carry(NamedTuple):
@@ -55,10 +55,10 @@ def sliding_bptt(transition: Transition, loss: Loss, *, length: int, x: Tree) ->
 
         # What is not written yet counts for nothing, but it is run: it must be a valid state and input.
         def ring(leaf):
-            leaf = leaf if hasattr(leaf, "dtype") else jnp.asarray(leaf)
             return jnp.broadcast_to(leaf[None], (kept, *leaf.shape))
 
-        return Carry(jax.tree.map(ring, state), jax.tree.map(ring, x), jnp.zeros((), jnp.int32))
+        states, xs = jax.tree.map(ring, as_arrays((state, x)))
+        return Carry(states, xs, jnp.zeros((), jnp.int32))
 
     def step(params, state, carry, x, target):
         run = linearise(model, params, state, x, target)
