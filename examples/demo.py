@@ -35,16 +35,16 @@ def main() -> None:
     started = time.perf_counter()
     curve: list[float] = []  # mean bits per character of each chunk
     stream = task.pairs(options.seed, CHUNK)
-    levels = f"(floor {task.floor:.3f}, without memory {task.naive:.3f})"
+    levels = f"(floor {task.floor:.3f}, naive {task.naive:.3f})"
     with progress_bar() as progress:
-        bar = progress.add_task("compiling", total=options.characters, bpc="")
+        bar = progress.add_task("", total=options.characters, bpc="compiling")
         with suppress(KeyboardInterrupt):  # Ctrl-C ends the run early, with its figure
             for chunk in range(-(-options.characters // CHUNK)):
                 run, losses = learner.scan(run, *next(stream))
                 curve.append(float(losses.mean()) / BIT)
-                bpc = f"{recent(curve):.3f} bits/char {levels}"
-                progress.update(bar, advance=CHUNK, description="learning", bpc=bpc)
-                if progress.disable and chunk % 10 == 9:
+                bpc = f"{recent(curve):.3f} bits {levels}"
+                progress.update(bar, advance=CHUNK, bpc=bpc)
+                if progress.disable and chunk % 5 == 4:
                     print(f"{int(run.samples):>12,} characters  {bpc}", flush=True)
     if not curve:
         return
@@ -59,19 +59,21 @@ def main() -> None:
 
 
 def parse_options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="A GRU learns the language a^n b^n online with UORO.")
-    parser.add_argument("--characters", type=lambda text: int(float(text)), default=2_000_000)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, default=Path("runs/demo"))
+    parser = argparse.ArgumentParser(
+        description="A GRU learns the language a^n b^n online with UORO.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument("--characters", type=lambda text: int(float(text)), default=2_000_000, help="how many to read")
+    parser.add_argument("--seed", type=int, default=0, help="of the text, the weights and the noise")
+    parser.add_argument("--out", type=Path, default=Path("runs/demo"), help="folder of the figure")
     return parser.parse_args()
 
 
 def progress_bar() -> Progress:
     """A live bar on a terminal; elsewhere plain lines are printed instead."""
     return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.completed:,.0f} characters"),
+        BarColumn(bar_width=16),  # all of it fits into 80 columns
+        TextColumn("{task.percentage:>3.0f}%"),
         TextColumn("{task.fields[bpc]}"),
         TimeElapsedColumn(),
         TimeRemainingColumn(),

@@ -88,28 +88,40 @@ def loss_result(value: Any) -> jax.Array:
     return jnp.asarray(value)
 
 
-def common_length(what: str, **trees: Tree) -> int:
-    """The length of the leading axis that all leaves of all the trees share."""
+def common_length(
+    what: str,
+    *,
+    entries: str = "sample",
+    remedy: str = "Every input needs one target: cut both to the same leading length.",
+    **trees: Tree,
+) -> int:
+    """The length of the leading axis that all leaves of all the trees share, one entry per sample or stream."""
     first: tuple[str, int] | None = None
     for name, tree in trees.items():
         for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
             place = name + jax.tree_util.keystr(path)
             if jnp.ndim(leaf) == 0:
                 raise ModelError(
-                    f"{what}: {place} is a scalar, but it needs a leading axis, one entry per sample. "
-                    "Stack the samples, or add the axis with x[None]."
+                    f"{what}: {place} is a scalar, but it needs a leading axis, one entry per {entries}. "
+                    "Make it one array, e.g. with jax.numpy.stack."
                 )
             length = jnp.shape(leaf)[0]
             if first is None:
                 first = place, length
             elif length != first[1]:
-                raise ModelError(
-                    f"{what}: {first[0]} has length {first[1]} but {place} has length {length}. "
-                    "Every input needs one target: cut both to the same leading length."
-                )
+                raise ModelError(f"{what}: {first[0]} has length {first[1]} but {place} has length {length}. {remedy}")
     if first is None:
         raise ModelError(f"{what}: there is no array to take the length from. Pass at least one array of samples.")
     return first[1]
+
+
+def estimator(what: str, value: Any) -> None:
+    """What combinators and learners take is an estimator, not a transition."""
+    if not hasattr(value, "init") or not hasattr(value, "step"):
+        raise ModelError(
+            f"{what} takes an estimator, such as norewind.uoro(transition, loss), not {_kind(value)}. "
+            "Turn the model into one first."
+        )
 
 
 def at_least_one(what: str, number: Any) -> None:

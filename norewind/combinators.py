@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from norewind import checks
 from norewind.estimator import Estimate, Estimator, Loss, Model, Transition, model_of, reset_carry
+from norewind.noise import as_key
 from norewind.trees import Tree
 
 
@@ -84,10 +85,11 @@ def average(estimator: Estimator, r: int) -> Estimator:
     >>> carry.s_tilde.shape
     (8, 4)
     """
+    checks.estimator("average", estimator)
     checks.at_least_one("average: r", r)
 
     def init(params, state, key):
-        return jax.vmap(estimator.init, in_axes=(None, None, 0))(params, state, jax.random.split(key, r))
+        return jax.vmap(estimator.init, in_axes=(None, None, 0))(params, state, jax.random.split(as_key(key), r))
 
     def step(params, state, carry, x, target):
         over_carries = jax.vmap(
@@ -128,10 +130,12 @@ def parallel(estimator: Estimator, streams: int) -> Estimator:
     >>> estimate.output.shape, estimate.loss.shape
     ((2, 3), ())
     """
+    checks.estimator("parallel", estimator)
     checks.at_least_one("parallel: streams", streams)
 
     def has_stream_axis(**trees):
-        length = checks.common_length("parallel", **trees)
+        remedy = "Every one needs an entry per stream first; a scan takes x and target as (time, streams, ...)."
+        length = checks.common_length("parallel", entries="stream", remedy=remedy, **trees)
         if length != streams:
             raise checks.ModelError(
                 f"parallel: the leading axis of {' and '.join(trees)} has length {length}, but there are {streams} "
@@ -140,7 +144,7 @@ def parallel(estimator: Estimator, streams: int) -> Estimator:
 
     def init(params, state, key):
         has_stream_axis(state=state)
-        return jax.vmap(estimator.init, in_axes=(None, 0, 0))(params, state, jax.random.split(key, streams))
+        return jax.vmap(estimator.init, in_axes=(None, 0, 0))(params, state, jax.random.split(as_key(key), streams))
 
     def step(params, state, carry, x, target):
         has_stream_axis(state=state, x=x, target=target)

@@ -5,6 +5,7 @@ from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax.core import Tracer
 
@@ -97,6 +98,9 @@ def online(
     """
     if nonfinite not in ("stop", "skip"):
         raise ValueError(f'nonfinite must be "stop" or "skip", not {nonfinite!r}.')
+    checks.estimator("online", estimator)
+    if not hasattr(optimizer, "update"):
+        raise checks.ModelError(f"online takes an optax optimizer, such as optax.adam(1e-3), not {optimizer!r}.")
     optimizer = optax.with_extra_args_support(optimizer)
     model = estimator.model
 
@@ -223,8 +227,8 @@ def online(
     def nothing_pending(run, what):
         if run.pending:
             raise ValueError(
-                f"{what}: {len(run.pending)} inputs still wait for their targets. "
-                "Call learn(run, target) for each of them first."
+                f"{what}: inputs still wait for their targets ({len(run.pending)} of them). "
+                "Call learn(run, target) for each first."
             )
 
     def reset_now(run, when):
@@ -237,7 +241,12 @@ def online(
 
     def reset(run, when: Any = True):
         nothing_pending(run, "reset")
-        return compiled_reset(run, jnp.asarray(when))
+        mask = when if hasattr(when, "dtype") else np.asarray(when)
+        if mask.dtype != bool:
+            raise checks.ModelError(
+                "reset: `when` must be True, False or a boolean per stream. (The state goes back to what init got.)"
+            )
+        return compiled_reset(run, mask)
 
     return Learner(init, step, scan, predict, learn, reset)
 
@@ -256,8 +265,8 @@ def _nonfinite(run: Run) -> NonFiniteError:
     step = int(run.steps) + 1
     return NonFiniteError(
         f"step {step} (counting from 1) gave a loss, gradient, state or carry that is not finite. The run before it "
-        "is intact: it is this error's `run`. Lower the learning rate, clip the gradient, or use "
-        'online(..., nonfinite="skip") to drop such samples and count them.',
+        "is intact: it is this error's `run`. Look at x and target of that step; lower the learning rate, clip the "
+        'gradient, or use online(..., nonfinite="skip") to drop such samples and count them.',
         step,
         run,
     )

@@ -3,6 +3,8 @@
 import jax
 import jax.numpy as jnp
 
+from norewind.checks import ModelError
+
 
 def cross_entropy(logits: jax.Array, target: jax.Array) -> jax.Array:
     """−log p(target) in nats, for logits over symbols and the symbol that came.
@@ -21,6 +23,11 @@ def squared_error(prediction: jax.Array, target: jax.Array) -> jax.Array:
     >>> float(squared_error(jnp.array([1.0, 2.0]), jnp.array([0.0, 0.0])))
     2.5
     """
+    if jnp.shape(prediction) != jnp.shape(target):
+        raise ModelError(
+            f"squared_error: the prediction has shape {jnp.shape(prediction)} but the target {jnp.shape(target)}. "
+            "Give them the same shape: broadcasting would count errors twice."
+        )
     return 0.5 * jnp.sum((prediction - target) ** 2)
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
+from norewind.checks import ModelError
 from norewind.trees import Tree
 
 Noise = Callable[[jax.Array, Tree], tuple[Tree, jax.Array]]
@@ -41,6 +42,8 @@ def _unflatten(signs: jax.Array, leaves: list, structure) -> Tree:
 
 def as_key(key: jax.Array) -> jax.Array:
     """A typed PRNG key, also from the raw kind that `jax.random.PRNGKey` makes."""
+    if not hasattr(key, "dtype"):
+        raise ModelError(f"the key is {key!r}, not a PRNG key: make one with jax.random.key(0).")
     if jnp.issubdtype(key.dtype, jnp.uint32) and key.shape == (2,):
         return jax.random.wrap_key_data(key)
     return key

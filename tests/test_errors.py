@@ -151,8 +151,26 @@ def test_policies_and_targets_that_nobody_waits_for():
         learner.learn(run, X)
     waiting, _ = learner.predict(run, X)
     for call in (lambda: learner.step(waiting, X, X), lambda: learner.scan(waiting, X[None], X[None])):
-        with pytest.raises(ValueError, match="1 inputs still wait"):
+        with pytest.raises(ValueError, match="inputs still wait for their targets \\(1 of them"):
             call()
+
+
+def test_likely_mistakes():
+    estimator = uoro(good, squared_error)
+    learner = online(estimator, optax.sgd(0.1))
+    run = learner.init(PARAMS, STATE, jax.random.key(0))
+    for start in (estimator.init, average(estimator, 2).init, learner.init):
+        with pytest.raises(ModelError, match=r"the key is 0, not a PRNG key: make one with jax.random.key\(0\)"):
+            start(PARAMS, STATE, 0)
+    for call in (lambda: online(good, optax.sgd(0.1)), lambda: average(good, 2), lambda: parallel(good, 2)):
+        with pytest.raises(ModelError, match="takes an estimator, such as norewind.uoro"):
+            call()
+    with pytest.raises(ModelError, match="takes an optax optimizer.*not 0.001"):
+        online(estimator, 1e-3)
+    with pytest.raises(ModelError, match="`when` must be True, False or a boolean per stream"):
+        learner.reset(run, STATE["h"])
+    with pytest.raises(ModelError, match=r"prediction has shape \(2,\) but the target \(\)"):
+        learner.step(run, X, jnp.array(1.0))
 
 
 def test_a_cell_says_what_it_takes():
