@@ -40,7 +40,8 @@ def liquid():
 
 
 def feedback():
-    return signal(cells.feedback_reservoir(1, 4, 2, sparsity=0.5, leak=0.7, feedback=0.5), "feedback")
+    example = signal(cells.feedback_reservoir(1, 4, 2, sparsity=0.5, leak=0.7, feedback=0.5), "feedback")
+    return example._replace(targets=np.concatenate([example.targets, np.sin(3 * example.xs)], axis=1))
 
 
 def grads_of(estimator, example):
