@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from norewind import checks
-from norewind.estimator import Estimate, Estimator, Loss, Model, Transition, model_of, reset_carry
+from norewind.estimator import Estimate, Estimator, Loss, Model, Transition, reset_carry, samples_of
 from norewind.noise import as_key
 from norewind.trees import Tree
 
@@ -34,11 +34,7 @@ class WindowedTransition:
     def samples(self, x: Tree) -> int:
         """The samples in one window: T, times those that each of its steps holds."""
         first = jax.tree.map(lambda leaf: leaf[0], x)
-        return checks.common_length("window", x=x) * model_of(self.transition, _no_loss).samples(first)
-
-
-def _no_loss(output, target):
-    raise NotImplementedError
+        return checks.common_length("window", x=x) * samples_of(self.transition)(first)
 
 
 def window(transition: Transition, loss: Loss) -> tuple[Transition, Loss]:

@@ -57,9 +57,14 @@ class Estimator(NamedTuple):
     reset: Callable[[Tree, Tree, Tree, jax.Array], Tree] | None = None
 
 
+def samples_of(transition: Transition) -> Callable[[Tree], int]:
+    """How many samples one x of a transition holds: its own word (a window's, say), or one."""
+    return getattr(transition, "samples", one_sample)
+
+
 def model_of(transition: Transition, loss: Loss) -> Model:
     """The model made of a transition and a loss, which may be windowed."""
-    return Model(transition, loss, getattr(transition, "samples", one_sample))
+    return Model(transition, loss, samples_of(transition))
 
 
 def reset_carry(estimator: Estimator, params: Tree, state: Tree, carry: Tree, when: jax.Array) -> Tree:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax.interpreters import partial_eval
 
 from norewind.checks import ModelError
-from norewind.estimator import Transition, one_sample
+from norewind.estimator import Transition, samples_of
 from norewind.trees import Tree, real_leaves
 
 UNITS = "to know which unit each weight feeds"
@@ -36,7 +36,7 @@ class DeclaredTransition:
 
     def samples(self, x: Tree) -> int:
         """The samples in one x, as the transition itself has it."""
-        return getattr(self.transition, "samples", one_sample)(x)
+        return samples_of(self.transition)(x)
 
 
 def declare(

@@ -1,11 +1,10 @@
 """The simple recurrent network, with the activation as state."""
 
-import jax
 import jax.numpy as jnp
-import numpy as np
 
-from norewind.cells.cell import Cell, input_table, read_input, read_out, readout_init, uniform
-from norewind.structure import declare
+from norewind.cells.cell import Cell, read_input, read_out
+from norewind.cells.rnn import rnn
+from norewind.structure import declare, structure_of
 
 
 def elman(inputs: int, hidden: int, outputs: int, *, symbols: bool = True, dtype=float) -> Cell:
@@ -26,24 +25,11 @@ def elman(inputs: int, hidden: int, outputs: int, *, symbols: bool = True, dtype
     ((4,), (2,))
     """
 
-    def init(key):
-        keys = jax.random.split(key, 4)
-        return {
-            "input": input_table(keys[0], inputs, hidden, symbols, dtype),
-            "recurrent": uniform(keys[1], (hidden, hidden), hidden, dtype),
-            "bias": uniform(keys[2], (hidden,), hidden, dtype),
-            "readout": readout_init(keys[3], hidden, outputs, dtype),
-        }
-
-    def initial_state():
-        return jnp.zeros(hidden, dtype)
+    # The same weights, drawn and wired in the same way: only the place of the tanh differs.
+    network = rnn(inputs, hidden, outputs, symbols=symbols, dtype=dtype)
 
     def transition(params, state, x):
         state = jnp.tanh(read_input(params["input"], x) + params["recurrent"] @ state + params["bias"])
         return state, read_out(params["readout"], state)
 
-    def units(params):
-        row = np.arange(hidden)
-        return {"input": row, "recurrent": row[:, None], "bias": row, "readout": None}
-
-    return Cell(init, initial_state, declare(transition, units=units))
+    return network._replace(transition=declare(transition, units=structure_of(network.transition).units))
