@@ -38,8 +38,6 @@ def anbn_controls(*, seeds: int, characters: int, more_seeds: int) -> Iterator[T
         yield _anbn(cell="gru", characters=characters, seed=seed, precision="double")
     for seed in range(seeds):
         yield _anbn(cell="gru", characters=3 * characters, seed=seed)
-    for seed in range(seeds):
-        yield _anbn(cell="lstm", characters=characters, seed=seed, precision="double")
     for seed in range(seeds, seeds + more_seeds):
         yield _anbn(cell="gru", characters=characters, seed=seed)
 
