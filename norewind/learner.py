@@ -70,7 +70,10 @@ def online(
     - `scan(run, xs, targets, resets=None) -> (run, losses)` learns from a chunk in one
       compiled loop: the fast way. How a stream is cut into chunks changes nothing but
       rounding. Where `resets` (a boolean per step, or per step and stream) holds, a new
-      sequence begins: state and carry are reset before that step.
+      sequence begins: state and carry are reset before that step. With `outputs=True`
+      it returns `(run, (losses, outputs))`. With `count=k` it learns from the first k
+      steps only; the rest of what it returns is zeros. Any k runs the same compiled
+      loop, so that chunks of one length, filled more or less, change not even rounding.
     - `predict(run, x) -> (run, output)` answers now; the input waits for its target.
       `learn(run, target) -> (run, estimate)` takes the target of the oldest one, so
       targets may come k samples late, in order, at the memory of k inputs and a state.
@@ -151,31 +154,35 @@ def online(
     def chunk(one_step):
         """A compiled loop of one step over the leading axis of its inputs, resets included."""
 
-        def body(carry, inputs):
-            x, target, when = inputs
-            run, *rest = carry
-            if when is not None:
-                run = reset_now(run, when)
-            return one_step((run, *rest), x, target)
+        def loop(carry, inputs, count, outputs):
+            def body(carry, inputs):
+                x, target, when = inputs
+                run, *rest = carry
+                if when is not None:
+                    run = reset_now(run, when)
+                carry, estimate = one_step((run, *rest), x, target)
+                return carry, (estimate.loss, estimate.output) if outputs else estimate.loss
 
-        return jax.jit(lambda carry, *inputs: jax.lax.scan(body, carry, inputs))
+            return jax.lax.scan(body, carry, inputs) if count is None else scan_some(body, carry, inputs, count)
+
+        return jax.jit(loop, static_argnames="outputs")
 
     def fast_step(carry, x, target):
         (run,) = carry
         run, estimate = advance(run, x, target)
-        return (run,), estimate.loss
+        return (run,), estimate
 
     def skipping_step(carry, x, target):
         (run,) = carry
         run, estimate, _ = advance_if_finite(run, x, target)
-        return (run,), estimate.loss
+        return (run,), estimate
 
     def careful_step(carry, x, target):
         """Goes on as long as everything is finite, then stands still."""
         run, good = carry
-        new, _, finite = advance_if_finite(run, x, target)
+        new, estimate, finite = advance_if_finite(run, x, target)
         good = good & finite
-        return (where(good, new, run), good), None
+        return (where(good, new, run), good), estimate
 
     compiled_step = jax.jit(advance_if_finite)
     fast_chunk = chunk(skipping_step if nonfinite == "skip" else fast_step)
@@ -191,18 +198,21 @@ def online(
             raise _nonfinite(run)
         return new, estimate
 
-    def scan(run, xs, targets, resets=None):
+    def scan(run, xs, targets, resets=None, *, count=None, outputs=False):
         nothing_pending(run, "scan")
         inputs = {"xs": xs, "targets": targets}
         if resets is not None:
             inputs["resets"] = resets = jnp.asarray(resets)
-        checks.common_length("scan", **inputs)
-        (new,), losses = fast_chunk((run,), xs, targets, resets)
+        length = checks.common_length("scan", **inputs)
+        if isinstance(count, int) and not 0 <= count <= length:
+            raise ValueError(f"scan: count is {count}, but the chunk holds {length} steps.")
+        (new,), seen = fast_chunk((run,), (xs, targets, resets), count, outputs)
+        losses = seen[0] if outputs else seen
         if nonfinite == "stop" and _is_false(chunk_is_finite(new, losses)):
             # Go through the chunk again, step by step, to the last run that was good.
-            (last_good, _), _ = careful_chunk((run, jnp.array(True)), xs, targets, resets)
+            (last_good, _), _ = careful_chunk((run, jnp.array(True)), (xs, targets, resets), count, False)
             raise _nonfinite(last_good)
-        return new, losses
+        return new, seen
 
     def predict(run, x):
         if model is None:
@@ -249,6 +259,24 @@ def online(
         return compiled_reset(run, mask)
 
     return Learner(init, step, scan, predict, learn, reset)
+
+
+def scan_some(body, carry, inputs, count):
+    """`jax.lax.scan` over the first `count` entries, a number that need not be known when compiling."""
+
+    def entry(i):
+        return jax.tree.map(lambda leaf: jax.lax.dynamic_index_in_dim(jnp.asarray(leaf), i, keepdims=False), inputs)
+
+    def write(i, carry_and_outputs):
+        carry, outputs = carry_and_outputs
+        carry, output = body(carry, entry(i))
+        outputs = jax.tree.map(lambda all, one: jax.lax.dynamic_update_index_in_dim(all, one, i, 0), outputs, output)
+        return carry, outputs
+
+    length = jax.tree.leaves(inputs)[0].shape[0]
+    shapes = jax.eval_shape(body, carry, jax.eval_shape(entry, 0))[1]
+    empty = jax.tree.map(lambda one: jnp.zeros((length, *one.shape), one.dtype), shapes)
+    return jax.lax.fori_loop(0, count, write, (carry, empty))
 
 
 def _saturating_add(count: jax.Array, more: int) -> jax.Array:
