@@ -11,9 +11,10 @@ import pytest
 
 from norewind import estimators
 from norewind.cli import main
-from norewind.comparison import CELLS, compare
+from norewind.comparison import compare
 from norewind.losses import cross_entropy
 from norewind.methods import METHODS, parse_method, parse_methods
+from norewind.named import CELLS
 
 CELL_FOR = {"bpdc": "feedback_reservoir", "lstm97": "plain_lstm"}
 SPEC_FOR = {"sliding_bptt": "sliding_bptt:3"}

@@ -38,7 +38,7 @@ def diagnose(
     import optax
 
     import norewind
-    from norewind.comparison import CELLS, TASKS
+    from norewind.named import CELLS, TASKS
     from norewind.methods import parse_methods
 
     text = TASKS[task]()

@@ -15,25 +15,10 @@ from norewind.comparison.report import Comparison, Result
 from norewind.learner import Learner, NonFiniteError, Run, online
 from norewind.losses import BIT, cross_entropy
 from norewind.methods import Method, parse_method
+from norewind.named import CELLS, OPTIMIZERS, TASKS
 from norewind.schedules import inverse_sqrt
-from norewind.tasks import Text, anbn, distant_brackets
+from norewind.tasks import Text
 from norewind.trees import Tree, is_key
-
-TASKS: dict[str, Callable[..., Text]] = {"anbn": anbn, "brackets": distant_brackets}
-
-CELLS: dict[str, Callable[..., cells.Cell]] = {
-    "elman": cells.elman,
-    "feedback_reservoir": cells.feedback_reservoir,
-    "gru": cells.gru,
-    "liquid": cells.liquid,
-    "lstm": cells.lstm,
-    "plain_lstm": partial(cells.lstm, embedding=False),
-    "reservoir": cells.reservoir,
-    "rnn": cells.rnn,
-}
-"""Cells by name; `plain_lstm` is the LSTM without embedding, where every weight feeds one unit."""
-
-OPTIMIZERS = {"adam": optax.adam, "sgd": optax.sgd}
 
 POINTS = 100
 """The points of a curve."""
