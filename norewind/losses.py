@@ -31,5 +31,38 @@ def squared_error(prediction: jax.Array, target: jax.Array) -> jax.Array:
     return 0.5 * jnp.sum((prediction - target) ** 2)
 
 
+def known_squared_error(prediction: jax.Array, target: jax.Array) -> jax.Array:
+    """½ Σ (prediction − target)² over the targets that are known: NaN stands for one that is not.
+
+    >>> import jax.numpy as jnp
+    >>> float(known_squared_error(jnp.array([1.0, 2.0]), jnp.array([0.0, jnp.nan])))
+    0.5
+    """
+    return squared_error(prediction, jnp.where(jnp.isnan(target), jax.lax.stop_gradient(prediction), target))
+
+
+def known_gaussian(output: jax.Array, target: jax.Array) -> jax.Array:
+    """−log of a Gaussian density, Σ over the targets that are known: NaN stands for one that is not.
+
+    The first half of the output holds the means; the second becomes the logarithms of
+    the variances by `log_variance`.
+
+    >>> import jax.numpy as jnp
+    >>> round(float(known_gaussian(jnp.array([1.0, 2.0, 0.0, 0.0]), jnp.array([1.0, jnp.nan]))), 4)
+    0.9189
+    """
+    mean, spread = jnp.split(output, 2)
+    spread = log_variance(spread)
+    known = ~jnp.isnan(target)
+    error = mean - jnp.where(known, target, 0)
+    nats = 0.5 * (error**2 * jnp.exp(-spread) + spread + jnp.log(2 * jnp.pi))
+    return jnp.sum(jnp.where(known, nats, 0))
+
+
+def log_variance(output: jax.Array) -> jax.Array:
+    """A logarithm of a variance from any number, between −10 and 10: no value may become infinitely certain."""
+    return 10 * jnp.tanh(output / 10)
+
+
 BIT = 0.6931471805599453
 """One bit in nats: divide a cross entropy by it to get bits."""

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from norewind.experiments.records import write_atomically
+from norewind.files import write_atomically
 from norewind.learner import Run
 from norewind.trees import is_key
 

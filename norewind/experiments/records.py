@@ -1,7 +1,6 @@
 """Records of runs: one JSON file each, written whole or not at all."""
 
 import json
-import os
 import platform
 import subprocess
 from importlib.metadata import version
@@ -9,17 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import norewind
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """A file appears complete under its name, or the old one stays."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with temporary.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+from norewind.files import write_atomically
 
 
 def save(path: Path, record: dict[str, Any]) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from norewind.experiments.figures import influence_figure, save_figure, text_figure
 from norewind.experiments.groups import Group, grouped, load_records, text_of, usual
 from norewind.experiments.page import page
-from norewind.experiments.records import write_atomically
+from norewind.files import write_atomically
 from norewind.experiments.table import comma_separated, markdown
 
 MEMORYLESS = {"brackets": "memoryless", "anbn": "without counting"}

@@ -1,0 +1,172 @@
+"""Checkpoints: a run and what belongs to it in one file, whole or not at all, and verified when it is read.
+
+A checkpoint is a safetensors file (plain numbers; reading one never executes anything)
+named after the samples it was taken at and the checksum of its content.
+"""
+
+import hashlib
+import json
+import re
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+import norewind
+from norewind.files import write_atomically
+from norewind.trees import Tree, is_key
+
+FORMAT = 1
+"""Raised whenever older versions of norewind could not read what is written."""
+
+_NAME = re.compile(r"(\d{15})-([0-9a-f]{16})\.safetensors")
+
+
+class CheckpointError(ValueError):
+    """A checkpoint that cannot be used: what is wrong with it, and what to do."""
+
+
+def save(folder: Path, samples: int, run: Tree, extra: dict[str, Any], keep: int = 3) -> Path:
+    """Write a checkpoint of a run and some JSON beside it, and drop all but the `keep` newest."""
+    return _write(folder, samples, _encode(_arrays(run), samples, extra), keep)
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    """The checkpoints in a folder, oldest first. What a crash left half written is not among them."""
+    return sorted(path for path in folder.glob("*.safetensors") if _NAME.fullmatch(path.name))
+
+
+def load(path: Path, like: Tree) -> tuple[Tree, dict[str, Any]]:
+    """The run in a checkpoint, built like the given one, and the JSON beside it."""
+    arrays, extra = read(path)
+    named = {_name(place): leaf for place, leaf in jax.tree_util.tree_leaves_with_path(like)}
+    for name in sorted(named.keys() ^ arrays.keys()):
+        where = "is not in the checkpoint" if name in named else "is in the checkpoint only"
+        raise CheckpointError(f"{path}: {name} {where}: it was made with another model, method or optimizer.")
+    leaves = [_restored(path, name, leaf, arrays[name]) for name, leaf in named.items()]
+    return jax.tree.unflatten(jax.tree.structure(like), leaves), extra
+
+
+def read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """The arrays of a checkpoint by name, and the JSON beside them, if its checksum is right."""
+    match = _NAME.fullmatch(path.name)
+    if not match:
+        raise CheckpointError(f"{path}: not named like a checkpoint (samples-checksum.safetensors).")
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read: {error.strerror}.") from None
+    if _checksum(content) != match[2]:
+        raise CheckpointError(
+            f"{path}: damaged: its {len(content)} bytes do not have the checksum {match[2]} that its name tells."
+        )
+    try:
+        length = int.from_bytes(content[:8], "little")
+        extra = json.loads(json.loads(content[8 : 8 + length])["__metadata__"]["norewind"])
+        version = extra["format"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise CheckpointError(f"{path}: not a checkpoint of norewind.") from None
+    if not isinstance(version, int) or version > FORMAT:
+        raise CheckpointError(
+            f"{path}: has format {version} of norewind {extra.get('version')}, but this is norewind "
+            f"{norewind.__version__}, which reads formats up to {FORMAT}. Install a newer norewind."
+        )
+    try:
+        return safetensors.numpy.load(content), extra
+    except (safetensors.SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{path}: not a whole safetensors file: {error}.") from None
+
+
+class Writer:
+    """Writes checkpoints in a thread of its own, one at a time, so that training goes on meanwhile."""
+
+    def __init__(self, folder: Path, keep: int = 3):
+        """Checkpoints go to `folder`; the `keep` newest stay."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for leftover in folder.glob(".*.part"):
+            leftover.unlink()
+        self.folder = folder
+        self.keep = keep
+        self._thread: threading.Thread | None = None
+        self._error: BaseException | None = None
+
+    def submit(
+        self,
+        samples: int,
+        run: Tree,
+        extra: dict[str, Any],
+        *,
+        before: Callable[[], None] = lambda: None,
+        after: Callable[[Path], None] = lambda path: None,
+    ) -> None:
+        """Take the run as it is now, and write it in the background. `before` and `after` run there too."""
+        self.wait()
+        arrays = _arrays(run)
+
+        def work():
+            try:
+                before()
+                after(_write(self.folder, samples, _encode(arrays, samples, extra), self.keep))
+            except BaseException as error:
+                self._error = error
+
+        self._thread = threading.Thread(target=work, name="checkpoint")
+        self._thread.start()
+
+    def wait(self) -> None:
+        """Until the last checkpoint is on disk. An error in writing it is raised here."""
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+
+
+def _write(folder: Path, samples: int, content: bytes, keep: int) -> Path:
+    path = folder / f"{samples:015d}-{_checksum(content)}.safetensors"
+    write_atomically(path, content)
+    for old in checkpoints(folder)[:-keep]:
+        old.unlink(missing_ok=True)
+    return path
+
+
+def _encode(arrays: dict[str, np.ndarray], samples: int, extra: dict[str, Any]) -> bytes:
+    about = {"format": FORMAT, "version": norewind.__version__, "samples": samples, **extra}
+    return safetensors.numpy.save(arrays, {"norewind": json.dumps(about)})
+
+
+def _checksum(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+def _name(place: Any) -> str:
+    return jax.tree_util.keystr(place).lstrip(".")
+
+
+def _arrays(run: Tree) -> dict[str, np.ndarray]:
+    """Copies of all leaves by name. Copies: on a CPU, numpy would otherwise see JAX's own memory."""
+    return {_name(place): _as_stored(leaf) for place, leaf in jax.tree_util.tree_leaves_with_path(run)}
+
+
+def _as_stored(leaf: Any) -> np.ndarray:
+    array = np.array(jax.random.key_data(leaf) if is_key(leaf) else leaf, order="C")
+    # Not every complex type has a name in the format: keep the pairs of reals.
+    return array.reshape(*array.shape, 1).view(array.real.dtype) if np.iscomplexobj(array) else array
+
+
+def _restored(path: Path, name: str, like: Any, stored: np.ndarray) -> Any:
+    expected = _as_stored(like)
+    if (stored.shape, stored.dtype) != (expected.shape, expected.dtype):
+        raise CheckpointError(
+            f"{path}: {name} is {stored.dtype} of shape {stored.shape} in the checkpoint, but the settings ask for "
+            f"{expected.dtype} of shape {expected.shape}."
+        )
+    if is_key(like):
+        return jax.random.wrap_key_data(stored, impl=jax.random.key_impl(like))
+    return jax.numpy.asarray(stored.view(like.dtype).reshape(like.shape) if np.iscomplexobj(like) else stored)
