@@ -5,7 +5,8 @@ from typing import Any
 
 from norewind.streams.place import LARGEST
 
-MISSING = frozenset(["", "na", "nan", "null"])
+# Beside NaN itself, however it is written.
+MISSING = frozenset(["", "na", "null"])
 
 
 class BadRow(ValueError):
@@ -22,11 +23,14 @@ class MissingValue(BadRow):
 
 def number_of(value: Any) -> float:
     """A field of a row as a number; NaN if it is missing."""
-    if value is None:
+    if type(value) is float or (type(value) is str and "_" not in value):  # Python, and nobody else, reads 1_000
+        try:
+            number = float(value)
+        except ValueError:
+            return _missing(str(value))
+    elif value is None:
         return math.nan
-    if isinstance(value, str):
-        number = _parsed(value.strip())
-    elif isinstance(value, int | float) and not isinstance(value, bool):
+    elif type(value) is int:
         number = _converted(value)
     else:
         raise BadRow(f"{_shown(value)} is not a number")
@@ -43,18 +47,13 @@ def is_known_number(value: Any) -> bool:
         return False
 
 
-def _parsed(text: str) -> float:
-    if text.lower() in MISSING:
-        return math.nan
-    try:
-        if "_" in text:  # Python reads 1_000 as a number, but nobody else does
-            raise ValueError
-        return float(text)
-    except ValueError:
-        raise BadRow(f"{_shown(text)} is not a number") from None
+def _missing(text: str) -> float:
+    if text.strip().lower() not in MISSING:
+        raise BadRow(f"{_shown(text)} is not a number")
+    return math.nan
 
 
-def _converted(value: float) -> float:
+def _converted(value: int) -> float:
     try:
         return float(value)
     except OverflowError:

@@ -70,7 +70,7 @@ class Source:
                 )
             if not data:
                 raise StreamError(
-                    f"{self.name}: stopped at byte {here.offset}, on the way to byte {place.offset}, where the run was. "
+                    f"{self.name}: stopped at byte {here.offset}, on the way to byte {place.offset} of the run. "
                     "Resume it again."
                 )
             here = here.after(data)
