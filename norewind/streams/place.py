@@ -57,6 +57,17 @@ def place_of(position: dict[str, Any]) -> Place:
     return Place(position["offset"], position["crc"], position["lines"])
 
 
+def afresh(position: dict[str, Any]) -> dict[str, Any]:
+    """The start of another source, read as this one was: with the same alphabet, columns and statistics.
+
+    A task has no other source: its text goes on.
+    """
+    if position.get("kind") == "task":
+        return position
+    start = {**Place()._asdict(), "counts": {}, "previous": None, "inside": False, "waiting": []}
+    return {**position, **{name: value for name, value in start.items() if name in position}}
+
+
 def is_count(value: Any) -> bool:
     """A whole number from 0 that 64 bits can hold."""
     return type(value) is int and 0 <= value < 2**63

@@ -217,6 +217,21 @@ class RowStream:
         self._settle()
         self._start = copy.deepcopy(position)
         self._source.go_to(self._lines.place)
+        if self._lines.place.offset == 0:
+            self._check_header()
+
+    def _check_header(self) -> None:
+        """At the start of another source the columns must be the same."""
+        if self._format != "csv" or not self._header:
+            return
+        line = self._first_line(self._source.fragments(None))
+        columns = names_of(fields_of(self._text(line), self._delimiter))
+        if columns != self.columns:
+            raise StreamError(
+                f"{self._source.name} has the columns {_listed(columns)}, but the run was trained on "
+                f"{_listed(self.columns)}. Give it the same ones, in the same order."
+            )
+        self._lines.drop()
 
     def position(self) -> dict[str, Any]:
         """See `Stream.position`."""
