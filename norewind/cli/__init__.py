@@ -1,11 +1,23 @@
 """The command line. A new command is one file beside this one, and one line in COMMANDS."""
 
+import sys
+
 from norewind.cli.compare import compare
 from norewind.cli.diagnose import diagnose
 from norewind.cli.generate import generate
+from norewind.cli.plot import plot
+from norewind.cli.predict import predict
 from norewind.cli.reproduce import reproduce
+from norewind.cli.resume import resume
+from norewind.cli.sample import sample
+from norewind.cli.train import train, with_config
 
 COMMANDS = {
+    "train": train,
+    "resume": resume,
+    "predict": predict,
+    "sample": sample,
+    "plot": plot,
     "compare": compare,
     "diagnose": diagnose,
     "generate": generate,
@@ -17,4 +29,6 @@ def main(arguments: list[str] | None = None) -> None:
     """Train recurrent models on endless streams: online, in one pass, in constant memory."""
     import tyro
 
-    tyro.extras.subcommand_cli_from_dict(COMMANDS, prog="norewind", description=main.__doc__, args=arguments)
+    arguments = sys.argv[1:] if arguments is None else arguments
+    commands = {**COMMANDS, "train": with_config(arguments)}
+    tyro.extras.subcommand_cli_from_dict(commands, prog="norewind", description=main.__doc__, args=arguments)

@@ -1,0 +1,47 @@
+"""`norewind predict`: put a trained run to use on a stream."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+
+def predict(
+    run: Annotated[Path, tyro.conf.Positional],
+    source: Annotated[str | None, tyro.conf.Positional] = None,
+    *,
+    learn: bool = False,
+    fresh: bool = False,
+    samples: float | None = None,
+    flush: float | None = None,
+) -> None:
+    """Predict every sample of a stream before it is seen, and say how surprising it was: JSON lines.
+
+    The run itself is not changed (`norewind resume` does that).
+
+    Args:
+        run: the run folder.
+        source: a file, - for the standard input, or a task; by default the run's own stream, after where it stopped.
+        learn: keep learning along the way.
+        fresh: begin with the initial state instead of the one that the run ended with.
+        samples: stop after so many samples (1e6 is understood).
+        flush: answer at the latest after so many seconds; by default a thousand samples are gathered.
+    """
+    from norewind.cli.endings import StopOnSignal, friendly
+    from norewind.cli.running import set_precision
+
+    with StopOnSignal() as stop, friendly("predict"):
+        from norewind.training.predicting import predictions, saved_run
+
+        saved = saved_run(run)
+        set_precision(saved.settings)
+        limit = None if samples is None else int(samples)
+        chunks = predictions(
+            saved, source, learn=learn, fresh=fresh, samples=limit, patience=flush, should_stop=stop
+        )
+        for entries in chunks:
+            sys.stdout.write("".join(json.dumps(entry, ensure_ascii=False) + "\n" for entry in entries))
+            sys.stdout.flush()
+    raise SystemExit(stop.exit_code)

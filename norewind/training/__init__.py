@@ -1,0 +1,1 @@
+"""Training on a stream that may never end: metrics, checkpoints, interruptions, divergence."""

@@ -1,0 +1,203 @@
+"""The loop: from a stream through a learner, with metrics, checkpoints and a way to stop."""
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from norewind import checks
+from norewind.checkpoint import Writer, checkpoints, load
+from norewind.learner import Learner, Run
+from norewind.streams.stream import Samples
+from norewind.training.lock import locked
+from norewind.training.logs import Log
+from norewind.training.scores import PlainScore
+from norewind.training.tally import Tally
+from norewind.training.watch import Watch
+from norewind.training.windows import StreamLike, as_steps, count_of
+from norewind.trees import is_differentiable, norm
+
+CHUNK = 1_000
+"""Samples in one call of the compiled loop: enough to hide what a call costs, few enough to stop soon."""
+
+
+class Fitted(NamedTuple):
+    """How a call of `fit` ended: the run, the samples it has seen, and whether the stream was at its end."""
+
+    run: Run
+    samples: int
+    ended: bool
+
+
+def fit(
+    stream: StreamLike,
+    learner: Learner,
+    run: Run,
+    *,
+    memory: int = 1,
+    samples: int | None = None,
+    folder: Path | str | None = None,
+    metrics_every: int = 10_000,
+    checkpoint_every: int | None = 100_000,
+    checkpoint_seconds: float | None = None,
+    keep: int = 3,
+    on_metrics: Callable[[dict[str, Any]], None] = lambda line: None,
+    on_checkpoint: Callable[[Path], None] = lambda path: None,
+    on_chunk: Callable[[int, float], None] = lambda samples, loss: None,
+    on_predictions: Callable[[int, Samples, np.ndarray], None] | None = None,
+    should_stop: Callable[[], bool] = lambda: False,
+    patience: float | None = None,
+    score: Any = None,
+    watch: bool = True,
+    logs: Sequence[Log] = (),
+    about: dict[str, Any] | None = None,
+) -> Fitted:
+    """Train on a stream until it ends, or up to so many samples in all; in a folder, so that nothing is ever lost.
+
+    The stream is an iterable of (x, target) pairs, one of `norewind.streams`, or a
+    function that opens one at a position (None for the start). `memory` is the window of
+    the learner's estimator: so many samples make one step.
+
+    Every `metrics_every` samples, `on_metrics` gets a line of metrics: `samples`, the mean
+    `loss` since the last line and the `mean` from the start, the norm of the `carry`, and
+    `seconds`. With a folder, lines are appended to metrics.jsonl there, and every
+    `checkpoint_every` samples (or `checkpoint_seconds`), and at the end, a checkpoint is
+    written, of which the `keep` newest stay; `on_checkpoint` gets its path. Called again
+    with the same folder, `fit` goes on from the newest one exactly: as if it had never
+    been interrupted, bit for bit. An iterable must then give the same pairs again from
+    the start.
+
+    A run that diverges raises `NonFiniteError` or `Diverged` and leaves the last good
+    checkpoint in place; `watch=False` only looks for numbers that are not finite.
+
+    >>> import jax, norewind, optax
+    >>> cell = norewind.cells.gru(inputs=3, hidden=8, outputs=3)
+    >>> estimator = norewind.uoro(cell.transition, norewind.losses.cross_entropy)
+    >>> learner = norewind.online(estimator, optax.adam(1e-2))
+    >>> run = learner.init(cell.init(jax.random.key(0)), cell.initial_state(), jax.random.key(1))
+    >>> pairs = ((i % 3, (i + 1) % 3) for i in range(4_000))
+    >>> losses = []
+    >>> fitted = fit(pairs, learner, run, metrics_every=1_000, on_metrics=lambda line: losses.append(line["loss"]))
+    >>> fitted.samples, len(losses), losses[-1] < losses[0]
+    (4000, 4, True)
+    """
+    for what, number in (("memory", memory), ("metrics_every", metrics_every), ("keep", keep)):
+        checks.at_least_one(f"fit: {what}", number)
+    score = score or PlainScore()
+    with ExitStack() as stack:
+        extra: dict[str, Any] = {}
+        writer, metrics = None, None
+        if folder is not None:
+            folder = Path(folder)
+            folder.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(locked(folder))
+            found = checkpoints(folder / "checkpoints")
+            if found:
+                run, extra = load(found[-1], run)
+            writer = Writer(folder / "checkpoints", keep)
+            metrics = Log(folder / "metrics.jsonl", extra.get("logs", {}).get("metrics.jsonl", 0))
+            logs = [metrics, *logs]
+        for log in logs:
+            stack.callback(log.close)
+        if writer:
+            stack.callback(writer.wait)
+
+        steps = as_steps(stream, memory, extra.get("position"))
+        tally, watcher = Tally(extra.get("tally")), Watch(extra.get("watch"))
+        earlier, began = extra.get("seconds", 0.0), time.perf_counter()
+        chunk = max(1, CHUNK // memory)
+        saved_at, saved_when = tally.samples, began
+
+        def seconds():
+            return round(earlier + time.perf_counter() - began, 3)
+
+        def save():
+            nonlocal saved_at, saved_when
+            saved_at, saved_when = tally.samples, time.perf_counter()
+            if writer is None:
+                return
+            entries = {
+                **(about or {}),
+                "seconds": seconds(),
+                "position": steps.position(),
+                "tally": tally.entries(),
+                "score": score.entries(),
+                "watch": watcher.entries(),
+                "logs": {log.path.name: log.length for log in logs},
+            }
+            # The lines that a checkpoint counts must be on disk before it is.
+            writer.submit(
+                tally.samples, run, entries, before=lambda: [log.sync() for log in logs], after=on_checkpoint
+            )
+
+        def report():
+            line = {**tally.take(), **score.take(), "carry": _size(run.carry), "seconds": seconds()}
+            if steps.stream.counts:
+                line["skipped"] = dict(steps.stream.counts)
+            if metrics is not None:
+                metrics.write([line])
+            on_metrics(line)
+            return line
+
+        def steps_until(every: int | None) -> int:
+            """How many steps it is to the next multiple of so many samples, at least one."""
+            return chunk if every is None else -(-(every - tally.samples % every) // memory)
+
+        ended = False
+        while not should_stop():
+            left = chunk if samples is None else (samples - tally.samples) // memory
+            if left < 1:
+                break
+            wanted = min(chunk, left, steps_until(metrics_every), steps_until(checkpoint_every))
+            taken = steps.take(wanted, patience)
+            if taken is None:
+                ended = True
+                break
+            if count_of(taken) == 0:
+                continue
+            before, count = tally.samples, count_of(taken)
+            run, seen = learner.scan(
+                run,
+                *steps.windows(taken, chunk),
+                count=count // memory,
+                outputs=on_predictions is not None,
+            )
+            losses = np.asarray(seen[0] if on_predictions else seen, np.float64)[: count // memory] * score.scale
+            tally.add(losses, count, score.add(taken))
+            if on_predictions is not None:
+                outputs = jax.tree.map(lambda leaf: np.asarray(leaf)[: count // memory], seen[1])
+                if memory > 1:
+                    outputs = jax.tree.map(lambda leaf: leaf.reshape(count, *leaf.shape[2:]), outputs)
+                on_predictions(before + 1, taken, outputs)
+            on_chunk(tally.samples, float(losses.sum()) / count)
+            if tally.samples // metrics_every > before // metrics_every:
+                line = report()
+                if watch:
+                    watcher.see(line)
+            due = checkpoint_every is not None and tally.samples // checkpoint_every > before // checkpoint_every
+            late = checkpoint_seconds is not None and time.perf_counter() - saved_when > checkpoint_seconds
+            if (due or late) and watcher.healthy:
+                save()
+        if tally.samples > saved_at or (folder is not None and not checkpoints(Path(folder) / "checkpoints")):
+            save()
+        if writer:
+            writer.wait()
+        # After the checkpoint: a run that goes on later takes this line back and fills the interval.
+        if not should_stop() and tally.interval[0]:
+            report()
+        return Fitted(run, tally.samples, ended)
+
+
+@jax.jit
+def _norm(tree):
+    return norm(eqx.filter(tree, is_differentiable))
+
+
+def _size(carry: Any) -> float | None:
+    value = float(_norm(carry))
+    return float(f"{value:.6g}") if np.isfinite(value) else None

@@ -1,0 +1,166 @@
+"""A trained run, put to use: scoring a stream, and writing text."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from norewind.checkpoint import CheckpointError, load
+from norewind.learner import Run, scan_some
+from norewind.named import TASKS
+from norewind.streams import afresh
+from norewind.training.fit import CHUNK
+from norewind.training.model import Shape, Trained, build
+from norewind.training.opening import open_stream
+from norewind.training.session import check_same, newest_checkpoint, settings_of
+from norewind.training.settings import Settings, SettingsError
+from norewind.training.windows import Steps, as_steps, count_of
+
+
+class Saved(NamedTuple):
+    """The newest checkpoint of a run: its settings, its file, and what is written beside it."""
+
+    settings: Settings
+    path: Path
+    extra: dict[str, Any]
+
+    @property
+    def position(self) -> dict[str, Any]:
+        """Where its stream was."""
+        return self.extra["position"]
+
+    def trained(self, shape: Shape) -> Trained:
+        """The model as it was."""
+        trained = build(self.settings, shape)
+        return trained._replace(run=load(self.path, trained.run)[0])
+
+
+def saved_run(folder: Path) -> Saved:
+    """The newest checkpoint of the run in a folder."""
+    settings = settings_of(folder)
+    path, extra = newest_checkpoint(folder)
+    if path is None:
+        raise CheckpointError(f"{folder} has no checkpoint yet. Train it first: norewind resume {folder}")
+    check_same(folder, settings, extra)
+    return Saved(settings, path, extra)
+
+
+def predictions(
+    saved: Saved,
+    source: str | None = None,
+    *,
+    learn: bool = False,
+    fresh: bool = False,
+    samples: int | None = None,
+    patience: float | None = None,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> Iterator[list[dict[str, Any]]]:
+    """Predictions and surprise for every sample of a stream, as they come.
+
+    Without a source, the run's own stream goes on from where the run stopped. The state
+    goes on too, unless `fresh` begins with the initial one. With `learn`, the model keeps
+    learning along the way; nothing is written back to the run.
+    """
+    position = saved.position
+    if source is not None:
+        position = {"stream": afresh(position["stream"]), "left": None}
+    settings = saved.settings if source is None else replace(saved.settings, source=source)
+    opened = open_stream(settings, position["stream"], stop=should_stop)
+    trained = saved.trained(opened.shape)
+    run = trained.run._replace(state=trained.run.initial_state) if fresh else trained.run
+    memory = trained.memory if learn else 1
+    steps = as_steps(lambda _: opened.stream, memory, position)
+    answer = _learning(trained, steps) if learn else _answering(trained, steps)
+    done = 0
+    while not should_stop() and (samples is None or done < samples):
+        wanted = CHUNK if samples is None else min(CHUNK, samples - done)
+        taken = steps.take(max(1, wanted // memory), patience)
+        if taken is None:
+            return
+        count = count_of(taken)
+        if count:
+            run, outputs = answer(run, taken)
+            yield list(opened.score.predictions(done + 1, taken, outputs))
+            done += count
+
+
+def _answering(trained: Trained, steps: Steps) -> Callable:
+    """The model as it is, over samples; its state moves on."""
+
+    @jax.jit
+    def loop(run, xs, count):
+        def body(state, x):
+            return trained.transition(run.params, state, x)
+
+        return scan_some(body, run.state, xs, count)
+
+    def answer(run: Run, samples):
+        xs, _ = steps.windows(samples, CHUNK)
+        state, outputs = loop(run, xs, count_of(samples))
+        return run._replace(state=state), np.asarray(outputs)[: count_of(samples)]
+
+    return answer
+
+
+def _learning(trained: Trained, steps: Steps) -> Callable:
+    def answer(run: Run, samples):
+        count, memory = count_of(samples), steps.memory
+        inputs = steps.windows(samples, max(1, CHUNK // memory))
+        run, (_, outputs) = trained.learner.scan(run, *inputs, count=count // memory, outputs=True)
+        return run, np.asarray(outputs)[: count // memory].reshape(count, -1)
+
+    return answer
+
+
+def sampled(saved: Saved, length: int, *, prompt: str = "", temperature: float = 1.0, seed: int = 0) -> bytes:
+    """Text that the model writes: after its own stream, or after a prompt."""
+    encode, decode, symbols = _code(saved)
+    trained = saved.trained(Shape(symbols, symbols, True))
+    start = encode(prompt)
+    if not len(start):
+        previous = saved.position["stream"].get("previous")
+        start = np.array([0 if previous is None else previous], np.int32)
+
+    @jax.jit
+    def write(params, state, start, key):
+        def read(state, symbol):
+            return trained.transition(params, state, symbol)
+
+        def draw(carry, key):
+            state, logits = carry
+            symbol = jax.random.categorical(key, logits / temperature)
+            return read(state, symbol), symbol
+
+        state, outputs = jax.lax.scan(read, state, start)
+        return jax.lax.scan(draw, (state, outputs[-1]), jax.random.split(key, length))[1]
+
+    written = write(trained.run.params, trained.run.state, jnp.asarray(start), jax.random.key(seed))
+    return decode(np.asarray(written))
+
+
+def _code(saved: Saved) -> tuple[Callable[[str], np.ndarray], Callable[[np.ndarray], bytes], int]:
+    """How text becomes symbols and back, and how many symbols there are."""
+    kind = saved.settings.kind
+    if kind in ("csv", "jsonl"):
+        raise SettingsError("this run forecasts numbers; only a run on bytes or text can write text.")
+    if kind == "bytes":
+        return lambda text: np.frombuffer(text.encode(), np.uint8).astype(np.int32), lambda s: bytes(s.tolist()), 256
+    if kind == "task":
+        alphabet = TASKS[saved.settings.source](*saved.settings.parameters).alphabet
+        slots = len(alphabet)
+    else:
+        alphabet = saved.position["stream"]["alphabet"]
+        slots = len(saved.settings.alphabet or "") or saved.settings.alphabet_size
+
+    def encode(text: str) -> np.ndarray:
+        strange = next((letter for letter in text if letter not in alphabet), None)
+        if strange is not None:
+            raise SettingsError(f"the prompt has the character {strange!r}, which the run has never seen.")
+        return np.array([alphabet.index(letter) for letter in text], np.int32)
+
+    letters = alphabet.ljust(slots, "\N{REPLACEMENT CHARACTER}")
+    return encode, lambda symbols: "".join(letters[symbol] for symbol in symbols.tolist()).encode(), slots

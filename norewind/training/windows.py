@@ -1,0 +1,114 @@
+"""Streams cut into steps: windows of samples, from readers or from anything that can be iterated over."""
+
+from collections.abc import Callable, Iterable
+from itertools import islice
+from typing import Any
+
+import jax
+import numpy as np
+
+from norewind.streams.stream import Samples, Stream
+
+Position = dict[str, Any]
+
+
+def as_steps(stream: Any, memory: int, position: Position | None) -> "Steps":
+    """Windows of `memory` samples from a stream, from a function that makes one at a position, or from an iterable."""
+    position = position or {}
+    if callable(stream):
+        stream = stream(position.get("stream"))
+    elif position and hasattr(stream, "take"):
+        raise ValueError(
+            "fit: the folder holds a checkpoint, so the stream must be opened where that was taken. Pass a function of "
+            "the position, e.g. lambda position: ByteStream(Source(path, ...), position=position)."
+        )
+    if not hasattr(stream, "take"):
+        stream = IteratedStream(stream, memory, position.get("stream"))
+    return Steps(stream, memory, position.get("left"))
+
+
+class Steps:
+    """A stream, handed out in whole windows. Samples that do not fill one yet wait."""
+
+    def __init__(self, stream: Stream, memory: int, left: list | None = None):
+        """`left` holds the samples that waited when the position was saved."""
+        self.stream = stream
+        self.memory = memory
+        self._left = None if left is None else Samples(*map(_unpacked, left))
+
+    def take(self, steps: int, patience: float | None = None) -> Samples | None:
+        """Up to so many windows, one sample after the other; None at the end of the stream."""
+        waiting = 0 if self._left is None else count_of(self._left)
+        new = self.stream.take(steps * self.memory - waiting, patience)
+        if new is None:
+            return None
+        whole = new if self._left is None else jax.tree.map(lambda *parts: np.concatenate(parts), self._left, new)
+        usable = count_of(whole) // self.memory * self.memory
+        self._left = None if usable == count_of(whole) else first(whole, None, usable)
+        return first(whole, usable)
+
+    def windows(self, samples: Samples, steps: int) -> tuple[Any, Any]:
+        """x and target of the samples, one entry per step, filled up with zeros to so many steps."""
+
+        def shaped(leaf):
+            leaf = np.asarray(leaf)
+            padding = np.zeros((steps * self.memory - len(leaf), *leaf.shape[1:]), leaf.dtype)
+            full = np.concatenate([leaf, padding]) if len(padding) else leaf
+            return full if self.memory == 1 else full.reshape(steps, self.memory, *leaf.shape[1:])
+
+        return jax.tree.map(shaped, samples.xs), jax.tree.map(shaped, samples.targets)
+
+    def position(self) -> Position:
+        """Where to go on, as JSON."""
+        left = None if self._left is None else [_packed(field) for field in self._left]
+        return {"stream": self.stream.position(), "left": left}
+
+
+class IteratedStream:
+    """Samples from an iterable of (x, target) pairs, each a number, an array, or a pytree of them."""
+
+    def __init__(self, pairs: Iterable[tuple[Any, Any]], memory: int = 1, position: Position | None = None):
+        """Rebuilt at a position, it goes through the pairs before it again, without using them."""
+        self.counts: dict[str, int] = {}
+        self._memory = memory
+        self._items = (position or {}).get("items", 0)
+        self._pairs = islice(iter(pairs), self._items, None)
+
+    def take(self, count: int, patience: float | None = None) -> Samples | None:
+        """The next pairs, in whole windows; None at the end."""
+        pairs = list(islice(self._pairs, count))
+        pairs = pairs[: len(pairs) // self._memory * self._memory]
+        if not pairs:
+            return None
+        self._items += len(pairs)
+        xs, targets = zip(*pairs, strict=True)
+        return Samples(_stacked(xs), _stacked(targets))
+
+    def position(self) -> Position:
+        """How many pairs were taken."""
+        return {"items": self._items}
+
+
+def count_of(samples: Samples) -> int:
+    """How many samples there are."""
+    return len(jax.tree.leaves(samples.xs)[0])
+
+
+def first(samples: Samples, stop: int | None, start: int = 0) -> Samples:
+    """The samples from `start` to `stop`."""
+    return jax.tree.map(lambda leaf: leaf[start:stop], samples)
+
+
+def _stacked(entries: tuple) -> Any:
+    return jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *entries)
+
+
+def _packed(field: np.ndarray | None) -> dict | None:
+    return None if field is None else {"dtype": str(field.dtype), "values": field.tolist(), "shape": field.shape}
+
+
+def _unpacked(packed: dict | None) -> np.ndarray | None:
+    return None if packed is None else np.array(packed["values"], packed["dtype"]).reshape(packed["shape"])
+
+
+StreamLike = Stream | Iterable[tuple[Any, Any]] | Callable[[Position | None], Stream]
