@@ -1,6 +1,7 @@
 """The public names of norewind, in one place."""
 
-from norewind import cells, losses, tasks, testing
+from norewind import cells, losses, streams, tasks, testing
+from norewind.checkpoint import CheckpointError
 from norewind.checks import ModelError
 from norewind.combinators import average, parallel, window
 from norewind.diagnosis import diagnose
@@ -20,16 +21,23 @@ from norewind.estimators import (
 from norewind.learner import Learner, NonFiniteError, Run, online
 from norewind.noise import random_signs
 from norewind.schedules import inverse_sqrt
+from norewind.streams import StreamError
 from norewind.structure import declare
+from norewind.training.fit import Fitted, fit
+from norewind.training.watch import Diverged
 
 __all__ = [
+    "CheckpointError",
+    "Diverged",
     "Estimate",
     "Estimator",
+    "Fitted",
     "Learner",
     "Model",
     "ModelError",
     "NonFiniteError",
     "Run",
+    "StreamError",
     "average",
     "bpdc",
     "bptt",
@@ -38,6 +46,7 @@ __all__ = [
     "diagnose",
     "diffusion",
     "dni",
+    "fit",
     "inverse_sqrt",
     "losses",
     "lstm97",
@@ -48,6 +57,7 @@ __all__ = [
     "readout_only",
     "rtrl",
     "sliding_bptt",
+    "streams",
     "tasks",
     "testing",
     "uoro",

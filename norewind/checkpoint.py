@@ -157,7 +157,7 @@ def _arrays(run: Tree) -> dict[str, np.ndarray]:
 def _as_stored(leaf: Any) -> np.ndarray:
     array = np.array(jax.random.key_data(leaf) if is_key(leaf) else leaf, order="C")
     # Not every complex type has a name in the format: keep the pairs of reals.
-    return array.reshape(*array.shape, 1).view(array.real.dtype) if np.iscomplexobj(array) else array
+    return np.stack([np.real(array), np.imag(array)]) if np.iscomplexobj(array) else array
 
 
 def _restored(path: Path, name: str, like: Any, stored: np.ndarray) -> Any:
@@ -168,5 +168,5 @@ def _restored(path: Path, name: str, like: Any, stored: np.ndarray) -> Any:
             f"{expected.dtype} of shape {expected.shape}."
         )
     if is_key(like):
-        return jax.random.wrap_key_data(stored, impl=jax.random.key_impl(like))
-    return jax.numpy.asarray(stored.view(like.dtype).reshape(like.shape) if np.iscomplexobj(like) else stored)
+        return jax.random.wrap_key_data(jax.numpy.asarray(stored), impl=jax.random.key_impl(like))
+    return jax.numpy.asarray(stored[0] + 1j * stored[1] if np.iscomplexobj(like) else stored, like.dtype)

@@ -38,8 +38,8 @@ def diagnose(
     import optax
 
     import norewind
-    from norewind.named import CELLS, TASKS
     from norewind.methods import parse_methods
+    from norewind.named import CELLS, TASKS
 
     text = TASKS[task]()
     symbols = len(text.alphabet)

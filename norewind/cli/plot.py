@@ -24,7 +24,9 @@ def plot(runs: Annotated[tuple[Path, ...], tyro.conf.Positional], *, out: Path =
 
         units = {unit_of(settings_of(run)) for run in runs}
         if len(units) > 1:
-            leave(f"norewind plot: these runs are measured in {' and '.join(sorted(units))}: draw them apart.", BAD_INPUT)
+            leave(
+                f"norewind plot: these runs are measured in {' and '.join(sorted(units))}: draw them apart.", BAD_INPUT
+            )
         out.parent.mkdir(parents=True, exist_ok=True)
         draw_curves([(str(run), read_log(run / METRICS)) for run in runs], units.pop(), out)
     print(f"See {out}.")

@@ -38,9 +38,7 @@ def predict(
         saved = saved_run(run)
         set_precision(saved.settings)
         limit = None if samples is None else int(samples)
-        chunks = predictions(
-            saved, source, learn=learn, fresh=fresh, samples=limit, patience=flush, should_stop=stop
-        )
+        chunks = predictions(saved, source, learn=learn, fresh=fresh, samples=limit, patience=flush, should_stop=stop)
         for entries in chunks:
             sys.stdout.write("".join(json.dumps(entry, ensure_ascii=False) + "\n" for entry in entries))
             sys.stdout.flush()

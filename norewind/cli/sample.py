@@ -28,7 +28,10 @@ def sample(
     from norewind.cli.running import set_precision
 
     if length < 1 or not temperature > 0:
-        leave(f"norewind sample: --length must be at least 1 and --temperature above 0, not {length} and {temperature:g}.", BAD_INPUT)
+        leave(
+            f"norewind sample: --length must be from 1, not {length}, and --temperature above 0, not {temperature}.",
+            BAD_INPUT,
+        )
     with friendly("sample"):
         from norewind.training.predicting import sampled, saved_run
 

@@ -11,7 +11,6 @@ import tyro
 from norewind.cli.endings import BAD_INPUT, friendly, leave
 from norewind.training.settings import Settings, SettingsError, read_toml
 
-
 DEFAULTS = Settings()
 
 

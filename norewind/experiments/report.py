@@ -6,8 +6,8 @@ from pathlib import Path
 from norewind.experiments.figures import influence_figure, save_figure, text_figure
 from norewind.experiments.groups import Group, grouped, load_records, text_of, usual
 from norewind.experiments.page import page
-from norewind.files import write_atomically
 from norewind.experiments.table import comma_separated, markdown
+from norewind.files import write_atomically
 
 MEMORYLESS = {"brackets": "memoryless", "anbn": "without counting"}
 

@@ -10,4 +10,14 @@ from norewind.streams.stream import Samples, Stream, StreamError
 from norewind.streams.symbols import ByteStream, CharacterStream
 from norewind.streams.task import TaskStream
 
-__all__ = ["ByteStream", "CharacterStream", "RowStream", "Samples", "Source", "Stream", "StreamError", "TaskStream", "afresh"]
+__all__ = [
+    "ByteStream",
+    "CharacterStream",
+    "RowStream",
+    "Samples",
+    "Source",
+    "Stream",
+    "StreamError",
+    "TaskStream",
+    "afresh",
+]

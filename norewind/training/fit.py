@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,10 +10,9 @@ import jax
 import numpy as np
 
 from norewind import checks
-from norewind.checkpoint import Writer, checkpoints, load
 from norewind.learner import Learner, Run
 from norewind.streams.stream import Samples
-from norewind.training.lock import locked
+from norewind.training.keeper import Keeper
 from norewind.training.logs import Log
 from norewind.training.scores import PlainScore
 from norewind.training.tally import Tally
@@ -89,28 +87,12 @@ def fit(
     for what, number in (("memory", memory), ("metrics_every", metrics_every), ("keep", keep)):
         checks.at_least_one(f"fit: {what}", number)
     score = score or PlainScore()
-    with ExitStack() as stack:
-        extra: dict[str, Any] = {}
-        writer, metrics = None, None
-        if folder is not None:
-            folder = Path(folder)
-            folder.mkdir(parents=True, exist_ok=True)
-            stack.enter_context(locked(folder))
-            found = checkpoints(folder / "checkpoints")
-            if found:
-                run, extra = load(found[-1], run)
-            writer = Writer(folder / "checkpoints", keep)
-            metrics = Log(folder / "metrics.jsonl", extra.get("logs", {}).get("metrics.jsonl", 0))
-            logs = [metrics, *logs]
-        for log in logs:
-            stack.callback(log.close)
-        if writer:
-            stack.callback(writer.wait)
-
+    chunk = max(1, CHUNK // memory)
+    with Keeper(None if folder is None else Path(folder), keep, on_checkpoint) as keeper:
+        run, extra = keeper.restore(run, logs)
         steps = as_steps(stream, memory, extra.get("position"))
         tally, watcher = Tally(extra.get("tally")), Watch(extra.get("watch"))
         earlier, began = extra.get("seconds", 0.0), time.perf_counter()
-        chunk = max(1, CHUNK // memory)
         saved_at, saved_when = tally.samples, began
 
         def seconds():
@@ -119,8 +101,6 @@ def fit(
         def save():
             nonlocal saved_at, saved_when
             saved_at, saved_when = tally.samples, time.perf_counter()
-            if writer is None:
-                return
             entries = {
                 **(about or {}),
                 "seconds": seconds(),
@@ -128,19 +108,14 @@ def fit(
                 "tally": tally.entries(),
                 "score": score.entries(),
                 "watch": watcher.entries(),
-                "logs": {log.path.name: log.length for log in logs},
             }
-            # The lines that a checkpoint counts must be on disk before it is.
-            writer.submit(
-                tally.samples, run, entries, before=lambda: [log.sync() for log in logs], after=on_checkpoint
-            )
+            keeper.save(tally.samples, run, entries)
 
         def report():
             line = {**tally.take(), **score.take(), "carry": _size(run.carry), "seconds": seconds()}
             if steps.stream.counts:
                 line["skipped"] = dict(steps.stream.counts)
-            if metrics is not None:
-                metrics.write([line])
+            keeper.write(line)
             on_metrics(line)
             return line
 
@@ -153,40 +128,37 @@ def fit(
             left = chunk if samples is None else (samples - tally.samples) // memory
             if left < 1:
                 break
-            wanted = min(chunk, left, steps_until(metrics_every), steps_until(checkpoint_every))
-            taken = steps.take(wanted, patience)
+            taken = steps.take(min(chunk, left, steps_until(metrics_every), steps_until(checkpoint_every)), patience)
             if taken is None:
                 ended = True
                 break
-            if count_of(taken) == 0:
-                continue
             before, count = tally.samples, count_of(taken)
+            if count == 0:
+                continue
             run, seen = learner.scan(
-                run,
-                *steps.windows(taken, chunk),
-                count=count // memory,
-                outputs=on_predictions is not None,
+                run, *steps.windows(taken, chunk), count=count // memory, outputs=on_predictions is not None
             )
-            losses = np.asarray(seen[0] if on_predictions else seen, np.float64)[: count // memory] * score.scale
+            losses = seen if on_predictions is None else seen[0]
+            losses = np.asarray(losses, np.float64)[: count // memory] * score.scale
             tally.add(losses, count, score.add(taken))
             if on_predictions is not None:
-                outputs = jax.tree.map(lambda leaf: np.asarray(leaf)[: count // memory], seen[1])
-                if memory > 1:
-                    outputs = jax.tree.map(lambda leaf: leaf.reshape(count, *leaf.shape[2:]), outputs)
-                on_predictions(before + 1, taken, outputs)
+                on_predictions(before + 1, taken, steps.flat(seen[1], count))
             on_chunk(tally.samples, float(losses.sum()) / count)
-            if tally.samples // metrics_every > before // metrics_every:
+
+            def passed(every: int | None, before: int = before) -> bool:
+                return every is not None and tally.samples // every > before // every
+
+            if passed(metrics_every):
                 line = report()
                 if watch:
                     watcher.see(line)
-            due = checkpoint_every is not None and tally.samples // checkpoint_every > before // checkpoint_every
             late = checkpoint_seconds is not None and time.perf_counter() - saved_when > checkpoint_seconds
-            if (due or late) and watcher.healthy:
+            # What looks like the beginning of a divergence must not push the good checkpoints out.
+            if (passed(checkpoint_every) or late) and watcher.healthy:
                 save()
-        if tally.samples > saved_at or (folder is not None and not checkpoints(Path(folder) / "checkpoints")):
+        if tally.samples > saved_at or not keeper.has_checkpoint:
             save()
-        if writer:
-            writer.wait()
+        keeper.wait()
         # After the checkpoint: a run that goes on later takes this line back and fills the interval.
         if not should_stop() and tally.interval[0]:
             report()

@@ -21,5 +21,7 @@ def locked(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise FolderInUse(f"{folder}: another process is working in it. Wait for it, or choose another folder.")
+            raise FolderInUse(
+                f"{folder}: another process is working in it. Wait for it, or choose another folder."
+            ) from None
         yield

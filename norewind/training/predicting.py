@@ -101,7 +101,7 @@ def _answering(trained: Trained, steps: Steps) -> Callable:
     def answer(run: Run, samples):
         xs, _ = steps.windows(samples, CHUNK)
         state, outputs = loop(run, xs, count_of(samples))
-        return run._replace(state=state), np.asarray(outputs)[: count_of(samples)]
+        return run._replace(state=state), steps.flat(outputs, count_of(samples))
 
     return answer
 
@@ -111,7 +111,7 @@ def _learning(trained: Trained, steps: Steps) -> Callable:
         count, memory = count_of(samples), steps.memory
         inputs = steps.windows(samples, max(1, CHUNK // memory))
         run, (_, outputs) = trained.learner.scan(run, *inputs, count=count // memory, outputs=True)
-        return run, np.asarray(outputs)[: count // memory].reshape(count, -1)
+        return run, steps.flat(outputs, count)
 
     return answer
 

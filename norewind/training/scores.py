@@ -1,8 +1,9 @@
-"""What is shown of a model's answers: the unit of its loss, what knowing nothing would cost, and how surprised it was."""
+"""What is shown of a model's answers: the unit of its loss, what knowing nothing would cost, and the surprise."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
+import jax.numpy as jnp
 import numpy as np
 
 from norewind.losses import BIT, log_variance
@@ -142,7 +143,7 @@ class RowScore:
         errors = samples.targets - forecasts
         spread = np.ones_like(forecasts)
         if self.gaussian:
-            spread = np.exp(np.asarray(log_variance(outputs[:, width:]), np.float64) / 2)
+            spread = np.exp(np.asarray(log_variance(jnp.asarray(outputs[:, width:])), np.float64) / 2)
             errors = errors / spread
         for i in range(len(forecasts)):
             known = errors[i][~np.isnan(errors[i])]

@@ -149,13 +149,14 @@ class Settings:
         _demand(len(self.delimiter) == 1, "delimiter", self.delimiter, "must be a single character")
 
     @property
-    def kind(self) -> str:
+    def kind(self) -> Literal["task", "bytes", "text", "csv", "jsonl"]:
         """task, bytes, text, csv or jsonl."""
         if self.source in TASKS and not Path(self.source).exists():
             return "task"
         if self.format != "auto":
             return self.format
-        return {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}.get(Path(self.source).suffix.lower(), "bytes")
+        suffix = Path(self.source).suffix.lower()
+        return "csv" if suffix == ".csv" else "jsonl" if suffix in (".jsonl", ".ndjson") else "bytes"
 
     def as_json(self) -> dict[str, Any]:
         """All entries that are not None."""

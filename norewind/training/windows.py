@@ -58,6 +58,15 @@ class Steps:
 
         return jax.tree.map(shaped, samples.xs), jax.tree.map(shaped, samples.targets)
 
+    def flat(self, outputs: Any, samples: int) -> Any:
+        """Outputs of whole chunks of steps, one per sample, without the filling."""
+
+        def unshaped(leaf):
+            leaf = np.asarray(leaf)
+            return (leaf if self.memory == 1 else leaf.reshape(-1, *leaf.shape[2:]))[:samples]
+
+        return jax.tree.map(unshaped, outputs)
+
     def position(self) -> Position:
         """Where to go on, as JSON."""
         left = None if self._left is None else [_packed(field) for field in self._left]
@@ -107,7 +116,7 @@ def _packed(field: np.ndarray | None) -> dict | None:
     return None if field is None else {"dtype": str(field.dtype), "values": field.tolist(), "shape": field.shape}
 
 
-def _unpacked(packed: dict | None) -> np.ndarray | None:
+def _unpacked(packed: dict | None) -> Any:
     return None if packed is None else np.array(packed["values"], packed["dtype"]).reshape(packed["shape"])
 
 
