@@ -146,7 +146,7 @@ def _write(folder: Path, samples: int, content: bytes, keep: int) -> Path:
 
 
 def _encode(arrays: dict[str, np.ndarray], samples: int, extra: dict[str, Any]) -> bytes:
-    about = {"format": FORMAT, "version": norewind.__version__, "samples": samples, **extra}
+    about = {**extra, "format": FORMAT, "version": norewind.__version__, "samples": samples}
     return safetensors.numpy.save(arrays, {"norewind": json.dumps(about)})
 
 
@@ -168,7 +168,7 @@ def _as_stored(leaf: Any) -> np.ndarray:
     # The format, or its reader, does not know every type: keep complex numbers as pairs of reals,
     # and what numpy itself does not know (bfloat16) as its bits.
     if np.iscomplexobj(array):
-        return np.stack([array.real, array.imag])
+        return np.stack([np.real(array), np.imag(array)])
     return array if array.dtype.isbuiltin == 1 else array.view(f"u{array.dtype.itemsize}")
 
 

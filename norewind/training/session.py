@@ -24,11 +24,11 @@ SETTINGS, METRICS, PREDICTIONS, CURVE = "settings.toml", "metrics.jsonl", "predi
 
 
 class Newest(NamedTuple):
-    """The newest checkpoint of a run: its file, its arrays, and what is written beside them; nothing if there is none."""
+    """The newest checkpoint of a run: its file, its arrays, and what is written beside them. All empty without one."""
 
-    path: Path | None = None
-    arrays: dict[str, np.ndarray] = {}
-    extra: dict[str, Any] = {}
+    path: Path | None
+    arrays: dict[str, np.ndarray]
+    extra: dict[str, Any]
 
 
 def refuse_another_run(folder: Path) -> None:
@@ -72,7 +72,7 @@ def newest_checkpoint(
             return newest
     if aside:
         raise CheckpointError(f"{folder}: all its checkpoints are damaged. Start a new run in another folder.")
-    return Newest()
+    return Newest(None, {}, {})
 
 
 def check_same(folder: Path, settings: Settings, extra: dict[str, Any]) -> None:
