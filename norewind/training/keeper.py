@@ -27,7 +27,6 @@ class Keeper:
         if self.folder is not None:
             self._stack.enter_context(locked(self.folder))
             self._writer = Writer(self.folder / "checkpoints", self.keep)
-            self._stack.callback(self._writer.wait)
         return self
 
     def __exit__(self, *error) -> None:
@@ -47,6 +46,8 @@ class Keeper:
         self.logs = [Log(self.folder / "metrics.jsonl", self._lengths.get("metrics.jsonl", 0)), *logs]
         for log in self.logs:
             self._stack.callback(log.close)
+        # Called before the logs are closed: the checkpoint that is being written needs them.
+        self._stack.callback(self._writer.wait)
         return run, extra
 
     def write(self, line: dict[str, Any]) -> None:

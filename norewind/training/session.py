@@ -131,7 +131,7 @@ def _fit(
     logs = []
     if settings.predictions == "file":
         logs.append(Log(folder / PREDICTIONS, extra.get("logs", {}).get(PREDICTIONS, 0)))
-    events = _events(folder, extra.get("samples", 0)) if settings.tensorboard else None
+    events = Events(folder, extra.get("samples", 0)) if settings.tensorboard else None
     try:
         return fit(
             lambda _: opened.stream,
@@ -144,7 +144,7 @@ def _fit(
             checkpoint_every=settings.checkpoint_every,
             checkpoint_seconds=settings.checkpoint_seconds or None,
             keep=settings.keep,
-            on_metrics=events or (lambda line: None),
+            on_metrics=events.write if events else lambda line: None,
             on_chunk=progress.chunk,
             on_predictions=_predictions(settings, opened, logs),
             should_stop=should_stop,
@@ -156,6 +156,8 @@ def _fit(
         )
     finally:
         progress.close()
+        if events:
+            events.close()
 
 
 def unit_of(settings: Settings) -> str:
@@ -187,21 +189,27 @@ def print_lines(entries: Iterable[dict[str, Any]]) -> None:
     sys.stdout.buffer.flush()
 
 
-def _events(folder: Path, samples: int) -> Callable[[dict[str, Any]], None]:
-    """A function that writes lines of metrics as events for TensorBoard."""
-    try:
-        from tensorboardX import SummaryWriter
-    except ImportError:
-        raise SettingsError(
-            "tensorboard: the package tensorboardX is not installed: pip install 'norewind[tensorboard]'"
-        ) from None
-    # Events after the checkpoint come again: TensorBoard is told to forget the first ones.
-    writer = SummaryWriter(str(folder / "tensorboard"), purge_step=samples + 1)
+class Events:
+    """Lines of metrics as events for TensorBoard."""
 
-    def write(line):
+    def __init__(self, folder: Path, samples: int):
+        """Go on after so many samples."""
+        try:
+            from tensorboardX import SummaryWriter
+        except ImportError:
+            raise SettingsError(
+                "tensorboard: the package tensorboardX is not installed: pip install 'norewind[tensorboard]'"
+            ) from None
+        # Events after the checkpoint come again: TensorBoard is told to forget the first ones.
+        self._writer = SummaryWriter(str(folder / "tensorboard"), purge_step=samples + 1)
+
+    def write(self, line: dict[str, Any]) -> None:
+        """One event for every number in a line."""
         for name, value in line.items():
             if isinstance(value, float):
-                writer.add_scalar(name, value, line["samples"])
-        writer.flush()
+                self._writer.add_scalar(name, value, line["samples"])
+        self._writer.flush()
 
-    return write
+    def close(self) -> None:
+        """Wait until all are written: that happens in the background."""
+        self._writer.close()
