@@ -95,9 +95,28 @@ class IteratedStream:
         pairs = pairs[: len(pairs) // self._memory * self._memory]
         if not pairs:
             return None
+        try:
+            xs, targets = zip(*pairs, strict=True)
+            samples = Samples(_stacked(xs), _stacked(targets))
+        except (TypeError, ValueError) as error:
+            raise self._odd_one(pairs, error) from None
         self._items += len(pairs)
-        xs, targets = zip(*pairs, strict=True)
-        return Samples(_stacked(xs), _stacked(targets))
+        return samples
+
+    def _odd_one(self, pairs: list, error: Exception) -> ValueError:
+        """Which pair cannot stand in a row with the others, and why."""
+        shapes = None
+        for number, pair in enumerate(pairs, self._items + 1):
+            if not isinstance(pair, tuple | list) or len(pair) != 2:
+                kind = type(pair).__name__
+                return ValueError(f"fit: item {number} of the stream is not a pair (x, target), but a {kind}.")
+            before, shapes = shapes, jax.tree.map(np.shape, tuple(pair))
+            if before not in (None, shapes):
+                return ValueError(
+                    f"fit: item {number} of the stream has the shapes {shapes}, but the one before has {before}. All "
+                    "pairs must be built alike."
+                )
+        return ValueError(f"fit: the pairs after item {self._items} of the stream cannot be put together: {error}")
 
     def position(self) -> Position:
         """How many pairs were taken."""
