@@ -43,5 +43,7 @@ class Log:
 
 def read_log(path: Path) -> list[dict[str, Any]]:
     """All whole lines of a log. The last one may be half written if the run was killed: it does not count."""
+    if not path.exists():
+        return []
     lines = path.read_bytes().split(b"\n")[:-1]
     return [json.loads(line) for line in lines]

@@ -21,8 +21,8 @@ SETTINGS, METRICS, PREDICTIONS, CURVE = "settings.toml", "metrics.jsonl", "predi
 
 
 def begin(folder: Path, settings: Settings) -> None:
-    """Make the folder of a new run, with its settings."""
-    if (folder / SETTINGS).exists():
+    """Make the folder of a new run, with its settings. One where nothing was learned yet may begin again."""
+    if read_log(folder / METRICS) or checkpoints(folder / "checkpoints"):
         raise SettingsError(
             f"{folder} already holds a run. Go on with it (norewind resume {folder}), or choose another --out."
         )
