@@ -98,7 +98,10 @@ def rows(results: list[dict]):
             group = [r for r in results if (r["task"], r["cell"], r["settings"]) == (task, cell, settings)]
             good = [r["loss"] for r in group if not r["diverged"]]
             spread = f" ± {stdev(good):.4f}" if len(good) > 1 else ""
-            row += [f"{mean(good):.4f}{spread}" if good else "–", f"{sum(r['diverged'] for r in group)} of {len(group)}"]
+            row += [
+                f"{mean(good):.4f}{spread}" if good else "–",
+                f"{sum(r['diverged'] for r in group)} of {len(group)}",
+            ]
         yield "| " + " | ".join(row) + " |"
 
 
