@@ -1,6 +1,6 @@
 """Do the defaults of `norewind train` diverge, and are they as good as the paper's settings?
 
-    python benchmarks/defaults.py            # 10 seeds, 10⁶ characters, aⁿbⁿ and brackets, GRU and LSTM; two sets of settings
+    python benchmarks/defaults.py    # 10 seeds of 10⁶ characters; aⁿbⁿ and brackets, GRU and LSTM; both settings
 
 Every run is a process of its own, `norewind train ...`, in results/defaults/runs. Finished ones are kept, interrupted
 ones resumed. The table goes to results/defaults/table.md, the numbers of every run beside it.
@@ -81,7 +81,8 @@ def main(seeds: int = 10, samples: float = 1e6, jobs: Annotated[int, tyro.conf.a
             results.append(result)
             print(json.dumps(result), flush=True)
     table = "\n".join(rows(results))
-    made = f"{seeds} seeds of {samples:g} characters; {versions()}; {sum(r['seconds'] for r in results) / 60:.0f} minutes of runs"
+    minutes = sum(result["seconds"] for result in results) / 60
+    made = f"{seeds} seeds of {samples:g} characters, {minutes:.0f} minutes of runs; {versions()}"
     OUT.mkdir(parents=True, exist_ok=True)
     (OUT / "table.md").write_text(f"{table}\n\nMean loss over the last {LAST:,} characters, in bits. {made}.\n")
     (OUT / "runs.json").write_text("[\n" + ",\n".join(map(json.dumps, results)) + "\n]\n")
