@@ -389,7 +389,9 @@ class RowStream:
 
     def _error(self, problem: BadRow, remedy: str) -> StreamError:
         place = self._lines.place
-        cut = " (the last line has no newline: it may be cut off)" if self._lines.is_cut() else ""
+        cut = (
+            " (the last line has no newline: it may be cut off)" if self._source.ended and self._lines.is_cut() else ""
+        )
         return StreamError(
             f"{self._source.name}, line {place.lines + 1} (byte {place.offset}) is bad: {problem}{cut}. {remedy}"
         )

@@ -150,32 +150,33 @@ class CharacterStream:
     def take(self, count: int, patience: float | None = None) -> Samples | None:
         """See `Stream.take`."""
         check_count(count)
-        before = self._previous
-        missing = count + (before is None)
+        missing = count + (self._previous is None)
         parts = [np.empty(0, np.int32)]
-        fragments = self._source.fragments(patience)
+        fragments, fault, reached = self._source.fragments(patience), None, self._settled
         try:
             while missing:
                 part = self._next(missing)
                 if part is not None:
                     parts.append(part)
                     missing -= len(part)
+                    reached = (self._place, self._counts) if len(part) else reached
                 elif fragment := next(fragments, b""):
                     self._ahead += fragment
                 elif not self._source.ended or not self._ahead:
                     break
-        except StreamError:
+        except StreamError as error:
             # What came before is handed out first; the next call meets the same fault again.
-            if sum(map(len, parts)) == 0:
-                raise
+            fault = error
         symbols = np.concatenate(parts)
+        samples = next_symbols(self._previous, symbols)
         if len(symbols):
             self._previous = int(symbols[-1])
+        if len(samples.xs):
+            self._start, self._settled = None, reached
+        elif fault:
+            raise fault
         elif self._source.ended and not self._ahead:
             return self._end()
-        samples = next_symbols(before, symbols)
-        if len(samples.xs):
-            self._start, self._settled = None, (self._place, self._counts)
         return samples
 
     def _end(self) -> None:
