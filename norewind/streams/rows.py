@@ -250,18 +250,20 @@ class RowStream:
         check_count(count)
         fragments = self._source.fragments(patience)
         taken: list[Taken] = []
+        fault = None
         try:
             while len(taken) < count and (line := self._lines.peek(fragments)) is not None:
                 values = self._read(line)
                 if values and (sample := self._sample(values)):
                     taken.append(sample)
                     self._settle()
-        except StreamError:
+        except StreamError as error:
             # What came before is handed out first; the next call meets the same fault again.
-            if not taken:
-                raise
+            fault = error
         if taken:
             self._start = None
+        elif fault:
+            raise fault
         elif self._source.ended:
             return self._end()
         return self._samples(taken)

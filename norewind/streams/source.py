@@ -126,7 +126,7 @@ class Source:
         if status.st_size < self._size:
             raise StreamError(
                 f"{self.name} shrank while it was read: it had {self._size} bytes and now has {status.st_size}. Resume "
-                "the run when the file is whole again; to follow a log that is rotated, read it through a pipe (tail -F)."
+                "the run when the file is whole again; follow a log that is rotated through a pipe (tail -F)."
             )
         self._size = status.st_size
 

@@ -12,6 +12,7 @@ from norewind.streams.source import Source
 from norewind.streams.stream import Samples, StreamError, check_count
 
 UNICODE = 0x110000
+SIGHT = 4096
 # What an unused slot of a growing alphabet is written as.
 UNUSED = "\N{REPLACEMENT CHARACTER}"
 
@@ -156,10 +157,12 @@ class CharacterStream:
         try:
             while missing:
                 part = self._next(missing)
-                if part is not None:
+                if part is not None and len(part):
                     parts.append(part)
                     missing -= len(part)
-                    reached = (self._place, self._counts) if len(part) else reached
+                    reached = self._place, self._counts
+                elif part is not None:
+                    pass  # something was skipped
                 elif fragment := next(fragments, b""):
                     self._ahead += fragment
                 elif not self._source.ended or not self._ahead:
@@ -187,7 +190,9 @@ class CharacterStream:
 
     def _next(self, limit: int) -> np.ndarray | None:
         """Up to `limit` of the symbols that are there, perhaps none but skipped ones; None if more bytes are needed."""
-        window = self._ahead[: 4 * limit]  # a character has at most four bytes
+        # With many strangers to skip, a longer look finds more symbols; but new ones must be met one after the other.
+        sight = max(limit, SIGHT) if self._skips and len(self.alphabet) == self.symbols else limit
+        window = self._ahead[: 4 * sight]  # a character has at most four bytes
         final = self._source.ended and len(window) == len(self._ahead)
         try:
             text, _ = codecs.utf_8_decode(window, "strict", final)
@@ -196,27 +201,26 @@ class CharacterStream:
                 self._skip(window[: error.end], "invalid bytes", 1, "is not valid UTF-8")
                 return np.empty(0, np.int32)
             text = window[: error.start].decode()
-        return self._symbols(text[:limit]) if text else None
+        return self._symbols(text[:sight], limit) if text else None
 
-    def _symbols(self, text: str) -> np.ndarray:
+    def _symbols(self, text: str, limit: int) -> np.ndarray:
         codes = _codes(text)
         symbols = self._table[codes]
         if symbols.min() < 0:
             self._grow(codes[symbols < 0])
             symbols = self._table[codes]
         known = symbols >= 0
-        if not known.all():
-            if not known.any() or not (self._skips or known[0]):
-                what = f"has the character {text[0]!r}, which is none of the {self.symbols} symbols"
-                self._skip(text.encode(), "unknown symbols", len(text), what)
-                return np.empty(0, np.int32)
-            # Up to the last known one (or the last before a fault): what is skipped belongs to the symbol behind it.
-            end = int(np.flatnonzero(known)[-1]) + 1 if self._skips else int(np.argmin(known))
-            text, symbols = text[:end], symbols[:end][known[:end]]
-            if len(symbols) < end:
-                self._counts = counted(self._counts, "unknown symbols", end - len(symbols))
-        self._leave(text.encode())
-        return symbols
+        if not known.any() or not (self._skips or known[0]):
+            what = f"has the character {text[0]!r}, which is none of the {self.symbols} symbols"
+            self._skip(text.encode(), "unknown symbols", len(text), what)
+            return symbols[:0]
+        # Up to the last known one, or the last before a fault: what is skipped belongs to the symbol behind it.
+        places = np.flatnonzero(known)[:limit] if self._skips else np.flatnonzero(np.logical_and.accumulate(known))
+        end = int(places[-1]) + 1
+        if len(places) < end:
+            self._counts = counted(self._counts, "unknown symbols", end - len(places))
+        self._leave(text[:end].encode())
+        return symbols[places]
 
     def _grow(self, codes: np.ndarray) -> None:
         """Give new characters, in the order of their appearance, the slots that are left."""
