@@ -87,7 +87,7 @@ class RowReader:
             if values:
                 yield values
 
-    def too_short(self, rows: int, needed: int) -> StreamError:
+    def too_short(self, rows: int) -> StreamError:
         """The error for a stream that ends (or is stopped) before its first sample."""
         place, name = self._lines.place, self._source.name
         if not self._source.ended:
@@ -96,7 +96,8 @@ class RowReader:
             return StreamError(f"{name} is empty. Give it something to learn from.")
         skipped = "".join(f", {count} {reason} skipped" for reason, count in self._counts.items())
         return StreamError(
-            f"{name} ends at byte {place.offset} with {rows} rows{skipped}: the first sample needs {needed}."
+            f"{name} ends at byte {place.offset} with {rows} rows{skipped}, too few for a sample: it needs a row and, "
+            "for its target, the one that is `horizon` rows later."
         )
 
     def _first_line(self, fragments: Iterator[bytes]) -> bytes:
@@ -104,7 +105,7 @@ class RowReader:
             if not _is_blank(line):
                 return line
             self._lines.drop()
-        raise self.too_short(0, 1)
+        raise self.too_short(0)
 
     def _text(self, line: bytes) -> str:
         place = self._lines.place

@@ -25,7 +25,8 @@ class RowStream:
 
     Inputs are by default all columns that hold a number in the first row, targets the
     inputs. A `horizon` of 0 takes the targets from the same row (they must not be inputs).
-    In CSV without a `header` the columns are called 1, 2, ... Blank lines mean nothing.
+    In CSV without a `header` the columns are called 1, 2, ..., and a quoted field may not
+    go over the end of a line. Blank lines mean nothing.
 
     Every column is standardised by the mean and the standard deviation of its values so
     far: inputs by those up to their own row, targets by those known when predicting, and
@@ -38,10 +39,19 @@ class RowStream:
     ("mean"), or it is an error ("fail"), or the row is skipped and counted ("skip").
     Whatever else is not a row of numbers is an error, or skipped and counted (`bad="skip"`).
 
-        stream = RowStream(Source("sensors.csv"), inputs=["wind", "sun"], targets=["power"], horizon=24)
-        xs, targets, scales, last = stream.take(1000)
+    `inputs` and `targets` of the stream are the names of the columns. `position` is what
+    another stream's `position()` returned, to go on there.
 
-    `position` is what another stream's `position()` returned, to go on there.
+    >>> import os
+    >>> reader, writer = os.pipe()
+    >>> size = os.write(writer, b"wind,power\\n3,10\\n4,20\\n5,40\\n")
+    >>> os.close(writer)
+    >>> stream = RowStream(Source(reader), targets=["power"], standardise=False)
+    >>> xs, targets, scales, last = stream.take(1000)
+    >>> xs, targets
+    (array([[ 3., 10.],
+           [ 4., 20.]], dtype=float32), array([[20.],
+           [40.]], dtype=float32))
     """
 
     def __init__(
@@ -213,7 +223,7 @@ class RowStream:
 
     def _end(self) -> None:
         if self._start == UNREAD:
-            raise self._reader.too_short(len(self._waiting), self._horizon + 1)
+            raise self._reader.too_short(len(self._waiting))
         self._start, self._settled = None, self._reader.reached()
 
 

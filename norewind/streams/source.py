@@ -22,8 +22,11 @@ class Source:
     it again. `continues=True` takes the source as going on right after the position.
     `stop()` is asked between reads and while waiting: once it is true, no more is read.
 
-        source = Source("data.txt")
-        source.close()
+    >>> reader, writer = os.pipe()
+    >>> os.write(writer, b"some bytes")
+    10
+    >>> next(Source(reader).fragments(patience=0))
+    b'some bytes'
     """
 
     def __init__(
