@@ -426,6 +426,7 @@ def test_patience_hands_out_what_there_is():
 
 def test_a_stop_ends_the_waiting():
     reader, taken = produce([b"abc"])
+    assert Source(reader).size is None
     stopped = threading.Event()
     stream = ByteStream(Source(reader, stop=stopped.is_set))
     threading.Timer(0.1, stopped.set).start()
@@ -653,12 +654,15 @@ def test_files_that_cannot_be_read(tmp_path, monkeypatch):
 def test_a_file_that_shrinks(tmp_path):
     path = tmp_path / "data"
     path.write_bytes(b"ab" * 100_000)
-    stream = ByteStream(Source(path))
-    stream.take(10)
+    source = Source(path)
+    assert source.size == 200_000
+    stream, read = ByteStream(source), 0
+    read += len(stream.take(10).xs)
     os.truncate(path, 150_000)
     with pytest.raises(StreamError, match="shrank while it was read: it had 200000 bytes and now has 150000"):
         while True:
-            stream.take(1000)
+            read += len(stream.take(1000).xs)
+    assert read == (1 << 16) - 1  # what had been read before is handed out first
 
 
 # Whatever comes, it is samples or a StreamError.

@@ -95,16 +95,15 @@ class CharacterStream:
         try:
             while missing:
                 part = self._next(missing)
-                if part is not None and len(part):
+                if part is None:
+                    fragment = next(fragments, b"")
+                    self._ahead += fragment
+                    if not fragment and not (self._source.ended and self._ahead):
+                        break
+                elif len(part):
                     parts.append(part)
                     missing -= len(part)
                     reached = self._place, self._counts
-                elif part is not None:
-                    pass  # something was skipped
-                elif fragment := next(fragments, b""):
-                    self._ahead += fragment
-                elif not self._source.ended or not self._ahead:
-                    break
         except StreamError as error:
             # What came before is handed out first; the next call meets the same fault again.
             fault = error
@@ -192,11 +191,11 @@ class CharacterStream:
     def encode(self, text: bytes | str) -> np.ndarray:
         """The symbols of a text."""
         try:
-            symbols = self._table[_codes(text if isinstance(text, str) else text.decode())]
+            letters = text if isinstance(text, str) else text.decode()
+            symbols = self._table[_codes(letters)]
         except UnicodeError as error:
             raise StreamError(f"the text is not valid UTF-8: {error}.") from None
-        if len(symbols) and symbols.min() < 0:
-            letters = text if isinstance(text, str) else text.decode()
+        if (symbols < 0).any():
             place = int(np.argmin(symbols))
             raise StreamError(
                 f"the text has the character {letters[place]!r} at place {place}, which is none of the symbols so far. "

@@ -53,9 +53,15 @@ class Source:
             raise StreamError(f"{self.name} may not be read: permission denied. Allow it, e.g. chmod +r.") from None
         except (OSError, ValueError) as error:
             raise StreamError(f"{self.name} cannot be opened: {error}.") from None
-        self._size = 0
+        self._largest = 0
         self._poll = select.poll()
         self._poll.register(self._file, select.POLLIN)
+
+    @property
+    def size(self) -> int | None:
+        """The bytes of a file, as many as it has now; None for a pipe, which does not tell."""
+        status = os.fstat(self._file.fileno())
+        return status.st_size if stat.S_ISREG(status.st_mode) else None
 
     def close(self) -> None:
         """Close the file, if it was opened here."""
@@ -123,15 +129,13 @@ class Source:
         return True
 
     def _check_size(self) -> None:
-        status = os.fstat(self._file.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            return
-        if status.st_size < self._size:
+        size = self.size or 0
+        if size < self._largest:
             raise StreamError(
-                f"{self.name} shrank while it was read: it had {self._size} bytes and now has {status.st_size}. Resume "
+                f"{self.name} shrank while it was read: it had {self._largest} bytes and now has {size}. Resume "
                 "the run when the file is whole again; follow a log that is rotated through a pipe (tail -F)."
             )
-        self._size = status.st_size
+        self._largest = size
 
 
 _SAME_AGAIN = "Give the same stream again from its start, or say that it goes on where the run stopped (continues)."

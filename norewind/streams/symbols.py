@@ -46,28 +46,28 @@ class ByteStream:
         """See `Stream.take`."""
         check_count(count)
         wanted = count + (self._previous is None)
-        fragments = self._source.fragments(patience)
+        fragments, fault = self._source.fragments(patience), None
         parts, length = [self._ahead], len(self._ahead)
         try:
             while length < wanted and (fragment := next(fragments, b"")):
                 parts.append(fragment)
                 length += len(fragment)
-        finally:
-            self._ahead = b"".join(parts)
-        return self._hand_out(self._ahead[:wanted])
-
-    def _hand_out(self, data: bytes) -> Samples | None:
-        if self._previous is None and len(data) < 2:
-            # The first sample needs two: until then nothing is consumed.
-            if self._source.ended:
-                raise too_short(self._source.name, self._place.after(data), len(data), "bytes", {})
-            return next_symbols(None, np.empty(0, np.int32))
-        if not data and self._source.ended:
-            return None
+        except StreamError as error:
+            # What came before is handed out first; the next call meets the same fault again.
+            fault = error
+        self._ahead = b"".join(parts)
+        data = self._ahead[:wanted]
         samples = next_symbols(self._previous, np.frombuffer(data, np.uint8).astype(np.int32))
-        if data:
+        if len(samples.xs):
+            # The first sample takes two bytes: until then nothing is consumed.
             self._place, self._previous = self._place.after(data), data[-1]
             self._ahead = self._ahead[len(data) :]
+        elif fault:
+            raise fault
+        elif self._source.ended and self._previous is None:
+            raise too_short(self._source.name, self._place.after(data), len(data), "bytes", {})
+        elif self._source.ended:
+            return None
         return samples
 
     def position(self) -> dict[str, Any]:
