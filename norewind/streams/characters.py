@@ -9,7 +9,7 @@ import numpy as np
 
 from norewind.streams.place import PLACE_FIELDS, Place, check_position, counted, place_of
 from norewind.streams.source import Source
-from norewind.streams.stream import Samples, StreamError, check_count
+from norewind.streams.stream import Samples, StreamError, check_choice, check_count
 from norewind.streams.symbols import is_symbol, next_symbols, too_short
 
 UNICODE = 0x110000
@@ -47,6 +47,7 @@ class CharacterStream:
         bad: Literal["fail", "skip"] = "fail",
         position: dict[str, Any] | None = None,
     ):
+        check_choice("bad", bad, ("fail", "skip"))
         if alphabet is not None and (fault := _alphabet_fault(alphabet)):
             raise StreamError(f"the alphabet {alphabet!r} cannot be used: {fault}. Give every character once.")
         if size < 1:

@@ -9,7 +9,7 @@ from norewind.streams.lines import LONGEST, Lines
 from norewind.streams.numbers import BadRow, MissingValue, number_of
 from norewind.streams.place import Place, counted
 from norewind.streams.source import Source
-from norewind.streams.stream import StreamError
+from norewind.streams.stream import StreamError, check_choice
 
 
 class RowReader:
@@ -29,6 +29,9 @@ class RowReader:
         missing: Literal["last", "mean", "fail", "skip"],
         bad: Literal["fail", "skip"],
     ):
+        check_choice("format", format, ("csv", "jsonl"))
+        check_choice("missing", missing, ("last", "mean", "fail", "skip"))
+        check_choice("bad", bad, ("fail", "skip"))
         check_delimiter(delimiter)
         self.columns: list[str] = []
         self.used: list[str] = []
