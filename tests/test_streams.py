@@ -424,6 +424,15 @@ def test_patience_hands_out_what_there_is():
     os.close(reader)
 
 
+def test_patience_ends_even_if_there_is_always_something_to_skip():
+    with Pipe(b"1\n" + b"x\n" * 100, sizes=[2]) as source:
+        stream = RowStream(source, header=False, bad="skip")
+        assert len(stream.take(1, patience=0).xs) == 0
+        assert not source.ended
+        assert stream.position()["offset"] == 0
+        assert stream.counts == {}
+
+
 def test_a_stop_ends_the_waiting():
     reader, taken = produce([b"abc"])
     assert Source(reader).size is None
