@@ -2,6 +2,7 @@
 
 import builtins
 import json
+import math
 import os
 import re
 import subprocess
@@ -9,6 +10,7 @@ import sys
 import threading
 import tracemalloc
 from contextlib import suppress
+from functools import reduce
 from itertools import cycle
 
 import numpy as np
@@ -721,7 +723,22 @@ def test_any_bytes(kind, options, data):
     read_all(kind, options, data)
 
 
-GOOD = {"csv": b"a,b\n1,2\n3,4\n5,6\n7,8\n", "jsonl": b'{"a": 1, "b": 2}\n' * 4}
+GOOD = {
+    "bytes": b"ab1,ab1,",
+    "characters": b"ab?1,ab1,",
+    "csv": b"a,b\n" + b"".join(b"%d,%d\nx\n" % (i, i * i) for i in range(15)),
+    "jsonl": b"".join(b'{"a": %d, "b": %d}\n{\n' % (i, i * i) for i in range(15)),
+}
+SOME = {"alphabet": "ab,1\n", "bad": "skip", "missing": "last", "horizon": 2, "header": True, "standardise": True}
+
+
+def good_position(kind, options=SOME):
+    with Pipe(GOOD[kind]) as source:
+        stream = make_any(source, kind, options)
+        stream.take(4)
+        return saved(stream.position())
+
+
 scalars = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=3), st.just(10**400))
 values = st.recursive(scalars, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner))
 
@@ -741,16 +758,24 @@ def replaced(value, path, new):
     return value
 
 
-@settings(quick, max_examples=150)
+@pytest.mark.parametrize("kind", GOOD)
+def test_every_damage_of_a_position_is_noticed(kind):
+    position = good_position(kind)
+    for path in paths_in(position):
+        original = reduce(lambda value, key: value[key], path, position)
+        for wrong in (math.nan, 10**400, -1, 0 if isinstance(original, str) else "x"):
+            if not (wrong == -1 and isinstance(original, float)):
+                with Pipe(GOOD[kind]) as source, pytest.raises(StreamError):
+                    make_any(source, kind, SOME, replaced(position, path, wrong))
+
+
+@quick
 @given(st.data(), kinds, any_options, values)
 def test_any_position(data, kind, options, value):
-    text, given_options = GOOD.get(kind, b"ab1,ab1,"), {"horizon": 2, "bad": "skip", "header": True}
-    with Pipe(text) as source:
-        stream = make_any(source, kind, options | given_options)
-        stream.take(2)
-    position = saved(stream.position())
+    options = options | {"horizon": 2, "bad": "skip", "header": True}
+    position = good_position(kind, options)
     path = data.draw(st.sampled_from(list(paths_in(position))))
-    read_all(kind, options | given_options, text, replaced(position, path, value))
+    read_all(kind, options, GOOD[kind], replaced(position, path, value))
 
 
 @quick
