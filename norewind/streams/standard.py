@@ -41,7 +41,12 @@ class Layout(NamedTuple):
 
 def samples_of(taken: list[Taken], layout: Layout) -> Samples:
     """The samples, standardised if the layout says so."""
-    counts, means, squares, newest = _tables([sample.known for sample in taken], layout.columns, layout.targets)
+    statistics = _tables([sample.statistics for sample in taken], layout.columns)
+    # With a horizon, what is known when predicting is all up to the row itself: most often there is nothing to convert.
+    same = all(sample.known is sample.statistics for sample in taken)
+    known = statistics if same else _tables([sample.known for sample in taken], layout.columns)
+    xs = _xs(_table([sample.values for sample in taken], layout.columns), statistics, layout)
+    counts, means, squares, newest = (table[:, layout.targets] for table in known)
     targets = _table([sample.target for sample in taken], layout.columns)[:, layout.targets]
     if layout.standardise:
         deviations = _deviations(counts, squares)
@@ -51,12 +56,12 @@ def samples_of(taken: list[Taken], layout: Layout) -> Samples:
     else:
         means, deviations = np.zeros_like(means), np.ones_like(means)
     scales = np.stack([means, deviations], axis=-1)
-    return Samples(_xs(taken, layout), targets.astype(np.float32), scales, newest.astype(np.float32))
+    return Samples(xs, targets.astype(np.float32), scales, newest.astype(np.float32))
 
 
-def _xs(taken: list[Taken], layout: Layout) -> np.ndarray:
-    values = _table([sample.values for sample in taken], layout.columns)[:, layout.inputs]
-    counts, means, squares, newest = _tables([sample.statistics for sample in taken], layout.columns, layout.inputs)
+def _xs(values: np.ndarray, statistics: list[np.ndarray], layout: Layout) -> np.ndarray:
+    values = values[:, layout.inputs]
+    counts, means, squares, newest = (table[:, layout.inputs] for table in statistics)
     filling = np.where(counts > 0, newest, means) if layout.fill_with_newest else means
     values = np.where(np.isnan(values), filling, values)
     if layout.standardise:
@@ -74,8 +79,8 @@ def _standardised(values: np.ndarray, means: np.ndarray, deviations: np.ndarray)
         return np.clip((values - means) / deviations, -CLIP, CLIP)
 
 
-def _tables(statistics: list[Statistics], columns: int, places: list[int]) -> list[np.ndarray]:
-    return [_table([entry[part] for entry in statistics], columns)[:, places] for part in range(4)]
+def _tables(statistics: list[Statistics], columns: int) -> list[np.ndarray]:
+    return [_table([entry[part] for entry in statistics], columns) for part in range(4)]
 
 
 def _table(rows: list[Any], columns: int) -> np.ndarray:
