@@ -11,7 +11,7 @@ import numpy as np
 
 from norewind import checks
 from norewind.learner import Learner, Run
-from norewind.streams.stream import Samples
+from norewind.streams.stream import Samples, StreamError
 from norewind.training.keeper import Keeper
 from norewind.training.logs import Log
 from norewind.training.scores import PlainScore
@@ -130,7 +130,14 @@ def fit(
             left = chunk if samples is None else (samples - tally.samples) // memory
             if left < 1:
                 break
-            taken = steps.take(min(chunk, left, steps_until(metrics_every), steps_until(checkpoint_every)), patience)
+            wanted = min(chunk, left, steps_until(metrics_every), steps_until(checkpoint_every))
+            try:
+                taken = steps.take(wanted, patience)
+            except StreamError:
+                # All before the bad input was learned from: that is worth keeping.
+                if tally.samples > saved_at:
+                    save()
+                raise
             if taken is None:
                 ended = True
                 break

@@ -48,6 +48,8 @@ def as_lines(entries: Iterable[dict[str, Any]]) -> bytes:
 
 def read_log(path: Path) -> list[dict[str, Any]]:
     """All whole lines of a log. The last one may be half written if the run was killed: it does not count."""
+    if not path.exists():
+        return []
     lines = path.read_bytes().split(b"\n")[:-1]
     entries = []
     try:

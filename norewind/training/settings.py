@@ -52,8 +52,9 @@ class Settings:
     layers: int = 1
     """How many of them, each on top of the one before."""
 
-    method: str = "uoro"
-    """How to get gradients: uoro, uoro:memory=4,rank=8, rtrl, bptt:16, or another of docs/methods.md."""
+    method: str = "uoro:memory=16"
+    """How to get gradients: uoro, uoro:memory=4,rank=8, rtrl, bptt:16, or another of docs/methods.md. With a memory of
+    16, one step takes 16 samples: exact within, unbiased before, and less noisy and faster than plain uoro."""
 
     optimizer: Literal["adam", "adagrad", "rmsprop", "sgd"] = "adam"
     """What takes the gradients."""
@@ -61,7 +62,7 @@ class Settings:
     rate: float = 1e-3
     """The learning rate is rate / (1 + alpha √t) after t samples."""
 
-    alpha: float = 0.03
+    alpha: float = 0.02
     """How fast it falls; 0 keeps it."""
 
     clip: float = 0.0
