@@ -280,6 +280,14 @@ def test_a_divergence_keeps_the_good_checkpoints(model, tmp_path):
     assert fitted.samples == 798
 
 
+def test_suspicion_survives_an_interruption(model, tmp_path):
+    stream = [*pairs(400), *pairs(400)]
+    train(model, stream, folder=tmp_path, score=Level([1e9] * 5 + [-1.0] * 2), samples=330)
+    # One bad line before, four now.
+    with pytest.raises(Diverged, match="at sample 501 .* for 5 lines"):
+        train(model, stream, folder=tmp_path, score=Level([-1.0] * 9))
+
+
 def test_a_suspicious_run_goes_on_without_a_watch(model, tmp_path):
     """It was interrupted under suspicion; if nobody watches any more, checkpoints must come again."""
     stream, levels = [*pairs(400), *pairs(400)], [1e9] * 5 + [-1.0] * 40
