@@ -140,7 +140,9 @@ class Writer:
 def _write(folder: Path, samples: int, content: bytes, keep: int) -> Path:
     path = folder / f"{samples:015d}-{_checksum(content)}.safetensors"
     write_atomically(path, content)
-    for old in checkpoints(folder)[:-keep]:
+    # Names tell what is newer by the samples: of two with as many, only the one just written stays.
+    twins = [twin for twin in folder.glob(f"{samples:015d}-*.safetensors") if twin != path]
+    for old in [*twins, *checkpoints(folder)[:-keep]]:
         old.unlink(missing_ok=True)
     return path
 

@@ -330,3 +330,28 @@ def test_what_is_saved_is_json(whole):
     extra = json.loads(json.dumps(everything(whole[0])["position"]))
     assert extra == {"stream": {"items": 399}, "left": None}
     assert Path(whole[0], "metrics.jsonl").exists()
+
+
+def test_what_waits_for_its_window_is_saved_even_if_nothing_was_learned_since(tmp_path):
+    """A stream that continues does not send it again, so the newest checkpoint must hold it."""
+    cell = norewind.cells.rnn(inputs=256, hidden=3, outputs=256, symbols=True)
+    estimator = norewind.bptt(*norewind.window(cell.transition, norewind.losses.cross_entropy))
+    learner = norewind.online(estimator, optax.sgd(0.1))
+    run = learner.init(cell.init(jax.random.key(0)), cell.initial_state(), jax.random.key(1))
+    text = tmp_path / "text"
+
+    def go(folder, content):
+        text.write_bytes(content)
+
+        def stream(position):
+            return ByteStream(Source(text, continues=True), position=position)
+
+        norewind.fit(stream, learner, run, memory=4, metrics_every=8, checkpoint_every=8, folder=tmp_path / folder)
+
+    letters = bytes(range(65, 65 + 40))
+    go("whole", letters)
+    for length in range(9, 13):
+        # A checkpoint at 8 samples, and up to three more that wait.
+        go(f"cut{length}", letters[:length])
+        go(f"cut{length}", letters[length:])
+        assert everything(tmp_path / f"cut{length}") == everything(tmp_path / "whole")

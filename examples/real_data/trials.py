@@ -71,16 +71,15 @@ def record_of(source: Path, settings: Settings) -> dict[str, Any]:
 
     import norewind
     from norewind.training.logs import read_log
-    from norewind.training.session import METRICS, begin, run_training
+    from norewind.training.session import METRICS, run_training
 
     began, cpu = time.perf_counter(), time.process_time()
     diverged = None
     with TemporaryDirectory() as folder:
         # Without the watch, a run that has lost what it knew is not stopped, and its number shows it.
         here = replace(settings, source=str(source), checkpoint_every=10**9, checkpoint_seconds=1e9, watch=False)
-        begin(Path(folder), here)
         try:
-            run_training(Path(folder), here, quiet=True)
+            run_training(Path(folder), here, new=True, quiet=True)
         except norewind.NonFiniteError as error:
             diverged = str(error)
         lines = read_log(Path(folder) / METRICS)

@@ -1,5 +1,6 @@
 """The loop: from a stream through a learner, with metrics, checkpoints and a way to stop."""
 
+import json
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 from norewind import checks
 from norewind.learner import Learner, Run
 from norewind.streams.stream import Samples, StreamError
+from norewind.training.early import Early
 from norewind.training.keeper import Keeper
 from norewind.training.logs import Log
 from norewind.training.scores import PlainScore
@@ -94,19 +96,21 @@ def fit(
         run, extra = keeper.restore(run, logs)
         steps = as_steps(stream, memory, extra.get("position"))
         tally, watcher = Tally(extra.get("tally")), Watch(extra.get("watch"))
+        early = Early(learner, steps, extra.get("answered", 0))
         earlier, began = extra.get("seconds", 0.0), time.perf_counter()
-        saved_at, saved_when = tally.samples, began
+        saved_at, saved_when = json.dumps(extra.get("position")), began
 
         def seconds():
             return round(earlier + time.perf_counter() - began, 3)
 
         def save():
             nonlocal saved_at, saved_when
-            saved_at, saved_when = tally.samples, time.perf_counter()
+            saved_at, saved_when = json.dumps(steps.position()), time.perf_counter()
             entries = {
                 **(about or {}),
                 "seconds": seconds(),
                 "position": steps.position(),
+                "answered": early.answered,
                 "tally": tally.entries(),
                 "score": score.entries(),
                 "watch": watcher.entries(),
@@ -120,6 +124,13 @@ def fit(
             keeper.write(line)
             on_metrics(line)
             return line
+
+        def answer_early():
+            """With patience comes a promise: whatever has come is answered when it is over."""
+            if on_predictions is not None and patience is not None:
+                place = tally.samples + early.answered + 1
+                if new := early.answer(run):
+                    on_predictions(place, *new)
 
         def steps_until(every: int | None) -> int:
             """How many steps it is to the next multiple of so many samples, at least one."""
@@ -135,7 +146,7 @@ def fit(
                 taken = steps.take(wanted, patience)
             except StreamError:
                 # All before the bad input was learned from: that is worth keeping.
-                if tally.samples > saved_at:
+                if tally.samples and json.dumps(steps.position()) != saved_at:
                     save()
                 raise
             if taken is None:
@@ -143,6 +154,7 @@ def fit(
                 break
             before, count = tally.samples, count_of(taken)
             if count == 0:
+                answer_early()
                 continue
             run, seen = learner.scan(
                 run, *steps.windows(taken, chunk), count=count // memory, outputs=on_predictions is not None
@@ -151,7 +163,8 @@ def fit(
             losses = np.asarray(losses, np.float64)[: count // memory] * score.scale
             tally.add(losses, count, score.add(taken))
             if on_predictions is not None:
-                on_predictions(before + 1, taken, steps.flat(seen[1], count))
+                place = before + early.answered + 1
+                on_predictions(place, *early.rest(taken, steps.flat(seen[1], count)))
             on_chunk(tally.samples, float(losses.sum()) / count)
 
             def passed(every: int | None, before: int = before) -> bool:
@@ -165,7 +178,9 @@ def fit(
             # What looks like the beginning of a divergence must not push the good checkpoints out.
             if (passed(checkpoint_every) or late) and (watcher.healthy or not watch):
                 save()
-        if tally.samples > saved_at or not keeper.has_checkpoint:
+            answer_early()
+        # Samples that wait for their window count too: a stream that continues does not send them again.
+        if json.dumps(steps.position()) != saved_at or not keeper.has_checkpoint:
             save()
         keeper.wait()
         # After the checkpoint: a run that goes on later takes this line back and fills the interval.

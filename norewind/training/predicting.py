@@ -13,6 +13,7 @@ from norewind.checkpoint import CheckpointError, restored
 from norewind.learner import Run, scan_some
 from norewind.named import TASKS
 from norewind.streams import afresh
+from norewind.training.early import Early
 from norewind.training.fit import CHUNK
 from norewind.training.model import Shape, Trained, build
 from norewind.training.opening import open_stream
@@ -76,18 +77,23 @@ def predictions(
     memory = trained.memory if learn else 1
     steps = as_steps(lambda _: opened.stream, memory, position)
     answer = _learning(trained, steps) if learn else _answering(trained, steps)
+    early = Early(trained.learner, steps)
     done = 0
     chunk = max(1, CHUNK // memory)
     while not should_stop():
         left = chunk if samples is None else min(chunk, (samples - done) // memory)
         taken = steps.take(left, patience) if left else None
+        if taken is not None and (count := count_of(taken)):
+            run, outputs = answer(run, taken)
+            place = done + early.answered + 1
+            yield list(opened.score.predictions(place, *early.rest(taken, outputs)))
+            done += count
+        if left and (taken is None or patience is not None):
+            place = done + early.answered + 1
+            if new := early.answer(run):
+                yield list(opened.score.predictions(place, *new))
         if taken is None:
             return
-        count = count_of(taken)
-        if count:
-            run, outputs = answer(run, taken)
-            yield list(opened.score.predictions(done + 1, taken, outputs))
-            done += count
 
 
 def _answering(trained: Trained, steps: Steps) -> Callable:

@@ -53,6 +53,11 @@ class Steps:
         self._left = None if usable == count_of(whole) else first(whole, None, usable)
         return first(whole, usable)
 
+    @property
+    def waiting(self) -> Samples | None:
+        """The samples that do not fill a window yet."""
+        return self._left
+
     def windows(self, samples: Samples, steps: int) -> tuple[Any, Any]:
         """x and target of the samples, one entry per step, filled up with zeros to so many steps."""
 
