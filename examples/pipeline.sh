@@ -10,13 +10,13 @@ PYTHON=${PYTHON:-python3}
 FOLDER=$(mktemp -d)
 trap 'rm -rf "$FOLDER"' EXIT
 
-# 2000 requests; one of the last ones is not like the others.
+# 1000 requests; one of the last ones is not like the others.
 log() {
     if [ "${1:-}" = - ]; then exec cat; fi
     awk 'BEGIN {
         split("/ /news /login /images/cat.png", page, " ")
-        for (i = 1; i <= 2000; i++)
-            if (i == 1900) print "kernel: disk failure on sda1, sector 81623"
+        for (i = 1; i <= 1000; i++)
+            if (i == 950) print "kernel: disk failure on sda1, sector 81623"
             else print "GET " page[i * i % 7 % 4 + 1] " 200"
     }'
 }

@@ -145,8 +145,8 @@ def draw(panels: list[tuple[Stream, list[Entry]]], path: Path) -> None:
     figure.savefig(path, dpi=110)
 
 
-def averaged(curves: list[Curve], group: int = 2) -> tuple[np.ndarray, np.ndarray]:
-    """Several curves as their mean, over pairs of intervals, for the eye."""
+def averaged(curves: list[Curve], group: int = 5) -> tuple[np.ndarray, np.ndarray]:
+    """Several curves as their mean, over fewer and longer intervals, for the eye."""
     values = np.array(curves)[:, : len(curves[0]) // group * group]
     samples, losses = values[0, :, 0], values[:, :, 1].mean(axis=0)
     return samples[group - 1 :: group], losses.reshape(-1, group).mean(axis=1)
