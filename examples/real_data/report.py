@@ -67,7 +67,7 @@ def baselines(stream: Stream, records: list[dict[str, Any]], source: Path) -> li
     """The baselines of a stream, over the same samples and intervals as the runs."""
     settings = records[0]["settings"]
     samples = int(settings["samples"])
-    points = [samples_seen for samples_seen, _ in records[0]["curve"]]
+    points = [seen for seen, _ in next(record["curve"] for record in records if record["diverged"] is None)]
     if settings["format"] == "text":
         text = source.read_text(encoding="utf-8")[: samples + 1]
         losses = {f"counts, order {order}": count_bits(text, order, settings["alphabet_size"]) for order in (0, 2, 4)}
@@ -110,7 +110,7 @@ def cells(entry: Entry) -> list[str]:
 
 
 def table(stream: Stream, entries: list[Entry]) -> str:
-    lines = [f"**{stream.title}** ({stream.unit}, {entries[0].curves[0][-1][0]:,} samples)", ""]
+    lines = [f"**{stream.title}** ({stream.unit}, {entries[-1].curves[0][-1][0]:,} samples)", ""]
     lines += [f"| {' | '.join(HEADER)} |", "|" + "---|" * len(HEADER)]
     return "\n".join(lines + [f"| {' | '.join(cells(entry))} |" for entry in entries])
 

@@ -92,7 +92,7 @@ def record_of(source: Path, settings: Settings) -> dict[str, Any]:
         "seconds": round(time.perf_counter() - began, 1),
         "cpu_seconds": round(time.process_time() - cpu, 1),
         "diverged": diverged,
-        "mean": lines[-1]["mean"],
+        "mean": lines[-1]["mean"] if lines else None,
         "curve": [[line["samples"], line["loss"]] for line in lines],
     }
 
