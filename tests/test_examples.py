@@ -59,6 +59,10 @@ def test_real_data_says_kindly_that_it_needs_the_network(tmp_path):
     assert "Traceback" not in done.stderr
 
 
+def test_the_tables_of_real_data_are_those_that_were_printed():
+    assert (ROOT / "results/real-data/table.md").read_text() in (ROOT / "docs/real-data.md").read_text()
+
+
 @pytest.fixture
 def baselines(monkeypatch):
     monkeypatch.syspath_prepend(EXAMPLES / "real_data")

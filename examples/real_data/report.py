@@ -9,8 +9,14 @@ from baselines import count_bits, row_errors
 from trials import STREAMS, Stream
 
 LATE = 0.8  # "the last fifth" begins here
-STYLES = {"uoro": "-", "uoro:memory=16": "--", "bptt:16": "-.", "rtrl": ":"}
-COLORS = {"uoro": "tab:blue", "uoro:memory=16": "tab:cyan", "bptt:16": "tab:orange", "rtrl": "black"}
+STYLES = {"uoro": "-", "uoro:memory=16": "--", "bptt:16": "-.", "sliding_bptt:16": (0, (5, 1, 1, 1, 1, 1)), "rtrl": ":"}
+COLORS = {
+    "uoro": "tab:blue",
+    "uoro:memory=16": "tab:cyan",
+    "bptt:16": "tab:orange",
+    "sliding_bptt:16": "tab:red",
+    "rtrl": "black",
+}
 
 Curve = list[tuple[int, float]]
 """Samples seen, and the mean loss since the point before."""
@@ -132,7 +138,7 @@ def draw(panels: list[tuple[Stream, list[Entry]]], path: Path) -> None:
             best = min(tried, key=lambda entry: np.mean([mean_of(curve) for curve in entry.curves]))
             samples, losses = averaged(best.curves)
             label = f"{method}, rate {best.rate:g}"
-            axes.plot(samples, losses, STYLES[method], color=COLORS[method], linewidth=1.6, label=label)
+            axes.plot(samples, losses, linestyle=STYLES[method], color=COLORS[method], linewidth=1.6, label=label)
         simple = [entry for entry in entries if entry.rate is None and entry.method in stream.drawn]
         for entry, marker in zip(simple, "so^", strict=False):
             samples, losses = averaged(entry.curves)
