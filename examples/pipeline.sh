@@ -9,14 +9,15 @@ NOREWIND=${NOREWIND:-norewind}
 PYTHON=${PYTHON:-python3}
 FOLDER=$(mktemp -d)
 trap 'rm -rf "$FOLDER"' EXIT
+trap 'exit 130' INT TERM
 
-# 2000 requests; one of the last ones is not like the others.
+# 1000 requests; one of the last ones is not like the others.
 log() {
     if [ "${1:-}" = - ]; then exec cat; fi
     awk 'BEGIN {
         split("/ /news /login /images/cat.png", page, " ")
-        for (i = 1; i <= 2000; i++)
-            if (i == 1900) print "kernel: disk failure on sda1, sector 81623"
+        for (i = 1; i <= 1000; i++)
+            if (i == 950) print "kernel: disk failure on sda1, sector 81623"
             else print "GET " page[i * i % 7 % 4 + 1] " 200"
     }'
 }
@@ -39,8 +40,8 @@ for entry in map(json.loads, sys.stdin):
 '
 }
 
-# --flush 1: no line waits longer than a second for its answer.
+# --flush 1: once the model is compiled, no line waits longer than a second for its answer.
 log "$@" |
-    $NOREWIND train - --format text --alphabet-size 100 --hidden 32 --method uoro --rate 3e-3 \
+    $NOREWIND train - --format text --hidden 32 --method uoro --rate 3e-3 \
         --predictions stdout --flush 1 --quiet --out "$FOLDER/log" |
     surprising

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 
@@ -58,7 +59,7 @@ def trainer(options: argparse.Namespace) -> Callable[..., norewind.Fitted]:
 
 def raw(leaf: jax.Array) -> np.ndarray:
     """The numbers of an array; a random key's too."""
-    return np.asarray(jax.random.key_data(leaf) if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf)
+    return np.asarray(jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf)
 
 
 def parse_options() -> argparse.Namespace:

@@ -9,8 +9,14 @@ from baselines import count_bits, row_errors
 from trials import STREAMS, Stream
 
 LATE = 0.8  # "the last fifth" begins here
-STYLES = {"uoro": "-", "uoro:memory=16": "--", "bptt:16": "-.", "rtrl": ":"}
-COLORS = {"uoro": "tab:blue", "uoro:memory=16": "tab:cyan", "bptt:16": "tab:orange", "rtrl": "black"}
+STYLES = {"uoro": "-", "uoro:memory=16": "--", "bptt:16": "-.", "sliding_bptt:16": (0, (5, 1, 1, 1, 1, 1)), "rtrl": ":"}
+COLORS = {
+    "uoro": "tab:blue",
+    "uoro:memory=16": "tab:cyan",
+    "bptt:16": "tab:orange",
+    "sliding_bptt:16": "tab:red",
+    "rtrl": "black",
+}
 
 Curve = list[tuple[int, float]]
 """Samples seen, and the mean loss since the point before."""
@@ -67,7 +73,7 @@ def baselines(stream: Stream, records: list[dict[str, Any]], source: Path) -> li
     """The baselines of a stream, over the same samples and intervals as the runs."""
     settings = records[0]["settings"]
     samples = int(settings["samples"])
-    points = [samples_seen for samples_seen, _ in records[0]["curve"]]
+    points = [seen for seen, _ in next(record["curve"] for record in records if record["diverged"] is None)]
     if settings["format"] == "text":
         text = source.read_text(encoding="utf-8")[: samples + 1]
         losses = {f"counts, order {order}": count_bits(text, order, settings["alphabet_size"]) for order in (0, 2, 4)}
@@ -110,7 +116,7 @@ def cells(entry: Entry) -> list[str]:
 
 
 def table(stream: Stream, entries: list[Entry]) -> str:
-    lines = [f"**{stream.title}** ({stream.unit}, {entries[0].curves[0][-1][0]:,} samples)", ""]
+    lines = [f"**{stream.title}** ({stream.unit}, {entries[-1].curves[0][-1][0]:,} samples)", ""]
     lines += [f"| {' | '.join(HEADER)} |", "|" + "---|" * len(HEADER)]
     return "\n".join(lines + [f"| {' | '.join(cells(entry))} |" for entry in entries])
 
@@ -132,7 +138,7 @@ def draw(panels: list[tuple[Stream, list[Entry]]], path: Path) -> None:
             best = min(tried, key=lambda entry: np.mean([mean_of(curve) for curve in entry.curves]))
             samples, losses = averaged(best.curves)
             label = f"{method}, rate {best.rate:g}"
-            axes.plot(samples, losses, STYLES[method], color=COLORS[method], linewidth=1.6, label=label)
+            axes.plot(samples, losses, linestyle=STYLES[method], color=COLORS[method], linewidth=1.6, label=label)
         simple = [entry for entry in entries if entry.rate is None and entry.method in stream.drawn]
         for entry, marker in zip(simple, "so^", strict=False):
             samples, losses = averaged(entry.curves)
@@ -145,8 +151,8 @@ def draw(panels: list[tuple[Stream, list[Entry]]], path: Path) -> None:
     figure.savefig(path, dpi=110)
 
 
-def averaged(curves: list[Curve], group: int = 2) -> tuple[np.ndarray, np.ndarray]:
-    """Several curves as their mean, over pairs of intervals, for the eye."""
+def averaged(curves: list[Curve], group: int = 5) -> tuple[np.ndarray, np.ndarray]:
+    """Several curves as their mean, over fewer and longer intervals, for the eye."""
     values = np.array(curves)[:, : len(curves[0]) // group * group]
     samples, losses = values[0, :, 0], values[:, :, 1].mean(axis=0)
     return samples[group - 1 :: group], losses.reshape(-1, group).mean(axis=1)
