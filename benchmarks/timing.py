@@ -38,4 +38,5 @@ def measure(cases: list[Case], clock=time.process_time, rounds: int = ROUNDS) ->
     for case in cases:
         microseconds = [value / case.units * 1e6 for value in seconds[case.name]]
         rows.append({"case": case.name, "us": min(microseconds), "rounds": [round(value, 3) for value in microseconds]})
+    print("measured", ", ".join(f"{row['us']:.1f}" for row in rows), "µs", flush=True)
     return rows

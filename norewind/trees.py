@@ -72,6 +72,16 @@ def combine(a: jax.Array, x: Tree, b: jax.Array, y: Tree) -> Tree:
     return jax.tree.map(leaf, x, y)
 
 
+def weighted_mean(weights: jax.Array, stack: Tree) -> Tree:
+    """The mean of weights[i]·stack[i] over the leading axis, each leaf keeping its dtype."""
+
+    def leaf(values):
+        shares = (weights / len(weights)).astype(jnp.finfo(values.dtype).dtype)
+        return jnp.tensordot(shares, values, 1).astype(values.dtype)
+
+    return jax.tree.map(leaf, stack)
+
+
 def where(condition: jax.Array, new: Tree, old: Tree) -> Tree:
     """Leaf by leaf `new` where the condition holds; its axes are the leading ones of every leaf."""
 
