@@ -22,8 +22,10 @@ def draw(everything: dict[str, dict], path: Path) -> None:
     figure, (bars, growth, streams) = plt.subplots(1, 3, figsize=(15, 4.6), width_ratios=(1.25, 1, 1))
     _bars(bars, everything)
     newest, records = next(iter(everything.items()))
-    _growth(growth, newest, records.get("sizes", {"rows": []})["rows"])
-    _streams(streams, newest, records)
+    if "sizes" in records:
+        _growth(growth, newest, records["sizes"]["rows"])
+    if "streams" in records:
+        _streams(streams, newest, records)
     for axes in (bars, growth, streams):
         axes.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()
@@ -81,7 +83,7 @@ def _streams(axes, jax, records):
                 *zip(*points, strict=True), style, color="k", mfc="w" if "s" in style else "k", label=label, ms=5, lw=1
             )
     axes.set_xscale("log", base=2)
-    ticks = sorted({row["streams"] for row in records.get("streams", {"rows": []})["rows"]})
+    ticks = sorted({row["streams"] for row in records["streams"]["rows"]})
     axes.set_xticks(ticks, map(str, ticks))
     axes.set_ylim(bottom=0)
     axes.set_xlabel("streams")

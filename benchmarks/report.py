@@ -141,7 +141,7 @@ def start_table(records: Records) -> str:
     if "start" not in records:
         return ""
     rows = [[row["case"], f"{row['import_seconds']:.2f}", f"{row['seconds']:.2f}"] for row in records["start"]["rows"]]
-    return _table(["from `import norewind` to", "import, s", "in all, s"], rows)
+    return _table(["CPU seconds from `import norewind` to", "import", "in all"], rows)
 
 
 def target_table(records: Records) -> str:

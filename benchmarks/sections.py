@@ -149,17 +149,17 @@ def _resident_bytes() -> int:
 
 FIRST_SAMPLE = """
 import time
-began = time.perf_counter()
+began = time.process_time()
 import jax, jax.numpy as jnp, optax
 import norewind
-imported = time.perf_counter()
+imported = time.process_time()
 cell = norewind.cells.gru(3, 64, 3)
 estimator = norewind.uoro(cell.transition, norewind.losses.cross_entropy)
 learner = norewind.online(estimator, optax.adam(1e-3))
 run = learner.init(cell.init(jax.random.key(0)), cell.initial_state(), jax.random.key(1))
 CALL
 jax.block_until_ready(run)
-print(imported - began, time.perf_counter() - began)
+print(imported - began, time.process_time() - began)
 """
 CALLS = {
     "first sample with step": "run, estimate = learner.step(run, jnp.array(0), jnp.array(1))",
@@ -168,7 +168,7 @@ CALLS = {
 
 
 def start() -> list[dict]:
-    """Seconds from `import norewind` to the first learned sample, with compilation, in fresh processes."""
+    """CPU seconds from `import norewind` to the first learned sample, with compilation, in fresh processes."""
     rows = []
     for name, call in CALLS.items():
         rounds = []
