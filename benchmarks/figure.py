@@ -88,5 +88,5 @@ def _streams(axes, jax, records):
     axes.set_ylim(bottom=0)
     axes.set_xlabel("streams")
     axes.set_ylabel("thousand characters a second, in all")
-    axes.set_title(f"GRU of 64 units, many streams (JAX {jax})")
-    axes.legend(fontsize=8)
+    axes.set_title(f"GRU of 64 units, many streams (JAX {jax})", fontsize=11)
+    axes.legend(fontsize=8, loc="lower left")
