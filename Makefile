@@ -1,4 +1,4 @@
-# make setup | demo | test | test-all | lint | clean
+# make setup | demo | test | test-all | lint | bench | clean
 #
 # Everything runs in a virtual environment of the project's own, with pinned versions.
 # PYTHON chooses the interpreter; by default the newest supported one that really runs.
@@ -11,7 +11,7 @@ PYTHON ?= $(shell for p in $(CANDIDATES); do \
 BIN := .venv/bin
 JOBS ?= 2
 
-.PHONY: setup demo test test-all lint clean
+.PHONY: setup demo test test-all lint bench clean
 
 setup: .venv/ready
 
@@ -37,5 +37,18 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/basedpyright
 
+# In an environment of its own: PyTorch and braintrace are only needed to be compared with.
+# SECTIONS="step lstm" measures only these again.
+bench: .venv-bench/ready
+	.venv-bench/bin/python -m benchmarks $(SECTIONS)
+
+.venv-bench/ready: pyproject.toml constraints.txt benchmarks/constraints.txt
+	@test -n "$(PYTHON)" || { echo "norewind needs Python 3.11, 3.12 or 3.13 with venv; none was found. Install one, or say make PYTHON=/path/to/python bench."; exit 1; }
+	@echo "setting up .venv-bench with $$($(PYTHON) --version) (once; PyTorch is large)"
+	$(PYTHON) -m venv --clear .venv-bench
+	.venv-bench/bin/pip install --quiet --disable-pip-version-check -c constraints.txt pip
+	.venv-bench/bin/pip install --quiet --disable-pip-version-check -c constraints.txt -c benchmarks/constraints.txt --build-constraint constraints.txt -e '.[bench]'
+	@touch $@
+
 clean:
-	rm -rf .venv
+	rm -rf .venv .venv-bench

@@ -108,7 +108,7 @@ def average(estimator: Estimator, r: int) -> Estimator:
     def reset(params, state, carry, when):
         return jax.vmap(lambda one: reset_carry(estimator, params, state, one, when), axis_size=r)(carry)
 
-    return Estimator(init, step, estimator.model, reset)
+    return Estimator(init, estimator.mean_step or step, estimator.model, reset)
 
 
 def parallel(estimator: Estimator, streams: int) -> Estimator:

@@ -49,12 +49,15 @@ class Estimator(NamedTuple):
     The rest is optional. `model` lets a learner predict and count samples.
     `reset(params, state, carry, when) -> carry` forgets the past wherever the boolean
     `when` holds; without it, a reset starts from `init` again and keeps the PRNG keys.
+    `mean_step` is `step` on a stack of carries with the mean of their gradients, where a
+    method knows a faster way than the mean of as many steps.
     """
 
     init: Callable[[Tree, Tree, jax.Array], Tree]
     step: Callable[[Tree, Tree, Tree, Tree, Tree], tuple[Tree, Tree, Estimate]]
     model: Model | None = None
     reset: Callable[[Tree, Tree, Tree, jax.Array], Tree] | None = None
+    mean_step: Callable[[Tree, Tree, Tree, Tree, Tree], tuple[Tree, Tree, Estimate]] | None = None
 
 
 def samples_of(transition: Transition) -> Callable[[Tree], int]:

@@ -10,6 +10,7 @@ import optax
 from jax.core import Tracer
 
 from norewind import checks
+from norewind.compilation import compiled_loop
 from norewind.estimator import Estimate, Estimator, reset_carry
 from norewind.schedules import at_sample
 from norewind.trees import Tree, all_finite, strong, where
@@ -165,7 +166,7 @@ def online(
 
             return jax.lax.scan(body, carry, inputs) if count is None else scan_some(body, carry, inputs, count)
 
-        return jax.jit(loop, static_argnames="outputs")
+        return compiled_loop(loop, static_argnames="outputs")
 
     def fast_step(carry, x, target):
         (run,) = carry

@@ -72,6 +72,16 @@ def combine(a: jax.Array, x: Tree, b: jax.Array, y: Tree) -> Tree:
     return jax.tree.map(leaf, x, y)
 
 
+def weighted_mean(weights: jax.Array, stack: Tree) -> Tree:
+    """The mean of weights[i]·stack[i] over the leading axis, each leaf keeping its dtype."""
+
+    def leaf(values):
+        shares = (weights / len(weights)).astype(jnp.finfo(values.dtype).dtype)
+        return jnp.tensordot(shares, values, 1).astype(values.dtype)
+
+    return jax.tree.map(leaf, stack)
+
+
 def where(condition: jax.Array, new: Tree, old: Tree) -> Tree:
     """Leaf by leaf `new` where the condition holds; its axes are the leading ones of every leaf."""
 
@@ -90,7 +100,17 @@ def is_key(leaf: Any) -> bool:
 def all_finite(tree: Tree) -> jax.Array:
     """Whether every floating number in the tree is finite."""
     floating = jax.tree.leaves(eqx.filter(tree, is_differentiable))
-    return jnp.all(jnp.array([jnp.all(jnp.isfinite(leaf)) for leaf in floating]))
+    return jnp.all(jnp.isfinite(jnp.array([_mean(leaf) for leaf in floating])))
+
+
+def _mean(leaf: jax.Array) -> jax.Array:
+    """A mean over all numbers that is finite if and only if they all are."""
+    if leaf.ndim == 0 or leaf.size == 0:
+        return jnp.sum(leaf)
+    # A product with weights for the same reason as above. No partial sum can overflow: the weights add up to one.
+    rows = leaf.reshape(-1, leaf.shape[-1])
+    weights = [jnp.full(length, 1 / length, leaf.dtype) for length in rows.shape]
+    return weights[0] @ (rows @ weights[1])
 
 
 def strong(tree: Tree) -> Tree:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from norewind import checks
 from norewind.estimator import Estimate, Estimator, Loss, Transition, linearise, model_of, zeros_like
 from norewind.noise import Noise, as_key, random_signs
-from norewind.trees import Tree, combine, norm, real_leaves
+from norewind.trees import Tree, combine, norm, real_leaves, weighted_mean
 
 
 class Carry(NamedTuple):
@@ -77,21 +77,36 @@ def uoro(
         checks.state_leaves(state)
         return Carry(zeros_like(real_leaves(state)), zeros_like(params), as_key(key))
 
-    def step(params, state, carry, x, target):
-        run = linearise(model, params, state, x, target)
+    def advance(run, carry):
+        """The next s̃ and θ̃, and ∂ℓ/∂s · s̃."""
         pushed, loss_tangent = run.jvp(carry.s_tilde)  # J s̃ and ∂ℓ/∂s · s̃
-        _, direct = run.vjp(zeros_like(pushed), jnp.ones_like(run.loss))  # ∂ℓ/∂θ
-        grad = combine(loss_tangent, carry.theta_tilde, jnp.ones_like(loss_tangent), direct)
-
         signs, key = noise(carry.key, pushed)
         _, signs_back = run.vjp(signs, jnp.zeros_like(run.loss))  # νᵀI
         rho0 = normaliser(norm(carry.theta_tilde), norm(pushed))
         rho1 = normaliser(norm(signs_back), norm(signs))
-        carry = Carry(
+        new = Carry(
             s_tilde=combine(rho0, pushed, rho1, signs),
             theta_tilde=combine(1 / rho0, carry.theta_tilde, 1 / rho1, signs_back),
             key=key,
         )
-        return run.state, carry, Estimate(run.loss, grad, run.output)
+        return new, loss_tangent
 
-    return Estimator(init, step, model)
+    def step(params, state, carry, x, target):
+        run = linearise(model, params, state, x, target)
+        new, loss_tangent = advance(run, carry)
+        grad = combine(loss_tangent, carry.theta_tilde, jnp.ones_like(loss_tangent), direct(run))
+        return run.state, new, Estimate(run.loss, grad, run.output)
+
+    def mean_step(params, state, carries, x, target):
+        run = linearise(model, params, state, x, target)
+        new, loss_tangents = jax.vmap(lambda carry: advance(run, carry))(carries)
+        # One product with the whole stack of θ̃: XLA would add up the terms of a mean one by one.
+        past = weighted_mean(loss_tangents, carries.theta_tilde)
+        one = jnp.ones_like(run.loss)
+        return run.state, new, Estimate(run.loss, combine(one, past, one, direct(run)), run.output)
+
+    def direct(run):
+        """∂ℓ/∂θ."""
+        return run.vjp(zeros_like(real_leaves(run.state)), jnp.ones_like(run.loss))[1]
+
+    return Estimator(init, step, model, mean_step=mean_step)

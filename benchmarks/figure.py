@@ -1,0 +1,92 @@
+"""The figure: one character in every system, growth with the size, many streams."""
+
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+
+MARKERS = "osD^v"
+NAMES = {
+    "uoro": "UORO",
+    "uoro:memory=16": "memory-16 UORO",
+    "uoro:rank=8": "rank-8 UORO",
+    "rtrl": "RTRL",
+    "bptt": "one-step BPTT",
+}
+
+
+def draw(everything: dict[str, dict], path: Path) -> None:
+    """Bars for every JAX version; lines for the newest."""
+    figure, (bars, growth, streams) = plt.subplots(1, 3, figsize=(15, 4.6), width_ratios=(1.25, 1, 1))
+    _bars(bars, everything)
+    newest, records = next(iter(everything.items()))
+    if "sizes" in records:
+        _growth(growth, newest, records["sizes"]["rows"])
+    if "streams" in records:
+        _streams(streams, newest, records)
+    for axes in (bars, growth, streams):
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+
+
+def _bars(axes, everything):
+    measured = {jax: records["step"]["rows"] for jax, records in everything.items() if "step" in records}
+    if not measured:
+        return
+    names = list(dict.fromkeys(row["case"] for rows in measured.values() for row in rows))
+    height = 0.8 / len(measured)
+    for index, (jax, rows) in enumerate(measured.items()):
+        times = {row["case"]: row["us"] for row in rows}
+        places = [names.index(name) + (index - (len(measured) - 1) / 2) * height for name in times]
+        shade = ("0.25", "0.7")[index % 2]
+        drawn = axes.barh(places, times.values(), height, color=shade, label=f"JAX {jax}")
+        axes.bar_label(drawn, fmt=lambda us: f"{us:.1f}" if us < 100 else f"{us:.0f}", padding=3, fontsize=8)
+    axes.set_yticks(range(len(names)), names)
+    axes.invert_yaxis()
+    axes.set_xscale("log")
+    axes.set_xlim(right=4 * max(row["us"] for rows in measured.values() for row in rows))
+    axes.set_xlabel("µs a character")
+    axes.set_title("GRU of 64 units, one core")
+    axes.legend(loc="upper right", fontsize=8)
+
+
+def _growth(axes, jax, rows):
+    for method, marker in zip(dict.fromkeys(row["case"] for row in rows), MARKERS, strict=False):
+        points = [(row["hidden"], row["us"]) for row in rows if row["case"] == method]
+        axes.loglog(*zip(*points, strict=True), marker=marker, label=NAMES.get(method, method), color="k", lw=1, ms=5,
+                    mfc="w" if marker in "sD" else "k", ls="-" if marker in "os" else "--")  # fmt: skip
+    ticks = sorted({row["hidden"] for row in rows})
+    axes.set_xticks(ticks, map(str, ticks))
+    axes.minorticks_off()
+    axes.set_xlabel("units")
+    axes.set_ylabel("µs a character")
+    axes.set_title(f"GRU, growth with the size (JAX {jax})")
+    axes.legend(fontsize=8)
+
+
+def _streams(axes, jax, records):
+    kinds = (
+        ("streams", "parallel", "shared parameters, one core", "o-"),
+        ("streams", "independent", "independent learners, one core", "s-"),
+        ("two_cores", "parallel", "shared parameters, two cores", "o--"),
+        ("two_cores", "independent", "independent learners, two cores", "s--"),
+    )
+    for section, case, label, style in kinds:
+        rows = [row for row in records.get(section, {"rows": []})["rows"] if row["case"] == case]
+        points = [(row["streams"], 1e3 / row["us"]) for row in rows]
+        if points:
+            axes.plot(
+                *zip(*points, strict=True), style, color="k", mfc="w" if "s" in style else "k", label=label, ms=5, lw=1
+            )
+    axes.set_xscale("log", base=2)
+    ticks = sorted({row["streams"] for row in records["streams"]["rows"]})
+    axes.set_xticks(ticks, map(str, ticks))
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("streams")
+    axes.set_ylabel("thousand characters a second, in all")
+    axes.set_title(f"GRU of 64 units, many streams (JAX {jax})", fontsize=11)
+    axes.legend(fontsize=8, loc="lower left")

@@ -1,0 +1,33 @@
+"""The floor: one UORO step fused by hand in C (GRU-64, 3 symbols, Adam), measured by its own clock."""
+
+import re
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from benchmarks.timing import ROUNDS
+
+STEPS = 20_000
+
+
+def measure_floor() -> list[dict]:
+    """Its row, or none where there is no compiler."""
+    compiler = shutil.which("gcc")
+    if compiler is None:
+        print("No gcc here, so the hand-written floor is left out: install gcc to see it.")
+        return []
+    source = Path(__file__).with_name("floor.c")
+    with tempfile.TemporaryDirectory() as folder:
+        program = Path(folder) / "floor"
+        flags = ["-O3", "-march=native", "-ffast-math"]
+        subprocess.run([compiler, *flags, str(source), "-lm", "-o", str(program)], check=True)
+        rounds = [_microseconds(program) for _ in range(ROUNDS)]
+    return [{"case": "floor (C)", "us": min(rounds), "rounds": rounds}]
+
+
+def _microseconds(program: Path) -> float:
+    printed = subprocess.run([str(program), str(STEPS)], capture_output=True, text=True, check=True).stdout
+    found = re.search(r"us/step ([\d.]+)", printed)
+    assert found, printed
+    return float(found[1])

@@ -1,0 +1,62 @@
+"""The measured work in norewind: next-character prediction of aⁿbⁿ, Adam at every step, float32."""
+
+import jax
+import jax.numpy as jnp
+import optax
+
+import norewind
+from benchmarks.timing import Case
+
+TASK = norewind.tasks.anbn(1, 32)
+SYMBOLS = len(TASK.alphabet)
+
+
+def text(length: int) -> tuple[jax.Array, jax.Array]:
+    """Inputs and targets."""
+    inputs, targets = next(TASK.pairs(0, length))
+    return jnp.asarray(inputs), jnp.asarray(targets)
+
+
+def learner_and_run(method: str, cell: str = "gru", hidden: int = 64, streams: int = 0, **options):
+    """A learner by the method's name ("uoro:rank=8") and its run before the first character."""
+    model = getattr(norewind.cells, cell)(SYMBOLS, hidden, SYMBOLS)
+    parsed = norewind.methods.parse_method(method)
+    estimator = parsed.make(model.transition, norewind.losses.cross_entropy, jnp.array(0))
+    state = model.initial_state()
+    if streams:
+        estimator = norewind.parallel(estimator, streams)
+        state = jax.tree.map(lambda leaf: jnp.stack([leaf] * streams), state)
+    learner = norewind.online(estimator, optax.adam(norewind.inverse_sqrt(1e-3, alpha=0.03)), **options)
+    return learner, learner.init(model.init(jax.random.key(0)), state, jax.random.key(1))
+
+
+def learning(name: str, method: str, length: int, **options) -> Case:
+    """One `scan` over that many characters."""
+    learner, run = learner_and_run(method, **options)
+    memory = norewind.methods.parse_method(method).memory
+    inputs, targets = (part if memory == 1 else part.reshape(-1, memory) for part in text(length))
+
+    def scan():
+        jax.block_until_ready(learner.scan(run, inputs, targets))
+
+    return Case(name, scan, length)
+
+
+def forward(name: str, length: int, cell: str = "gru", hidden: int = 64) -> Case:
+    """The bare forward pass: the model and its loss, nothing learned."""
+    model = getattr(norewind.cells, cell)(SYMBOLS, hidden, SYMBOLS)
+    params, state = model.init(jax.random.key(0)), model.initial_state()
+    inputs, targets = text(length)
+
+    def body(state, sample):
+        state, output = model.transition(params, state, sample[0])
+        return state, norewind.losses.cross_entropy(output, sample[1])
+
+    compiled = jax.jit(lambda state, *stream: jax.lax.scan(body, state, stream))
+    return Case(name, lambda: jax.block_until_ready(compiled(state, inputs, targets)), length)
+
+
+def carried_bytes(method: str, **options) -> int:
+    """The bytes that a method carries from step to step in place of the past."""
+    _, run = learner_and_run(method, **options)
+    return sum(leaf.nbytes for leaf in jax.tree.leaves(run.carry))

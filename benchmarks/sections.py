@@ -1,0 +1,209 @@
+"""The sections of the benchmark. Each runs in a process of its own and returns rows of plain numbers."""
+
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+from benchmarks.timing import Case, measure
+
+SIZES = (16, 32, 64, 128, 256, 512)
+METHODS = ("uoro", "uoro:memory=16", "uoro:rank=8", "rtrl", "bptt")
+LARGEST_RTRL = 128  # its time grows with the fourth power: 512 units would take minutes a character
+STREAMS = (1, 4, 16, 64, 256)
+
+
+def step() -> list[dict]:
+    """One step of a GRU-64: UORO, the floor, and everything it is compared with."""
+    from benchmarks import ours
+    from benchmarks.floor import measure_floor
+
+    cases = [
+        ours.learning("uoro", "uoro", 8192),
+        ours.learning("bptt, one step", "bptt", 8192),
+        ours.forward("forward pass alone", 8192),
+        ours.learning("uoro, rank 8", "uoro:rank=8", 2048),
+        ours.learning("uoro, memory 16", "uoro:memory=16", 8192),
+        ours.learning('uoro, nonfinite="skip"', "uoro", 4096, nonfinite="skip"),
+    ]
+    return measure_floor() + measure(cases + _peers("gru"))
+
+
+def lstm() -> list[dict]:
+    """The same for the LSTM-64, for which there is no hand-written floor."""
+    from benchmarks import ours
+
+    cases = [
+        ours.learning("uoro", "uoro", 4096, cell="lstm"),
+        ours.learning("bptt, one step", "bptt", 4096, cell="lstm"),
+        ours.forward("forward pass alone", 4096, cell="lstm"),
+        ours.learning("uoro, rank 8", "uoro:rank=8", 1024, cell="lstm"),
+    ]
+    return measure(cases + _peers("lstm"))
+
+
+def _peers(cell: str) -> list[Case]:
+    cases = []
+    if _installed("braintrace"):
+        from benchmarks import peer_braintrace
+
+        cases.append(peer_braintrace.learning("braintrace uoro", 2048, cell))
+    if _installed("torch"):
+        from benchmarks import peer_torch
+
+        cases.append(peer_torch.learning("PyTorch, compiled", 500, cell, compiled=True))
+        cases.append(peer_torch.learning("PyTorch, eager", 40, cell))
+    return cases
+
+
+def _installed(library: str) -> bool:
+    if find_spec(library) is None:
+        print(f"{library} is not installed, so its rows are left out: make bench installs it.")
+        return False
+    return True
+
+
+def sizes() -> list[dict]:
+    """From 16 to 512 units: time per character, and the bytes that each method carries."""
+    from benchmarks import ours
+
+    rows = []
+    for hidden in SIZES:
+        # About a tenth of a second a round: the arithmetic of a step grows with the square of the units.
+        length = max(32, min(8192, 4096 * 64**2 // hidden**2))
+        methods = [method for method in METHODS if method != "rtrl" or hidden <= LARGEST_RTRL]
+        lengths = {"uoro:rank=8": max(32, length // 4), "rtrl": max(2, 512 * 16**3 // hidden**3)}
+        cases = [ours.learning(method, method, lengths.get(method, length), hidden=hidden) for method in methods]
+        for row in measure(cases, rounds=5):
+            rows.append({**row, "hidden": hidden, "carried": ours.carried_bytes(row["case"], hidden=hidden)})
+    return rows
+
+
+def streams() -> list[dict]:
+    """Many streams, in characters of all of them: shared parameters (`parallel`), and independent learners (`vmap`)."""
+    return _streams(time.process_time)
+
+
+def two_cores() -> list[dict]:
+    """The same by the clock on the wall, for comparing one core with two."""
+    return _streams(time.perf_counter)
+
+
+def _streams(clock) -> list[dict]:
+    import jax
+    import jax.numpy as jnp
+
+    from benchmarks import ours
+
+    rows = []
+    for streams in STREAMS:
+        length = max(16, 4096 // streams)
+        inputs, targets = (part.reshape(length, streams) for part in ours.text(length * streams))
+        shared, shared_run = ours.learner_and_run("uoro", streams=streams)
+        single, run = ours.learner_and_run("uoro")
+        runs = jax.tree.map(lambda leaf: jnp.stack([leaf] * streams), run)  # noqa: B023
+        independent = jax.jit(jax.vmap(single.scan, in_axes=(0, 1, 1)))
+        cases = [
+            Case("parallel", _waits(shared.scan, shared_run, inputs, targets), length * streams),
+            Case("independent", _waits(independent, runs, inputs, targets), length * streams),
+        ]
+        rows += [{**row, "streams": streams} for row in measure(cases, clock, rounds=5)]
+    return rows
+
+
+def _waits(function, *arguments):
+    import jax
+
+    return lambda: jax.block_until_ready(function(*arguments))
+
+
+def memory() -> list[dict]:
+    """The resident memory of the process after 10⁵, 10⁶ and 10⁷ steps."""
+    import jax
+
+    from benchmarks import ours
+
+    learner, run = ours.learner_and_run("uoro")
+    rows, done, chunk = [], 0, 10_000
+    pairs = ours.TASK.pairs(0, chunk)
+    for steps in (10**5, 10**6, 10**7):
+        while done < steps:
+            run, losses = learner.scan(run, *next(pairs))
+            done += chunk
+        jax.block_until_ready(losses)
+        rows.append({"case": f"{steps:.0e} steps", "steps": steps, "resident": _resident_bytes()})
+        print(rows[-1], flush=True)
+    return rows
+
+
+def _resident_bytes() -> int:
+    statm = Path("/proc/self/statm")
+    if statm.exists():
+        return int(statm.read_text().split()[1]) * resource.getpagesize()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+FIRST_SAMPLE = """
+import time
+began = time.process_time()
+import jax, jax.numpy as jnp, optax
+import norewind
+imported = time.process_time()
+cell = norewind.cells.gru(3, 64, 3)
+estimator = norewind.uoro(cell.transition, norewind.losses.cross_entropy)
+learner = norewind.online(estimator, optax.adam(1e-3))
+run = learner.init(cell.init(jax.random.key(0)), cell.initial_state(), jax.random.key(1))
+CALL
+jax.block_until_ready(run)
+print(imported - began, time.process_time() - began)
+"""
+CALLS = {
+    "first sample with step": "run, estimate = learner.step(run, jnp.array(0), jnp.array(1))",
+    "first chunk with scan": "run, losses = learner.scan(run, jnp.zeros(1000, int), jnp.ones(1000, int))",
+}
+
+
+def start() -> list[dict]:
+    """CPU seconds from `import norewind` to the first learned sample, with compilation, in fresh processes."""
+    rows = []
+    for name, call in CALLS.items():
+        rounds = []
+        for _ in range(3):
+            program = FIRST_SAMPLE.replace("CALL", call)
+            printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+            rounds.append([float(number) for number in printed.split()])
+        imported, total = min(rounds, key=lambda pair: pair[1])
+        rows.append({"case": name, "import_seconds": imported, "seconds": total})
+    return rows
+
+
+def streaming() -> list[dict]:
+    """What `norewind train` costs over the bare scan: reading, encoding, metrics, checkpoints."""
+    from benchmarks import ours
+
+    few, many = 200_000, 1_200_000
+    bare = measure([ours.learning("bare scan", "uoro", 8192)])
+    # The difference of two runs: what starting and compiling cost is in both.
+    seconds = [min(_train_seconds(samples) for _ in range(2)) for samples in (few, many)]
+    train = {"case": "norewind train", "us": (seconds[1] - seconds[0]) / (many - few) * 1e6}
+    return [*bare, train]
+
+
+def _train_seconds(samples: int) -> float:
+    """The CPU time of `norewind train` on that many characters."""
+    with tempfile.TemporaryDirectory() as folder:
+        options = {"samples": samples, "seed": 0, "cell": "gru", "hidden": 64, "method": "uoro"}
+        flags = [part for key, value in options.items() for part in (f"--{key}", str(value))]
+        command = [sys.executable, "-m", "norewind", "train", "anbn", "--out", str(Path(folder) / "run"), *flags]
+        before = os.times()
+        subprocess.run([*command, "--checkpoint-every", "100000"], check=True, capture_output=True)
+        after = os.times()
+    return after.children_user + after.children_system - before.children_user - before.children_system
+
+
+SECTIONS = {section.__name__: section for section in (step, lstm, sizes, streams, two_cores, memory, start, streaming)}
+"""In the order of the table. `two_cores` runs on all cores, everything else on one."""
