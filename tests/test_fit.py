@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from runs import everything
 
 import norewind
 from norewind.checkpoint import CheckpointError, checkpoints
@@ -21,7 +22,6 @@ from norewind.training.lock import FolderInUse, locked
 from norewind.training.logs import read_log
 from norewind.training.watch import Diverged
 from norewind.training.windows import IteratedStream, Steps
-from runs import everything
 
 MEMORY = 3
 

@@ -18,6 +18,7 @@ from types import SimpleNamespace
 import jax
 import numpy as np
 import pytest
+from runs import Pipe, at_sample, cached_build, everything, newest, norewind
 
 from norewind.checkpoint import checkpoints, read
 from norewind.streams import ByteStream
@@ -28,7 +29,6 @@ from norewind.training.model import Shape
 from norewind.training.progress import ProgressLine
 from norewind.training.session import settings_of
 from norewind.training.watch import Diverged, Watch
-from runs import Pipe, at_sample, cached_build, everything, newest, norewind
 
 MODEST = ("--hidden", 4, "--metrics-every", 300, "--checkpoint-every", 250, "--quiet")
 SMALL = ("--method", "uoro", *MODEST)
