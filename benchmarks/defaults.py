@@ -48,11 +48,19 @@ class Case:
         options = ["--samples", self.samples, "--seed", self.seed, "--cell", self.cell, "--out", self.folder, "--quiet"]
         return ["train", self.task, *map(str, options), *own]
 
+    def is_finished(self) -> bool:
+        lines = read_log(self.folder / "metrics.jsonl")
+        return bool(lines) and lines[-1]["samples"] >= self.samples
+
     def run(self) -> dict:
-        """Train, and return what came of it; the exit code 3 says that it diverged."""
-        done = subprocess.run([sys.executable, "-m", "norewind", *self.command()], stderr=subprocess.PIPE, text=True)
-        if done.returncode not in (0, 3):
-            raise SystemExit(done.stderr)
+        """Train unless that was done before, and return what came of it; the exit code 3 says that it diverged."""
+        code = 0
+        if not self.is_finished():
+            command = [sys.executable, "-m", "norewind", *self.command()]
+            done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
+            code = done.returncode
+            if code not in (0, 3):
+                raise SystemExit(done.stderr)
         lines = read_log(self.folder / "metrics.jsonl")
         last = [line for line in lines if line["samples"] > self.samples - LAST]
         return {
@@ -61,7 +69,7 @@ class Case:
             "settings": self.settings,
             "seed": self.seed,
             "samples": lines[-1]["samples"],
-            "diverged": done.returncode == 3,
+            "diverged": code == 3,
             "loss": round(mean(line["loss"] for line in last), 5) if last else None,
             "worst_carry": max(line["carry"] for line in lines),
             "seconds": lines[-1]["seconds"],
@@ -85,7 +93,7 @@ def main(seeds: int = 10, paper_seeds: int = 10, samples: float = 1e6, jobs: int
             print(json.dumps(result), flush=True)
     table = "\n".join(rows(results))
     minutes = sum(result["seconds"] for result in results) / 60
-    made = f"{samples:g} characters a run, {minutes:.0f} minutes of runs; {versions()}"
+    made = f"{samples:g} characters a run, {minutes:.0f} minutes of runs, JAX {versions()['jax']}"
     OUT.mkdir(parents=True, exist_ok=True)
     (OUT / "table.md").write_text(f"{table}\n\nMean loss over the last {LAST:,} characters, in bits. {made}.\n")
     (OUT / "runs.json").write_text("[\n" + ",\n".join(map(json.dumps, results)) + "\n]\n")

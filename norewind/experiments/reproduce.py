@@ -16,7 +16,7 @@ from norewind.experiments.workers import finished, run_all
 FULL = {
     "seeds": 3,
     "influence_seeds": 10,
-    "more_seeds": 7,
+    "more_seeds": 4,
     "steps": 200_000,
     "anbn": 10**7,
     "brackets": 3 * 10**6,
