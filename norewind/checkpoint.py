@@ -31,6 +31,10 @@ class CheckpointError(ValueError):
     """A checkpoint that cannot be used: what is wrong with it, and what to do."""
 
 
+class DamagedError(CheckpointError):
+    """A checkpoint that is not what was written: an older one may still be good."""
+
+
 def save(folder: Path, samples: int, run: Tree, extra: dict[str, Any], keep: int = 3) -> Path:
     """Write a checkpoint of a run and some JSON beside it, and drop all but the `keep` newest."""
     return _write(folder, samples, _encode(_arrays(run), samples, extra), keep)
@@ -44,12 +48,17 @@ def checkpoints(folder: Path) -> list[Path]:
 def load(path: Path, like: Tree) -> tuple[Tree, dict[str, Any]]:
     """The run in a checkpoint, built like the given one, and the JSON beside it."""
     arrays, extra = read(path)
+    return restored(path, arrays, like), extra
+
+
+def restored(path: Path, arrays: dict[str, np.ndarray], like: Tree) -> Tree:
+    """A run built like the given one from the arrays that were read from a checkpoint."""
     named = {_name(place): leaf for place, leaf in jax.tree_util.tree_leaves_with_path(like)}
     for name in sorted(named.keys() ^ arrays.keys()):
         where = "is not in the checkpoint" if name in named else "is in the checkpoint only"
         raise CheckpointError(f"{path}: {name} {where}: it was made with another model, method or optimizer.")
     leaves = [_restored(path, name, leaf, arrays[name]) for name, leaf in named.items()]
-    return jax.tree.unflatten(jax.tree.structure(like), leaves), extra
+    return jax.tree.unflatten(jax.tree.structure(like), leaves)
 
 
 def read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -62,7 +71,7 @@ def read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read: {error.strerror}.") from None
     if _checksum(content) != match[2]:
-        raise CheckpointError(
+        raise DamagedError(
             f"{path}: damaged: its {len(content)} bytes do not have the checksum {match[2]} that its name tells."
         )
     try:
@@ -71,7 +80,7 @@ def read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         version = extra["format"]
     except (ValueError, KeyError, TypeError, RecursionError):
         raise CheckpointError(f"{path}: not a checkpoint of norewind.") from None
-    if not isinstance(version, int) or version > FORMAT:
+    if type(version) is not int or not 1 <= version <= FORMAT:
         raise CheckpointError(
             f"{path}: has format {version} of norewind {extra.get('version')}, but this is norewind "
             f"{norewind.__version__}, which reads formats up to {FORMAT}. Install a newer norewind."
@@ -137,7 +146,7 @@ def _write(folder: Path, samples: int, content: bytes, keep: int) -> Path:
 
 
 def _encode(arrays: dict[str, np.ndarray], samples: int, extra: dict[str, Any]) -> bytes:
-    about = {"format": FORMAT, "version": norewind.__version__, "samples": samples, **extra}
+    about = {**extra, "format": FORMAT, "version": norewind.__version__, "samples": samples}
     return safetensors.numpy.save(arrays, {"norewind": json.dumps(about)})
 
 
@@ -156,8 +165,11 @@ def _arrays(run: Tree) -> dict[str, np.ndarray]:
 
 def _as_stored(leaf: Any) -> np.ndarray:
     array = np.array(jax.random.key_data(leaf) if is_key(leaf) else leaf, order="C")
-    # Not every complex type has a name in the format: keep the pairs of reals.
-    return np.stack([np.real(array), np.imag(array)]) if np.iscomplexobj(array) else array
+    # The format, or its reader, does not know every type: keep complex numbers as pairs of reals,
+    # and what numpy itself does not know (bfloat16) as its bits.
+    if np.iscomplexobj(array):
+        return np.stack([np.real(array), np.imag(array)])
+    return array if array.dtype.isbuiltin == 1 else array.view(f"u{array.dtype.itemsize}")
 
 
 def _restored(path: Path, name: str, like: Any, stored: np.ndarray) -> Any:
@@ -169,4 +181,8 @@ def _restored(path: Path, name: str, like: Any, stored: np.ndarray) -> Any:
         )
     if is_key(like):
         return jax.random.wrap_key_data(jax.numpy.asarray(stored), impl=jax.random.key_impl(like))
-    return jax.numpy.asarray(stored[0] + 1j * stored[1] if np.iscomplexobj(like) else stored, like.dtype)
+    if np.iscomplexobj(like):
+        # Not a sum: 1j times infinity has a part that is not a number.
+        pairs, stored = stored, np.empty(expected.shape[1:], like.dtype)
+        stored.real, stored.imag = pairs
+    return jax.numpy.asarray(stored if np.dtype(like.dtype).isbuiltin == 1 else stored.view(like.dtype))

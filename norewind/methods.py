@@ -84,12 +84,13 @@ def parse_methods(text: str) -> list[Method]:
 
 
 def _options(name: str, text: str) -> dict[str, Any]:
-    keywords = inspect.signature(METHODS[name]).parameters.values()
+    keywords = list(inspect.signature(METHODS[name]).parameters.values())
     own = {
         keyword.name
         for keyword in keywords
         if keyword.kind is keyword.KEYWORD_ONLY and keyword.name not in ("noise", "x", "predictor", "optimizer")
     }
+    words = {keyword.name for keyword in keywords if isinstance(keyword.default, str)}
     allowed = sorted(own | {"memory", "rank"} | ({"rate"} if name == "dni" else set()))
     options: dict[str, Any] = {}
     for part in filter(None, (piece.strip() for piece in text.split(","))):
@@ -99,6 +100,8 @@ def _options(name: str, text: str) -> dict[str, Any]:
         if option not in allowed:
             raise ValueError(f"{name} has no option {option!r}: it has {', '.join(allowed)}.")
         options[option] = _value(value)
+        if isinstance(options[option], str) and option not in words:
+            raise ValueError(f"{name}: {option} must be a number, not {value!r}.")
     return options
 
 

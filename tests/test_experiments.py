@@ -73,7 +73,7 @@ def test_a_record_tells_all(made):
 
 def test_an_interrupted_run_goes_on_exactly(tmp_path, made):
     """Stopped after a third and resumed from the checkpoint, a run gives the same numbers as in one go."""
-    checkpoint = tmp_path / "run.npz"
+    checkpoint = tmp_path / "run"
     chunks = []
     with pytest.raises(train.Interrupted):
         train.train(

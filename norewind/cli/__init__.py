@@ -1,9 +1,11 @@
 """The command line. A new command is one file beside this one, and one line in COMMANDS."""
 
+import signal
 import sys
 
 from norewind.cli.compare import compare
 from norewind.cli.diagnose import diagnose
+from norewind.cli.endings import BAD_INPUT, leave
 from norewind.cli.generate import generate
 from norewind.cli.plot import plot
 from norewind.cli.predict import predict
@@ -11,6 +13,7 @@ from norewind.cli.reproduce import reproduce
 from norewind.cli.resume import resume
 from norewind.cli.sample import sample
 from norewind.cli.train import train, with_config
+from norewind.training.settings import SettingsError
 
 COMMANDS = {
     "train": train,
@@ -30,5 +33,10 @@ def main(arguments: list[str] | None = None) -> None:
     import tyro
 
     arguments = sys.argv[1:] if arguments is None else arguments
-    commands = {**COMMANDS, "train": with_config(arguments)}
-    tyro.extras.subcommand_cli_from_dict(commands, prog="norewind", description=main.__doc__, args=arguments)
+    try:
+        commands = {**COMMANDS, "train": with_config(arguments)}
+        tyro.extras.subcommand_cli_from_dict(commands, prog="norewind", description=main.__doc__, args=arguments)
+    except SettingsError as error:
+        leave(f"norewind {arguments[0]}: {error}", BAD_INPUT)
+    except KeyboardInterrupt:
+        leave("norewind: interrupted.", 128 + signal.SIGINT)

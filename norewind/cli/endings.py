@@ -5,6 +5,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import NoReturn
 
 BAD_INPUT = 1
@@ -46,8 +47,11 @@ class StopOnSignal:
 
 
 @contextmanager
-def friendly(command: str, advice: str = "") -> Iterator[None]:
-    """A user's mistake, a full disk or a divergence end the command with a message and a code, not a traceback."""
+def friendly(command: str, folder: Path | None = None, stop: StopOnSignal | None = None) -> Iterator[None]:
+    """A user's mistake, a full disk or a divergence end the command with a message and a code, not a traceback.
+
+    `folder` is where a run is being trained. What fails because of a signal ends with the signal's code.
+    """
     from norewind.checkpoint import CheckpointError
     from norewind.learner import NonFiniteError
     from norewind.streams import StreamError
@@ -55,19 +59,47 @@ def friendly(command: str, advice: str = "") -> Iterator[None]:
     from norewind.training.settings import SettingsError
     from norewind.training.watch import Diverged
 
+    def fail(message: str, code: int = BAD_INPUT) -> NoReturn:
+        leave(f"norewind {command}: {message}", (stop and stop.exit_code) or code)
+
     try:
         yield
     except (CheckpointError, FolderInUse, SettingsError, StreamError) as error:
-        leave(f"norewind {command}: {error}", BAD_INPUT)
-    except (Diverged, NonFiniteError) as error:
-        leave(f"norewind {command}: the run diverged: {error}{advice}", DIVERGED)
+        fail(str(error))
+    except NonFiniteError as error:
+        where = int(error.run.samples) + 1
+        fail(f"the run diverged: sample {where} gave numbers that are not finite.{_kept(folder, True)}", DIVERGED)
+    except Diverged as error:
+        fail(f"the run diverged: {error}{_kept(folder, True)}", DIVERGED)
     except BrokenPipeError:
-        # The reader has seen enough (head, say). Python must not try to flush again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader has seen enough (head, say).
+        _drop_output()
         raise SystemExit(128 + signal.SIGPIPE) from None
     except OSError as error:
+        _drop_output()
         where = f"{error.filename}: " if error.filename else ""
-        leave(f"norewind {command}: {where}{error.strerror or error}.{advice}", BAD_INPUT)
+        fail(f"{where}{error.strerror or error}.{_kept(folder, False)}")
+
+
+def _kept(folder: Path | None, diverged: bool) -> str:
+    """What is left of a run that ended badly, and what to do."""
+    from norewind.checkpoint import checkpoints
+
+    if folder is None:
+        return ""
+    found = checkpoints(folder / "checkpoints")
+    kept = f" The last good checkpoint, {found[-1]}, is kept." if found else " There was no checkpoint yet."
+    if diverged:
+        return f"{kept} The same settings end the same way: begin a new run with a lower --rate, or another --seed."
+    return f"{kept} To go on: norewind resume {folder}" if found else kept
+
+
+def _drop_output() -> None:
+    """If the standard output takes nothing more, Python must not try to flush it again at exit."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def leave(message: str, code: int) -> NoReturn:

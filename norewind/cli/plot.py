@@ -17,6 +17,8 @@ def plot(runs: Annotated[tuple[Path, ...], tyro.conf.Positional], *, out: Path =
 
     if not runs:
         leave("norewind plot: name at least one run folder.", BAD_INPUT)
+    if out.suffix not in (".png", ".pdf", ".svg"):
+        leave(f"norewind plot: --out must end in .png, .pdf or .svg, not {out}.", BAD_INPUT)
     with friendly("plot"):
         from norewind.training.figure import draw_curves
         from norewind.training.logs import read_log

@@ -1,7 +1,6 @@
 """`norewind predict`: put a trained run to use on a stream."""
 
-import json
-import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -32,14 +31,16 @@ def predict(
     from norewind.cli.endings import StopOnSignal, friendly
     from norewind.cli.running import set_precision
 
-    with StopOnSignal() as stop, friendly("predict"):
+    with StopOnSignal() as stop, friendly("predict", stop=stop):
         from norewind.training.predicting import predictions, saved_run
+        from norewind.training.session import print_lines
 
         saved = saved_run(run)
         set_precision(saved.settings)
-        limit = None if samples is None else int(samples)
+        # Checked as the settings of a run are.
+        asked = replace(saved.settings, samples=samples, flush=flush)
+        limit = None if asked.samples is None else int(asked.samples)
         chunks = predictions(saved, source, learn=learn, fresh=fresh, samples=limit, patience=flush, should_stop=stop)
         for entries in chunks:
-            sys.stdout.write("".join(json.dumps(entry, ensure_ascii=False) + "\n" for entry in entries))
-            sys.stdout.flush()
+            print_lines(entries)
     raise SystemExit(stop.exit_code)

@@ -10,12 +10,11 @@ from norewind.training.settings import Settings
 
 def run_in(command: str, folder: Path, settings: Settings, *, quiet: bool, **options: Any) -> None:
     """Train in a folder. Ends the process with a code of its own if it was stopped or diverged."""
-    set_precision(settings)
-    from norewind.training.logs import read_log
-    from norewind.training.session import CURVE, METRICS, run_training
+    with StopOnSignal() as stop, friendly(command, folder, stop):
+        set_precision(settings)
+        from norewind.training.logs import read_log
+        from norewind.training.session import CURVE, METRICS, run_training
 
-    advice = f" What was learned up to the last checkpoint is in {folder}: norewind resume {folder}"
-    with StopOnSignal() as stop, friendly(command, advice):
         fitted, opened = run_training(folder, settings, quiet=quiet, should_stop=stop, **options)
     if quiet:
         raise SystemExit(stop.exit_code)

@@ -27,9 +27,10 @@ def sample(
     from norewind.cli.endings import BAD_INPUT, friendly, leave
     from norewind.cli.running import set_precision
 
-    if length < 1 or not temperature > 0:
+    if length < 1 or not temperature > 0 or not 0 <= seed < 2**32:
         leave(
-            f"norewind sample: --length must be from 1, not {length}, and --temperature above 0, not {temperature}.",
+            f"norewind sample: --length must be from 1, not {length}, --temperature above 0, not {temperature}, and "
+            f"--seed from 0 to 2³² − 1, not {seed}.",
             BAD_INPUT,
         )
     with friendly("sample"):
@@ -38,5 +39,6 @@ def sample(
         saved = saved_run(run)
         set_precision(saved.settings)
         text = sampled(saved, length, prompt=prompt, temperature=temperature, seed=seed)
-        sys.stdout.buffer.write(prompt.encode() + text + b"\n")
+        # The system hands over bytes that are not UTF-8 as surrogates: back they go.
+        sys.stdout.buffer.write(prompt.encode(errors="surrogateescape") + text + b"\n")
         sys.stdout.flush()

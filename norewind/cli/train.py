@@ -8,8 +8,7 @@ from typing import Annotated
 
 import tyro
 
-from norewind.cli.endings import BAD_INPUT, friendly, leave
-from norewind.training.settings import Settings, SettingsError, read_toml
+from norewind.training.settings import Settings, read_toml
 
 DEFAULTS = Settings()
 
@@ -38,12 +37,9 @@ def train(
         quiet: say nothing unless something is wrong.
     """
     from norewind.cli.running import run_in
-    from norewind.training.session import begin
 
     folder = out or Path("runs") / (Path(settings.source).stem.strip("-") or "stdin")
-    with friendly("train"):
-        begin(folder, settings)
-    run_in("train", folder, settings, quiet=quiet)
+    run_in("train", folder, settings.settled(), quiet=quiet, new=True)
 
 
 def with_config(arguments: list[str]) -> Callable[..., None]:
@@ -55,7 +51,4 @@ def with_config(arguments: list[str]) -> Callable[..., None]:
     config = parser.parse_known_args(arguments[1:])[0].config
     if config is None:
         return train
-    try:
-        return partial(train, settings=read_toml(config))
-    except SettingsError as error:
-        leave(f"norewind train: {error}", BAD_INPUT)
+    return partial(train, settings=read_toml(config))

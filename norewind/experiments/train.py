@@ -13,7 +13,7 @@ import optax
 
 import norewind
 from norewind.cells import Cell
-from norewind.experiments.checkpoints import load_checkpoint, save_checkpoint
+from norewind.checkpoint import checkpoints, load, save
 from norewind.experiments.records import versions
 from norewind.experiments.settings import TextSetting
 from norewind.learner import Learner, NonFiniteError, Run
@@ -58,7 +58,7 @@ def train(
     report: Callable[[int, float], None] = lambda characters, bpc: None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> dict[str, Any]:
-    """Train as a setting says and return the record. Goes on from the checkpoint where there is one.
+    """Train as a setting says and return the record. Goes on from the checkpoint, in a folder, where there is one.
 
     `report(characters, bpc)` is called after every chunk with the mean loss of that chunk.
     """
@@ -66,9 +66,10 @@ def train(
     learner, run = start(setting)
     chunk, total = setting.chunk, setting.characters // setting.chunk
     curve, influence, earlier = [], [], 0.0
-    if checkpoint is not None and checkpoint.exists():
-        run, extra = load_checkpoint(checkpoint, run)
-        curve, influence, earlier = list(extra["curve"]), list(extra["influence"]), float(extra["seconds"])
+    found = [] if checkpoint is None else checkpoints(checkpoint)
+    if found:
+        run, extra = load(found[-1], run)
+        curve, influence, earlier = extra["curve"], extra["influence"], extra["seconds"]
 
     def seconds():
         return earlier + time.perf_counter() - began
@@ -76,7 +77,7 @@ def train(
     def keep():
         if checkpoint is not None:
             extra = {"curve": curve, "influence": influence, "seconds": seconds()}
-            save_checkpoint(checkpoint, run, **{name: np.asarray(value) for name, value in extra.items()})
+            save(checkpoint, len(curve) * chunk, run, extra, keep=1)
 
     kept, failure = time.perf_counter(), None
     pairs = setting.text().pairs(setting.seed, chunk, start=len(curve) * chunk)

@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import queue
+import shutil
 import signal
 import traceback
 from collections.abc import Sequence
@@ -108,7 +109,7 @@ def _work(setting: TextSetting, out: Path, core: int, messages, stop) -> None:
     from norewind.experiments.train import Interrupted, train
 
     jax.config.update("jax_enable_x64", setting.precision == "double")
-    checkpoint = out / "checkpoints" / f"{setting.slug}.npz"
+    checkpoint = out / "checkpoints" / setting.slug
     try:
         record = train(
             setting,
@@ -122,5 +123,5 @@ def _work(setting: TextSetting, out: Path, core: int, messages, stop) -> None:
         messages.put((setting.slug, "failed", traceback.format_exc()))
         return
     save(record_path(out, setting), record)
-    checkpoint.unlink(missing_ok=True)
+    shutil.rmtree(checkpoint, ignore_errors=True)
     messages.put((setting.slug, "done", record["recent"], record["diverged_at"]))

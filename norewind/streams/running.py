@@ -3,13 +3,7 @@
 import math
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from norewind.streams.place import LARGEST, is_count, is_number
-
-# A standard deviation of fewer values than this says too little to judge a forecast by.
-ENOUGH = 10
-CLIP = 100.0
 
 
 class Statistics(NamedTuple):
@@ -32,10 +26,12 @@ class Statistics(NamedTuple):
                 newest[column] = value
         return Statistics(counts, means, squares, newest)
 
-    def saved(self) -> list[list[Any]]:
-        """For a position: one list per column."""
-        newest = [value if count else None for count, value in zip(self.counts, self.newest, strict=True)]
-        return [list(column) for column in zip(self.counts, self.means, self.squares, newest, strict=True)]
+
+class Row(NamedTuple):
+    """A row that waits for its target: its numbers, NaN where missing, and the statistics up to it."""
+
+    values: list[float]
+    statistics: Statistics
 
 
 def no_statistics(columns: int) -> Statistics:
@@ -43,29 +39,54 @@ def no_statistics(columns: int) -> Statistics:
     return Statistics([0] * columns, [0.0] * columns, [0.0] * columns, [math.nan] * columns)
 
 
+# In positions None stands for NaN, which JSON does not have.
+
+
+def saved_statistics(statistics: Statistics) -> list[list[Any]]:
+    """For a position: one list per column."""
+    *parts, newest = statistics
+    return [list(column) for column in zip(*parts, _without_nan(newest), strict=True)]
+
+
+def saved_row(row: Row) -> list[Any]:
+    """For a position: the numbers, and the statistics."""
+    return [_without_nan(row.values), saved_statistics(row.statistics)]
+
+
 def statistics_of(saved: Any, columns: int) -> Statistics | None:
     """The statistics that were saved; None if this cannot be any."""
     if not isinstance(saved, list) or len(saved) != columns or not all(map(_is_column, saved)):
         return None
     counts, means, squares, newest = ([column[part] for column in saved] for part in range(4))
-    return Statistics(counts, means, squares, [math.nan if value is None else value for value in newest])
+    return Statistics(counts, means, squares, _with_nan(newest))
 
 
-def deviations_of(counts: np.ndarray, squares: np.ndarray) -> np.ndarray:
-    """Standard deviations; 0 where there is none."""
-    return np.sqrt(np.maximum(squares, 0) / np.maximum(counts, 1))
+def row_of(saved: Any, columns: int) -> Row | None:
+    """The row that was saved; None if this cannot be one."""
+    if not isinstance(saved, list) or len(saved) != 2 or not isinstance(saved[0], list) or len(saved[0]) != columns:
+        return None
+    values, statistics = saved[0], statistics_of(saved[1], columns)
+    if statistics is None or not all(value is None or _is_value(value) for value in values):
+        return None
+    return Row(_with_nan(values), statistics)
 
 
-def standardised(values: np.ndarray, means: np.ndarray, deviations: np.ndarray) -> np.ndarray:
-    """How many deviations values are above their means, within ±100."""
-    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-        return np.clip((values - means) / deviations, -CLIP, CLIP)
+def _without_nan(values: list[float]) -> list[float | None]:
+    return [None if value != value else value for value in values]
+
+
+def _with_nan(values: list[float | None]) -> list[float]:
+    return [math.nan if value is None else value for value in values]
 
 
 def _is_column(saved: Any) -> bool:
     if not isinstance(saved, list) or len(saved) != 4 or not is_count(saved[0]):
         return False
-    count, *numbers = saved
+    count, mean, squares, newest = saved
     if count == 0:
-        return numbers == [0.0, 0.0, None]
-    return all(map(is_number, numbers)) and max(abs(numbers[0]), abs(numbers[2])) <= LARGEST and numbers[1] >= 0
+        return [mean, squares, newest] == [0.0, 0.0, None]
+    return _is_value(mean) and _is_value(newest) and is_number(squares) and squares >= 0
+
+
+def _is_value(value: Any) -> bool:
+    return is_number(value) and abs(value) <= LARGEST

@@ -22,8 +22,11 @@ class Source:
     it again. `continues=True` takes the source as going on right after the position.
     `stop()` is asked between reads and while waiting: once it is true, no more is read.
 
-        source = Source("data.txt")
-        source.close()
+    >>> reader, writer = os.pipe()
+    >>> os.write(writer, b"some bytes")
+    10
+    >>> next(Source(reader).fragments(patience=0))
+    b'some bytes'
     """
 
     def __init__(
@@ -50,7 +53,15 @@ class Source:
             raise StreamError(f"{self.name} may not be read: permission denied. Allow it, e.g. chmod +r.") from None
         except (OSError, ValueError) as error:
             raise StreamError(f"{self.name} cannot be opened: {error}.") from None
-        self._size = 0
+        self._largest = 0
+        self._poll = select.poll()
+        self._poll.register(self._file, select.POLLIN)
+
+    @property
+    def size(self) -> int | None:
+        """The bytes of a file, as many as it has now; None for a pipe, which does not tell."""
+        status = os.fstat(self._file.fileno())
+        return status.st_size if stat.S_ISREG(status.st_mode) else None
 
     def close(self) -> None:
         """Close the file, if it was opened here."""
@@ -97,34 +108,34 @@ class Source:
         """The next bytes; none at the end, at the deadline or when stopped."""
         while not self.ended and not self._stop() and self._wait(deadline):
             try:
+                self._check_size()
                 data = self._file.read(size)
-                status = os.fstat(self._file.fileno())
+                if data == b"":
+                    self._check_size()  # it may have shrunk between the two
             except OSError as error:
                 raise StreamError(f"{self.name} cannot be read: {error}.") from None
-            if data is None:
-                continue  # a non-blocking descriptor that was not ready after all
-            if stat.S_ISREG(status.st_mode):
-                self._check_size(status.st_size)
-            self.ended = not data
-            return data
+            if data is not None:  # or it is a non-blocking descriptor that was not ready after all
+                self.ended = not data
+                return data
         return b""
 
     def _wait(self, deadline: float | None) -> bool:
         """Whether there is something to read (or the end), before the deadline and without a stop."""
         seconds = 0.0
-        while not select.select([self._file], [], [], seconds)[0]:
+        while not self._poll.poll(1000 * seconds):
             seconds = SLICE if deadline is None else min(SLICE, deadline - time.monotonic())
             if seconds <= 0 or self._stop():
                 return False
         return True
 
-    def _check_size(self, size: int) -> None:
-        if size < self._size:
+    def _check_size(self) -> None:
+        size = self.size or 0
+        if size < self._largest:
             raise StreamError(
-                f"{self.name} shrank while it was read: it had {self._size} bytes and now has {size}. Resume the run "
-                "when the file is whole again; to rotate a log, read it through a pipe (tail -F)."
+                f"{self.name} shrank while it was read: it had {self._largest} bytes and now has {size}. Resume "
+                "the run when the file is whole again; follow a log that is rotated through a pipe (tail -F)."
             )
-        self._size = size
+        self._largest = size
 
 
 _SAME_AGAIN = "Give the same stream again from its start, or say that it goes on where the run stopped (continues)."

@@ -55,3 +55,9 @@ def check_count(count: int) -> None:
     """A number of samples to take is at least 1."""
     if count < 1:
         raise ValueError(f"take needs a count of at least 1, not {count}.")
+
+
+def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    """An option that is one of a few words."""
+    if value not in choices:
+        raise StreamError(f"{name} must be one of {', '.join(choices)}, not {value!r}.")

@@ -1,28 +1,28 @@
-"""Streams of symbols: bytes, or the characters of UTF-8 text."""
+"""Streams of bytes, and what all streams of symbols share."""
 
-import codecs
-import copy
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from norewind.streams.place import PLACE_FIELDS, Place, check_position, counted, is_count, place_of
+from norewind.streams.place import PLACE_FIELDS, Place, check_position, is_count, place_of
 from norewind.streams.source import Source
 from norewind.streams.stream import Samples, StreamError, check_count
-
-UNICODE = 0x110000
-# What an unused slot of a growing alphabet is written as.
-UNUSED = "\N{REPLACEMENT CHARACTER}"
 
 
 class ByteStream:
     """Bytes as 256 symbols; every sample is a byte and the next one.
 
-        stream = ByteStream(Source("data.bin"))
-        xs, targets, *_ = stream.take(1000)
-
     `position` is what another stream's `position()` returned, to go on there.
+
+    >>> import os
+    >>> reader, writer = os.pipe()
+    >>> os.write(writer, b"abab")
+    4
+    >>> os.close(writer)
+    >>> xs, targets, *_ = ByteStream(Source(reader)).take(1000)
+    >>> targets
+    array([98, 97, 98], dtype=int32)
     """
 
     symbols = 256
@@ -32,7 +32,7 @@ class ByteStream:
         self._place, self._previous = Place(), None
         self._ahead = b""
         if position is not None:
-            valid = {**PLACE_FIELDS, "previous": lambda value: _is_symbol(value, self.symbols)}
+            valid = {**PLACE_FIELDS, "previous": lambda value: is_symbol(value, self.symbols)}
             check_position(position, "bytes", valid)
             self._place, self._previous = place_of(position), position["previous"]
         source.go_to(self._place)
@@ -46,28 +46,28 @@ class ByteStream:
         """See `Stream.take`."""
         check_count(count)
         wanted = count + (self._previous is None)
-        fragments = self._source.fragments(patience)
+        fragments, fault = self._source.fragments(patience), None
         parts, length = [self._ahead], len(self._ahead)
         try:
             while length < wanted and (fragment := next(fragments, b"")):
                 parts.append(fragment)
                 length += len(fragment)
-        finally:
-            self._ahead = b"".join(parts)
-        return self._hand_out(self._ahead[:wanted])
-
-    def _hand_out(self, data: bytes) -> Samples | None:
-        if self._previous is None and len(data) < 2:
-            # The first sample needs two: until then nothing is consumed.
-            if self._source.ended:
-                raise too_short(self._source.name, self._place.after(data), len(data), "bytes", {})
-            return next_symbols(None, np.empty(0, np.int32))
-        if not data and self._source.ended:
-            return None
+        except StreamError as error:
+            # What came before is handed out first; the next call meets the same fault again.
+            fault = error
+        self._ahead = b"".join(parts)
+        data = self._ahead[:wanted]
         samples = next_symbols(self._previous, np.frombuffer(data, np.uint8).astype(np.int32))
-        if data:
+        if len(samples.xs):
+            # The first sample takes two bytes: until then nothing is consumed.
             self._place, self._previous = self._place.after(data), data[-1]
             self._ahead = self._ahead[len(data) :]
+        elif fault:
+            raise fault
+        elif self._source.ended and self._previous is None:
+            raise too_short(self._source.name, self._place.after(data), len(data), "bytes", {})
+        elif self._source.ended:
+            return None
         return samples
 
     def position(self) -> dict[str, Any]:
@@ -82,189 +82,6 @@ class ByteStream:
     def decode(self, symbols: Sequence[int] | np.ndarray) -> bytes:
         """The bytes that symbols stand for."""
         return np.asarray(symbols, np.uint8).tobytes()
-
-
-class CharacterStream:
-    """The characters of UTF-8 text as symbols; every sample is a character and the next one.
-
-    With an `alphabet` these are the symbols, and any other character is bad. Without one,
-    each character gets the next symbol when it first appears, up to `size` of them.
-    Characters that have no symbol, and bytes that are not UTF-8, end the stream with an
-    error, or are skipped and counted (`bad="skip"`).
-
-        stream = CharacterStream(Source("data.txt"), size=128)
-        xs, targets, *_ = stream.take(1000)
-
-    `symbols` is their number, `alphabet` the characters they stand for so far. `position`
-    is what another stream's `position()` returned, to go on there.
-    """
-
-    def __init__(
-        self,
-        source: Source,
-        alphabet: str | None = None,
-        *,
-        size: int = 256,
-        bad: Literal["fail", "skip"] = "fail",
-        position: dict[str, Any] | None = None,
-    ):
-        if alphabet is not None and (fault := _alphabet_fault(alphabet)):
-            raise StreamError(f"the alphabet {alphabet!r} cannot be used: {fault}. Give every character once.")
-        if size < 1:
-            raise StreamError(f"the alphabet needs room for at least one symbol, not {size}.")
-        self.symbols = size if alphabet is None else len(alphabet)
-        self.alphabet = alphabet or ""
-        self._source, self._skips = source, bad == "skip"
-        self._place, self._counts, self._previous = Place(), {}, None
-        if position is not None:
-            self._restore(position, alphabet)
-        # How far the samples handed out go: what was skipped behind the last one is not settled yet.
-        self._settled = self._place, self._counts
-        # Until the first sample is handed out, the position is the one begun with, even if a symbol was read.
-        self._start: dict[str, Any] | None = self._position()
-        self._ahead = b""
-        self._table = np.full(UNICODE, -1, np.int32)
-        self._table[_codes(self.alphabet)] = np.arange(len(self.alphabet))
-        source.go_to(self._place)
-
-    def _restore(self, position: dict[str, Any], alphabet: str | None) -> None:
-        valid = {
-            **PLACE_FIELDS,
-            "alphabet": lambda value: _is_alphabet(value, self.symbols),
-            "previous": lambda value: _is_symbol(value, len(position["alphabet"])),
-        }
-        check_position(position, "characters", valid)
-        if alphabet is not None and position["alphabet"] != alphabet:
-            raise StreamError(
-                f"the run was begun with the alphabet {position['alphabet']!r}, but now it is {alphabet!r}. "
-                "Its symbols would mean something else: leave the alphabet as it was."
-            )
-        self.alphabet, self._previous = position["alphabet"], position["previous"]
-        self._place, self._counts = place_of(position), dict(position["counts"])
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """How many characters without a symbol and invalid sequences of bytes were skipped."""
-        return dict(self._settled[1])
-
-    def take(self, count: int, patience: float | None = None) -> Samples | None:
-        """See `Stream.take`."""
-        check_count(count)
-        before = self._previous
-        missing = count + (before is None)
-        parts = [np.empty(0, np.int32)]
-        fragments = self._source.fragments(patience)
-        try:
-            while missing:
-                part = self._next(missing)
-                if part is not None:
-                    parts.append(part)
-                    missing -= len(part)
-                elif fragment := next(fragments, b""):
-                    self._ahead += fragment
-                elif not self._source.ended or not self._ahead:
-                    break
-        except StreamError:
-            # What came before is handed out first; the next call meets the same fault again.
-            if sum(map(len, parts)) == 0:
-                raise
-        symbols = np.concatenate(parts)
-        if len(symbols):
-            self._previous = int(symbols[-1])
-        elif self._source.ended and not self._ahead:
-            return self._end()
-        samples = next_symbols(before, symbols)
-        if len(samples.xs):
-            self._start, self._settled = None, (self._place, self._counts)
-        return samples
-
-    def _end(self) -> None:
-        if self._previous is None or (self._start and self._start["previous"] is None):
-            number = 0 if self._previous is None else 1
-            raise too_short(self._source.name, self._place, number, "characters", self._counts)
-        self._start, self._settled = None, (self._place, self._counts)
-
-    def _next(self, limit: int) -> np.ndarray | None:
-        """Up to `limit` of the symbols that are there, perhaps none but skipped ones; None if more bytes are needed."""
-        window = self._ahead[: 4 * limit]  # a character has at most four bytes
-        final = self._source.ended and len(window) == len(self._ahead)
-        try:
-            text, _ = codecs.utf_8_decode(window, "strict", final)
-        except UnicodeDecodeError as error:
-            if error.start == 0:
-                self._skip(window[: error.end], "invalid bytes", 1, "is not valid UTF-8")
-                return np.empty(0, np.int32)
-            text = window[: error.start].decode()
-        return self._symbols(text[:limit]) if text else None
-
-    def _symbols(self, text: str) -> np.ndarray:
-        codes = _codes(text)
-        symbols = self._table[codes]
-        if symbols.min() < 0:
-            self._grow(codes[symbols < 0])
-            symbols = self._table[codes]
-        known = symbols >= 0
-        if not known.all():
-            if not known.any() or not (self._skips or known[0]):
-                what = f"has the character {text[0]!r}, which is none of the {self.symbols} symbols"
-                self._skip(text.encode(), "unknown symbols", len(text), what)
-                return np.empty(0, np.int32)
-            # Up to the last known one (or the last before a fault): what is skipped belongs to the symbol behind it.
-            end = int(np.flatnonzero(known)[-1]) + 1 if self._skips else int(np.argmin(known))
-            text, symbols = text[:end], symbols[:end][known[:end]]
-            if len(symbols) < end:
-                self._counts = counted(self._counts, "unknown symbols", end - len(symbols))
-        self._leave(text.encode())
-        return symbols
-
-    def _grow(self, codes: np.ndarray) -> None:
-        """Give new characters, in the order of their appearance, the slots that are left."""
-        new = list(dict.fromkeys(codes.tolist()))[: self.symbols - len(self.alphabet)]
-        self._table[new] = np.arange(len(self.alphabet), len(self.alphabet) + len(new))
-        self.alphabet += "".join(map(chr, new))
-
-    def _skip(self, data: bytes, reason: str, number: int, what: str) -> None:
-        if not self._skips:
-            place = self._place
-            raise StreamError(
-                f"{self._source.name} {what}, at byte {place.offset} (line {place.lines + 1}). Mend the text, read it "
-                'as bytes, or skip and count what has no symbol (bad = "skip").'
-            )
-        self._counts = counted(self._counts, reason, number)
-        self._leave(data)
-
-    def _leave(self, data: bytes) -> None:
-        self._place = self._place.after(data)
-        self._ahead = self._ahead[len(data) :]
-
-    def position(self) -> dict[str, Any]:
-        """See `Stream.position`."""
-        return copy.deepcopy(self._start) or self._position()
-
-    def _position(self) -> dict[str, Any]:
-        place, counts = self._settled
-        text = {"alphabet": self.alphabet, "previous": self._previous}
-        return {"kind": "characters", **place._asdict(), "counts": dict(counts), **text}
-
-    def encode(self, text: bytes | str) -> np.ndarray:
-        """The symbols of a text."""
-        try:
-            symbols = self._table[_codes(text if isinstance(text, str) else text.decode())]
-        except UnicodeError as error:
-            raise StreamError(f"the text is not valid UTF-8: {error}.") from None
-        if len(symbols) and symbols.min() < 0:
-            letters = text if isinstance(text, str) else text.decode()
-            place = int(np.argmin(symbols))
-            raise StreamError(
-                f"the text has the character {letters[place]!r} at place {place}, which is none of the symbols so far. "
-                f"These are {self.alphabet!r}."
-            )
-        return symbols
-
-    def decode(self, symbols: Sequence[int] | np.ndarray) -> bytes:
-        """The text that symbols stand for, in UTF-8."""
-        letters = self.alphabet.ljust(self.symbols, UNUSED)
-        return "".join([letters[symbol] for symbol in np.asarray(symbols).tolist()]).encode()
 
 
 def next_symbols(previous: int | None, symbols: np.ndarray) -> Samples:
@@ -282,23 +99,6 @@ def too_short(name: str, place: Place, number: int, what: str, counts: dict[str,
     return StreamError(f"{name} ends at byte {place.offset} with {number} {what}{skipped}: a sample needs two.")
 
 
-def _codes(text: str) -> np.ndarray:
-    return np.frombuffer(text.encode("utf-32-le"), np.int32)
-
-
-def _alphabet_fault(alphabet: str) -> str | None:
-    if not alphabet:
-        return "it is empty"
-    if len(set(alphabet)) < len(alphabet):
-        twice = next(letter for place, letter in enumerate(alphabet) if letter in alphabet[:place])
-        return f"{twice!r} is in it twice"
-    half = next((letter for letter in alphabet if "\ud800" <= letter <= "\udfff"), None)
-    return None if half is None else f"{half!r} is half a character, which UTF-8 cannot hold"
-
-
-def _is_alphabet(value: Any, size: int) -> bool:
-    return value == "" or (isinstance(value, str) and len(value) <= size and _alphabet_fault(value) is None)
-
-
-def _is_symbol(value: Any, symbols: int) -> bool:
+def is_symbol(value: Any, symbols: int) -> bool:
+    """A symbol in a position, or none yet."""
     return value is None or (is_count(value) and value < symbols)

@@ -17,10 +17,12 @@ BLOCK = 4096
 class TaskStream:
     """The endless text of a task and a seed; every sample is a character and the next one.
 
-        stream = TaskStream(norewind.tasks.anbn(), seed=0)
-        xs, targets, *_ = stream.take(1000)
-
     `position` is what another stream's `position()` returned, to go on there.
+
+    >>> from norewind.tasks import anbn
+    >>> stream = TaskStream(anbn(1, 3))
+    >>> stream.decode(stream.take(12).xs)
+    b'aaa\\nbbb\\naa\\nb'
     """
 
     def __init__(self, text: "Text", seed: int = 0, *, position: dict[str, Any] | None = None):

@@ -13,6 +13,7 @@ def draw_curves(curves: Sequence[tuple[str, list[dict[str, Any]]]], unit: str, p
     """The loss of every line of metrics against samples; for a single run, the level of knowing nothing as well."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.ticker import StrMethodFormatter
 
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     FigureCanvasAgg(figure)
@@ -32,8 +33,9 @@ def draw_curves(curves: Sequence[tuple[str, list[dict[str, Any]]]], unit: str, p
     axes.set_ylabel(unit)
     axes.set_title("loss since the line of metrics before", fontsize=10, loc="left")
     axes.grid(alpha=0.3)
-    # Beside the curves, never on them.
-    axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False, fontsize=9)
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    # Below the curves, never on them, however long the names.
+    figure.legend(loc="outside lower left", frameon=False, fontsize=9, ncols=1 if len(curves) > 1 else 3)
     figure.savefig(path, dpi=120)
 
 

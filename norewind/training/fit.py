@@ -11,7 +11,7 @@ import numpy as np
 
 from norewind import checks
 from norewind.learner import Learner, Run
-from norewind.streams.stream import Samples
+from norewind.streams.stream import Samples, StreamError
 from norewind.training.keeper import Keeper
 from norewind.training.logs import Log
 from norewind.training.scores import PlainScore
@@ -84,8 +84,10 @@ def fit(
     >>> fitted.samples, len(losses), losses[-1] < losses[0]
     (4000, 4, True)
     """
-    for what, number in (("memory", memory), ("metrics_every", metrics_every), ("keep", keep)):
-        checks.at_least_one(f"fit: {what}", number)
+    counts = {"memory": memory, "metrics_every": metrics_every, "checkpoint_every": checkpoint_every, "keep": keep}
+    for what, number in counts.items():
+        if number is not None:
+            checks.at_least_one(f"fit: {what}", number)
     score = score or PlainScore()
     chunk = max(1, CHUNK // memory)
     with Keeper(None if folder is None else Path(folder), keep, on_checkpoint) as keeper:
@@ -128,7 +130,14 @@ def fit(
             left = chunk if samples is None else (samples - tally.samples) // memory
             if left < 1:
                 break
-            taken = steps.take(min(chunk, left, steps_until(metrics_every), steps_until(checkpoint_every)), patience)
+            wanted = min(chunk, left, steps_until(metrics_every), steps_until(checkpoint_every))
+            try:
+                taken = steps.take(wanted, patience)
+            except StreamError:
+                # All before the bad input was learned from: that is worth keeping.
+                if tally.samples > saved_at:
+                    save()
+                raise
             if taken is None:
                 ended = True
                 break
@@ -154,7 +163,7 @@ def fit(
                     watcher.see(line)
             late = checkpoint_seconds is not None and time.perf_counter() - saved_when > checkpoint_seconds
             # What looks like the beginning of a divergence must not push the good checkpoints out.
-            if (passed(checkpoint_every) or late) and watcher.healthy:
+            if (passed(checkpoint_every) or late) and (watcher.healthy or not watch):
                 save()
         if tally.samples > saved_at or not keeper.has_checkpoint:
             save()

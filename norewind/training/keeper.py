@@ -19,15 +19,14 @@ class Keeper:
         self.folder, self.keep, self.on_checkpoint = folder, keep, on_checkpoint
         self.logs: list[Log] = []
         self.has_checkpoint = False
+        self._lengths: dict[str, int] = {}
         self._stack = ExitStack()
 
     def __enter__(self) -> "Keeper":
         """Take hold of the folder."""
         if self.folder is not None:
-            self.folder.mkdir(parents=True, exist_ok=True)
             self._stack.enter_context(locked(self.folder))
             self._writer = Writer(self.folder / "checkpoints", self.keep)
-            self._stack.callback(self._writer.wait)
         return self
 
     def __exit__(self, *error) -> None:
@@ -43,9 +42,12 @@ class Keeper:
         if found:
             run, extra = load(found[-1], run)
         self.has_checkpoint = bool(found)
-        self.logs = [Log(self.folder / "metrics.jsonl", extra.get("logs", {}).get("metrics.jsonl", 0)), *logs]
+        self._lengths = extra.get("logs", {})
+        self.logs = [Log(self.folder / "metrics.jsonl", self._lengths.get("metrics.jsonl", 0)), *logs]
         for log in self.logs:
             self._stack.callback(log.close)
+        # Called before the logs are closed: the checkpoint that is being written needs them.
+        self._stack.callback(self._writer.wait)
         return run, extra
 
     def write(self, line: dict[str, Any]) -> None:
@@ -58,7 +60,9 @@ class Keeper:
         if self.folder is None:
             return
         self.has_checkpoint = True
-        entries = {**entries, "logs": {log.path.name: log.length for log in self.logs}}
+        # A log that is not written this time may be continued another time.
+        self._lengths = {**self._lengths, **{log.path.name: log.length for log in self.logs}}
+        entries = {**entries, "logs": self._lengths}
         self._writer.submit(samples, run, entries, before=self._sync, after=self.on_checkpoint)
 
     def wait(self) -> None:

@@ -1,8 +1,11 @@
 """One process per run folder."""
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+_held = threading.local()
 
 
 class FolderInUse(RuntimeError):
@@ -11,7 +14,16 @@ class FolderInUse(RuntimeError):
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold a folder. The lock goes with the process, however it ends."""
+    """Hold a folder, which is made if need be. The lock goes with the process, however it ends.
+
+    A function that holds a folder may call one that wants to hold it as well.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    mine = _held.__dict__.setdefault("folders", set())
+    place = folder.resolve()
+    if place in mine:
+        yield
+        return
     try:
         import fcntl
     except ImportError:  # Windows has no such locks: there, nobody checks
@@ -20,8 +32,12 @@ def locked(folder: Path) -> Iterator[None]:
     with (folder / "lock").open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             raise FolderInUse(
                 f"{folder}: another process is working in it. Wait for it, or choose another folder."
             ) from None
-        yield
+        mine.add(place)
+        try:
+            yield
+        finally:
+            mine.remove(place)

@@ -27,7 +27,7 @@ class Log:
 
     def write(self, entries: Iterable[dict[str, Any]]) -> None:
         """Append entries, one line each, in one piece."""
-        content = "".join(json.dumps(entry, ensure_ascii=False, allow_nan=False) + "\n" for entry in entries).encode()
+        content = as_lines(entries)
         self._file.write(content)
         self._file.flush()
         self.length += len(content)
@@ -41,7 +41,20 @@ class Log:
         self._file.close()
 
 
+def as_lines(entries: Iterable[dict[str, Any]]) -> bytes:
+    """Entries as JSON lines."""
+    return "".join(json.dumps(entry, ensure_ascii=False, allow_nan=False) + "\n" for entry in entries).encode()
+
+
 def read_log(path: Path) -> list[dict[str, Any]]:
     """All whole lines of a log. The last one may be half written if the run was killed: it does not count."""
+    if not path.exists():
+        return []
     lines = path.read_bytes().split(b"\n")[:-1]
-    return [json.loads(line) for line in lines]
+    entries = []
+    try:
+        for line in lines:
+            entries.append(json.loads(line))
+    except ValueError:
+        raise CheckpointError(f"{path}, line {len(entries) + 1}: not JSON, so norewind did not write it.") from None
+    return entries

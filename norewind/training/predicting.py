@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from norewind.checkpoint import CheckpointError, load
+from norewind.checkpoint import CheckpointError, restored
 from norewind.learner import Run, scan_some
 from norewind.named import TASKS
 from norewind.streams import afresh
@@ -22,10 +22,11 @@ from norewind.training.windows import Steps, as_steps, count_of
 
 
 class Saved(NamedTuple):
-    """The newest checkpoint of a run: its settings, its file, and what is written beside it."""
+    """The newest checkpoint of a run, and its settings."""
 
     settings: Settings
     path: Path
+    arrays: dict[str, np.ndarray]
     extra: dict[str, Any]
 
     @property
@@ -36,17 +37,17 @@ class Saved(NamedTuple):
     def trained(self, shape: Shape) -> Trained:
         """The model as it was."""
         trained = build(self.settings, shape)
-        return trained._replace(run=load(self.path, trained.run)[0])
+        return trained._replace(run=restored(self.path, self.arrays, trained.run))
 
 
 def saved_run(folder: Path) -> Saved:
     """The newest checkpoint of the run in a folder."""
     settings = settings_of(folder)
-    path, extra = newest_checkpoint(folder)
+    path, arrays, extra = newest_checkpoint(folder)
     if path is None:
         raise CheckpointError(f"{folder} has no checkpoint yet. Train it first: norewind resume {folder}")
     check_same(folder, settings, extra)
-    return Saved(settings, path, extra)
+    return Saved(settings, path, arrays, extra)
 
 
 def predictions(
@@ -76,9 +77,10 @@ def predictions(
     steps = as_steps(lambda _: opened.stream, memory, position)
     answer = _learning(trained, steps) if learn else _answering(trained, steps)
     done = 0
-    while not should_stop() and (samples is None or done < samples):
-        wanted = CHUNK if samples is None else min(CHUNK, samples - done)
-        taken = steps.take(max(1, wanted // memory), patience)
+    chunk = max(1, CHUNK // memory)
+    while not should_stop():
+        left = chunk if samples is None else min(chunk, (samples - done) // memory)
+        taken = steps.take(left, patience) if left else None
         if taken is None:
             return
         count = count_of(taken)
@@ -120,10 +122,7 @@ def sampled(saved: Saved, length: int, *, prompt: str = "", temperature: float =
     """Text that the model writes: after its own stream, or after a prompt."""
     encode, decode, symbols = _code(saved)
     trained = saved.trained(Shape(symbols, symbols, True))
-    start = encode(prompt)
-    if not len(start):
-        previous = saved.position["stream"].get("previous")
-        start = np.array([0 if previous is None else previous], np.int32)
+    start = encode(prompt) if prompt else _unread(saved)
 
     @jax.jit
     def write(params, state, start, key):
@@ -142,13 +141,27 @@ def sampled(saved: Saved, length: int, *, prompt: str = "", temperature: float =
     return decode(np.asarray(written))
 
 
+def _unread(saved: Saved) -> np.ndarray:
+    """The symbols that came last and that the model has not seen: the last one, and samples short of a window."""
+    if saved.settings.kind == "task":
+        stream = open_stream(saved.settings, saved.position["stream"]).stream
+        return stream.take(1).xs
+    left, previous = saved.position["left"], saved.position["stream"]["previous"]
+    return np.array([*(left[0]["values"] if left else []), 0 if previous is None else previous], np.int32)
+
+
 def _code(saved: Saved) -> tuple[Callable[[str], np.ndarray], Callable[[np.ndarray], bytes], int]:
     """How text becomes symbols and back, and how many symbols there are."""
     kind = saved.settings.kind
     if kind in ("csv", "jsonl"):
         raise SettingsError("this run forecasts numbers; only a run on bytes or text can write text.")
     if kind == "bytes":
-        return lambda text: np.frombuffer(text.encode(), np.uint8).astype(np.int32), lambda s: bytes(s.tolist()), 256
+        # An argument that is not UTF-8 comes with surrogates in it.
+        return (
+            lambda text: np.array([*text.encode(errors="surrogateescape")], np.int32),
+            lambda s: bytes(s.tolist()),
+            256,
+        )
     if kind == "task":
         alphabet = TASKS[saved.settings.source](*saved.settings.parameters).alphabet
         slots = len(alphabet)

@@ -9,6 +9,7 @@ import numpy as np
 from norewind.losses import BIT, log_variance
 from norewind.streams.stream import Samples
 from norewind.training.tally import running_sum
+from norewind.training.windows import count_of
 
 
 class Score(Protocol):
@@ -42,7 +43,7 @@ class PlainScore:
 
     def add(self, samples: Samples) -> int:
         """Every sample has a loss."""
-        return len(samples.xs)
+        return count_of(samples)
 
     def take(self) -> dict[str, Any]:
         """Nothing more to say."""

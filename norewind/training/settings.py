@@ -3,6 +3,7 @@
 import json
 import tomllib
 from dataclasses import dataclass, fields, replace
+from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
@@ -51,8 +52,9 @@ class Settings:
     layers: int = 1
     """How many of them, each on top of the one before."""
 
-    method: str = "uoro"
-    """How to get gradients: uoro, uoro:memory=4,rank=8, rtrl, bptt:16, or another of docs/methods.md."""
+    method: str = "uoro:memory=16"
+    """How to get gradients: uoro, uoro:memory=4,rank=8, rtrl, bptt:16, or another of docs/methods.md. With a memory of
+    16, one step takes 16 samples: exact within, unbiased before, and less noisy and faster than plain uoro."""
 
     optimizer: Literal["adam", "adagrad", "rmsprop", "sgd"] = "adam"
     """What takes the gradients."""
@@ -60,7 +62,7 @@ class Settings:
     rate: float = 1e-3
     """The learning rate is rate / (1 + alpha √t) after t samples."""
 
-    alpha: float = 0.03
+    alpha: float = 0.02
     """How fast it falls; 0 keeps it."""
 
     clip: float = 0.0
@@ -140,9 +142,13 @@ class Settings:
         """Refuse what cannot be, before anything is opened or compiled."""
         for name in ("hidden", "layers", "alphabet_size", "metrics_every", "checkpoint_every", "keep"):
             _demand(getattr(self, name) >= 1, name, getattr(self, name), "must be at least 1")
+        for field in fields(self):
+            number = getattr(self, field.name)
+            _demand(type(number) is not float or isfinite(number), field.name, number, "must be a finite number")
         for name in ("alpha", "clip", "horizon"):
             _demand(getattr(self, name) >= 0, name, getattr(self, name), "must not be negative")
-        _demand(0 < self.rate < float("inf"), "rate", self.rate, "must be above 0")
+        _demand(self.rate > 0, "rate", self.rate, "must be above 0")
+        _demand(0 <= self.seed < 2**32, "seed", self.seed, "must be from 0 to 2³² − 1")
         for name in ("samples", "flush", "checkpoint_seconds"):
             number = getattr(self, name)
             _demand(number is None or number >= 0, name, number, "must not be negative")
@@ -157,6 +163,10 @@ class Settings:
             return self.format
         suffix = Path(self.source).suffix.lower()
         return "csv" if suffix == ".csv" else "jsonl" if suffix in (".jsonl", ".ndjson") else "bytes"
+
+    def settled(self) -> "Settings":
+        """With the format spelled out: it stays when the same stream comes from another source later."""
+        return self if self.kind == "task" else replace(self, format=self.kind)
 
     def as_json(self) -> dict[str, Any]:
         """All entries that are not None."""

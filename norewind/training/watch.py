@@ -36,7 +36,8 @@ class Watch:
     def see(self, line: dict[str, Any]) -> None:
         """Raise Diverged if this line of metrics is one too many."""
         if line["carry"] is None or line["carry"] > CARRY_LIMIT:
-            raise Diverged(f"the carry has grown beyond all bounds (its norm is {line['carry']})")
+            size = "not finite" if line["carry"] is None else f"{line['carry']:g}"
+            raise Diverged(f"by sample {line['samples']} the carry has grown beyond all bounds (its norm is {size}).")
         loss, level = line["loss"], line.get("level")
         if loss is None or level is None:
             return
@@ -46,8 +47,8 @@ class Watch:
         self.bad = self.bad + 1 if loss > level else 0
         if self.bad >= PATIENCE:
             raise Diverged(
-                f"the loss ({loss:.4g}) has been above the level of knowing nothing ({level:.4g}) for {self.bad} "
-                "lines of metrics in a row, after it had been well below"
+                f"at sample {line['samples']} the loss ({loss:.4g}) has been above the level of knowing nothing "
+                f"({level:.4g}) for {self.bad} lines of metrics in a row, after it had been well below."
             )
 
     def entries(self) -> dict[str, Any]:

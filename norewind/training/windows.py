@@ -11,6 +11,9 @@ from norewind.streams.stream import Samples, Stream
 
 Position = dict[str, Any]
 
+SHORTEST = 0.01
+"""Seconds. Somebody with no patience at all would ask an idle stream without a pause."""
+
 
 def as_steps(stream: Any, memory: int, position: Position | None) -> "Steps":
     """Windows of `memory` samples from a stream, from a function that makes one at a position, or from an iterable."""
@@ -39,11 +42,14 @@ class Steps:
     def take(self, steps: int, patience: float | None = None) -> Samples | None:
         """Up to so many windows, one sample after the other; None at the end of the stream."""
         waiting = 0 if self._left is None else count_of(self._left)
-        new = self.stream.take(steps * self.memory - waiting, patience)
-        if new is None:
+        wanted = steps * self.memory
+        patience = None if patience is None else max(patience, SHORTEST)
+        new = self.stream.take(wanted - waiting, patience) if waiting < wanted else None
+        if new is None and (self._left is None or waiting < self.memory):
             return None
-        whole = new if self._left is None else jax.tree.map(lambda *parts: np.concatenate(parts), self._left, new)
-        usable = count_of(whole) // self.memory * self.memory
+        parts = [part for part in (self._left, new) if part is not None]
+        whole = jax.tree.map(lambda *parts: np.concatenate(parts), *parts)
+        usable = min(count_of(whole) // self.memory * self.memory, wanted)
         self._left = None if usable == count_of(whole) else first(whole, None, usable)
         return first(whole, usable)
 
@@ -89,9 +95,28 @@ class IteratedStream:
         pairs = pairs[: len(pairs) // self._memory * self._memory]
         if not pairs:
             return None
+        try:
+            xs, targets = zip(*pairs, strict=True)
+            samples = Samples(_stacked(xs), _stacked(targets))
+        except (TypeError, ValueError) as error:
+            raise self._odd_one(pairs, error) from None
         self._items += len(pairs)
-        xs, targets = zip(*pairs, strict=True)
-        return Samples(_stacked(xs), _stacked(targets))
+        return samples
+
+    def _odd_one(self, pairs: list, error: Exception) -> ValueError:
+        """Which pair cannot stand in a row with the others, and why."""
+        shapes = None
+        for number, pair in enumerate(pairs, self._items + 1):
+            if not isinstance(pair, tuple | list) or len(pair) != 2:
+                kind = type(pair).__name__
+                return ValueError(f"fit: item {number} of the stream is not a pair (x, target), but a {kind}.")
+            before, shapes = shapes, jax.tree.map(np.shape, tuple(pair))
+            if before not in (None, shapes):
+                return ValueError(
+                    f"fit: item {number} of the stream has the shapes {shapes}, but the one before has {before}. All "
+                    "pairs must be built alike."
+                )
+        return ValueError(f"fit: the pairs after item {self._items} of the stream cannot be put together: {error}")
 
     def position(self) -> Position:
         """How many pairs were taken."""

@@ -1,0 +1,74 @@
+"""Stop a run in the middle, go on later, and get exactly what an uninterrupted run gives.
+
+python examples/resume.py
+"""
+
+import argparse
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import jax
+import numpy as np
+import optax
+
+import norewind
+from norewind.losses import cross_entropy
+from norewind.streams import TaskStream
+
+
+def main() -> None:
+    options = parse_options()
+    with tempfile.TemporaryDirectory() as folder:
+        train = trainer(options)
+        whole = train(Path(folder) / "whole")
+        chunks = iter(range(3))
+        part = train(Path(folder) / "parts", should_stop=lambda: next(chunks, None) is None)
+        print(f"stopped after {part.samples:,} of {whole.samples:,} samples; the folder holds a checkpoint")
+        # The same call again: `fit` finds the checkpoint, and opens the stream at the place where it was taken.
+        resumed = train(Path(folder) / "parts")
+    print(f"resumed, up to {resumed.samples:,} samples")
+
+    assert part.samples < whole.samples == resumed.samples
+    numbers = zip(jax.tree.leaves(whole.run), jax.tree.leaves(resumed.run), strict=True)
+    assert all(np.array_equal(raw(one), raw(other)) for one, other in numbers)
+    print("parameters, state, carry, optimizer and noise are the same, bit for bit")
+
+
+def trainer(options: argparse.Namespace) -> Callable[..., norewind.Fitted]:
+    """A function that trains in a folder, the same way every time."""
+    task = norewind.tasks.anbn(1, 8)
+    cell = norewind.cells.gru(inputs=3, hidden=16, outputs=3)
+    learner = norewind.online(norewind.uoro(cell.transition, cross_entropy), optax.adam(1e-3))
+    weights_key, noise_key = jax.random.split(jax.random.key(options.seed))
+
+    def train(folder, should_stop=lambda: False):
+        return norewind.fit(
+            lambda position: TaskStream(task, options.seed, position=position),
+            learner,
+            learner.init(cell.init(weights_key), cell.initial_state(), noise_key),
+            samples=options.samples,
+            folder=folder,
+            checkpoint_every=5_000,
+            should_stop=should_stop,
+        )
+
+    return train
+
+
+def raw(leaf: jax.Array) -> np.ndarray:
+    """The numbers of an array; a random key's too."""
+    return np.asarray(jax.random.key_data(leaf) if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf)
+
+
+def parse_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description="Stop a run, resume it, and compare.", formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    parser.add_argument("--samples", type=int, default=20_000, help="how many in all")
+    parser.add_argument("--seed", type=int, default=0, help="of the text, the weights and the noise")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+"""Forecast a sensor ten minutes ahead, online with UORO; the forecast's error gives a fault away.
+
+python examples/sensors.py
+"""
+
+import argparse
+import csv
+import tempfile
+from pathlib import Path
+
+import jax
+import numpy as np
+import optax
+
+import norewind
+from norewind.losses import known_squared_error
+from norewind.streams import RowStream, Source
+
+HORIZON = 10
+MEMORY = 8
+FAULT = 0.9  # after this share of the rows, the sensor of the power hangs for a while
+FAULT_ROWS = 60
+
+
+def main() -> None:
+    options = parse_options()
+    with tempfile.TemporaryDirectory() as folder:
+        path = make_readings(Path(folder) / "sensors.csv", options.rows, options.seed)
+        # Columns are standardised as they come; targets are the power, ten rows later.
+        stream = RowStream(Source(path), inputs=["wind", "power"], targets=["power"], horizon=HORIZON)
+
+        cell = norewind.cells.gru(inputs=2, hidden=24, outputs=1, symbols=False)
+        # Windows of eight rows: exact within, UORO across them, which leaves much less noise than single rows.
+        estimator = norewind.uoro(*norewind.window(cell.transition, known_squared_error))
+        learner = norewind.online(estimator, optax.adam(norewind.inverse_sqrt(1e-2, alpha=0.03)))
+        weights_key, noise_key = jax.random.split(jax.random.key(options.seed))
+        run = learner.init(cell.init(weights_key), cell.initial_state(), noise_key)
+
+        surprise, still = [], []  # errors of the forecast, and of "the power stays as it is", in deviations
+
+        def see(first, samples, outputs):
+            surprise.extend(np.abs(outputs - samples.targets)[:, 0])
+            still.extend(np.abs(samples.last - samples.targets)[:, 0])
+
+        # `fit` cuts the stream into windows, and hands out what it predicted row by row.
+        norewind.fit(stream, learner, run, memory=MEMORY, on_predictions=see)
+
+    fault = int(FAULT * options.rows) - HORIZON  # the first forecast of a row that is wrong
+    quarter, half = options.rows // 4, options.rows // 2
+    errors = {"GRU": np.array(surprise), "the newest value": np.array(still)}
+    for name, error in errors.items():
+        print(f"{name}: squared error {np.mean(error[half:fault] ** 2):.3f} of the power's variance")
+    # The second quarter says what is usual; from then on, whatever is above the limit is an alarm.
+    alarm = smooth(errors["GRU"])
+    alarms = half + np.flatnonzero(alarm[half:] > 1.5 * alarm[quarter:half].max()) + HORIZON
+    start = fault + HORIZON
+    print(f"false alarms: {np.sum(alarms < start)}")
+    found = alarms[alarms >= start]
+    if not len(found):
+        raise SystemExit("the fault was not found.")
+    print(f"the sensor hangs from row {start} to {start + FAULT_ROWS}; alarm at row {found[0]}")
+
+
+def smooth(errors: np.ndarray, rows: int = 10) -> np.ndarray:
+    """Means over the newest rows: one odd reading is no fault."""
+    return np.convolve(errors, np.ones(rows) / rows)[: len(errors)]
+
+
+def make_readings(path: Path, rows: int, seed: int) -> Path:
+    """Wind that swings, and the power of a turbine that follows it; then its sensor hangs."""
+    rng = np.random.default_rng(seed)
+    minute = np.arange(rows)
+    wind = 8 + 3 * np.sin(minute / 9) + 2 * np.sin(minute / 31) + 0.2 * rng.normal(size=rows)
+    power = 50 * np.tanh((np.roll(wind, 3) - 8) / 4) + 60 + rng.normal(size=rows)
+    fault = int(FAULT * rows)
+    power[fault : fault + FAULT_ROWS] = power[fault]
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["minute", "wind", "power"])
+        writer.writerows(zip(minute, wind.round(2), power.round(1), strict=True))
+    return path
+
+
+def parse_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description="Forecast a sensor online, and find its fault.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument("--rows", type=int, default=12_000, help="how many readings")
+    parser.add_argument("--seed", type=int, default=0, help="of the readings, the weights and the noise")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+"""Training runs for tests: the command line in this process, and everything that a run leaves behind."""
+
+import os
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+from norewind.checkpoint import checkpoints, read
+from norewind.cli import main
+from norewind.training import model
+from norewind.training.logs import read_log
+from norewind.training.progress import ProgressLine
+from norewind.training.settings import CHANGEABLE, Settings
+
+_built: dict = {}
+
+
+def cached_build(settings, shape):
+    """Runs with the same model share its compiled programs: almost all the time of these tests is compiling."""
+    beside = {*CHANGEABLE, "format", "bad", "metrics_every", "missing", "horizon", "alphabet", "inputs", "targets"}
+    same = {name: getattr(Settings(), name) for name in beside}
+    key = replace(settings, **same), shape
+    if key not in _built:
+        _built[key] = model.build(settings, shape)
+    return _built[key]
+
+
+def norewind(*arguments) -> int:
+    """Run a command, and return its exit code."""
+    try:
+        main([str(argument) for argument in arguments])
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else 1 if ended.code else 0
+    return 0
+
+
+def everything(run: Path) -> dict:
+    """What a run has come to, without the clock."""
+    (arrays, beside) = read(checkpoints(run / "checkpoints")[-1])
+    log = run / "predictions.jsonl"
+    return {
+        "metrics": [{**line, "seconds": None} for line in read_log(run / "metrics.jsonl")],
+        "predictions": log.read_bytes() if log.exists() else None,
+        "arrays": {name: (str(array.dtype), array.shape, array.tobytes()) for name, array in arrays.items()},
+        **{name: beside[name] for name in ("samples", "position", "tally", "score", "watch")},
+    }
+
+
+def newest(run: Path) -> Path:
+    return checkpoints(run / "checkpoints")[-1]
+
+
+def at_sample(monkeypatch, samples: int, act) -> None:
+    """Do something once so many samples were learned from."""
+    chunk = ProgressLine.chunk
+
+    def acting(self, seen, loss):
+        chunk(self, seen, loss)
+        if seen >= samples:
+            act()
+
+    monkeypatch.setattr(ProgressLine, "chunk", acting)
+
+
+class Pipe:
+    """A pipe that sends some pieces of data, as a source for the command line."""
+
+    def __init__(self, *pieces: bytes, pause: float = 0.0):
+        self._reading, self._writing = os.pipe()
+        self.path = f"/dev/fd/{self._reading}"
+        self._pause = threading.Event()
+        self._thread = threading.Thread(target=self._send, args=(pieces, pause))
+
+    def _send(self, pieces, pause):
+        try:
+            for piece in pieces:
+                os.write(self._writing, piece)
+                self._pause.wait(pause)
+        except BrokenPipeError:
+            pass
+        finally:
+            os.close(self._writing)
+
+    def __enter__(self) -> str:
+        self._thread.start()
+        return self.path
+
+    def __exit__(self, *_) -> None:
+        os.close(self._reading)
+        self._thread.join()
