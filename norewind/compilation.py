@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax.core import Tracer
 
-# Saves copies of the large arrays in a compiled loop: 6 to 12 % of the time of a GRU with UORO (docs/speed.md).
+# Saves copies of the large arrays in a compiled loop (docs/speed.md).
 FASTER_LOOPS = {"xla_cpu_copy_insertion_use_region_analysis": True}
 
 

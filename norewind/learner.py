@@ -294,8 +294,8 @@ def _nonfinite(run: Run) -> NonFiniteError:
     step = int(run.steps) + 1
     return NonFiniteError(
         f"step {step} (counting from 1) gave a loss, gradient, state or carry that is not finite. The run before it "
-        "is intact: it is this error's `run`. Look at x and target of that step; lower the learning rate, clip the "
-        'gradient, or use online(..., nonfinite="skip") to drop such samples and count them.',
+        "is intact: it is this error's `run`. Look at x and target of that step; lower the learning rate, "
+        'or use online(..., nonfinite="skip") to drop such samples and count them.',
         step,
         run,
     )
