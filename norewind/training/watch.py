@@ -7,7 +7,7 @@ PATIENCE = 5
 LEARNED = 0.9
 """Below this share of the level a run has learned something that it can lose."""
 CARRY_LIMIT = 1e6
-"""No healthy carry seen was above a thousandth of this (the influence that UORO carries is about its square)."""
+"""Healthy runs were seen up to about a thousandth of this (an influence of 10⁶, which is about the norm's square)."""
 
 
 class Diverged(ArithmeticError):
