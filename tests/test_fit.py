@@ -17,7 +17,7 @@ import norewind
 from norewind.checkpoint import CheckpointError, checkpoints
 from norewind.learner import NonFiniteError
 from norewind.streams import ByteStream, Source, TaskStream
-from norewind.training.fit import Fitted
+from norewind.training.fit import CHUNK, Fitted
 from norewind.training.lock import FolderInUse, locked
 from norewind.training.logs import read_log
 from norewind.training.watch import Diverged
@@ -87,10 +87,11 @@ def test_metrics_are_the_losses_of_the_learner(model, whole):
     steps = Steps(stream, MEMORY)
     taken = steps.take(133)
     assert taken is not None
-    run, losses = learner.scan(run, *steps.windows(taken, 133))
+    # The same compiled program: learning amplifies the rounding of another one.
+    run, losses = learner.scan(run, *steps.windows(taken, CHUNK // MEMORY), count=133)
     # The mean of every sample, although there is one loss per window of three.
-    assert lines[0]["loss"] == pytest.approx(float(losses[:17].sum()) / 51, rel=1e-4)
-    assert lines[-1]["mean"] == pytest.approx(float(losses.sum()) / 399, rel=1e-4)
+    assert lines[0]["loss"] == pytest.approx(float(losses[:17].sum()) / 51, rel=1e-5)
+    assert lines[-1]["mean"] == pytest.approx(float(losses.sum()) / 399, rel=1e-5)
     assert int(fitted.run.samples) == 399
     assert int(fitted.run.state["seen"]) == 399
 
