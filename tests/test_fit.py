@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from runs import everything
+from run_folders import everything
 
 import norewind
 from norewind.checkpoint import CheckpointError, checkpoints

@@ -18,7 +18,7 @@ from types import SimpleNamespace
 import jax
 import numpy as np
 import pytest
-from runs import Pipe, at_sample, cached_build, everything, newest, norewind
+from run_folders import Pipe, at_sample, cached_build, everything, newest, norewind
 
 from norewind.checkpoint import checkpoints, read
 from norewind.streams import ByteStream
