@@ -100,7 +100,7 @@ def _options(name: str, text: str) -> dict[str, Any]:
         if option not in allowed:
             raise ValueError(f"{name} has no option {option!r}: it has {', '.join(allowed)}.")
         options[option] = _value(value)
-        if isinstance(options[option], str) and option not in words:
+        if isinstance(options[option], str) and option not in words | {"memory", "rank"}:
             raise ValueError(f"{name}: {option} must be a number, not {value!r}.")
     return options
 
