@@ -177,12 +177,18 @@ def test_seconds_are_a_reason_for_a_checkpoint(model, tmp_path):
     assert [int(path.name[:15]) for path in paths] == [51, 102, 150]
 
 
-def test_a_stream_that_is_opened_at_a_position(tmp_path):
-    """Bytes in windows of two: those that do not fill one wait, in the checkpoint as well."""
+def windowed_bytes():
+    """A learner of bytes in windows, and the run it starts from."""
     cell = norewind.cells.rnn(inputs=256, hidden=3, outputs=256, symbols=True)
     estimator = norewind.bptt(*norewind.window(cell.transition, norewind.losses.cross_entropy))
     learner = norewind.online(estimator, optax.sgd(0.1))
     run = learner.init(cell.init(jax.random.key(0)), cell.initial_state(), jax.random.key(1))
+    return learner, run
+
+
+def test_a_stream_that_is_opened_at_a_position(tmp_path):
+    """Bytes in windows of two: those that do not fill one wait, in the checkpoint as well."""
+    learner, run = windowed_bytes()
     text = tmp_path / "text"
 
     def stream(position):
@@ -335,10 +341,7 @@ def test_what_is_saved_is_json(whole):
 
 def test_what_waits_for_its_window_is_saved_even_if_nothing_was_learned_since(tmp_path):
     """A stream that continues does not send it again, so the newest checkpoint must hold it."""
-    cell = norewind.cells.rnn(inputs=256, hidden=3, outputs=256, symbols=True)
-    estimator = norewind.bptt(*norewind.window(cell.transition, norewind.losses.cross_entropy))
-    learner = norewind.online(estimator, optax.sgd(0.1))
-    run = learner.init(cell.init(jax.random.key(0)), cell.initial_state(), jax.random.key(1))
+    learner, run = windowed_bytes()
     text = tmp_path / "text"
 
     def go(folder, content):

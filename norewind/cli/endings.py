@@ -73,10 +73,10 @@ def friendly(command: str, folder: Path | None = None, stop: StopOnSignal | None
         fail(f"the run diverged: {error}{_kept(folder, True)}", DIVERGED)
     except BrokenPipeError:
         # The reader has seen enough (head, say).
-        _drop_output()
+        drop_output()
         raise SystemExit(128 + signal.SIGPIPE) from None
     except OSError as error:
-        _drop_output()
+        drop_output()
         where = f"{error.filename}: " if error.filename else ""
         fail(f"{where}{error.strerror or error}.{_kept(folder, False)}")
 
@@ -94,7 +94,7 @@ def _kept(folder: Path | None, diverged: bool) -> str:
     return f"{kept} To go on: norewind resume {folder}" if found else kept
 
 
-def _drop_output() -> None:
+def drop_output() -> None:
     """If the standard output takes nothing more, Python must not try to flush it again at exit."""
     try:
         sys.stdout.flush()

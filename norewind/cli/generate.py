@@ -1,12 +1,13 @@
 """`norewind generate`: write the text of a task."""
 
-import os
 import sys
 from collections.abc import Iterator
 from itertools import islice
 from typing import Annotated, Literal
 
 import tyro
+
+from norewind.cli.endings import drop_output
 
 CHUNK = 100_000
 
@@ -33,8 +34,8 @@ def generate(
             sys.stdout.write(piece)
         sys.stdout.flush()
     except BrokenPipeError:
-        # The reader has seen enough (head, say). Python must not try to flush again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader has seen enough (head, say).
+        drop_output()
 
 
 def _pieces(task: str, parameters: tuple[int, ...], seed: int, characters: int) -> Iterator[str]:

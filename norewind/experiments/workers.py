@@ -7,17 +7,11 @@ import shutil
 import signal
 import traceback
 from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import Path
 
 from norewind.experiments.progress import Progress
 from norewind.experiments.records import load, save
 from norewind.experiments.settings import TextSetting
-
-# Saves copies of the large arrays in the compiled loop (12 % of the time of a GRU with UORO). XLA ends the
-# process over a flag that it does not know, so it is only given to the versions that it was tried with.
-FASTER = "--xla_cpu_copy_insertion_use_region_analysis=true"
-FASTER_FOR = ("0.10.", "0.11.", "0.12.")
 
 
 def record_path(out: Path, setting: TextSetting) -> Path:
@@ -102,8 +96,6 @@ def _work(setting: TextSetting, out: Path, core: int, messages, stop) -> None:
     parent = os.getppid()
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {core})
-    if version("jax").startswith(FASTER_FOR):
-        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {FASTER}"
     import jax
 
     from norewind.experiments.train import Interrupted, train

@@ -105,11 +105,12 @@ def fit(
 
         def save():
             nonlocal saved_at, saved_when
-            saved_at, saved_when = json.dumps(steps.position()), time.perf_counter()
+            position = steps.position()
+            saved_at, saved_when = json.dumps(position), time.perf_counter()
             entries = {
                 **(about or {}),
                 "seconds": seconds(),
-                "position": steps.position(),
+                "position": position,
                 "answered": early.answered,
                 "tally": tally.entries(),
                 "score": score.entries(),
