@@ -2,7 +2,6 @@
 
 import jax
 import jax.numpy as jnp
-import optax
 
 import norewind
 from benchmarks.timing import Case
@@ -26,7 +25,7 @@ def learner_and_run(method: str, cell: str = "gru", hidden: int = 64, streams: i
     if streams:
         estimator = norewind.parallel(estimator, streams)
         state = jax.tree.map(lambda leaf: jnp.stack([leaf] * streams), state)
-    learner = norewind.online(estimator, optax.adam(norewind.inverse_sqrt(1e-3, alpha=0.03)), **options)
+    learner = norewind.online(estimator, norewind.adam(norewind.inverse_sqrt(1e-3, alpha=0.03)), **options)
     return learner, learner.init(model.init(jax.random.key(0)), state, jax.random.key(1))
 
 

@@ -150,12 +150,12 @@ def _resident_bytes() -> int:
 FIRST_SAMPLE = """
 import time
 began = time.process_time()
-import jax, jax.numpy as jnp, optax
+import jax, jax.numpy as jnp
 import norewind
 imported = time.process_time()
 cell = norewind.cells.gru(3, 64, 3)
 estimator = norewind.uoro(cell.transition, norewind.losses.cross_entropy)
-learner = norewind.online(estimator, optax.adam(1e-3))
+learner = norewind.online(estimator, norewind.adam(1e-3))
 run = learner.init(cell.init(jax.random.key(0)), cell.initial_state(), jax.random.key(1))
 CALL
 jax.block_until_ready(run)

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import jax
 import numpy as np
-import optax
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 import norewind
@@ -26,7 +25,7 @@ def main() -> None:
     task = norewind.tasks.anbn(1, 32)
     cell = norewind.cells.gru(inputs=3, hidden=64, outputs=3)
     estimator = norewind.uoro(cell.transition, cross_entropy)
-    learner = norewind.online(estimator, optax.adam(norewind.inverse_sqrt(1e-3, alpha=0.03)))
+    learner = norewind.online(estimator, norewind.adam(norewind.inverse_sqrt(1e-3, alpha=0.03)))
     init_key, noise_key = jax.random.split(jax.random.key(options.seed))
     run = learner.init(cell.init(init_key), cell.initial_state(), noise_key)
 

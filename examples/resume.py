@@ -11,7 +11,6 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
 import norewind
 from norewind.losses import cross_entropy
@@ -40,7 +39,7 @@ def trainer(options: argparse.Namespace) -> Callable[..., norewind.Fitted]:
     """A function that trains in a folder, the same way every time."""
     task = norewind.tasks.anbn(1, 8)
     cell = norewind.cells.gru(inputs=3, hidden=16, outputs=3)
-    learner = norewind.online(norewind.uoro(cell.transition, cross_entropy), optax.adam(1e-3))
+    learner = norewind.online(norewind.uoro(cell.transition, cross_entropy), norewind.adam(1e-3))
     weights_key, noise_key = jax.random.split(jax.random.key(options.seed))
 
     def train(folder, should_stop=lambda: False):

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import jax
 import numpy as np
-import optax
 
 import norewind
 from norewind.losses import known_squared_error
@@ -32,7 +31,7 @@ def main() -> None:
         cell = norewind.cells.gru(inputs=2, hidden=24, outputs=1, symbols=False)
         # Windows of eight rows: exact within, UORO across them, which leaves much less noise than single rows.
         estimator = norewind.uoro(*norewind.window(cell.transition, known_squared_error))
-        learner = norewind.online(estimator, optax.adam(norewind.inverse_sqrt(1e-2, alpha=0.03)))
+        learner = norewind.online(estimator, norewind.adam(norewind.inverse_sqrt(1e-2, alpha=0.03)))
         weights_key, noise_key = jax.random.split(jax.random.key(options.seed))
         run = learner.init(cell.init(weights_key), cell.initial_state(), noise_key)
 

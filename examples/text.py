@@ -12,7 +12,6 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
 import norewind
 from norewind.losses import BIT, cross_entropy
@@ -29,7 +28,7 @@ def main() -> None:
 
         cell = norewind.cells.gru(inputs=SYMBOLS, hidden=options.hidden, outputs=SYMBOLS)
         estimator = norewind.uoro(cell.transition, cross_entropy)
-        learner = norewind.online(estimator, optax.adam(norewind.inverse_sqrt(3e-3, alpha=0.03)))
+        learner = norewind.online(estimator, norewind.adam(norewind.inverse_sqrt(3e-3, alpha=0.03)))
         weights_key, noise_key, writing_key = jax.random.split(jax.random.key(options.seed), 3)
         run = learner.init(cell.init(weights_key), cell.initial_state(), noise_key)
 

@@ -20,6 +20,7 @@ from norewind.estimators import (
 )
 from norewind.learner import Learner, NonFiniteError, Run, online
 from norewind.noise import random_signs
+from norewind.optimizers import adam
 from norewind.schedules import inverse_sqrt
 from norewind.streams import StreamError
 from norewind.structure import declare
@@ -38,6 +39,7 @@ __all__ = [
     "NonFiniteError",
     "Run",
     "StreamError",
+    "adam",
     "average",
     "bpdc",
     "bptt",

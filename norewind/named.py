@@ -6,6 +6,7 @@ from functools import partial
 import optax
 
 from norewind import cells
+from norewind.optimizers import adam
 from norewind.tasks import Text, anbn, distant_brackets
 
 TASKS: dict[str, Callable[..., Text]] = {"anbn": anbn, "brackets": distant_brackets}
@@ -22,4 +23,4 @@ CELLS: dict[str, Callable[..., cells.Cell]] = {
 }
 """`plain_lstm` is the LSTM without embedding, where every weight feeds one unit."""
 
-OPTIMIZERS = {"adam": optax.adam, "adagrad": optax.adagrad, "rmsprop": optax.rmsprop, "sgd": optax.sgd}
+OPTIMIZERS = {"adam": adam, "adagrad": optax.adagrad, "rmsprop": optax.rmsprop, "sgd": optax.sgd}

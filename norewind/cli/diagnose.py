@@ -35,7 +35,6 @@ def diagnose(
         out: the folder for table.md, diagnosis.json and diagnosis.png.
     """
     import jax
-    import optax
 
     import norewind
     from norewind.methods import parse_methods
@@ -61,7 +60,7 @@ def diagnose(
             repeats=repeats,
             keys=keys,
             seed=seed,
-            optimizer=None if moving is None else optax.adam(moving),
+            optimizer=None if moving is None else norewind.adam(moving),
             readout=readout,
         )
     except ValueError as error:

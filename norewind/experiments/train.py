@@ -9,7 +9,6 @@ from typing import Any
 
 import jax
 import numpy as np
-import optax
 
 import norewind
 from norewind.cells import Cell
@@ -48,7 +47,7 @@ def _cell_and_learner(setting: TextSetting) -> tuple[Cell, Learner]:
     if setting.memory > 1:
         model = norewind.window(*model)
     estimator = norewind.uoro(*model, rho=setting.rho) if setting.method == "uoro" else norewind.bptt(*model)
-    return cell, norewind.online(estimator, optax.adam(norewind.inverse_sqrt(setting.rate, setting.alpha)))
+    return cell, norewind.online(estimator, norewind.adam(norewind.inverse_sqrt(setting.rate, setting.alpha)))
 
 
 def train(

@@ -1,0 +1,44 @@
+"""Adam, with fewer divisions than optax's."""
+
+import jax
+import jax.numpy as jnp
+import optax
+
+
+def adam(
+    learning_rate: optax.ScalarOrSchedule, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8
+) -> optax.GradientTransformationExtraArgs:
+    """`optax.adam`, the same to rounding and with the same state, and faster.
+
+    With t counting updates, m and v the moments, it writes the bias corrections as
+
+        a = √(1 − b2ᵗ) / (1 − b1ᵗ)        θ ← θ − rate · a · m / (√v + eps · √(1 − b2ᵗ))
+
+    where optax divides every element of m and of v by its own correction. When the
+    parameters change at every sample, these divisions are a good part of all the work.
+
+    Reference: Kingma & Ba, Adam (2015), the end of section 2.
+
+    >>> import jax.numpy as jnp
+    >>> optimizer = adam(0.1)
+    >>> updates, state = optimizer.update(jnp.array([3.0, -2.0]), optimizer.init(jnp.zeros(2)))
+    >>> updates.round(3).tolist()
+    [-0.10000000149011612, 0.10000000149011612]
+    """
+    init = optax.scale_by_adam().init
+
+    def update(grads, state, params=None):
+        del params
+        mu = optax.tree.update_moment(grads, state.mu, b1, 1)
+        nu = optax.tree.update_moment_per_elem_norm(grads, state.nu, b2, 2)
+        count = optax.safe_increment(state.count)
+        correction = jnp.sqrt(1 - b2**count)
+        scale, shift = correction / (1 - b1**count), eps * correction
+
+        def direction(m, v):
+            return scale.astype(m.dtype) * m / (jnp.sqrt(v) + shift.astype(v.dtype))
+
+        new = state._replace(count=count, mu=mu, nu=optax.tree.cast_like(nu, state.nu))
+        return jax.tree.map(direction, mu, nu), new
+
+    return optax.chain(optax.GradientTransformation(init, update), optax.scale_by_learning_rate(learning_rate))
