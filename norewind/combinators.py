@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from norewind import checks
-from norewind.estimator import Estimate, Estimator, Loss, Model, Transition, reset_carry, samples_of
+from norewind.estimator import Estimate, Estimator, Loss, Transition, parallel_model, reset_carry, samples_of
 from norewind.noise import as_key
 from norewind.trees import Tree
 
@@ -144,6 +144,8 @@ def parallel(estimator: Estimator, streams: int) -> Estimator:
 
     def step(params, state, carry, x, target):
         has_stream_axis(state=state, x=x, target=target)
+        if estimator.streams_step is not None:
+            return estimator.streams_step(params, state, carry, x, target)
         over_streams = jax.vmap(estimator.step, in_axes=(None, 0, 0, 0, 0), axis_size=streams)
         state, carry, estimate = over_streams(params, state, carry, x, target)
         return state, carry, Estimate(jnp.mean(estimate.loss), _mean(estimate.grad), estimate.output)
@@ -153,21 +155,8 @@ def parallel(estimator: Estimator, streams: int) -> Estimator:
         one_stream = jax.vmap(lambda *stream: reset_carry(estimator, params, *stream), axis_size=streams)
         return one_stream(state, carry, when)
 
-    model = estimator.model and _parallel_model(estimator.model)
+    model = estimator.model and parallel_model(estimator.model)
     return Estimator(init, step, model, reset)
-
-
-def _parallel_model(model: Model) -> Model:
-    def transition(params, state, x):
-        return jax.vmap(model.transition, in_axes=(None, 0, 0))(params, state, x)
-
-    def loss(output, target):
-        return jnp.mean(jax.vmap(model.loss)(output, target))
-
-    def samples(x):
-        return model.samples(jax.tree.map(lambda leaf: leaf[0], x))
-
-    return Model(transition, loss, samples)
 
 
 def _mean(grads: Tree) -> Tree:

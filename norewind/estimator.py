@@ -49,8 +49,9 @@ class Estimator(NamedTuple):
     The rest is optional. `model` lets a learner predict and count samples.
     `reset(params, state, carry, when) -> carry` forgets the past wherever the boolean
     `when` holds; without it, a reset starts from `init` again and keeps the PRNG keys.
-    `mean_step` is `step` on a stack of carries with the mean of their gradients, where a
-    method knows a faster way than the mean of as many steps.
+    `mean_step` is `step` on a stack of carries with the mean of their gradients, and
+    `streams_step` the same with a state, an x and a target for each of the carries,
+    where a method knows a faster way than the mean of as many steps.
     """
 
     init: Callable[[Tree, Tree, jax.Array], Tree]
@@ -58,6 +59,7 @@ class Estimator(NamedTuple):
     model: Model | None = None
     reset: Callable[[Tree, Tree, Tree, jax.Array], Tree] | None = None
     mean_step: Callable[[Tree, Tree, Tree, Tree, Tree], tuple[Tree, Tree, Estimate]] | None = None
+    streams_step: Callable[[Tree, Tree, Tree, Tree, Tree], tuple[Tree, Tree, Estimate]] | None = None
 
 
 def samples_of(transition: Transition) -> Callable[[Tree], int]:
@@ -68,6 +70,21 @@ def samples_of(transition: Transition) -> Callable[[Tree], int]:
 def model_of(transition: Transition, loss: Loss) -> Model:
     """The model made of a transition and a loss, which may be windowed."""
     return Model(transition, loss, samples_of(transition))
+
+
+def parallel_model(model: Model) -> Model:
+    """Many streams as one model: a leading axis on all but the parameters, and the mean of the losses."""
+
+    def transition(params, state, x):
+        return jax.vmap(model.transition, in_axes=(None, 0, 0))(params, state, x)
+
+    def loss(output, target):
+        return jnp.mean(jax.vmap(model.loss)(output, target))
+
+    def samples(x):
+        return model.samples(jax.tree.map(lambda leaf: leaf[0], x))
+
+    return Model(transition, loss, samples)
 
 
 def reset_carry(estimator: Estimator, params: Tree, state: Tree, carry: Tree, when: jax.Array) -> Tree:

@@ -69,15 +69,18 @@ def test_one_step_bptt_is_not_exact():
         check_exact(bptt, models=[example_named("rnn")])
 
 
-def test_parallel_streams_give_the_mean_of_each_alone():
-    example = example_named("gru")
-    estimator = rtrl(example.transition, example.loss)
+@pytest.mark.parametrize(("make", "name"), [(rtrl, "gru"), (uoro, "gru"), (uoro, "lstm")])
+def test_parallel_streams_give_the_mean_of_each_alone(make, name):
+    example = example_named(name)
+    estimator = make(example.transition, example.loss)
     both = parallel(estimator, 2)
-    states = jnp.stack([example.state, -example.state])
+    state_of = [example.state, jax.tree.map(jnp.negative, example.state)]
+    states = jax.tree.map(lambda *leaves: jnp.stack(leaves), *state_of)
     xs, targets = jnp.stack([example.xs, example.xs[::-1]], 1), jnp.stack([example.targets, example.xs], 1)
     carry = both.init(example.params, states, jax.random.key(0))
-    alone = [estimator.init(example.params, state, jax.random.key(0)) for state in states]
-    state_of, step, step_both = list(states), jax.jit(estimator.step), jax.jit(both.step)
+    keys = jax.random.split(jax.random.key(0), 2)
+    alone = [estimator.init(example.params, state, key) for state, key in zip(state_of, keys, strict=True)]
+    step, step_both = jax.jit(estimator.step), jax.jit(both.step)
     for x, target in zip(xs, targets, strict=True):
         states, carry, estimate = step_both(example.params, states, carry, x, target)
         singles = []

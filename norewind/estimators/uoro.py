@@ -6,7 +6,17 @@ import jax
 import jax.numpy as jnp
 
 from norewind import checks
-from norewind.estimator import Estimate, Estimator, Loss, Transition, linearise, model_of, zeros_like
+from norewind.estimator import (
+    Estimate,
+    Estimator,
+    Loss,
+    Transition,
+    linearise,
+    model_of,
+    one_sample,
+    parallel_model,
+    zeros_like,
+)
 from norewind.noise import Noise, as_key, random_signs
 from norewind.trees import Tree, combine, norm, real_leaves, weighted_mean
 
@@ -100,13 +110,27 @@ def uoro(
     def mean_step(params, state, carries, x, target):
         run = linearise(model, params, state, x, target)
         new, loss_tangents = jax.vmap(lambda carry: advance(run, carry))(carries)
+        return run.state, new, mean_estimate(run, loss_tangents, carries)
+
+    def streams_step(params, states, carries, xs, targets):
+        def one_stream(state, carry, x, target):
+            return advance(linearise(model, params, state, x, target), carry)
+
+        new, loss_tangents = jax.vmap(one_stream)(states, carries, xs, targets)
+        # ∂ℓ/∂θ of all streams at once, without writing down every stream's own. XLA sees that it is the same run.
+        run = linearise(parallel_model(model), params, states, xs, targets)
+        return run.state, new, mean_estimate(run, loss_tangents, carries)
+
+    def mean_estimate(run, loss_tangents, carries):
         # One product with the whole stack of θ̃: XLA would add up the terms of a mean one by one.
         past = weighted_mean(loss_tangents, carries.theta_tilde)
         one = jnp.ones_like(run.loss)
-        return run.state, new, Estimate(run.loss, combine(one, past, one, direct(run)), run.output)
+        return Estimate(run.loss, combine(one, past, one, direct(run)), run.output)
 
     def direct(run):
         """∂ℓ/∂θ."""
         return run.vjp(zeros_like(real_leaves(run.state)), jnp.ones_like(run.loss))[1]
 
-    return Estimator(init, step, model, mean_step=mean_step)
+    # A window spreads that writing over T samples; one more way back through its loop would cost more than it saves.
+    is_window = model.samples is not one_sample
+    return Estimator(init, step, model, mean_step=mean_step, streams_step=None if is_window else streams_step)
