@@ -22,7 +22,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         train = trainer(options)
         whole = train(Path(folder) / "whole")
-        chunks = iter(range(3))
+        chunks = iter(range(2))
         part = train(Path(folder) / "parts", should_stop=lambda: next(chunks, None) is None)
         print(f"stopped after {part.samples:,} of {whole.samples:,} samples; the folder holds a checkpoint")
         # The same call again: `fit` finds the checkpoint, and opens the stream at the place where it was taken.

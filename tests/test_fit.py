@@ -17,7 +17,7 @@ import norewind
 from norewind.checkpoint import CheckpointError, checkpoints
 from norewind.learner import NonFiniteError
 from norewind.streams import ByteStream, Source, TaskStream
-from norewind.training.fit import CHUNK, Fitted
+from norewind.training.fit import Fitted, chunk_steps
 from norewind.training.lock import FolderInUse, locked
 from norewind.training.logs import read_log
 from norewind.training.watch import Diverged
@@ -88,7 +88,7 @@ def test_metrics_are_the_losses_of_the_learner(model, whole):
     taken = steps.take(133)
     assert taken is not None
     # The same compiled program: learning amplifies the rounding of another one.
-    run, losses = learner.scan(run, *steps.windows(taken, CHUNK // MEMORY), count=133)
+    run, losses = learner.scan(run, *steps.windows(taken, chunk_steps(run, MEMORY)), count=133)
     # The mean of every sample, although there is one loss per window of three.
     assert lines[0]["loss"] == pytest.approx(float(losses[:17].sum()) / 51, rel=1e-5)
     assert lines[-1]["mean"] == pytest.approx(float(losses.sum()) / 399, rel=1e-5)
@@ -219,7 +219,7 @@ def test_an_endless_stream_needs_no_end(tmp_path):
     # The stream was not read beyond what was learned from.
     assert stream.position()["characters"] == 2_500
     asked = iter([False, False, True])
-    assert norewind.fit(stream, learner, fitted.run, should_stop=lambda: next(asked, True)).samples == 2_000
+    assert norewind.fit(stream, learner, fitted.run, should_stop=lambda: next(asked, True)).samples == 8_000
 
 
 @pytest.mark.parametrize("name", ["memory", "metrics_every", "checkpoint_every", "keep"])
@@ -359,3 +359,12 @@ def test_what_waits_for_its_window_is_saved_even_if_nothing_was_learned_since(tm
         go(f"cut{length}", letters[:length])
         go(f"cut{length}", letters[length:])
         assert everything(tmp_path / f"cut{length}") == everything(tmp_path / "whole")
+
+
+@pytest.mark.parametrize(
+    ("numbers", "memory", "steps"),
+    [(10, 1, 4_000), (50_000, 1, 4_000), (10**6, 1, 200), (10**9, 1, 100), (10**9, 300, 1)],
+)
+def test_large_models_get_short_chunks(numbers, memory, steps):
+    """So that an interruption does not wait for thousands of slow samples."""
+    assert chunk_steps({"a": np.broadcast_to(0.0, numbers)}, memory) == steps  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ from norewind.learner import Run, scan_some
 from norewind.named import TASKS
 from norewind.streams import afresh
 from norewind.training.early import Early
-from norewind.training.fit import CHUNK
+from norewind.training.fit import chunk_steps
 from norewind.training.model import Shape, Trained, build
 from norewind.training.opening import open_stream
 from norewind.training.session import check_same, newest_checkpoint, settings_of
@@ -79,7 +79,7 @@ def predictions(
     answer = _learning(trained, steps) if learn else _answering(trained, steps)
     early = Early(trained.learner, steps)
     done = 0
-    chunk = max(1, CHUNK // memory)
+    chunk = chunk_steps(run, memory)
     while not should_stop():
         left = chunk if samples is None else min(chunk, (samples - done) // memory)
         taken = steps.take(left, patience) if left else None
@@ -107,7 +107,7 @@ def _answering(trained: Trained, steps: Steps) -> Callable:
         return scan_some(body, run.state, xs, count)
 
     def answer(run: Run, samples):
-        xs, _ = steps.windows(samples, CHUNK)
+        xs, _ = steps.windows(samples, chunk_steps(run, 1))
         state, outputs = loop(run, xs, count_of(samples))
         return run._replace(state=state), steps.flat(outputs, count_of(samples))
 
@@ -117,7 +117,7 @@ def _answering(trained: Trained, steps: Steps) -> Callable:
 def _learning(trained: Trained, steps: Steps) -> Callable:
     def answer(run: Run, samples):
         count, memory = count_of(samples), steps.memory
-        inputs = steps.windows(samples, max(1, CHUNK // memory))
+        inputs = steps.windows(samples, chunk_steps(run, memory))
         run, (_, outputs) = trained.learner.scan(run, *inputs, count=count // memory, outputs=True)
         return run, steps.flat(outputs, count)
 
