@@ -9,8 +9,10 @@ import argparse
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
+import time
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -45,17 +47,27 @@ def measure_section(name: str) -> None:
     # Threads that wait for one another cost CPU time of their own, and one core is enough for a small model.
     if name != "two_cores":
         use_one_core()
+    from norewind.experiments.records import versions
+
     record = {
         "section": name,
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
-        "python": platform.python_version(),
+        "processor": _processor(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-        "versions": {library: _version(library) for library in ("jax", "optax", "braintrace", "torch")},
+        "versions": {**versions(), **{library: _version(library) for library in ("optax", "braintrace", "torch")}},
     }
+    began = time.perf_counter()
     rows = ",\n".join(json.dumps(row) for row in SECTIONS[name]())  # a line each, so that a diff can be read
+    record["seconds"] = round(time.perf_counter() - began, 1)
     path = OUT / f"jax-{version('jax')}" / f"{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f'{json.dumps(record)[:-1]}, "rows": [\n{rows}\n]}}\n')
+
+
+def _processor() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    named = re.search(r"model name\s*: (.*)", cpuinfo.read_text()) if cpuinfo.exists() else None
+    return named[1] if named else platform.processor()
 
 
 def _version(library: str) -> str | None:

@@ -39,16 +39,43 @@ def write_report(out: Path) -> None:
     (out / "table.md").write_text("\n".join(parts) + "\n")
     _write_csv(out / "raw.csv", everything)
     draw(everything, out / "bench.png")
+    _write_readme(Path("README.md"), everything)
     print("\n".join(parts))
+
+
+README_NAMES = {
+    "floor (C)": "the floor: this step fused by hand in C",
+    "uoro": "**`uoro`** through `online(...).scan`",
+    "bptt, one step": "one-step `bptt`",
+    "forward pass alone": "the forward pass alone",
+    "uoro, rank 8": "`uoro` of rank 8",
+    "uoro, memory 16": "`uoro` with a memory of 16",
+    "braintrace uoro": "braintrace's UORO",
+    "PyTorch, compiled": "UORO in PyTorch, `torch.compile`",
+    "PyTorch, eager": "UORO in PyTorch, eager",
+}
+
+
+def _write_readme(path: Path, everything: dict[str, Records]) -> None:
+    """The first table between its marks in the README, with the dates of the measurements."""
+    measured = {jax: records for jax, records in everything.items() if "step" in records}
+    times = [best(records, "step") for records in measured.values()]
+    header = [f"JAX {jax}, {records['step']['date']}" for jax, records in measured.items()]
+    rows = [[name, *(_short(one[case]) if case in one else "" for one in times)] for case, name in README_NAMES.items()]
+    begin, end = "<!-- written by make bench -->\n", "<!-- end -->"
+    before, _, rest = path.read_text().partition(begin)
+    path.write_text(before + begin + _table(["one character", *header], rows)[1:] + "\n" + end + rest.partition(end)[2])
+
+
+def _short(us: float) -> str:
+    return f"{us:.1f}" if us < 100 else f"{us:.0f}"
 
 
 def _heading(records: Records) -> str:
     dates = sorted({record["date"] for record in records.values()})
     first = records.get("step") or next(iter(records.values()))
-    libraries = ", ".join(f"{name} {number}" for name, number in first["versions"].items() if number)
-    return (
-        f"{' and '.join(dates)}, Python {first['python']}, {libraries}. CPU time on one core, best of several rounds."
-    )
+    libraries = ", ".join(f"{name} {number[:12]}" for name, number in first["versions"].items() if number)
+    return f"{' and '.join(dates)}, {first['processor']}, {libraries}. CPU time on one core, best of several rounds."
 
 
 def best(records: Records, section: str) -> dict[str, float]:
@@ -72,7 +99,7 @@ def lstm_table(records: Records) -> str:
 def _against_uoro(title: str, times: dict[str, float]) -> str:
     if not times:
         return ""
-    rows = [[name, f"{us:.1f}" if us < 100 else f"{us:.0f}", f"{us / times['uoro']:.2f}"] for name, us in times.items()]
+    rows = [[name, _short(us), f"{us / times['uoro']:.2f}"] for name, us in times.items()]
     return _table([title, "µs", "× uoro"], rows)
 
 
