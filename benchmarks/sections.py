@@ -99,6 +99,7 @@ def _streams(clock) -> list[dict]:
     import jax.numpy as jnp
 
     from benchmarks import ours
+    from norewind.compilation import FASTER_LOOPS
 
     rows = []
     for streams in STREAMS:
@@ -107,7 +108,7 @@ def _streams(clock) -> list[dict]:
         shared, shared_run = ours.learner_and_run("uoro", streams=streams)
         single, run = ours.learner_and_run("uoro")
         runs = jax.tree.map(lambda leaf: jnp.stack([leaf] * streams), run)  # noqa: B023
-        independent = jax.jit(jax.vmap(single.scan, in_axes=(0, 1, 1)))
+        independent = jax.jit(jax.vmap(single.scan, in_axes=(0, 1, 1)), compiler_options=FASTER_LOOPS)
         cases = [
             Case("parallel", _waits(shared.scan, shared_run, inputs, targets), length * streams),
             Case("independent", _waits(independent, runs, inputs, targets), length * streams),
@@ -186,7 +187,7 @@ def streaming() -> list[dict]:
     """What `norewind train` on a text file costs over the bare scan: reading, encoding, metrics, checkpoints."""
     from benchmarks import ours
 
-    few, many = 200_000, 1_200_000
+    few, many = 200_000, 2_200_000
     bare = measure([ours.learning("bare scan", "uoro", 8192)])
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
