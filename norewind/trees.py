@@ -1,5 +1,6 @@
 """Small arithmetic on pytrees, shared by the estimators."""
 
+from collections import defaultdict
 from typing import Any
 
 import equinox as eqx
@@ -50,24 +51,22 @@ def with_real_leaves(state: Tree, leaves: Tree) -> Tree:
 
 def norm(tree: Tree) -> jax.Array:
     """The Euclidean norm of all leaves together."""
-    return jnp.sqrt(sum((_sum_of_squares(leaf) for leaf in jax.tree.leaves(tree)), start=jnp.zeros(())))
+    by_width = defaultdict(list)
+    for leaf in jax.tree.leaves(tree):
+        squares = jnp.real(leaf * jnp.conj(leaf)).reshape(-1, leaf.shape[-1] if leaf.ndim else 1)
+        by_width[squares.shape[-1], squares.dtype] += _folded(squares)
+    total = jnp.zeros(())
+    for (width, dtype), parts in by_width.items():
+        # A product with ones: on a CPU, XLA vectorises matrix products but adds up a reduction strictly one by one.
+        total += jnp.sum(jnp.concatenate(parts) @ jnp.ones(width, dtype))
+    return jnp.sqrt(total)
 
 
-def _sum_of_squares(leaf: jax.Array) -> jax.Array:
-    rows = leaf.reshape(-1, leaf.shape[-1] if leaf.ndim else 1)
+def _folded(rows: jax.Array) -> list[jax.Array]:
+    """Rows with the same sum, an eighth as many: XLA writes out what goes into a product, so let it be little."""
     height = len(rows) // FOLDS
-    # Slices of the rows are added onto one another first, so that only an eighth of the squares is ever written.
-    folded = sum(_square(rows[i * height : (i + 1) * height]) for i in range(FOLDS))
-    return _sum(folded) + _sum(_square(rows[FOLDS * height :]))
-
-
-def _square(leaf: jax.Array) -> jax.Array:
-    return jnp.real(leaf * jnp.conj(leaf))
-
-
-def _sum(rows: jax.Array) -> jax.Array:
-    # A product with ones: on a CPU, XLA vectorises matrix products but adds up a reduction strictly one by one.
-    return jnp.sum(rows @ jnp.ones(rows.shape[-1], rows.dtype))
+    slices = [rows[i * height : (i + 1) * height] for i in range(FOLDS)]
+    return [sum(slices[1:], start=slices[0]), rows[FOLDS * height :]]
 
 
 def combine(a: jax.Array, x: Tree, b: jax.Array, y: Tree) -> Tree:
