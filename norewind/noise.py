@@ -22,12 +22,13 @@ def random_signs(key: jax.Array, like: Tree) -> tuple[Tree, jax.Array]:
     >>> [float(abs(s)) for s in signs["h"]]
     [1.0, 1.0, 1.0, 1.0]
     """
-    next_key, draw = jax.random.split(key)
     leaves, structure = jax.tree.flatten(like)
     total = sum(leaf.size for leaf in leaves)
-    # One random bit a sign: drawing a word for each would cost more than the cell itself.
-    words = jax.random.bits(draw, (-(-total // 32),), jnp.uint32)
-    bits = (words[:, None] >> jnp.arange(32, dtype=jnp.uint32)) & 1
+    old = jax.random.key_data(key)
+    # One draw for the next key and the signs, one random bit a sign: anything more would show in the time of a step.
+    words = jax.random.bits(key, (old.size + -(-total // 32),), jnp.uint32)
+    next_key = jax.random.wrap_key_data(words[: old.size].reshape(old.shape), impl=jax.random.key_impl(key))
+    bits = (words[old.size :, None] >> jnp.arange(32, dtype=jnp.uint32)) & 1
     signs = 1 - 2 * bits.reshape(-1).astype(jnp.int32)
     return _unflatten(signs, leaves, structure), next_key
 
