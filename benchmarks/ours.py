@@ -1,5 +1,8 @@
 """The measured work in norewind: next-character prediction of aⁿbⁿ, Adam at every step, float32."""
 
+from importlib import import_module
+from unittest import mock
+
 import jax
 import jax.numpy as jnp
 
@@ -8,6 +11,7 @@ from benchmarks.timing import Case
 
 TASK = norewind.tasks.anbn(1, 32)
 SYMBOLS = len(TASK.alphabet)
+RATE = norewind.inverse_sqrt(1e-3, alpha=0.03)
 
 
 def text(length: int) -> tuple[jax.Array, jax.Array]:
@@ -25,7 +29,7 @@ def learner_and_run(method: str, cell: str = "gru", hidden: int = 64, streams: i
     if streams:
         estimator = norewind.parallel(estimator, streams)
         state = jax.tree.map(lambda leaf: jnp.stack([leaf] * streams), state)
-    learner = norewind.online(estimator, norewind.adam(norewind.inverse_sqrt(1e-3, alpha=0.03)), **options)
+    learner = norewind.online(estimator, norewind.adam(RATE), **options)
     return learner, learner.init(model.init(jax.random.key(0)), state, jax.random.key(1))
 
 
@@ -34,11 +38,20 @@ def learning(name: str, method: str, length: int, **options) -> Case:
     learner, run = learner_and_run(method, **options)
     memory = norewind.methods.parse_method(method).memory
     inputs, targets = (part if memory == 1 else part.reshape(-1, memory) for part in text(length))
+    return Case(name, lambda: jax.block_until_ready(learner.scan(run, inputs, targets)), length)
 
-    def scan():
-        jax.block_until_ready(learner.scan(run, inputs, targets))
 
-    return Case(name, scan, length)
+def changed_uoro(name: str, length: int, optimizer=norewind.adam, norm=norewind.trees.norm, **options) -> Case:
+    """UORO on a GRU-64 with a part replaced, to see what the part costs."""
+    model = norewind.cells.gru(SYMBOLS, 64, SYMBOLS)
+    learner = norewind.online(
+        norewind.uoro(model.transition, norewind.losses.cross_entropy, **options), optimizer(RATE)
+    )
+    run = learner.init(model.init(jax.random.key(0)), model.initial_state(), jax.random.key(1))
+    inputs, targets = text(length)
+    with mock.patch.object(import_module("norewind.estimators.uoro"), "norm", norm):
+        learner.scan(run, inputs, targets)  # traced here, once and for all
+    return Case(name, lambda: jax.block_until_ready(learner.scan(run, inputs, targets)), length)
 
 
 def forward(name: str, length: int, cell: str = "gru", hidden: int = 64) -> Case:

@@ -34,7 +34,16 @@ def write_report(out: Path) -> None:
     parts = ["# Benchmark\n\nMade by `make bench`; docs/speed.md says how to read it."]
     for jax, records in everything.items():
         parts += [f"\n## JAX {jax}\n\n{_heading(records)}"]
-        makers = (step_table, lstm_table, size_table, stream_table, memory_table, start_table, target_table)
+        makers = (
+            step_table,
+            parts_table,
+            lstm_table,
+            size_table,
+            stream_table,
+            memory_table,
+            start_table,
+            target_table,
+        )
         parts += [table for table in (make(records) for make in makers) if table]
     (out / "table.md").write_text("\n".join(parts) + "\n")
     _write_csv(out / "raw.csv", everything)
@@ -90,6 +99,10 @@ def _table(header: list[str], rows: list[list[str]]) -> str:
 
 def step_table(records: Records) -> str:
     return _against_uoro("GRU-64, one character", best(records, "step"))
+
+
+def parts_table(records: Records) -> str:
+    return _against_uoro("GRU-64, uoro with a part changed", best(records, "parts"))
 
 
 def lstm_table(records: Records) -> str:

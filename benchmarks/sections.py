@@ -34,6 +34,27 @@ def step() -> list[dict]:
     return measure_floor() + measure(cases + _peers("gru"))
 
 
+def parts() -> list[dict]:
+    """What the parts of a step cost: a GRU-64 with one of them left out or replaced. Some no longer learn."""
+    import jax
+    import jax.numpy as jnp
+    import optax
+
+    from benchmarks import ours
+
+    def no_noise(key, like):
+        return jax.tree.map(lambda leaf: jnp.where(jnp.arange(leaf.size) % 3 == 0, -1.0, 1.0), like), key
+
+    cases = [
+        ours.changed_uoro("uoro", 8192),
+        ours.changed_uoro("without noise", 8192, noise=no_noise),
+        ours.changed_uoro("without norms", 8192, norm=lambda tree: jnp.ones(())),
+        ours.changed_uoro("with SGD for Adam", 8192, optimizer=optax.sgd),
+        ours.changed_uoro("with optax.adam", 8192, optimizer=optax.adam),
+    ]
+    return measure(cases)
+
+
 def lstm() -> list[dict]:
     """The same for the LSTM-64, for which there is no hand-written floor."""
     from benchmarks import ours
@@ -210,5 +231,7 @@ def _train_seconds(folder: Path, samples: int) -> float:
     return after.children_user + after.children_system - before.children_user - before.children_system
 
 
-SECTIONS = {section.__name__: section for section in (step, lstm, sizes, streams, two_cores, memory, start, streaming)}
+SECTIONS = {
+    section.__name__: section for section in (step, parts, lstm, sizes, streams, two_cores, memory, start, streaming)
+}
 """In the order of the table. `two_cores` runs on all cores, everything else on one."""
