@@ -49,9 +49,9 @@ def main() -> None:
     errors = {"GRU": np.array(surprise), "the newest value": np.array(still)}
     for name, error in errors.items():
         print(f"{name}: squared error {np.mean(error[half:fault] ** 2):.3f} of the power's variance")
-    # The second quarter says what is usual; from then on, whatever is above the limit is an alarm.
+    # The second quarter says what is usual; from then on, six times that is an alarm.
     alarm = smooth(errors["GRU"])
-    alarms = half + np.flatnonzero(alarm[half:] > 1.5 * alarm[quarter:half].max()) + HORIZON
+    alarms = half + np.flatnonzero(alarm[half:] > 6 * np.median(alarm[quarter:half])) + HORIZON
     start = fault + HORIZON
     print(f"false alarms: {np.sum(alarms < start)}")
     found = alarms[alarms >= start]
