@@ -82,9 +82,13 @@ def _short(us: float) -> str:
 
 def _heading(records: Records) -> str:
     dates = sorted({record["date"] for record in records.values()})
+    commits = " and ".join(sorted({record["versions"]["commit"][:12] for record in records.values()}))
     first = records.get("step") or next(iter(records.values()))
-    libraries = ", ".join(f"{name} {number[:12]}" for name, number in first["versions"].items() if number)
-    return f"{' and '.join(dates)}, {first['processor']}, {libraries}. CPU time on one core, best of several rounds."
+    libraries = ", ".join(
+        f"{name} {number}" for name, number in first["versions"].items() if number and name != "commit"
+    )
+    made = f"{' and '.join(dates)}, {first['processor']}, commit {commits}, {libraries}"
+    return f"{made}. CPU time on one core, best of several rounds."
 
 
 def best(records: Records, section: str) -> dict[str, float]:

@@ -35,18 +35,19 @@ class DamagedError(CheckpointError):
     """A checkpoint that is not what was written: an older one may still be good."""
 
 
-def save(folder: Path, samples: int, run: Tree, extra: dict[str, Any], keep: int = 3) -> Path:
-    """Write a checkpoint of a run and some JSON beside it, and drop all but the `keep` newest."""
-    return _write(folder, samples, _encode(_arrays(run), samples, extra), keep)
+def save(folder: Path | str, samples: int, run: Tree, extra: dict[str, Any] | None = None, keep: int = 3) -> Path:
+    """Write a checkpoint of a run after so many samples, and some JSON beside it; drop all but the `keep` newest."""
+    return _write(Path(folder), samples, _encode(_arrays(run), samples, extra or {}), keep)
 
 
-def checkpoints(folder: Path) -> list[Path]:
+def checkpoints(folder: Path | str) -> list[Path]:
     """The checkpoints in a folder, oldest first. What a crash left half written is not among them."""
-    return sorted(path for path in folder.glob("*.safetensors") if _NAME.fullmatch(path.name))
+    return sorted(path for path in Path(folder).glob("*.safetensors") if _NAME.fullmatch(path.name))
 
 
-def load(path: Path, like: Tree) -> tuple[Tree, dict[str, Any]]:
+def load(path: Path | str, like: Tree) -> tuple[Tree, dict[str, Any]]:
     """The run in a checkpoint, built like the given one, and the JSON beside it."""
+    path = Path(path)
     arrays, extra = read(path)
     return restored(path, arrays, like), extra
 

@@ -95,6 +95,8 @@ def _options(name: str, text: str) -> dict[str, Any]:
     options: dict[str, Any] = {}
     for part in filter(None, (piece.strip() for piece in text.split(","))):
         option, equals, value = part.partition("=")
+        if not equals and part in allowed:
+            raise ValueError(f"{name}: the option {part} needs a value, as in {name}:{part}=8.")
         if not equals:
             option, value = ("length" if name == "sliding_bptt" else "memory"), part
         if option not in allowed:

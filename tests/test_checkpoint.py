@@ -302,3 +302,12 @@ def test_nothing_in_a_checkpoint_is_executed(tmp_path, monkeypatch):
     with pytest.raises(CheckpointError, match="uint8"):
         load(path, {"a": jnp.zeros(2)})
     assert not Path("sprung").exists()
+
+
+def test_a_folder_may_be_a_string(tmp_path):
+    run = {"weights": np.arange(3.0)}
+    path = checkpoint.save(str(tmp_path), 7, run)
+    assert checkpoint.checkpoints(str(tmp_path)) == [path]
+    restored, extra = checkpoint.load(str(path), run)
+    assert np.array_equal(restored["weights"], run["weights"])
+    assert extra["samples"] == 7

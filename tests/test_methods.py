@@ -66,6 +66,7 @@ def test_options_reach_the_estimator():
         ("nonsense", "no method is called 'nonsense': choose from bpdc, bptt"),
         ("uoro:speed=3", "uoro has no option 'speed': it has memory, rank, rho"),
         ("uoro:rank=0", "rank must be a whole number from 1, not 0"),
+        ("uoro:rank", "uoro: the option rank needs a value, as in uoro:rank=8"),
         ("bptt:many", "memory must be a whole number from 1, not 'many'"),
         ("sliding_bptt", "sliding_bptt needs its length"),
         (",", "name at least one method"),

@@ -26,7 +26,7 @@ def predict(
         learn: keep learning along the way.
         fresh: begin with the initial state instead of the one that the run ended with.
         samples: stop after so many samples (1e6 is understood).
-        flush: answer at the latest after so many seconds; by default a thousand samples are gathered.
+        flush: answer at the latest after so many seconds; by default up to 4,000 samples are gathered.
     """
     from norewind.cli.endings import StopOnSignal, friendly
     from norewind.cli.running import set_precision

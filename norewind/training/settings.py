@@ -110,7 +110,8 @@ class Settings:
     """anbn, brackets: the task's own parameters; by default the paper's."""
 
     samples: float | None = None
-    """Stop after so many samples in all (1e6 is understood); by default at the end of the stream."""
+    """Stop after so many samples in all (1e6 is understood), in whole steps of the method's memory; by default at the
+    end of the stream."""
 
     metrics_every: int = 10_000
     """Write a line of metrics every so many samples."""
@@ -130,7 +131,7 @@ class Settings:
 
     flush: float | None = None
     """Learn from what has come, and write its predictions, at the latest after so many seconds. By default samples
-    are gathered until there are a thousand: faster, but a slow stream waits."""
+    are gathered until there are 4,000 (fewer for a large model): faster, but a slow stream waits."""
 
     tensorboard: bool = False
     """Also write events for TensorBoard."""
