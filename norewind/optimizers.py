@@ -27,10 +27,10 @@ def adam(
     """
     init = optax.scale_by_adam().init
 
-    def update(grads, state, params=None):
+    def update(updates, state, params=None):
         del params
-        mu = optax.tree.update_moment(grads, state.mu, b1, 1)
-        nu = optax.tree.update_moment_per_elem_norm(grads, state.nu, b2, 2)
+        mu = optax.tree.update_moment(updates, state.mu, b1, 1)
+        nu = optax.tree.update_moment_per_elem_norm(updates, state.nu, b2, 2)
         count = optax.safe_increment(state.count)
         correction = jnp.sqrt(1 - b2**count)
         scale, shift = correction / (1 - b1**count), eps * correction
