@@ -33,6 +33,11 @@ def draw(everything: dict[str, dict], path: Path) -> None:
     plt.close(figure)
 
 
+def short(us: float) -> str:
+    """Microseconds in three digits or so."""
+    return f"{us:.1f}" if us < 100 else f"{us:.0f}"
+
+
 def _bars(axes, everything):
     measured = {jax: records["step"]["rows"] for jax, records in everything.items() if "step" in records}
     if not measured:
@@ -44,7 +49,7 @@ def _bars(axes, everything):
         places = [names.index(name) + (index - (len(measured) - 1) / 2) * height for name in times]
         shade = ("0.25", "0.7")[index % 2]
         drawn = axes.barh(places, times.values(), height, color=shade, label=f"JAX {jax}")
-        axes.bar_label(drawn, fmt=lambda us: f"{us:.1f}" if us < 100 else f"{us:.0f}", padding=3, fontsize=8)
+        axes.bar_label(drawn, fmt=short, padding=3, fontsize=8)
     axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()
     axes.set_xscale("log")

@@ -38,7 +38,12 @@ def learning(name: str, method: str, length: int, **options) -> Case:
     learner, run = learner_and_run(method, **options)
     memory = norewind.methods.parse_method(method).memory
     inputs, targets = (part if memory == 1 else part.reshape(-1, memory) for part in text(length))
-    return Case(name, lambda: jax.block_until_ready(learner.scan(run, inputs, targets)), length)
+    return waiting(name, length, learner.scan, run, inputs, targets)
+
+
+def waiting(name: str, units: int, function, *arguments) -> Case:
+    """A call that is over when its results are there."""
+    return Case(name, lambda: jax.block_until_ready(function(*arguments)), units)
 
 
 def changed_uoro(name: str, length: int, optimizer=norewind.adam, norm=norewind.trees.norm, **options) -> Case:
@@ -51,7 +56,7 @@ def changed_uoro(name: str, length: int, optimizer=norewind.adam, norm=norewind.
     inputs, targets = text(length)
     with mock.patch.object(import_module("norewind.estimators.uoro"), "norm", norm):
         learner.scan(run, inputs, targets)  # traced here, once and for all
-    return Case(name, lambda: jax.block_until_ready(learner.scan(run, inputs, targets)), length)
+    return waiting(name, length, learner.scan, run, inputs, targets)
 
 
 def forward(name: str, length: int, cell: str = "gru", hidden: int = 64) -> Case:
@@ -65,7 +70,7 @@ def forward(name: str, length: int, cell: str = "gru", hidden: int = 64) -> Case
         return state, norewind.losses.cross_entropy(output, sample[1])
 
     compiled = jax.jit(lambda state, *stream: jax.lax.scan(body, state, stream))
-    return Case(name, lambda: jax.block_until_ready(compiled(state, inputs, targets)), length)
+    return waiting(name, length, compiled, state, inputs, targets)
 
 
 def carried_bytes(method: str, **options) -> int:

@@ -5,7 +5,7 @@ import json
 import math
 from pathlib import Path
 
-from benchmarks.figure import draw
+from benchmarks.figure import draw, short
 
 Records = dict[str, dict]
 """The records of one JAX version, by section."""
@@ -70,14 +70,10 @@ def _write_readme(path: Path, everything: dict[str, Records]) -> None:
     measured = {jax: records for jax, records in everything.items() if "step" in records}
     times = [best(records, "step") for records in measured.values()]
     header = [f"JAX {jax}, {records['step']['date']}" for jax, records in measured.items()]
-    rows = [[name, *(_short(one[case]) if case in one else "" for one in times)] for case, name in README_NAMES.items()]
+    rows = [[name, *(short(one[case]) if case in one else "" for one in times)] for case, name in README_NAMES.items()]
     begin, end = "<!-- written by make bench -->\n", "<!-- end -->"
     before, _, rest = path.read_text().partition(begin)
     path.write_text(before + begin + _table(["one character", *header], rows)[1:] + "\n" + end + rest.partition(end)[2])
-
-
-def _short(us: float) -> str:
-    return f"{us:.1f}" if us < 100 else f"{us:.0f}"
 
 
 def _heading(records: Records) -> str:
@@ -116,7 +112,7 @@ def lstm_table(records: Records) -> str:
 def _against_uoro(title: str, times: dict[str, float]) -> str:
     if not times:
         return ""
-    rows = [[name, _short(us), f"{us / times['uoro']:.2f}"] for name, us in times.items()]
+    rows = [[name, short(us), f"{us / times['uoro']:.2f}"] for name, us in times.items()]
     return _table([title, "µs", "× uoro"], rows)
 
 

@@ -131,17 +131,11 @@ def _streams(clock) -> list[dict]:
         runs = jax.tree.map(lambda leaf: jnp.stack([leaf] * streams), run)  # noqa: B023
         independent = jax.jit(jax.vmap(single.scan, in_axes=(0, 1, 1)), compiler_options=FASTER_LOOPS)
         cases = [
-            Case("parallel", _waits(shared.scan, shared_run, inputs, targets), length * streams),
-            Case("independent", _waits(independent, runs, inputs, targets), length * streams),
+            ours.waiting("parallel", length * streams, shared.scan, shared_run, inputs, targets),
+            ours.waiting("independent", length * streams, independent, runs, inputs, targets),
         ]
         rows += [{**row, "streams": streams} for row in measure(cases, clock, rounds=5)]
     return rows
-
-
-def _waits(function, *arguments):
-    import jax
-
-    return lambda: jax.block_until_ready(function(*arguments))
 
 
 def memory() -> list[dict]:

@@ -76,10 +76,10 @@ def predictions(
     run = trained.run._replace(state=trained.run.initial_state) if fresh else trained.run
     memory = trained.memory if learn else 1
     steps = as_steps(lambda _: opened.stream, memory, position)
-    answer = _learning(trained, steps) if learn else _answering(trained, steps)
+    chunk = chunk_steps(run, memory)
+    answer = (_learning if learn else _answering)(trained, steps, chunk)
     early = Early(trained.learner, steps)
     done = 0
-    chunk = chunk_steps(run, memory)
     while not should_stop():
         left = chunk if samples is None else min(chunk, (samples - done) // memory)
         taken = steps.take(left, patience) if left else None
@@ -96,7 +96,7 @@ def predictions(
             return
 
 
-def _answering(trained: Trained, steps: Steps) -> Callable:
+def _answering(trained: Trained, steps: Steps, chunk: int) -> Callable:
     """The model as it is, over samples; its state moves on."""
 
     @jax.jit
@@ -107,17 +107,17 @@ def _answering(trained: Trained, steps: Steps) -> Callable:
         return scan_some(body, run.state, xs, count)
 
     def answer(run: Run, samples):
-        xs, _ = steps.windows(samples, chunk_steps(run, 1))
+        xs, _ = steps.windows(samples, chunk)
         state, outputs = loop(run, xs, count_of(samples))
         return run._replace(state=state), steps.flat(outputs, count_of(samples))
 
     return answer
 
 
-def _learning(trained: Trained, steps: Steps) -> Callable:
+def _learning(trained: Trained, steps: Steps, chunk: int) -> Callable:
     def answer(run: Run, samples):
         count, memory = count_of(samples), steps.memory
-        inputs = steps.windows(samples, chunk_steps(run, memory))
+        inputs = steps.windows(samples, chunk)
         run, (_, outputs) = trained.learner.scan(run, *inputs, count=count // memory, outputs=True)
         return run, steps.flat(outputs, count)
 
