@@ -83,6 +83,13 @@ def test_signs_are_balanced_and_independent():
     assert np.abs(correlation).max() < 5 / 64
 
 
+def test_signs_give_nothing_of_the_next_key_away():
+    """Both come from one draw: no word of it may be used twice."""
+    signs, following = random_signs(jax.random.key(0), jnp.zeros(64))
+    words = np.packbits(np.asarray(signs) < 0, bitorder="little").view(np.uint32)
+    assert not set(words.tolist()) & set(np.asarray(jax.random.key_data(following)).tolist())
+
+
 def gradient_samples(make, example, number, seed):
     """The flattened gradient of the last step, for many keys."""
     estimator = make(example.transition, example.loss)
