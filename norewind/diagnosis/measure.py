@@ -14,7 +14,7 @@ from norewind.checks import ModelError
 from norewind.diagnosis.findings import Diagnosis, Finding, Moments, mean_finding
 from norewind.estimator import Estimator, Loss, Transition
 from norewind.estimators import rtrl, sliding_bptt
-from norewind.methods import Method, parse_method
+from norewind.names import Method, parse_method
 from norewind.structure import reaches_state
 from norewind.trees import Tree, is_key, real_leaves
 
@@ -43,7 +43,7 @@ def diagnose(
 ) -> Diagnosis:
     """Measure every estimator's bias, variance and cosine to the exact gradient, along a stream.
 
-    `estimators` are methods by name (`"uoro"`, `"bptt:16"`, see `norewind.methods`), or a
+    `estimators` are methods by name (`"uoro"`, `"bptt:16"`, see `norewind.names`), or a
     dict of functions `(transition, loss) -> Estimator` for your own. `model` is
     (transition, loss, params, state), or a function from a size and a number to that,
     with `sizes` to measure against; it is called with the numbers below `repeats` (seeds
@@ -116,7 +116,7 @@ def _methods(estimators) -> list[Method]:
 def _diagnose_one(methods, subject, stream, settings, compiled) -> tuple[list[Finding], str]:
     transition, loss, params, state = subject
     size, keys, seed, optimizer, readout, bins = settings
-    block = lcm(*(method.memory for method in methods))
+    block = lcm(*(method.window for method in methods))
     steps = checks.common_length("diagnose", xs=stream[0], targets=stream[1]) // block * block
     if steps == 0:
         raise ValueError(f"diagnose: the stream is shorter than one block of {block} steps, which all windows share.")
@@ -147,13 +147,13 @@ def _diagnose_one(methods, subject, stream, settings, compiled) -> tuple[list[Fi
         measure = compile_once(
             method.name, lambda m=method: _measurer(m.make(transition, loss, x), unravel, chosen, keys)
         )
-        data = _blocks((xs, targets), method.memory) if method.memory > 1 else (xs, targets)
-        wanted = exact.reshape(-1, method.memory, chosen.size).sum(axis=1)
+        data = _blocks((xs, targets), method.window) if method.window > 1 else (xs, targets)
+        wanted = exact.reshape(-1, method.window, chosen.size).sum(axis=1)
         # The parameters of the block that each window lies in: they move only between blocks.
-        at = np.arange(steps // method.memory) * method.memory // block
+        at = np.arange(steps // method.window) * method.window // block
         results = measure(jax.random.key(seed), trajectory, state, (data, wanted, at))
         moments = Moments(*(np.asarray(result, np.float64) for result in results))
-        findings.append(Finding.of(method.name, size, moments, method.memory, bins))
+        findings.append(Finding.of(method.name, size, moments, method.window, bins))
     return findings, "RTRL" if affordable else f"BPTT over {LONG} steps"
 
 

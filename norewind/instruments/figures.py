@@ -1,4 +1,4 @@
-"""Learning curves of one run or of several."""
+"""Figures, in one style."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +10,7 @@ STYLES = ("-", "--", "-.", ":")
 
 
 def draw_curves(curves: Sequence[tuple[str, list[dict[str, Any]]]], unit: str, path: Path) -> None:
-    """The loss of every line of metrics against samples; for a single run, the level of knowing nothing as well."""
+    """The mean loss per interval against samples; for a single run, its baselines as well."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.ticker import StrMethodFormatter
@@ -22,16 +22,13 @@ def draw_curves(curves: Sequence[tuple[str, list[dict[str, Any]]]], unit: str, p
         axes.plot(*_points(lines, "loss"), STYLES[i % len(STYLES)], label=name)
     if len(curves) == 1:
         lines = curves[0][1]
-        for entry, words, style in (
-            ("persistence", "the newest value stays", ":"),
-            ("level", "knowing nothing", "--"),
-        ):
+        for entry, words, style in (("persistence", "persistence", ":"), ("baseline", "baseline", "--")):
             samples, values = _points(lines, entry)
             if len(values):
                 axes.plot(samples, values, style, color="0.5", linewidth=1, label=words)
     axes.set_xlabel("samples")
     axes.set_ylabel(unit)
-    axes.set_title("loss since the line of metrics before", fontsize=10, loc="left")
+    axes.set_title("mean loss per interval", fontsize=10, loc="left")
     axes.grid(alpha=0.3)
     axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     # Below the curves, never on them, however long the names.

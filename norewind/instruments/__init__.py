@@ -1,0 +1,1 @@
+"""Instruments: what is measured, drawn and tabulated about methods and runs."""
