@@ -13,10 +13,10 @@ import numpy as np
 
 from norewind.checkpoint import CheckpointError, DamagedError, Writer, checkpoints, read, restored
 from norewind.files import write_atomically
-from norewind.runs.settings import CHANGEABLE, Settings, SettingsError, read_toml, write_toml
+from norewind.runs.settings import CHANGEABLE, SETTINGS, Settings, SettingsError, read_toml, write_toml
 from norewind.trees import Tree
 
-SETTINGS, METRICS, PREDICTIONS, CURVE = "settings.toml", "metrics.jsonl", "predictions.jsonl", "curve.png"
+METRICS, PREDICTIONS, CURVE = "metrics.jsonl", "predictions.jsonl", "curve.png"
 
 
 class FolderInUse(RuntimeError):
@@ -166,7 +166,7 @@ class RunFolder:
 
     def begin(self, settings: Settings) -> None:
         """Say what the run in this folder is: written down for a new run, checked against an old one."""
-        self.settings = settings
+        self.settings, self._writer.keep = settings, settings.keep
         if self.saved:
             self.saved.check_settings(settings)
         elif self.new:
