@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from norewind.named import TASKS
-from norewind.streams import ByteStream, CharacterStream, RowStream, Source, TaskStream
+from norewind.streams import ByteStream, CharacterStream, Dialect, RowStream, Source, TaskStream
 from norewind.training.model import Shape
 from norewind.training.scores import RowScore, SymbolScore
 from norewind.training.settings import Settings, SettingsError
@@ -42,12 +42,10 @@ def open_stream(
         return _symbols(text, lambda symbol: text.decode([symbol]).decode(), scored)
     rows = RowStream(
         source,
-        format=settings.kind,
+        dialect=Dialect(settings.kind, header=settings.header, delimiter=settings.delimiter),
         inputs=settings.inputs or None,
         targets=settings.targets or None,
         horizon=settings.horizon,
-        header=settings.header,
-        delimiter=settings.delimiter,
         missing=settings.missing,
         bad=settings.bad,
         standardise=settings.standardise,
