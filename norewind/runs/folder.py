@@ -165,11 +165,9 @@ class RunFolder:
         return (self.entries.get("position") or {}).get("stream")
 
     def begin(self, settings: Settings) -> None:
-        """Say what the run in this folder is: written down for a new run, checked against an old one."""
+        """Train under these settings; a new run writes them down."""
         self.settings, self._writer.keep = settings, settings.keep
-        if self.saved:
-            self.saved.check_settings(settings)
-        elif self.new:
+        if self.new:
             write_atomically(self.path / SETTINGS, write_toml(settings).encode())
 
     def log(self, name: str) -> "Log":
