@@ -67,4 +67,4 @@ bench: .venv-bench/ready
 	@touch $@
 
 clean:
-	rm -rf .venv .venv-bench docs/_build docs/_pages
+	rm -rf .venv .venv-bench docs/_build docs/api docs/project

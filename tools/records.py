@@ -28,6 +28,13 @@ def methods(root: Path) -> Named:
     yield "methods", re.findall(r"(?:^\|.*\n)+", page, re.MULTILINE)[0]
 
 
+def commands(root: Path) -> Named:
+    """The commands that draw the figures of docs/diagnose.md, for the gallery."""
+    page = (root / "docs/diagnose.md").read_text(encoding="utf-8")
+    for command, image in re.findall(r"((?:^    .*\n)+)\n!\[.*\]\((.*)\)", page, re.MULTILINE):
+        yield f"command of {image}", command
+
+
 def bench(root: Path) -> Named:
     """`make bench`: times on the newest JAX, and what the oldest adds to them."""
     everything = load(root / "results/bench")
@@ -103,4 +110,4 @@ def fraction(share: float) -> str:
     return named[min(named, key=lambda one: abs(one - share))]
 
 
-SOURCES = (methods, bench, real_data, defaults, paper)
+SOURCES = (methods, commands, bench, real_data, defaults, paper)

@@ -79,7 +79,7 @@ def _lonely(marks: list[re.Match[str]]) -> int | None:
 def _renewed(name: str, old: str, known: dict[str, str]) -> str | None:
     """What stands between the marks: a number in the line, or a table on lines of its own."""
     new = known.get(name)
-    return f"\n{new.strip()}\n" if new and "\n" in new else new
+    return "\n" + new.strip("\n") + "\n" if new and "\n" in new else new
 
 
 def _difference(old: str, new: str) -> str:
