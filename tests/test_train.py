@@ -321,7 +321,7 @@ def test_no_patience_at_all_does_not_spin(tmp_path, monkeypatch):
     ("name", "content", "options", "words"),
     [
         ("empty", b"", (), ["empty"]),
-        ("short", b"a", (), ["1 byte"]),
+        ("short", b"a", (), ["byte 1"]),
         ("empty.csv", b"", (), ["empty"]),
         ("header.csv", b"a,b\n", (), ["byte 4"]),
         ("empty.jsonl", b"", (), ["empty"]),
