@@ -173,6 +173,17 @@ def test_a_pipe_may_go_on_without_being_replayed():
     assert (bytes(xs.tolist()), bytes(targets.tolist())) == (b"cde", b"def")
 
 
+@pytest.mark.parametrize("samples", [0, 1])
+def test_a_position_is_not_changed_through_another(samples):
+    with Pipe(b"a,b\n1,2\n3,4\n5,6\n") as source, RowStream(source, standardise=False) as stream:
+        for _ in range(samples):
+            stream.take(1)
+        position = saved(stream.position())
+        stream.position()["counts"]["bad rows"] = 1
+        stream.position().clear()
+        assert stream.position() == position
+
+
 def test_going_on_with_another_stream_is_refused(tmp_path):
     path = tmp_path / "data"
     path.write_bytes(b"abcdef")
