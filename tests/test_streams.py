@@ -304,6 +304,10 @@ def replaced(value, path, new):
 @pytest.mark.parametrize("kind", GOOD)
 def test_every_damage_of_a_position_is_noticed(kind):
     position = good_position(kind)
+    without = [{other: position[other] for other in position if other != name} for name in position]
+    for wrong in [{**position, "more": 1}, *without]:
+        with Pipe(GOOD[kind]) as source, pytest.raises(StreamError):
+            make_any(source, kind, SOME, wrong)
     for path in paths_in(position):
         original = reduce(lambda value, key: value[key], path, position)
         for wrong in (math.nan, 10**400, -1, 0 if isinstance(original, str) else "x"):
