@@ -316,6 +316,12 @@ def test_every_damage_of_a_position_is_noticed(kind):
                     make_any(source, kind, SOME, replaced(position, path, wrong))
 
 
+def test_a_negative_sum_of_squares_is_noticed():
+    position = replaced(good_position("csv"), ("statistics", 0, 2), -1.0)
+    with Pipe(GOOD["csv"]) as source, pytest.raises(StreamError, match="its rows do not fit its columns"):
+        make_any(source, "csv", SOME, position)
+
+
 @quick
 @given(st.data(), kinds, any_options, values)
 def test_any_position(data, kind, options, value):
