@@ -1,6 +1,6 @@
 """The public names of norewind, in one place."""
 
-from norewind import cells, losses, streams, tasks, testing
+from norewind import cells, checkpoint, losses, names, streams, tasks, testing
 from norewind.checkpoint import CheckpointError
 from norewind.checks import ModelError
 from norewind.combinators import average, parallel, window
@@ -24,8 +24,8 @@ from norewind.optimizers import adam
 from norewind.schedules import inverse_sqrt
 from norewind.streams import StreamError
 from norewind.structure import declare
-from norewind.training.fit import Fitted, fit
-from norewind.training.watch import Diverged
+from norewind.runs.fit import Fitted, Hooks, Intervals, fit
+from norewind.runs.metrics import Diverged
 
 __all__ = [
     "CheckpointError",
@@ -33,6 +33,8 @@ __all__ = [
     "Estimate",
     "Estimator",
     "Fitted",
+    "Hooks",
+    "Intervals",
     "Learner",
     "Model",
     "ModelError",

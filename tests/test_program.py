@@ -26,7 +26,7 @@ WRITTEN = {"uoro": 4, "uoro:rank=8": 16.5, "bptt": 3}
 
 def learner_and_run(method, cell=None):
     cell = cell or norewind.cells.gru(3, HIDDEN, 3)
-    estimator = norewind.methods.parse_method(method).make(cell.transition, norewind.losses.cross_entropy, jnp.array(0))
+    estimator = norewind.names.parse_method(method).make(cell.transition, norewind.losses.cross_entropy, jnp.array(0))
     learner = norewind.online(estimator, norewind.adam(norewind.inverse_sqrt(1e-3, alpha=0.03)))
     return learner, learner.init(cell.init(jax.random.key(0)), cell.initial_state(), jax.random.key(1))
 
@@ -100,7 +100,7 @@ def test_one_trace_and_one_compilation(method):
         return cell.transition(params, state, x)
 
     learner, run = learner_and_run(method, cell._replace(transition=transition))
-    chunk = jnp.zeros((4, norewind.methods.parse_method(method).memory), int)
+    chunk = jnp.zeros((4, norewind.names.parse_method(method).window), int)
     chunk = chunk[:, 0] if chunk.shape[1] == 1 else chunk
     run, _ = learner.scan(run, chunk, chunk)
     once = len(traces)

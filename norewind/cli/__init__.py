@@ -13,7 +13,7 @@ from norewind.cli.reproduce import reproduce
 from norewind.cli.resume import resume
 from norewind.cli.sample import sample
 from norewind.cli.train import train, with_config
-from norewind.training.settings import SettingsError
+from norewind.runs.settings import SettingsError
 
 COMMANDS = {
     "train": train,

@@ -16,7 +16,7 @@ from norewind.checks import ModelError
 from norewind.estimator import Estimator, Loss, Transition
 from norewind.estimators import rtrl, sliding_bptt
 from norewind.instruments.diagnosis import Diagnosis, Finding, Moments, mean_finding
-from norewind.methods import Method, parse_method
+from norewind.names import Method, parse_method
 from norewind.structure import reaches_state
 from norewind.trees import Tree, is_key, real_leaves
 

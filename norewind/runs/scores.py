@@ -1,4 +1,4 @@
-"""What is shown of a model's answers: the unit of its loss, what knowing nothing would cost, and the surprise."""
+"""How a stream is scored: the unit of its loss, its baseline, and predictions in the terms of the stream."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
@@ -7,81 +7,100 @@ import jax.numpy as jnp
 import numpy as np
 
 from norewind.losses import BIT, log_variance
+from norewind.runs.metrics import mean, running_sum
+from norewind.runs.windows import count_of
 from norewind.streams.stream import Samples
-from norewind.training.tally import running_sum
-from norewind.training.windows import count_of
+
+BITS = "bits"
+
+
+def row_unit(gaussian: bool) -> str:
+    """The unit of losses on rows."""
+    return "nats per value" if gaussian else "squared error"
 
 
 class Score(Protocol):
-    """How a kind of stream is scored. Losses are multiplied by `scale` to be in `unit`."""
+    """How one kind of stream is scored. Losses times `scale` are in `unit`; `trivial` names the baseline."""
 
     unit: str
     scale: float
+    trivial: str
 
     def add(self, samples: Samples) -> int:
-        """See the targets, and say how many samples have one."""
+        """Look at the targets. Returns the number of samples that have one."""
         ...
 
     def take(self) -> dict[str, Any]:
-        """`level`, what the samples since the last call cost without a model, and perhaps more."""
+        """The `baseline` of the samples since the last call, and other entries for a line of metrics."""
         ...
 
     def entries(self) -> dict[str, Any]:
-        """What to save; the constructor's `entries` takes it back."""
+        """What to save."""
+        ...
+
+    def restore(self, entries: dict[str, Any]) -> None:
+        """Continue from what `entries` returned."""
         ...
 
     def predictions(self, first: int, samples: Samples, outputs: np.ndarray) -> Iterator[dict[str, Any]]:
-        """One entry per sample, counted from `first`: what was expected, what came, and the surprise."""
+        """One entry per sample, numbered from `first`: the prediction, what came, and the surprise."""
         ...
 
 
 class PlainScore:
-    """For samples of which nothing is known but their loss."""
+    """For samples of which only the loss is known."""
 
     unit = "loss"
     scale = 1.0
+    trivial = ""
 
     def add(self, samples: Samples) -> int:
-        """Every sample has a loss."""
         return count_of(samples)
 
     def take(self) -> dict[str, Any]:
-        """Nothing more to say."""
         return {}
 
     def entries(self) -> dict[str, Any]:
-        """Nothing to save."""
         return {}
+
+    def restore(self, entries: dict[str, Any]) -> None:
+        pass
+
+    def predictions(self, first: int, samples: Samples, outputs: np.ndarray) -> Iterator[dict[str, Any]]:
+        raise ValueError("predictions need a score that can express them, such as SymbolScore or RowScore.")
 
 
 class SymbolScore:
-    """Next-symbol prediction, in bits. The level is the order-0 entropy of the same symbols."""
+    """Next-symbol prediction, in bits. The baseline is the order-0 entropy of the same symbols.
 
-    unit = "bits"
+    `name(symbol)` is how a symbol is written in predictions.
+    """
+
+    unit = BITS
     scale = 1 / BIT
+    trivial = "order-0 entropy"
 
-    def __init__(self, symbols: int, name: Callable[[int], Any], entries: dict[str, Any] | None = None):
-        """`name` is what a symbol is called in predictions."""
+    def __init__(self, symbols: int, name: Callable[[int], Any]):
         self.name = name
-        self.counts = np.array((entries or {}).get("counts", [0] * symbols))
+        self.counts = np.zeros(symbols, int)
 
     def add(self, samples: Samples) -> int:
-        """Count the symbols that came."""
         self.counts += np.bincount(samples.targets, minlength=len(self.counts))
         return len(samples.targets)
 
     def take(self) -> dict[str, Any]:
-        """The entropy of the counted symbols; begin again."""
         shares = self.counts[self.counts > 0] / max(1, self.counts.sum())
         self.counts[:] = 0
-        return {"level": float(-np.sum(shares * np.log2(shares)))}
+        return {"baseline": float(-np.sum(shares * np.log2(shares)))}
 
     def entries(self) -> dict[str, Any]:
-        """The counts."""
         return {"counts": self.counts.tolist()}
 
+    def restore(self, entries: dict[str, Any]) -> None:
+        self.counts = np.array(entries["counts"])
+
     def predictions(self, first: int, samples: Samples, outputs: np.ndarray) -> Iterator[dict[str, Any]]:
-        """The likeliest symbol and its probability, the symbol that came, and −log₂ of its probability."""
+        """The most likely symbol and its probability, the symbol that came, and −log₂ of its probability."""
         logits = outputs.astype(np.float64)
         logits -= logits.max(axis=-1, keepdims=True)
         bits = (np.log(np.exp(logits).sum(axis=-1, keepdims=True)) - logits) / BIT
@@ -97,46 +116,46 @@ class SymbolScore:
 
 
 class RowScore:
-    """Forecasts of numbers that were standardised: mean squared errors, or nats with `gaussian`, per value.
+    """Forecasts of standardised numbers: mean squared errors, or nats with `gaussian`, per value.
 
-    The level is the loss of forecasting the running mean. `persistence` is the mean
-    squared error of forecasting that the newest value stays.
+    The baseline is the loss of forecasting the running mean. `persistence` is the mean
+    squared error of forecasting the last known value. `columns` name the targets.
     """
 
-    def __init__(self, columns: Sequence[str], gaussian: bool, entries: dict[str, Any] | None = None):
-        """`columns` name the targets."""
+    trivial = "running mean"
+
+    def __init__(self, columns: Sequence[str], gaussian: bool):
         self.columns = list(columns)
         self.gaussian = gaussian
         self.unit = row_unit(gaussian)
         self.scale = (1 if gaussian else 2) / len(self.columns)
-        entries = entries or {}
-        self.level: list = entries.get("level", [0, 0.0])
-        self.persistence: list = entries.get("persistence", [0, 0.0])
+        self.baseline: list = [0, 0.0]
+        self.persistence: list = [0, 0.0]
 
     def add(self, samples: Samples) -> int:
-        """Score the running mean and persistence."""
         targets = samples.targets.astype(np.float64)
         assert samples.last is not None
-        for sums, errors in ((self.level, targets), (self.persistence, targets - samples.last)):
+        for sums, errors in ((self.baseline, targets), (self.persistence, targets - samples.last)):
             known = errors[~np.isnan(errors)]
             sums[0] += len(known)
             sums[1] = running_sum(sums[1], known**2)
         return int(np.sum(~np.isnan(targets).all(axis=-1)))
 
     def take(self) -> dict[str, Any]:
-        """Both means; begin again."""
-        level, persistence = (total / count if count else None for count, total in (self.level, self.persistence))
-        self.level, self.persistence = [0, 0.0], [0, 0.0]
+        baseline, persistence = mean(self.baseline), mean(self.persistence)
+        self.baseline, self.persistence = [0, 0.0], [0, 0.0]
         if self.gaussian:
-            return {"level": None if level is None else (level + np.log(2 * np.pi)) / 2}
-        return {"level": level, "persistence": persistence}
+            return {"baseline": None if baseline is None else (baseline + np.log(2 * np.pi)) / 2}
+        return {"baseline": baseline, "persistence": persistence}
 
     def entries(self) -> dict[str, Any]:
-        """Both sums."""
-        return {"level": list(self.level), "persistence": list(self.persistence)}
+        return {"baseline": list(self.baseline), "persistence": list(self.persistence)}
+
+    def restore(self, entries: dict[str, Any]) -> None:
+        self.baseline, self.persistence = list(entries["baseline"]), list(entries["persistence"])
 
     def predictions(self, first: int, samples: Samples, outputs: np.ndarray) -> Iterator[dict[str, Any]]:
-        """Forecast and value in the units of the stream, and the error in standard deviations (root mean square)."""
+        """Forecast and target in the units of the stream, and the error in standard deviations (root mean square)."""
         assert samples.scales is not None
         width = len(self.columns)
         means, deviations = samples.scales[..., 0], samples.scales[..., 1]
@@ -163,8 +182,3 @@ class RowScore:
             column: float(f"{value:.7g}") if np.isfinite(value) else None
             for column, value in zip(self.columns, values.tolist(), strict=True)
         }
-
-
-def row_unit(gaussian: bool) -> str:
-    """What losses on rows are measured in."""
-    return "nats per value" if gaussian else "squared error"

@@ -1,4 +1,4 @@
-"""Records of runs: one JSON file each, written whole or not at all."""
+"""Records: what is kept of a run in one JSON file, with everything needed to repeat it."""
 
 import json
 import platform
@@ -10,15 +10,17 @@ from typing import Any
 import norewind
 from norewind.files import write_atomically
 
+Record = dict[str, Any]
 
-def save(path: Path, record: dict[str, Any]) -> None:
-    """Write a record, one line per entry so that a change of one shows as one."""
+
+def write_record(path: Path, record: Record) -> None:
+    """Write a record, one line per entry, so that a change of one entry shows as one line."""
     lines = [f"{json.dumps(name)}: {json.dumps(value)}" for name, value in record.items()]
     write_atomically(path, ("{\n" + ",\n".join(lines) + "\n}\n").encode())
 
 
-def load(path: Path) -> dict[str, Any] | None:
-    """The record in a file; None when there is none, or none that can be read."""
+def read_record(path: Path) -> Record | None:
+    """The record in a file; None if there is none that can be read."""
     try:
         return json.loads(path.read_text())
     except (FileNotFoundError, json.JSONDecodeError):
@@ -26,7 +28,7 @@ def load(path: Path) -> dict[str, Any] | None:
 
 
 def versions() -> dict[str, str]:
-    """What a run was made with."""
+    """The versions that a run is made with."""
     return {
         "norewind": norewind.__version__,
         "commit": _commit(),
@@ -36,7 +38,7 @@ def versions() -> dict[str, str]:
 
 
 def _commit() -> str:
-    """The commit of the checkout that the package runs from, with a + when files differ from it."""
+    """The commit of the checkout that the package runs from, with a + if files differ from it."""
     folder = Path(norewind.__file__).parent
 
     def git(*arguments: str) -> str:
@@ -44,7 +46,7 @@ def _commit() -> str:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
     try:
-        # An installed package may lie inside some other repository: only ours tracks this file.
+        # An installed package may lie inside another repository: only ours tracks this file.
         git("ls-files", "--error-unmatch", norewind.__file__)
         changed = git("status", "--porcelain", "--untracked-files=no", str(folder))
         return git("rev-parse", "HEAD") + ("+" if changed else "")
