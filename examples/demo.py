@@ -30,11 +30,11 @@ def main() -> None:
     run = learner.init(cell.init(init_key), cell.initial_state(), noise_key)
 
     print(f"GRU-64 learns {task.name} with UORO, Adam at every character, one pass, nothing stored.")
-    print(f"bits per character: {task.naive:.3f} without memory, {task.floor:.3f} is the floor.")
+    print(f"bits per character: {task.memoryless:.3f} without memory, {task.floor:.3f} is the floor.")
     started = time.perf_counter()
     curve: list[float] = []  # mean bits per character of each chunk
     stream = task.pairs(options.seed, CHUNK)
-    levels = f"(floor {task.floor:.3f}, naive {task.naive:.3f})"
+    levels = f"(floor {task.floor:.3f}, memoryless {task.memoryless:.3f})"
     with progress_bar() as progress:
         bar = progress.add_task("", total=options.characters, bpc="compiling")
         with suppress(KeyboardInterrupt):  # Ctrl-C ends the run early, with its figure
@@ -98,7 +98,7 @@ def draw(curve: list[float], task: norewind.tasks.Text, path: Path) -> Path:
     figure, axes = plt.subplots(figsize=(7, 4.2), constrained_layout=True)
     axes.plot(characters, curve, color="0.75", linewidth=0.8, label=f"every {CHUNK:,} characters")
     axes.plot(characters[width - 1 :], smooth, color="tab:blue", linewidth=2, label=f"mean of the last {RECENT:,}")
-    axes.axhline(task.naive, color="tab:orange", linestyle="--", label=f"without counting: {task.naive:.3f}")
+    axes.axhline(task.memoryless, color="tab:orange", linestyle="--", label=f"without counting: {task.memoryless:.3f}")
     axes.axhline(task.floor, color="black", linestyle=":", label=f"entropy rate: {task.floor:.3f}")
     axes.set(
         title="A GRU-64 learns aⁿbⁿ(1,32) online with UORO",

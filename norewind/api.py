@@ -4,7 +4,6 @@ from norewind import cells, checkpoint, losses, names, streams, tasks, testing
 from norewind.checkpoint import CheckpointError
 from norewind.checks import ModelError
 from norewind.combinators import average, parallel, window
-from norewind.diagnosis import diagnose
 from norewind.estimator import Estimate, Estimator, Model
 from norewind.estimators import (
     bpdc,
@@ -18,9 +17,12 @@ from norewind.estimators import (
     sliding_bptt,
     uoro,
 )
+from norewind.instruments.compare import Comparison, compare
+from norewind.instruments.diagnose import diagnose
 from norewind.learner import Learner, NonFiniteError, Run, online
 from norewind.noise import random_signs
 from norewind.optimizers import adam
+from norewind.runs.settings import Settings
 from norewind.schedules import inverse_sqrt
 from norewind.streams import StreamError
 from norewind.structure import declare
@@ -29,6 +31,7 @@ from norewind.runs.metrics import Diverged
 
 __all__ = [
     "CheckpointError",
+    "Comparison",
     "Diverged",
     "Estimate",
     "Estimator",
@@ -40,12 +43,14 @@ __all__ = [
     "ModelError",
     "NonFiniteError",
     "Run",
+    "Settings",
     "StreamError",
     "adam",
     "average",
     "bpdc",
     "bptt",
     "cells",
+    "compare",
     "declare",
     "diagnose",
     "diffusion",
