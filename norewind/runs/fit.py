@@ -60,7 +60,7 @@ class Hooks:
         metrics: called with every line of metrics.
         checkpoint: called with the path of every checkpoint, in the thread that writes it.
         chunk: called after every chunk with the samples so far and the chunk's mean loss.
-        predictions: called with the number of a first sample, samples and their outputs, made before learning from them.
+        predictions: called with the number of the first sample, the samples, and outputs made before learning.
         should_stop: asked before every chunk; True ends the training early.
     """
 

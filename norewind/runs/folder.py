@@ -130,7 +130,7 @@ class RunFolder:
         try:
             if self.new and checkpoints(self.path / "checkpoints"):
                 raise SettingsError(
-                    f"{self.path} already holds a run. Resume it (norewind resume {self.path}), or choose another --out."
+                    f"{self.path} already holds a run. Resume it (norewind resume {self.path}) or choose another --out."
                 )
             self.saved = newest_checkpoint(self.path, self.damaged, self.say)
             self._warn_of_another_jax()

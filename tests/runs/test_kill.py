@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from norewind.checkpoint import checkpoints, read
+from norewind.runs.folder import read_log
 from norewind.tasks import anbn
-from norewind.training.logs import read_log
 
 SAMPLES = 60_000
 OPTIONS = [
-    *("--format", "bytes", "--samples", SAMPLES, "--hidden", 8, "--method", "uoro:memory=2", "--predictions", "file"),
+    *("--format", "bytes", "--samples", SAMPLES, "--hidden", 8, "--method", "uoro:window=2", "--predictions", "file"),
     *("--metrics-every", 1_000, "--checkpoint-every", 500, "--keep", 2, "--quiet"),
 ]
 # Dies at the k-th call of fsync, before or after it: inside the writing of metrics and checkpoints.

@@ -16,14 +16,13 @@ from run_folders import everything
 import norewind
 from norewind.checkpoint import CheckpointError, checkpoints
 from norewind.learner import NonFiniteError
+from norewind.runs.fit import Fitted, Hooks, Intervals, chunk_steps
+from norewind.runs.folder import FolderInUse, RunFolder, read_log
+from norewind.runs.metrics import Diverged
+from norewind.runs.windows import IteratedStream, Steps
 from norewind.streams import ByteStream, Source, TaskStream
-from norewind.training.fit import Fitted, chunk_steps
-from norewind.training.lock import FolderInUse, locked
-from norewind.training.logs import read_log
-from norewind.training.watch import Diverged
-from norewind.training.windows import IteratedStream, Steps
 
-MEMORY = 3
+WINDOW = 3
 
 
 def transition(params, state, x):
@@ -58,7 +57,15 @@ def pairs(count=400):
 
 
 def train(model, stream=None, **options) -> Fitted:
-    given = {"memory": MEMORY, "metrics_every": 50, "checkpoint_every": 40, **options}
+    """`fit` with short intervals; the names of hooks and intervals are told apart here."""
+    rare = {name: options.pop(name) for name in Intervals.__dataclass_fields__ if name in options}
+    hooks = {name: options.pop(name) for name in Hooks.__dataclass_fields__ if name in options}
+    given = {
+        "window": WINDOW,
+        "intervals": Intervals(**{"metrics_every": 50, "checkpoint_every": 40, **rare}),
+        "hooks": Hooks(**hooks),
+        **options,
+    }
     return norewind.fit(pairs() if stream is None else stream, *model, **given)
 
 
@@ -73,7 +80,7 @@ def leaves(run):
 def whole(model, tmp_path_factory):
     folder = tmp_path_factory.mktemp("fit") / "whole"
     lines: list = []
-    fitted = train(model, folder=folder, on_metrics=lines.append)
+    fitted = train(model, folder=folder, metrics=lines.append)
     return folder, fitted, lines
 
 
@@ -83,12 +90,12 @@ def test_metrics_are_the_losses_of_the_learner(model, whole):
     assert (fitted.samples, fitted.ended) == (399, True)
     assert lines == read_log(folder / "metrics.jsonl")
     assert [line["samples"] for line in lines] == [51, 102, 150, 201, 252, 300, 351, 399]
-    stream = IteratedStream(pairs(399), MEMORY)
-    steps = Steps(stream, MEMORY)
+    stream = IteratedStream(pairs(399), WINDOW)
+    steps = Steps(stream, WINDOW)
     taken = steps.take(133)
     assert taken is not None
     # The same compiled program: learning amplifies the rounding of another one.
-    run, losses = learner.scan(run, *steps.windows(taken, chunk_steps(run, MEMORY)), count=133)
+    run, losses = learner.scan(run, *steps.windows(taken, chunk_steps(run, WINDOW)), count=133)
     # The mean of every sample, although there is one loss per window of three.
     assert lines[0]["loss"] == pytest.approx(float(losses[:17].sum()) / 51, rel=1e-5)
     assert lines[-1]["mean"] == pytest.approx(float(losses.sum()) / 399, rel=1e-5)
@@ -102,9 +109,9 @@ def test_callbacks_hear_of_everything(model, tmp_path):
         model,
         folder=tmp_path,
         samples=100,
-        on_checkpoint=paths.append,
-        on_chunk=lambda samples, loss: chunks.append((samples, loss)),
-        on_predictions=lambda first, samples, out: outputs.append((first, len(samples.targets), out.shape)),
+        checkpoint=paths.append,
+        chunk=lambda samples, loss: chunks.append((samples, loss)),
+        predictions=lambda first, samples, out: outputs.append((first, len(samples.targets), out.shape)),
     )
     assert fitted == (fitted.run, 99, False)
     assert [int(path.name[:15]) for path in paths] == [42, 81, 99]
@@ -131,7 +138,7 @@ def test_an_interrupted_call_goes_on_exactly(model, whole, tmp_path, moment):
             raise Stop
 
     with pytest.raises(Stop):
-        train(model, folder=tmp_path, on_metrics=interrupt)
+        train(model, folder=tmp_path, metrics=interrupt)
     fitted = train(model, folder=tmp_path)
     assert everything(tmp_path) == everything(whole[0])
     assert leaves(fitted.run) == leaves(whole[1].run)
@@ -158,7 +165,7 @@ def test_a_checkpoint_that_is_being_written_when_a_call_fails_is_finished(model,
         raise Stop
 
     with pytest.raises(Stop):
-        train(model, folder=tmp_path, on_metrics=interrupt)
+        train(model, folder=tmp_path, metrics=interrupt)
     assert [int(path.name[:15]) for path in checkpoints(tmp_path / "checkpoints")] == [42]
 
 
@@ -167,13 +174,13 @@ def test_a_callback_that_fails_in_the_background_is_heard(model, tmp_path):
         raise Stop
 
     with pytest.raises(Stop):
-        train(model, folder=tmp_path, on_checkpoint=fail)
+        train(model, folder=tmp_path, checkpoint=fail)
 
 
 def test_seconds_are_a_reason_for_a_checkpoint(model, tmp_path):
     paths: list = []
     options = {"checkpoint_every": None, "checkpoint_seconds": 1e-9}
-    train(model, folder=tmp_path, on_checkpoint=paths.append, samples=150, **options)
+    train(model, folder=tmp_path, checkpoint=paths.append, samples=150, **options)
     assert [int(path.name[:15]) for path in paths] == [51, 102, 150]
 
 
@@ -194,19 +201,21 @@ def test_a_stream_that_is_opened_at_a_position(tmp_path):
     def stream(position):
         return ByteStream(Source(text), position=position)
 
-    def go(folder, content, **options):
+    def go(folder, content, flush=None):
         text.write_bytes(content)
-        return norewind.fit(stream, learner, run, memory=4, metrics_every=50, folder=tmp_path / folder, **options)
+        return norewind.fit(
+            stream, learner, run, window=4, folder=tmp_path / folder, intervals=Intervals(metrics_every=50, flush=flush)
+        )
 
     letters = b"abcd" * 100
     go("whole", letters)
     for length in (150, 150, 151, 152, 400):
         go("pieces", letters[:length])
     assert everything(tmp_path / "pieces") == everything(tmp_path / "whole")
-    go("patient", letters, patience=0.1)
+    go("patient", letters, flush=0.1)
     assert everything(tmp_path / "patient") == everything(tmp_path / "whole")
-    with pytest.raises(ValueError, match="Pass a function of the position"):
-        norewind.fit(stream(None), learner, run, memory=4, folder=tmp_path / "whole")
+    with pytest.raises(ValueError, match="Pass a function that opens"):
+        norewind.fit(stream(None), learner, run, window=4, folder=tmp_path / "whole")
 
 
 def test_an_endless_stream_needs_no_end(tmp_path):
@@ -219,10 +228,12 @@ def test_an_endless_stream_needs_no_end(tmp_path):
     # The stream was not read beyond what was learned from.
     assert stream.position()["characters"] == 2_500
     asked = iter([False, False, True])
-    assert norewind.fit(stream, learner, fitted.run, should_stop=lambda: next(asked, True)).samples == 8_000
+    assert (
+        norewind.fit(stream, learner, fitted.run, hooks=Hooks(should_stop=lambda: next(asked, True))).samples == 8_000
+    )
 
 
-@pytest.mark.parametrize("name", ["memory", "metrics_every", "checkpoint_every", "keep"])
+@pytest.mark.parametrize("name", ["window", "metrics_every", "checkpoint_every", "keep"])
 @pytest.mark.parametrize("value", [0, -1, 2.5, True])
 def test_impossible_numbers_are_refused(model, name, value):
     with pytest.raises(ValueError, match=f"fit: {name} must be"):
@@ -234,7 +245,7 @@ def test_pairs_that_are_none_are_refused(model):
         train(model, [*pairs(3), 7.0, *pairs(5)])
     with pytest.raises(ValueError, match="item 4 of the stream is not a pair"):
         train(model, [*pairs(3), (1, 2, 3), *pairs(5)])
-    with pytest.raises(ValueError, match="item 4 of the stream has the shapes .* All pairs must be built alike"):
+    with pytest.raises(ValueError, match="item 4 .* has the shapes .* All pairs must have the same structure"):
         train(model, [*pairs(3), ({"signal": 1.0}, 2.0), *pairs(5)])
     with pytest.raises(ValueError, match=r"item 4 .* has the shapes .* \(2,\)"):
         train(model, [*pairs(3), ({"signal": np.zeros(2), "bias": np.zeros(2)}, 2.0), *pairs(5)])
@@ -249,58 +260,64 @@ def test_a_number_that_is_not_finite_stops_and_leaves_the_checkpoint(model, tmp_
     assert int(checkpoints(tmp_path / "checkpoints")[-1].name[:15]) == 120
 
 
-class Level:
-    """A score that says what knowing nothing costs."""
+class Baseline:
+    """A score with given baselines."""
 
-    unit, scale = "loss", 1.0
+    unit, scale, trivial = "loss", 1.0, "baseline"
 
-    def __init__(self, levels):
-        self.levels = iter(levels)
+    def __init__(self, baselines):
+        self.baselines = iter(baselines)
 
     def add(self, samples):
         return len(samples.targets)
 
     def take(self):
-        return {"level": next(self.levels)}
+        return {"baseline": next(self.baselines)}
 
     def entries(self):
         return {}
 
+    def restore(self, entries):
+        assert entries == {}
+
+    def predictions(self, first, samples, outputs):
+        raise NotImplementedError
+
 
 def test_suspicion_suspends_checkpoints(model, tmp_path):
-    """Below the level for five lines, above it for two, below again: no checkpoint from in between."""
+    """Below the baseline for five lines, above it for two, below again: no checkpoint from in between."""
     paths: list = []
-    levels = [1e9] * 5 + [-1.0] * 2 + [1e9]
-    train(model, folder=tmp_path, score=Level(levels), on_checkpoint=paths.append)
+    baselines = [1e9] * 5 + [-1.0] * 2 + [1e9]
+    train(model, folder=tmp_path, score=Baseline(baselines), checkpoint=paths.append)
     # Lines come after 252 (good), 300 and 351 (bad), and with the end.
     assert [int(path.name[:15]) for path in paths] == [42, 81, 120, 162, 201, 240, 282, 399]
 
 
 def test_a_divergence_keeps_the_good_checkpoints(model, tmp_path):
-    stream, levels = [*pairs(400), *pairs(400)], [1e9] * 5 + [-1.0] * 9
+    stream, baselines = [*pairs(400), *pairs(400)], [1e9] * 5 + [-1.0] * 9
     with pytest.raises(Diverged, match="for 5 lines"):
-        train(model, stream, folder=tmp_path, score=Level(levels))
+        train(model, stream, folder=tmp_path, score=Baseline(baselines))
     assert [int(path.name[:15]) for path in checkpoints(tmp_path / "checkpoints")] == [201, 240, 282]
     # Nobody watches: checkpoints are written as ever.
-    levels = [1e9] * 5 + [-1.0] * 30
-    fitted = train(model, stream, folder=tmp_path / "off", score=Level(levels), watch=False)
+    baselines = [1e9] * 5 + [-1.0] * 30
+    fitted = train(model, stream, folder=tmp_path / "off", score=Baseline(baselines), watch=False)
     assert fitted.samples == 798
 
 
 def test_suspicion_survives_an_interruption(model, tmp_path):
     stream = [*pairs(400), *pairs(400)]
-    train(model, stream, folder=tmp_path, score=Level([1e9] * 5 + [-1.0] * 2), samples=330)
+    train(model, stream, folder=tmp_path, score=Baseline([1e9] * 5 + [-1.0] * 2), samples=330)
     # One bad line before, four now.
     with pytest.raises(Diverged, match="at sample 501 .* for 5 lines"):
-        train(model, stream, folder=tmp_path, score=Level([-1.0] * 9))
+        train(model, stream, folder=tmp_path, score=Baseline([-1.0] * 9))
 
 
 def test_a_suspicious_run_goes_on_without_a_watch(model, tmp_path):
     """It was interrupted under suspicion; if nobody watches any more, checkpoints must come again."""
-    stream, levels = [*pairs(400), *pairs(400)], [1e9] * 5 + [-1.0] * 40
-    train(model, stream, folder=tmp_path, score=Level(levels), samples=330)
+    stream, baselines = [*pairs(400), *pairs(400)], [1e9] * 5 + [-1.0] * 40
+    train(model, stream, folder=tmp_path, score=Baseline(baselines), samples=330)
     paths: list = []
-    train(model, stream, folder=tmp_path, score=Level(levels), watch=False, on_checkpoint=paths.append)
+    train(model, stream, folder=tmp_path, score=Baseline(baselines), watch=False, checkpoint=paths.append)
     assert len(paths) > 5
 
 
@@ -311,7 +328,7 @@ def test_another_model_is_refused(whole, tmp_path):
     params = {"w": jnp.zeros((4, 4)), "u": jnp.zeros(4), "out": jnp.zeros(4)}
     run = learner.init(params, {"h": jnp.zeros(4), "seen": jnp.array(0), "key": jax.random.key(1)}, jax.random.key(2))
     with pytest.raises(CheckpointError, match="made with another model, method or optimizer"):
-        norewind.fit(pairs(), learner, run, memory=MEMORY, folder=whole[0])
+        norewind.fit(pairs(), learner, run, window=WINDOW, folder=whole[0])
 
 
 def test_a_folder_is_held_by_one_thread_and_let_go(model, tmp_path):
@@ -323,7 +340,7 @@ def test_a_folder_is_held_by_one_thread_and_let_go(model, tmp_path):
         except FolderInUse as error:
             refused.append(str(error))
 
-    with locked(tmp_path), locked(tmp_path):
+    with RunFolder(tmp_path):
         thread = threading.Thread(target=ask)
         thread.start()
         thread.join()
@@ -350,7 +367,8 @@ def test_what_waits_for_its_window_is_saved_even_if_nothing_was_learned_since(tm
         def stream(position):
             return ByteStream(Source(text, continues=True), position=position)
 
-        norewind.fit(stream, learner, run, memory=4, metrics_every=8, checkpoint_every=8, folder=tmp_path / folder)
+        intervals = Intervals(metrics_every=8, checkpoint_every=8)
+        norewind.fit(stream, learner, run, window=4, intervals=intervals, folder=tmp_path / folder)
 
     letters = bytes(range(65, 65 + 40))
     go("whole", letters)
@@ -362,9 +380,9 @@ def test_what_waits_for_its_window_is_saved_even_if_nothing_was_learned_since(tm
 
 
 @pytest.mark.parametrize(
-    ("numbers", "memory", "steps"),
+    ("numbers", "window", "steps"),
     [(10, 1, 4_000), (50_000, 1, 4_000), (10**6, 1, 200), (10**9, 1, 100), (10**9, 300, 1)],
 )
-def test_large_models_get_short_chunks(numbers, memory, steps):
+def test_large_models_get_short_chunks(numbers, window, steps):
     """So that an interruption does not wait for thousands of slow samples."""
-    assert chunk_steps({"a": np.broadcast_to(0.0, numbers)}, memory) == steps  # type: ignore[arg-type]
+    assert chunk_steps({"a": np.broadcast_to(0.0, numbers)}, window) == steps  # type: ignore[arg-type]
