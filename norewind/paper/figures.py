@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from norewind.instruments.figures import LINES, count_axis, legend, level, new_figure
 from norewind.paper.groups import Group
-from norewind.paper.plans import method_words
+from norewind.paper.plans import QUICK, method_words
 from norewind.runs.record import Record
 
 BLUE = "#08306b"
@@ -42,7 +42,7 @@ def text_figure(groups: Mapping[tuple[str, str], Group], memoryless: str) -> Fig
             last = column == len(cells) - 1
             level(ax, text.floor, f"{text.floor:.3f}\nentropy rate" if last else "")
             level(ax, text.memoryless, f"{text.memoryless:.3f}\n{memoryless}" if last else "")
-            highest = text.unigram if first.is_short else text.memoryless + gap * (1.1 if cumulative else 0.45)
+            highest = text.unigram if longest <= 10 * QUICK else text.memoryless + gap * (1.1 if cumulative else 0.45)
             ax.set(ylim=(text.floor - 0.12 * gap, highest + 0.12 * gap), xlim=(0, longest))
             count_axis(ax)
         axes[0, column].set_title(f"{cell.upper()}, {first.settings['hidden']} units")

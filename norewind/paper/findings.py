@@ -86,10 +86,11 @@ def too_short(groups: Groups) -> str | None:
     short = [group for group in groups.values() if group.is_short]
     if not short:
         return None
-    lengths = " to ".join(f"{count:,}" for count in sorted({short[0].samples, short[-1].samples}))
+    lengths = " to ".join(f"{count:,}" for count in sorted({group.samples for group in short}))
+    as_paper = ", as the paper's are" if short[0].settings["source"] == "anbn" else ""
     return (
-        f"Too short to conclude: {len(short)} of {len(groups)} curves have {lengths} samples. The paper's runs have "
-        f"{SAMPLES:,}, and so have those of `norewind reproduce` without `--quick`, with at least three seeds."
+        f"Too short to conclude: {len(short)} of {len(groups)} curves have {lengths} samples. The runs of `norewind "
+        f"reproduce` without `--quick` are {SAMPLES:,} samples long{as_paper}, with at least three seeds."
     )
 
 
@@ -119,10 +120,10 @@ def anbn_findings(groups: Groups) -> list[str]:
     for key, paper in TABLE.items():
         group = groups.get(key)
         judged = Agreement("no run yet") if group is None else agreement(group, paper)
-        detail = "" if group is None else f" (paper {paper:.3f}, ours {group}"
-        if judged.p is not None:
-            detail += f", 95% from {judged.interval}, p = {judged.p:.2g}"
-        verdicts.setdefault(judged.verdict, []).append(_name(*key) + (detail and detail + ")"))
+        detail = ""
+        if group is not None and judged.verdict.startswith("differs"):
+            detail = f" (paper {paper:.3f}, ours {group}, 95% from {judged.interval}, p = {judged.p:.2g})"
+        verdicts.setdefault(judged.verdict, []).append(_name(*key) + detail)
     words = {
         "agrees": "agree with the paper (p ≥ 0.05)",
         "differs (better)": "have a lower loss than the paper's (p < 0.05)",

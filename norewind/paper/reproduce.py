@@ -54,17 +54,18 @@ def reproduce(
 
 
 def summary(out: Path) -> list[str]:
-    """The main results in a few lines."""
+    """The main results, in a line each."""
     influence, runs = load_records(out)
     groups = grouped(runs)
-    lines = [*(f"influence balancing: {sentence}" for sentence in (influence_findings(influence) if influence else []))]
+    lines = [f"influence balancing: {sentence}" for sentence in (influence_findings(influence)[1:] if influence else [])]
     for source in ("brackets", "anbn"):
         chosen = of_paper(groups, source)
         short = too_short(chosen) if chosen else None
         if short:
             lines.append(f"{source}: {short}")
         elif source == "anbn" and chosen:
-            lines += [f"anbn: {sentence}" for sentence in anbn_findings(chosen)]
+            # The details are on the page.
+            lines += [f"anbn: {sentence.partition(': ')[0].rstrip('.')}" for sentence in anbn_findings(chosen)]
     return lines
 
 
