@@ -33,14 +33,15 @@ def resume(
         damaged: if the newest checkpoint is damaged, fail or skip to the one before it.
         quiet: print nothing unless something is wrong.
     """
-    from norewind.cli.endings import friendly
+    from norewind.cli.endings import BAD_INPUT, leave
     from norewind.cli.running import run_in
+    from norewind.runs.settings import SETTINGS, Settings, read_toml
 
-    with friendly("resume"):
-        from norewind.runs.folder import newest_checkpoint, settings_of
+    if not (run / SETTINGS).exists():
+        leave(f"norewind resume: {run} holds no run: there is no {SETTINGS} in it.", BAD_INPUT)
 
-        # Read first: a checkpoint of another version says so better than its settings.
-        newest_checkpoint(run, "skip")
+    def settings() -> Settings:
         changed = {"samples": samples, "source": source}
-        settings = replace(settings_of(run), **{name: value for name, value in changed.items() if value is not None})
+        return replace(read_toml(run / SETTINGS), **{name: new for name, new in changed.items() if new is not None})
+
     run_in("resume", run, settings, quiet=quiet, continues=continues, damaged=damaged)

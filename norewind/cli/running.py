@@ -1,6 +1,7 @@
 """What train and resume share: train until the end or a signal, and say how it ended."""
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +12,10 @@ if TYPE_CHECKING:
     from norewind.runs.train import Trained
 
 
-def run_in(command: str, path: Path, settings: Settings, *, quiet: bool, continues: bool = False, **hold: Any) -> None:
-    """Train in a folder, and end the process. `hold` are options of `RunFolder`."""
+def run_in(
+    command: str, path: Path, settings: Callable[[], Settings], *, quiet: bool, continues: bool = False, **hold: Any
+) -> None:
+    """Train in a folder, and end the process. `settings` is called inside the folder; `hold` are its options."""
     with StopOnSignal() as stop, friendly(command, path, stop):
         from norewind.runs.build import set_precision
         from norewind.runs.fit import Hooks
@@ -20,9 +23,10 @@ def run_in(command: str, path: Path, settings: Settings, *, quiet: bool, continu
         from norewind.runs.progress import Progress
         from norewind.runs.train import train
 
-        set_precision(settings)
-        with Progress(quiet=quiet) as progress, RunFolder(path, keep=settings.keep, say=progress.say, **hold) as folder:
-            trained = train(settings, folder, continues=continues, progress=progress, hooks=Hooks(should_stop=stop))
+        with Progress(quiet=quiet) as progress, RunFolder(path, say=progress.say, **hold) as folder:
+            chosen = settings()
+            set_precision(chosen)
+            trained = train(chosen, folder, continues=continues, progress=progress, hooks=Hooks(should_stop=stop))
         draw(path)
     if not quiet:
         print(closing_words(path, trained), file=sys.stderr)

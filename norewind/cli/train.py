@@ -41,7 +41,7 @@ def train(
     from norewind.cli.running import run_in
 
     folder = out or Path("runs") / (Path(settings.source).stem.strip("-") or "stdin")
-    run_in("train", folder, settings.settled(), quiet=quiet, new=True)
+    run_in("train", folder, settings.settled, quiet=quiet, new=True)
 
 
 def with_config(arguments: list[str]) -> Callable[..., None]:

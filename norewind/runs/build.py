@@ -13,7 +13,7 @@ from norewind.learner import Learner, Run, online
 from norewind.runs.scores import RowScore, Score, SymbolScore
 from norewind.runs.settings import Settings, SettingsError
 from norewind.schedules import inverse_sqrt
-from norewind.streams import ByteStream, CharacterStream, RowStream, Source, TaskStream
+from norewind.streams import ByteStream, CharacterStream, Dialect, RowStream, Source, TaskStream
 
 
 class Shape(NamedTuple):
@@ -68,12 +68,10 @@ def open_stream(
         return _symbols(text, lambda symbol: text.decode([symbol]).decode())
     rows = RowStream(
         source,
-        format=settings.kind,
+        dialect=Dialect(settings.kind, header=settings.header, delimiter=settings.delimiter),
         inputs=settings.inputs or None,
         targets=settings.targets or None,
         horizon=settings.horizon,
-        header=settings.header,
-        delimiter=settings.delimiter,
         missing=settings.missing,
         bad=settings.bad,
         standardise=settings.standardise,

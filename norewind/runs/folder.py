@@ -13,10 +13,10 @@ import numpy as np
 
 from norewind.checkpoint import CheckpointError, DamagedError, Writer, checkpoints, read, restored
 from norewind.files import write_atomically
-from norewind.runs.settings import CHANGEABLE, Settings, SettingsError, read_toml, write_toml
+from norewind.runs.settings import CHANGEABLE, SETTINGS, Settings, SettingsError, read_toml, write_toml
 from norewind.trees import Tree
 
-SETTINGS, METRICS, PREDICTIONS, CURVE = "settings.toml", "metrics.jsonl", "predictions.jsonl", "curve.png"
+METRICS, PREDICTIONS, CURVE = "metrics.jsonl", "predictions.jsonl", "curve.png"
 
 
 class FolderInUse(RuntimeError):
@@ -165,11 +165,9 @@ class RunFolder:
         return (self.entries.get("position") or {}).get("stream")
 
     def begin(self, settings: Settings) -> None:
-        """Say what the run in this folder is: written down for a new run, checked against an old one."""
-        self.settings = settings
-        if self.saved:
-            self.saved.check_settings(settings)
-        elif self.new:
+        """Train under these settings; a new run writes them down."""
+        self.settings, self._writer.keep = settings, settings.keep
+        if self.new:
             write_atomically(self.path / SETTINGS, write_toml(settings).encode())
 
     def log(self, name: str) -> "Log":

@@ -1,7 +1,6 @@
 """A trained run, put to use: predictions on a stream, and samples of text."""
 
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -44,7 +43,7 @@ def predictions(
         settings = replace(settings, source=source)
     limit = None if settings.samples is None else int(settings.samples)
     opened = open_stream(settings, position["stream"], stop=should_stop)
-    with closing(opened.stream):
+    with opened.stream:
         built = restored(settings, saved, opened.shape)
         run = built.run._replace(state=built.run.initial_state) if fresh else built.run
         window = built.window if learn else 1
@@ -143,7 +142,8 @@ def _unread(settings: Settings, saved: Saved) -> np.ndarray:
     """The symbols that the model has not seen yet: the last one of the stream, and those short of a window."""
     position = saved.entries["position"]
     if settings.kind == "task":
-        return open_stream(settings, position["stream"]).stream.take(1).xs
+        with open_stream(settings, position["stream"]).stream as stream:
+            return stream.take(1).xs
     left, previous = position["left"], position["stream"]["previous"]
     return np.array([*(left[0]["values"] if left else []), 0 if previous is None else previous], np.int32)
 

@@ -13,6 +13,7 @@ import tyro
 
 from norewind.names import TASKS, CellName, OptimizerName
 
+SETTINGS = "settings.toml"
 CHANGEABLE = {
     "samples",
     "checkpoint_every",

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Callable, Iterable
-from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,8 +37,10 @@ def train(
         progress: shows how far the run is.
         hooks: functions to call along the way, beside those that write what the settings ask for.
     """
+    if folder.saved:
+        folder.saved.check_settings(settings)
     opened = open_stream(settings, folder.position, continues=continues, stop=hooks.should_stop)
-    with closing(opened.stream):
+    with opened.stream:
         built = build(settings, opened.shape)
         # Not before the stream and the model are known to work: a mistake leaves no settings behind.
         folder.begin(settings)

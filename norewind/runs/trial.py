@@ -12,10 +12,10 @@ from norewind.checks import ModelError
 from norewind.learner import NonFiniteError
 from norewind.runs.build import set_precision
 from norewind.runs.fit import Hooks
-from norewind.runs.folder import METRICS, SETTINGS, RunFolder, read_log
+from norewind.runs.folder import METRICS, RunFolder, read_log
 from norewind.runs.metrics import Diverged
 from norewind.runs.record import Record
-from norewind.runs.settings import Settings, SettingsError, read_toml
+from norewind.runs.settings import SETTINGS, Settings, SettingsError, read_toml
 from norewind.runs.train import train, unit_of
 from norewind.trees import Tree, is_key
 

@@ -159,8 +159,6 @@ class IteratedStream:
         """The number of pairs taken so far."""
         return {"items": self._items}
 
-    def close(self) -> None:
-        """Nothing to close: the iterable belongs to the caller."""
 
 
 def count_of(samples: Samples) -> int:

@@ -180,7 +180,8 @@ def test_a_forecast_is_no_text(whole, capsys):
     assert_refused(capsys, norewind("sample", whole / "rows"), "only a run on bytes or text can write text")
 
 
-def test_curves_of_several_runs(whole, tmp_path, capsys):
+def test_curves_of_several_runs(whole, tmp_path, capsys, monkeypatch):
+    monkeypatch.undo()  # draw them really
     out = tmp_path / "new" / "curves.svg"
     assert norewind("plot", whole / "bytes", whole / "bytes", "--out", out) == 0
     assert f"See {out}" in capsys.readouterr().out
