@@ -22,12 +22,12 @@ from norewind.instruments.diagnose import diagnose
 from norewind.learner import Learner, NonFiniteError, Run, online
 from norewind.noise import random_signs
 from norewind.optimizers import adam
+from norewind.runs.fit import Fitted, Hooks, Intervals, fit
+from norewind.runs.metrics import Diverged
 from norewind.runs.settings import Settings
 from norewind.schedules import inverse_sqrt
 from norewind.streams import StreamError
 from norewind.structure import declare
-from norewind.runs.fit import Fitted, Hooks, Intervals, fit
-from norewind.runs.metrics import Diverged
 
 __all__ = [
     "CheckpointError",

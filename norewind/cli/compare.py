@@ -36,10 +36,10 @@ def compare(
         jobs: the number of runs to train at the same time.
         quiet: show no progress.
     """
-    from norewind.cli.endings import BAD_INPUT, friendly, leave
+    from norewind.cli.endings import friendly
 
     if settings.method != DEFAULTS.method:
-        leave("norewind compare: name the methods with --methods, not with --method.", BAD_INPUT)
+        raise SystemExit("norewind compare: name the methods with --methods, not with --method.")
     with friendly("compare"):
         from norewind.instruments.compare import compare as run
         from norewind.names import parse_methods
@@ -48,5 +48,5 @@ def compare(
         try:
             result = run(parse_methods(methods), settings.settled(), seeds=seeds, out=out, jobs=jobs, quiet=quiet)
         except (SweepError, ValueError) as error:
-            leave(f"norewind compare: {error}", BAD_INPUT)
+            raise SystemExit(f"norewind compare: {error}") from None
     print(f"{result}\n\nTable, figure and records are in {out}.")

@@ -70,7 +70,7 @@ def diagnose(
         readout: also compare the parameters that do not reach the state, whose gradient is exact under every method.
         out: the folder for table.md, diagnosis.json and diagnosis.png.
     """
-    from norewind.cli.endings import BAD_INPUT, friendly, leave
+    from norewind.cli.endings import friendly
 
     with friendly("diagnose"):
         import norewind
@@ -94,7 +94,7 @@ def diagnose(
                     report=bar,
                 )
         except ValueError as error:
-            leave(f"norewind diagnose: {error}", BAD_INPUT)
+            raise SystemExit(f"norewind diagnose: {error}") from None
         report.save(out)
     print(f"{report}\n\nTable, data and figure are in {out}.")
 

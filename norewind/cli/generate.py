@@ -7,7 +7,7 @@ from typing import Annotated
 
 import tyro
 
-from norewind.cli.endings import BAD_INPUT, drop_output, leave
+from norewind.cli.endings import drop_output
 from norewind.names import TaskName
 
 CHUNK = 100_000
@@ -31,7 +31,7 @@ def generate(
         parameters: of the task: k l for anbn (the paper's are 1 32), s k a for brackets (1 5 10).
     """
     if not samples >= 0:
-        leave(f"norewind generate: --samples must not be negative, but it is {samples:g}.", BAD_INPUT)
+        raise SystemExit(f"norewind generate: --samples must not be negative, but it is {samples:g}.")
     try:
         for piece in _pieces(task, parameters, seed, int(samples)):
             sys.stdout.write(piece)
@@ -47,7 +47,7 @@ def _pieces(name: TaskName, parameters: tuple[int, ...], seed: int, samples: int
     try:
         text = task(name, parameters)
     except (TypeError, ValueError) as error:
-        leave(f"norewind generate: {error}", BAD_INPUT)
+        raise SystemExit(f"norewind generate: {error}") from None
     whole, rest = divmod(samples, CHUNK)
     chunks = text.chunks(seed, CHUNK)
     for chunk in islice(chunks, whole):

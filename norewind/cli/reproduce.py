@@ -30,7 +30,7 @@ def reproduce(
     Args:
         what: one experiment, or all of them.
         out: the folder to write to.
-        quick: influence balancing in full, and the runs on text too short to conclude anything; two minutes on two cores.
+        quick: influence balancing in full, and runs on text that are too short to conclude anything; about two minutes.
         seeds: runs per curve and per cell of the table.
         samples: the length of each run on text. 1e7 is understood.
         rates: learning rates of influence balancing, one for each column of the figure.

@@ -102,8 +102,8 @@ class Comparison:
         levels = "".join(f", {name} {value:.4f}" for name, value in self.levels().items())
         return (
             f"{settings.source}, {settings.cell} of {settings.hidden}, {settings.optimizer} at {settings.rate:g} / "
-            f"(1 + {settings.alpha:g} √t), {samples:,} samples, {seeds} seed{'' if seeds == 1 else 's'}; the final loss "
-            f"is the mean over the last tenth{levels}."
+            f"(1 + {settings.alpha:g} √t), {samples:,} samples, {seeds} seed{'' if seeds == 1 else 's'}; final: the "
+            f"mean over the last tenth{levels}."
         )
 
     def levels(self) -> dict[str, float]:
@@ -120,7 +120,7 @@ class Comparison:
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "comparison.md").write_text(self.table() + "\n")
-        (folder / "comparison.csv").write_text(comma_separated(HEADER, (row.values() for row in self.rows())))
+        (folder / "comparison.csv").write_text(comma_separated(HEADER, (list(row.values()) for row in self.rows())))
         self.figure(folder / "comparison.png")
 
     def figure(self, path: Path | str) -> None:

@@ -2,16 +2,22 @@
 
 import numpy as np
 
+from norewind.names import parse_method
 from norewind.runs.record import Record
 
 
 def points(record: Record) -> np.ndarray:
-    """The samples at which the intervals of a curve end; the last one may be shorter.
+    """The samples at which the intervals of a curve end: at the end of a window, and of the run.
 
     >>> points({"every": 10, "curve": [0.3, 0.2, 0.1], "samples": 25}).tolist()
     [10, 20, 25]
+    >>> points({"every": 10, "curve": [0.3, 0.2, 0.1], "samples": 24, "settings": {"method": "bptt:4"}}).tolist()
+    [12, 20, 24]
     """
-    return np.minimum(record["every"] * np.arange(1, len(record["curve"]) + 1), record["samples"])
+    window = parse_method(record["settings"]["method"]).window if "settings" in record else 1
+    multiples = record["every"] * np.arange(1, record["samples"] // record["every"] + 1)
+    ends = np.unique(np.append(-(-multiples // window) * window, record["samples"]))
+    return ends[: len(record["curve"])]
 
 
 def losses(record: Record, entry: str = "curve") -> np.ndarray:

@@ -69,7 +69,7 @@ def level(ax: Axes, value: float, words: str = "") -> None:
 def count_axis(ax: Axes) -> None:
     """Large numbers on the horizontal axis, in short: 50k, 2M."""
 
-    def short(value: float, _: int) -> str:
+    def short(value: float, _: float) -> str:
         for unit, name in ((1e6, "M"), (1e3, "k")):
             if value >= unit:
                 return f"{value / unit:g}{name}"

@@ -26,7 +26,7 @@ def influence_findings(records: Sequence[Record]) -> list[str]:
     last = task.last_wrong_window()
     windows = sorted({1, 10, 100, last, last + 1, 200} - {0})
     sentences = [
-        f"In the long run the influence of θ on s₁ is {task.influence_limit}, so the solution is θ* = {task.limit:.4f}. "
+        f"In the long run the influence of θ on s₁ is {task.influence_limit}, so θ should be {task.limit:.4f}. "
         f"Around a state at rest, T-truncated BPTT follows (s₁ − 1) times the sum of the truncated influences in a "
         f"window. Computed exactly in rational numbers, this sum has the wrong sign for T = 1 to {last} and the right "
         f"one from T = {last + 1} on "
@@ -151,7 +151,9 @@ def reascents(groups: Groups) -> str:
                 )
     runs = sum(len(group.records) for group in groups.values())
     end = ": " + "; ".join(found) if found else ""
-    return f"{len(found)} of {runs} runs ended more than {REASCENT} above a recent loss that they had reached before{end}."
+    return (
+        f"{len(found)} of {runs} runs ended more than {REASCENT} above a recent loss that they had reached before{end}."
+    )
 
 
 def divergence(groups: Groups) -> str:

@@ -16,7 +16,7 @@ from norewind.names import Method, parse_method
 from norewind.runs.fit import Hooks, Intervals, fit
 from norewind.runs.record import Record, read_record, versions, write_record
 from norewind.schedules import inverse_sqrt
-from norewind.streams import Samples
+from norewind.streams import Samples, Stream
 from norewind.tasks import InfluenceBalancing, influence_balancing
 
 WINDOWS = (1, 10, 100, 200)
@@ -125,7 +125,9 @@ def _trajectory(
     samples, problem = run.samples // window * window, None
     try:
         intervals = Intervals(metrics_every=samples, checkpoint_every=None)
-        end = fit(Still(), learner, start, window=window, samples=samples, intervals=intervals, watch=False, hooks=hooks)
+        end = fit(
+            Still(), learner, start, window=window, samples=samples, intervals=intervals, watch=False, hooks=hooks
+        )
         last = end.run.params
     except NonFiniteError as error:
         last, problem = error.run.params, f"not finite after {int(error.run.samples)} samples"
@@ -134,7 +136,7 @@ def _trajectory(
     return (outputs - 1) ** 2 / 2, np.append(thetas[1:], last), problem
 
 
-class Still:
+class Still(Stream):
     """The stream of the task: no input, and always 1 as the target."""
 
     counts: dict[str, int] = {}  # noqa: RUF012 (never changed)
@@ -145,7 +147,8 @@ class Still:
     def position(self) -> dict[str, Any]:
         return {}
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Nothing is open."""
 
 
 def _summary(losses: np.ndarray, thetas: np.ndarray, window: int) -> dict[str, Any]:
@@ -166,6 +169,6 @@ def _path(out: Path, run: Balancing) -> Path:
     return out / "runs" / f"{run.name}.json"
 
 
-def _number(value: float) -> float | None:
+def _number(value: Any) -> float | None:
     """A number that JSON can hold, with enough digits for a figure."""
     return float(f"{value:.6g}") if np.isfinite(value) else None

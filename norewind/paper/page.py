@@ -107,7 +107,7 @@ def page(influence: Sequence[Record], runs: Sequence[Record], out: Path, missing
     brackets, anbn = of_paper(groups, "brackets"), of_paper(groups, "anbn")
     parts = [
         f"# {TITLE}",
-        "The experiments of the section “Experiments illustrating truncation bias” of Tallec & Ollivier (2017), made by "
+        "The experiments of “Experiments illustrating truncation bias” in Tallec & Ollivier (2017), made by "
         "`norewind reproduce`. The paper reports one run per number; here are the mean and the standard deviation over "
         "seeds. Every number outside “Notes” was computed from the records of the runs.",
         made_with([*influence, *runs]),
@@ -180,8 +180,8 @@ def converted(records: Sequence[Record]) -> list[str]:
     if not old:
         return []
     return [
-        f"> **Older records.** {old} of these records were converted from an earlier format. The commits that they name "
-        "were rewritten since, and the noise of a seed has changed: they will be run again by a commit that exists."
+        f"> **Older records.** {old} of these records were converted from an earlier format. The commits that they "
+        "name were rewritten since, and the noise of a seed has changed: they will be run again."
     ]
 
 
@@ -193,10 +193,10 @@ def table_note(groups: Mapping[tuple[str, str], Group]) -> str:
         f"Mean loss of the last {RECENT:,} samples (of a shorter run: of its last tenth) of {text.name}, in bits; the "
         f"entropy rate is {text.floor:.4f}, and a model that does not count reaches {text.memoryless:.4f}. *Ours* and "
         "*spread* are the mean and the standard deviation over the seeds that did not diverge. *95% of runs* is where "
-        "one more run would end with this probability (a t prediction interval; the spread is taken as no less than the "
-        "noise of the text itself). *p* is the probability that one more run of ours ends at least as far from our mean "
-        "as the paper's. A cell agrees if p ≥ 0.05; a verdict needs three seeds and runs as long as the paper's. Few "
-        "seeds give wide intervals: with three, agreement means little."
+        "one more run would end with this probability (a t prediction interval; the spread is taken as no less than "
+        "the noise of the text itself). *p* is the probability that one more run of ours ends at least as far from our "
+        "mean as the paper's. A cell agrees if p ≥ 0.05; a verdict needs three seeds and runs as long as the paper's. "
+        "Few seeds give wide intervals: with three, agreement means little."
     )
 
 

@@ -57,7 +57,8 @@ def summary(out: Path) -> list[str]:
     """The main results, in a line each."""
     influence, runs = load_records(out)
     groups = grouped(runs)
-    lines = [f"influence balancing: {sentence}" for sentence in (influence_findings(influence)[1:] if influence else [])]
+    sentences = influence_findings(influence)[1:] if influence else []
+    lines = [f"influence balancing: {sentence}" for sentence in sentences]
     for source in ("brackets", "anbn"):
         chosen = of_paper(groups, source)
         short = too_short(chosen) if chosen else None
