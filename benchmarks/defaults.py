@@ -62,7 +62,7 @@ def table(found: dict[str, Record]) -> str:
         row = [task, cell]
         for name in ("defaults", "paper"):
             group = [record for run, record in found.items() if run.startswith(f"{task}-{cell}-{name}-")]
-            good = [loss for r in group if r["problem"] is None and (loss := final(r, LAST / r["samples"])) is not None]
+            good = [final(r, LAST / r["samples"]) for r in group if r["problem"] is None]
             row += [mean_and_spread(good), f"{sum(r['problem'] is not None for r in group)} of {len(group)}"]
         rows.append(row)
     every = list(found.values())

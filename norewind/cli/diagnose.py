@@ -105,6 +105,7 @@ def read(settings: Any) -> tuple[Any, tuple[Any, Any]]:
     from dataclasses import replace
 
     import jax
+    import numpy as np
 
     from norewind.runs.build import cell_of, loss_of, open_stream
 
@@ -115,6 +116,11 @@ def read(settings: Any) -> tuple[Any, tuple[Any, Any]]:
         samples = opened.stream.take(int(settings.samples))
     if samples is None:
         raise ValueError(f"{settings.source} is empty.")
+    if not opened.shape.symbols and np.isnan(samples.targets).all():
+        raise ValueError(
+            f"none of the first {len(samples.targets)} samples has a known target (the first rows only tell the scale "
+            "of a column): use more --samples."
+        )
 
     @cache  # models of one size share their transition, and with it what is compiled
     def made(hidden):

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import isnan
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -10,6 +11,7 @@ import numpy as np
 from norewind import checks, names
 from norewind.instruments.curves import final, losses, points
 from norewind.instruments.tables import comma_separated, markdown
+from norewind.runs.build import open_stream
 from norewind.runs.record import Record
 from norewind.runs.settings import Settings, SettingsError
 from norewind.runs.sweep import sweep
@@ -53,6 +55,8 @@ def compare(
     if settings.source == "-":
         raise SettingsError("compare: standard input can only be read once: name a file, or a task.")
     chosen = [names.parse_method(method) if isinstance(method, str) else method for method in methods]
+    with open_stream(settings).stream:
+        pass  # A source that cannot be read is refused once, not by every run.
     plan = {
         f"{method.name.replace(':', '-')}_seed{seed}": replace(settings, method=method.name, seed=seed)
         for method in chosen
@@ -113,7 +117,7 @@ class Comparison:
             return {"floor": text.floor, "memoryless": text.memoryless}
         good = next((record for record in self.records.values() if record["problem"] is None), None)
         found = {} if good is None else {name: final(good, LAST, name) for name in ("baseline", "persistence")}
-        return {name: value for name, value in found.items() if value is not None}
+        return {name: value for name, value in found.items() if not isnan(value)}
 
     def save(self, folder: Path | str) -> None:
         """Write comparison.md, .csv and .png into a folder. (The sweep has put the records into runs/ there.)"""
@@ -155,7 +159,7 @@ class Comparison:
 
 def _row(method: str, group: Sequence[Record]) -> list:
     good = [record for record in group if record["problem"] is None]
-    finals = [loss for record in good if (loss := final(record, LAST)) is not None]
+    finals = [loss for record in good if not isnan(loss := final(record, LAST))]
     times = [record["microseconds"] for record in good if record["microseconds"] is not None]
     problems = dict.fromkeys(record["problem"] for record in group if record["problem"] is not None)
     samples = good[0]["samples"] if good else None

@@ -25,18 +25,18 @@ def losses(record: Record, entry: str = "curve") -> np.ndarray:
     return np.array([np.nan if value is None else value for value in record[entry]], float)
 
 
-def final(record: Record, share: float, entry: str = "curve") -> float | None:
-    """The mean over the last share of a curve, at least over its last interval; None if it is not known.
+def final(record: Record, share: float, entry: str = "curve") -> float:
+    """The mean over the last share of a curve, at least over its last interval; NaN if it is not known.
 
     >>> final({"every": 10, "curve": [9.0, 1.0, 2.0, 3.0], "samples": 40}, 0.5)
     2.5
     """
     values = losses(record, entry) if record.get(entry) else np.array([])
     if not len(values):
-        return None
+        return float("nan")
     ends = points(record)
     chosen = (ends > (1 - share) * ends[-1]) & ~np.isnan(values)
     if not chosen.any():
-        return None
+        return float("nan")
     weights = np.diff(ends, prepend=0)[chosen]
     return float(np.sum(weights * values[chosen]) / np.sum(weights))

@@ -159,8 +159,8 @@ def _subjects(model: Any, hidden: Sequence[int], repeats: int) -> list[tuple[int
         raise ValueError("diagnose: the model is a function of its size: give the sizes, e.g. hidden=(8, 16, 32).")
     for size in hidden:
         checks.at_least_one("diagnose: hidden", size)
-    models: Callable[[int, int], Subject] = model
-    return [(size, [models(size, number) for number in range(repeats)]) for size in hidden]
+    make: Any = model
+    return [(size, [make(size, number) for number in range(repeats)]) for size in hidden]
 
 
 def _whole_blocks(stream: tuple[Tree, Tree], methods: list[Method]) -> tuple[tuple[Tree, Tree], int, int]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from math import log2, sqrt
+from math import isnan, log2, sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -61,7 +61,7 @@ class Group:
     def values(self) -> list[float]:
         """The recent losses of the runs that did not diverge."""
         found = (final(record, self.recent_samples / self.samples) for record in self.good)
-        return [value for value in found if value is not None]
+        return [value for value in found if not isnan(value)]
 
     @property
     def mean(self) -> float:

@@ -131,6 +131,8 @@ def _trajectory(
         last = end.run.params
     except NonFiniteError as error:
         last, problem = error.run.params, f"not finite after {int(error.run.samples)} samples"
+    if not seen:
+        seen.append((np.full(window, np.nan), np.full(window, last)))
     outputs, thetas = (np.concatenate(parts) for parts in zip(*seen, strict=True))
     # Outputs are made before an update: what follows a sample is the θ of the next one.
     return (outputs - 1) ** 2 / 2, np.append(thetas[1:], last), problem
@@ -139,7 +141,9 @@ def _trajectory(
 class Still(Stream):
     """The stream of the task: no input, and always 1 as the target."""
 
-    counts: dict[str, int] = {}  # noqa: RUF012 (never changed)
+    @property
+    def counts(self) -> dict[str, int]:
+        return {}
 
     def take(self, count: int, patience: float | None = None) -> Samples:
         return Samples(np.zeros(count), np.ones(count))
