@@ -48,7 +48,6 @@ def write_report(out: Path) -> None:
     (out / "table.md").write_text("\n".join(parts) + "\n")
     _write_csv(out / "raw.csv", everything)
     draw(everything, out / "bench.png")
-    _write_readme(Path("README.md"), everything)
     print("\n".join(parts))
 
 
@@ -65,15 +64,13 @@ README_NAMES = {
 }
 
 
-def _write_readme(path: Path, everything: dict[str, Records]) -> None:
-    """The first table between its marks in the README, with the dates of the measurements."""
+def readme_table(everything: dict[str, Records]) -> str:
+    """The first table for the README, with the dates of the measurements."""
     measured = {jax: records for jax, records in everything.items() if "step" in records}
     times = [best(records, "step") for records in measured.values()]
     header = [f"JAX {jax}, {records['step']['date']}" for jax, records in measured.items()]
     rows = [[name, *(short(one[case]) if case in one else "" for one in times)] for case, name in README_NAMES.items()]
-    begin, end = "<!-- written by make bench -->\n", "<!-- end -->"
-    before, _, rest = path.read_text().partition(begin)
-    path.write_text(before + begin + _table(["one character", *header], rows)[1:] + "\n" + end + rest.partition(end)[2])
+    return _table(["one character", *header], rows)
 
 
 def _heading(records: Records) -> str:

@@ -11,7 +11,7 @@ from norewind.runs.folder import read_log
     ("name", "content", "options", "words"),
     [
         ("empty", b"", (), ["empty"]),
-        ("short", b"a", (), ["1 byte"]),
+        ("short", b"a", (), ["bytes: 1"]),
         ("empty.csv", b"", (), ["empty"]),
         ("header.csv", b"a,b\n", (), ["byte 4"]),
         ("empty.jsonl", b"", (), ["empty"]),
