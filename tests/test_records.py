@@ -51,9 +51,9 @@ def test_the_records_of_defaults(monkeypatch):
     from benchmarks import defaults
 
     out = RESULTS / "defaults"
-    found = records(defaults.plan(), out)
+    found = records({**defaults.plan(), **defaults.clipping_plan()}, out)
     assert len(found) == len(list((out / "runs").glob("*.json")))
-    assert defaults.table(found) == (out / "table.md").read_text()
+    assert f"{defaults.table(found)}\n{defaults.clipping_table(found)}" == (out / "table.md").read_text()
 
 
 def test_every_record_has_valid_settings_and_says_what_made_it():
