@@ -14,7 +14,7 @@ from statistics import mean
 from benchmarks.defaults import clipping_plan, clipping_table, plan
 from benchmarks.defaults import table as defaults_table
 from benchmarks.report import best, load, readme_table
-from norewind.runs.sweep import records
+from norewind.runs import sweep
 
 Named = Iterator[tuple[str, str]]
 
@@ -80,9 +80,9 @@ def real_data(root: Path) -> Named:
 
 def defaults(root: Path) -> Named:
     """`python -m benchmarks.defaults`: the settings of `norewind train` and of the paper, after 10⁶ samples."""
-    found = records(plan(), root / "results/defaults")
+    found = sweep.records(plan(), root / "results/defaults")
     yield "defaults/table", defaults_table(found).partition("\n\n")[0]
-    yield "defaults/clipping", clipping_table(records(clipping_plan(), root / "results/defaults"))
+    yield "defaults/clipping", clipping_table(sweep.records(clipping_plan(), root / "results/defaults"))
 
 
 def paper(root: Path) -> Named:

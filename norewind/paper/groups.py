@@ -76,7 +76,7 @@ class Group:
     def __str__(self) -> str:
         """Mean ± spread, the number of seeds, and how many diverged.
 
-        >>> run = {"problem": None, "every": 10, "samples": 100, "settings": {"samples": 100}}
+        >>> run = {"problem": None, "every": 10, "samples": 100, "settings": {"samples": 100, "method": "bptt"}}
         >>> str(Group([run | {"curve": [0.15] * 10}, run | {"curve": [0.16] * 10}, {**run, "problem": "diverged"}]))
         '0.1550 ± 0.0071 (2 seeds; 1 more diverged)'
         """
