@@ -2,12 +2,8 @@
 
 from pathlib import Path
 
-import matplotlib
+from norewind.instruments.figures import MARKERS, new_figure, save
 
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
-
-MARKERS = "osD^v"
 NAMES = {
     "uoro": "UORO",
     "uoro:memory=16": "memory-16 UORO",
@@ -19,18 +15,15 @@ NAMES = {
 
 def draw(everything: dict[str, dict], path: Path) -> None:
     """Bars for every JAX version; lines for the newest."""
-    figure, (bars, growth, streams) = plt.subplots(1, 3, figsize=(15, 4.6), width_ratios=(1.25, 1, 1))
+    figure, axes = new_figure(1, 3, panel=(5, 4.6), width_ratios=(1.25, 1, 1))
+    bars, growth, streams = axes[0]
     _bars(bars, everything)
     newest, records = next(iter(everything.items()))
     if "sizes" in records:
         _growth(growth, newest, records["sizes"]["rows"])
     if "streams" in records:
         _streams(streams, newest, records)
-    for axes in (bars, growth, streams):
-        axes.spines[["top", "right"]].set_visible(False)
-    figure.tight_layout()
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
+    save(figure, path)
 
 
 def short(us: float) -> str:

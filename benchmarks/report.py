@@ -1,11 +1,11 @@
 """The tables, the targets and the raw numbers as one CSV file, from what the sections have written."""
 
-import csv
 import json
 import math
 from pathlib import Path
 
 from benchmarks.figure import draw, short
+from norewind.instruments.tables import comma_separated, markdown
 
 Records = dict[str, dict]
 """The records of one JAX version, by section."""
@@ -90,8 +90,7 @@ def best(records: Records, section: str) -> dict[str, float]:
 
 
 def _table(header: list[str], rows: list[list[str]]) -> str:
-    lines = ["| " + " | ".join(header) + " |", "|" + "|".join(["---"] + ["---:"] * (len(header) - 1)) + "|"]
-    return "\n" + "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
+    return "\n" + markdown(header, rows, numbers=True).rstrip("\n")
 
 
 def step_table(records: Records) -> str:
@@ -216,14 +215,13 @@ def target_table(records: Records) -> str:
 
 def _write_csv(path: Path, everything: dict[str, Records]) -> None:
     """Every number, one a line."""
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["jax", "date", "section", "case", "quantity", "value"])
-        for jax, records in everything.items():
-            for section, record in sorted(records.items()):
-                for row in record["rows"]:
-                    at = "".join(f" {key}={row[key]}" for key in ("hidden", "streams") if key in row)
-                    for key, value in row.items():
-                        if isinstance(value, int | float) and key not in ("hidden", "streams", "steps"):
-                            number = value if isinstance(value, int) else round(value, 4)
-                            writer.writerow([jax, record["date"], section, row["case"] + at, key, number])
+    rows = []
+    for jax, records in everything.items():
+        for section, record in sorted(records.items()):
+            for row in record["rows"]:
+                at = "".join(f" {key}={row[key]}" for key in ("hidden", "streams") if key in row)
+                for key, value in row.items():
+                    if isinstance(value, int | float) and key not in ("hidden", "streams", "steps"):
+                        number = value if isinstance(value, int) else round(value, 4)
+                        rows.append([jax, record["date"], section, row["case"] + at, key, number])
+    path.write_text(comma_separated(["jax", "date", "section", "case", "quantity", "value"], rows))

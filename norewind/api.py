@@ -4,7 +4,6 @@ from norewind import cells, checkpoint, losses, names, streams, tasks, testing
 from norewind.checkpoint import CheckpointError
 from norewind.checks import ModelError
 from norewind.combinators import average, parallel, window
-from norewind.diagnosis import diagnose
 from norewind.estimator import Estimate, Estimator, Model
 from norewind.estimators import (
     bpdc,
@@ -18,17 +17,21 @@ from norewind.estimators import (
     sliding_bptt,
     uoro,
 )
+from norewind.instruments.compare import Comparison, compare
+from norewind.instruments.diagnose import diagnose
 from norewind.learner import Learner, NonFiniteError, Run, online
 from norewind.noise import random_signs
 from norewind.optimizers import adam
+from norewind.runs.fit import Fitted, Hooks, Intervals, fit
+from norewind.runs.metrics import Diverged
+from norewind.runs.settings import Settings
 from norewind.schedules import inverse_sqrt
 from norewind.streams import StreamError
 from norewind.structure import declare
-from norewind.runs.fit import Fitted, Hooks, Intervals, fit
-from norewind.runs.metrics import Diverged
 
 __all__ = [
     "CheckpointError",
+    "Comparison",
     "Diverged",
     "Estimate",
     "Estimator",
@@ -40,6 +43,7 @@ __all__ = [
     "ModelError",
     "NonFiniteError",
     "Run",
+    "Settings",
     "StreamError",
     "adam",
     "average",
@@ -47,6 +51,7 @@ __all__ = [
     "bptt",
     "cells",
     "checkpoint",
+    "compare",
     "declare",
     "diagnose",
     "diffusion",

@@ -92,23 +92,23 @@ def reachable(chain, start):
 def test_the_levels_of_anbn_are_those_of_its_chain(k, l):  # noqa: E741
     task = anbn(k, l)
     rate, unigram = chain_entropies(count_chain(k, l, counting=True))
-    naive, _ = chain_entropies(count_chain(k, l, counting=False))
-    assert (task.floor, task.naive, task.unigram) == pytest.approx((rate, naive, unigram), abs=1e-12)
+    memoryless, _ = chain_entropies(count_chain(k, l, counting=False))
+    assert (task.floor, task.memoryless, task.unigram) == pytest.approx((rate, memoryless, unigram), abs=1e-12)
 
 
 @pytest.mark.parametrize(("s", "k", "a"), [(1, 5, 10), (2, 0, 3), (2, 3, 4), (1, 1, 1)])
 def test_the_levels_of_the_brackets_are_those_of_their_chain(s, k, a):
     task = distant_brackets(s, k, a)
     rate, unigram = chain_entropies(brackets_chain(s, k, a, remembering=True))
-    naive, _ = chain_entropies(brackets_chain(s, k, a, remembering=False))
-    assert (task.floor, task.naive, task.unigram) == pytest.approx((rate, naive, unigram), abs=1e-12)
+    memoryless, _ = chain_entropies(brackets_chain(s, k, a, remembering=False))
+    assert (task.floor, task.memoryless, task.unigram) == pytest.approx((rate, memoryless, unigram), abs=1e-12)
 
 
 def test_the_papers_levels():
     assert anbn(1, 32).floor == pytest.approx(0.143, abs=5e-4)
-    assert anbn(1, 32).naive == pytest.approx(0.286, abs=5e-4)
+    assert anbn(1, 32).memoryless == pytest.approx(0.286, abs=5e-4)
     assert distant_brackets(1, 5, 10).floor == pytest.approx(1.661, abs=5e-4)
-    assert distant_brackets(1, 5, 10).naive == pytest.approx(1.938, abs=5e-4)
+    assert distant_brackets(1, 5, 10).memoryless == pytest.approx(1.938, abs=5e-4)
 
 
 @pytest.mark.parametrize(("s", "k", "a"), [(1, 5, 10), (3, 2, 4), (2, 0, 30)])

@@ -8,11 +8,13 @@ import csv
 import json
 import re
 from collections.abc import Iterator
-from itertools import product
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 
+from benchmarks.defaults import clipping_plan, clipping_table, plan
+from benchmarks.defaults import table as defaults_table
 from benchmarks.report import best, load, readme_table
+from norewind.runs import sweep
 
 Named = Iterator[tuple[str, str]]
 
@@ -73,29 +75,22 @@ def real_data(root: Path) -> Named:
             name = "/".join(filter(None, ("real-data", row["stream"], row["method"], row["rate"])))
             yield name, row["last fifth"]
     record = json.loads((folder / "runs/text-64_uoro_rate=0.01_seed=0.json").read_text())
-    yield "real-data/diverged at", f"{int(record['diverged'].split()[1]):,}"
+    yield "real-data/diverged at", f"{record['diverged_at']:,}"
 
 
 def defaults(root: Path) -> Named:
-    """`python benchmarks/defaults.py`: the settings of `norewind train` and of the paper, after 10⁶ characters."""
-    runs = json.loads((root / "results/defaults/runs.json").read_text())
-    table = ["| text | cell | defaults | diverged | paper's settings | diverged |", "|---|---|---|---|---|---|"]
-    for task, cell in product(("anbn", "brackets"), ("gru", "lstm")):
-        row = [{"anbn": "aⁿbⁿ"}.get(task, task), cell.upper()]
-        for settings in ("defaults", "paper"):
-            group = [run for run in runs if (run["task"], run["cell"], run["settings"]) == (task, cell, settings)]
-            losses = [run["loss"] for run in group if not run["diverged"]]
-            row += [f"{mean(losses):.4f} ± {stdev(losses):.4f}", f"{len(group) - len(losses)} of {len(group)}"]
-        table.append(f"| {' | '.join(row)} |")
-    yield "defaults/table", "\n".join(table)
+    """`python -m benchmarks.defaults`: the settings of `norewind train` and of the paper, after 10⁶ samples."""
+    found = sweep.records(plan(), root / "results/defaults")
+    yield "defaults/table", defaults_table(found).partition("\n\n")[0]
+    yield "defaults/clipping", clipping_table(sweep.records(clipping_plan(), root / "results/defaults"))
 
 
 def paper(root: Path) -> Named:
-    """`norewind reproduce`: where the runs of the paper's GRU stood after a tenth of their characters."""
+    """`norewind reproduce`: where the runs of the paper's GRU stood after a tenth of their samples."""
     for seed in range(3):
-        run = json.loads((root / f"results/paper/runs/anbn-1-32_gru_uoro1_10M_seed{seed}.json").read_text())
-        chunks, end = 10**5 // run["chunk"], 10**6 // run["chunk"]
-        yield f"paper/gru uoro after 1e6, seed {seed}", f"{mean(run['curve'][end - chunks : end]):.3f}"
+        run = json.loads((root / f"results/paper/runs/anbn-gru-uoro-10M-seed{seed}.json").read_text())
+        points, end = 10**5 // run["every"], 10**6 // run["every"]
+        yield f"paper/gru uoro after 1e6, seed {seed}", f"{mean(run['curve'][end - points : end]):.3f}"
 
 
 def fraction(share: float) -> str:

@@ -1,1 +1,1 @@
-"""Instruments: what is measured, drawn and tabulated about methods and runs."""
+"""Instruments to judge methods by: `diagnose`, `compare`, and the tables and figures of everything."""

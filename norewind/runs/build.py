@@ -9,6 +9,7 @@ import numpy as np
 import optax
 
 from norewind import cells, losses, names
+from norewind.estimator import Loss
 from norewind.learner import Learner, Run, online
 from norewind.runs.scores import RowScore, Score, SymbolScore
 from norewind.runs.settings import Settings, SettingsError
@@ -101,11 +102,8 @@ def build(settings: Settings, shape: Shape) -> Built:
     except ValueError as error:
         raise SettingsError(f"method: {error}") from None
     cell = cell_of(settings, shape)
-    loss = losses.cross_entropy
-    example: Any = np.int32(0)
-    if not shape.symbols:
-        loss = losses.known_gaussian if settings.loss == "gaussian" else losses.known_squared_error
-        example = jnp.zeros(shape.inputs)
+    loss = loss_of(settings, shape)
+    example: Any = np.int32(0) if shape.symbols else jnp.zeros(shape.inputs)
     weights, noise = jax.random.split(jax.random.key(settings.seed))
     try:
         learner = online(method.make(cell.transition, loss, example), optimizer_of(settings))
@@ -124,6 +122,13 @@ def cell_of(settings: Settings, shape: Shape) -> cells.Cell:
     ]
     top = make(width if below else shape.inputs, width, shape.outputs, symbols=shape.symbols and not below)
     return cells.stack(*below, top) if below else top
+
+
+def loss_of(settings: Settings, shape: Shape) -> Loss:
+    """The loss of one sample; a target that is missing costs nothing."""
+    if shape.symbols:
+        return losses.cross_entropy
+    return losses.known_gaussian if settings.loss == "gaussian" else losses.known_squared_error
 
 
 def optimizer_of(settings: Settings) -> optax.GradientTransformation:

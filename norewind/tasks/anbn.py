@@ -20,7 +20,7 @@ def anbn(k: int = 1, l: int = 32) -> Text:  # noqa: E741 (the paper's letters)
     Reference: Gers & Schmidhuber (2001); Tallec & Ollivier (2017).
 
     >>> task = anbn(1, 32)
-    >>> round(task.floor, 4), round(task.naive, 4), round(task.unigram, 4)
+    >>> round(task.floor, 4), round(task.memoryless, 4), round(task.unigram, 4)
     (0.1429, 0.2857, 1.2589)
     >>> task.alphabet, len(next(task.chunks(seed=0, size=1000)))
     ('ab\\n', 1000)

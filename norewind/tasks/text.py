@@ -12,7 +12,7 @@ class Text:
     """An endless, seeded source of characters with a known entropy rate.
 
     `draw(generator)` makes a block of whole lines as symbols (indices into `alphabet`).
-    In bits per character, `floor` is the entropy rate, `naive` what a model without the
+    In bits per character, `floor` is the entropy rate, `memoryless` what a model without the
     memory that the task asks for can reach, and `unigram` what the mere frequencies of
     the characters give. `block_length` is the length of a block where all are alike.
     """
@@ -20,7 +20,7 @@ class Text:
     name: str
     alphabet: str
     floor: float
-    naive: float
+    memoryless: float
     unigram: float
     draw: Callable[[np.random.Generator], np.ndarray] = field(repr=False)
     block_length: int | None = None
