@@ -1,4 +1,4 @@
-"""The online learner: steps and scans, chunks, noise, schedules, resets, late targets, and numbers that go wrong."""
+"""The online learner: steps and scans, chunks, noise, schedules, resets, late targets, and non-finite numbers."""
 
 import jax
 import jax.numpy as jnp
@@ -70,6 +70,27 @@ def test_the_same_chunks_give_the_same_run_bit_for_bit(learner):
         assert_same(train(0).params, train(1).params)
 
 
+@pytest.mark.usefixtures("x64")
+def test_a_count_learns_from_the_first_steps_and_leaves_zeros(learner):
+    first, (losses, outputs) = learner.scan(start(learner), XS[:7], TARGETS[:7], outputs=True)
+    run, (some_losses, some_outputs) = learner.scan(start(learner), XS[:20], TARGETS[:20], count=7, outputs=True)
+    assert_same(run, first, tolerance=1e-9)
+    np.testing.assert_allclose(some_losses[:7], losses, rtol=1e-9)
+    np.testing.assert_allclose(some_outputs[:7], outputs, rtol=1e-9)
+    assert (some_losses.shape, some_outputs.shape) == ((20,), (20, 3))
+    assert not np.any(some_losses[7:])
+    assert not np.any(some_outputs[7:])
+    none, nothing = learner.scan(start(learner), XS[:20], TARGETS[:20], count=0)
+    assert_same(none, start(learner))
+    assert not np.any(nothing)
+
+
+@pytest.mark.parametrize("count", [-1, 21])
+def test_a_count_beyond_the_chunk_is_refused(learner, count):
+    with pytest.raises(ValueError, match=f"scan: count is {count}, but the chunk holds 20 steps"):
+        learner.scan(start(learner), XS[:20], TARGETS[:20], count=count)
+
+
 def test_the_noise_of_a_step_depends_on_the_key_and_the_step_alone(learner):
     """Other data and other chunks, but the same keys after 40 steps."""
     a, _ = learner.scan(start(learner), XS, TARGETS)
@@ -111,7 +132,7 @@ def test_old_style_keys_are_welcome(learner):
 
 
 def recorded_rates(make_optimizer, windowed):
-    """The learning rates of three updates of plain SGD on a loss whose gradient is 1 a sample."""
+    """The learning rates of three updates of plain SGD on a loss whose gradient is 1 per sample."""
 
     def transition(params, state, x):
         return state, params
@@ -155,7 +176,7 @@ def test_without_windows_it_is_plain_optax():
     assert_same(run.params, params, tolerance=1e-5)
 
 
-def test_the_paper_s_schedule():
+def test_the_schedule_of_the_paper():
     schedule = inverse_sqrt(1e-3, alpha=0.03)
     assert float(schedule(0)) == pytest.approx(1e-3)
     assert float(schedule(10_000)) == pytest.approx(1e-3 / 4)
@@ -176,7 +197,7 @@ def test_counts_stay_at_their_limit(learner):
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize("make", [rtrl, bptt, uoro])
 def test_a_reset_begins_a_new_sequence(make):
-    """Two sequences with a reset between give the losses and gradients of each alone."""
+    """State and carry are those of a new run; parameters, optimizer and noise continue."""
     estimator = make(CELL.transition, cross_entropy)
     learner = online(estimator, optax.sgd(0.0))
     run, _ = learner.scan(start(learner), XS[:5], TARGETS[:5])
@@ -184,7 +205,7 @@ def test_a_reset_begins_a_new_sequence(make):
     assert_same(again.state, CELL.initial_state())
     fresh = start(learner)
     if make is uoro:
-        assert_same(again.carry.key, run.carry.key)  # the noise goes on
+        assert_same(again.carry.key, run.carry.key)  # the noise continues
         assert not any(np.any(leaf) for leaf in jax.tree.leaves((again.carry.s_tilde, again.carry.theta_tilde)))
     else:
         assert_same(again.carry, fresh.carry)
@@ -259,7 +280,7 @@ def test_targets_may_come_late(delay):
 
 @pytest.mark.usefixtures("x64")
 def test_predictions_see_every_input_at_once(learner):
-    """What is predicted while targets are missing is what the model says of all inputs so far."""
+    """Predictions made while targets are missing are the model's, after all inputs so far."""
     run = start(learner)
     state = run.state
     for x in XS[:5]:
@@ -269,11 +290,11 @@ def test_predictions_see_every_input_at_once(learner):
     assert int(run.steps) == 0
 
 
-# Numbers that go wrong
+# Numbers that are not finite
 
 
 def fragile(params, state, x):
-    """Gives NaN from an x of 9 on, in the loss; from 8 on, only in the gradient."""
+    """Gives NaN in the loss when x is 9, and only in the gradient when x is 8."""
     state = jnp.tanh(params * state + jnp.where(x == 9, jnp.nan, x))
     output = state + jnp.sqrt(jnp.where(x == 8, 0.0 * params, 1.0))
     return state, output
@@ -308,7 +329,7 @@ def test_stop_says_where_and_keeps_the_last_good_run(poison, mode):
     assert caught.value.step == 4
     assert_same(caught.value.run, good, tolerance=1e-6)
     assert_same(run, first)
-    learner.scan(caught.value.run, xs[4:], xs[4:])  # and it can go on from there
+    learner.scan(caught.value.run, xs[4:], xs[4:])  # training can continue from there
 
 
 @pytest.mark.parametrize("poison", [8.0, 9.0])
@@ -331,6 +352,44 @@ def test_skip_drops_the_sample_and_counts_it(poison, mode):
     assert_same(run.state, expected.state, tolerance=1e-6)
 
 
+def breaks_only(part):
+    """An estimator of a model that ignores its state; only this part of what a step returns is NaN when x is 9."""
+    inner = bptt(lambda params, state, x: (state + 1, params * x), squared_error)
+
+    def step(params, state, carry, x, target):
+        state, _, estimate = inner.step(params, state, (), jnp.where(x == 9, 1.0, x), target)
+        broken = jnp.where(x == 9, jnp.nan, 0.0)
+        new = {"state": state, "carry": carry + 1, "loss": estimate.loss, "grad": estimate.grad}
+        new[part] = new[part] + broken
+        return new["state"], new["carry"], estimate._replace(loss=new["loss"], grad=new["grad"])
+
+    return norewind.Estimator(lambda params, state, key: jnp.zeros(()), step, inner.model)
+
+
+@pytest.mark.parametrize("part", ["loss", "grad", "state", "carry"])
+@pytest.mark.parametrize("place", [2, 5], ids=["inside", "at the end"])
+def test_any_part_alone_that_is_not_finite_is_noticed(part, place):
+    xs = np.array(FRAGILE, np.float32)
+    xs[place] = 9.0
+    learner = online(breaks_only(part), optax.sgd(0.1))
+    run = learner.init(jnp.array(0.5), jnp.array(0.0), jax.random.key(0))
+    with pytest.raises(NonFiniteError) as caught:
+        learner.scan(run, xs, xs)
+    assert caught.value.step == place + 1
+    current = run
+    for x in xs[:place]:
+        current, _ = learner.step(current, x, x)
+    assert_same(caught.value.run, current, tolerance=1e-6)
+    with pytest.raises(NonFiniteError):
+        learner.step(current, xs[place], xs[place])
+    skipping = online(breaks_only(part), optax.sgd(0.1), nonfinite="skip")
+    last, _ = skipping.scan(run, xs, xs)
+    assert (int(last.steps), int(last.skipped), float(last.state), float(last.carry)) == (6, 1, 5.0, 5.0)
+    last, _ = skipping.step(current, xs[place], xs[place])
+    assert_same(last, current._replace(steps=last.steps, samples=last.samples, skipped=last.skipped))
+    assert int(last.skipped) == 1
+
+
 def test_parameters_that_overflow_stop_the_run():
     learner = online(bptt(lambda p, s, x: (s, p * x), squared_error), optax.sgd(1e20))
     run = learner.init(jnp.array(1.0), jnp.array(0.0), jax.random.key(0))
@@ -340,10 +399,11 @@ def test_parameters_that_overflow_stop_the_run():
 
 
 def test_an_infinity_that_belongs_to_the_state_is_no_error():
-    """A running minimum starts at infinity, and that is fine."""
+    """A running minimum of the positive inputs starts at infinity, in every new sequence."""
 
     def transition(params, state, x):
-        return {"h": jnp.tanh(params * state["h"] + x), "least": jnp.minimum(state["least"], x)}, state["h"]
+        least = jnp.where(x > 0, jnp.minimum(state["least"], x), state["least"])
+        return {"h": jnp.tanh(params * state["h"] + x), "least": least}, state["h"]
 
     for policy in ("stop", "skip"):
         learner = online(uoro(transition, squared_error), optax.sgd(0.1), nonfinite=policy)
@@ -351,6 +411,10 @@ def test_an_infinity_that_belongs_to_the_state_is_no_error():
         run = learner.reset(run)
         run, _ = learner.step(run, 0.5, 0.5)
         run, _ = learner.scan(run, np.ones(3, np.float32), np.ones(3, np.float32))
+        assert float(run.state["least"]) == 0.5
+        xs = np.array([1, 1, -1], np.float32)
+        run, _ = learner.scan(run, xs, xs, resets=xs < 0)
+        assert float(run.state["least"]) == np.inf
         assert int(run.skipped) == 0
 
 
@@ -380,7 +444,7 @@ def test_one_compilation_per_shape():
     run, first, later = traced_by(run, learner.step, XS[0], TARGETS[0])
     assert (first, later) == (1, 0)
     run, first, later = traced_by(learner.reset(run), learner.scan, XS[:20], TARGETS[:20])
-    assert first <= 1  # JAX may know the body of the loop from before
+    assert first <= 1  # JAX may have cached the body of the loop
     assert later == 0
     run, first, later = traced_by(run, learner.predict, XS[0])
     assert (first, later) == (1, 0)

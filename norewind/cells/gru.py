@@ -17,6 +17,9 @@ def gru(inputs: int, hidden: int, outputs: int, *, symbols: bool = True, dtype=f
     on U_z, and `params["bias"]` is [b_r, b_z, b_c]. `symbols=False` scales the initial
     E for float vectors instead of integer symbols.
 
+    `inputs` (the number of symbols, or of entries in x), `hidden` and `outputs` are sizes;
+    `dtype` is that of the parameters and the state.
+
     >>> import jax, jax.numpy as jnp
     >>> cell = gru(inputs=3, hidden=4, outputs=2)
     >>> state, output = cell.transition(cell.init(jax.random.key(0)), cell.initial_state(), jnp.array(1))

@@ -113,7 +113,8 @@ class RunFolder:
         damaged: Literal["fail", "skip"] = "fail",
         say: Callable[[str], None] = lambda line: None,
     ):
-        self.path, self.keep, self.new, self.damaged, self.say = Path(path), keep, new, damaged, say
+        self.path, self.keep, self.new, self.say = Path(path), keep, new, say
+        self.damaged: Literal["fail", "skip"] = damaged
         self.saved: Saved | None = None
         self.settings: Settings | None = None
         self._logs: dict[str, Log] = {}

@@ -1,4 +1,4 @@
-"""Distant brackets: remembering what stood in the first pair of brackets."""
+"""Distant brackets: remembering what was in the first pair of brackets."""
 
 from math import log2
 from string import ascii_letters
@@ -12,7 +12,7 @@ LINES_PER_BLOCK = 1024
 
 
 def distant_brackets(s: int = 1, k: int = 5, a: int = 10) -> Text:
-    """Distant brackets (s, k, a): lines [x]y[x] with x of s and y of k random letters out of a.
+    """Distant brackets (s, k, a): lines [x]y[x], where x is s and y is k random letters out of the first a.
 
     A line has s + k letters to guess and 2s + k + 5 characters, so the entropy rate is
     (s + k) log₂(a) / (2s + k + 5) bits per character. A model that does not remember x
