@@ -9,7 +9,6 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from statistics import mean
 
 from benchmarks.defaults import clipping_plan, clipping_table, plan
 from benchmarks.defaults import table as defaults_table
@@ -86,11 +85,14 @@ def defaults(root: Path) -> Named:
 
 
 def paper(root: Path) -> Named:
-    """`norewind reproduce`: where the runs of the paper's GRU stood after a tenth of their samples."""
-    for seed in range(3):
-        run = json.loads((root / f"results/paper/runs/anbn-gru-uoro-10M-seed{seed}.json").read_text())
-        points, end = 10**5 // run["every"], 10**6 // run["every"]
-        yield f"paper/gru uoro after 1e6, seed {seed}", f"{mean(run['curve'][end - points : end]):.3f}"
+    """`norewind reproduce`: the table on aⁿbⁿ."""
+    yield "paper/table", (root / "results/paper/table.md").read_text(encoding="utf-8")
+
+
+def instruments(root: Path) -> Named:
+    """The commands of docs/diagnose.md."""
+    for name, file in (("sizes", "table.md"), ("moving", "table.md"), ("compare", "comparison.md")):
+        yield f"instruments/{name}", (root / "results/instruments" / name / file).read_text(encoding="utf-8")
 
 
 def fraction(share: float) -> str:
@@ -105,4 +107,4 @@ def fraction(share: float) -> str:
     return named[min(named, key=lambda one: abs(one - share))]
 
 
-SOURCES = (methods, commands, bench, real_data, defaults, paper)
+SOURCES = (methods, commands, bench, real_data, defaults, paper, instruments)

@@ -212,6 +212,7 @@ class Diagnosis:
         save(figure, path)
 
 
+ROUNDING = 1e-10
 PANELS = (
     ("variance", "relative variance", "log"),
     ("bias_squared", "relative squared bias", "linear"),
@@ -220,10 +221,10 @@ PANELS = (
 
 
 def _draw(ax, points: Sequence[tuple], number: int, name: str, scale: str) -> None:
-    """One curve with its errors. A method without noise has no variance to draw on a logarithmic scale."""
+    """One curve with its errors. On a logarithmic scale, no variance (but rounding) cannot be drawn."""
     from norewind.instruments.figures import MARKERS, look
 
-    kept = [(x, *value) for x, value in points if scale == "linear" or value.value > 0]
+    kept = [(x, *value) for x, value in points if scale == "linear" or value.value > ROUNDING]
     if kept:
         xs, ys, errors = zip(*kept, strict=True)
         marker = MARKERS[number % len(MARKERS)]
