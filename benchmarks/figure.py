@@ -6,7 +6,7 @@ from norewind.instruments.figures import MARKERS, new_figure, save
 
 NAMES = {
     "uoro": "UORO",
-    "uoro:memory=16": "memory-16 UORO",
+    "uoro:window=16": "UORO, window 16",
     "uoro:rank=8": "rank-8 UORO",
     "rtrl": "RTRL",
     "bptt": "one-step BPTT",

@@ -15,10 +15,15 @@ def load(out: Path) -> dict[str, Records]:
     """All records, by JAX version, the newest first."""
     folders = sorted(out.glob("jax-*"), key=lambda folder: _numbers(folder.name), reverse=True)
     found = {
-        folder.name.removeprefix("jax-"): {path.stem: json.loads(path.read_text()) for path in folder.glob("*.json")}
+        folder.name.removeprefix("jax-"): {path.stem: _record(path) for path in folder.glob("*.json")}
         for folder in folders
     }
     return {name: records for name, records in found.items() if records}
+
+
+def _record(path: Path) -> dict:
+    """A record. Those made before version 0.2 call a window a memory."""
+    return json.loads(path.read_text().replace("memory=16", "window=16").replace("memory 16", "window 16"))
 
 
 def _numbers(name: str) -> list[int]:
@@ -57,7 +62,7 @@ README_NAMES = {
     "bptt, one step": "one-step `bptt`",
     "forward pass alone": "the forward pass alone",
     "uoro, rank 8": "rank-8 `uoro`",
-    "uoro, memory 16": "memory-16 `uoro`",
+    "uoro, window 16": "`uoro` with a window of 16",
     "braintrace uoro": "braintrace's UORO",
     "PyTorch, compiled": "UORO in PyTorch, `torch.compile`",
     "PyTorch, eager": "UORO in PyTorch, eager",

@@ -13,7 +13,7 @@ from pathlib import Path
 from benchmarks.timing import Case, measure
 
 SIZES = (16, 32, 64, 128, 256, 512)
-METHODS = ("uoro", "uoro:memory=16", "uoro:rank=8", "rtrl", "bptt")
+METHODS = ("uoro", "uoro:window=16", "uoro:rank=8", "rtrl", "bptt")
 LARGEST_RTRL = 128  # its time grows with the fourth power: 512 units would take minutes a character
 STREAMS = (1, 4, 16, 64, 256)
 
@@ -28,7 +28,7 @@ def step() -> list[dict]:
         ours.learning("bptt, one step", "bptt", 8192),
         ours.forward("forward pass alone", 8192),
         ours.learning("uoro, rank 8", "uoro:rank=8", 2048),
-        ours.learning("uoro, memory 16", "uoro:memory=16", 8192),
+        ours.learning("uoro, window 16", "uoro:window=16", 8192),
         ours.learning('uoro, nonfinite="skip"', "uoro", 4096, nonfinite="skip"),
     ]
     return measure_floor() + measure(cases + _peers("gru"))
