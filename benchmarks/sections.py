@@ -214,7 +214,7 @@ def streaming() -> list[dict]:
 
 
 def _train_seconds(folder: Path, samples: int) -> float:
-    """The CPU time of `norewind train` on so many characters of the text in a folder."""
+    """The CPU time of `norewind train` on the first samples of the text in a folder."""
     options = {"samples": samples, "format": "text", "alphabet": "ab\n", "cell": "gru", "hidden": 64, "method": "uoro"}
     flags = [part for key, value in options.items() for part in (f"--{key}", str(value))]
     command = [sys.executable, "-m", "norewind", "train", str(folder / "text"), "--out", str(folder / "run"), *flags]
