@@ -16,7 +16,13 @@ class ModelError(TypeError, ValueError):
 
 
 def parameters_and_state(params: Tree, state: Tree) -> None:
-    """Every leaf of the parameters must be a floating array or number, every leaf of the state an array or number."""
+    """Check what an estimator or a learner starts from."""
+    parameters(params)
+    state_leaves(state)
+
+
+def parameters(params: Tree) -> None:
+    """Every leaf of the parameters must be a floating array or number."""
     for path, leaf in jax.tree_util.tree_leaves_with_path(params):
         place = "params" + jax.tree_util.keystr(path)
         if not _is_array_or_number(leaf):
@@ -29,6 +35,10 @@ def parameters_and_state(params: Tree, state: Tree) -> None:
                 f"{place} has dtype {jnp.result_type(leaf)}, but parameters are trained by gradients and must be "
                 "floating. Convert it (.astype(float)), or move it into the state, which may hold any dtype."
             )
+
+
+def state_leaves(state: Tree) -> None:
+    """Every leaf of the state must be an array or a number."""
     for path, leaf in jax.tree_util.tree_leaves_with_path(state):
         if not _is_array_or_number(leaf):
             raise ModelError(

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from norewind.cells.cell import Cell, read_input
-from norewind.cells.reservoir import check_fraction, reservoir_weights
+from norewind.cells.reservoir import check_share, reservoir_weights
 from norewind.structure import declare
 
 
@@ -41,7 +41,7 @@ def feedback_reservoir(
     >>> state.shape, output.shape
     ((22,), (2,))
     """
-    check_fraction("feedback_reservoir", sparsity=sparsity)
+    check_share("feedback_reservoir", sparsity=sparsity)
     if not 0 < leak <= 1:
         raise ValueError(f"feedback_reservoir: leak must be above 0 and at most 1, not {leak}.")
     size = hidden + outputs

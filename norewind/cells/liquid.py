@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from norewind.cells.cell import Cell, read_input, read_out
-from norewind.cells.reservoir import check_fraction
+from norewind.cells.reservoir import check_share
 
 THRESHOLD = 1.0
 
@@ -52,7 +52,7 @@ def liquid(
     >>> sorted(state), output.shape
     (['refractory', 'spikes', 'trace', 'voltage'], (2,))
     """
-    check_fraction("liquid", sparsity=sparsity, inhibitory=inhibitory)
+    check_share("liquid", sparsity=sparsity, inhibitory=inhibitory)
     if membrane_time <= 0 or trace_time <= 0:
         raise ValueError("liquid: membrane_time and trace_time must be above 0. They are in steps.")
     alpha, beta = exp(-1 / membrane_time), exp(-1 / trace_time)

@@ -41,7 +41,7 @@ def reservoir(
     >>> round(float(jnp.max(jnp.abs(jnp.linalg.eigvals(params["recurrent"])))), 4)
     0.8
     """
-    check_fraction("reservoir", sparsity=sparsity)
+    check_share("reservoir", sparsity=sparsity)
     if not 0 < leak <= 1:
         raise ValueError(f"reservoir: leak must be above 0 and at most 1, not {leak}.")
 
@@ -80,8 +80,8 @@ def reservoir_weights(key: jax.Array, hidden: int, spectral_radius: float, spars
     return (scale * weights).astype(dtype)
 
 
-def check_fraction(who: str, **fractions: float) -> None:
-    """A fraction must be between 0 and 1."""
-    for name, value in fractions.items():
+def check_share(who: str, **shares: float) -> None:
+    """A share of all weights or units must be between 0 and 1."""
+    for name, value in shares.items():
         if not 0 <= value <= 1:
             raise ValueError(f"{who}: {name} must be between 0 and 1, not {value}.")
