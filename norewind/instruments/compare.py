@@ -138,12 +138,13 @@ class Comparison:
             if not good:
                 continue
             mean = np.mean([losses(record) for record in good], axis=0)
-            look = figures.look(number)
-            curves.plot(points(good[0]), mean, label=row["method"], **look)
-            marker = {"marker": figures.MARKERS[number % len(figures.MARKERS)], "color": look["color"], "linestyle": ""}
+            look, marker = figures.look(number), figures.MARKERS[number % len(figures.MARKERS)]
+            every = max(1, len(mean) // 8)
+            curves.plot(points(good[0]), mean, label=row["method"], marker=marker, markevery=every, ms=5, **look)
+            point = {"marker": marker, "color": look["color"], "linestyle": ""}
             for ax, x in ((costs, row["CPU µs per sample"]), (memories, max(1, row["bytes carried"]))):
                 if x is not None:
-                    ax.errorbar(x, row["final loss"], yerr=row["standard error"], **marker)
+                    ax.errorbar(x, row["final loss"], yerr=row["standard error"], **point)
         for (name, value), style in zip(self.levels().items(), ("--", ":"), strict=False):
             curves.axhline(value, color="black", linewidth=1, linestyle=style, label=name)
         unit = next(iter(self.records.values()))["unit"]
