@@ -12,7 +12,7 @@ from norewind.estimator import (
     Linearisation,
     Loss,
     Transition,
-    build_estimator,
+    checked,
     linearise,
     model_of,
     zeros_like,
@@ -57,9 +57,8 @@ def nobacktrack(
       after the other, so that no more bytes are needed.
     - `"auto"`: the first if the model declares a unit for every weight, else the second.
 
-    `noise(key, like) -> (signs, next_key)` replaces the source of ν.
-
-    `transition` and `loss` are the model: see `norewind.Model`.
+    `noise(key, like) -> (signs, next_key)` replaces the source of ν. `transition` and
+    `loss` are the model: see `norewind.Model`.
 
     Reference: Ollivier, Tallec & Charpiat, Training recurrent networks online without
     backtracking (2015).
@@ -94,12 +93,12 @@ def nobacktrack(
     def step(params, state, carry, x, target):
         point = linearise(model, params, state, x, target)
         pushed, loss_tangent = point.jvp(carry.s_tilde)  # J s̃ and ∂ℓ/∂s · s̃
-        _, direct = point.vjp(zeros_like(pushed), jnp.ones_like(point.loss))  # ∂ℓ/∂θ
+        _, direct = point.loss_grads()  # ∂ℓ/∂θ
         grad = combine(loss_tangent, carry.theta_tilde, jnp.ones_like(loss_tangent), direct)
 
         signs, key = noise(carry.key, pushed)
         rho = jax.tree.map(lambda rows: jnp.sqrt(rows) + EPSILON, norms(point, params, state, x))
-        _, signs_back = point.vjp(jax.tree.map(jnp.divide, signs, rho), jnp.zeros_like(point.loss))  # Σ_i ν_i I_i/ρ_i
+        _, signs_back = point.pull_back(jax.tree.map(jnp.divide, signs, rho))  # Σ_i ν_i I_i/ρ_i
         rho0 = jnp.sqrt(norm(carry.theta_tilde) / (norm(pushed) + EPSILON)) + EPSILON
         one = jnp.ones_like(rho0)
         carry = Carry(
@@ -109,7 +108,7 @@ def nobacktrack(
         )
         return point.state, carry, Estimate(point.loss, grad, point.output)
 
-    return build_estimator(init, step, model)
+    return checked(Estimator(init, step, model))
 
 
 def _norms_by_pullbacks(point: Linearisation, leaves: Tree) -> Tree:
@@ -117,8 +116,7 @@ def _norms_by_pullbacks(point: Linearisation, leaves: Tree) -> Tree:
     flat, unravel = ravel_pytree(leaves)
 
     def one_row(i):
-        row = unravel(jnp.zeros_like(flat).at[i].set(1))
-        return norm(point.vjp(row, jnp.zeros_like(point.loss))[1])
+        return norm(point.pull_back(unravel(jnp.zeros_like(flat).at[i].set(1)))[1])
 
     return unravel(jax.lax.map(one_row, jnp.arange(flat.size)).astype(flat.dtype))
 
@@ -133,7 +131,7 @@ def _norms_by_units(point: Linearisation, leaves: Tree, units: Tree) -> Tree:
     rows = []
     for chosen, leaf in enumerate(flat):
         ones = [jnp.ones_like(other) if i == chosen else jnp.zeros_like(other) for i, other in enumerate(flat)]
-        _, stacked_rows = point.vjp(jax.tree.unflatten(structure, ones), jnp.zeros_like(point.loss))
+        _, stacked_rows = point.pull_back(jax.tree.unflatten(structure, ones))
         squares = jax.tree.map(lambda row: jnp.real(row * jnp.conj(row)), stacked_rows)
         rows.append(jnp.sqrt(sum_per_unit(units, squares, leaf.size)).astype(leaf.dtype))
     return jax.tree.unflatten(structure, rows)
