@@ -30,12 +30,9 @@ def bptt(transition: Transition, loss: Loss) -> Estimator:
     """
     model = model_of(transition, loss)
 
-    def init(params, state, key):
-        return ()
-
     def step(params, state, carry, x, target):
         point = linearise(model, params, state, x, target)
         _, grad = point.loss_grads()
         return point.state, carry, Estimate(point.loss, grad, point.output)
 
-    return checked(Estimator(init, step, model))
+    return checked(Estimator(lambda params, state, key: (), step, model))

@@ -103,8 +103,5 @@ def dni(
         carry = Carry(optax.apply_updates(carry.weights, updates), optimizer_state)
         return point.state, strong(carry), Estimate(point.loss, grad, point.output)
 
-    def reset(params, state, carry, when):
-        """Keeps the predictor: what it learned holds for the next sequence too."""
-        return carry
-
-    return checked(Estimator(init, step, model, reset=reset))
+    # A reset keeps the predictor: what it learned holds for the next sequence too.
+    return checked(Estimator(init, step, model, reset=lambda params, state, carry, when: carry))

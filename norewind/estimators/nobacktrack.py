@@ -6,19 +6,9 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
-from norewind.estimator import (
-    Estimate,
-    Estimator,
-    Linearisation,
-    Loss,
-    Transition,
-    checked,
-    linearise,
-    model_of,
-    zeros_like,
-)
-from norewind.estimators.uoro import Carry
-from norewind.noise import Noise, as_key, random_signs
+from norewind.estimator import Estimate, Estimator, Linearisation, Loss, Transition, checked, linearise, model_of
+from norewind.estimators.uoro import Carry, zero_carry
+from norewind.noise import Noise, random_signs
 from norewind.structure import declared_units, reaches_state, structure_of, sum_per_unit, unfed_leaf
 from norewind.trees import Tree, combine, norm, real_leaves
 
@@ -76,19 +66,15 @@ def nobacktrack(
         raise ValueError(f'row_norms must be "auto", "declared" or "pullbacks", not {row_norms!r}.')
     model = model_of(transition, loss)
 
-    def init(params, state, key):
-        return Carry(zeros_like(real_leaves(state)), zeros_like(params), as_key(key))
-
     def norms(point, params, state, x):
-        units = None
         if row_norms == "declared":
             units = declared_units("nobacktrack", transition, params, state, x)
-        elif row_norms == "auto" and (declared := structure_of(transition).units):
-            covers = unfed_leaf(declared(params), params, reaches_state(transition, params, state, x)) is None
-            units = declared(params) if covers else None
-        if units is None:
-            return _norms_by_pullbacks(point, real_leaves(state))
-        return _norms_by_units(point, real_leaves(state), units)
+            return _norms_by_units(point, real_leaves(state), units)
+        if row_norms == "auto" and (declared := structure_of(transition).units):
+            units = declared(params)
+            if unfed_leaf(units, params, reaches_state(transition, params, state, x)) is None:
+                return _norms_by_units(point, real_leaves(state), units)
+        return _norms_by_pullbacks(point, real_leaves(state))
 
     def step(params, state, carry, x, target):
         point = linearise(model, params, state, x, target)
@@ -108,7 +94,7 @@ def nobacktrack(
         )
         return point.state, carry, Estimate(point.loss, grad, point.output)
 
-    return checked(Estimator(init, step, model))
+    return checked(Estimator(zero_carry, step, model))
 
 
 def _norms_by_pullbacks(point: Linearisation, leaves: Tree) -> Tree:

@@ -41,9 +41,6 @@ def readout_only(transition: Transition, loss: Loss) -> Estimator:
     """
     model = model_of(transition, loss)
 
-    def init(params, state, key):
-        return ()
-
     def step(params, state, carry, x, target):
         checks.transition_result(jax.eval_shape(transition, params, state, x), state)
         reaching = reaches_state(transition, params, state, x)
@@ -62,4 +59,4 @@ def readout_only(transition: Transition, loss: Loss) -> Estimator:
         grad = eqx.combine(grad, jax.tree.map(jnp.zeros_like, rest))
         return new_state, carry, Estimate(value, grad, output)
 
-    return checked(Estimator(init, step, model))
+    return checked(Estimator(lambda params, state, key: (), step, model))

@@ -30,6 +30,10 @@ class Carry(NamedTuple):
     key: jax.Array
 
 
+def zero_carry(params: Tree, state: Tree, key: jax.Array) -> Carry:
+    return Carry(zeros_like(real_leaves(state)), zeros_like(params), as_key(key))
+
+
 def _paper(numerator: jax.Array, denominator: jax.Array) -> jax.Array:
     return jnp.sqrt(numerator / (denominator + 1e-7)) + 1e-7
 
@@ -83,9 +87,6 @@ def uoro(
     normaliser = NORMALISERS[rho]
     model = model_of(transition, loss)
 
-    def init(params, state, key):
-        return Carry(zeros_like(real_leaves(state)), zeros_like(params), as_key(key))
-
     def advance(point, carry):
         """The next s̃ and θ̃, and ∂ℓ/∂s · s̃."""
         pushed, loss_tangent = point.jvp(carry.s_tilde)  # J s̃ and ∂ℓ/∂s · s̃
@@ -121,8 +122,8 @@ def uoro(
         return point.state, new, _mean_estimate(point, loss_tangents, carries)
 
     # A window spreads that writing over T samples: another reverse pass through its loop would cost more than it saves.
-    is_window = model.samples is not one_sample
-    return checked(Estimator(init, step, model, mean_step=mean_step, streams_step=None if is_window else streams_step))
+    faster = streams_step if model.samples is one_sample else None
+    return checked(Estimator(zero_carry, step, model, mean_step=mean_step, streams_step=faster))
 
 
 def _mean_estimate(point: Linearisation, loss_tangents: jax.Array, carries: Carry) -> Estimate:

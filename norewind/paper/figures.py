@@ -67,7 +67,6 @@ def _draw_group(ax: Axes, method: str, group: Group, cumulative: bool) -> None:
 
 
 def _seeds(groups) -> str:
-    """How many seeds the curves of a figure have."""
     counts = sorted({len(group.records) for group in groups})
     if counts == [1]:
         return "one seed"
@@ -101,7 +100,6 @@ def influence_figure(records: Sequence[Record]) -> Figure:
 
 
 def _draw_seeds(ax: Axes, records: Sequence[Record], entry: str) -> None:
-    """Every seed thin, and their median."""
     if not records:
         return
     for record in records:
@@ -113,7 +111,6 @@ def _draw_seeds(ax: Axes, records: Sequence[Record], entry: str) -> None:
 
 
 def _window(record: Record) -> int:
-    """The window of truncated BPTT; 0 for UORO."""
     return int(record["influence"]["method"].partition(":")[2] or 0)
 
 

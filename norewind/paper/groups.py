@@ -29,32 +29,26 @@ class Group:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The settings of the first seed; the others differ in the seed alone."""
         return self.records[0]["settings"]
 
     @property
     def samples(self) -> int:
-        """The length of a run."""
         return int(self.settings["samples"])
 
     @property
     def recent_samples(self) -> int:
-        """The samples at the end that final losses are means of."""
         return min(RECENT, self.samples // 10)
 
     @property
     def is_short(self) -> bool:
-        """Whether the runs are shorter than the paper's."""
         return self.samples < SAMPLES
 
     @property
     def good(self) -> list[Record]:
-        """The runs that did not diverge."""
         return [record for record in self.records if record["problem"] is None]
 
     @property
     def diverged(self) -> int:
-        """How many seeds diverged."""
         return len(self.records) - len(self.good)
 
     @property
@@ -65,7 +59,6 @@ class Group:
 
     @property
     def mean(self) -> float:
-        """Their mean."""
         return float(np.mean(self.values)) if self.values else float("nan")
 
     @property
@@ -90,7 +83,6 @@ class Group:
         return f"{self.mean:.4f}{spread} ({words})"
 
     def text(self) -> Text:
-        """The source that the runs were trained on."""
         return names.task(self.settings["source"], self.settings["parameters"])
 
     def curves(self, *, cumulative: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -111,7 +103,6 @@ class Group:
 
 
 def grouped(records: Iterable[Record]) -> list[Group]:
-    """Records of runs, put together over seeds."""
     groups: dict[str, list[Record]] = {}
     for record in records:
         groups.setdefault(str({**record["settings"], "seed": None}), []).append(record)
@@ -144,7 +135,6 @@ class Agreement(NamedTuple):
 
     @property
     def interval(self) -> str:
-        """The interval in words."""
         return "" if self.low is None else f"{self.low:.3f} to {self.high:.3f}"
 
 

@@ -40,7 +40,6 @@ class Balancing:
 
     @property
     def name(self) -> str:
-        """The name of its record."""
         size = "" if (self.n, self.minus, self.theta) == (23, 13, 0.5) else f"-{self.n}-{self.minus}-{self.theta:g}"
         method = self.method.replace(":", "")
         return f"influence{size}-{method}-rate{self.rate:g}-{self.samples}-seed{self.seed}"
@@ -58,7 +57,6 @@ def influence_plan(
 
 
 def influence_records(plan: Sequence[Balancing], out: Path) -> dict[str, Record]:
-    """The records of the runs in a plan that are finished."""
     found = {run.name: (run, read_record(_path(out, run))) for run in plan}
     return {
         name: record
@@ -68,7 +66,6 @@ def influence_records(plan: Sequence[Balancing], out: Path) -> dict[str, Record]
 
 
 def run_influence(plan: Sequence[Balancing], out: Path, say: Callable[[str], None] = print) -> None:
-    """Make the records of all runs that have none yet."""
     finished = influence_records(plan, out)
     missing = [run for run in plan if run.name not in finished]
     say(f"influence balancing: {len(finished)} runs were finished before, {len(missing)} to do")

@@ -102,7 +102,6 @@ def _digits(value: float) -> str:
 
 
 def page(influence: Sequence[Record], runs: Sequence[Record], out: Path, missing: Sequence[str]) -> str:
-    """The page in Markdown."""
     groups = grouped(runs)
     brackets, anbn = of_paper(groups, "brackets"), of_paper(groups, "anbn")
     parts = [
@@ -162,8 +161,6 @@ def _sample(groups: Mapping[tuple[str, str], Group], length: int) -> str:
 
 
 def made_with(records: Sequence[Record]) -> str:
-    """What the runs were made with, and how long they took."""
-
     def all_of(name):
         return ", ".join(sorted({record[name][:12] for record in records}))
 
@@ -175,7 +172,6 @@ def made_with(records: Sequence[Record]) -> str:
 
 
 def converted(records: Sequence[Record]) -> list[str]:
-    """A warning about records that an earlier version made."""
     old = sum("converted" in record for record in records)
     if not old:
         return []
@@ -186,7 +182,6 @@ def converted(records: Sequence[Record]) -> list[str]:
 
 
 def table_note(groups: Mapping[tuple[str, str], Group]) -> str:
-    """How to read the table."""
     group = next(iter(groups.values()))
     text = group.text()
     return (
@@ -201,7 +196,6 @@ def table_note(groups: Mapping[tuple[str, str], Group]) -> str:
 
 
 def run_table(influence: Sequence[Record], runs: Sequence[Record]) -> str:
-    """All runs with how they ended."""
     rows = []
     for record in runs:
         s = record["settings"]

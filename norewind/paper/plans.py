@@ -112,7 +112,6 @@ def _windowed(method: str, window: int) -> str:
 
 
 def _every(samples: int) -> int:
-    """The samples between two points of a curve."""
     return min(10_000, max(1, samples // 100))
 
 

@@ -137,7 +137,6 @@ class _Trial:
 
     @cached_property
     def carries(self) -> tuple[Tree, Tree]:
-        """The first carries for two keys."""
         init, model = jax.jit(self.estimator.init), self.model()
         first, second = (init(model.params, model.state, jax.random.key(seed)) for seed in (0, 1))
         return first, second
@@ -152,7 +151,6 @@ class _Trial:
 
     @property
     def result(self) -> tuple[Tree, Tree, Estimate]:
-        """The final state and carry, and all estimates."""
         return self.retraces_and_result[1]
 
 
@@ -190,7 +188,6 @@ def _check_float32_stays(trial: _Trial) -> None:
 
 
 def _assert_shapes(estimator: Estimator, model: Example) -> None:
-    """Check the structure, shapes and dtypes of what a step returns, without running it."""
     carry = jax.eval_shape(estimator.init, model.params, model.state, jax.random.key(0))
     x, target = jax.tree.map(lambda leaf: leaf[0], (model.xs, model.targets))
     state, new_carry, estimate = jax.eval_shape(estimator.step, model.params, model.state, carry, x, target)

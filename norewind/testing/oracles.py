@@ -47,8 +47,6 @@ def exact_grads(transition: Transition, loss: Loss, params: Tree, state: Tree, x
 
 
 def windows(example: Example, length: int) -> Example:
-    """An example cut into windows of `length` steps, for a windowed model."""
-
     def cut(leaf):
         return np.reshape(leaf, (-1, length, *leaf.shape[1:]))
 
