@@ -1,6 +1,6 @@
 """Runs that differ in their seed only, put together: means, spreads, curves, and agreement with the paper."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import isnan, log2, sqrt
 from typing import Any, NamedTuple
@@ -9,6 +9,7 @@ import numpy as np
 
 from norewind import names
 from norewind.instruments.curves import final, losses, points
+from norewind.instruments.tables import mean_and_spread
 from norewind.paper.plans import SAMPLES
 from norewind.runs.record import Record
 from norewind.tasks import Text
@@ -54,8 +55,8 @@ class Group:
     @property
     def values(self) -> list[float]:
         """The recent losses of the runs that did not diverge."""
-        found = (final(record, self.recent_samples / self.samples) for record in self.good)
-        return [value for value in found if not isnan(value)]
+        share = self.recent_samples / self.samples
+        return [value for record in self.good if not isnan(value := final(record, share))]
 
     @property
     def mean(self) -> float:
@@ -74,13 +75,8 @@ class Group:
         '0.1550 ± 0.0071 (2 seeds; 1 more diverged)'
         """
         count = len(self.values)
-        words = f"{count} seed{'' if count == 1 else 's'}"
-        if self.diverged:
-            words += f"; {self.diverged} more diverged"
-        if not count:
-            return f"– ({words})"
-        spread = "" if count == 1 else f" ± {self.spread:.4f}"
-        return f"{self.mean:.4f}{spread} ({words})"
+        diverged = f"; {self.diverged} more diverged" if self.diverged else ""
+        return f"{mean_and_spread(self.values)} ({count} seed{'' if count == 1 else 's'}{diverged})"
 
     def text(self) -> Text:
         return names.task(self.settings["source"], self.settings["parameters"])
@@ -91,9 +87,8 @@ class Group:
         A run that ended early has no loss from there on.
         """
         longest = max(self.records, key=lambda record: len(record["curve"]))
-        length = len(longest["curve"])
         width = max(1, min(RECENT, self.samples // 20) // longest["every"])
-        rows = np.full((len(self.records), length), np.nan)
+        rows = np.full((len(self.records), len(longest["curve"])), np.nan)
         for row, record in zip(rows, self.records, strict=True):
             sums = np.concatenate([[0.0], np.cumsum(losses(record))])
             ends = np.arange(1, len(sums))
@@ -107,6 +102,17 @@ def grouped(records: Iterable[Record]) -> list[Group]:
     for record in records:
         groups.setdefault(str({**record["settings"], "seed": None}), []).append(record)
     return [Group(sorted(group, key=lambda record: record["settings"]["seed"])) for group in groups.values()]
+
+
+def influence_curves(records: Sequence[Record]) -> dict[str, dict[float, list[Record]]]:
+    """Records of influence balancing by method (UORO first, then by window), and by rate (the same for all)."""
+    runs = [record["influence"] for record in records]
+    methods = sorted({run["method"] for run in runs}, key=lambda method: int(method.partition(":")[2] or 0))
+    rates = sorted({run["rate"] for run in runs}, reverse=True)
+    curves: dict[str, dict[float, list[Record]]] = {method: {rate: [] for rate in rates} for method in methods}
+    for run, record in zip(runs, records, strict=True):
+        curves[run["method"]][run["rate"]].append(record)
+    return curves
 
 
 def is_control(group: Group) -> bool:
@@ -130,15 +136,12 @@ class Agreement(NamedTuple):
     low: float | None = None
     high: float | None = None
 
-    def __str__(self) -> str:
-        return self.verdict if self.p is None else f"{self.verdict}, p = {self.p:.2g}"
-
     @property
     def interval(self) -> str:
         return "" if self.low is None else f"{self.low:.3f} to {self.high:.3f}"
 
 
-def agreement(group: Group, paper: float) -> Agreement:
+def agreement(group: Group | None, paper: float) -> Agreement:
     """How probable the paper's value is under the distribution of ours.
 
     If the paper's single run and our n runs come from one normal distribution, then
@@ -151,6 +154,8 @@ def agreement(group: Group, paper: float) -> Agreement:
     """
     from scipy.special import stdtr, stdtrit
 
+    if group is None:
+        return Agreement("no run yet")
     if group.is_short:
         return Agreement("too short to conclude")
     count = len(group.values)

@@ -57,12 +57,8 @@ def influence_plan(
 
 
 def influence_records(plan: Sequence[Balancing], out: Path) -> dict[str, Record]:
-    found = {run.name: (run, read_record(_path(out, run))) for run in plan}
-    return {
-        name: record
-        for name, (run, record) in found.items()
-        if record is not None and record["influence"] == asdict(run)
-    }
+    found = ((run, read_record(_path(out, run))) for run in plan)
+    return {run.name: record for run, record in found if record and record["influence"] == asdict(run)}
 
 
 def run_influence(plan: Sequence[Balancing], out: Path, say: Callable[[str], None] = print) -> None:
@@ -128,9 +124,8 @@ def _trajectory(
         last = end.run.params
     except NonFiniteError as error:
         last, problem = error.run.params, f"not finite after {int(error.run.samples)} samples"
-    if not seen:
-        seen.append((np.full(window, np.nan), np.full(window, last)))
-    outputs, thetas = (np.concatenate(parts) for parts in zip(*seen, strict=True))
+    nothing = [(np.full(window, np.nan), np.full(window, last))]
+    outputs, thetas = (np.concatenate(parts) for parts in zip(*(seen or nothing), strict=True))
     # Outputs are made before an update: what follows a sample is the θ of the next one.
     return (outputs - 1) ** 2 / 2, np.append(thetas[1:], last), problem
 
