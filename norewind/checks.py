@@ -77,7 +77,6 @@ def transition_result(result: Any, state: Tree) -> tuple[Tree, Tree]:
 
 
 def loss_result(value: Any) -> jax.Array:
-    """A loss must be one real floating number."""
     if not hasattr(value, "dtype") and not isinstance(value, float):
         raise ModelError(f"the loss returned {_kind(value)}, but it must return one floating number: a scalar array.")
     if jnp.shape(value) != ():
@@ -120,7 +119,6 @@ def common_length(
 
 
 def estimator(what: str, value: Any) -> None:
-    """Combinators and learners take an estimator, not a transition."""
     if not hasattr(value, "init") or not hasattr(value, "step"):
         raise ModelError(
             f"{what} takes an estimator, such as norewind.uoro(transition, loss), not {_kind(value)}. "
@@ -129,7 +127,6 @@ def estimator(what: str, value: Any) -> None:
 
 
 def at_least_one(what: str, number: Any) -> None:
-    """A count must be a whole number, 1 or more."""
     if isinstance(number, bool) or not hasattr(number, "__index__"):
         raise ModelError(f"{what} must be a whole number, not {number!r}.")
     if number < 1:

@@ -19,7 +19,6 @@ class WindowedTransition:
     transition: Transition
 
     def __call__(self, params: Tree, state: Tree, x: Tree) -> tuple[Tree, Tree]:
-        """The state after the last step, and the outputs of all steps."""
         if checks.common_length("window", x=x) == 0:
             raise checks.ModelError("window: x has length 0, but a window holds at least one step. Skip empty windows.")
 
@@ -29,7 +28,6 @@ class WindowedTransition:
         return jax.lax.scan(body, state, x)
 
     def samples(self, x: Tree) -> int:
-        """The number of samples in one window: T, times the samples per step."""
         first = jax.tree.map(lambda leaf: leaf[0], x)
         return checks.common_length("window", x=x) * samples_of(self.transition)(first)
 

@@ -14,7 +14,7 @@ Loss = Callable[[Tree, Tree], jax.Array]
 
 
 def one_sample(x: Tree) -> int:
-    """The number of samples in one x of an ordinary model: one."""
+    """The number of samples in one x of an ordinary model."""
     return 1
 
 
@@ -40,50 +40,26 @@ class Estimate(NamedTuple):
 
 
 class InitFn(Protocol):
-    """`init(params, state, key) -> carry`: what a method carries before the first step."""
+    """What a method carries before the first step; `key` is for its noise, if it has any."""
 
-    def __call__(self, params: Tree, state: Tree, key: jax.Array, /) -> Tree:
-        """`params` and `state` are the model's; `key` is for the method's noise, if it has any."""
-        ...
+    def __call__(self, params: Tree, state: Tree, key: jax.Array, /) -> Tree: ...
 
 
 class StepFn(Protocol):
-    """`step(params, state, carry, x, target) -> (state, carry, estimate)`: one sample, or one window.
+    """One sample or window: from the input `x`, and the `target` of the loss, to new state, new carry and estimate.
 
     The new state and carry have the structure, shapes and dtypes of the old ones.
     """
 
-    def __call__(self, params: Tree, state: Tree, carry: Tree, x: Tree, target: Tree, /) -> tuple[Tree, Tree, Estimate]:
-        """`x` is the model's input; `target` is what the loss compares its output with."""
-        ...
+    def __call__(
+        self, params: Tree, state: Tree, carry: Tree, x: Tree, target: Tree, /
+    ) -> tuple[Tree, Tree, Estimate]: ...
 
 
 class ResetFn(Protocol):
-    """`reset(params, state, carry, when) -> carry`: forget the past."""
+    """The carry, with the past forgotten where the boolean `when` is true; `state` starts the new sequence."""
 
-    def __call__(self, params: Tree, state: Tree, carry: Tree, when: jax.Array, /) -> Tree:
-        """`state` is the start of the new sequence; only where the boolean `when` is true is the past forgotten."""
-        ...
-
-
-class MeanStepFn(Protocol):
-    """`mean_step(params, state, carries, x, target)`: a step of several carries, with the mean of their gradients."""
-
-    def __call__(
-        self, params: Tree, state: Tree, carries: Tree, x: Tree, target: Tree, /
-    ) -> tuple[Tree, Tree, Estimate]:
-        """Only `carries` has a leading axis, with one entry per carry (see `norewind.average`)."""
-        ...
-
-
-class StreamsStepFn(Protocol):
-    """`streams_step(params, states, carries, xs, targets)`: a step of several streams, with the mean gradient."""
-
-    def __call__(
-        self, params: Tree, states: Tree, carries: Tree, xs: Tree, targets: Tree, /
-    ) -> tuple[Tree, Tree, Estimate]:
-        """Everything but `params` has a leading axis, with one entry per stream (see `norewind.parallel`)."""
-        ...
+    def __call__(self, params: Tree, state: Tree, carry: Tree, when: jax.Array, /) -> Tree: ...
 
 
 class Estimator(NamedTuple):
@@ -91,43 +67,38 @@ class Estimator(NamedTuple):
 
     `carry` is what the method carries forward in place of the past. The other fields are
     optional. With `model`, a learner can predict and count samples. Without `reset`, a
-    reset calls `init` again and keeps the PRNG keys. `mean_step` and `streams_step` are
-    for methods that have a faster way than one `step` per carry or stream.
+    reset calls `init` again and keeps the PRNG keys.
+
+    `mean_step` and `streams_step` are for methods that have a faster way to the mean
+    gradient than one `step` per carry or stream. Along a leading axis, `mean_step` takes
+    several carries (see `norewind.average`), and `streams_step` several of everything but
+    the parameters (see `norewind.parallel`).
     """
 
     init: InitFn
     step: StepFn
     model: Model | None = None
     reset: ResetFn | None = None
-    mean_step: MeanStepFn | None = None
-    streams_step: StreamsStepFn | None = None
+    mean_step: StepFn | None = None
+    streams_step: StepFn | None = None
 
 
-def build_estimator(
-    init: InitFn,
-    step: StepFn,
-    model: Model,
-    *,
-    reset: ResetFn | None = None,
-    mean_step: MeanStepFn | None = None,
-    streams_step: StreamsStepFn | None = None,
-) -> Estimator:
-    """The estimator made of these functions, with a check of parameters and state before its `init`."""
+def checked(estimator: Estimator) -> Estimator:
+    """The same estimator, with a check of parameters and state before its `init`."""
 
-    def checked_init(params, state, key):
+    def init(params, state, key):
         checks.parameters_and_state(params, state)
-        return init(params, state, key)
+        return estimator.init(params, state, key)
 
-    return Estimator(checked_init, step, model, reset, mean_step, streams_step)
+    return estimator._replace(init=init)
 
 
 def samples_of(transition: Transition) -> Callable[[Tree], int]:
-    """The function that counts the samples in one x: the transition's own, as a window has, or `one_sample`."""
+    """What counts the samples in one x: the transition's own function, as a window has, or `one_sample`."""
     return getattr(transition, "samples", one_sample)
 
 
 def model_of(transition: Transition, loss: Loss) -> Model:
-    """The model made of a transition and a loss, which may be windowed."""
     return Model(transition, loss, samples_of(transition))
 
 
@@ -147,7 +118,6 @@ def parallel_model(model: Model) -> Model:
 
 
 def reset_carry(estimator: Estimator, params: Tree, state: Tree, carry: Tree, when: jax.Array) -> Tree:
-    """The carry, with its past forgotten wherever `when` is true."""
     if estimator.reset is not None:
         return estimator.reset(params, state, carry, when)
     fresh = estimator.init(params, state, jax.random.key(0))
@@ -169,6 +139,14 @@ class Linearisation(NamedTuple):
     loss: jax.Array
     jvp: Callable[[Tree], tuple[Tree, jax.Array]]
     vjp: Callable[[Tree, jax.Array], tuple[Tree, Tree]]
+
+    def loss_grads(self) -> tuple[Tree, Tree]:
+        """∂ℓ/∂s and ∂ℓ/∂θ."""
+        return self.vjp(zeros_like(real_leaves(self.state)), jnp.ones_like(self.loss))
+
+    def pull_back(self, c: Tree) -> tuple[Tree, Tree]:
+        """c J and c I."""
+        return self.vjp(c, jnp.zeros_like(self.loss))
 
 
 def linearise(model: Model, params: Tree, state: Tree, x: Tree, target: Tree) -> Linearisation:
@@ -201,5 +179,4 @@ def linearise(model: Model, params: Tree, state: Tree, x: Tree, target: Tree) ->
 
 
 def zeros_like(tree: Any) -> Any:
-    """Zeros of the same shapes and dtypes."""
     return jax.tree.map(jnp.zeros_like, tree)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import jax
@@ -13,9 +14,8 @@ from jax.core import Tracer
 from norewind import checks
 from norewind.compilation import compiled_loop
 from norewind.estimator import Estimate, Estimator, Model
-from norewind.run import Learner, NonFiniteError, Run
+from norewind.run import Learner, NonFiniteError, Run, Update
 from norewind.trees import Tree, all_finite, where
-from norewind.update import Update
 
 
 def online(
@@ -30,13 +30,11 @@ def online(
     - `step(run, x, target) -> (run, estimate)` learns from one sample or window.
     - `scan(run, xs, targets, resets=None) -> (run, losses)` learns from a chunk in one
       compiled loop: the fast way. `resets` marks the steps where a new sequence begins.
-      With `outputs=True` it returns `(run, (losses, outputs))`, with `count=k` it learns
-      from the first k steps only.
     - `predict(run, x) -> (run, output)` answers now; the input waits for its target.
       `learn(run, target) -> (run, estimate)` takes the target of the oldest input.
     - `reset(run, when=True) -> run` begins a new sequence.
 
-    `norewind.run` documents the arguments of each (`RunScanFn`, and so on).
+    `norewind.run` documents all their arguments (`RunScanFn`, and so on).
 
     Any optax optimizer works. Its schedules see the number of samples processed before
     the update, even when a window makes one update out of many samples.
@@ -68,7 +66,7 @@ def online(
         compiled_step=jax.jit(update.advance_if_finite),
         fast_chunk=_chunk(update, _fast_step if nonfinite == "stop" else _skipping_step),
         careful_chunk=_chunk(update, _careful_step),
-        compiled_transition=estimator.model and _compiled_transition(estimator.model),
+        compiled_transition=estimator.model and jax.jit(partial(_checked_transition, estimator.model)),
         compiled_reset=jax.jit(update.reset),
     )
     return Learner(update.start, learning.step, learning.scan, learning.predict, learning.learn, learning.reset)
@@ -86,7 +84,6 @@ class _Online:
     compiled_reset: Callable
 
     def step(self, run: Run, x: Tree, target: Tree) -> tuple[Run, Estimate]:
-        """Learn from one sample or window: see `RunStepFn`."""
         _nothing_pending(run, "step")
         new, estimate, finite = self.compiled_step(run, x, target)
         if self.stops and _is_false(finite):
@@ -94,7 +91,6 @@ class _Online:
         return new, estimate
 
     def scan(self, run: Run, xs: Tree, targets: Tree, resets: Any = None, *, count=None, outputs=False):
-        """Learn from a chunk in one compiled loop: see `RunScanFn`."""
         _nothing_pending(run, "scan")
         inputs = {"xs": xs, "targets": targets}
         if resets is not None:
@@ -111,14 +107,12 @@ class _Online:
         return new, seen
 
     def predict(self, run: Run, x: Tree) -> tuple[Run, Tree]:
-        """Answer now, and learn when the target comes: see `RunPredictFn`."""
         if self.compiled_transition is None:
             raise ValueError("this estimator was made without its model: build it with Estimator(..., model=...).")
         ahead, output = self.compiled_transition(run.params, run.ahead if run.pending else run.state, x)
         return run._replace(pending=(*run.pending, x), ahead=ahead), output
 
     def learn(self, run: Run, target: Tree) -> tuple[Run, Estimate]:
-        """Learn from the oldest input that waits: see `RunLearnFn`."""
         if not run.pending:
             raise ValueError("no input waits for a target: call predict(run, x) before learn(run, target).")
         x, *later = run.pending
@@ -128,7 +122,6 @@ class _Online:
         return new._replace(pending=tuple(later), ahead=run.ahead), estimate
 
     def reset(self, run: Run, when: Any = True) -> Run:
-        """Begin a new sequence: see `RunResetFn`."""
         _nothing_pending(run, "reset")
         mask = when if hasattr(when, "dtype") else np.asarray(when)
         if mask.dtype != bool:
@@ -138,21 +131,18 @@ class _Online:
         return self.compiled_reset(run, mask)
 
 
-def _fast_step(update: Update, loop: tuple[Run], x: Tree, target: Tree) -> tuple[tuple[Run], Estimate]:
-    (run,) = loop
+def _fast_step(update: Update, run: Run, x: Tree, target: Tree):
     run, estimate = update.advance(run, x, target)
     return (run,), estimate
 
 
-def _skipping_step(update: Update, loop: tuple[Run], x: Tree, target: Tree) -> tuple[tuple[Run], Estimate]:
-    (run,) = loop
+def _skipping_step(update: Update, run: Run, x: Tree, target: Tree):
     run, estimate, _ = update.advance_if_finite(run, x, target)
     return (run,), estimate
 
 
-def _careful_step(update: Update, loop: tuple[Run, jax.Array], x: Tree, target: Tree):
+def _careful_step(update: Update, run: Run, good: jax.Array, x: Tree, target: Tree):
     """Advances as long as everything is finite, and then stands still."""
-    run, good = loop
     new, estimate, finite = update.advance_if_finite(run, x, target)
     good = good & finite
     return (where(good, new, run), good), estimate
@@ -167,7 +157,7 @@ def _chunk(update: Update, one_step: Callable) -> Callable:
             run, *rest = loop
             if when is not None:
                 run = update.reset(run, when)
-            loop, estimate = one_step(update, (run, *rest), x, target)
+            loop, estimate = one_step(update, run, *rest, x, target)
             return loop, (estimate.loss, estimate.output) if outputs else estimate.loss
 
         return jax.lax.scan(body, loop, inputs) if count is None else scan_some(body, loop, inputs, count)
@@ -208,12 +198,8 @@ def _chunk_is_finite(before: Run, after: Run, losses: jax.Array) -> jax.Array:
     return all_finite((losses, after.params, after.carry)) & state_is_finite
 
 
-def _compiled_transition(model: Model) -> Callable:
-    @jax.jit
-    def transition(params, state, x):
-        return checks.transition_result(model.transition(params, state, x), state)
-
-    return transition
+def _checked_transition(model: Model, params: Tree, state: Tree, x: Tree) -> tuple[Tree, Tree]:
+    return checks.transition_result(model.transition(params, state, x), state)
 
 
 def _nothing_pending(run: Run, what: str) -> None:

@@ -31,11 +31,9 @@ class DeclaredTransition:
     structure: Structure
 
     def __call__(self, params: Tree, state: Tree, x: Tree) -> tuple[Tree, Tree]:
-        """The transition itself, unchanged."""
         return self.transition(params, state, x)
 
     def samples(self, x: Tree) -> int:
-        """The number of samples in one x."""
         return samples_of(self.transition)(x)
 
 
@@ -72,7 +70,6 @@ def declare(
 
 
 def structure_of(transition: Transition) -> Structure:
-    """What a transition declares: nothing, if it is a black box."""
     return getattr(transition, "structure", Structure())
 
 

@@ -100,12 +100,10 @@ def where(condition: jax.Array, new: Tree, old: Tree) -> Tree:
 
 
 def is_key(leaf: Any) -> bool:
-    """True for typed PRNG keys."""
     return hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
 def all_finite(tree: Tree) -> jax.Array:
-    """Whether every floating number in the tree is finite."""
     floating = jax.tree.leaves(eqx.filter(tree, is_differentiable))
     return jnp.all(jnp.isfinite(jnp.array([_mean(leaf) for leaf in floating])))
 

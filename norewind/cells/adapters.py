@@ -105,17 +105,14 @@ def from_haiku(make: Callable[[], Any], inputs: int, outputs: int) -> Cell:
     core = hk.without_apply_rng(hk.transform(lambda x, state: make()(x, state)))
     start = hk.without_apply_rng(hk.transform(lambda: make().initial_state(None)))
 
-    def initial_state():
-        return start.apply({})
-
     def init_module(key):
-        return core.init(key, jnp.zeros(inputs), initial_state())
+        return core.init(key, jnp.zeros(inputs), start.apply({}))
 
     def module_step(params, state, x):
         output, state = core.apply(params, x, state)
         return state, output
 
-    return _with_readout(init_module, initial_state, module_step, inputs, outputs)
+    return _with_readout(init_module, lambda: start.apply({}), module_step, inputs, outputs)
 
 
 def _with_readout(init_module, initial_state, module_step, inputs: int, outputs: int) -> Cell:

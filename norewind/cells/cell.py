@@ -1,10 +1,11 @@
-"""What a cell is, and the pieces that the cells share."""
+"""What a cell is, a stack of cells, and the pieces that they share."""
 
 from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from norewind.estimator import Transition
 from norewind.trees import Tree
@@ -22,10 +23,42 @@ class Cell(NamedTuple):
     transition: Transition
 
 
+def stack(*cells: Cell) -> Cell:
+    """Several cells as one: the output of each is the input of the next.
+
+    >>> import jax, jax.numpy as jnp, norewind
+    >>> cell = stack(norewind.cells.gru(3, 8, 8), norewind.cells.lstm(8, 8, 3, symbols=False))
+    >>> state, output = cell.transition(cell.init(jax.random.key(0)), cell.initial_state(), jnp.array(1))
+    >>> output.shape
+    (3,)
+    """
+    if not cells:
+        raise ValueError("stack needs at least one cell.")
+
+    def init(key):
+        return tuple(cell.init(k) for cell, k in zip(cells, jax.random.split(key, len(cells)), strict=True))
+
+    def initial_state():
+        return tuple(cell.initial_state() for cell in cells)
+
+    def transition(params, state, x):
+        new_state = []
+        for cell, p, s in zip(cells, params, state, strict=True):
+            s, x = cell.transition(p, s, x)
+            new_state.append(s)
+        return tuple(new_state), x
+
+    return Cell(init, initial_state, transition)
+
+
+def within(bound: float, key: jax.Array, shape: tuple[int, ...], dtype) -> jax.Array:
+    """Uniform in ±bound."""
+    return jax.random.uniform(key, shape, dtype, -bound, bound)
+
+
 def uniform(key: jax.Array, shape: tuple[int, ...], fan_in: int, dtype) -> jax.Array:
     """The authors' initialisation of linear maps and their biases: uniform in ±1/√fan_in."""
-    bound = fan_in**-0.5
-    return jax.random.uniform(key, shape, dtype, -bound, bound)
+    return within(fan_in**-0.5, key, shape, dtype)
 
 
 def input_table(key: jax.Array, inputs: int, width: int, symbols: bool, dtype) -> jax.Array:
@@ -51,7 +84,6 @@ def read_input(table: jax.Array, x: jax.Array) -> jax.Array:
 
 
 def readout_init(key: jax.Array, hidden: int, outputs: int, dtype) -> Tree:
-    """A linear map from the hidden units to the outputs."""
     weight_key, bias_key = jax.random.split(key)
     return {
         "weight": uniform(weight_key, (outputs, hidden), hidden, dtype),
@@ -59,6 +91,15 @@ def readout_init(key: jax.Array, hidden: int, outputs: int, dtype) -> Tree:
     }
 
 
+def zero_readout(hidden: int, outputs: int, dtype) -> Tree:
+    return {"weight": jnp.zeros((outputs, hidden), dtype), "bias": jnp.zeros(outputs, dtype)}
+
+
 def read_out(readout: Tree, hidden: jax.Array) -> jax.Array:
-    """W_o h + b_o."""
     return readout["weight"] @ hidden + readout["bias"]
+
+
+def layer_units(size: int) -> dict[str, np.ndarray]:
+    """The units that the weights of one dense layer feed (see `norewind.declare`)."""
+    row = np.arange(size)
+    return {"input": row, "recurrent": row[:, None], "bias": row}

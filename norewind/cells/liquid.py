@@ -5,8 +5,8 @@ from math import exp
 import jax
 import jax.numpy as jnp
 
-from norewind.cells.cell import Cell, read_input, read_out
-from norewind.cells.reservoir import check_share
+from norewind.cells.cell import Cell, read_input, read_out, within, zero_readout
+from norewind.cells.reservoir import check_fraction
 
 THRESHOLD = 1.0
 
@@ -41,8 +41,7 @@ def liquid(
 
     A spike has no derivative, so train the readout only, with `norewind.readout_only`.
 
-    `inputs` (the number of symbols, or of entries in x), `hidden` and `outputs` are sizes;
-    `dtype` is that of the parameters and the state.
+    `inputs`, `hidden`, `outputs` and `dtype` are those of `rnn`.
 
     Reference: Maass, Natschläger & Markram, Real-time computing without stable states (2002).
 
@@ -52,7 +51,7 @@ def liquid(
     >>> sorted(state), output.shape
     (['refractory', 'spikes', 'trace', 'voltage'], (2,))
     """
-    check_share("liquid", sparsity=sparsity, inhibitory=inhibitory)
+    check_fraction("liquid", sparsity=sparsity, inhibitory=inhibitory)
     if membrane_time <= 0 or trace_time <= 0:
         raise ValueError("liquid: membrane_time and trace_time must be above 0. They are in steps.")
     alpha, beta = exp(-1 / membrane_time), exp(-1 / trace_time)
@@ -65,19 +64,14 @@ def liquid(
         sign = jnp.where(jnp.arange(hidden) < round(inhibitory * hidden), -1, 1)
         return {
             "recurrent": (size * sign).astype(dtype),
-            "input": jax.random.uniform(keys[2], (inputs, hidden), dtype, -input_scaling, input_scaling),
+            "input": within(input_scaling, keys[2], (inputs, hidden), dtype),
             "bias": jax.random.uniform(keys[3], (hidden,), dtype, 0, (1 - alpha) * THRESHOLD / 2),
-            "readout": {"weight": jnp.zeros((outputs, hidden), dtype), "bias": jnp.zeros(outputs, dtype)},
+            "readout": zero_readout(hidden, outputs, dtype),
         }
 
     def initial_state():
         zeros = jnp.zeros(hidden, dtype)
-        return {
-            "voltage": zeros,
-            "spikes": zeros,
-            "trace": zeros,
-            "refractory": jnp.zeros(hidden, jnp.int32),
-        }
+        return {"voltage": zeros, "spikes": zeros, "trace": zeros, "refractory": jnp.zeros(hidden, jnp.int32)}
 
     def transition(params, state, x):
         current = params["recurrent"] @ state["spikes"] + read_input(params["input"], x) + params["bias"]

@@ -6,7 +6,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from norewind.checks import ModelError
-from norewind.estimator import Estimate, Estimator, Loss, Transition, build_estimator, linearise, model_of
+from norewind.estimator import Estimate, Estimator, Loss, Transition, checked, linearise, model_of
 from norewind.structure import UNITS, declared_units, required, sum_per_unit
 from norewind.trees import real_leaves
 
@@ -29,11 +29,9 @@ def bpdc(transition: Transition, loss: Loss, *, epsilon: float = 2e-3) -> Estima
 
     Biased. Time: one evaluation of the model, one forward and two reverse derivatives (of
     which only the rows of the output units are used). Bytes carried: one error per output.
-    Needs a model whose output is part of its state, one number per unit, and that
-    declares `units` and `output_units` (`norewind.declare`), such as
-    `cells.feedback_reservoir`; others are refused.
-
-    `transition` and `loss` are the model: see `norewind.Model`.
+    Needs a model (`transition` and `loss`, see `norewind.Model`) whose output is part of
+    its state, one number per unit, and that declares `units` and `output_units`
+    (`norewind.declare`), such as `cells.feedback_reservoir`; others are refused.
 
     Reference: Steil, Backpropagation-Decorrelation: online recurrent learning with O(N)
     complexity (2004).
@@ -86,9 +84,9 @@ def bpdc(transition: Transition, loss: Loss, *, epsilon: float = 2e-3) -> Estima
         error = jax.grad(loss)(point.output, target).astype(carry.dtype)
         pushed, _ = point.jvp(on_outputs(carry))
         gamma = ravel_pytree(pushed)[0][chosen] - error
-        _, rows = point.vjp(on_outputs(jnp.ones_like(error)), jnp.zeros_like(point.loss))
+        _, rows = point.pull_back(on_outputs(jnp.ones_like(error)))
         squares = sum_per_unit(units, jax.tree.map(jnp.square, rows), size)[chosen]
-        _, grad = point.vjp(on_outputs(-gamma / (squares + epsilon)), jnp.zeros_like(point.loss))
+        _, grad = point.pull_back(on_outputs(-gamma / (squares + epsilon)))
         return point.state, error, Estimate(point.loss, grad, point.output)
 
-    return build_estimator(init, step, model)
+    return checked(Estimator(init, step, model))

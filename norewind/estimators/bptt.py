@@ -1,9 +1,6 @@
 """Backpropagation through time, over one window."""
 
-import jax.numpy as jnp
-
-from norewind.estimator import Estimate, Estimator, Loss, Transition, build_estimator, linearise, model_of, zeros_like
-from norewind.trees import real_leaves
+from norewind.estimator import Estimate, Estimator, Loss, Transition, checked, linearise, model_of
 
 
 def bptt(transition: Transition, loss: Loss) -> Estimator:
@@ -16,9 +13,8 @@ def bptt(transition: Transition, loss: Loss) -> Estimator:
 
     Biased, unless the window is the whole sequence. Time: one evaluation of the model
     and one reverse derivative. Bytes carried: none; T states are stored during a step.
-    Needs only a model that can be differentiated.
-
-    `transition` and `loss` are the model: see `norewind.Model`.
+    Needs only a model (`transition` and `loss`, see `norewind.Model`) that can be
+    differentiated.
 
     Reference: Jaeger, A tutorial on training recurrent neural networks (2002).
 
@@ -34,12 +30,9 @@ def bptt(transition: Transition, loss: Loss) -> Estimator:
     """
     model = model_of(transition, loss)
 
-    def init(params, state, key):
-        return ()
-
     def step(params, state, carry, x, target):
         point = linearise(model, params, state, x, target)
-        _, grad = point.vjp(zeros_like(real_leaves(state)), jnp.ones_like(point.loss))
+        _, grad = point.loss_grads()
         return point.state, carry, Estimate(point.loss, grad, point.output)
 
-    return build_estimator(init, step, model)
+    return checked(Estimator(lambda params, state, key: (), step, model))

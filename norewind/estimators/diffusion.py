@@ -5,7 +5,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from norewind.estimator import Estimate, Estimator, Loss, Transition, build_estimator, linearise, model_of, zeros_like
+from norewind.estimator import Estimate, Estimator, Loss, Transition, checked, linearise, model_of, zeros_like
 from norewind.noise import Noise, as_key, gaussian
 from norewind.trees import Tree, as_arrays, combine, real_leaves, with_real_leaves
 
@@ -43,16 +43,15 @@ def diffusion(
     system, which tends to that of the model as σ → 0. The variance grows like 1/σ² and
     with the number of steps; λ < 1 bounds it, but forgets, which adds a bias. Time: two
     evaluations of the model and two reverse derivatives. Bytes carried: one state and
-    one set of parameters. Needs a model that tolerates noise on all floating leaves of
-    its state: the state, output and loss returned are those of the noisy system.
+    one set of parameters. Needs a model (`transition` and `loss`, see `norewind.Model`)
+    that tolerates noise on all floating leaves of its state: the state, output and loss
+    returned are those of the noisy system.
 
     `baseline=False` sets b = 0. The usual baseline, a running mean of the losses, would
     add a bias: past losses correlate with the score of the same past, and on a stationary
     stream subtracting their mean removes the gradient itself.
 
     `noise(key, like) -> (noise, next_key)` replaces the source of ε.
-
-    `transition` and `loss` are the model: see `norewind.Model`.
 
     Reference: Movellan, Mineiro & Williams, A Monte Carlo EM approach for partially
     observable diffusion processes (2002); Williams (1992).
@@ -77,7 +76,7 @@ def diffusion(
 
     def step(params, state, carry, x, target):
         point = linearise(model, params, state, x, target)
-        _, direct = point.vjp(zeros_like(real_leaves(state)), jnp.ones_like(point.loss))
+        _, direct = point.loss_grads()
         noiseless, advantage = carry.noiseless, point.loss
         if baseline:
             noiseless, output = transition(params, carry.noiseless, x)
@@ -87,9 +86,9 @@ def diffusion(
 
         clean = real_leaves(point.state)
         drawn, key = noise(carry.key, clean)
-        _, score = point.vjp(jax.tree.map(lambda e: e / sigma, drawn), jnp.zeros_like(point.loss))
+        _, score = point.pull_back(jax.tree.map(lambda e: e / sigma, drawn))
         noisy = jax.tree.map(lambda leaf, e: leaf + sigma * e, clean, drawn)
         carry = Carry(combine(decay * one, carry.score, one, score), noiseless, key)
         return with_real_leaves(point.state, noisy), carry, Estimate(point.loss, grad, point.output)
 
-    return build_estimator(init, step, model)
+    return checked(Estimator(init, step, model))

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 from jax.flatten_util import ravel_pytree
 
-from norewind.estimator import Estimate, Estimator, Loss, Transition, build_estimator, linearise, model_of
+from norewind.estimator import Estimate, Estimator, Loss, Transition, checked, linearise, model_of
 from norewind.trees import Tree, real_leaves, strong
 
 
@@ -67,10 +67,9 @@ def dni(
     Biased by the errors of sg, which bootstraps from its own predictions; if sg were the
     expected future gradient, g would be unbiased. Time: one evaluation of the model, one
     reverse derivative, and the predictor (n² for a linear one). Bytes carried: the
-    predictor and its optimizer (3n² numbers with Adam). Needs only a model that can be
-    differentiated. `predictor` is by default a linear map of the state.
-
-    `transition` and `loss` are the model: see `norewind.Model`.
+    predictor and its optimizer (3n² numbers with Adam). Needs only a model (`transition`
+    and `loss`, see `norewind.Model`) that can be differentiated. `predictor` is by default
+    a linear map of the state.
 
     Reference: Jaderberg et al., Decoupled Neural Interfaces using Synthetic Gradients (2016).
 
@@ -104,8 +103,5 @@ def dni(
         carry = Carry(optax.apply_updates(carry.weights, updates), optimizer_state)
         return point.state, strong(carry), Estimate(point.loss, grad, point.output)
 
-    def reset(params, state, carry, when):
-        """Keeps the predictor: what it learned holds for the next sequence too."""
-        return carry
-
-    return build_estimator(init, step, model, reset=reset)
+    # A reset keeps the predictor: what it learned holds for the next sequence too.
+    return checked(Estimator(init, step, model, reset=lambda params, state, carry, when: carry))

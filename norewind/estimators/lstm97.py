@@ -4,9 +4,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from norewind.estimator import Estimate, Estimator, Loss, Transition, build_estimator, linearise, model_of, zeros_like
+from norewind.estimator import Estimate, Estimator, Loss, Transition, checked, linearise, model_of, zeros_like
 from norewind.structure import UNITS, declared_units, for_each_leaf, required, spread
-from norewind.trees import real_leaves
 
 
 def lstm97(transition: Transition, loss: Loss) -> Estimator:
@@ -23,12 +22,11 @@ def lstm97(transition: Transition, loss: Loss) -> Estimator:
 
     Biased: what passes from unit to unit through h is dropped. Time: one evaluation of
     the model and two reverse derivatives, O(1) per weight. Bytes carried: one set of
-    parameters (without the readout). Needs a model that declares which unit each weight
-    feeds and which leaf of its state is the memory cell (`norewind.declare` with `units`
-    and `memory`), such as `cells.lstm(..., embedding=False)`: all units share an
-    embedding, which would need one trace per unit and weight.
-
-    `transition` and `loss` are the model: see `norewind.Model`.
+    parameters (without the readout). Needs a model (`transition` and `loss`, see
+    `norewind.Model`) that declares which unit each weight feeds and which leaf of its
+    state is the memory cell (`norewind.declare` with `units` and `memory`), such as
+    `cells.lstm(..., embedding=False)`: all units share an embedding, which would need
+    one trace per unit and weight.
 
     Reference: Hochreiter & Schmidhuber, Long Short-Term Memory (1997), appendix A.1.
 
@@ -47,7 +45,6 @@ def lstm97(transition: Transition, loss: Loss) -> Estimator:
         units=UNITS,
         memory="to know each unit's memory cell",
     )
-
     model = model_of(transition, loss)
 
     def init(params, state, key):
@@ -58,9 +55,8 @@ def lstm97(transition: Transition, loss: Loss) -> Estimator:
     def step(params, state, carry, x, target):
         units = declared_units("lstm97", transition, params, state, x)
         point = linearise(model, params, state, x, target)
-        zeros = zeros_like(real_leaves(state))
         # The cut: of ∂ℓ/∂s, only the part of the memory cell is used.
-        state_grad, direct = point.vjp(zeros, jnp.ones_like(point.loss))
+        state_grad, direct = point.loss_grads()
 
         def along_traces(values):
             """One number per unit times the traces of its weights."""
@@ -72,8 +68,8 @@ def lstm97(transition: Transition, loss: Loss) -> Estimator:
         grad = jax.tree.map(jnp.add, direct, along_traces(memory_of(state_grad)))
         # Each entry of the new memory cell depends on its own entry of the old one and on its own
         # weights, so the derivative of their sum holds all the derivatives, each in its place.
-        ones = eqx.tree_at(memory_of, zeros, replace_fn=jnp.ones_like)
-        memory_rows, immediate = point.vjp(ones, jnp.zeros_like(point.loss))
+        ones = eqx.tree_at(memory_of, zeros_like(state_grad), replace_fn=jnp.ones_like)
+        memory_rows, immediate = point.pull_back(ones)
         carry = jax.tree.map(
             lambda trace, old, new: None if trace is None else old + new,
             carry,
@@ -83,7 +79,7 @@ def lstm97(transition: Transition, loss: Loss) -> Estimator:
         )
         return point.state, carry, Estimate(point.loss, grad, point.output)
 
-    return build_estimator(init, step, model)
+    return checked(Estimator(init, step, model))
 
 
 def _is_none(node) -> bool:

@@ -6,19 +6,9 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
-from norewind.estimator import (
-    Estimate,
-    Estimator,
-    Linearisation,
-    Loss,
-    Transition,
-    build_estimator,
-    linearise,
-    model_of,
-    zeros_like,
-)
-from norewind.estimators.uoro import Carry
-from norewind.noise import Noise, as_key, random_signs
+from norewind.estimator import Estimate, Estimator, Linearisation, Loss, Transition, checked, linearise, model_of
+from norewind.estimators.uoro import Carry, zero_carry
+from norewind.noise import Noise, random_signs
 from norewind.structure import declared_units, reaches_state, structure_of, sum_per_unit, unfed_leaf
 from norewind.trees import Tree, combine, norm, real_leaves
 
@@ -57,9 +47,8 @@ def nobacktrack(
       after the other, so that no more bytes are needed.
     - `"auto"`: the first if the model declares a unit for every weight, else the second.
 
-    `noise(key, like) -> (signs, next_key)` replaces the source of ν.
-
-    `transition` and `loss` are the model: see `norewind.Model`.
+    `noise(key, like) -> (signs, next_key)` replaces the source of ν. `transition` and
+    `loss` are the model: see `norewind.Model`.
 
     Reference: Ollivier, Tallec & Charpiat, Training recurrent networks online without
     backtracking (2015).
@@ -77,29 +66,25 @@ def nobacktrack(
         raise ValueError(f'row_norms must be "auto", "declared" or "pullbacks", not {row_norms!r}.')
     model = model_of(transition, loss)
 
-    def init(params, state, key):
-        return Carry(zeros_like(real_leaves(state)), zeros_like(params), as_key(key))
-
     def norms(point, params, state, x):
-        units = None
         if row_norms == "declared":
             units = declared_units("nobacktrack", transition, params, state, x)
-        elif row_norms == "auto" and (declared := structure_of(transition).units):
-            covers = unfed_leaf(declared(params), params, reaches_state(transition, params, state, x)) is None
-            units = declared(params) if covers else None
-        if units is None:
-            return _norms_by_pullbacks(point, real_leaves(state))
-        return _norms_by_units(point, real_leaves(state), units)
+            return _norms_by_units(point, real_leaves(state), units)
+        if row_norms == "auto" and (declared := structure_of(transition).units):
+            units = declared(params)
+            if unfed_leaf(units, params, reaches_state(transition, params, state, x)) is None:
+                return _norms_by_units(point, real_leaves(state), units)
+        return _norms_by_pullbacks(point, real_leaves(state))
 
     def step(params, state, carry, x, target):
         point = linearise(model, params, state, x, target)
         pushed, loss_tangent = point.jvp(carry.s_tilde)  # J s̃ and ∂ℓ/∂s · s̃
-        _, direct = point.vjp(zeros_like(pushed), jnp.ones_like(point.loss))  # ∂ℓ/∂θ
+        _, direct = point.loss_grads()  # ∂ℓ/∂θ
         grad = combine(loss_tangent, carry.theta_tilde, jnp.ones_like(loss_tangent), direct)
 
         signs, key = noise(carry.key, pushed)
         rho = jax.tree.map(lambda rows: jnp.sqrt(rows) + EPSILON, norms(point, params, state, x))
-        _, signs_back = point.vjp(jax.tree.map(jnp.divide, signs, rho), jnp.zeros_like(point.loss))  # Σ_i ν_i I_i/ρ_i
+        _, signs_back = point.pull_back(jax.tree.map(jnp.divide, signs, rho))  # Σ_i ν_i I_i/ρ_i
         rho0 = jnp.sqrt(norm(carry.theta_tilde) / (norm(pushed) + EPSILON)) + EPSILON
         one = jnp.ones_like(rho0)
         carry = Carry(
@@ -109,7 +94,7 @@ def nobacktrack(
         )
         return point.state, carry, Estimate(point.loss, grad, point.output)
 
-    return build_estimator(init, step, model)
+    return checked(Estimator(zero_carry, step, model))
 
 
 def _norms_by_pullbacks(point: Linearisation, leaves: Tree) -> Tree:
@@ -117,8 +102,7 @@ def _norms_by_pullbacks(point: Linearisation, leaves: Tree) -> Tree:
     flat, unravel = ravel_pytree(leaves)
 
     def one_row(i):
-        row = unravel(jnp.zeros_like(flat).at[i].set(1))
-        return norm(point.vjp(row, jnp.zeros_like(point.loss))[1])
+        return norm(point.pull_back(unravel(jnp.zeros_like(flat).at[i].set(1)))[1])
 
     return unravel(jax.lax.map(one_row, jnp.arange(flat.size)).astype(flat.dtype))
 
@@ -133,7 +117,7 @@ def _norms_by_units(point: Linearisation, leaves: Tree, units: Tree) -> Tree:
     rows = []
     for chosen, leaf in enumerate(flat):
         ones = [jnp.ones_like(other) if i == chosen else jnp.zeros_like(other) for i, other in enumerate(flat)]
-        _, stacked_rows = point.vjp(jax.tree.unflatten(structure, ones), jnp.zeros_like(point.loss))
+        _, stacked_rows = point.pull_back(jax.tree.unflatten(structure, ones))
         squares = jax.tree.map(lambda row: jnp.real(row * jnp.conj(row)), stacked_rows)
         rows.append(jnp.sqrt(sum_per_unit(units, squares, leaf.size)).astype(leaf.dtype))
     return jax.tree.unflatten(structure, rows)

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 
 from norewind import checks
 from norewind.checks import ModelError
-from norewind.estimator import Estimate, Estimator, Loss, Transition, build_estimator, model_of
+from norewind.estimator import Estimate, Estimator, Loss, Transition, checked, model_of
 from norewind.structure import reaches_state
 
 
@@ -23,10 +23,9 @@ def readout_only(transition: Transition, loss: Loss) -> Estimator:
 
     Exact for the readout, which no past influences; the recurrent gradient is dropped.
     Time: one evaluation of the model and the reverse derivative of its output alone, n·o
-    for a linear readout of o outputs. Bytes carried: none. Needs a model with a readout:
-    if every parameter reaches the state, the model is refused.
-
-    `transition` and `loss` are the model: see `norewind.Model`.
+    for a linear readout of o outputs. Bytes carried: none. Needs a model (`transition` and
+    `loss`, see `norewind.Model`) with a readout: if every parameter reaches the state, it
+    is refused.
 
     Reference: Jaeger, The "echo state" approach to analysing and training recurrent
     neural networks (2001); Maass, Natschläger & Markram, Real-time computing without
@@ -41,9 +40,6 @@ def readout_only(transition: Transition, loss: Loss) -> Estimator:
     (True, False)
     """
     model = model_of(transition, loss)
-
-    def init(params, state, key):
-        return ()
 
     def step(params, state, carry, x, target):
         checks.transition_result(jax.eval_shape(transition, params, state, x), state)
@@ -63,4 +59,4 @@ def readout_only(transition: Transition, loss: Loss) -> Estimator:
         grad = eqx.combine(grad, jax.tree.map(jnp.zeros_like, rest))
         return new_state, carry, Estimate(value, grad, output)
 
-    return build_estimator(init, step, model)
+    return checked(Estimator(lambda params, state, key: (), step, model))

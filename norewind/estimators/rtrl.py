@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
-from norewind.estimator import Estimate, Estimator, Loss, Transition, build_estimator, linearise, model_of, zeros_like
+from norewind.estimator import Estimate, Estimator, Loss, Transition, checked, linearise, model_of
 from norewind.trees import real_leaves
 
 
@@ -20,9 +20,8 @@ def rtrl(transition: Transition, loss: Loss) -> Estimator:
 
     Exact. Time: n reverse derivatives of the model and n²·P multiplications, for a state
     of size n and P parameters (n⁴ for a dense cell). Bytes carried: n sets of parameters.
-    Needs only a model that can be differentiated.
-
-    `transition` and `loss` are the model: see `norewind.Model`.
+    Needs only a model (`transition` and `loss`, see `norewind.Model`) that can be
+    differentiated.
 
     Reference: Williams & Zipser, A Learning Algorithm for Continually Running Fully
     Recurrent Neural Networks (1989).
@@ -43,9 +42,8 @@ def rtrl(transition: Transition, loss: Loss) -> Estimator:
 
     def step(params, state, carry, x, target):
         point = linearise(model, params, state, x, target)
-        leaves = real_leaves(state)
-        flat, unravel = ravel_pytree(leaves)
-        state_grad, direct = point.vjp(zeros_like(leaves), jnp.ones_like(point.loss))
+        flat, unravel = ravel_pytree(real_leaves(state))
+        state_grad, direct = point.loss_grads()
 
         def contract(row, influence):
             return jnp.tensordot(row, influence, 1).astype(influence.dtype)
@@ -54,11 +52,11 @@ def rtrl(transition: Transition, loss: Loss) -> Estimator:
         grad = jax.tree.map(lambda g, influence: contract(row, influence) + g, direct, carry)
 
         def row_of(unit):
-            jacobian_row, immediate = point.vjp(unravel(unit), jnp.zeros_like(point.loss))
+            jacobian_row, immediate = point.pull_back(unravel(unit))
             return ravel_pytree(jacobian_row)[0], immediate
 
         jacobian, immediate = jax.vmap(row_of)(jnp.eye(flat.size, dtype=flat.dtype))
         carry = jax.tree.map(lambda influence, i: contract(jacobian, influence) + i, carry, immediate)
         return point.state, carry, Estimate(point.loss, grad, point.output)
 
-    return build_estimator(init, step, model)
+    return checked(Estimator(init, step, model))

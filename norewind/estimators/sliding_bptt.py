@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 
 from norewind import checks
-from norewind.estimator import Estimate, Estimator, Loss, Transition, build_estimator, linearise, model_of, zeros_like
-from norewind.trees import Tree, as_arrays, real_leaves
+from norewind.estimator import Estimate, Estimator, Loss, Transition, checked, linearise, model_of
+from norewind.trees import Tree, as_arrays
 
 
 class Carry(NamedTuple):
@@ -31,10 +31,9 @@ def sliding_bptt(transition: Transition, loss: Loss, *, length: int, x: Tree) ->
 
     Biased, unless T covers the whole past: then it is exact for frozen parameters. Time:
     T evaluations and reverse derivatives of the model at every step. Bytes carried: T − 1
-    inputs and states. Needs a model that can be differentiated, and in `x` an example of
-    an input, for the shape of what is stored.
-
-    `transition` and `loss` are the model: see `norewind.Model`.
+    inputs and states. Needs a model (`transition` and `loss`, see `norewind.Model`) that
+    can be differentiated, and in `x` an example of an input, for the shape of what is
+    stored.
 
     Reference: Williams & Peng, An efficient gradient-based algorithm for on-line
     training of recurrent network trajectories (1990): BPTT(h) with h = T.
@@ -61,7 +60,7 @@ def sliding_bptt(transition: Transition, loss: Loss, *, length: int, x: Tree) ->
 
     def step(params, state, carry, x, target):
         point = linearise(model, params, state, x, target)
-        cotangent, grad = point.vjp(zeros_like(real_leaves(state)), jnp.ones_like(point.loss))
+        cotangent, grad = point.loss_grads()
         if kept == 0:
             return point.state, carry, Estimate(point.loss, grad, point.output)
 
@@ -72,7 +71,7 @@ def sliding_bptt(transition: Transition, loss: Loss, *, length: int, x: Tree) ->
             older = linearise(silent, params, met, seen, None)
             exists = age <= jnp.minimum(carry.steps, kept)
             cotangent = jax.tree.map(lambda c: jnp.where(exists, c, jnp.zeros_like(c)), cotangent)
-            cotangent, more = older.vjp(cotangent, jnp.zeros_like(older.loss))
+            cotangent, more = older.pull_back(cotangent)
             return (cotangent, jax.tree.map(jnp.add, grad, more)), None
 
         ages = jnp.arange(1, length, dtype=jnp.int32)
@@ -86,4 +85,4 @@ def sliding_bptt(transition: Transition, loss: Loss, *, length: int, x: Tree) ->
 
     # Older steps matter only through their states.
     silent = model._replace(loss=lambda output, target: jnp.zeros(()))
-    return build_estimator(init, step, model)
+    return checked(Estimator(init, step, model))

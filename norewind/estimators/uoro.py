@@ -11,7 +11,7 @@ from norewind.estimator import (
     Linearisation,
     Loss,
     Transition,
-    build_estimator,
+    checked,
     linearise,
     model_of,
     one_sample,
@@ -28,6 +28,10 @@ class Carry(NamedTuple):
     s_tilde: Tree
     theta_tilde: Tree
     key: jax.Array
+
+
+def zero_carry(params: Tree, state: Tree, key: jax.Array) -> Carry:
+    return Carry(zeros_like(real_leaves(state)), zeros_like(params), as_key(key))
 
 
 def _paper(numerator: jax.Array, denominator: jax.Array) -> jax.Array:
@@ -60,14 +64,12 @@ def uoro(
     are being learned, the carried influence is slightly stale, as in RTRL.
 
     Unbiased. Time: one evaluation of the model, one forward and two reverse derivatives.
-    Bytes carried: one state and one set of parameters. Needs only a model that can be
-    differentiated.
+    Bytes carried: one state and one set of parameters. Needs only a model (`transition`
+    and `loss`, see `norewind.Model`) that can be differentiated.
 
     `rho` chooses the normalisers: `"paper"`, as above with ε = 1e-7, or `"released"`,
     √((‖·‖ + ε) / (‖·‖ + ε)) with ε = 1e-5, as in the authors' code. Both are unbiased.
     `noise(key, like) -> (signs, next_key)` replaces the source of ν.
-
-    `transition` and `loss` are the model: see `norewind.Model`.
 
     Reference: Tallec & Ollivier, Unbiased Online Recurrent Optimization (2017), Algorithm 1.
 
@@ -85,14 +87,11 @@ def uoro(
     normaliser = NORMALISERS[rho]
     model = model_of(transition, loss)
 
-    def init(params, state, key):
-        return Carry(zeros_like(real_leaves(state)), zeros_like(params), as_key(key))
-
     def advance(point, carry):
         """The next s̃ and θ̃, and ∂ℓ/∂s · s̃."""
         pushed, loss_tangent = point.jvp(carry.s_tilde)  # J s̃ and ∂ℓ/∂s · s̃
         signs, key = noise(carry.key, pushed)
-        _, signs_back = point.vjp(signs, jnp.zeros_like(point.loss))  # νᵀI
+        _, signs_back = point.pull_back(signs)  # νᵀI
         rho0 = normaliser(norm(carry.theta_tilde), norm(pushed))
         rho1 = normaliser(norm(signs_back), norm(signs))
         new = Carry(
@@ -105,7 +104,7 @@ def uoro(
     def step(params, state, carry, x, target):
         point = linearise(model, params, state, x, target)
         new, loss_tangent = advance(point, carry)
-        grad = combine(loss_tangent, carry.theta_tilde, jnp.ones_like(loss_tangent), _direct(point))
+        grad = combine(loss_tangent, carry.theta_tilde, jnp.ones_like(loss_tangent), point.loss_grads()[1])
         return point.state, new, Estimate(point.loss, grad, point.output)
 
     def mean_step(params, state, carries, x, target):
@@ -123,17 +122,12 @@ def uoro(
         return point.state, new, _mean_estimate(point, loss_tangents, carries)
 
     # A window spreads that writing over T samples: another reverse pass through its loop would cost more than it saves.
-    is_window = model.samples is not one_sample
-    return build_estimator(init, step, model, mean_step=mean_step, streams_step=None if is_window else streams_step)
-
-
-def _direct(point: Linearisation) -> Tree:
-    """∂ℓ/∂θ."""
-    return point.vjp(zeros_like(real_leaves(point.state)), jnp.ones_like(point.loss))[1]
+    faster = streams_step if model.samples is one_sample else None
+    return checked(Estimator(zero_carry, step, model, mean_step=mean_step, streams_step=faster))
 
 
 def _mean_estimate(point: Linearisation, loss_tangents: jax.Array, carries: Carry) -> Estimate:
     # One product with the whole stack of θ̃: XLA would add the terms of a mean one by one.
     past = weighted_mean(loss_tangents, carries.theta_tilde)
     one = jnp.ones_like(point.loss)
-    return Estimate(point.loss, combine(one, past, one, _direct(point)), point.output)
+    return Estimate(point.loss, combine(one, past, one, point.loss_grads()[1]), point.output)

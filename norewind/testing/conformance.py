@@ -11,9 +11,8 @@ import numpy as np
 
 from norewind.estimator import Estimate, Estimator, StepFn, Transition
 from norewind.structure import DeclaredTransition, structure_of
-from norewind.testing.examples import EXAMPLES, Example, example
+from norewind.testing.examples import BAD_MODELS, EXAMPLES, Example, example
 from norewind.testing.oracles import MakeEstimator, check_exact, check_unbiased, run_estimator
-from norewind.testing.refusals import BAD_MODELS, check_refusal
 from norewind.trees import Tree, is_differentiable, is_key
 
 Check = Callable[[], None]
@@ -88,7 +87,7 @@ def yield_checks(
     # Slow, because nothing is compiled: one model is enough.
     yield _named(f"uncompiled_steps-{trials[0].name}", _check_uncompiled_steps, trials[0])
     for what in () if models else BAD_MODELS:
-        yield _named(f"refuses-{what.replace(' ', '_')}", check_refusal, make, what)
+        yield _named(f"refuses-{what.replace(' ', '_')}", _check_refusal, make, what)
 
 
 def _named(name: str, check: Callable, *arguments: Any) -> Check:
@@ -137,7 +136,6 @@ class _Trial:
 
     @cached_property
     def carries(self) -> tuple[Tree, Tree]:
-        """The first carries for two keys."""
         init, model = jax.jit(self.estimator.init), self.model()
         first, second = (init(model.params, model.state, jax.random.key(seed)) for seed in (0, 1))
         return first, second
@@ -152,7 +150,6 @@ class _Trial:
 
     @property
     def result(self) -> tuple[Tree, Tree, Estimate]:
-        """The final state and carry, and all estimates."""
         return self.retraces_and_result[1]
 
 
@@ -190,7 +187,6 @@ def _check_float32_stays(trial: _Trial) -> None:
 
 
 def _assert_shapes(estimator: Estimator, model: Example) -> None:
-    """Check the structure, shapes and dtypes of what a step returns, without running it."""
     carry = jax.eval_shape(estimator.init, model.params, model.state, jax.random.key(0))
     x, target = jax.tree.map(lambda leaf: leaf[0], (model.xs, model.targets))
     state, new_carry, estimate = jax.eval_shape(estimator.step, model.params, model.state, carry, x, target)
@@ -252,6 +248,19 @@ def _check_uncompiled_steps(trial: _Trial) -> None:
 _CHECKS = (_check_scan_under_vmap, _check_same_key_same_run, _check_resume, _check_one_trace)
 
 
+def _check_refusal(make: Callable[..., Estimator], what: str) -> None:
+    transition, loss, dtype, place = BAD_MODELS[what]
+    x, params, state = jnp.ones(2), {"w": jnp.ones(2, dtype)}, {"h": jnp.ones(2)}
+    try:
+        estimator = make(transition, loss, x)
+        carry = estimator.init(params, state, jax.random.key(0))
+        jax.eval_shape(estimator.step, params, state, carry, x, x)
+    except (TypeError, ValueError) as error:
+        assert place in str(error), f"the error for a model with {what} does not name {place}: {error}"
+    else:
+        raise AssertionError(f"it accepts a model with {what} without an error")
+
+
 def _steps(step, model: Example, carry: Tree, start: int = 0, stop: int | None = None) -> tuple[Tree, Tree, Estimate]:
     """Some steps of an example, one call each: the final state and carry, and all estimates."""
     state, estimates = model.state, []
@@ -279,10 +288,7 @@ def _assert_alike(got: Tree, wanted: Tree, what: str) -> None:
 
 def _assert_equal(got: Tree, wanted: Tree, what: str, tolerance: float = 0.0) -> None:
     for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(got), jax.tree.leaves(wanted), strict=True):
-        if is_key(a):
-            a, b, allowed = jax.random.key_data(a), jax.random.key_data(b), 0.0
-        else:
-            allowed = tolerance
-        a, b = np.asarray(a), np.asarray(b)
-        same = np.array_equal(a, b) if allowed == 0 else np.allclose(a, b, rtol=allowed, atol=allowed)
+        exact = tolerance == 0 or is_key(a)
+        a, b = (np.asarray(jax.random.key_data(leaf) if is_key(leaf) else leaf) for leaf in (a, b))
+        same = np.array_equal(a, b) if exact else np.allclose(a, b, rtol=tolerance, atol=tolerance)
         assert same, f"{what} at {jax.tree_util.keystr(path) or 'its root'}"

@@ -1,5 +1,6 @@
-"""Tiny models with a few samples each, small enough to enumerate every path of the noise."""
+"""Tiny models with a few samples each, small enough to enumerate every path of the noise, and bad ones."""
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -54,10 +55,6 @@ def _example(name: str, length: int, dtype) -> Example:
         "lstm": lambda: cells.lstm(3, 1, 3, dtype=dtype),
         "stack": lambda: cells.stack(cells.rnn(3, 1, 2, dtype=dtype), cells.gru(2, 1, 3, symbols=False, dtype=dtype)),
     }[name]()
-    return _from_cell(name, cell, length)
-
-
-def _from_cell(name: str, cell: cells.Cell, length: int) -> Example:
     symbols = np.random.default_rng(7).integers(0, 3, length + 1).astype(np.int32)
     params = jax.jit(cell.init)(jax.random.key(8))
     # Away from zero, where too many derivatives agree by accident.
@@ -100,3 +97,18 @@ def _user_made(length: int, dtype) -> Example:
     }
     time = np.arange(length, dtype=dtype)
     return Example("user_made", params, state, transition, loss, {"signal": np.sin(time)}, np.cos(time))
+
+
+def _squares(output, target):
+    return jnp.sum((output - target) ** 2)
+
+
+BAD_MODELS: dict[str, tuple[Callable, Callable, Any, str]] = {
+    "state of another shape": (lambda p, s, x: ({"h": jnp.ones(3)}, p["w"]), _squares, float, "['h']"),
+    "state of another dtype": (lambda p, s, x: ({"h": s["h"].astype(int)}, p["w"]), _squares, float, "['h']"),
+    "state of another structure": (lambda p, s, x: ({"k": s["h"]}, p["w"]), _squares, float, "['h']"),
+    "loss that is not a scalar": (lambda p, s, x: (s, p["w"]), lambda o, t: o - t, float, "loss"),
+    "loss that is not floating": (lambda p, s, x: (s, p["w"]), lambda o, t: jnp.array(1), float, "loss"),
+    "integer parameters": (lambda p, s, x: (s, x), _squares, int, "['w']"),
+}
+"""What every estimator must refuse: (transition, loss, dtype of the parameters, what the error must name)."""
