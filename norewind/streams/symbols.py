@@ -2,17 +2,27 @@
 
 import codecs
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+import msgspec
 import numpy as np
 
-from norewind.streams.position import PLACE_FIELDS, Progress, check_position, check_same, is_count, unread
+from norewind.streams.position import Count, Progress, SourcePosition, check_position, damaged, unread
 from norewind.streams.reading import Source, closed_on_error
 from norewind.streams.stream import Samples, Stream, StreamError, check_choice, check_count
 
 UNICODE = 0x110000
 # Where unknown characters are skipped, at least this many are decoded at a time.
 SIGHT = 4096
+
+
+class _BytePosition(SourcePosition):
+    previous: Annotated[int, msgspec.Meta(ge=0, lt=256)] | None
+
+
+class _CharacterPosition(SourcePosition):
+    alphabet: str
+    previous: Count | None
 
 
 class ByteStream(Stream):
@@ -36,16 +46,10 @@ class ByteStream(Stream):
     def __init__(self, source: Source, *, position: dict[str, Any] | None = None):
         with closed_on_error(source):
             if position is not None:
-                check_position(position, "bytes", {**PLACE_FIELDS, "previous": lambda value: _is_symbol(value, 256)})
+                check_position(position, "bytes", _BytePosition, {})
             self._pairs = _Pairs(source, position or unread("bytes", previous=None))
 
-    @property
-    def counts(self) -> dict[str, int]:
-        """What was skipped: nothing, as every byte is a symbol."""
-        return self._pairs.progress.counts
-
     def take(self, count: int, patience: float | None = None) -> Samples | None:
-        """Return the next `count` samples, or what there is after `patience` seconds; see `Stream.take`."""
         return self._pairs.take(self._next, count, patience)
 
     def _next(self, limit: int) -> np.ndarray | None:
@@ -56,19 +60,19 @@ class ByteStream(Stream):
         return self.encode(data)
 
     def position(self) -> dict[str, Any]:
-        """Return where the samples handed out so far end; see `Stream.position`."""
         return self._pairs.position()
 
     def close(self) -> None:
-        """Close the source."""
         self._pairs.source.close()
 
-    def encode(self, text: bytes | str) -> np.ndarray:
-        """Return `text` as symbols; a string is encoded as UTF-8."""
-        data = text.encode() if isinstance(text, str) else text
+    @staticmethod
+    def encode(text: bytes | str) -> np.ndarray:
+        """Return `text` as symbols; a string is encoded as UTF-8, with the surrogates that stand for other bytes."""
+        data = text.encode(errors="surrogateescape") if isinstance(text, str) else text
         return np.frombuffer(data, np.uint8).astype(np.int32)
 
-    def decode(self, symbols: Sequence[int] | np.ndarray) -> bytes:
+    @staticmethod
+    def decode(symbols: Sequence[int] | np.ndarray) -> bytes:
         """Return the bytes that `symbols` stand for."""
         return np.asarray(symbols, np.uint8).tobytes()
 
@@ -122,14 +126,12 @@ class CharacterStream(Stream):
             self._pairs = _Pairs(source, position or unread("characters", alphabet=self.alphabet, previous=None))
 
     def _check(self, position: dict[str, Any], alphabet: str | None) -> None:
-        valid = {
-            **PLACE_FIELDS,
-            "alphabet": lambda value: _is_alphabet(value, self.symbols),
-            "previous": lambda value: _is_symbol(value, len(position["alphabet"])),
-        }
-        check_position(position, "characters", valid)
-        if alphabet is not None:
-            check_same(position, {"alphabet": alphabet})
+        check_position(position, "characters", _CharacterPosition, {} if alphabet is None else {"alphabet": alphabet})
+        known, previous = position["alphabet"], position["previous"]
+        if len(known) > self.symbols or (known and _alphabet_fault(known)):
+            raise damaged("its alphabet cannot be used")
+        if previous is not None and previous >= len(known):
+            raise damaged(f"its alphabet has no symbol {previous}")
 
     @property
     def counts(self) -> dict[str, int]:
@@ -137,7 +139,6 @@ class CharacterStream(Stream):
         return self._pairs.progress.counts
 
     def take(self, count: int, patience: float | None = None) -> Samples | None:
-        """Return the next `count` samples, or what there is after `patience` seconds; see `Stream.take`."""
         return self._pairs.take(self._next, count, patience)
 
     def _next(self, limit: int) -> np.ndarray | None:
@@ -190,32 +191,39 @@ class CharacterStream(Stream):
         self._pairs.leave(data)
 
     def position(self) -> dict[str, Any]:
-        """Return where the samples handed out so far end; see `Stream.position`."""
         return self._pairs.position(alphabet=self.alphabet)
 
     def close(self) -> None:
-        """Close the source."""
         self._pairs.source.close()
 
     def encode(self, text: bytes | str) -> np.ndarray:
         """Return `text` as symbols."""
-        try:
-            letters = text if isinstance(text, str) else text.decode()
-            symbols = self._table[_codes(letters)]
-        except UnicodeError as error:
-            raise StreamError(f"the text is not valid UTF-8: {error}.") from None
-        if (symbols < 0).any():
-            place = int(np.argmin(symbols))
-            raise StreamError(
-                f"the text has the character {letters[place]!r} at index {place}, which is not in the alphabet so far: "
-                f"{self.alphabet!r}."
-            )
-        return symbols
+        return encode(text, self.alphabet)
 
     def decode(self, symbols: Sequence[int] | np.ndarray) -> bytes:
         """Return the text that `symbols` stand for, in UTF-8."""
-        letters = self.alphabet.ljust(self.symbols, "\N{REPLACEMENT CHARACTER}")  # for symbols that are not in use yet
-        return "".join([letters[symbol] for symbol in np.asarray(symbols).tolist()]).encode()
+        return decode(symbols, self.alphabet, self.symbols)
+
+
+def encode(text: bytes | str, alphabet: str) -> np.ndarray:
+    """Text as symbols, the places of its characters in the alphabet."""
+    try:
+        letters = text if isinstance(text, str) else text.decode()
+    except UnicodeError as error:
+        raise StreamError(f"the text is not valid UTF-8: {error}.") from None
+    for index, letter in enumerate(letters):
+        if letter not in alphabet:
+            raise StreamError(
+                f"the text has the character {letter!r} at index {index}, which is not in the alphabet so far: "
+                f"{alphabet!r}."
+            )
+    return np.array([alphabet.index(letter) for letter in letters], np.int32)
+
+
+def decode(symbols: Sequence[int] | np.ndarray, alphabet: str, size: int) -> bytes:
+    """Symbols as text in UTF-8; those of `size` that the alphabet does not have yet as replacement characters."""
+    letters = alphabet.ljust(size, "\N{REPLACEMENT CHARACTER}")
+    return "".join([letters[symbol] for symbol in np.asarray(symbols).tolist()]).encode()
 
 
 class _Pairs:
@@ -288,11 +296,3 @@ def _alphabet_fault(alphabet: str) -> str | None:
         return f"{twice!r} is in it twice"
     half = next((letter for letter in alphabet if "\ud800" <= letter <= "\udfff"), None)
     return None if half is None else f"{half!r} is half a character, which UTF-8 cannot hold"
-
-
-def _is_alphabet(value: Any, size: int) -> bool:
-    return value == "" or (isinstance(value, str) and len(value) <= size and _alphabet_fault(value) is None)
-
-
-def _is_symbol(value: Any, symbols: int) -> bool:
-    return value is None or (is_count(value) and value < symbols)
