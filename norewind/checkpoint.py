@@ -8,8 +8,8 @@ import hashlib
 import json
 import platform
 import re
-import threading
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -115,8 +115,8 @@ class Writer:
             leftover.unlink()
         self.folder = folder
         self.keep = keep
-        self._thread: threading.Thread | None = None
-        self._error: BaseException | None = None
+        self._pool = ThreadPoolExecutor(1, "checkpoint")
+        self._writing: Future | None = None
 
     def submit(
         self,
@@ -132,23 +132,17 @@ class Writer:
         arrays = _arrays(run)
 
         def work():
-            try:
-                before()
-                after(_write(self.folder, samples, _encode(arrays, samples, extra), self.keep))
-            except BaseException as error:
-                self._error = error
+            before()
+            after(_write(self.folder, samples, _encode(arrays, samples, extra), self.keep))
 
-        self._thread = threading.Thread(target=work, name="checkpoint")
-        self._thread.start()
+        self._writing = self._pool.submit(work)
 
     def wait(self) -> None:
         """Return when the last checkpoint is on disk. An error in writing it is raised here."""
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
-        if self._error is not None:
-            error, self._error = self._error, None
-            raise error
+        if self._writing is not None:
+            error, self._writing = self._writing.exception(), None
+            if error is not None:
+                raise error
 
 
 def _write(folder: Path, samples: int, content: bytes, keep: int) -> Path:
