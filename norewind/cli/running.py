@@ -1,7 +1,6 @@
 """What train and resume share: train until the end or a signal, and say how it ended."""
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +11,8 @@ if TYPE_CHECKING:
     from norewind.runs.train import Trained
 
 
-def run_in(
-    command: str, path: Path, settings: Callable[[], Settings], *, quiet: bool, continues: bool = False, **hold: Any
-) -> None:
-    """Train in a folder, and end the process. `settings` is called inside the folder; `hold` are its options."""
+def run_in(command: str, path: Path, settings: Settings, *, quiet: bool, continues: bool = False, **hold: Any) -> None:
+    """Train in a folder, and end the process. `hold` are options of the folder."""
     with StopOnSignal() as stop, friendly(command, path, stop):
         from norewind.runs.build import set_precision
         from norewind.runs.fit import Hooks
@@ -24,9 +21,8 @@ def run_in(
         from norewind.runs.train import train
 
         with Progress(quiet=quiet) as progress, RunFolder(path, say=progress.say, **hold) as folder:
-            chosen = settings()
-            set_precision(chosen)
-            trained = train(chosen, folder, continues=continues, progress=progress, hooks=Hooks(should_stop=stop))
+            set_precision(settings)
+            trained = train(settings, folder, continues=continues, progress=progress, hooks=Hooks(should_stop=stop))
         draw(path)
     if not quiet:
         print(closing_words(path, trained), file=sys.stderr)

@@ -1,7 +1,7 @@
 """How a stream is scored: the unit of its loss, its baseline, and predictions in the terms of the stream."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -15,62 +15,40 @@ BITS = "bits"
 
 
 def row_unit(gaussian: bool) -> str:
-    """The unit of losses on rows."""
     return "nats per value" if gaussian else "squared error"
 
 
-class Score(Protocol):
-    """How one kind of stream is scored. Losses times `scale` are in `unit`; `trivial` names the baseline."""
+class Score:
+    """How the samples of a stream are scored. This one knows only their loss; others know what the samples mean.
 
-    unit: str
-    scale: float
-    trivial: str
-
-    def add(self, samples: Samples) -> int:
-        """Look at the targets. Returns the number of samples that have one."""
-        ...
-
-    def take(self) -> dict[str, Any]:
-        """The `baseline` of the samples since the last call, and other entries for a line of metrics."""
-        ...
-
-    def entries(self) -> dict[str, Any]:
-        """What to save."""
-        ...
-
-    def restore(self, entries: dict[str, Any]) -> None:
-        """Continue from what `entries` returned."""
-        ...
-
-    def predictions(self, first: int, samples: Samples, outputs: np.ndarray) -> Iterator[dict[str, Any]]:
-        """One entry per sample, numbered from `first`: the prediction, what came, and the surprise."""
-        ...
-
-
-class PlainScore:
-    """For samples of which only the loss is known."""
+    Losses times `scale` are in `unit`; `trivial` names the baseline.
+    """
 
     unit = "loss"
     scale = 1.0
     trivial = ""
 
     def add(self, samples: Samples) -> int:
+        """Look at the targets. Returns the number of samples that have one."""
         return count_of(samples)
 
     def take(self) -> dict[str, Any]:
+        """The `baseline` of the samples since the last call, and other entries for a line of metrics."""
         return {}
 
     def entries(self) -> dict[str, Any]:
+        """What to save, for `restore`."""
         return {}
 
     def restore(self, entries: dict[str, Any]) -> None:
-        pass
+        """Continue from what `entries` returned."""
 
     def predictions(self, first: int, samples: Samples, outputs: np.ndarray) -> Iterator[dict[str, Any]]:
+        """One entry per sample, numbered from `first`: the prediction, what came, and the surprise."""
         raise ValueError("predictions need a score that can express them, such as SymbolScore or RowScore.")
 
 
-class SymbolScore:
+class SymbolScore(Score):
     """Next-symbol prediction, in bits. The baseline is the order-0 entropy of the same symbols.
 
     `name(symbol)` is how a symbol is written in predictions.
@@ -115,7 +93,7 @@ class SymbolScore:
             }
 
 
-class RowScore:
+class RowScore(Score):
     """Forecasts of standardised numbers: mean squared errors, or nats with `gaussian`, per value.
 
     The baseline is the loss of forecasting the running mean. `persistence` is the mean
