@@ -46,7 +46,7 @@ def save(folder: Path | str, samples: int, run: Tree, extra: dict[str, Any] | No
         extra: JSON to save beside it.
         keep: the number of checkpoints to keep.
     """
-    return _write(Path(folder), samples, _encode(_arrays(run), samples, extra or {}), keep)
+    return _write(Path(folder), samples, _arrays(run), extra or {}, keep)
 
 
 def checkpoints(folder: Path | str) -> list[Path]:
@@ -133,7 +133,7 @@ class Writer:
 
         def work():
             before()
-            after(_write(self.folder, samples, _encode(arrays, samples, extra), self.keep))
+            after(_write(self.folder, samples, arrays, extra, self.keep))
 
         self._writing = self._pool.submit(work)
 
@@ -145,17 +145,7 @@ class Writer:
                 raise error
 
 
-def _write(folder: Path, samples: int, content: bytes, keep: int) -> Path:
-    path = folder / f"{samples:015d}-{_checksum(content)}.safetensors"
-    write_atomically(path, content)
-    # Names are ordered by samples: of two with the same number, only the one just written stays.
-    twins = [twin for twin in folder.glob(f"{samples:015d}-*.safetensors") if twin != path]
-    for old in [*twins, *checkpoints(folder)[:-keep]]:
-        old.unlink(missing_ok=True)
-    return path
-
-
-def _encode(arrays: dict[str, np.ndarray], samples: int, extra: dict[str, Any]) -> bytes:
+def _write(folder: Path, samples: int, arrays: dict[str, np.ndarray], extra: dict[str, Any], keep: int) -> Path:
     about = {
         **extra,
         "format": FORMAT,
@@ -164,7 +154,14 @@ def _encode(arrays: dict[str, np.ndarray], samples: int, extra: dict[str, Any]) 
         "python": platform.python_version(),
         "samples": samples,
     }
-    return safetensors.numpy.save(arrays, {"norewind": json.dumps(about)})
+    content = safetensors.numpy.save(arrays, {"norewind": json.dumps(about)})
+    path = folder / f"{samples:015d}-{_checksum(content)}.safetensors"
+    write_atomically(path, content)
+    # Names are ordered by samples: of two with the same number, only the one just written stays.
+    twins = [twin for twin in folder.glob(f"{samples:015d}-*.safetensors") if twin != path]
+    for old in [*twins, *checkpoints(folder)[:-keep]]:
+        old.unlink(missing_ok=True)
+    return path
 
 
 def _checksum(content: bytes) -> str:

@@ -33,13 +33,11 @@ def predict(
     from norewind.cli.endings import StopOnSignal, friendly
 
     with StopOnSignal() as stop, friendly("predict", stop=stop):
-        from norewind.runs.build import set_precision
         from norewind.runs.folder import saved_run
         from norewind.runs.predict import predictions
         from norewind.runs.train import print_lines
 
         settings, saved = saved_run(run)
-        set_precision(settings)
         settings = replace(settings, samples=samples, flush=flush)
         for entries in predictions(settings, saved, source, learn=learn, fresh=fresh, should_stop=stop):
             print_lines(entries)

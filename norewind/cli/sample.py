@@ -34,12 +34,10 @@ def sample(
             f"to 2³² − 1, not {seed}."
         )
     with friendly("sample"):
-        from norewind.runs.build import set_precision
         from norewind.runs.folder import saved_run
         from norewind.runs.predict import sampled
 
         settings, saved = saved_run(run)
-        set_precision(settings)
         text = sampled(settings, saved, length, prompt=prompt, temperature=temperature, seed=seed)
         # Arguments that are not UTF-8 are held as surrogates.
         sys.stdout.buffer.write(prompt.encode(errors="surrogateescape") + text + b"\n")

@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
+from copy import deepcopy
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +16,7 @@ import numpy as np
 from norewind import checks
 from norewind.learner import Learner, Run
 from norewind.runs.folder import METRICS, RunFolder
-from norewind.runs.metrics import Tally, Watch
+from norewind.runs.metrics import Tally, Watch, digits
 from norewind.runs.scores import Score
 from norewind.runs.windows import Early, StreamLike, as_steps, count_of
 from norewind.streams.stream import Samples, StreamError
@@ -150,7 +151,7 @@ class _Training:
         self.steps = as_steps(stream, window, entries.get("position"))
         self.tally, self.watch = Tally(**entries.get("tally", {})), Watch(**entries.get("watch", {}))
         if "score" in entries:
-            score.restore(entries["score"])
+            score.state = deepcopy(entries["score"])
         self.early = Early(learner, self.steps, self.tally.samples, entries.get("answered", 0))
         self.log = folder.log(METRICS) if folder else None
         self.chunk = chunk_steps(run, window)
@@ -230,7 +231,12 @@ class _Training:
             predict(*new)
 
     def report(self) -> dict[str, Any]:
-        line = {**self.tally.take(), **self.score.take(), "carry": _size(self.run.carry), "seconds": self.seconds()}
+        line = {
+            **self.tally.take(),
+            **self.score.take(),
+            "carry": digits(float(_norm(self.run.carry))),
+            "seconds": self.seconds(),
+        }
         if self.steps.stream.counts:
             line["skipped"] = dict(self.steps.stream.counts)
         if self.log:
@@ -254,7 +260,7 @@ class _Training:
                 "position": position,
                 "answered": self.early.answered,
                 "tally": asdict(self.tally),
-                "score": self.score.entries(),
+                "score": deepcopy(self.score.state),
                 "watch": asdict(self.watch),
             }
             self.folder.save(self.tally.samples, self.run, entries, self.hooks.checkpoint)
@@ -269,8 +275,3 @@ def chunk_steps(run: Run, window: int) -> int:
 @jax.jit
 def _norm(tree):
     return norm(eqx.filter(tree, is_differentiable))
-
-
-def _size(carry: Any) -> float | None:
-    value = float(_norm(carry))
-    return float(f"{value:.6g}") if np.isfinite(value) else None

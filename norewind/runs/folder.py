@@ -183,7 +183,6 @@ class RunFolder:
             log.sync()
 
     def wait(self) -> None:
-        """Return when the last checkpoint is on disk."""
         self._writer.wait()
 
 

@@ -48,8 +48,12 @@ class Tally:
         return line
 
 
+def digits(value: float | None) -> float | None:
+    """A number as it is written down, with six digits; None if it is not finite."""
+    return None if value is None or not np.isfinite(value) else float(f"{value:.6g}")
+
+
 def mean(sums: list) -> float | None:
-    """The mean from a count and a total; None without any."""
     count, total = sums
     return total / count if count else None
 

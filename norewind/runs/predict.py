@@ -11,7 +11,7 @@ import numpy as np
 
 from norewind import names
 from norewind.learner import Run, scan_some
-from norewind.runs.build import Built, Shape, build, open_stream
+from norewind.runs.build import Built, Shape, build, open_stream, set_precision
 from norewind.runs.fit import chunk_steps
 from norewind.runs.folder import Saved
 from norewind.runs.settings import Settings, SettingsError
@@ -69,7 +69,7 @@ def predictions(
 
 
 def restored(settings: Settings, saved: Saved, shape: Shape) -> Built:
-    """The learner that settings describe, with the run from a checkpoint."""
+    set_precision(settings)
     built = build(settings, shape)
     return built._replace(run=saved.restore(built.run))
 

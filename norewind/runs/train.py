@@ -5,21 +5,14 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from norewind.runs.build import Opened, build, open_stream
+from norewind.runs.build import Opened, build, open_stream, set_precision
 from norewind.runs.fit import Fitted, Hooks, Intervals, fit
 from norewind.runs.folder import PREDICTIONS, RunFolder, as_lines
 from norewind.runs.progress import Progress
-from norewind.runs.scores import BITS, row_unit
+from norewind.runs.scores import ROW_UNITS, SymbolScore
 from norewind.runs.settings import Settings, SettingsError
-
-
-class Trained(NamedTuple):
-    """A run that was trained: how `fit` ended, and the stream it came from."""
-
-    fitted: Fitted
-    opened: Opened
 
 
 def train(
@@ -29,8 +22,8 @@ def train(
     continues: bool = False,
     progress: Progress | None = None,
     hooks: Hooks = Hooks(),  # noqa: B008 (frozen)
-) -> Trained:
-    """Train in a run folder, from its newest checkpoint if it has one.
+) -> tuple[Fitted, Opened]:
+    """Train in a run folder, from its newest checkpoint if it has one. Also returns the stream, which is closed.
 
     Args:
         settings: what to train.
@@ -39,6 +32,7 @@ def train(
         progress: shows how far the run is.
         hooks: functions to call along the way, beside those that write what the settings ask for.
     """
+    set_precision(settings)
     if folder.saved:
         folder.saved.check_settings(settings)
     position = folder.entries.get("position", {}).get("stream")
@@ -66,7 +60,7 @@ def train(
                 watch=settings.watch,
                 hooks=all_hooks,
             )
-    return Trained(fitted, opened)
+    return fitted, opened
 
 
 @contextmanager
@@ -93,11 +87,10 @@ def _hooks(settings: Settings, folder: RunFolder, opened: Opened, progress: Prog
 
 
 def unit_of(settings: Settings) -> str:
-    return row_unit(settings.loss == "gaussian") if settings.kind in ("csv", "jsonl") else BITS
+    return ROW_UNITS[settings.loss] if settings.kind in ("csv", "jsonl") else SymbolScore.unit
 
 
 def _writer(settings: Settings, folder: RunFolder, opened: Opened) -> Callable | None:
-    """The function that writes predictions where the settings say."""
     if settings.predictions == "none":
         return None
     write = folder.log(PREDICTIONS).write if settings.predictions == "file" else print_lines

@@ -136,7 +136,6 @@ class IteratedStream(Stream):
         return samples
 
     def _odd_one(self, pairs: list, error: Exception) -> ValueError:
-        """Which pair does not fit the others, and why."""
         shapes = None
         for number, pair in enumerate(pairs, self._items + 1):
             if not isinstance(pair, tuple | list) or len(pair) != 2:

@@ -46,11 +46,9 @@ class Progress:
 
     @property
     def counts(self) -> dict[str, int]:
-        """What was skipped up to the position."""
         return dict(self.marked.counts if self.start is None else self.start["counts"])
 
     def read(self, data: bytes) -> None:
-        """Move past `data`, which is not empty."""
         self.here = Mark(self.here.place.after(data), self.here.counts, not data.endswith(b"\n"))
 
     def skip(self, reason: str, number: int = 1) -> None:

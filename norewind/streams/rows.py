@@ -127,7 +127,8 @@ class RowStream(Stream):
         )
 
     def _check_columns(self) -> None:
-        name, columns = self._source.name, _listed(self._reader.columns)
+        name, names = self._source.name, self._reader.columns
+        columns = ", ".join(map(repr, names[:20])) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
         if not self.inputs:
             raise StreamError(
                 f"{name} has no column to learn from: of {columns}, none "
@@ -229,8 +230,3 @@ class RowStream(Stream):
 
     def close(self) -> None:
         self._source.close()
-
-
-def _listed(names: list[str]) -> str:
-    shown = ", ".join(map(repr, names[:20]))
-    return shown + (f" and {len(names) - 20} more" if len(names) > 20 else "")

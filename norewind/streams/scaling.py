@@ -126,12 +126,10 @@ SavedRow = tuple[list[Value | None], list[SavedColumn]]
 
 
 def saved_statistics(statistics: Statistics) -> list[list[Any]]:
-    """The statistics for a position: one list per column."""
     return [_without_nan(column) for column in zip(*statistics, strict=True)]
 
 
 def saved_row(row: Row) -> list[Any]:
-    """A row for a position: its numbers, and its statistics."""
     return [_without_nan(row.values), saved_statistics(row.statistics)]
 
 

@@ -1,7 +1,7 @@
 """Streams of symbols: the bytes of a source, or the characters of UTF-8 text."""
 
 import codecs
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -25,7 +25,73 @@ class _CharacterPosition(SourcePosition):
     previous: Count | None
 
 
-class ByteStream(Stream):
+class _SymbolStream(Stream):
+    """Every symbol of a source with the one that follows it. The bytes `_ahead` were read, but not decoded yet."""
+
+    def _begin(self, source: Source, start: dict[str, Any]) -> None:
+        self._source, self._progress, self._ahead = source, Progress(start), b""
+        self._kind, self._previous = start["kind"], start["previous"]
+        source.go_to(self._progress.here.place)
+
+    def _next(self, limit: int) -> np.ndarray | None:
+        """Decode up to `limit` symbols of the bytes ahead, and leave these behind.
+
+        None if more bytes are needed, an empty array if all that could be done was to skip.
+        """
+        raise NotImplementedError
+
+    def _leave(self, data: bytes) -> None:
+        self._progress.read(data)
+        self._ahead = self._ahead[len(data) :]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return self._progress.counts
+
+    def take(self, count: int, patience: float | None = None) -> Samples | None:
+        check_count(count)
+        missing = count + (self._previous is None)
+        parts = [np.empty(0, np.int32) if self._previous is None else np.array([self._previous], np.int32)]
+        fragments, problem = self._source.fragments(patience), None
+        try:
+            while missing:
+                part = self._next(missing)
+                if part is None:
+                    fragment = next(fragments, b"")
+                    self._ahead += fragment
+                    if not fragment and not (self._source.ended and self._ahead):
+                        break
+                elif len(part):
+                    parts.append(part)
+                    missing -= len(part)
+                    self._progress.mark()
+        except StreamError as error:
+            # What came before is handed out first; the next call finds the same problem again.
+            problem = error
+        symbols = np.concatenate(parts)
+        samples = Samples(symbols[:-1], symbols[1:])
+        if len(symbols):
+            self._previous = int(symbols[-1])
+        self._progress.hand_out(len(samples.xs), problem)
+        if not len(samples.xs) and self._source.ended and not self._ahead:
+            return self._end()
+        return samples
+
+    def _end(self) -> None:
+        start = self._progress.start
+        if start and start["previous"] is None:
+            found = f"{self._kind}: {0 if self._previous is None else 1}"
+            raise self._progress.too_short(self._source.name, found, f"two {self._kind}")
+        self._progress.end()
+
+    def position(self) -> dict[str, Any]:
+        return self._progress.position(previous=self._previous)
+
+    def close(self) -> None:
+        self._source.close()
+
+
+class ByteStream(_SymbolStream):
     """Bytes as 256 symbols; every sample is a byte and the next one.
 
     - `source`: where the bytes come from. It is closed with the stream.
@@ -47,23 +113,14 @@ class ByteStream(Stream):
         with closed_on_error(source):
             if position is not None:
                 check_position(position, "bytes", _BytePosition, {})
-            self._pairs = _Pairs(source, position or unread("bytes", previous=None))
-
-    def take(self, count: int, patience: float | None = None) -> Samples | None:
-        return self._pairs.take(self._next, count, patience)
+            self._begin(source, position or unread("bytes", previous=None))
 
     def _next(self, limit: int) -> np.ndarray | None:
-        data = self._pairs.ahead[:limit]
+        data = self._ahead[:limit]
         if not data:
             return None
-        self._pairs.leave(data)
+        self._leave(data)
         return self.encode(data)
-
-    def position(self) -> dict[str, Any]:
-        return self._pairs.position()
-
-    def close(self) -> None:
-        self._pairs.source.close()
 
     @staticmethod
     def encode(text: bytes | str) -> np.ndarray:
@@ -77,7 +134,7 @@ class ByteStream(Stream):
         return np.asarray(symbols, np.uint8).tobytes()
 
 
-class CharacterStream(Stream):
+class CharacterStream(_SymbolStream):
     """The characters of UTF-8 text as symbols; every sample is a character and the next one.
 
     - `source`: where the text comes from. It is closed with the stream.
@@ -123,7 +180,7 @@ class CharacterStream(Stream):
                 self.alphabet = position["alphabet"]
             self._table = np.full(UNICODE, -1, np.int32)
             self._table[_codes(self.alphabet)] = np.arange(len(self.alphabet))
-            self._pairs = _Pairs(source, position or unread("characters", alphabet=self.alphabet, previous=None))
+            self._begin(source, position or unread("characters", alphabet=self.alphabet, previous=None))
 
     def _check(self, position: dict[str, Any], alphabet: str | None) -> None:
         check_position(position, "characters", _CharacterPosition, {} if alphabet is None else {"alphabet": alphabet})
@@ -133,19 +190,11 @@ class CharacterStream(Stream):
         if previous is not None and previous >= len(known):
             raise damaged(f"its alphabet has no symbol {previous}")
 
-    @property
-    def counts(self) -> dict[str, int]:
-        """How many characters without a symbol and how many invalid sequences of bytes were skipped."""
-        return self._pairs.progress.counts
-
-    def take(self, count: int, patience: float | None = None) -> Samples | None:
-        return self._pairs.take(self._next, count, patience)
-
     def _next(self, limit: int) -> np.ndarray | None:
         # Where many are skipped, looking further ahead finds more symbols. But new ones must be numbered in order.
         sight = max(limit, SIGHT) if self._skips and len(self.alphabet) == self.symbols else limit
-        window = self._pairs.ahead[: 4 * sight]  # a character has at most four bytes
-        final = self._pairs.source.ended and len(window) == len(self._pairs.ahead)
+        window = self._ahead[: 4 * sight]  # a character has at most four bytes
+        final = self._source.ended and len(window) == len(self._ahead)
         try:
             text, _ = codecs.utf_8_decode(window, "strict", final)
         except UnicodeDecodeError as error:
@@ -170,8 +219,8 @@ class CharacterStream(Stream):
         places = np.flatnonzero(known)[:limit] if self._skips else np.flatnonzero(np.logical_and.accumulate(known))
         end = int(places[-1]) + 1
         if len(places) < end:
-            self._pairs.progress.skip("unknown symbols", end - len(places))
-        self._pairs.leave(text[:end].encode())
+            self._progress.skip("unknown symbols", end - len(places))
+        self._leave(text[:end].encode())
         return symbols[places]
 
     def _grow(self, codes: np.ndarray) -> None:
@@ -182,19 +231,16 @@ class CharacterStream(Stream):
 
     def _skip(self, data: bytes, reason: str, number: int, what: str) -> None:
         if not self._skips:
-            place = self._pairs.progress.here.place
+            place = self._progress.here.place
             raise StreamError(
-                f"{self._pairs.source.name} {what}, at byte {place.offset} (line {place.lines + 1}). Fix the text, "
+                f"{self._source.name} {what}, at byte {place.offset} (line {place.lines + 1}). Fix the text, "
                 'read it as bytes, or skip and count what has no symbol (bad = "skip").'
             )
-        self._pairs.progress.skip(reason, number)
-        self._pairs.leave(data)
+        self._progress.skip(reason, number)
+        self._leave(data)
 
     def position(self) -> dict[str, Any]:
-        return self._pairs.position(alphabet=self.alphabet)
-
-    def close(self) -> None:
-        self._pairs.source.close()
+        return self._progress.position(alphabet=self.alphabet, previous=self._previous)
 
     def encode(self, text: bytes | str) -> np.ndarray:
         """Return `text` as symbols."""
@@ -224,64 +270,6 @@ def decode(symbols: Sequence[int] | np.ndarray, alphabet: str, size: int) -> byt
     """Symbols as text in UTF-8; those of `size` that the alphabet does not have yet as replacement characters."""
     letters = alphabet.ljust(size, "\N{REPLACEMENT CHARACTER}")
     return "".join([letters[symbol] for symbol in np.asarray(symbols).tolist()]).encode()
-
-
-class _Pairs:
-    """Every symbol of a source with the one that follows it. The bytes `ahead` were read, but not decoded yet."""
-
-    def __init__(self, source: Source, start: dict[str, Any]):
-        self.source, self.progress, self.ahead = source, Progress(start), b""
-        self._what, self._previous = start["kind"], start["previous"]
-        source.go_to(self.progress.here.place)
-
-    def leave(self, data: bytes) -> None:
-        """Move past bytes that were decoded or skipped."""
-        self.progress.read(data)
-        self.ahead = self.ahead[len(data) :]
-
-    def take(self, decode: Callable[[int], np.ndarray | None], count: int, patience: float | None) -> Samples | None:
-        """See `Stream.take`.
-
-        `decode(limit)` decodes up to `limit` symbols of the bytes ahead and moves past them. It
-        returns None if it needs more bytes, and an empty array if it could only skip.
-        """
-        check_count(count)
-        missing = count + (self._previous is None)
-        parts = [np.empty(0, np.int32) if self._previous is None else np.array([self._previous], np.int32)]
-        fragments, problem = self.source.fragments(patience), None
-        try:
-            while missing:
-                part = decode(missing)
-                if part is None:
-                    fragment = next(fragments, b"")
-                    self.ahead += fragment
-                    if not fragment and not (self.source.ended and self.ahead):
-                        break
-                elif len(part):
-                    parts.append(part)
-                    missing -= len(part)
-                    self.progress.mark()
-        except StreamError as error:
-            # What came before is handed out first; the next call finds the same problem again.
-            problem = error
-        symbols = np.concatenate(parts)
-        samples = Samples(symbols[:-1], symbols[1:])
-        if len(symbols):
-            self._previous = int(symbols[-1])
-        self.progress.hand_out(len(samples.xs), problem)
-        if not len(samples.xs) and self.source.ended and not self.ahead:
-            return self._end()
-        return samples
-
-    def _end(self) -> None:
-        start = self.progress.start
-        if start and start["previous"] is None:
-            found = f"{self._what}: {0 if self._previous is None else 1}"
-            raise self.progress.too_short(self.source.name, found, f"two {self._what}")
-        self.progress.end()
-
-    def position(self, **rest: Any) -> dict[str, Any]:
-        return self.progress.position(**rest, previous=self._previous)
 
 
 def _codes(text: str) -> np.ndarray:
