@@ -11,7 +11,6 @@ from norewind.runs.metrics import mean, running_sum
 from norewind.runs.windows import count_of
 from norewind.streams.stream import Samples
 
-
 ROW_UNITS = {"squared": "squared error", "gaussian": "nats per value"}
 
 
