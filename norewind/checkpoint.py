@@ -102,12 +102,7 @@ def read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
 
 
 class Writer:
-    """Writes checkpoints in a background thread, one at a time, while training goes on.
-
-    Args:
-        folder: where to write them.
-        keep: the number of checkpoints to keep.
-    """
+    """Writes checkpoints to a folder in a background thread, one at a time, while training goes on."""
 
     def __init__(self, folder: Path, keep: int = 3):
         folder.mkdir(parents=True, exist_ok=True)

@@ -136,13 +136,10 @@ def _known(what: str, name: str, known: Sequence[str] | dict[str, Any]) -> str:
 
 def _options(name: str, estimator: Callable, text: str) -> dict[str, Any]:
     keywords = list(inspect.signature(estimator).parameters.values())
-    own = {
-        keyword.name
-        for keyword in keywords
-        if keyword.kind is keyword.KEYWORD_ONLY and keyword.name not in ("noise", "x", "predictor", "optimizer")
-    }
+    own = {keyword.name for keyword in keywords if keyword.kind is keyword.KEYWORD_ONLY}
     words = {keyword.name for keyword in keywords if isinstance(keyword.default, str)}
-    allowed = sorted(own | {"window", "rank"} | ({"rate"} if name == "dni" else set()))
+    more = {"window", "rank", "rate"} if name == "dni" else {"window", "rank"}
+    allowed = sorted(own - {"noise", "x", "predictor", "optimizer"} | more)
     options: dict[str, Any] = {}
     for part in filter(None, (piece.strip() for piece in text.split(","))):
         option, equals, value = part.partition("=")

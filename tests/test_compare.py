@@ -13,7 +13,7 @@ from norewind.instruments import compare as instrument
 from norewind.instruments.compare import Comparison, compare
 from norewind.runs.fit import Hooks
 from norewind.runs.settings import Settings, SettingsError
-from norewind.runs.trial import Clock, trial
+from norewind.runs.train import Clock, trial
 
 SMALL = Settings("anbn", cell="elman", hidden=4, samples=400, metrics_every=20)
 

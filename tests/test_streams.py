@@ -318,7 +318,10 @@ def test_every_damage_of_a_position_is_noticed(kind):
 
 def test_a_negative_sum_of_squares_is_noticed():
     position = replaced(good_position("csv"), ("statistics", 0, 2), -1.0)
-    with Pipe(GOOD["csv"]) as source, pytest.raises(StreamError, match=r"Expected float >= 0.0 - at \$.statistics\[0\]\[2\]"):
+    with (
+        Pipe(GOOD["csv"]) as source,
+        pytest.raises(StreamError, match=r"Expected float >= 0.0 - at \$.statistics\[0\]\[2\]"),
+    ):
         make_any(source, "csv", SOME, position)
 
 

@@ -6,12 +6,12 @@ import sys
 import norewind
 from norewind.cli.compare import compare
 from norewind.cli.diagnose import diagnose
-from norewind.cli.endings import BAD_INPUT, leave
 from norewind.cli.generate import generate
 from norewind.cli.plot import plot
 from norewind.cli.predict import predict
 from norewind.cli.reproduce import reproduce
 from norewind.cli.resume import resume
+from norewind.cli.running import BAD_INPUT, leave
 from norewind.cli.sample import sample
 from norewind.cli.train import train, with_config
 from norewind.runs.settings import SettingsError

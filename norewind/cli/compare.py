@@ -36,7 +36,7 @@ def compare(
         jobs: the number of runs to train at the same time.
         quiet: show no progress.
     """
-    from norewind.cli.endings import friendly
+    from norewind.cli.running import friendly
 
     if settings.method != DEFAULTS.method:
         raise SystemExit("norewind compare: name the methods with --methods, not with --method.")

@@ -37,7 +37,7 @@ def diagnose(
         readout: also compare the parameters that do not reach the state, whose gradient is exact under every method.
         out: the folder for table.md, diagnosis.json and diagnosis.png.
     """
-    from norewind.cli.endings import friendly
+    from norewind.cli.running import friendly
 
     with friendly("diagnose"):
         from rich.console import Console

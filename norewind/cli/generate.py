@@ -5,7 +5,7 @@ from typing import Annotated
 
 import tyro
 
-from norewind.cli.endings import drop_output
+from norewind.cli.running import drop_output
 from norewind.names import TaskName
 from norewind.runs.settings import option
 

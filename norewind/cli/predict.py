@@ -30,7 +30,7 @@ def predict(
         samples: stop after this many samples. 1e6 is understood.
         flush: predict at most this many seconds after a sample arrives.
     """
-    from norewind.cli.endings import StopOnSignal, friendly
+    from norewind.cli.running import StopOnSignal, friendly
 
     with StopOnSignal() as stop, friendly("predict", stop=stop):
         from norewind.runs.folder import saved_run

@@ -26,7 +26,7 @@ def sample(
         temperature: below 1 prefers likely symbols, above 1 unlikely ones.
         seed: seed of the random choices.
     """
-    from norewind.cli.endings import friendly
+    from norewind.cli.running import friendly
 
     if length < 1 or not temperature > 0 or not 0 <= seed < 2**32:
         raise SettingsError(

@@ -113,12 +113,12 @@ def build(settings: Settings, shape: Shape) -> Built:
 def cell_of(settings: Settings, shape: Shape) -> cells.Cell:
     """The cell that settings name, stacked if there are several layers."""
     make, width = names.cell(settings.cell), settings.hidden
-    below = [
-        make(width if i else shape.inputs, width, width, symbols=shape.symbols and i == 0)
-        for i in range(settings.layers - 1)
+    top = settings.layers - 1
+    layers = [
+        make(width if i else shape.inputs, width, width if i < top else shape.outputs, symbols=shape.symbols and i == 0)
+        for i in range(settings.layers)
     ]
-    top = make(width if below else shape.inputs, width, shape.outputs, symbols=shape.symbols and not below)
-    return cells.stack(*below, top) if below else top
+    return cells.stack(*layers) if top else layers[0]
 
 
 def loss_of(settings: Settings, shape: Shape) -> Loss:

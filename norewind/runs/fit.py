@@ -181,7 +181,7 @@ class _Training:
         if self.is_unsaved():
             self.save()
         if self.folder:
-            self.folder.wait()
+            self.folder.writer.wait()
         # After the checkpoint: a run that goes on later removes this line and fills the interval.
         if not self.hooks.should_stop() and self.tally.interval[0]:
             self.report()

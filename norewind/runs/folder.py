@@ -91,7 +91,8 @@ def saved_run(folder: Path) -> tuple[Settings, Saved]:
 class RunFolder:
     """A run folder, held by this process between `with` and the end of its block.
 
-    `saved` is its newest checkpoint when it was entered, or None.
+    `saved` is its newest checkpoint when it was entered, or None, and `entries` what that
+    holds beside the run.
 
     Args:
         path: the folder, which is created if needed.
@@ -113,6 +114,7 @@ class RunFolder:
         self.path, self.keep, self.new, self.say = Path(path), keep, new, say
         self.damaged: Literal["fail", "skip"] = damaged
         self.saved: Saved | None = None
+        self.entries: dict[str, Any] = {}
         self.settings: Settings | None = None
         self._logs: dict[str, Log] = {}
         self._stack = ExitStack()
@@ -131,32 +133,28 @@ class RunFolder:
                     f"{self.path} already holds a run. Resume it (norewind resume {self.path}) or choose another --out."
                 )
             self.saved = newest_checkpoint(self.path, self.damaged, self.say)
+            self.entries = self.saved.entries if self.saved else {}
             before = self.entries.get("jax", jax.__version__)
             if before != jax.__version__:
                 self.say(
                     f"{self.path} was trained with JAX {before}, and this is JAX {jax.__version__}: the run goes on, "
                     "but its numbers may differ in rounding from those of an uninterrupted run."
                 )
-            self._writer = Writer(self.path / "checkpoints", self.keep)
+            self.writer = Writer(self.path / "checkpoints", self.keep)
         except BaseException:
             self._stack.close()
             raise
         # Called before the logs are closed: a checkpoint that is being written needs them.
-        self._stack.callback(self._writer.wait)
+        self._stack.callback(self.writer.wait)
         return self
 
     def __exit__(self, *error) -> None:
         # Also when waiting for the last checkpoint fails, the logs are closed and the lock is released.
         self._stack.__exit__(*error)
 
-    @property
-    def entries(self) -> dict[str, Any]:
-        """What the newest checkpoint holds beside the run; empty without one."""
-        return self.saved.entries if self.saved else {}
-
     def begin(self, settings: Settings) -> None:
         """Train under these settings; a new run writes them down."""
-        self.settings, self._writer.keep = settings, settings.keep
+        self.settings, self.writer.keep = settings, settings.keep
         if self.new:
             write_atomically(self.path / SETTINGS, write_toml(settings).encode())
 
@@ -166,7 +164,7 @@ class RunFolder:
             self._logs[name] = log = Log(self.path / name, self.entries.get("logs", {}).get(name, 0))
             # Closed after the last checkpoint is written: callbacks run in reverse order.
             self._stack.callback(log.close)
-            self._stack.callback(self._writer.wait)
+            self._stack.callback(self.writer.wait)
         return self._logs[name]
 
     def save(self, samples: int, run: Tree, entries: dict[str, Any], after: Callable[[Path], None]) -> None:
@@ -176,14 +174,11 @@ class RunFolder:
         entries = {**entries, "logs": lengths}
         if self.settings is not None:
             entries["settings"] = self.settings.as_json()
-        self._writer.submit(samples, run, entries, before=self._sync, after=after)
+        self.writer.submit(samples, run, entries, before=self._sync, after=after)
 
     def _sync(self) -> None:
         for log in self._logs.values():
             log.sync()
-
-    def wait(self) -> None:
-        self._writer.wait()
 
 
 class Log:

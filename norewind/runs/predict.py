@@ -31,13 +31,9 @@ def predictions(
 ) -> Iterator[list[dict[str, Any]]]:
     """Predictions and surprise for every sample of a stream, as they come. The run folder is not changed.
 
-    Args:
-        settings: the settings of the run; `samples` and `flush` apply to these predictions.
-        saved: its checkpoint.
-        source: another stream; by default the run's own, from where the run stopped.
-        learn: keep learning along the way.
-        fresh: begin with the initial state instead of the one that the run ended with.
-        should_stop: asked before every chunk; True ends the predictions.
+    Reads the run's own stream from where the run stopped, or another source, up to
+    `settings.samples` and within `settings.flush` seconds. `learn`: keep learning along the
+    way. `fresh`: begin with the initial state. Ends when `should_stop()` returns True.
     """
     position = saved.entries["position"]
     if source is not None:
@@ -94,15 +90,9 @@ def _answers(built: Built, learn: bool) -> Callable:
 def sampled(
     settings: Settings, saved: Saved, length: int, *, prompt: str = "", temperature: float = 1.0, seed: int = 0
 ) -> bytes:
-    """Text that the model writes, after its own stream or after a prompt.
+    """Text of `length` symbols that the model writes, after its own stream or after a prompt.
 
-    Args:
-        settings: the settings of the run.
-        saved: its checkpoint.
-        length: the number of symbols to write.
-        prompt: what to read first.
-        temperature: below 1 prefers likely symbols, above 1 unlikely ones.
-        seed: seed of the random choices.
+    A `temperature` below 1 prefers likely symbols. `seed` is that of the random choices.
     """
     encode, decode, symbols = _code(settings, saved)
     built = restored(settings, saved, Shape(symbols, symbols, True))

@@ -49,13 +49,7 @@ class Line:
 
 
 class Progress:
-    """Progress on standard error.
-
-    Args:
-        runs: with several runs there is also a bar for all of them, and every line names its run.
-        quiet: show nothing.
-        out: where to write instead of standard error.
-    """
+    """Progress on standard error, or `out`. Of several runs, every line names its run, and there is a bar for all."""
 
     def __init__(self, runs: int = 1, *, quiet: bool = False, out: TextIO | None = None):
         self.quiet, self.many = quiet, runs > 1

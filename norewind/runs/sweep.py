@@ -8,7 +8,7 @@ import signal
 from collections.abc import Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from norewind.runs.progress import Progress
 from norewind.runs.record import Record, read_record, versions, write_record
@@ -57,12 +57,6 @@ def sweep(plan: Plan, out: Path | str, *, jobs: int | None = None, quiet: bool =
     return records(plan, out)
 
 
-class _Job(NamedTuple):
-    name: str
-    core: int
-    pool: ProcessPoolExecutor
-
-
 class _Workers:
     """Runs under way, each in a pool of its own, so that one that is killed does not take others with it."""
 
@@ -71,9 +65,11 @@ class _Workers:
         # Fresh interpreters: JAX does not survive a fork, and precision is set per process.
         self.context = multiprocessing.get_context("spawn")
         self.stop = self.context.Event()
-        available = cores()
+        available = (
+            sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [*range(os.cpu_count() or 1)]
+        )
         self.free = (available * (jobs or len(available)))[: jobs or len(available)]
-        self.active: dict[Future, _Job] = {}
+        self.active: dict[Future, tuple[str, int, ProcessPoolExecutor]] = {}
 
     def run(self, waiting: list[str]) -> None:
         failed = []
@@ -87,8 +83,8 @@ class _Workers:
                     failed += self.finish(future)
         finally:
             self.stop.set()
-            for job in self.active.values():
-                job.pool.shutdown()
+            for _, _, pool in self.active.values():
+                pool.shutdown()
         if failed:
             raise SweepError("\n".join(failed))
 
@@ -96,34 +92,28 @@ class _Workers:
         core = self.free.pop(0)
         pool = ProcessPoolExecutor(1, self.context, initializer=_begin, initargs=(core, self.stop))
         settings = self.plan[name]
-        self.active[pool.submit(_work, name, settings, self.out)] = _Job(name, core, pool)
+        self.active[pool.submit(_work, name, settings, self.out)] = name, core, pool
         total = None if settings.samples is None else int(settings.samples)
         self.progress.begin(name, "", 0, total)
 
     def look(self) -> None:
         """Show how far each run is, by its newest line of metrics."""
-        for job in self.active.values():
-            line = _last_line(self.out / "folders" / job.name / "metrics.jsonl")
-            if line and line["samples"] > self.progress.lines[job.name].samples and line["loss"] is not None:
-                self.progress.advance(job.name, line["samples"], line["loss"])
+        for name, _, _ in self.active.values():
+            line = _last_line(self.out / "folders" / name / "metrics.jsonl")
+            if line and line["samples"] > self.progress.lines[name].samples and line["loss"] is not None:
+                self.progress.advance(name, line["samples"], line["loss"])
 
     def finish(self, future: Future) -> list[str]:
-        job = self.active.pop(future)
-        job.pool.shutdown()
-        self.free.append(job.core)
+        name, core, pool = self.active.pop(future)
+        pool.shutdown()
+        self.free.append(core)
         try:
             ended = future.result()
         except Exception as error:
-            self.progress.end(job.name, "failed")
-            return [f"{job.name}: {type(error).__name__}: {error}"]
-        self.progress.end(job.name, ended)
+            self.progress.end(name, "failed")
+            return [f"{name}: {type(error).__name__}: {error}"]
+        self.progress.end(name, ended)
         return []
-
-
-def cores() -> list[int]:
-    if hasattr(os, "sched_getaffinity"):
-        return sorted(os.sched_getaffinity(0))
-    return list(range(os.cpu_count() or 1))
 
 
 _stop: Any = None
@@ -141,7 +131,7 @@ def _begin(core: int, stop: Any) -> None:
 def _work(name: str, settings: Settings, out: Path) -> str:
     """Train one run in a process of its own, write its record, and say how it ended."""
     from norewind.runs.fit import Hooks
-    from norewind.runs.trial import Clock, trial
+    from norewind.runs.train import Clock, trial
 
     parent = os.getppid()
     clock = Clock()

@@ -1,18 +1,27 @@
-"""One run, from its settings to its folder: started, interrupted, resumed."""
+"""One run, from its settings to its folder: started, interrupted, resumed; and, in a sweep, to its record."""
 
+import shutil
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jax
+
+from norewind.checks import ModelError
+from norewind.learner import NonFiniteError
 from norewind.runs.build import Opened, build, open_stream, set_precision
 from norewind.runs.fit import Fitted, Hooks, Intervals, fit
-from norewind.runs.folder import PREDICTIONS, RunFolder, as_lines
+from norewind.runs.folder import METRICS, PREDICTIONS, RunFolder, as_lines, read_log
+from norewind.runs.metrics import Diverged, digits
 from norewind.runs.progress import Progress
+from norewind.runs.record import Record
 from norewind.runs.scores import ROW_UNITS, SymbolScore
-from norewind.runs.settings import Settings, SettingsError
+from norewind.runs.settings import SETTINGS, Settings, SettingsError, read_toml
+from norewind.trees import Tree, is_key
 
 
 def train(
@@ -114,3 +123,70 @@ def _events(folder: Path, samples: int) -> Any:
         ) from None
     # Events after the checkpoint come again: purge_step drops the first ones.
     return SummaryWriter(str(folder / "tensorboard"), purge_step=samples + 1)
+
+
+class Clock:
+    """CPU time per sample: the best of all chunks, since other processes only ever add to it."""
+
+    def __init__(self):
+        self.best: float | None = None
+        self._last: tuple[float, int] | None = None
+
+    def chunk(self, samples: int, loss: float) -> None:
+        now = time.process_time()
+        # The first chunk compiles.
+        if self._last is not None:
+            spent = (now - self._last[0]) / (samples - self._last[1])
+            self.best = spent if self.best is None else min(self.best, spent)
+        self._last = time.process_time(), samples
+
+
+def trial(settings: Settings, path: Path, hooks: Hooks, clock: Clock) -> Record | None:
+    """Train a run to its end, and return its record without versions; None if it was interrupted.
+
+    A method that refuses the model and a run that diverges have a record too: its
+    `problem` says what happened.
+    """
+    if (path / SETTINGS).exists() and read_toml(path / SETTINGS) != settings:
+        shutil.rmtree(path)  # left by another plan that used the same name
+    problem, diverged_at, carried = None, None, None
+    with RunFolder(path) as folder:
+        resumed = folder.saved is not None
+        folder.new = not resumed
+        try:
+            fitted, _ = train(settings, folder, hooks=hooks)
+            carried = carried_bytes(fitted.run.carry)
+        except (ModelError, SettingsError) as error:
+            problem = f"refused: {error}"
+        except NonFiniteError as error:
+            diverged_at, carried = int(error.run.samples) + 1, carried_bytes(error.run.carry)
+            problem = f"diverged: sample {diverged_at} gave numbers that are not finite"
+        except Diverged as error:
+            diverged_at, problem = error.samples, f"diverged: {error}"
+    if hooks.should_stop():
+        return None
+    lines = read_log(path / METRICS)
+    last = lines[-1] if lines else {}
+    return {
+        "settings": settings.as_json(),
+        "seconds": last.get("seconds", 0.0),
+        "cpu_seconds": None if resumed else round(time.process_time(), 1),
+        "microseconds": None if clock.best is None else digits(1e6 * clock.best),
+        "carried_bytes": carried,
+        "samples": last.get("samples", 0),
+        "problem": problem,
+        "diverged_at": diverged_at,
+        "unit": unit_of(settings),
+        "mean": digits(last.get("mean")),
+        "every": settings.metrics_every,
+        "curve": [digits(line["loss"]) for line in lines],
+        "baseline": [digits(line.get("baseline")) for line in lines],
+        **({"persistence": [digits(line["persistence"]) for line in lines]} if "persistence" in last else {}),
+        "carry": [digits(line["carry"]) for line in lines],
+    }
+
+
+def carried_bytes(carry: Tree) -> int:
+    """The bytes that a method carries from step to step in place of the past."""
+    leaves = (jax.random.key_data(leaf) if is_key(leaf) else leaf for leaf in jax.tree.leaves(carry))
+    return sum(leaf.nbytes for leaf in leaves)

@@ -129,7 +129,7 @@ class RowReader:
             raise BadRow("it continues a line that had no newline yet when the run read it")
         if len(line) > LONGEST:
             raise BadRow(f"it is longer than {LONGEST} bytes")
-        offset = self._progress.here.place.offset
+        offset = self._progress.here.offset
         try:
             text = line.decode()
         except UnicodeDecodeError as error:
@@ -168,10 +168,10 @@ class RowReader:
         self._lines.drop()
 
     def _error(self, problem: BadRow, remedy: str) -> StreamError:
-        place = self._progress.here.place
+        here = self._progress.here
         cut = " (the last line has no newline: it may be cut off)" if self._lines.is_cut() else ""
         return StreamError(
-            f"{self._source.name}, line {place.lines + 1} (byte {place.offset}) is bad: {problem}{cut}. {remedy}"
+            f"{self._source.name}, line {here.lines + 1} (byte {here.offset}) is bad: {problem}{cut}. {remedy}"
         )
 
 

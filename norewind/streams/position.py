@@ -1,7 +1,7 @@
 """How far a stream was read, and the positions that say so, which may be damaged or belong to another stream."""
 
-import copy
 import zlib
+from copy import deepcopy
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
@@ -11,23 +11,22 @@ from norewind.streams.stream import StreamError
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
-class Place(NamedTuple):
-    """The number of bytes read so far, their checksum, and the number of newlines among them."""
+class Mark(NamedTuple):
+    """How far a source was read: the number of bytes, their checksum, and the number of newlines among them.
+
+    `counts` says what was skipped up to there, and `inside` whether it is inside a line,
+    whose newline has not come yet.
+    """
 
     offset: int = 0
     crc: int = 0
     lines: int = 0
+    counts: dict[str, int] = {}  # noqa: RUF012 (never changed)
+    inside: bool = False
 
-    def after(self, data: bytes) -> "Place":
-        return Place(self.offset + len(data), zlib.crc32(data, self.crc), self.lines + data.count(b"\n"))
-
-
-class Mark(NamedTuple):
-    """A place, what was skipped up to there, and whether it is inside a line, whose newline has not come yet."""
-
-    place: Place
-    counts: dict[str, int]
-    inside: bool
+    def after(self, data: bytes) -> "Mark":
+        crc, lines = zlib.crc32(data, self.crc), self.lines + data.count(b"\n")
+        return Mark(self.offset + len(data), crc, lines, self.counts, not data.endswith(b"\n"))
 
 
 class Progress:
@@ -39,9 +38,8 @@ class Progress:
     """
 
     def __init__(self, start: dict[str, Any]):
-        place = Place(start["offset"], start["crc"], start["lines"])
-        self.here = self.marked = Mark(place, dict(start["counts"]), start.get("inside", False))
-        self.start: dict[str, Any] | None = copy.deepcopy(start)
+        self.here = self.marked = Mark(**{name: start[name] for name in Mark._fields if name in start})
+        self.start: dict[str, Any] | None = deepcopy(start)
         self._kind = start["kind"]
 
     @property
@@ -49,7 +47,7 @@ class Progress:
         return dict(self.marked.counts if self.start is None else self.start["counts"])
 
     def read(self, data: bytes) -> None:
-        self.here = Mark(self.here.place.after(data), self.here.counts, not data.endswith(b"\n"))
+        self.here = self.here.after(data)
 
     def skip(self, reason: str, number: int = 1) -> None:
         """Count what is skipped. The old counts are not changed, as `marked` may hold them."""
@@ -74,23 +72,24 @@ class Progress:
     def position(self, **rest: Any) -> dict[str, Any]:
         """The position, with the fields in `rest` that only this kind of stream has."""
         if self.start is not None:
-            return copy.deepcopy(self.start)
-        return {"kind": self._kind, **self.marked.place._asdict(), "counts": self.counts, **rest}
+            return deepcopy(self.start)
+        offset, crc, lines, counts, _ = self.marked
+        return {"kind": self._kind, "offset": offset, "crc": crc, "lines": lines, "counts": dict(counts), **rest}
 
     def too_short(self, name: str, found: str, needs: str) -> StreamError:
         """The error for the source called `name` if it ends before the first sample."""
-        if self.here.place.offset == 0:
+        if self.here.offset == 0:
             return StreamError(f"{name} is empty: there is nothing to learn from.")
         skipped = "".join(f", {reason} skipped: {count}" for reason, count in self.here.counts.items())
         return StreamError(
-            f"{name} ends at byte {self.here.place.offset}, before the first sample ({found}{skipped}). "
+            f"{name} ends at byte {self.here.offset}, before the first sample ({found}{skipped}). "
             f"A sample needs {needs}."
         )
 
 
 def unread(kind: str, **rest: Any) -> dict[str, Any]:
     """The position at the start of a source, with the fields in `rest` that only this kind of stream has."""
-    return {"kind": kind, **Place()._asdict(), "counts": {}, **rest}
+    return {"kind": kind, "offset": 0, "crc": 0, "lines": 0, "counts": {}, **rest}
 
 
 class SourcePosition(msgspec.Struct, forbid_unknown_fields=True):
@@ -136,5 +135,5 @@ def afresh(position: dict[str, Any]) -> dict[str, Any]:
     """
     if position.get("kind") == "task":
         return position
-    start = {**Place()._asdict(), "counts": {}, "previous": None, "inside": False, "waiting": []}
+    start = unread(position["kind"], previous=None, inside=False, waiting=[])
     return {**position, **{name: value for name, value in start.items() if name in position}}

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from norewind.streams.position import Place, Progress
+from norewind.streams.position import Mark, Progress
 from norewind.streams.stream import StreamError
 
 BLOCK = 1 << 16
@@ -77,11 +77,11 @@ class Source:
         """Close the file if it was opened by its path. Nothing can be read any more."""
         self._file.close()
 
-    def go_to(self, place: Place) -> None:
+    def go_to(self, place: Mark) -> None:
         """Drop the bytes up to `place`, and check that they are those that were read before."""
         if self._continues:
             return
-        here = Place()
+        here = Mark()
         while here.offset < place.offset:
             data = self._read(min(BLOCK, place.offset - here.offset), None)
             if not data and self.ended:

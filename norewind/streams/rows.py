@@ -9,7 +9,7 @@ import numpy as np
 
 from norewind.streams import scaling
 from norewind.streams.parsing import CSV, Dialect, RowReader, is_number
-from norewind.streams.position import Count, Place, Progress, SourcePosition, check_position, damaged, unread
+from norewind.streams.position import Count, Progress, SourcePosition, check_position, damaged, unread
 from norewind.streams.reading import Source, closed_on_error
 from norewind.streams.scaling import Layout, Pair, Row, samples_of
 from norewind.streams.stream import Samples, Stream, StreamError, check_count
@@ -156,9 +156,8 @@ class RowStream(Stream):
         self._choose()
         self._statistics = scaling.restored_statistics(position["statistics"], self._layout.columns)
         self._waiting.extend(scaling.restored_row(saved, self._layout.columns) for saved in position["waiting"])
-        place = self._progress.here.place
-        self._source.go_to(place)
-        if place == Place():
+        self._source.go_to(self._progress.here)
+        if self._progress.here.offset == 0:
             # The start of another source (see `afresh`), which may have its columns in another order.
             self._reader.begin()
             self._choose()

@@ -31,7 +31,7 @@ class _SymbolStream(Stream):
     def _begin(self, source: Source, start: dict[str, Any]) -> None:
         self._source, self._progress, self._ahead = source, Progress(start), b""
         self._kind, self._previous = start["kind"], start["previous"]
-        source.go_to(self._progress.here.place)
+        source.go_to(self._progress.here)
 
     def _next(self, limit: int) -> np.ndarray | None:
         """Decode up to `limit` symbols of the bytes ahead, and leave these behind.
@@ -231,9 +231,9 @@ class CharacterStream(_SymbolStream):
 
     def _skip(self, data: bytes, reason: str, number: int, what: str) -> None:
         if not self._skips:
-            place = self._progress.here.place
+            here = self._progress.here
             raise StreamError(
-                f"{self._source.name} {what}, at byte {place.offset} (line {place.lines + 1}). Fix the text, "
+                f"{self._source.name} {what}, at byte {here.offset} (line {here.lines + 1}). Fix the text, "
                 'read it as bytes, or skip and count what has no symbol (bad = "skip").'
             )
         self._progress.skip(reason, number)
