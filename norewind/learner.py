@@ -1,7 +1,6 @@
 """The online learner: an estimator and an optimizer, one sample (or window) at a time."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
@@ -61,27 +60,21 @@ def online(
     if not hasattr(optimizer, "update"):
         raise checks.ModelError(f"online takes an optax optimizer, such as optax.adam(1e-3), not {optimizer!r}.")
     update = Update(estimator, optax.with_extra_args_support(optimizer))
-    learning = _Online(
-        stops=nonfinite == "stop",
-        compiled_step=jax.jit(update.advance_if_finite),
-        fast_chunk=_chunk(update, _fast_step if nonfinite == "stop" else _skipping_step),
-        careful_chunk=_chunk(update, _careful_step),
-        compiled_transition=estimator.model and jax.jit(partial(_checked_transition, estimator.model)),
-        compiled_reset=jax.jit(update.reset),
-    )
+    learning = _Online(update, stops=nonfinite == "stop")
     return Learner(update.start, learning.step, learning.scan, learning.predict, learning.learn, learning.reset)
 
 
-@dataclass(frozen=True)
 class _Online:
     """The functions of a learner, around programs that are compiled once per shape."""
 
-    stops: bool
-    compiled_step: Callable
-    fast_chunk: Callable
-    careful_chunk: Callable
-    compiled_transition: Callable | None
-    compiled_reset: Callable
+    def __init__(self, update: Update, stops: bool):
+        self.stops = stops
+        self.compiled_step = jax.jit(update.advance_if_finite)
+        self.fast_chunk = _chunk(update, _fast_step if stops else _skipping_step)
+        self.careful_chunk = _chunk(update, _careful_step)
+        model = update.estimator.model
+        self.compiled_transition = model and jax.jit(partial(_checked_transition, model))
+        self.compiled_reset = jax.jit(update.reset)
 
     def step(self, run: Run, x: Tree, target: Tree) -> tuple[Run, Estimate]:
         _nothing_pending(run, "step")

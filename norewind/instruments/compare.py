@@ -179,15 +179,12 @@ def _row(method: str, group: Sequence[Record]) -> list:
 
 
 def _shown(row: dict) -> list[str | None]:
-    loss, error, spent = row["final loss"], row["standard error"], row["CPU µs per sample"]
-    return [
-        row["method"],
-        "–" if loss is None else f"{loss:.4f}" + (f" ± {error:.4f}" if error is not None else ""),
-        *("–" if count is None else f"{count:,}" for count in (row["updates"],)),
-        "–" if spent is None else f"{spent:.1f}",
-        "–" if row["bytes carried"] is None else f"{row['bytes carried']:,}",
-        row["problem"],
-    ]
+    def number(name: str, digits: str) -> str:
+        return "–" if row[name] is None else format(row[name], digits)
+
+    error = "" if row["standard error"] is None else f" ± {number('standard error', '.4f')}"
+    costs = number("updates", ","), number("CPU µs per sample", ".1f"), number("bytes carried", ",")
+    return [row["method"], number("final loss", ".4f") + error, *costs, row["problem"]]
 
 
 def _log_axis(ax) -> None:

@@ -1,7 +1,7 @@
 """The instrument: how far each estimator is from the exact gradient, along a real trajectory."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import lcm
 from typing import Any, NamedTuple
 
@@ -88,24 +88,23 @@ def diagnose(
     checks.at_least_one("diagnose: keys", keys)
     subjects = _subjects(model, hidden, repeats)
     chosen = _methods(methods)
-    question = Question(chosen, *_whole_blocks(stream, chosen), keys, seed, optimizer, readout)
+    question = Question(*_whole_blocks(stream, chosen), keys, seed, optimizer, readout)
     total = sum(len(alike) for _, alike in subjects) * len(chosen)
     findings, references, done = [], [], 0
     for size, alike in subjects:
         compiled: Compiled = {}
-        found = []
+        found: list[Finding] = []
         for number, subject in enumerate(alike):
             where = "" if size is None else f", hidden {size}, model {number + 1} of {len(alike)}"
             report(done, total, f"exact gradient{where}")
             exact = _exact(question, subject, compiled)
             references.append(exact.name)
-            results = []
             for method in chosen:
                 report(done, total, f"{method.name}{where}")
-                results.append(Finding.of(method.name, size, *_measured(question, subject, exact, method, compiled)))
+                moments = _measured(question, subject, exact, method, compiled)
+                found.append(Finding.of(method.name, size, moments, method.window))
                 done += 1
-            found.append(results)
-        findings += [mean_finding(of_one_method) for of_one_method in zip(*found, strict=True)]
+        findings += [mean_finding(found[number :: len(chosen)]) for number in range(len(chosen))]
     return Diagnosis(findings, reference=", ".join(dict.fromkeys(references)), moving=optimizer is not None)
 
 
@@ -117,7 +116,6 @@ Compiled = dict[tuple, Callable]
 class Question:
     """What is asked of every model. A block holds whole windows of all methods; parameters move between blocks."""
 
-    methods: list[Method]
     data: tuple[Tree, Tree]
     samples: int
     block: int
@@ -125,10 +123,10 @@ class Question:
     seed: int
     optimizer: optax.GradientTransformation | None
     readout: bool
-    x: Tree = field(init=False)
 
-    def __post_init__(self):
-        object.__setattr__(self, "x", jax.tree.map(lambda leaf: leaf[0], self.data[0]))
+    @property
+    def x(self) -> Tree:
+        return jax.tree.map(lambda leaf: leaf[0], self.data[0])
 
     def windows(self, length: int) -> Tree:
         return jax.tree.map(lambda leaf: leaf.reshape(-1, length, *leaf.shape[1:]), self.data)
@@ -191,8 +189,8 @@ def _exact(question: Question, subject: Subject, compiled: Compiled) -> Exact:
     return Exact(grads, trajectory, chosen, "RTRL" if affordable else f"BPTT over {LONG} steps")
 
 
-def _measured(question: Question, subject: Subject, exact: Exact, method: Method, compiled: Compiled):
-    """The moments of a method's errors, window by window, and its window."""
+def _measured(question: Question, subject: Subject, exact: Exact, method: Method, compiled: Compiled) -> Moments:
+    """The moments of a method's errors, window by window."""
     transition, loss, params, state = subject
     place = method.name, transition, loss
     if place not in compiled:
@@ -203,7 +201,7 @@ def _measured(question: Question, subject: Subject, exact: Exact, method: Method
     # The parameters of the block that each window lies in.
     at = np.arange(question.samples // method.window) * method.window // question.block
     results = compiled[place](jax.random.key(question.seed), exact.trajectory, state, (data, wanted, at))
-    return Moments(*(np.asarray(result, np.float64) for result in results)), method.window
+    return Moments(*(np.asarray(result, np.float64) for result in results))
 
 
 def _reaching(transition, params, state, x) -> np.ndarray:

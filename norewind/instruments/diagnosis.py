@@ -38,27 +38,16 @@ class Moments(NamedTuple):
     cosine: np.ndarray
     exact: np.ndarray
 
-    def between(self, start: int, stop: int) -> "Moments":
-        return Moments(*(array[start:stop] for array in self))
-
     def bias_squared(self) -> Value:
         """‖E[d]‖², relative: the mean of d_j·d_k over all pairs of different keys."""
-
-        def pairs(squares, product, keys):
-            return (product - squares) / (keys * (keys - 1)) if keys > 1 else squares
-
-        return self._over_keys(pairs)
+        return self._over_keys(lambda squares, product, n: (product - squares) / (n * (n - 1)) if n > 1 else squares)
 
     def variance(self) -> Value:
         """E‖d − E[d]‖², relative."""
+        return self._over_keys(lambda squares, product, n: (squares - product / n) / (n - 1) if n > 1 else 0 * squares)
 
-        def spread(squares, product, keys):
-            return (squares - product / keys) / (keys - 1) if keys > 1 else 0 * squares
-
-        return self._over_keys(spread)
-
-    def mean_cosine(self) -> Value:
-        return mean_value(self.cosine.mean(axis=0))
+    def statistics(self) -> tuple[Value, Value, Value]:
+        return self.bias_squared(), self.variance(), mean_value(self.cosine.mean(axis=0))
 
     def _over_keys(self, statistic: Callable) -> Value:
         """A statistic of (Σ‖d_k‖², ‖Σ d_k‖², keys), with its jackknife error over keys."""
@@ -106,13 +95,9 @@ class Finding:
         """From the moments of every window. A span in which the exact gradient is zero is left out."""
         windows, keys = moments.squared_error.shape
         edges = np.unique(np.linspace(0, windows, min(SPANS, windows) + 1).astype(int))
-        spans = []
-        for start, stop in pairwise(edges):
-            part = moments.between(start, stop)
-            if part.exact.sum() > 0:
-                spans.append(Span(int(stop * window), part.bias_squared(), part.variance(), part.mean_cosine()))
-        whole = moments.bias_squared(), moments.variance(), moments.mean_cosine()
-        return Finding(method, hidden, windows * window, keys, *whole, spans)
+        parts = {stop: Moments(*(array[start:stop] for array in moments)) for start, stop in pairwise(edges)}
+        spans = [Span(int(stop * window), *part.statistics()) for stop, part in parts.items() if part.exact.sum() > 0]
+        return Finding(method, hidden, windows * window, keys, *moments.statistics(), spans)
 
 
 STATISTICS = ("bias_squared", "variance", "cosine")
@@ -126,11 +111,10 @@ def mean_finding(findings: Sequence[Finding]) -> Finding:
     def each(items, name: str) -> Value:
         return mean_value([getattr(item, name).value for item in items])
 
-    ends = sorted({span.end for finding in findings for span in finding.over_time})
-    spans = []
-    for end in ends:
-        together = [span for finding in findings for span in finding.over_time if span.end == end]
-        spans.append(Span(end, *(each(together, name) for name in STATISTICS)))
+    together: dict[int, list[Span]] = {}
+    for span in (span for finding in findings for span in finding.over_time):
+        together.setdefault(span.end, []).append(span)
+    spans = [Span(end, *(each(together[end], name) for name in STATISTICS)) for end in sorted(together)]
     whole = {name: each(findings, name) for name in STATISTICS}
     return replace(findings[0], models=len(findings), over_time=spans, **whole)
 
@@ -147,22 +131,23 @@ class Diagnosis:
         return self.table()
 
     @property
+    def kind(self) -> str:
+        return "moving" if self.moving else "frozen"
+
+    @property
     def sizes(self) -> list[int]:
         return sorted({finding.hidden for finding in self.findings if finding.hidden is not None})
 
     def table(self) -> str:
         """A Markdown table, one line per method and size. All numbers are relative to the exact gradient."""
-        sized = bool(self.sizes)
-        rows = [
-            [f.method, *([f.hidden] if sized else []), f.bias_squared, f.variance, f.cosine, f.keys]
-            for f in self.findings
-        ]
+        hidden = ["hidden"] if self.sizes else []
+        columns = ["method", *hidden, "bias_squared", "variance", "cosine", "keys"]
+        rows = [[getattr(finding, column) for column in columns] for finding in self.findings]
         first = self.findings[0]
-        kind = "moving" if self.moving else "frozen"
-        over = f"standard error over {first.models} models" if first.models > 1 else "standard error over keys"
-        note = f"Against {self.reference} over {first.steps} samples, {kind} parameters; ± {over}."
-        header = ["method", *(["hidden"] if sized else []), "bias²", "variance", "cosine", "keys"]
-        return markdown(header, rows) + "\n" + note
+        over = f"{first.models} models" if first.models > 1 else "keys"
+        against = f"Against {self.reference} over {first.steps} samples, {self.kind} parameters"
+        table = markdown(["method", *hidden, "bias²", "variance", "cosine", "keys"], rows)
+        return f"{table}\n{against}; ± standard error over {over}."
 
     def as_json(self) -> dict:
         findings = [asdict(finding) for finding in self.findings]
@@ -178,32 +163,24 @@ class Diagnosis:
 
     def figure(self, path: Path | str) -> None:
         """One row of panels against time (for the largest size), and one against size where there are several."""
-        from norewind.instruments.figures import legend, new_figure, save
+        from norewind.instruments import figures
 
-        rows = 2 if len(self.sizes) > 1 else 1
-        figure, axes = new_figure(rows, 3, panel=(4.4, 3.6))
-        names = list(dict.fromkeys(finding.method for finding in self.findings))
         largest = self.sizes[-1] if self.sizes else None
-        for column, (what, title, scale) in enumerate(PANELS):
-            for finding in self.findings:
-                if finding.hidden == largest:
-                    points = [(span.end, getattr(span, what)) for span in finding.over_time]
-                    _draw(axes[0, column], points, names.index(finding.method), finding.method, scale)
-            _finish(axes[0, column], "sample" if largest is None else f"sample (hidden {largest})", title, scale)
-            if rows == 2:
-                ax = axes[1, column]
-                for number, name in enumerate(names):
-                    own = [(f.hidden, getattr(f, what)) for f in self.findings if f.method == name]
-                    _draw(ax, own, number, name, scale)
-                ax.set_xscale("log", base=2)
-                ax.set_xticks(self.sizes, [str(size) for size in self.sizes], minor=False)
-                _finish(ax, "hidden", title, scale)
-        legend(figure, axes.flat, columns=6)
+        along = [(f.method, span.end, span) for f in self.findings if f.hidden == largest for span in f.over_time]
+        by_size = [(f.method, f.hidden, f) for f in self.findings] if len(self.sizes) > 1 else []
+        figure, axes = figures.new_figure(2 if by_size else 1, 3, panel=(4.4, 3.6))
+        for column, panel in enumerate(PANELS):
+            label = "sample" if largest is None else f"sample (hidden {largest})"
+            _draw(axes[0, column], along, label, *panel)
+            if by_size:
+                _draw(axes[1, column], by_size, "hidden", *panel)
+                axes[1, column].set_xscale("log", base=2)
+                axes[1, column].set_xticks(self.sizes, [str(size) for size in self.sizes], minor=False)
+        figures.legend(figure, axes.flat, columns=6)
         models = self.findings[0].models
         over = f" over {models} models" if models > 1 else ""
-        kind = "moving" if self.moving else "frozen"
-        figure.suptitle(f"Gradients against {self.reference}, {kind} parameters (bars: standard error{over})")
-        save(figure, path)
+        figure.suptitle(f"Gradients against {self.reference}, {self.kind} parameters (bars: standard error{over})")
+        figures.save(figure, path)
 
 
 ROUNDING = 1e-10
@@ -214,20 +191,19 @@ PANELS = (
 )
 
 
-def _draw(ax, points: Sequence[tuple], number: int, name: str, scale: str) -> None:
-    """One curve with its errors. On a logarithmic scale, no variance (but rounding) cannot be drawn."""
+def _draw(ax, points: Sequence[tuple], xlabel: str, what: str, title: str, scale: str) -> None:
+    """One panel: of every (method, x, statistics) the value of `what`, as one curve per method."""
     from norewind.instruments.figures import MARKERS, look
 
-    kept = [(x, *value) for x, value in points if scale == "linear" or value.value > ROUNDING]
-    if kept:
-        xs, ys, errors = zip(*kept, strict=True)
-        marker = MARKERS[number % len(MARKERS)]
-        ax.errorbar(xs, ys, yerr=errors, label=name, marker=marker, markersize=4, capsize=2, **look(number))
-
-
-def _finish(ax, xlabel: str, title: str, scale: str) -> None:
-    ax.set_yscale(scale)
+    for number, name in enumerate(dict.fromkeys(method for method, _, _ in points)):
+        values = [(x, *getattr(statistics, what)) for method, x, statistics in points if method == name]
+        # A method without noise has no variance (but rounding) to draw on a logarithmic scale.
+        kept = [(x, y, error) for x, y, error in values if scale == "linear" or y > ROUNDING]
+        if kept:
+            xs, ys, errors = zip(*kept, strict=True)
+            marker = MARKERS[number % len(MARKERS)]
+            ax.errorbar(xs, ys, yerr=errors, label=name, marker=marker, markersize=4, capsize=2, **look(number))
     if scale == "linear":
         ax.axhline(0, color="grey", linewidth=0.8)
-    ax.set_xlabel(xlabel)
+    ax.set(yscale=scale, xlabel=xlabel)
     ax.set_title(title, fontsize=10)
