@@ -1,22 +1,11 @@
 """The public names of norewind, in one place."""
 
-from norewind import cells, checkpoint, losses, names, streams, tasks, testing
+from norewind import cells, checkpoint, estimators, losses, names, streams, tasks, testing
 from norewind.checkpoint import CheckpointError
 from norewind.checks import ModelError
 from norewind.combinators import average, parallel, window
 from norewind.estimator import Estimate, Estimator, Model
-from norewind.estimators import (
-    bpdc,
-    bptt,
-    diffusion,
-    dni,
-    lstm97,
-    nobacktrack,
-    readout_only,
-    rtrl,
-    sliding_bptt,
-    uoro,
-)
+from norewind.estimators import *  # noqa: F403
 from norewind.instruments.compare import Comparison, compare
 from norewind.instruments.diagnose import diagnose
 from norewind.learner import Learner, NonFiniteError, Run, online
@@ -47,30 +36,21 @@ __all__ = [
     "StreamError",
     "adam",
     "average",
-    "bpdc",
-    "bptt",
     "cells",
     "checkpoint",
     "compare",
     "declare",
     "diagnose",
-    "diffusion",
-    "dni",
     "fit",
     "inverse_sqrt",
     "losses",
-    "lstm97",
     "names",
-    "nobacktrack",
     "online",
     "parallel",
     "random_signs",
-    "readout_only",
-    "rtrl",
-    "sliding_bptt",
     "streams",
     "tasks",
     "testing",
-    "uoro",
     "window",
 ]
+__all__ += estimators.__all__

@@ -13,8 +13,8 @@ from jax.core import Tracer
 from norewind import checks
 from norewind.compilation import compiled_loop
 from norewind.estimator import Estimate, Estimator, Model
-from norewind.run import Learner, NonFiniteError, Run, Update
-from norewind.trees import Tree, all_finite, where
+from norewind.run import NonFiniteError, Run, Update
+from norewind.trees import Tree, all_finite, strong, where
 
 
 def online(
@@ -22,18 +22,11 @@ def online(
     optimizer: optax.GradientTransformation,
     *,
     nonfinite: Literal["stop", "skip"] = "stop",
-) -> Learner:
+) -> "Learner":
     """Learn online: at every step (or window), estimate the gradient and update the parameters.
 
-    - `init(params, state, key) -> run` starts a run.
-    - `step(run, x, target) -> (run, estimate)` learns from one sample or window.
-    - `scan(run, xs, targets, resets=None) -> (run, losses)` learns from a chunk in one
-      compiled loop: the fast way. `resets` marks the steps where a new sequence begins.
-    - `predict(run, x) -> (run, output)` answers now; the input waits for its target.
-      `learn(run, target) -> (run, estimate)` takes the target of the oldest input.
-    - `reset(run, when=True) -> run` begins a new sequence.
-
-    `norewind.run` documents all their arguments (`RunScanFn`, and so on).
+    The `Learner` starts a run with `init`, learns from one sample with `step` and from a
+    chunk with `scan`, the fast way; `predict` and `learn` are for targets that come later.
 
     Any optax optimizer works. Its schedules see the number of samples processed before
     the update, even when a window makes one update out of many samples.
@@ -59,16 +52,14 @@ def online(
     checks.estimator("online", estimator)
     if not hasattr(optimizer, "update"):
         raise checks.ModelError(f"online takes an optax optimizer, such as optax.adam(1e-3), not {optimizer!r}.")
-    update = Update(estimator, optax.with_extra_args_support(optimizer))
-    learning = _Online(update, stops=nonfinite == "stop")
-    return Learner(update.start, learning.step, learning.scan, learning.predict, learning.learn, learning.reset)
+    return Learner(Update(estimator, optax.with_extra_args_support(optimizer)), stops=nonfinite == "stop")
 
 
-class _Online:
-    """The functions of a learner, around programs that are compiled once per shape."""
+class Learner:
+    """What `online` returns: functions from run to run, around programs that are compiled once per shape."""
 
     def __init__(self, update: Update, stops: bool):
-        self.stops = stops
+        self.update, self.stops = update, stops
         self.compiled_step = jax.jit(update.advance_if_finite)
         self.fast_chunk = _chunk(update, _fast_step if stops else _skipping_step)
         self.careful_chunk = _chunk(update, _careful_step)
@@ -76,14 +67,52 @@ class _Online:
         self.compiled_transition = model and jax.jit(partial(_checked_transition, model))
         self.compiled_reset = jax.jit(update.reset)
 
+    def init(self, params: Tree, state: Tree, key: jax.Array) -> Run:
+        """Start a run. A reset returns to `state`; `key` is for the estimator's noise."""
+        checks.parameters_and_state(params, state)
+        params, state = strong(params), strong(state)
+        zero = jnp.zeros((), jnp.int32)
+        return Run(
+            params=params,
+            state=state,
+            carry=strong(self.update.estimator.init(params, state, key)),
+            optimizer=strong(self.update.optimizer.init(params)),
+            steps=zero,
+            samples=zero,
+            skipped=zero,
+            initial_state=state,
+        )
+
     def step(self, run: Run, x: Tree, target: Tree) -> tuple[Run, Estimate]:
+        """Learn from one sample or window: `x` is the model's input; the loss compares its output with `target`."""
         _nothing_pending(run, "step")
         new, estimate, finite = self.compiled_step(run, x, target)
         if self.stops and _is_false(finite):
             raise _nonfinite(run)
         return new, estimate
 
-    def scan(self, run: Run, xs: Tree, targets: Tree, resets: Any = None, *, count=None, outputs=False):
+    def scan(
+        self,
+        run: Run,
+        xs: Tree,
+        targets: Tree,
+        resets: Any = None,
+        *,
+        count: int | jax.Array | None = None,
+        outputs: bool = False,
+    ) -> tuple[Run, Any]:
+        """Learn from a chunk in one compiled loop, the fast way, and return `(run, losses)`.
+
+        How a stream is cut into chunks changes nothing but rounding.
+
+        - `xs` and `targets` have one entry per step along their leading axis.
+        - `resets`: a boolean per step, or per step and stream. Where it is true a new
+          sequence begins: state and carry are reset before that step.
+        - `count`: learn from the first `count` steps only, and return zeros for the rest.
+          Every count runs the same compiled loop, so chunks of one length that are only
+          partly filled do not even change rounding.
+        - `outputs`: return `(run, (losses, outputs))`.
+        """
         _nothing_pending(run, "scan")
         inputs = {"xs": xs, "targets": targets}
         if resets is not None:
@@ -100,12 +129,17 @@ class _Online:
         return new, seen
 
     def predict(self, run: Run, x: Tree) -> tuple[Run, Tree]:
+        """Answer the input `x` now, with an output; it then waits in the run for its target."""
         if self.compiled_transition is None:
             raise ValueError("this estimator was made without its model: build it with Estimator(..., model=...).")
         ahead, output = self.compiled_transition(run.params, run.ahead if run.pending else run.state, x)
         return run._replace(pending=(*run.pending, x), ahead=ahead), output
 
     def learn(self, run: Run, target: Tree) -> tuple[Run, Estimate]:
+        """Learn from the oldest input that waits, of which `target` is the target.
+
+        Targets may come k samples late, in order: the run then holds k inputs and one more state.
+        """
         if not run.pending:
             raise ValueError("no input waits for a target: call predict(run, x) before learn(run, target).")
         x, *later = run.pending
@@ -115,6 +149,11 @@ class _Online:
         return new._replace(pending=tuple(later), ahead=run.ahead), estimate
 
     def reset(self, run: Run, when: Any = True) -> Run:
+        """Begin a new sequence where `when`, a boolean or one per stream, is true.
+
+        The state returns to the initial one and the carry forgets the past. The parameters
+        stay the same, and the noise continues.
+        """
         _nothing_pending(run, "reset")
         mask = when if hasattr(when, "dtype") else np.asarray(when)
         if mask.dtype != bool:
