@@ -11,10 +11,9 @@ from norewind.cli.plot import plot
 from norewind.cli.predict import predict
 from norewind.cli.reproduce import reproduce
 from norewind.cli.resume import resume
-from norewind.cli.running import BAD_INPUT, leave
+from norewind.cli.running import friendly, leave
 from norewind.cli.sample import sample
 from norewind.cli.train import train, with_config
-from norewind.runs.settings import SettingsError
 
 COMMANDS = {
     command.__name__: command
@@ -31,9 +30,8 @@ def main(arguments: list[str] | None = None) -> None:
         print(f"norewind {norewind.__version__}")
         return
     try:
-        commands = {**COMMANDS, "train": with_config(arguments)}
-        tyro.extras.subcommand_cli_from_dict(commands, prog="norewind", description=main.__doc__, args=arguments)
-    except SettingsError as error:
-        leave(f"norewind {arguments[0]}: {error}", BAD_INPUT)
+        with friendly(" ".join(arguments[:1])):
+            commands = {**COMMANDS, "train": with_config(arguments)}
+            tyro.extras.subcommand_cli_from_dict(commands, prog="norewind", description=main.__doc__, args=arguments)
     except KeyboardInterrupt:
         leave("norewind: interrupted.", 128 + signal.SIGINT)

@@ -36,17 +36,14 @@ def compare(
         jobs: the number of runs to train at the same time.
         quiet: show no progress.
     """
-    from norewind.cli.running import friendly
-
     if settings.method != DEFAULTS.method:
         raise SystemExit("norewind compare: name the methods with --methods, not with --method.")
-    with friendly("compare"):
-        from norewind.instruments.compare import compare as run
-        from norewind.names import parse_methods
-        from norewind.runs.sweep import SweepError
+    from norewind.instruments.compare import compare as run
+    from norewind.names import parse_methods
+    from norewind.runs.sweep import SweepError
 
-        try:
-            result = run(parse_methods(methods), settings.settled(), seeds=seeds, out=out, jobs=jobs, quiet=quiet)
-        except (SweepError, ValueError) as error:
-            raise SystemExit(f"norewind compare: {error}") from None
+    try:
+        result = run(parse_methods(methods), settings.settled(), seeds=seeds, out=out, jobs=jobs, quiet=quiet)
+    except (SweepError, ValueError) as error:
+        raise SystemExit(f"norewind compare: {error}") from None
     print(f"{result}\n\nTable, figure and records are in {out}.")

@@ -37,37 +37,32 @@ def diagnose(
         readout: also compare the parameters that do not reach the state, whose gradient is exact under every method.
         out: the folder for table.md, diagnosis.json and diagnosis.png.
     """
-    from norewind.cli.running import friendly
+    from rich.console import Console
+    from rich.progress import Progress
 
-    with friendly("diagnose"):
-        from rich.console import Console
-        from rich.progress import Progress
+    import norewind
+    from norewind.names import parse_methods
 
-        import norewind
-        from norewind.names import parse_methods
-
-        try:
-            chosen = parse_methods(methods)
-            model, data = read(Settings(**vars(stream), cell=cell), samples)
-            with Progress(console=Console(stderr=True), transient=True) as progress:
-                bar = progress.add_task("compiling", total=None)
-                report = norewind.diagnose(
-                    chosen,
-                    model,
-                    data,
-                    hidden=hidden,
-                    repeats=repeats,
-                    keys=keys,
-                    seed=stream.seed,
-                    optimizer=None if moving is None else norewind.adam(moving),
-                    readout=readout,
-                    report=lambda done, total, words: progress.update(
-                        bar, completed=done, total=total, description=words
-                    ),
-                )
-        except ValueError as error:
-            raise SystemExit(f"norewind diagnose: {error}") from None
-        report.save(out)
+    try:
+        chosen = parse_methods(methods)
+        model, data = read(Settings(**vars(stream), cell=cell), samples)
+        with Progress(console=Console(stderr=True), transient=True) as progress:
+            bar = progress.add_task("compiling", total=None)
+            report = norewind.diagnose(
+                chosen,
+                model,
+                data,
+                hidden=hidden,
+                repeats=repeats,
+                keys=keys,
+                seed=stream.seed,
+                optimizer=None if moving is None else norewind.adam(moving),
+                readout=readout,
+                report=lambda done, total, words: progress.update(bar, completed=done, total=total, description=words),
+            )
+    except ValueError as error:
+        raise SystemExit(f"norewind diagnose: {error}") from None
+    report.save(out)
     print(f"{report}\n\nTable, data and figure are in {out}.")
 
 
@@ -85,8 +80,7 @@ def read(settings: Settings, count: int) -> tuple[Any, tuple[Any, Any]]:
     opened = open_stream(settings)
     with opened.stream:
         samples = opened.stream.take(count)
-    if samples is None:
-        raise ValueError(f"{settings.source} is empty.")
+    assert samples is not None  # an empty source is an error
     if not opened.shape.symbols and np.isnan(samples.targets).all():
         raise ValueError(
             f"none of the first {len(samples.targets)} samples has a known target (the first rows only tell the scale "

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import tyro
 
+from norewind.cli.running import draw
 from norewind.runs.settings import SettingsError
 
 
@@ -15,13 +16,10 @@ def plot(runs: Annotated[tuple[Path, ...], tyro.conf.Positional], *, out: Path =
         runs: run folders.
         out: the figure; .png, .pdf or .svg.
     """
-    from norewind.cli.running import draw, friendly
-
     if not runs:
         raise SettingsError("name at least one run folder.")
     if out.suffix not in (".png", ".pdf", ".svg"):
         raise SettingsError(f"--out must end in .png, .pdf or .svg, not {out}.")
-    with friendly("plot"):
-        out.parent.mkdir(parents=True, exist_ok=True)
-        draw(*runs, out=out)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    draw(*runs, out=out)
     print(f"See {out}.")

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from norewind.runs.settings import Settings
+from norewind.runs.settings import Settings, SettingsError
 
 if TYPE_CHECKING:
     from norewind.runs.build import Opened
@@ -23,8 +23,7 @@ DIVERGED = 3
 class StopOnSignal:
     """Ctrl-C and SIGTERM as a request to stop soon. A second Ctrl-C stops at once."""
 
-    def __init__(self):
-        self.signal: int | None = None
+    signal: int | None = None
 
     def __enter__(self) -> "StopOnSignal":
         self._before = {number: signal.signal(number, self._request) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -54,25 +53,12 @@ def friendly(command: str, folder: Path | None = None, stop: StopOnSignal | None
 
     `folder` is where a run is being trained. A failure because of a signal ends with the signal's code.
     """
-    from norewind.checkpoint import CheckpointError
-    from norewind.learner import NonFiniteError
-    from norewind.runs.folder import FolderInUse
-    from norewind.runs.metrics import Diverged
-    from norewind.runs.settings import SettingsError
-    from norewind.streams import StreamError
 
     def fail(message: str, code: int = BAD_INPUT) -> NoReturn:
         leave(f"norewind {command}: {message}", (stop and stop.exit_code) or code)
 
     try:
         yield
-    except (CheckpointError, FolderInUse, SettingsError, StreamError) as error:
-        fail(str(error))
-    except NonFiniteError as error:
-        where = int(error.run.samples) + 1
-        fail(f"the run diverged: sample {where} gave numbers that are not finite.{_kept(folder, True)}", DIVERGED)
-    except Diverged as error:
-        fail(f"the run diverged: {error}{_kept(folder, True)}", DIVERGED)
     except BrokenPipeError:
         # The reader has seen enough (head, for example).
         drop_output()
@@ -81,6 +67,22 @@ def friendly(command: str, folder: Path | None = None, stop: StopOnSignal | None
         drop_output()
         where = f"{error.filename}: " if error.filename else ""
         fail(f"{where}{error.strerror or error}.{_kept(folder, False)}")
+    except Exception as error:
+        # Imported now, so that --help need not wait for JAX.
+        from norewind.checkpoint import CheckpointError
+        from norewind.learner import NonFiniteError
+        from norewind.runs.folder import FolderInUse
+        from norewind.runs.metrics import Diverged
+        from norewind.streams import StreamError
+
+        if isinstance(error, CheckpointError | FolderInUse | SettingsError | StreamError):
+            fail(str(error))
+        if isinstance(error, NonFiniteError):
+            where = int(error.run.samples) + 1
+            fail(f"the run diverged: sample {where} gave numbers that are not finite.{_kept(folder, True)}", DIVERGED)
+        if isinstance(error, Diverged):
+            fail(f"the run diverged: {error}{_kept(folder, True)}", DIVERGED)
+        raise
 
 
 def _kept(folder: Path | None, diverged: bool) -> str:
@@ -128,23 +130,20 @@ def run_in(command: str, path: Path, settings: Settings, *, quiet: bool, continu
     raise SystemExit(stop.exit_code)
 
 
-def draw(*paths: Path, out: Path | None = None) -> Path:
+def draw(*paths: Path, out: Path | None = None) -> None:
     """Draw the learning curves of runs in one figure; by default curve.png in the folder of the first."""
     from norewind.instruments.figures import draw_curves
     from norewind.runs.folder import CURVE, METRICS, read_log, settings_of
-    from norewind.runs.settings import SettingsError
     from norewind.runs.train import unit_of
 
     units = {unit_of(settings_of(path)) for path in paths}
     if len(units) > 1:
         raise SettingsError(f"these runs are measured in {' and '.join(sorted(units))}: draw them separately.")
-    out = out or paths[0] / CURVE
-    draw_curves([(str(path), read_log(path / METRICS)) for path in paths], units.pop(), out)
-    return out
+    curves = [(str(path), read_log(path / METRICS)) for path in paths]
+    draw_curves(curves, units.pop(), out or paths[0] / CURVE)
 
 
 def closing_words(path: Path, fitted: "Fitted", opened: "Opened") -> str:
-    """How far a run has come, its loss beside the baseline, and where to look."""
     from norewind.runs.folder import CURVE, METRICS, read_log
 
     words = f"{fitted.samples:,} samples"

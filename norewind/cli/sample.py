@@ -26,19 +26,16 @@ def sample(
         temperature: below 1 prefers likely symbols, above 1 unlikely ones.
         seed: seed of the random choices.
     """
-    from norewind.cli.running import friendly
-
     if length < 1 or not temperature > 0 or not 0 <= seed < 2**32:
         raise SettingsError(
             f"--length must be at least 1, not {length}, --temperature above 0, not {temperature}, and --seed from 0 "
             f"to 2³² − 1, not {seed}."
         )
-    with friendly("sample"):
-        from norewind.runs.folder import saved_run
-        from norewind.runs.predict import sampled
+    from norewind.runs.folder import saved_run
+    from norewind.runs.predict import sampled
 
-        settings, saved = saved_run(run)
-        text = sampled(settings, saved, length, prompt=prompt, temperature=temperature, seed=seed)
-        # Arguments that are not UTF-8 are held as surrogates.
-        sys.stdout.buffer.write(prompt.encode(errors="surrogateescape") + text + b"\n")
-        sys.stdout.flush()
+    settings, saved = saved_run(run)
+    text = sampled(settings, saved, length, prompt=prompt, temperature=temperature, seed=seed)
+    # Arguments that are not UTF-8 are held as surrogates.
+    sys.stdout.buffer.write(prompt.encode(errors="surrogateescape") + text + b"\n")
+    sys.stdout.flush()

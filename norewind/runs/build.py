@@ -84,10 +84,7 @@ def open_stream(
 
 
 def _symbols(stream: ByteStream | CharacterStream | TaskStream) -> Opened:
-    def letter(symbol: int) -> str:
-        return stream.decode([symbol]).decode()
-
-    name = int if isinstance(stream, ByteStream) else letter
+    name = int if isinstance(stream, ByteStream) else lambda symbol: stream.decode([symbol]).decode()
     return Opened(stream, Shape(stream.symbols, stream.symbols, True), SymbolScore(stream.symbols, name))
 
 
@@ -111,7 +108,6 @@ def build(settings: Settings, shape: Shape) -> Built:
 
 
 def cell_of(settings: Settings, shape: Shape) -> cells.Cell:
-    """The cell that settings name, stacked if there are several layers."""
     make, width = names.cell(settings.cell), settings.hidden
     top = settings.layers - 1
     layers = [

@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import ExitStack
 from copy import deepcopy
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -36,7 +36,7 @@ class Intervals:
     Args:
         metrics_every: samples between lines of metrics.
         checkpoint_every: samples between checkpoints; None for none but the last.
-        checkpoint_seconds: also save when the last checkpoint is this old; None to leave this out.
+        checkpoint_seconds: also save when the last checkpoint is this old; None or 0 to leave this out.
         keep: the number of checkpoints to keep.
         flush: learn and predict at most this many seconds after a sample arrives; None to wait for full chunks.
     """
@@ -130,12 +130,9 @@ def fit(
     (4000, 4, True)
     """
     checks.at_least_one("fit: window", window)
-    if folder is not None and not isinstance(folder, RunFolder):
-        folder = RunFolder(folder, keep=intervals.keep)
-        held = folder
-    else:
-        held = nullcontext()
-    with held:
+    with ExitStack() as stack:
+        if folder is not None and not isinstance(folder, RunFolder):
+            folder = stack.enter_context(RunFolder(folder, keep=intervals.keep))
         training = _Training(stream, learner, run, window, folder, intervals, score or Score(), watch, hooks)
         return training.until(samples)
 
@@ -198,7 +195,6 @@ class _Training:
         return min(self.chunk, left, *map(steps_until, every))
 
     def learn(self, taken: Samples) -> None:
-        """Learn from whole windows; report and save when it is time."""
         before, count = self.tally.samples, count_of(taken)
         predicts = self.hooks.predictions is not None
         self.run, seen = self.learner.scan(
@@ -219,7 +215,7 @@ class _Training:
             if self.watches:
                 self.watch.see(line)
         oldest = self.intervals.checkpoint_seconds
-        late = oldest is not None and time.perf_counter() - self.saved_when > oldest
+        late = bool(oldest) and time.perf_counter() - self.saved_when > oldest
         # What looks like the beginning of a divergence must not replace the good checkpoints.
         if (passed(self.intervals.checkpoint_every) or late) and (self.watch.healthy or not self.watches):
             self.save()

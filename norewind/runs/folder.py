@@ -117,17 +117,16 @@ class RunFolder:
         self.entries: dict[str, Any] = {}
         self.settings: Settings | None = None
         self._logs: dict[str, Log] = {}
-        self._stack = ExitStack()
 
     def __enter__(self) -> "RunFolder":
         self.path.mkdir(parents=True, exist_ok=True)
-        try:
-            self._stack.enter_context(filelock.FileLock(self.path / "lock", timeout=0))
-        except filelock.Timeout:
-            raise FolderInUse(
-                f"{self.path}: another process is training in it. Wait for it to end, or choose another folder."
-            ) from None
-        try:
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(filelock.FileLock(self.path / "lock", timeout=0))
+            except filelock.Timeout:
+                raise FolderInUse(
+                    f"{self.path}: another process is training in it. Wait for it to end, or choose another folder."
+                ) from None
             if self.new and checkpoints(self.path / "checkpoints"):
                 raise SettingsError(
                     f"{self.path} already holds a run. Resume it (norewind resume {self.path}) or choose another --out."
@@ -141,11 +140,10 @@ class RunFolder:
                     "but its numbers may differ in rounding from those of an uninterrupted run."
                 )
             self.writer = Writer(self.path / "checkpoints", self.keep)
-        except BaseException:
-            self._stack.close()
-            raise
-        # Called before the logs are closed: a checkpoint that is being written needs them.
-        self._stack.callback(self.writer.wait)
+            # In reverse order: a checkpoint that is being written needs the logs.
+            stack.callback(self._each_log, Log.close)
+            stack.callback(self.writer.wait)
+            self._stack = stack.pop_all()
         return self
 
     def __exit__(self, *error) -> None:
@@ -161,10 +159,7 @@ class RunFolder:
     def log(self, name: str) -> "Log":
         """The log of this name, continued where the newest checkpoint left it."""
         if name not in self._logs:
-            self._logs[name] = log = Log(self.path / name, self.entries.get("logs", {}).get(name, 0))
-            # Closed after the last checkpoint is written: callbacks run in reverse order.
-            self._stack.callback(log.close)
-            self._stack.callback(self.writer.wait)
+            self._logs[name] = Log(self.path / name, self.entries.get("logs", {}).get(name, 0))
         return self._logs[name]
 
     def save(self, samples: int, run: Tree, entries: dict[str, Any], after: Callable[[Path], None]) -> None:
@@ -174,11 +169,11 @@ class RunFolder:
         entries = {**entries, "logs": lengths}
         if self.settings is not None:
             entries["settings"] = self.settings.as_json()
-        self.writer.submit(samples, run, entries, before=self._sync, after=after)
+        self.writer.submit(samples, run, entries, before=lambda: self._each_log(Log.sync), after=after)
 
-    def _sync(self) -> None:
+    def _each_log(self, do: Callable[["Log"], None]) -> None:
         for log in self._logs.values():
-            log.sync()
+            do(log)
 
 
 class Log:
@@ -222,10 +217,9 @@ def read_log(path: Path) -> list[dict[str, Any]]:
     """All complete lines of a log. A last line without a newline was being written when the run was killed."""
     if not path.exists():
         return []
-    lines = path.read_bytes().split(b"\n")[:-1]
     entries = []
     try:
-        for line in lines:
+        for line in path.read_bytes().split(b"\n")[:-1]:
             entries.append(json.loads(line))
     except ValueError:
         raise CheckpointError(f"{path}, line {len(entries) + 1}: not JSON, so norewind did not write it.") from None

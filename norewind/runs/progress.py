@@ -25,14 +25,6 @@ class Line:
     first: tuple[float, int] | None = None
     spoke: float = field(default_factory=time.monotonic)
 
-    def advance(self, samples: int, loss: float, now: float) -> None:
-        if self.first is None:
-            # The first chunk waits for the compiler, so the clock starts after it.
-            self.first = now, samples
-        weight = min(1, (samples - self.samples) / SMOOTHED_OVER)
-        self.loss = loss if self.loss is None else self.loss + weight * (loss - self.loss)
-        self.samples = samples
-
     def words(self, now: float) -> str:
         parts = [f"{self.samples:,} samples"]
         if self.total:
@@ -90,7 +82,11 @@ class Progress:
     def advance(self, name: str, samples: int, loss: float) -> None:
         """A run has learned from this many samples in total, the newest with this mean loss."""
         line, now = self.lines[name], time.monotonic()
-        line.advance(samples, loss, now)
+        # The first chunk waits for the compiler, so the clock starts after it.
+        line.first = line.first or (now, samples)
+        weight = min(1, (samples - line.samples) / SMOOTHED_OVER)
+        line.loss = loss if line.loss is None else line.loss + weight * (loss - line.loss)
+        line.samples = samples
         if self.bars:
             self.bars.update(self._tasks[name], completed=samples, words=line.words(now))
         elif not self.quiet and now - line.spoke >= SECONDS_BETWEEN_LINES:

@@ -27,7 +27,6 @@ CHANGEABLE = {
 }
 """Settings that may change when a run is resumed. The others determine what its numbers mean."""
 
-Kind = Literal["task", "bytes", "text", "csv", "jsonl"]
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Amount = Annotated[float, msgspec.Meta(ge=0)]
 
@@ -96,7 +95,7 @@ class StreamSettings:
             object.__setattr__(self, name, _checked(name, getattr(self, name), kind))
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> Literal["task", "bytes", "text", "csv", "jsonl"]:
         """What the source is, with `auto` decided."""
         if self.source in TASKS and not Path(self.source).exists():
             return "task"

@@ -65,10 +65,8 @@ class _Workers:
         # Fresh interpreters: JAX does not survive a fork, and precision is set per process.
         self.context = multiprocessing.get_context("spawn")
         self.stop = self.context.Event()
-        available = (
-            sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [*range(os.cpu_count() or 1)]
-        )
-        self.free = (available * (jobs or len(available)))[: jobs or len(available)]
+        cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [*range(os.cpu_count() or 1)]
+        self.free = (cores * (jobs or len(cores)))[: jobs or len(cores)]
         self.active: dict[Future, tuple[str, int, ProcessPoolExecutor]] = {}
 
     def run(self, waiting: list[str]) -> None:

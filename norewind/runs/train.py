@@ -3,9 +3,9 @@
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -58,13 +58,7 @@ def train(
                 window=built.window,
                 samples=None if settings.samples is None else int(settings.samples),
                 folder=folder,
-                intervals=Intervals(
-                    settings.metrics_every,
-                    settings.checkpoint_every,
-                    settings.checkpoint_seconds or None,
-                    settings.keep,
-                    settings.flush,
-                ),
+                intervals=Intervals(**{field.name: getattr(settings, field.name) for field in fields(Intervals)}),
                 score=opened.score,
                 watch=settings.watch,
                 hooks=all_hooks,
@@ -92,18 +86,16 @@ def _hooks(settings: Settings, folder: RunFolder, opened: Opened, progress: Prog
             hooks.chunk(samples, loss)
             progress.advance(name, samples, loss)
 
-        yield replace(hooks, metrics=on_metrics, chunk=on_chunk, predictions=_writer(settings, folder, opened))
+        def on_predictions(*predicted):
+            write(opened.score.predictions(*predicted))
+
+        write = folder.log(PREDICTIONS).write if settings.predictions == "file" else print_lines
+        predictions = None if settings.predictions == "none" else on_predictions
+        yield replace(hooks, metrics=on_metrics, chunk=on_chunk, predictions=predictions)
 
 
 def unit_of(settings: Settings) -> str:
     return ROW_UNITS[settings.loss] if settings.kind in ("csv", "jsonl") else SymbolScore.unit
-
-
-def _writer(settings: Settings, folder: RunFolder, opened: Opened) -> Callable | None:
-    if settings.predictions == "none":
-        return None
-    write = folder.log(PREDICTIONS).write if settings.predictions == "file" else print_lines
-    return lambda *predicted: write(opened.score.predictions(*predicted))
 
 
 def print_lines(entries: Iterable[dict[str, Any]]) -> None:
@@ -128,9 +120,8 @@ def _events(folder: Path, samples: int) -> Any:
 class Clock:
     """CPU time per sample: the best of all chunks, since other processes only ever add to it."""
 
-    def __init__(self):
-        self.best: float | None = None
-        self._last: tuple[float, int] | None = None
+    best: float | None = None
+    _last: tuple[float, int] | None = None
 
     def chunk(self, samples: int, loss: float) -> None:
         now = time.process_time()
@@ -187,6 +178,5 @@ def trial(settings: Settings, path: Path, hooks: Hooks, clock: Clock) -> Record 
 
 
 def carried_bytes(carry: Tree) -> int:
-    """The bytes that a method carries from step to step in place of the past."""
     leaves = (jax.random.key_data(leaf) if is_key(leaf) else leaf for leaf in jax.tree.leaves(carry))
     return sum(leaf.nbytes for leaf in leaves)

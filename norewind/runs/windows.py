@@ -13,9 +13,6 @@ from norewind.streams.stream import Samples, Stream
 Position = dict[str, Any]
 StreamLike = Stream | Iterable[tuple[Any, Any]] | Callable[[Position | None], Stream]
 
-SHORTEST = 0.01
-"""Seconds. Without any pause, an idle stream would be polled all the time."""
-
 
 def as_steps(stream: Any, window: int, position: Position | None) -> "Steps":
     """Windows from a stream that stands at the position, from a function that opens one there, or from an iterable."""
@@ -47,7 +44,8 @@ class Steps:
         """The samples of up to `steps` windows, in order; None at the end of the stream."""
         waiting = 0 if self.waiting is None else count_of(self.waiting)
         wanted = steps * self.window
-        patience = None if patience is None else max(patience, SHORTEST)
+        # Without any pause, an idle stream would be polled all the time.
+        patience = None if patience is None else max(patience, 0.01)
         new = self.stream.take(wanted - waiting, patience) if waiting < wanted else None
         if new is None and (self.waiting is None or waiting < self.window):
             return None

@@ -13,6 +13,7 @@ from norewind.streams.stream import StreamError, check_choice
 
 # Larger numbers do not fit 32-bit floats, and their squares would not fit 64-bit ones.
 LARGEST = 3e38
+BLANK = (b"", b"\r")
 # Besides NaN, which `float` reads itself.
 MISSING = frozenset(["", "na", "null"])
 
@@ -51,7 +52,7 @@ class MissingValue(BadRow):
 class RowReader:
     """The rows of a source as lists of numbers, with NaN for missing values.
 
-    `columns` are the names of all columns, known once `begin` or `first_row` was called. A
+    `columns` are the names of all columns, known once `read_header` or `first_row` was called. A
     bad row is an error, or is skipped and counted, depending on `missing` and `bad`. After
     an error, the next attempt fails at the same row again.
     """
@@ -74,8 +75,7 @@ class RowReader:
         self._used = used
         self._required = [used.index(name) for name in required] if self._missing in ("fail", "skip") else []
 
-    def begin(self) -> None:
-        """Read the names of the columns if there is a header."""
+    def read_header(self) -> None:
         if not self._is_csv or not self._dialect.header:
             return
         line = self._first_line(self._source.fragments(None))
@@ -102,7 +102,7 @@ class RowReader:
         """The numbers of the columns in use, row by row, until there are no more fragments."""
         while (line := self._lines.peek(fragments)) is not None:
             try:
-                values = None if _is_blank(line) else self._values(self._text(line))
+                values = None if line in BLANK else self._values(self._text(line))
             except BadRow as problem:
                 self._skip(problem)
                 continue
@@ -111,7 +111,6 @@ class RowReader:
                 yield values
 
     def too_short(self, rows: int) -> StreamError:
-        """The error for a stream that ends, or is stopped, before its first sample."""
         if not self._source.ended:
             return StreamError(f"{self._source.name}: stopped before its first row came.")
         needs = "a row and, for its target, the one that is `horizon` rows later"
@@ -119,7 +118,7 @@ class RowReader:
 
     def _first_line(self, fragments: Iterator[bytes]) -> bytes:
         while (line := self._lines.peek(fragments)) is not None:
-            if not _is_blank(line):
+            if line not in BLANK:
                 return line
             self._lines.drop()
         raise self.too_short(0)
@@ -196,7 +195,6 @@ def number_of(value: Any) -> float:
 
 
 def is_number(value: Any) -> bool:
-    """Whether a field is a number, neither missing nor anything else."""
     try:
         return not math.isnan(number_of(value))
     except BadRow:
@@ -239,7 +237,3 @@ def _object(text: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise BadRow(f'it is a JSON {type(value).__name__}, not an object such as {{"name": 1.5}}')
     return value
-
-
-def _is_blank(line: bytes) -> bool:
-    return not line or line == b"\r"

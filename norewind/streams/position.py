@@ -77,7 +77,6 @@ class Progress:
         return {"kind": self._kind, "offset": offset, "crc": crc, "lines": lines, "counts": dict(counts), **rest}
 
     def too_short(self, name: str, found: str, needs: str) -> StreamError:
-        """The error for the source called `name` if it ends before the first sample."""
         if self.here.offset == 0:
             return StreamError(f"{name} is empty: there is nothing to learn from.")
         skipped = "".join(f", {reason} skipped: {count}" for reason, count in self.here.counts.items())

@@ -102,10 +102,8 @@ class RowStream(Stream):
             else:
                 self._restore(start)
 
-    # Columns.
-
     def _begin(self) -> None:
-        self._reader.begin()
+        self._reader.read_header()
         if not self._reader.columns or not self.inputs:
             row = self._reader.first_row()
             numbers = [name for name, value in row.items() if is_number(value)]
@@ -115,18 +113,6 @@ class RowStream(Stream):
         self._statistics = scaling.no_statistics(self._layout.columns)
 
     def _choose(self) -> None:
-        self._check_columns()
-        used = list(dict.fromkeys([*self.inputs, *self.targets]))
-        self._reader.choose(used, self.inputs)
-        self._layout = Layout(
-            columns=len(used),
-            inputs=[used.index(column) for column in self.inputs],
-            targets=[used.index(column) for column in self.targets],
-            fill_with_newest=self._fill_with_newest,
-            standardise=self._standardise,
-        )
-
-    def _check_columns(self) -> None:
         name, names = self._source.name, self._reader.columns
         columns = ", ".join(map(repr, names[:20])) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
         if not self.inputs:
@@ -145,8 +131,15 @@ class RowStream(Stream):
                 f"with a horizon of 0, the target {both[0]!r} is an input of the same row: nothing is left to predict. "
                 "Choose a horizon of 1 or more, or targets that are not inputs."
             )
-
-    # Positions.
+        used = list(dict.fromkeys([*self.inputs, *self.targets]))
+        self._reader.choose(used, self.inputs)
+        self._layout = Layout(
+            columns=len(used),
+            inputs=[used.index(column) for column in self.inputs],
+            targets=[used.index(column) for column in self.targets],
+            fill_with_newest=self._fill_with_newest,
+            standardise=self._standardise,
+        )
 
     def _restore(self, position: dict[str, Any]) -> None:
         if len(position["waiting"]) > position["horizon"]:
@@ -159,7 +152,7 @@ class RowStream(Stream):
         self._source.go_to(self._progress.here)
         if self._progress.here.offset == 0:
             # The start of another source (see `afresh`), which may have its columns in another order.
-            self._reader.begin()
+            self._reader.read_header()
             self._choose()
 
     def position(self) -> dict[str, Any]:
@@ -179,8 +172,6 @@ class RowStream(Stream):
     def counts(self) -> dict[str, int]:
         """How many bad rows and how many rows with missing values were skipped."""
         return self._progress.counts
-
-    # Samples.
 
     def take(self, count: int, patience: float | None = None) -> Samples | None:
         check_count(count)
@@ -205,7 +196,9 @@ class RowStream(Stream):
             problem = error
         self._progress.hand_out(length, problem)
         if not length and self._source.ended:
-            return self._end()
+            if self._progress.start == UNREAD:
+                raise self._reader.too_short(len(self._waiting))
+            return self._progress.end()
         parts.append(samples_of(pairs, self._layout))
         return Samples(*map(np.concatenate, zip(*parts, strict=True)))
 
@@ -221,11 +214,6 @@ class RowStream(Stream):
             return None
         row = self._waiting.popleft()
         return Pair(row, row.statistics, values)
-
-    def _end(self) -> None:
-        if self._progress.start == UNREAD:
-            raise self._reader.too_short(len(self._waiting))
-        self._progress.end()
 
     def close(self) -> None:
         self._source.close()

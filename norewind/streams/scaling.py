@@ -135,21 +135,18 @@ def saved_row(row: Row) -> list[Any]:
 
 def restored_statistics(saved: list[list[Any]], columns: int) -> Statistics:
     # A column has a newest value if it has any.
-    if not all(column[3] is not None if column[0] else column == [0, 0.0, 0.0, None] for column in saved):
-        raise damaged("a column has values, but no count, or the other way round")
-    counts, means, squares, newest = map(list, zip(*_fitting(saved, columns), strict=True))
+    fits = all(column[3] is not None if column[0] else column == [0, 0.0, 0.0, None] for column in saved)
+    if not fits or len(saved) != columns:
+        raise damaged("its statistics do not fit its columns")
+    counts, means, squares, newest = map(list, zip(*saved, strict=True))
     return Statistics(counts, means, squares, _with_nan(newest))
 
 
 def restored_row(saved: list[list[Any]], columns: int) -> Row:
     values, statistics = saved
-    return Row(_with_nan(_fitting(values, columns)), restored_statistics(statistics, columns))
-
-
-def _fitting(saved: list[Any], columns: int) -> list[Any]:
-    if len(saved) != columns:
+    if len(values) != columns:
         raise damaged("its rows do not fit its columns")
-    return saved
+    return Row(_with_nan(values), restored_statistics(statistics, columns))
 
 
 def _without_nan(values: Any) -> list[Any]:

@@ -34,10 +34,7 @@ class _SymbolStream(Stream):
         source.go_to(self._progress.here)
 
     def _next(self, limit: int) -> np.ndarray | None:
-        """Decode up to `limit` symbols of the bytes ahead, and leave these behind.
-
-        None if more bytes are needed, an empty array if all that could be done was to skip.
-        """
+        """Decode up to `limit` symbols ahead: an empty array if it could only skip, None if it needs more bytes."""
         raise NotImplementedError
 
     def _leave(self, data: bytes) -> None:
@@ -73,16 +70,14 @@ class _SymbolStream(Stream):
         if len(symbols):
             self._previous = int(symbols[-1])
         self._progress.hand_out(len(samples.xs), problem)
-        if not len(samples.xs) and self._source.ended and not self._ahead:
-            return self._end()
-        return samples
-
-    def _end(self) -> None:
+        if len(samples.xs) or self._ahead or not self._source.ended:
+            return samples
         start = self._progress.start
         if start and start["previous"] is None:
             found = f"{self._kind}: {0 if self._previous is None else 1}"
             raise self._progress.too_short(self._source.name, found, f"two {self._kind}")
         self._progress.end()
+        return None
 
     def position(self) -> dict[str, Any]:
         return self._progress.position(previous=self._previous)
