@@ -32,7 +32,7 @@ test: setup
 
 # Everything, and how much of the package it runs through.
 test-all: setup
-	$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal -m 'slow or not slow' --cov
+	$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal -m 'slow or not slow' --cov=norewind
 
 lint: setup
 	$(BIN)/ruff check .

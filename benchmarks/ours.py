@@ -36,8 +36,8 @@ def learner_and_run(method: str, cell: str = "gru", hidden: int = 64, streams: i
 def learning(name: str, method: str, length: int, **options) -> Case:
     """One `scan` over that many characters."""
     learner, run = learner_and_run(method, **options)
-    memory = norewind.names.parse_method(method).window
-    inputs, targets = (part if memory == 1 else part.reshape(-1, memory) for part in text(length))
+    window = norewind.names.parse_method(method).window
+    inputs, targets = (part if window == 1 else part.reshape(-1, window) for part in text(length))
     return waiting(name, length, learner.scan, run, inputs, targets)
 
 

@@ -15,10 +15,15 @@ def load(out: Path) -> dict[str, Records]:
     """All records, by JAX version, the newest first."""
     folders = sorted(out.glob("jax-*"), key=lambda folder: _numbers(folder.name), reverse=True)
     found = {
-        folder.name.removeprefix("jax-"): {path.stem: json.loads(path.read_text()) for path in folder.glob("*.json")}
+        folder.name.removeprefix("jax-"): {path.stem: _record(path) for path in folder.glob("*.json")}
         for folder in folders
     }
     return {name: records for name, records in found.items() if records}
+
+
+def _record(path: Path) -> dict:
+    """A record. Those made before version 0.2 call a window a memory."""
+    return json.loads(path.read_text().replace("memory=16", "window=16").replace("memory 16", "window 16"))
 
 
 def _numbers(name: str) -> list[int]:
@@ -57,7 +62,7 @@ README_NAMES = {
     "bptt, one step": "one-step `bptt`",
     "forward pass alone": "the forward pass alone",
     "uoro, rank 8": "rank-8 `uoro`",
-    "uoro, memory 16": "memory-16 `uoro`",
+    "uoro, window 16": "`uoro` with a window of 16",
     "braintrace uoro": "braintrace's UORO",
     "PyTorch, compiled": "UORO in PyTorch, `torch.compile`",
     "PyTorch, eager": "UORO in PyTorch, eager",
@@ -70,7 +75,7 @@ def readme_table(everything: dict[str, Records]) -> str:
     times = [best(records, "step") for records in measured.values()]
     header = [f"JAX {jax}, {records['step']['date']}" for jax, records in measured.items()]
     rows = [[name, *(short(one[case]) if case in one else "" for one in times)] for case, name in README_NAMES.items()]
-    return _table(["one character", *header], rows)
+    return _table(["one sample", *header], rows)
 
 
 def _heading(records: Records) -> str:
@@ -94,7 +99,7 @@ def _table(header: list[str], rows: list[list[str]]) -> str:
 
 
 def step_table(records: Records) -> str:
-    return _against_uoro("GRU-64, one character", best(records, "step"))
+    return _against_uoro("GRU-64, one sample", best(records, "step"))
 
 
 def parts_table(records: Records) -> str:
@@ -102,7 +107,7 @@ def parts_table(records: Records) -> str:
 
 
 def lstm_table(records: Records) -> str:
-    return _against_uoro("LSTM-64, one character", best(records, "lstm"))
+    return _against_uoro("LSTM-64, one sample", best(records, "lstm"))
 
 
 def _against_uoro(title: str, times: dict[str, float]) -> str:
@@ -125,8 +130,8 @@ def size_table(records: Records) -> str:
         times.append([method, *cells, exponent_text(records, method)])
         carried.append([method, *(_bytes(by_size[n]["carried"]) if n in by_size else "" for n in sizes)])
     return (
-        _table(["µs a character, GRU of", *map(str, sizes), "growth"], times)
-        + "\n\nGrowth: the exponent of time against units, from 128 units on (RTRL: from 64 to 128).\n"
+        _table(["µs per sample, GRU of", *map(str, sizes), "growth"], times)
+        + "\n\nGrowth: the exponent of time against hidden units, from 128 on (RTRL: from 64 to 128).\n"
         + _table(["bytes carried, GRU of", *map(str, sizes)], carried)
     )
 
@@ -163,7 +168,7 @@ def stream_table(records: Records) -> str:
             if by_count:
                 cells = [f"{1e3 / by_count[count]:.1f}" for count in counts]
                 rows.append([f"{case}, {cores.format(record['cores'])}", *cells])
-    return _table(["thousand characters a second in all, streams:", *map(str, counts)], rows)
+    return _table(["thousand samples per second in total, streams:", *map(str, counts)], rows)
 
 
 def memory_table(records: Records) -> str:
@@ -177,7 +182,7 @@ def start_table(records: Records) -> str:
     if "start" not in records:
         return ""
     rows = [[row["case"], f"{row['import_seconds']:.2f}", f"{row['seconds']:.2f}"] for row in records["start"]["rows"]]
-    return _table(["CPU seconds from `import norewind` to", "import", "in all"], rows)
+    return _table(["CPU seconds from `import norewind` to", "import", "total"], rows)
 
 
 def target_table(records: Records) -> str:
@@ -202,7 +207,7 @@ def target_table(records: Records) -> str:
     ratio("PyTorch eager / uoro", "PyTorch, eager", "uoro", at_least=100)
     ratio("rank 8 / rank 1", "uoro, rank 8", "uoro", at_most=5)
     if "sizes" in records:
-        add("growth exponent of uoro, 128 to 512 units", exponent(records, "uoro"), at_most=2.1)
+        add("growth exponent of uoro, 128 to 512 hidden", exponent(records, "uoro"), at_most=2.1)
     if "memory" in records:
         resident = [row["resident"] for row in records["memory"]["rows"]]
         add("growth of resident memory, 10⁵ to 10⁷ steps, %", 100 * (resident[-1] / resident[0] - 1), at_most=1)

@@ -8,8 +8,8 @@ import hashlib
 import json
 import platform
 import re
-import threading
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,7 @@ def save(folder: Path | str, samples: int, run: Tree, extra: dict[str, Any] | No
         extra: JSON to save beside it.
         keep: the number of checkpoints to keep.
     """
-    return _write(Path(folder), samples, _encode(_arrays(run), samples, extra or {}), keep)
+    return _write(Path(folder), samples, _arrays(run), extra or {}, keep)
 
 
 def checkpoints(folder: Path | str) -> list[Path]:
@@ -115,8 +115,8 @@ class Writer:
             leftover.unlink()
         self.folder = folder
         self.keep = keep
-        self._thread: threading.Thread | None = None
-        self._error: BaseException | None = None
+        self._pool = ThreadPoolExecutor(1, "checkpoint")
+        self._writing: Future | None = None
 
     def submit(
         self,
@@ -132,36 +132,20 @@ class Writer:
         arrays = _arrays(run)
 
         def work():
-            try:
-                before()
-                after(_write(self.folder, samples, _encode(arrays, samples, extra), self.keep))
-            except BaseException as error:
-                self._error = error
+            before()
+            after(_write(self.folder, samples, arrays, extra, self.keep))
 
-        self._thread = threading.Thread(target=work, name="checkpoint")
-        self._thread.start()
+        self._writing = self._pool.submit(work)
 
     def wait(self) -> None:
         """Return when the last checkpoint is on disk. An error in writing it is raised here."""
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
-        if self._error is not None:
-            error, self._error = self._error, None
-            raise error
+        if self._writing is not None:
+            error, self._writing = self._writing.exception(), None
+            if error is not None:
+                raise error
 
 
-def _write(folder: Path, samples: int, content: bytes, keep: int) -> Path:
-    path = folder / f"{samples:015d}-{_checksum(content)}.safetensors"
-    write_atomically(path, content)
-    # Names are ordered by samples: of two with the same number, only the one just written stays.
-    twins = [twin for twin in folder.glob(f"{samples:015d}-*.safetensors") if twin != path]
-    for old in [*twins, *checkpoints(folder)[:-keep]]:
-        old.unlink(missing_ok=True)
-    return path
-
-
-def _encode(arrays: dict[str, np.ndarray], samples: int, extra: dict[str, Any]) -> bytes:
+def _write(folder: Path, samples: int, arrays: dict[str, np.ndarray], extra: dict[str, Any], keep: int) -> Path:
     about = {
         **extra,
         "format": FORMAT,
@@ -170,7 +154,14 @@ def _encode(arrays: dict[str, np.ndarray], samples: int, extra: dict[str, Any]) 
         "python": platform.python_version(),
         "samples": samples,
     }
-    return safetensors.numpy.save(arrays, {"norewind": json.dumps(about)})
+    content = safetensors.numpy.save(arrays, {"norewind": json.dumps(about)})
+    path = folder / f"{samples:015d}-{_checksum(content)}.safetensors"
+    write_atomically(path, content)
+    # Names are ordered by samples: of two with the same number, only the one just written stays.
+    twins = [twin for twin in folder.glob(f"{samples:015d}-*.safetensors") if twin != path]
+    for old in [*twins, *checkpoints(folder)[:-keep]]:
+        old.unlink(missing_ok=True)
+    return path
 
 
 def _checksum(content: bytes) -> str:

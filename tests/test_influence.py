@@ -60,8 +60,12 @@ def test_the_limit_solves_the_task(x64):
     assert float(task.loss(output, jnp.ones(()))) == pytest.approx(0, abs=1e-20)
 
 
+def test_learning_starts_where_the_paper_does():
+    assert float(influence_balancing(23, 13).init()) == 0.5
+
+
 def test_a_task_without_influence_is_refused():
-    with pytest.raises(ValueError, match="no influence in the end"):
+    with pytest.raises(ValueError, match="no influence in the long run"):
         influence_balancing(4, 2)
     with pytest.raises(ValueError, match="0 <= minus <= n"):
         influence_balancing(3, 4)

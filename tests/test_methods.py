@@ -33,7 +33,7 @@ def test_there_is_a_name_for_every_estimator():
 def test_every_method_says_what_it_is_and_what_it_costs(name):
     words = METHODS[name].__doc__ or ""
     assert re.search(r"^ *(Unbiased|Biased|Exact)", words, re.MULTILINE)
-    for word in ("Time:", "Memory:", "eeds ", "Reference:", ">>> "):
+    for word in ("Time:", "Bytes carried:", "eeds ", "Reference:", ">>> "):
         assert word in words, f"the docstring of {name} does not say {word}"
     page = (Path(__file__).parent.parent / "docs" / "methods.md").read_text()
     assert re.search(rf"^\| `{name}`", page, re.MULTILINE), f"docs/methods.md has no row for {name}"

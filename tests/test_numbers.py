@@ -104,6 +104,13 @@ def test_wrong_marks_fail_also_when_writing_and_stay_as_they_are(page, text):
     assert renewed == page
 
 
+def test_a_wrong_mark_fails_make_numbers_too(copy, capsys):
+    with (copy / "docs/speed.md").open("a", encoding="utf-8") as page:
+        page.write("\nIt takes <!--n:nobody/knows-->1<!--/n--> s.\n")
+    assert run(copy, check=False) == 1
+    assert "nobody/knows is not in tools/records.py" in capsys.readouterr().err
+
+
 def test_every_source_is_quoted_somewhere():
     text = "".join(path.read_text(encoding="utf-8") for path in pages(ROOT))
     for source in SOURCES:

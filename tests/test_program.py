@@ -1,4 +1,4 @@
-"""What a step costs, read off the compiled program: no timings. A regression in speed shows up here first."""
+"""The cost of a step, counted in the compiled program instead of timed. A loss of speed shows here first."""
 
 import math
 import re
@@ -92,7 +92,7 @@ def test_bytes_carried():
 
 @pytest.mark.parametrize("method", ["uoro", "uoro:rank=8", "uoro:memory=16", "bptt:16", "rtrl"])
 def test_one_trace_and_one_compilation(method):
-    """However long the stream: the model is traced once, and chunks of one length are compiled once."""
+    """The model is traced once, and chunks of one length are compiled once, however long the stream."""
     cell, traces, compilations = norewind.cells.gru(3, 8, 3), [], []
 
     def transition(params, state, x):
@@ -130,7 +130,7 @@ class counted:
         self.open = False
 
 
-def test_carries_share_one_run_of_the_model():
+def test_carries_share_one_evaluation_of_the_model():
     """Of rank-8 UORO, the tanh of the candidate is computed once, not eight times."""
     learner, run = learner_and_run("uoro:rank=8")
     program = str(jax.make_jaxpr(learner.scan)(run, jnp.zeros(4, int), jnp.zeros(4, int)))

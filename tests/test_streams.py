@@ -173,6 +173,17 @@ def test_a_pipe_may_go_on_without_being_replayed():
     assert (bytes(xs.tolist()), bytes(targets.tolist())) == (b"cde", b"def")
 
 
+@pytest.mark.parametrize("samples", [0, 1])
+def test_a_position_is_not_changed_through_another(samples):
+    with Pipe(b"a,b\n1,2\n3,4\n5,6\n") as source, RowStream(source, standardise=False) as stream:
+        for _ in range(samples):
+            stream.take(1)
+        position = saved(stream.position())
+        stream.position()["counts"]["bad rows"] = 1
+        stream.position().clear()
+        assert stream.position() == position
+
+
 def test_going_on_with_another_stream_is_refused(tmp_path):
     path = tmp_path / "data"
     path.write_bytes(b"abcdef")
@@ -293,12 +304,22 @@ def replaced(value, path, new):
 @pytest.mark.parametrize("kind", GOOD)
 def test_every_damage_of_a_position_is_noticed(kind):
     position = good_position(kind)
+    without = [{other: position[other] for other in position if other != name} for name in position]
+    for wrong in [{**position, "more": 1}, *without]:
+        with Pipe(GOOD[kind]) as source, pytest.raises(StreamError):
+            make_any(source, kind, SOME, wrong)
     for path in paths_in(position):
         original = reduce(lambda value, key: value[key], path, position)
         for wrong in (math.nan, 10**400, -1, 0 if isinstance(original, str) else "x"):
             if not (wrong == -1 and isinstance(original, float)):
                 with Pipe(GOOD[kind]) as source, pytest.raises(StreamError):
                     make_any(source, kind, SOME, replaced(position, path, wrong))
+
+
+def test_a_negative_sum_of_squares_is_noticed():
+    position = replaced(good_position("csv"), ("statistics", 0, 2), -1.0)
+    with Pipe(GOOD["csv"]) as source, pytest.raises(StreamError, match=r"Expected float >= 0.0 - at \$.statistics\[0\]\[2\]"):
+        make_any(source, "csv", SOME, position)
 
 
 @quick

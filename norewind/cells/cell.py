@@ -1,38 +1,75 @@
-"""What a cell is, and the pieces that the cells share."""
+"""What a cell is, a stack of cells, and the pieces that they share."""
 
 from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from norewind.estimator import Transition
 from norewind.trees import Tree
 
 
 class Cell(NamedTuple):
-    """A recurrent model: `init(key) -> params`, `initial_state() -> state`, `transition(params, state, x)`."""
+    """A recurrent model, as three functions.
+
+    `init(key) -> params`, `initial_state() -> state` and
+    `transition(params, state, x) -> (new_state, output)`.
+    """
 
     init: Callable[[jax.Array], Tree]
     initial_state: Callable[[], Tree]
     transition: Transition
 
 
-def uniform(key: jax.Array, shape: tuple[int, ...], fan_in: int, dtype) -> jax.Array:
-    """The authors' initialisation of linear maps and of their biases: uniform in ±1/√fan_in."""
-    bound = fan_in**-0.5
+def stack(*cells: Cell) -> Cell:
+    """Several cells as one: the output of each is the input of the next.
+
+    >>> import jax, jax.numpy as jnp, norewind
+    >>> cell = stack(norewind.cells.gru(3, 8, 8), norewind.cells.lstm(8, 8, 3, symbols=False))
+    >>> state, output = cell.transition(cell.init(jax.random.key(0)), cell.initial_state(), jnp.array(1))
+    >>> output.shape
+    (3,)
+    """
+    if not cells:
+        raise ValueError("stack needs at least one cell.")
+
+    def init(key):
+        return tuple(cell.init(k) for cell, k in zip(cells, jax.random.split(key, len(cells)), strict=True))
+
+    def initial_state():
+        return tuple(cell.initial_state() for cell in cells)
+
+    def transition(params, state, x):
+        new_state = []
+        for cell, p, s in zip(cells, params, state, strict=True):
+            s, x = cell.transition(p, s, x)
+            new_state.append(s)
+        return tuple(new_state), x
+
+    return Cell(init, initial_state, transition)
+
+
+def within(bound: float, key: jax.Array, shape: tuple[int, ...], dtype) -> jax.Array:
+    """Uniform in ±bound."""
     return jax.random.uniform(key, shape, dtype, -bound, bound)
 
 
+def uniform(key: jax.Array, shape: tuple[int, ...], fan_in: int, dtype) -> jax.Array:
+    """The authors' initialisation of linear maps and their biases: uniform in ±1/√fan_in."""
+    return within(fan_in**-0.5, key, shape, dtype)
+
+
 def input_table(key: jax.Array, inputs: int, width: int, symbols: bool, dtype) -> jax.Array:
-    """One row per input: an embedding drawn from N(0, 1) for symbols, a linear map for vectors."""
+    """One row per input: an embedding drawn from N(0, 1) if the inputs are symbols, a linear map if vectors."""
     if symbols:
         return jax.random.normal(key, (inputs, width), dtype)
     return uniform(key, (inputs, width), inputs, dtype)
 
 
 def read_input(table: jax.Array, x: jax.Array) -> jax.Array:
-    """An integer x is a symbol and picks a row of the table; a float vector is multiplied by it."""
+    """A row of the table if x is an integer symbol, a product with the table if x is a float vector."""
     x = jnp.asarray(x)
     inputs = table.shape[0]
     if jnp.issubdtype(x.dtype, jnp.integer) and x.shape == ():
@@ -41,13 +78,12 @@ def read_input(table: jax.Array, x: jax.Array) -> jax.Array:
         return x.astype(table.dtype) @ table
     raise ValueError(
         f"the cell has {inputs} inputs: x must be one integer symbol below {inputs} or a float vector of shape "
-        f"({inputs},), but it has dtype {x.dtype} and shape {x.shape}. For a sequence of them use window or scan; "
+        f"({inputs},), but it has dtype {x.dtype} and shape {x.shape}. For a sequence of inputs use window or scan, "
         "for several streams use parallel."
     )
 
 
 def readout_init(key: jax.Array, hidden: int, outputs: int, dtype) -> Tree:
-    """A linear map from the hidden units to the outputs."""
     weight_key, bias_key = jax.random.split(key)
     return {
         "weight": uniform(weight_key, (outputs, hidden), hidden, dtype),
@@ -55,6 +91,15 @@ def readout_init(key: jax.Array, hidden: int, outputs: int, dtype) -> Tree:
     }
 
 
+def zero_readout(hidden: int, outputs: int, dtype) -> Tree:
+    return {"weight": jnp.zeros((outputs, hidden), dtype), "bias": jnp.zeros(outputs, dtype)}
+
+
 def read_out(readout: Tree, hidden: jax.Array) -> jax.Array:
-    """W_o h + b_o."""
     return readout["weight"] @ hidden + readout["bias"]
+
+
+def layer_units(size: int) -> dict[str, np.ndarray]:
+    """The units that the weights of one dense layer feed (see `norewind.declare`)."""
+    row = np.arange(size)
+    return {"input": row, "recurrent": row[:, None], "bias": row}

@@ -14,8 +14,8 @@ def gru(inputs: int, hidden: int, outputs: int, *, symbols: bool = True, dtype=f
         h' = z ⊙ c + (1 − z) ⊙ h              o = W_o h' + b_o
 
     `params["input"]` holds [E_r, E_z, E_c] side by side, `params["gates"]` stacks U_r
-    on U_z, and `params["bias"]` is [b_r, b_z, b_c]. `symbols=False` scales the initial
-    E for float vectors instead of integer symbols.
+    on U_z, and `params["bias"]` is [b_r, b_z, b_c]. `inputs`, `hidden`, `outputs`,
+    `symbols` (for the scale of E) and `dtype` are those of `rnn`.
 
     >>> import jax, jax.numpy as jnp
     >>> cell = gru(inputs=3, hidden=4, outputs=2)
@@ -34,9 +34,6 @@ def gru(inputs: int, hidden: int, outputs: int, *, symbols: bool = True, dtype=f
             "readout": readout_init(keys[4], hidden, outputs, dtype),
         }
 
-    def initial_state():
-        return jnp.zeros(hidden, dtype)
-
     def transition(params, state, x):
         drive = read_input(params["input"], x) + params["bias"]
         gates = jax.nn.sigmoid(drive[: 2 * hidden] + params["gates"] @ state)
@@ -45,4 +42,4 @@ def gru(inputs: int, hidden: int, outputs: int, *, symbols: bool = True, dtype=f
         state = update * candidate + (1 - update) * state
         return state, read_out(params["readout"], state)
 
-    return Cell(init, initial_state, transition)
+    return Cell(init, lambda: jnp.zeros(hidden, dtype), transition)

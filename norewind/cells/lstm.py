@@ -15,10 +15,10 @@ def lstm(inputs: int, hidden: int, outputs: int, *, symbols: bool = True, embedd
         i, f, o, g = σ(a_i), σ(a_f − 0.3), σ(a_o), tanh(a_g)
         c' = f ⊙ c + i ⊙ g                    h' = o ⊙ tanh(c')             y = W_o h' + b_o
 
-    The four blocks of a stand in the order i, f, o, g. `symbols=False` scales the
-    initial E for float vectors instead of integer symbols. With `embedding=False` the
-    input feeds the gates directly, e = x, as in 1997: then every weight feeds one unit,
-    which some methods need.
+    The four blocks of a are in the order i, f, o, g. With `embedding=False` the input
+    feeds the gates directly, e = x, as in 1997: then every weight feeds one unit, which
+    some methods need. `inputs`, `hidden`, `outputs`, `symbols` (for the scale of E) and
+    `dtype` are those of `rnn`.
 
     >>> import jax, jax.numpy as jnp
     >>> cell = lstm(inputs=3, hidden=4, outputs=2)
@@ -48,8 +48,7 @@ def lstm(inputs: int, hidden: int, outputs: int, *, symbols: bool = True, embedd
 
     def transition(params, state, x):
         fed = params["input"] @ read_input(params["embedding"], x) if embedding else read_input(params["input"], x)
-        drive = fed + params["input_bias"]
-        drive = drive + params["recurrent"] @ state["h"] + params["recurrent_bias"]
+        drive = fed + params["input_bias"] + params["recurrent"] @ state["h"] + params["recurrent_bias"]
         enter, forget, leave, new = drive.reshape(4, hidden)
         c = jax.nn.sigmoid(forget - 0.3) * state["c"] + jax.nn.sigmoid(enter) * jnp.tanh(new)
         h = jax.nn.sigmoid(leave) * jnp.tanh(c)

@@ -1,10 +1,9 @@
-"""The reservoir of an echo state network."""
+"""The reservoir of an echo state network, and one whose outputs are some of its own units."""
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from norewind.cells.cell import Cell, read_input, read_out
+from norewind.cells.cell import Cell, layer_units, read_input, read_out, within, zero_readout
 from norewind.structure import declare
 
 
@@ -19,15 +18,17 @@ def reservoir(
     input_scaling: float = 1.0,
     dtype=float,
 ) -> Cell:
-    """A fixed random network of leaky tanh units and a linear readout, which starts at zero:
+    """A fixed random network of leaky tanh units, and a linear readout.
 
         h' = (1 − a) h + a tanh(W h + W_in x + b)          o = W_o h' + b_o
 
-    W has the share `sparsity` of its weights at zero, the others uniform, all scaled so
-    that the largest modulus of its eigenvalues is `spectral_radius`: below one, the past
-    fades (the echo state property, in practice). W_in and b are uniform in
-    ±`input_scaling`; a is `leak`. Under `norewind.readout_only` this is an echo state
-    network; under any other estimator it is an ordinary network that starts as one.
+    The fraction `sparsity` of W is zero and the rest is uniform, scaled so that the
+    largest modulus of its eigenvalues is `spectral_radius`: below one, the past fades
+    (the echo state property, in practice). W_in and b are uniform in ±`input_scaling`, a
+    is `leak`, and the readout starts at zero. With `norewind.readout_only` this is an
+    echo state network; with any other estimator, its recurrent weights learn as well.
+
+    `inputs`, `hidden`, `outputs` and `dtype` are those of `rnn`.
 
     Reference: Jaeger (2001); Lukoševičius, A practical guide to applying echo state
     networks (2012).
@@ -38,47 +39,96 @@ def reservoir(
     >>> round(float(jnp.max(jnp.abs(jnp.linalg.eigvals(params["recurrent"])))), 4)
     0.8
     """
-    check_share("reservoir", sparsity=sparsity)
-    if not 0 < leak <= 1:
-        raise ValueError(f"reservoir: leak must be above 0 and at most 1, not {leak}.")
+    _check("reservoir", sparsity, leak)
 
     def init(key):
         keys = jax.random.split(key, 3)
         return {
-            "recurrent": reservoir_weights(keys[0], hidden, spectral_radius, sparsity, dtype),
-            "input": jax.random.uniform(keys[1], (inputs, hidden), dtype, -input_scaling, input_scaling),
-            "bias": jax.random.uniform(keys[2], (hidden,), dtype, -input_scaling, input_scaling),
-            "readout": {"weight": jnp.zeros((outputs, hidden), dtype), "bias": jnp.zeros(outputs, dtype)},
+            "recurrent": _sparse_weights(keys[0], hidden, spectral_radius, sparsity, dtype),
+            "input": within(input_scaling, keys[1], (inputs, hidden), dtype),
+            "bias": within(input_scaling, keys[2], (hidden,), dtype),
+            "readout": zero_readout(hidden, outputs, dtype),
         }
-
-    def initial_state():
-        return jnp.zeros(hidden, dtype)
 
     def transition(params, state, x):
         drive = params["recurrent"] @ state + read_input(params["input"], x) + params["bias"]
         state = (1 - leak) * state + leak * jnp.tanh(drive)
         return state, read_out(params["readout"], state)
 
-    def units(params):
-        row = np.arange(hidden)
-        return {"recurrent": row[:, None], "input": row, "bias": row, "readout": None}
-
-    return Cell(init, initial_state, declare(transition, units=units))
+    declared = declare(transition, units=lambda params: {**layer_units(hidden), "readout": None})
+    return Cell(init, lambda: jnp.zeros(hidden, dtype), declared)
 
 
-def reservoir_weights(key: jax.Array, units: int, spectral_radius: float, sparsity: float, dtype) -> jax.Array:
-    """A random sparse matrix of that spectral radius."""
+def feedback_reservoir(
+    inputs: int,
+    hidden: int,
+    outputs: int,
+    *,
+    spectral_radius: float = 0.9,
+    leak: float = 1.0,
+    sparsity: float = 0.9,
+    input_scaling: float = 1.0,
+    feedback: float = 0.1,
+    dtype=float,
+) -> Cell:
+    """The network of backpropagation-decorrelation: leaky units, of which the last are the outputs.
+
+        s' = (1 − Δt) s + Δt (W tanh(s) + W_in x + b)          o = the last entries of s'
+
+    The rows of W, W_in and b for the `hidden` units are drawn as in `reservoir`, with the
+    same `spectral_radius`, `sparsity` and `input_scaling`; the weights from the outputs
+    back to them are uniform in ±`feedback`. The rows for the output units start at zero.
+    Δt is `leak`. `inputs`, `outputs` and `dtype` are those of `rnn`.
+
+    Reference: Steil (2004).
+
+    >>> import jax, jax.numpy as jnp
+    >>> cell = feedback_reservoir(inputs=3, hidden=20, outputs=2)
+    >>> state, output = cell.transition(cell.init(jax.random.key(0)), cell.initial_state(), jnp.array(1))
+    >>> state.shape, output.shape
+    ((22,), (2,))
+    """
+    _check("feedback_reservoir", sparsity, leak)
+    size = hidden + outputs
+
+    def init(key):
+        keys = jax.random.split(key, 4)
+        inner = _sparse_weights(keys[0], hidden, spectral_radius, sparsity, dtype)
+        back = within(feedback, keys[1], (hidden, outputs), dtype)
+        drive = within(input_scaling, keys[2], (inputs, hidden), dtype)
+        bias = within(input_scaling, keys[3], (hidden,), dtype)
+        return {
+            "recurrent": jnp.zeros((size, size), dtype).at[:hidden, :hidden].set(inner).at[:hidden, hidden:].set(back),
+            "input": jnp.zeros((inputs, size), dtype).at[:, :hidden].set(drive),
+            "bias": jnp.zeros(size, dtype).at[:hidden].set(bias),
+        }
+
+    def transition(params, state, x):
+        drive = params["recurrent"] @ jnp.tanh(state) + read_input(params["input"], x) + params["bias"]
+        state = (1 - leak) * state + leak * drive
+        return state, state[hidden:]
+
+    declared = declare(transition, units=lambda params: layer_units(size), output_units=tuple(range(hidden, size)))
+    return Cell(init, lambda: jnp.zeros(size, dtype), declared)
+
+
+def _sparse_weights(key: jax.Array, hidden: int, spectral_radius: float, sparsity: float, dtype) -> jax.Array:
     value_key, place_key = jax.random.split(key)
-    weights = jax.random.uniform(value_key, (units, units), dtype, -1, 1)
-    weights = jnp.where(jax.random.uniform(place_key, (units, units)) < sparsity, 0, weights)
+    weights = within(1, value_key, (hidden, hidden), dtype)
+    weights = jnp.where(jax.random.uniform(place_key, (hidden, hidden)) < sparsity, 0, weights)
     radius = jnp.max(jnp.abs(jnp.linalg.eigvals(weights)))
-    # A very small sparse matrix can have no eigenvalue but zero: then there is nothing to scale.
+    # All eigenvalues of a very small sparse matrix can be zero: then there is nothing to scale.
     scale = jnp.where(radius > 1e-6, spectral_radius / jnp.maximum(radius, 1e-6), 1.0)
     return (scale * weights).astype(dtype)
 
 
-def check_share(who: str, **shares: float) -> None:
-    """Shares lie between 0 and 1."""
-    for name, value in shares.items():
+def _check(who: str, sparsity: float, leak: float) -> None:
+    check_fraction(who, sparsity=sparsity)
+    if not 0 < leak <= 1:
+        raise ValueError(f"{who}: leak must be above 0 and at most 1, not {leak}.")
+
+
+def check_fraction(who: str, **fractions: float) -> None:
+    for name, value in fractions.items():
         if not 0 <= value <= 1:
-            raise ValueError(f"{who}: {name} must lie between 0 and 1, not {value}.")
+            raise ValueError(f"{who}: {name} must be between 0 and 1, not {value}.")

@@ -1,19 +1,20 @@
-"""The paper's recurrent network, with the pre-activation as state."""
+"""Two simple recurrent networks, which differ in where the tanh is."""
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from norewind.cells.cell import Cell, input_table, read_input, read_out, readout_init, uniform
+from norewind.cells.cell import Cell, input_table, layer_units, read_input, read_out, readout_init, uniform
 from norewind.structure import declare
 
 
 def rnn(inputs: int, hidden: int, outputs: int, *, symbols: bool = True, dtype=float) -> Cell:
-    """The tanh network of the paper's section "Background"; its state s is the pre-activation:
+    """The tanh network of the paper's section "Background". Its state s is the pre-activation.
 
         s' = W_x x + W_s tanh(s) + b          o = W_o tanh(s') + b_o
 
-    `symbols=False` scales the initial W_x for float vectors instead of integer symbols.
+    `inputs` (the number of symbols, or of entries in x), `hidden` and `outputs` are sizes;
+    `dtype` is that of the parameters and the state. `symbols=False` scales the initial
+    W_x for float vectors instead of integer symbols.
 
     >>> import jax, jax.numpy as jnp
     >>> cell = rnn(inputs=3, hidden=4, outputs=2)
@@ -22,6 +23,39 @@ def rnn(inputs: int, hidden: int, outputs: int, *, symbols: bool = True, dtype=f
     ((4,), (2,))
     """
 
+    def transition(params, state, x):
+        state = read_input(params["input"], x) + params["recurrent"] @ jnp.tanh(state) + params["bias"]
+        return state, read_out(params["readout"], jnp.tanh(state))
+
+    return _tanh_network(transition, inputs, hidden, outputs, symbols, dtype)
+
+
+def elman(inputs: int, hidden: int, outputs: int, *, symbols: bool = True, dtype=float) -> Cell:
+    """The usual tanh network. Its state h is the activation.
+
+        h' = tanh(W_x x + W_h h + b)          o = W_o h' + b_o
+
+    It computes the same outputs as `rnn`, but the noise of a stochastic estimator enters
+    after the tanh instead of before it. `inputs`, `hidden`, `outputs`, `symbols` and
+    `dtype` are those of `rnn`.
+
+    Reference: Elman, Finding structure in time (1990).
+
+    >>> import jax, jax.numpy as jnp
+    >>> cell = elman(inputs=3, hidden=4, outputs=2)
+    >>> state, output = cell.transition(cell.init(jax.random.key(0)), cell.initial_state(), jnp.array(1))
+    >>> state.shape, output.shape
+    ((4,), (2,))
+    """
+
+    def transition(params, state, x):
+        state = jnp.tanh(read_input(params["input"], x) + params["recurrent"] @ state + params["bias"])
+        return state, read_out(params["readout"], state)
+
+    return _tanh_network(transition, inputs, hidden, outputs, symbols, dtype)
+
+
+def _tanh_network(transition, inputs: int, hidden: int, outputs: int, symbols: bool, dtype) -> Cell:
     def init(key):
         keys = jax.random.split(key, 4)
         return {
@@ -31,15 +65,5 @@ def rnn(inputs: int, hidden: int, outputs: int, *, symbols: bool = True, dtype=f
             "readout": readout_init(keys[3], hidden, outputs, dtype),
         }
 
-    def initial_state():
-        return jnp.zeros(hidden, dtype)
-
-    def transition(params, state, x):
-        state = read_input(params["input"], x) + params["recurrent"] @ jnp.tanh(state) + params["bias"]
-        return state, read_out(params["readout"], jnp.tanh(state))
-
-    def units(params):
-        row = np.arange(hidden)
-        return {"input": row, "recurrent": row[:, None], "bias": row, "readout": None}
-
-    return Cell(init, initial_state, declare(transition, units=units))
+    declared = declare(transition, units=lambda params: {**layer_units(hidden), "readout": None})
+    return Cell(init, lambda: jnp.zeros(hidden, dtype), declared)

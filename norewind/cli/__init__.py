@@ -1,4 +1,4 @@
-"""The command line. A new command is one file in this folder and one line in COMMANDS."""
+"""The command line. A new command is one file in this folder and its name in COMMANDS."""
 
 import signal
 import sys
@@ -17,15 +17,8 @@ from norewind.cli.train import train, with_config
 from norewind.runs.settings import SettingsError
 
 COMMANDS = {
-    "train": train,
-    "resume": resume,
-    "predict": predict,
-    "sample": sample,
-    "plot": plot,
-    "compare": compare,
-    "diagnose": diagnose,
-    "generate": generate,
-    "reproduce": reproduce,
+    command.__name__: command
+    for command in (train, resume, predict, sample, plot, compare, diagnose, generate, reproduce)
 }
 
 

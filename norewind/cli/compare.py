@@ -5,7 +5,7 @@ from typing import Annotated
 
 import tyro
 
-from norewind.runs.settings import Settings
+from norewind.runs.settings import Settings, option
 
 DEFAULTS = Settings(samples=1e5, metrics_every=1_000)
 
@@ -16,7 +16,7 @@ def compare(
     methods: str = "uoro,uoro:window=16,bptt:16,readout_only",
     seeds: int = 1,
     out: Path = Path("results/compare"),
-    jobs: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: one per core)")] = None,
+    jobs: Annotated[int | None, option("N", "one per core")] = None,
     quiet: bool = False,
 ) -> None:
     """Train several methods on the same stream from the same parameters, and show them in one table and figure.

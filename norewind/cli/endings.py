@@ -34,7 +34,6 @@ class StopOnSignal:
         self.signal = number
 
     def __call__(self) -> bool:
-        """Whether to stop."""
         return self.signal is not None
 
     @property
@@ -79,7 +78,6 @@ def friendly(command: str, folder: Path | None = None, stop: StopOnSignal | None
 
 
 def _kept(folder: Path | None, diverged: bool) -> str:
-    """What is left of a run that ended badly, and what to do."""
     from norewind.checkpoint import checkpoints
 
     if folder is None:
@@ -100,6 +98,5 @@ def drop_output() -> None:
 
 
 def leave(message: str, code: int) -> NoReturn:
-    """End with a message on standard error and an exit code."""
     print(message, file=sys.stderr)
     raise SystemExit(code) from None

@@ -1,56 +1,46 @@
 """`norewind generate`: write the text of a task."""
 
 import sys
-from collections.abc import Iterator
-from itertools import islice
 from typing import Annotated
 
 import tyro
 
 from norewind.cli.endings import drop_output
 from norewind.names import TaskName
+from norewind.runs.settings import option
 
 CHUNK = 100_000
 
 
 def generate(
-    task: Annotated[TaskName, tyro.conf.Positional],
+    name: Annotated[TaskName, tyro.conf.Positional, tyro.conf.arg(name="task")],
     *,
     samples: float = 1e6,
     seed: int = 0,
-    parameters: Annotated[
-        tuple[int, ...], tyro.conf.arg(metavar="INT ...", help_behavior_hint="(default: the paper's)")
-    ] = (),
+    parameters: Annotated[tuple[int, ...], option("INT ...", "the paper's")] = (),
 ) -> None:
     """Write the text of a task to standard output.
 
     Args:
-        task: aⁿbⁿ or distant brackets.
+        name: aⁿbⁿ or distant brackets.
         samples: how many characters to write. 1e6 is understood.
         seed: which of the endless texts to write.
         parameters: of the task: k l for anbn (the paper's are 1 32), s k a for brackets (1 5 10).
     """
+    from norewind.names import task
+    from norewind.streams import TaskStream
+
     if not samples >= 0:
         raise SystemExit(f"norewind generate: --samples must not be negative, but it is {samples:g}.")
     try:
-        for piece in _pieces(task, parameters, seed, int(samples)):
-            sys.stdout.write(piece)
+        stream = TaskStream(task(name, parameters), seed)
+    except (TypeError, ValueError) as error:
+        raise SystemExit(f"norewind generate: {error}") from None
+    try:
+        for start in range(0, int(samples), CHUNK):
+            xs = stream.take(min(CHUNK, int(samples) - start)).xs
+            sys.stdout.write(stream.decode(xs).decode())
         sys.stdout.flush()
     except BrokenPipeError:
         # The reader has seen enough (head, for example).
         drop_output()
-
-
-def _pieces(name: TaskName, parameters: tuple[int, ...], seed: int, samples: int) -> Iterator[str]:
-    from norewind.names import task
-
-    try:
-        text = task(name, parameters)
-    except (TypeError, ValueError) as error:
-        raise SystemExit(f"norewind generate: {error}") from None
-    whole, rest = divmod(samples, CHUNK)
-    chunks = text.chunks(seed, CHUNK)
-    for chunk in islice(chunks, whole):
-        yield text.decode(chunk)
-    if rest:
-        yield text.decode(next(chunks)[:rest])

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import tyro
 
+from norewind.runs.settings import SettingsError
+
 
 def plot(runs: Annotated[tuple[Path, ...], tyro.conf.Positional], *, out: Path = Path("curves.png")) -> None:
     """Draw the learning curves of runs in one figure.
@@ -13,12 +15,12 @@ def plot(runs: Annotated[tuple[Path, ...], tyro.conf.Positional], *, out: Path =
         runs: run folders.
         out: the figure; .png, .pdf or .svg.
     """
-    from norewind.cli.endings import BAD_INPUT, friendly, leave
+    from norewind.cli.endings import friendly
 
     if not runs:
-        leave("norewind plot: name at least one run folder.", BAD_INPUT)
+        raise SettingsError("name at least one run folder.")
     if out.suffix not in (".png", ".pdf", ".svg"):
-        leave(f"norewind plot: --out must end in .png, .pdf or .svg, not {out}.", BAD_INPUT)
+        raise SettingsError(f"--out must end in .png, .pdf or .svg, not {out}.")
     with friendly("plot"):
         from norewind.cli.running import draw
 

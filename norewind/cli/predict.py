@@ -4,25 +4,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
-import tyro
+from tyro.conf import Positional
+
+from norewind.runs.settings import option
 
 
 def predict(
-    run: Annotated[Path, tyro.conf.Positional],
-    source: Annotated[
-        str | None,
-        tyro.conf.Positional,
-        tyro.conf.arg(metavar="[SOURCE]", help_behavior_hint="(default: the run's own stream, from where it stopped)"),
-    ] = None,
+    run: Annotated[Path, Positional],
+    source: Annotated[str | None, Positional, option("[SOURCE]", "the run's own stream, from where it stopped")] = None,
     *,
     learn: bool = False,
     fresh: bool = False,
-    samples: Annotated[
-        float | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: the whole stream)")
-    ] = None,
-    flush: Annotated[
-        float | None, tyro.conf.arg(metavar="SECONDS", help_behavior_hint="(default: wait for full chunks)")
-    ] = None,
+    samples: Annotated[float | None, option("N", "the whole stream")] = None,
+    flush: Annotated[float | None, option("SECONDS", "wait for full chunks")] = None,
 ) -> None:
     """Predict every sample of a stream before it is seen, and report how surprising it was, as JSON lines.
 
@@ -39,13 +33,11 @@ def predict(
     from norewind.cli.endings import StopOnSignal, friendly
 
     with StopOnSignal() as stop, friendly("predict", stop=stop):
-        from norewind.runs.build import set_precision
         from norewind.runs.folder import saved_run
         from norewind.runs.predict import predictions
         from norewind.runs.train import print_lines
 
         settings, saved = saved_run(run)
-        set_precision(settings)
         settings = replace(settings, samples=samples, flush=flush)
         for entries in predictions(settings, saved, source, learn=learn, fresh=fresh, should_stop=stop):
             print_lines(entries)

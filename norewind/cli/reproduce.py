@@ -5,23 +5,21 @@ from typing import Annotated, Literal
 
 import tyro
 
+from norewind.runs.settings import option
+
 
 def reproduce(
     what: Annotated[Literal["influence", "brackets", "anbn", "all"], tyro.conf.Positional],
     *,
-    out: Annotated[
-        Path | None, tyro.conf.arg(metavar="FOLDER", help_behavior_hint="(default: results/paper or results/quick)")
-    ] = None,
+    out: Annotated[Path | None, option("FOLDER", "results/paper or results/quick")] = None,
     quick: bool = False,
-    seeds: Annotated[
-        int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: anbn 5, brackets 3, influence 10)")
-    ] = None,
-    samples: Annotated[float | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: 1e7)")] = None,
+    seeds: Annotated[int | None, option("N", "anbn 5, brackets 3, influence 10")] = None,
+    samples: Annotated[float | None, option("N", "1e7")] = None,
     rates: tuple[float, ...] = (1e-3, 3e-4, 1e-4),
     windows: tuple[int, ...] = (1, 10, 100, 200),
     controls: bool = True,
     report_only: bool = False,
-    jobs: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: one per core)")] = None,
+    jobs: Annotated[int | None, option("N", "one per core")] = None,
 ) -> None:
     """Run the paper's experiments and write their figures, table, records and page.
 

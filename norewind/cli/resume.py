@@ -4,18 +4,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
-import tyro
+from tyro.conf import Positional
+
+from norewind.runs.settings import option
 
 
 def resume(
-    run: Annotated[Path, tyro.conf.Positional],
+    run: Annotated[Path, Positional],
     *,
-    samples: Annotated[
-        float | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: as in the settings)")
-    ] = None,
-    source: Annotated[
-        str | None, tyro.conf.arg(metavar="SOURCE", help_behavior_hint="(default: as in the settings)")
-    ] = None,
+    samples: Annotated[float | None, option("N", "as in the settings")] = None,
+    source: Annotated[str | None, option("SOURCE", "as in the settings")] = None,
     continues: bool = False,
     damaged: Literal["fail", "skip"] = "fail",
     quiet: bool = False,
@@ -33,15 +31,8 @@ def resume(
         damaged: if the newest checkpoint is damaged, fail or skip to the one before it.
         quiet: print nothing unless something is wrong.
     """
-    from norewind.cli.endings import BAD_INPUT, leave
     from norewind.cli.running import run_in
-    from norewind.runs.settings import SETTINGS, Settings, read_toml
+    from norewind.runs.folder import settings_of
 
-    if not (run / SETTINGS).exists():
-        leave(f"norewind resume: {run} holds no run: there is no {SETTINGS} in it.", BAD_INPUT)
-
-    def settings() -> Settings:
-        changed = {"samples": samples, "source": source}
-        return replace(read_toml(run / SETTINGS), **{name: new for name, new in changed.items() if new is not None})
-
-    run_in("resume", run, settings, quiet=quiet, continues=continues, damaged=damaged)
+    changed = {name: value for name, value in (("samples", samples), ("source", source)) if value is not None}
+    run_in("resume", run, replace(settings_of(run), **changed), quiet=quiet, continues=continues, damaged=damaged)

@@ -1,7 +1,6 @@
 """What train and resume share: train until the end or a signal, and say how it ended."""
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,27 +8,25 @@ from norewind.cli.endings import StopOnSignal, friendly
 from norewind.runs.settings import Settings
 
 if TYPE_CHECKING:
-    from norewind.runs.train import Trained
+    from norewind.runs.build import Opened
+    from norewind.runs.fit import Fitted
 
 
-def run_in(
-    command: str, path: Path, settings: Callable[[], Settings], *, quiet: bool, continues: bool = False, **hold: Any
-) -> None:
-    """Train in a folder, and end the process. `settings` is called inside the folder; `hold` are its options."""
+def run_in(command: str, path: Path, settings: Settings, *, quiet: bool, continues: bool = False, **hold: Any) -> None:
+    """Train in a folder, and end the process. `hold` are options of the folder."""
     with StopOnSignal() as stop, friendly(command, path, stop):
-        from norewind.runs.build import set_precision
         from norewind.runs.fit import Hooks
         from norewind.runs.folder import RunFolder
         from norewind.runs.progress import Progress
         from norewind.runs.train import train
 
         with Progress(quiet=quiet) as progress, RunFolder(path, say=progress.say, **hold) as folder:
-            chosen = settings()
-            set_precision(chosen)
-            trained = train(chosen, folder, continues=continues, progress=progress, hooks=Hooks(should_stop=stop))
+            fitted, opened = train(
+                settings, folder, continues=continues, progress=progress, hooks=Hooks(should_stop=stop)
+            )
         draw(path)
     if not quiet:
-        print(closing_words(path, trained), file=sys.stderr)
+        print(closing_words(path, fitted, opened), file=sys.stderr)
         if stop():
             print(f"Stopped; nothing is lost. To go on: norewind resume {path}", file=sys.stderr)
     raise SystemExit(stop.exit_code)
@@ -50,11 +47,10 @@ def draw(*paths: Path, out: Path | None = None) -> Path:
     return out
 
 
-def closing_words(path: Path, trained: "Trained") -> str:
+def closing_words(path: Path, fitted: "Fitted", opened: "Opened") -> str:
     """How far a run has come, its loss beside the baseline, and where to look."""
     from norewind.runs.folder import CURVE, METRICS, read_log
 
-    fitted, opened = trained
     words = f"{fitted.samples:,} samples"
     lines = read_log(path / METRICS)
     if lines and lines[-1]["loss"] is not None:

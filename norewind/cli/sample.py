@@ -6,12 +6,14 @@ from typing import Annotated
 
 import tyro
 
+from norewind.runs.settings import SettingsError, option
+
 
 def sample(
     run: Annotated[Path, tyro.conf.Positional],
     *,
     length: int = 500,
-    prompt: Annotated[str, tyro.conf.arg(metavar="TEXT", help_behavior_hint="(default: continue the stream)")] = "",
+    prompt: Annotated[str, option("TEXT", "continue the stream")] = "",
     temperature: float = 1.0,
     seed: int = 0,
 ) -> None:
@@ -24,21 +26,18 @@ def sample(
         temperature: below 1 prefers likely symbols, above 1 unlikely ones.
         seed: seed of the random choices.
     """
-    from norewind.cli.endings import BAD_INPUT, friendly, leave
+    from norewind.cli.endings import friendly
 
     if length < 1 or not temperature > 0 or not 0 <= seed < 2**32:
-        leave(
-            f"norewind sample: --length must be at least 1, not {length}, --temperature above 0, not {temperature}, "
-            f"and --seed from 0 to 2³² − 1, not {seed}.",
-            BAD_INPUT,
+        raise SettingsError(
+            f"--length must be at least 1, not {length}, --temperature above 0, not {temperature}, and --seed from 0 "
+            f"to 2³² − 1, not {seed}."
         )
     with friendly("sample"):
-        from norewind.runs.build import set_precision
         from norewind.runs.folder import saved_run
         from norewind.runs.predict import sampled
 
         settings, saved = saved_run(run)
-        set_precision(settings)
         text = sampled(settings, saved, length, prompt=prompt, temperature=temperature, seed=seed)
         # Arguments that are not UTF-8 are held as surrogates.
         sys.stdout.buffer.write(prompt.encode(errors="surrogateescape") + text + b"\n")

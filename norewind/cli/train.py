@@ -8,7 +8,7 @@ from typing import Annotated
 
 import tyro
 
-from norewind.runs.settings import Settings, read_toml
+from norewind.runs.settings import Settings, option, read_toml
 
 DEFAULTS = Settings()
 
@@ -16,10 +16,8 @@ DEFAULTS = Settings()
 def train(
     settings: Annotated[Settings, tyro.conf.arg(name="")] = DEFAULTS,
     *,
-    out: Annotated[
-        Path | None, tyro.conf.arg(metavar="FOLDER", help_behavior_hint="(default: runs/ and the name of the source)")
-    ] = None,
-    config: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")] = None,
+    out: Annotated[Path | None, option("FOLDER", "runs/ and the name of the source")] = None,
+    config: Annotated[Path | None, option("FILE", "none")] = None,
     quiet: bool = False,
 ) -> None:
     """Train a recurrent model on a stream: online, in one pass, in constant memory.
@@ -41,7 +39,7 @@ def train(
     from norewind.cli.running import run_in
 
     folder = out or Path("runs") / (Path(settings.source).stem.strip("-") or "stdin")
-    run_in("train", folder, settings.settled, quiet=quiet, new=True)
+    run_in("train", folder, settings.settled(), quiet=quiet, new=True)
 
 
 def with_config(arguments: list[str]) -> Callable[..., None]:
@@ -51,6 +49,4 @@ def with_config(arguments: list[str]) -> Callable[..., None]:
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--config", type=Path)
     config = parser.parse_known_args(arguments[1:])[0].config
-    if config is None:
-        return train
-    return partial(train, settings=read_toml(config))
+    return partial(train, settings=read_toml(config)) if config else train

@@ -131,7 +131,6 @@ class Question:
         object.__setattr__(self, "x", jax.tree.map(lambda leaf: leaf[0], self.data[0]))
 
     def windows(self, length: int) -> Tree:
-        """The data in windows."""
         return jax.tree.map(lambda leaf: leaf.reshape(-1, length, *leaf.shape[1:]), self.data)
 
 
@@ -151,7 +150,6 @@ def _methods(methods) -> list[Method]:
 
 
 def _subjects(model: Any, hidden: Sequence[int], repeats: int) -> list[tuple[int | None, list[Subject]]]:
-    """The models to measure, by size."""
     checks.at_least_one("diagnose: repeats", repeats)
     if not callable(model):
         return [(None, [model])]
@@ -173,7 +171,6 @@ def _whole_blocks(stream: tuple[Tree, Tree], methods: list[Method]) -> tuple[tup
 
 
 def _exact(question: Question, subject: Subject, compiled: Compiled) -> Exact:
-    """Follow the stream with the exact gradient."""
     transition, loss, params, state = subject
     size = ravel_pytree(params)[0].size
     chosen = np.arange(size) if question.readout else _reaching(transition, params, state, question.x)

@@ -22,7 +22,6 @@ class Value(NamedTuple):
     error: float
 
     def __str__(self) -> str:
-        """Three digits, and two of the error."""
         return f"{_digits(self.value, 3)} ± {_digits(self.error, 2)}" if self.error else _digits(self.value, 3)
 
 
@@ -40,7 +39,6 @@ class Moments(NamedTuple):
     exact: np.ndarray
 
     def between(self, start: int, stop: int) -> "Moments":
-        """Those of some of the steps."""
         return Moments(*(array[start:stop] for array in self))
 
     def bias_squared(self) -> Value:
@@ -60,7 +58,6 @@ class Moments(NamedTuple):
         return self._over_keys(spread)
 
     def mean_cosine(self) -> Value:
-        """The mean over steps and keys."""
         return mean_value(self.cosine.mean(axis=0))
 
     def _over_keys(self, statistic: Callable) -> Value:
@@ -76,7 +73,6 @@ class Moments(NamedTuple):
 
 
 def mean_value(numbers: Sequence[float] | np.ndarray) -> Value:
-    """The mean of numbers, and its standard error."""
     numbers = np.asarray(numbers)
     error = numbers.std(ddof=1) / np.sqrt(len(numbers)) if len(numbers) > 1 else 0.0
     return Value(float(numbers.mean()), float(error))
@@ -152,7 +148,6 @@ class Diagnosis:
 
     @property
     def sizes(self) -> list[int]:
-        """The sizes that were measured, if there were several models."""
         return sorted({finding.hidden for finding in self.findings if finding.hidden is not None})
 
     def table(self) -> str:
@@ -170,7 +165,6 @@ class Diagnosis:
         return markdown(header, rows) + "\n" + note
 
     def as_json(self) -> dict:
-        """Everything as plain data."""
         findings = [asdict(finding) for finding in self.findings]
         return {"reference": self.reference, "moving": self.moving, "findings": findings}
 

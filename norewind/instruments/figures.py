@@ -46,7 +46,6 @@ def save(figure: Figure, path: Path | str) -> Path:
 
 
 def look(number: int) -> dict[str, Any]:
-    """Colour and line style of the curve with a number."""
     return {"color": COLOURS[number % len(COLOURS)], "linestyle": LINES[number % len(LINES)], "linewidth": 1.6}
 
 

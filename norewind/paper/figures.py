@@ -6,8 +6,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from norewind.instruments.curves import losses
 from norewind.instruments.figures import LINES, count_axis, legend, level, new_figure
-from norewind.paper.groups import Group
+from norewind.paper.groups import Group, influence_curves
 from norewind.paper.plans import SAMPLES, method_words
 from norewind.runs.record import Record
 
@@ -67,7 +68,6 @@ def _draw_group(ax: Axes, method: str, group: Group, cumulative: bool) -> None:
 
 
 def _seeds(groups) -> str:
-    """What the curves of a figure are."""
     counts = sorted({len(group.records) for group in groups})
     if counts == [1]:
         return "one seed"
@@ -76,16 +76,16 @@ def _seeds(groups) -> str:
 
 def influence_figure(records: Sequence[Record]) -> Figure:
     """Influence balancing: the loss above and θ below, one column per learning rate."""
-    rates = sorted({record["influence"]["rate"] for record in records}, reverse=True)
+    methods = influence_curves(records)
+    rates = list(next(iter(methods.values())))
     figure, axes = new_figure(2, len(rates), panel=(3.8, 3.1), sharex=True, sharey="row")
     for column, rate in enumerate(rates):
-        of_rate = [record for record in records if record["influence"]["rate"] == rate]
+        truncated = [(name, run) for name, curves in methods.items() if name != "uoro" for run in curves[rate]]
         for ax, entry in zip(axes[:, column], ("losses", "thetas"), strict=True):
-            _draw_seeds(ax, [record for record in of_rate if record["influence"]["method"] == "uoro"], entry)
-            truncated = sorted((_window(record), record) for record in of_rate if _window(record))
-            for number, (window, record) in enumerate(truncated):
+            _draw_seeds(ax, methods.get("uoro", {}).get(rate), entry)
+            for number, (method, record) in enumerate(truncated):
                 look = {"color": SHADES[number % len(SHADES)], "linestyle": LINES[(number + 1) % len(LINES)], "lw": 1.8}
-                ax.plot(record["time"], _plain(record[entry]), label=method_words(f"bptt:{window}"), **look)
+                ax.plot(record["time"], losses(record, entry), label=method_words(method), **look)
         axes[0, column].set(xscale="log", xlim=(5, None), yscale="log", ylim=(1e-13, 1e13))
         axes[0, column].set_title(f"η = {rate:g} / (1 + √t)")
         axes[1, column].set_yscale("symlog", linthresh=1, linscale=1.2)
@@ -100,23 +100,12 @@ def influence_figure(records: Sequence[Record]) -> Figure:
     return figure
 
 
-def _draw_seeds(ax: Axes, records: Sequence[Record], entry: str) -> None:
-    """Every seed thin, and their median."""
+def _draw_seeds(ax: Axes, records: Sequence[Record] | None, entry: str) -> None:
     if not records:
         return
     for record in records:
-        ax.plot(record["time"], _plain(record[entry]), color=BLUE, lw=0.5, alpha=0.35)
+        ax.plot(record["time"], losses(record, entry), color=BLUE, lw=0.5, alpha=0.35)
     label = f"UORO: median of {len(records)} seeds (thin: each)" if len(records) > 1 else "UORO, one seed"
     shortest = min(len(record["time"]) for record in records)
-    median = np.median([_plain(record[entry])[:shortest] for record in records], axis=0)
+    median = np.median([losses(record, entry)[:shortest] for record in records], axis=0)
     ax.plot(records[0]["time"][:shortest], median, color=BLUE, lw=1.8, label=label)
-
-
-def _window(record: Record) -> int:
-    """The window of truncated BPTT; 0 for UORO."""
-    return int(record["influence"]["method"].partition(":")[2] or 0)
-
-
-def _plain(values: Sequence[float | None]) -> np.ndarray:
-    """Numbers for a plot; what was not finite is missing."""
-    return np.array([np.nan if value is None else value for value in values], float)

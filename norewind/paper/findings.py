@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from norewind.instruments.tables import markdown
-from norewind.paper.groups import Agreement, Group, agreement, is_control, of_paper
+from norewind.paper.groups import Agreement, Group, agreement, influence_curves, is_control, of_paper
 from norewind.paper.plans import SAMPLES, TABLE, method_words
 from norewind.runs.record import Record
 from norewind.tasks import influence_balancing
@@ -32,13 +32,12 @@ def influence_findings(records: Sequence[Record]) -> list[str]:
         f"one from T = {last + 1} on "
         f"({', '.join(f'T = {window}: {float(task.block_influence(window)):.4g}' for window in windows)})."
     ]
-    for method, runs in _by_method(records).items():
+    for method, curves in influence_curves(records).items():
         words = []
-        for rate in _rates(records):
-            losses = [record["loss"] for record in runs if record["influence"]["rate"] == rate]
-            if losses:
-                converged = sum(loss is not None and loss < CONVERGED_LOSS for loss in losses)
-                words.append(f"{converged} of {len(losses)} at η = {rate:g}")
+        for rate, runs in curves.items():
+            if runs:
+                converged = sum(run["loss"] is not None and run["loss"] < CONVERGED_LOSS for run in runs)
+                words.append(f"{converged} of {len(runs)} at η = {rate:g}")
         name = method_words(method)
         sentences.append(f"{name}: runs that ended with a loss below {CONVERGED_LOSS}: {', '.join(words)}.")
     return sentences
@@ -46,12 +45,10 @@ def influence_findings(records: Sequence[Record]) -> list[str]:
 
 def influence_table(records: Sequence[Record]) -> str:
     """θ and loss at the end, with a column for every learning rate."""
-    rates = _rates(records)
-    rows = []
-    for method, runs in _by_method(records).items():
-        of_rates = [[record for record in runs if record["influence"]["rate"] == rate] for rate in rates]
-        rows.append([method_words(method), *(_ended(of_rate) for of_rate in of_rates)])
-    return markdown([f"after {records[0]['influence']['samples']:,} samples", *(f"η = {r:g}" for r in rates)], rows)
+    methods = influence_curves(records)
+    rows = [[method_words(method), *map(_ended, curves.values())] for method, curves in methods.items()]
+    rates = [f"η = {rate:g}" for rate in next(iter(methods.values()))]
+    return markdown([f"after {records[0]['influence']['samples']:,} samples", *rates], rows)
 
 
 def _ended(runs: Sequence[Record]) -> str:
@@ -65,20 +62,6 @@ def _ended(runs: Sequence[Record]) -> str:
         f"θ from {thetas[0]:.5g} to {thetas[-1]:.5g}, median loss {losses[len(runs) // 2]:.2g}, worst {losses[-1]:.2g} "
         f"({len(runs)} seeds)"
     )
-
-
-def _rates(records: Sequence[Record]) -> list[float]:
-    return sorted({record["influence"]["rate"] for record in records}, reverse=True)
-
-
-def _by_method(records: Sequence[Record]) -> dict[str, list[Record]]:
-    """Records by method, UORO first, shorter windows before longer."""
-
-    def order(method: str) -> int:
-        return int(method.partition(":")[2] or 0)
-
-    methods = sorted({record["influence"]["method"] for record in records}, key=order)
-    return {method: [r for r in records if r["influence"]["method"] == method] for method in methods}
 
 
 def too_short(groups: Groups) -> str | None:
@@ -121,9 +104,8 @@ def anbn_findings(groups: Groups) -> list[str]:
     verdicts: dict[str, list[str]] = {}
     for key, paper in TABLE.items():
         group = groups.get(key)
-        judged = Agreement("no run yet") if group is None else agreement(group, paper)
-        detail = ""
-        if group is not None and judged.verdict.startswith("differs"):
+        judged, detail = agreement(group, paper), ""
+        if judged.verdict.startswith("differs"):
             detail = f" (paper {paper:.3f}, ours {group}, 95% from {judged.interval}, p = {judged.p:.2g})"
         verdicts.setdefault(judged.verdict, []).append(_name(*key) + detail)
     words = {
@@ -151,11 +133,8 @@ def reascents(groups: Groups) -> str:
                     f"{_name(*key)}, seed {record['settings']['seed']}, from {row[best]:.3f} at "
                     f"{samples[best]:,} samples to {row[-1]:.3f} at the end"
                 )
-    runs = sum(len(group.records) for group in groups.values())
-    end = ": " + "; ".join(found) if found else ""
-    return (
-        f"{len(found)} of {runs} runs ended more than {REASCENT} above a recent loss that they had reached before{end}."
-    )
+    words = f"ended more than {REASCENT} above a recent loss that they had reached before"
+    return _share(groups, len(found), words, found)
 
 
 def divergence(groups: Groups) -> str:
@@ -166,10 +145,12 @@ def divergence(groups: Groups) -> str:
         if lost:
             places = ", ".join(f"{record['diverged_at']:,} (seed {record['settings']['seed']})" for record in lost)
             details.append(f"{_name(*key)}: {len(lost)} of {len(group.records)}, at {places} samples")
-    total = sum(group.diverged for group in groups.values())
+    return _share(groups, sum(group.diverged for group in groups.values()), "of the table diverged", details)
+
+
+def _share(groups: Groups, count: int, words: str, details: Sequence[str]) -> str:
     runs = sum(len(group.records) for group in groups.values())
-    end = ": " + "; ".join(details) if details else ""
-    return f"{total} of {runs} runs of the table diverged{end}."
+    return f"{count} of {runs} runs {words}{': ' if details else ''}{'; '.join(details)}."
 
 
 def control_findings(groups: Sequence[Group]) -> list[str]:

@@ -1,6 +1,6 @@
 """Runs that differ in their seed only, put together: means, spreads, curves, and agreement with the paper."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import isnan, log2, sqrt
 from typing import Any, NamedTuple
@@ -9,6 +9,7 @@ import numpy as np
 
 from norewind import names
 from norewind.instruments.curves import final, losses, points
+from norewind.instruments.tables import mean_and_spread
 from norewind.paper.plans import SAMPLES
 from norewind.runs.record import Record
 from norewind.tasks import Text
@@ -29,43 +30,36 @@ class Group:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The settings of the first seed; the others differ in the seed alone."""
         return self.records[0]["settings"]
 
     @property
     def samples(self) -> int:
-        """The length of a run."""
         return int(self.settings["samples"])
 
     @property
     def recent_samples(self) -> int:
-        """The samples at the end that final losses are means of."""
         return min(RECENT, self.samples // 10)
 
     @property
     def is_short(self) -> bool:
-        """Whether the runs are shorter than the paper's."""
         return self.samples < SAMPLES
 
     @property
     def good(self) -> list[Record]:
-        """The runs that did not diverge."""
         return [record for record in self.records if record["problem"] is None]
 
     @property
     def diverged(self) -> int:
-        """How many seeds diverged."""
         return len(self.records) - len(self.good)
 
     @property
     def values(self) -> list[float]:
         """The recent losses of the runs that did not diverge."""
-        found = (final(record, self.recent_samples / self.samples) for record in self.good)
-        return [value for value in found if not isnan(value)]
+        share = self.recent_samples / self.samples
+        return [value for record in self.good if not isnan(value := final(record, share))]
 
     @property
     def mean(self) -> float:
-        """Their mean."""
         return float(np.mean(self.values)) if self.values else float("nan")
 
     @property
@@ -81,16 +75,10 @@ class Group:
         '0.1550 ± 0.0071 (2 seeds; 1 more diverged)'
         """
         count = len(self.values)
-        words = f"{count} seed{'' if count == 1 else 's'}"
-        if self.diverged:
-            words += f"; {self.diverged} more diverged"
-        if not count:
-            return f"– ({words})"
-        spread = "" if count == 1 else f" ± {self.spread:.4f}"
-        return f"{self.mean:.4f}{spread} ({words})"
+        diverged = f"; {self.diverged} more diverged" if self.diverged else ""
+        return f"{mean_and_spread(self.values)} ({count} seed{'' if count == 1 else 's'}{diverged})"
 
     def text(self) -> Text:
-        """The source that the runs were trained on."""
         return names.task(self.settings["source"], self.settings["parameters"])
 
     def curves(self, *, cumulative: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -99,9 +87,8 @@ class Group:
         A run that ended early has no loss from there on.
         """
         longest = max(self.records, key=lambda record: len(record["curve"]))
-        length = len(longest["curve"])
         width = max(1, min(RECENT, self.samples // 20) // longest["every"])
-        rows = np.full((len(self.records), length), np.nan)
+        rows = np.full((len(self.records), len(longest["curve"])), np.nan)
         for row, record in zip(rows, self.records, strict=True):
             sums = np.concatenate([[0.0], np.cumsum(losses(record))])
             ends = np.arange(1, len(sums))
@@ -111,11 +98,21 @@ class Group:
 
 
 def grouped(records: Iterable[Record]) -> list[Group]:
-    """Records of runs, put together over seeds."""
     groups: dict[str, list[Record]] = {}
     for record in records:
         groups.setdefault(str({**record["settings"], "seed": None}), []).append(record)
     return [Group(sorted(group, key=lambda record: record["settings"]["seed"])) for group in groups.values()]
+
+
+def influence_curves(records: Sequence[Record]) -> dict[str, dict[float, list[Record]]]:
+    """Records of influence balancing by method (UORO first, then by window), and by rate (the same for all)."""
+    runs = [record["influence"] for record in records]
+    methods = sorted({run["method"] for run in runs}, key=lambda method: int(method.partition(":")[2] or 0))
+    rates = sorted({run["rate"] for run in runs}, reverse=True)
+    curves: dict[str, dict[float, list[Record]]] = {method: {rate: [] for rate in rates} for method in methods}
+    for run, record in zip(runs, records, strict=True):
+        curves[run["method"]][run["rate"]].append(record)
+    return curves
 
 
 def is_control(group: Group) -> bool:
@@ -139,16 +136,12 @@ class Agreement(NamedTuple):
     low: float | None = None
     high: float | None = None
 
-    def __str__(self) -> str:
-        return self.verdict if self.p is None else f"{self.verdict}, p = {self.p:.2g}"
-
     @property
     def interval(self) -> str:
-        """The interval in words."""
         return "" if self.low is None else f"{self.low:.3f} to {self.high:.3f}"
 
 
-def agreement(group: Group, paper: float) -> Agreement:
+def agreement(group: Group | None, paper: float) -> Agreement:
     """How probable the paper's value is under the distribution of ours.
 
     If the paper's single run and our n runs come from one normal distribution, then
@@ -161,6 +154,8 @@ def agreement(group: Group, paper: float) -> Agreement:
     """
     from scipy.special import stdtr, stdtrit
 
+    if group is None:
+        return Agreement("no run yet")
     if group.is_short:
         return Agreement("too short to conclude")
     count = len(group.values)

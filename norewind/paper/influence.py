@@ -40,7 +40,6 @@ class Balancing:
 
     @property
     def name(self) -> str:
-        """The name of its record."""
         size = "" if (self.n, self.minus, self.theta) == (23, 13, 0.5) else f"-{self.n}-{self.minus}-{self.theta:g}"
         method = self.method.replace(":", "")
         return f"influence{size}-{method}-rate{self.rate:g}-{self.samples}-seed{self.seed}"
@@ -58,17 +57,11 @@ def influence_plan(
 
 
 def influence_records(plan: Sequence[Balancing], out: Path) -> dict[str, Record]:
-    """The records of the runs in a plan that are finished."""
-    found = {run.name: (run, read_record(_path(out, run))) for run in plan}
-    return {
-        name: record
-        for name, (run, record) in found.items()
-        if record is not None and record["influence"] == asdict(run)
-    }
+    found = ((run, read_record(_path(out, run))) for run in plan)
+    return {run.name: record for run, record in found if record and record["influence"] == asdict(run)}
 
 
 def run_influence(plan: Sequence[Balancing], out: Path, say: Callable[[str], None] = print) -> None:
-    """Make the records of all runs that have none yet."""
     finished = influence_records(plan, out)
     missing = [run for run in plan if run.name not in finished]
     say(f"influence balancing: {len(finished)} runs were finished before, {len(missing)} to do")
@@ -131,9 +124,8 @@ def _trajectory(
         last = end.run.params
     except NonFiniteError as error:
         last, problem = error.run.params, f"not finite after {int(error.run.samples)} samples"
-    if not seen:
-        seen.append((np.full(window, np.nan), np.full(window, last)))
-    outputs, thetas = (np.concatenate(parts) for parts in zip(*seen, strict=True))
+    nothing = [(np.full(window, np.nan), np.full(window, last))]
+    outputs, thetas = (np.concatenate(parts) for parts in zip(*(seen or nothing), strict=True))
     # Outputs are made before an update: what follows a sample is the θ of the next one.
     return (outputs - 1) ** 2 / 2, np.append(thetas[1:], last), problem
 

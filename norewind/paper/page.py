@@ -4,6 +4,7 @@ import base64
 import re
 from collections.abc import Mapping, Sequence
 from html import escape
+from math import isnan
 from pathlib import Path
 
 from markdown_it import MarkdownIt
@@ -13,7 +14,7 @@ from norewind.instruments.figures import save
 from norewind.instruments.tables import comma_separated, markdown
 from norewind.paper import findings
 from norewind.paper.figures import influence_figure, text_figure
-from norewind.paper.groups import RECENT, Agreement, Group, agreement, grouped, of_paper
+from norewind.paper.groups import RECENT, Group, agreement, grouped, of_paper
 from norewind.paper.plans import CLAIMS, TABLE, method_words
 from norewind.runs.record import Record, read_record
 
@@ -80,29 +81,20 @@ def table(groups: Mapping[tuple[str, str], Group], *, every_run: bool = False) -
     rows = []
     for (method, cell), paper in TABLE.items():
         group = groups.get((method, cell))
-        if group is None:
-            row = [method_words(method), cell.upper(), f"{paper:.3f}", "", "", 0, 0, "", "", "no run yet"]
-        else:
-            judged = agreement(group, paper)
-            p = "" if judged.p is None else f"{judged.p:.2g}"
-            numbers = [_digits(group.mean), _digits(group.spread), len(group.records), group.diverged]
-            verdict = _verdict(group, judged)
-            row = [method_words(method), cell.upper(), f"{paper:.3f}", *numbers, judged.interval, p, verdict]
-        values = [] if group is None else group.values
+        judged = agreement(group, paper)
+        numbers, values, length = ["", "", 0, 0], [], ""
+        if group is not None:
+            mean, spread = ("" if isnan(value) else f"{value:.4f}" for value in (group.mean, group.spread))
+            numbers, values = [mean, spread, len(group.records), group.diverged], group.values
+            length = f" ({group.samples:,} samples)" if group.is_short else ""
+        p = "" if judged.p is None else f"{judged.p:.2g}"
+        verdict = judged.interval, p, judged.verdict + length
+        row = [method_words(method), cell.upper(), f"{paper:.3f}", *numbers, *verdict]
         rows.append([*row, " ".join(f"{value:.5f}" for value in values)] if every_run else row)
     return [*header, "runs"] if every_run else header, rows
 
 
-def _verdict(group: Group, judged: Agreement) -> str:
-    return f"{judged.verdict} ({group.samples:,} samples)" if group.is_short else judged.verdict
-
-
-def _digits(value: float) -> str:
-    return "" if value != value else f"{value:.4f}"
-
-
 def page(influence: Sequence[Record], runs: Sequence[Record], out: Path, missing: Sequence[str]) -> str:
-    """The page in Markdown."""
     groups = grouped(runs)
     brackets, anbn = of_paper(groups, "brackets"), of_paper(groups, "anbn")
     parts = [
@@ -162,8 +154,6 @@ def _sample(groups: Mapping[tuple[str, str], Group], length: int) -> str:
 
 
 def made_with(records: Sequence[Record]) -> str:
-    """What the runs were made with, and how long they took."""
-
     def all_of(name):
         return ", ".join(sorted({record[name][:12] for record in records}))
 
@@ -175,7 +165,6 @@ def made_with(records: Sequence[Record]) -> str:
 
 
 def converted(records: Sequence[Record]) -> list[str]:
-    """A warning about records that an earlier version made."""
     old = sum("converted" in record for record in records)
     if not old:
         return []
@@ -186,7 +175,6 @@ def converted(records: Sequence[Record]) -> list[str]:
 
 
 def table_note(groups: Mapping[tuple[str, str], Group]) -> str:
-    """How to read the table."""
     group = next(iter(groups.values()))
     text = group.text()
     return (
@@ -201,7 +189,6 @@ def table_note(groups: Mapping[tuple[str, str], Group]) -> str:
 
 
 def run_table(influence: Sequence[Record], runs: Sequence[Record]) -> str:
-    """All runs with how they ended."""
     rows = []
     for record in runs:
         s = record["settings"]

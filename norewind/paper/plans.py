@@ -1,7 +1,7 @@
 """What the paper reports (one run per number), and the runs that repeat it, in the order in which they are made."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 
@@ -46,6 +46,8 @@ CLAIMS = {
 """The paper's own words."""
 
 CELLS = ("gru", "lstm")
+METHODS = ("bptt:16", "uoro:window=16", "bptt:2", "uoro:window=2", "bptt:1", "uoro")
+"""Those of the table, the quick ones first."""
 ANBN = Settings("anbn", parameters=(1, 32), method="uoro", alpha=0.03)
 BRACKETS = Settings("brackets", parameters=(1, 5, 10), method="uoro", alpha=0.015)
 
@@ -71,27 +73,18 @@ def text_plan(
     counts = {name: seeds or (1 if quick else count) for name, count in SEEDS.items()}
     runs: list[Settings] = []
     if what in ("anbn", "all"):
-        runs += _each_seed(_anbn(), counts["anbn"])
+        runs += _each_seed(ANBN, [(method, cell) for cell in CELLS for method in METHODS], counts["anbn"])
     if what in ("brackets", "all"):
-        runs += _each_seed(_brackets(), counts["brackets"])
+        # BPTT is truncated to less than what has to be remembered.
+        runs += _each_seed(BRACKETS, list(product(("bptt:4", "uoro"), CELLS)), counts["brackets"])
     if what in ("anbn", "all") and controls and not quick:
         runs += _controls(counts["controls"])
         more = range(counts["anbn"], counts["anbn"] if seeds else GRU_SEEDS)
         runs += [replace(ANBN, cell="gru", seed=seed) for seed in more]
     # The controls may be longer by a factor, which their `samples` holds until here.
-    sized = [replace(run, samples=samples * (run.samples or 1), metrics_every=_every(samples)) for run in runs]
+    every = min(10_000, max(1, samples // 100))
+    sized = [replace(run, samples=samples * (run.samples or 1), metrics_every=every) for run in runs]
     return {run_name(run): run for run in sized}
-
-
-def _anbn() -> list[Settings]:
-    """The twelve cells of the table, the quick ones first."""
-    methods = [(method, window) for window in (16, 2, 1) for method in ("bptt", "uoro")]
-    return [replace(ANBN, cell=cell, method=_windowed(*method)) for cell, method in product(CELLS, methods)]
-
-
-def _brackets() -> list[Settings]:
-    """The four curves. BPTT is truncated to less than what has to be remembered."""
-    return [replace(BRACKETS, cell=cell, method=method) for method, cell in product(("bptt:4", "uoro"), CELLS)]
 
 
 def _controls(seeds: int) -> list[Settings]:
@@ -101,19 +94,9 @@ def _controls(seeds: int) -> list[Settings]:
     return [replace(run, seed=seed) for run, seed in product(changed, range(seeds))]
 
 
-def _each_seed(runs: Iterable[Settings], seeds: int) -> list[Settings]:
-    """All runs with one seed before the next: an interrupted sweep is a complete table of fewer seeds."""
-    runs = list(runs)
-    return [replace(run, seed=seed) for seed in range(seeds) for run in runs]
-
-
-def _windowed(method: str, window: int) -> str:
-    return f"bptt:{window}" if method == "bptt" else f"uoro:window={window}" if window > 1 else "uoro"
-
-
-def _every(samples: int) -> int:
-    """The samples between two points of a curve."""
-    return min(10_000, max(1, samples // 100))
+def _each_seed(run: Settings, kinds: Sequence[tuple[str, str]], seeds: int) -> list[Settings]:
+    """All methods and cells with one seed before the next: an interrupted sweep is a complete table of fewer seeds."""
+    return [replace(run, method=method, cell=cell, seed=seed) for seed in range(seeds) for method, cell in kinds]
 
 
 def run_name(run: Settings) -> str:

@@ -54,7 +54,6 @@ def reproduce(
 
 
 def summary(out: Path) -> list[str]:
-    """The main results, in a line each."""
     influence, runs = load_records(out)
     groups = grouped(runs)
     sentences = influence_findings(influence)[1:] if influence else []
@@ -71,5 +70,4 @@ def summary(out: Path) -> list[str]:
 
 
 def say(line: str) -> None:
-    """Tell the user, beside what the command writes."""
     print(line, file=sys.stderr, flush=True)

@@ -57,16 +57,17 @@ def open_stream(
     if not settings.source:
         raise SettingsError(f"no source: name a file, - for standard input, or a task ({', '.join(names.TASKS)}).")
     if settings.kind == "task":
-        stream = _task(settings, position)
-        return _symbols(stream, lambda symbol: stream.alphabet[symbol])
+        try:
+            task = names.task(settings.source, settings.parameters)
+        except (TypeError, ValueError) as error:
+            raise SettingsError(f"parameters: {error}") from None
+        return _symbols(TaskStream(task, settings.seed, position=position))
     source = Source(settings.source, continues=continues, stop=stop)
     if settings.kind == "bytes":
-        return _symbols(ByteStream(source, position=position), int)
+        return _symbols(ByteStream(source, position=position))
     if settings.kind == "text":
-        text = CharacterStream(
-            source, settings.alphabet, size=settings.alphabet_size, bad=settings.bad, position=position
-        )
-        return _symbols(text, lambda symbol: text.decode([symbol]).decode())
+        size, bad = settings.alphabet_size, settings.bad
+        return _symbols(CharacterStream(source, settings.alphabet, size=size, bad=bad, position=position))
     rows = RowStream(
         source,
         dialect=Dialect(settings.kind, header=settings.header, delimiter=settings.delimiter),
@@ -78,35 +79,31 @@ def open_stream(
         standardise=settings.standardise,
         position=position,
     )
-    gaussian = settings.loss == "gaussian"
-    outputs = len(rows.targets) * (2 if gaussian else 1)
-    return Opened(rows, Shape(len(rows.inputs), outputs, False), RowScore(rows.targets, gaussian))
+    outputs = len(rows.targets) * (2 if settings.loss == "gaussian" else 1)
+    return Opened(rows, Shape(len(rows.inputs), outputs, False), RowScore(rows.targets, settings.loss))
 
 
-def _task(settings: Settings, position: dict[str, Any] | None) -> TaskStream:
-    try:
-        text = names.task(settings.source, settings.parameters)
-    except (TypeError, ValueError) as error:
-        raise SettingsError(f"parameters: {error}") from None
-    return TaskStream(text, settings.seed, position=position)
+def _symbols(stream: ByteStream | CharacterStream | TaskStream) -> Opened:
+    def letter(symbol: int) -> str:
+        return stream.decode([symbol]).decode()
 
-
-def _symbols(stream: Any, name: Callable[[int], Any]) -> Opened:
+    name = int if isinstance(stream, ByteStream) else letter
     return Opened(stream, Shape(stream.symbols, stream.symbols, True), SymbolScore(stream.symbols, name))
 
 
 def build(settings: Settings, shape: Shape) -> Built:
-    """The learner that settings describe, and the run that their seed starts from."""
     try:
         method = names.parse_method(settings.method)
     except ValueError as error:
         raise SettingsError(f"method: {error}") from None
-    cell = cell_of(settings, shape)
-    loss = loss_of(settings, shape)
+    cell, loss = cell_of(settings, shape), loss_of(settings, shape)
+    optimizer = names.optimizer(settings.optimizer)(inverse_sqrt(settings.rate, settings.alpha))
+    if settings.clip:
+        optimizer = optax.chain(optax.clip_by_global_norm(settings.clip), optimizer)
     example: Any = np.int32(0) if shape.symbols else jnp.zeros(shape.inputs)
     weights, noise = jax.random.split(jax.random.key(settings.seed))
     try:
-        learner = online(method.make(cell.transition, loss, example), optimizer_of(settings))
+        learner = online(method.make(cell.transition, loss, example), optimizer)
         run = learner.init(cell.init(weights), cell.initial_state(), noise)
     except ValueError as error:
         raise SettingsError(f"method {settings.method} does not work with cell {settings.cell}: {error}") from None
@@ -129,12 +126,6 @@ def loss_of(settings: Settings, shape: Shape) -> Loss:
     if shape.symbols:
         return losses.cross_entropy
     return losses.known_gaussian if settings.loss == "gaussian" else losses.known_squared_error
-
-
-def optimizer_of(settings: Settings) -> optax.GradientTransformation:
-    """The optimizer that settings name, with its schedule and clipping."""
-    rule = names.optimizer(settings.optimizer)(inverse_sqrt(settings.rate, settings.alpha))
-    return optax.chain(optax.clip_by_global_norm(settings.clip), rule) if settings.clip else rule
 
 
 def set_precision(settings: Settings) -> None:

@@ -4,7 +4,8 @@ import json
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,8 +16,8 @@ import numpy as np
 from norewind import checks
 from norewind.learner import Learner, Run
 from norewind.runs.folder import METRICS, RunFolder
-from norewind.runs.metrics import Tally, Watch
-from norewind.runs.scores import PlainScore, Score
+from norewind.runs.metrics import Tally, Watch, digits
+from norewind.runs.scores import Score
 from norewind.runs.windows import Early, StreamLike, as_steps, count_of
 from norewind.streams.stream import Samples, StreamError
 from norewind.trees import is_differentiable, norm
@@ -135,7 +136,7 @@ def fit(
     else:
         held = nullcontext()
     with held:
-        training = _Training(stream, learner, run, window, folder, intervals, score or PlainScore(), watch, hooks)
+        training = _Training(stream, learner, run, window, folder, intervals, score or Score(), watch, hooks)
         return training.until(samples)
 
 
@@ -148,18 +149,16 @@ class _Training:
         entries = folder.entries if folder else {}
         self.run = folder.saved.restore(run) if entries else run
         self.steps = as_steps(stream, window, entries.get("position"))
-        self.tally, self.watch = Tally(entries.get("tally")), Watch(entries.get("watch"))
+        self.tally, self.watch = Tally(**entries.get("tally", {})), Watch(**entries.get("watch", {}))
         if "score" in entries:
-            score.restore(entries["score"])
-        self.early = Early(learner, self.steps, entries.get("answered", 0))
+            score.state = deepcopy(entries["score"])
+        self.early = Early(learner, self.steps, self.tally.samples, entries.get("answered", 0))
         self.log = folder.log(METRICS) if folder else None
         self.chunk = chunk_steps(run, window)
         self.began = time.perf_counter() - entries.get("seconds", 0.0)
         self.saved_at, self.saved_when = json.dumps(entries.get("position")), time.perf_counter()
-        self.has_checkpoint = bool(entries)
 
     def until(self, samples: int | None) -> Fitted:
-        """Train up to a total number of samples, or to the end of the stream."""
         ended = False
         while not ended and not self.hooks.should_stop():
             wanted = self.steps_to_take(samples)
@@ -179,7 +178,7 @@ class _Training:
             if not ended:
                 self.answer_early()
         # Samples waiting for their window count too: a stream that continues does not send them again.
-        if self.is_unsaved() or not self.has_checkpoint:
+        if self.is_unsaved():
             self.save()
         if self.folder:
             self.folder.wait()
@@ -209,8 +208,7 @@ class _Training:
         losses = np.asarray(losses, np.float64)[: count // self.window] * self.score.scale
         self.tally.add(losses, count, self.score.add(taken))
         if self.hooks.predictions is not None:
-            place = before + self.early.answered + 1
-            self.hooks.predictions(place, *self.early.rest(taken, self.steps.flat(seen[1], count)))
+            self.hooks.predictions(*self.early.rest(taken, self.steps.flat(seen[1], count)))
         self.hooks.chunk(self.tally.samples, float(losses.sum()) / count)
 
         def passed(every: int | None) -> bool:
@@ -228,14 +226,17 @@ class _Training:
 
     def answer_early(self) -> None:
         """With `flush`, predict everything that has come, also samples that wait for their window."""
-        if self.hooks.predictions is not None and self.intervals.flush is not None:
-            place = self.tally.samples + self.early.answered + 1
-            if new := self.early.answer(self.run):
-                self.hooks.predictions(place, *new)
+        predict, flush = self.hooks.predictions, self.intervals.flush
+        if predict and flush is not None and (new := self.early.answer(self.run)):
+            predict(*new)
 
     def report(self) -> dict[str, Any]:
-        """Write a line of metrics."""
-        line = {**self.tally.take(), **self.score.take(), "carry": _size(self.run.carry), "seconds": self.seconds()}
+        line = {
+            **self.tally.take(),
+            **self.score.take(),
+            "carry": digits(float(_norm(self.run.carry))),
+            "seconds": self.seconds(),
+        }
         if self.steps.stream.counts:
             line["skipped"] = dict(self.steps.stream.counts)
         if self.log:
@@ -252,15 +253,15 @@ class _Training:
     def save(self) -> None:
         """Write a checkpoint. It holds everything that `__init__` reads."""
         position = self.steps.position()
-        self.saved_at, self.saved_when, self.has_checkpoint = json.dumps(position), time.perf_counter(), True
+        self.saved_at, self.saved_when = json.dumps(position), time.perf_counter()
         if self.folder:
             entries = {
                 "seconds": self.seconds(),
                 "position": position,
                 "answered": self.early.answered,
-                "tally": self.tally.entries(),
-                "score": self.score.entries(),
-                "watch": self.watch.entries(),
+                "tally": asdict(self.tally),
+                "score": deepcopy(self.score.state),
+                "watch": asdict(self.watch),
             }
             self.folder.save(self.tally.samples, self.run, entries, self.hooks.checkpoint)
 
@@ -274,8 +275,3 @@ def chunk_steps(run: Run, window: int) -> int:
 @jax.jit
 def _norm(tree):
     return norm(eqx.filter(tree, is_differentiable))
-
-
-def _size(carry: Any) -> float | None:
-    value = float(_norm(carry))
-    return float(f"{value:.6g}") if np.isfinite(value) else None

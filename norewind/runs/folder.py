@@ -31,7 +31,6 @@ class Saved(NamedTuple):
     entries: dict[str, Any]
 
     def restore(self, like: Tree) -> Tree:
-        """The run, built like the given one."""
         return restored(self.path, self.arrays, like)
 
     def check_settings(self, settings: Settings) -> None:
@@ -75,14 +74,12 @@ def newest_checkpoint(
 
 
 def settings_of(folder: Path) -> Settings:
-    """The settings of the run in a folder."""
     if not (folder / SETTINGS).exists():
         raise SettingsError(f"{folder} holds no run: there is no {SETTINGS} in it. Start one with norewind train.")
     return read_toml(folder / SETTINGS)
 
 
 def saved_run(folder: Path) -> tuple[Settings, Saved]:
-    """The settings and the newest checkpoint of the run in a folder."""
     saved = newest_checkpoint(folder)
     settings = settings_of(folder)
     if saved is None:
@@ -113,7 +110,8 @@ class RunFolder:
         damaged: Literal["fail", "skip"] = "fail",
         say: Callable[[str], None] = lambda line: None,
     ):
-        self.path, self.keep, self.new, self.damaged, self.say = Path(path), keep, new, damaged, say
+        self.path, self.keep, self.new, self.say = Path(path), keep, new, say
+        self.damaged: Literal["fail", "skip"] = damaged
         self.saved: Saved | None = None
         self.settings: Settings | None = None
         self._logs: dict[str, Log] = {}
@@ -133,7 +131,12 @@ class RunFolder:
                     f"{self.path} already holds a run. Resume it (norewind resume {self.path}) or choose another --out."
                 )
             self.saved = newest_checkpoint(self.path, self.damaged, self.say)
-            self._warn_of_another_jax()
+            before = self.entries.get("jax", jax.__version__)
+            if before != jax.__version__:
+                self.say(
+                    f"{self.path} was trained with JAX {before}, and this is JAX {jax.__version__}: the run goes on, "
+                    "but its numbers may differ in rounding from those of an uninterrupted run."
+                )
             self._writer = Writer(self.path / "checkpoints", self.keep)
         except BaseException:
             self._stack.close()
@@ -146,23 +149,10 @@ class RunFolder:
         # Also when waiting for the last checkpoint fails, the logs are closed and the lock is released.
         self._stack.__exit__(*error)
 
-    def _warn_of_another_jax(self) -> None:
-        before = self.saved.entries.get("jax") if self.saved else None
-        if before not in (None, jax.__version__):
-            self.say(
-                f"{self.path} was trained with JAX {before}, and this is JAX {jax.__version__}: the run goes on, but "
-                "its numbers may differ in rounding from those of an uninterrupted run."
-            )
-
     @property
     def entries(self) -> dict[str, Any]:
         """What the newest checkpoint holds beside the run; empty without one."""
         return self.saved.entries if self.saved else {}
-
-    @property
-    def position(self) -> dict[str, Any] | None:
-        """The position of the stream at the newest checkpoint."""
-        return (self.entries.get("position") or {}).get("stream")
 
     def begin(self, settings: Settings) -> None:
         """Train under these settings; a new run writes them down."""
@@ -188,13 +178,12 @@ class RunFolder:
             entries["settings"] = self.settings.as_json()
         self._writer.submit(samples, run, entries, before=self._sync, after=after)
 
-    def wait(self) -> None:
-        """Return when the last checkpoint is on disk."""
-        self._writer.wait()
-
     def _sync(self) -> None:
         for log in self._logs.values():
             log.sync()
+
+    def wait(self) -> None:
+        self._writer.wait()
 
 
 class Log:
@@ -224,16 +213,13 @@ class Log:
         self.length += len(content)
 
     def sync(self) -> None:
-        """Return when all lines are on disk."""
         os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
 
 def as_lines(entries: Iterable[dict[str, Any]]) -> bytes:
-    """Entries as JSON lines."""
     return "".join(json.dumps(entry, ensure_ascii=False, allow_nan=False) + "\n" for entry in entries).encode()
 
 

@@ -1,5 +1,6 @@
 """Metrics of a run: mean losses that do not depend on how the stream was cut, and a watch for divergence."""
 
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -25,14 +26,13 @@ def running_sum(start: float, values: np.ndarray) -> float:
     return float(np.cumsum(np.concatenate([[start], np.ravel(values).astype(np.float64)]))[-1])
 
 
+@dataclass
 class Tally:
     """Losses since the last line of metrics and from the start. A sample without a known target has no loss."""
 
-    def __init__(self, entries: dict[str, Any] | None = None):
-        entries = entries or {}
-        self.samples: int = entries.get("samples", 0)
-        self.interval: list = entries.get("interval", [0, 0.0])
-        self.all: list = entries.get("all", [0, 0.0])
+    samples: int = 0
+    interval: list = field(default_factory=lambda: [0, 0.0])
+    all: list = field(default_factory=lambda: [0, 0.0])
 
     def add(self, losses: np.ndarray, samples: int, scored: int) -> None:
         """Add samples, of which `scored` have a loss (summed over each window)."""
@@ -47,17 +47,18 @@ class Tally:
         self.interval = [0, 0.0]
         return line
 
-    def entries(self) -> dict[str, Any]:
-        """What to save."""
-        return {"samples": self.samples, "interval": list(self.interval), "all": list(self.all)}
+
+def digits(value: float | None) -> float | None:
+    """A number as it is written down, with six digits; None if it is not finite."""
+    return None if value is None or not np.isfinite(value) else float(f"{value:.6g}")
 
 
 def mean(sums: list) -> float | None:
-    """The mean from a count and a total; None without any."""
     count, total = sums
     return total / count if count else None
 
 
+@dataclass
 class Watch:
     """Looks at every line of metrics, and raises `Diverged`.
 
@@ -66,10 +67,8 @@ class Watch:
     below.
     """
 
-    def __init__(self, entries: dict[str, Any] | None = None):
-        entries = entries or {}
-        self.good: int = entries.get("good", 0)
-        self.bad: int = entries.get("bad", 0)
+    good: int = 0
+    bad: int = 0
 
     @property
     def healthy(self) -> bool:
@@ -77,7 +76,6 @@ class Watch:
         return self.bad == 0
 
     def see(self, line: dict[str, Any]) -> None:
-        """Look at one line of metrics."""
         samples = line["samples"]
         if line["carry"] is None or line["carry"] > CARRY_LIMIT:
             size = "not finite" if line["carry"] is None else f"{line['carry']:g}"
@@ -95,7 +93,3 @@ class Watch:
                 f"{self.bad} lines of metrics in a row, after it had been well below.",
                 samples,
             )
-
-    def entries(self) -> dict[str, Any]:
-        """What to save."""
-        return {"good": self.good, "bad": self.bad}

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -10,12 +11,13 @@ import numpy as np
 
 from norewind import names
 from norewind.learner import Run, scan_some
-from norewind.runs.build import Built, Shape, build, open_stream
+from norewind.runs.build import Built, Shape, build, open_stream, set_precision
 from norewind.runs.fit import chunk_steps
 from norewind.runs.folder import Saved
 from norewind.runs.settings import Settings, SettingsError
-from norewind.runs.windows import Early, Steps, as_steps, count_of
-from norewind.streams import afresh
+from norewind.runs.windows import Early, as_steps, count_of
+from norewind.streams import ByteStream, afresh
+from norewind.streams.symbols import decode, encode
 
 
 def predictions(
@@ -49,57 +51,42 @@ def predictions(
         window = built.window if learn else 1
         steps = as_steps(opened.stream, window, position)
         chunk = chunk_steps(run, window)
-        answer = (_learning if learn else _answering)(built, steps, chunk)
+        answer = _answers(built, learn)
         early = Early(built.learner, steps)
         done = 0
         while not should_stop():
             left = chunk if limit is None else min(chunk, (limit - done) // window)
             taken = steps.take(left, settings.flush) if left else None
             if taken is not None and (count := count_of(taken)):
-                run, outputs = answer(run, taken)
-                place = done + early.answered + 1
-                yield list(opened.score.predictions(place, *early.rest(taken, outputs)))
+                run, outputs = answer(run, *steps.windows(taken, chunk), count // window)
+                yield list(opened.score.predictions(*early.rest(taken, steps.flat(outputs, count))))
                 done += count
-            if left and (taken is None or settings.flush is not None):
-                place = done + early.answered + 1
-                if new := early.answer(run):
-                    yield list(opened.score.predictions(place, *new))
+            at_once = left and (taken is None or settings.flush is not None)
+            if at_once and (new := early.answer(run)):
+                yield list(opened.score.predictions(*new))
             if taken is None:
                 return
 
 
 def restored(settings: Settings, saved: Saved, shape: Shape) -> Built:
-    """The learner that settings describe, with the run from a checkpoint."""
+    set_precision(settings)
     built = build(settings, shape)
     return built._replace(run=saved.restore(built.run))
 
 
-def _answering(built: Built, steps: Steps, chunk: int) -> Callable:
-    """Predict with the parameters as they are; the state moves on."""
+def _answers(built: Built, learn: bool) -> Callable:
+    """The function that predicts a chunk of steps; the state moves on, and the parameters if it learns."""
 
     @jax.jit
-    def loop(run, xs, count):
-        def body(state, x):
-            return built.transition(run.params, state, x)
+    def loop(params, state, xs, steps):
+        return scan_some(partial(built.transition, params), state, xs, steps)
 
-        return scan_some(body, run.state, xs, count)
-
-    def answer(run: Run, samples):
-        xs, _ = steps.windows(samples, chunk)
-        state, outputs = loop(run, xs, count_of(samples))
-        return run._replace(state=state), steps.flat(outputs, count_of(samples))
-
-    return answer
-
-
-def _learning(built: Built, steps: Steps, chunk: int) -> Callable:
-    """Predict, then learn."""
-
-    def answer(run: Run, samples):
-        count = count_of(samples)
-        inputs = steps.windows(samples, chunk)
-        run, (_, outputs) = built.learner.scan(run, *inputs, count=count // steps.window, outputs=True)
-        return run, steps.flat(outputs, count)
+    def answer(run: Run, xs, targets, steps: int):
+        if learn:
+            run, (_, outputs) = built.learner.scan(run, xs, targets, count=steps, outputs=True)
+            return run, outputs
+        state, outputs = loop(run.params, run.state, xs, steps)
+        return run._replace(state=state), outputs
 
     return answer
 
@@ -153,24 +140,11 @@ def _code(settings: Settings, saved: Saved) -> tuple[Callable[[str], np.ndarray]
     if settings.kind in ("csv", "jsonl"):
         raise SettingsError("this run forecasts numbers; only a run on bytes or text can write text.")
     if settings.kind == "bytes":
-        # An argument that is not UTF-8 comes with surrogates in it.
-        return (
-            lambda text: np.array([*text.encode(errors="surrogateescape")], np.int32),
-            lambda s: bytes(s.tolist()),
-            256,
-        )
+        return ByteStream.encode, ByteStream.decode, ByteStream.symbols
     if settings.kind == "task":
         alphabet = names.task(settings.source, settings.parameters).alphabet
-        slots = len(alphabet)
+        size = len(alphabet)
     else:
         alphabet = saved.entries["position"]["stream"]["alphabet"]
-        slots = len(settings.alphabet or "") or settings.alphabet_size
-
-    def encode(text: str) -> np.ndarray:
-        strange = next((letter for letter in text if letter not in alphabet), None)
-        if strange is not None:
-            raise SettingsError(f"the prompt has the character {strange!r}, which the run has never seen.")
-        return np.array([alphabet.index(letter) for letter in text], np.int32)
-
-    letters = alphabet.ljust(slots, "\N{REPLACEMENT CHARACTER}")
-    return encode, lambda symbols: "".join(letters[symbol] for symbol in symbols.tolist()).encode(), slots
+        size = len(settings.alphabet or "") or settings.alphabet_size
+    return partial(encode, alphabet=alphabet), partial(decode, alphabet=alphabet, size=size), size

@@ -34,7 +34,6 @@ class Line:
         self.samples = samples
 
     def words(self, now: float) -> str:
-        """Samples, speed, time left and recent loss."""
         parts = [f"{self.samples:,} samples"]
         if self.total:
             parts[0] = f"{self.samples / self.total:4.0%} of {self.total:,} samples"
@@ -88,7 +87,6 @@ class Progress:
             self.bars.stop()
 
     def begin(self, name: str, unit: str, samples: int = 0, total: int | None = None) -> None:
-        """A run starts, or continues, at `samples` of `total`."""
         self.lines[name] = Line(unit, total, samples)
         if self.bars:
             self._tasks[name] = self.bars.add_task(name, total=total, completed=samples, words="compiling")
@@ -106,7 +104,6 @@ class Progress:
             self.say(f"{name}: {line.words(now)}" if self.many else line.words(now))
 
     def end(self, name: str, words: str) -> None:
-        """A run has ended; `words` say how."""
         self.lines.pop(name, None)
         if self.bars and name in self._tasks:
             self.bars.remove_task(self._tasks.pop(name))
@@ -115,7 +112,6 @@ class Progress:
         self.say(f"{name}: {words}")
 
     def say(self, line: str) -> None:
-        """A line of its own, above the bars."""
         if not self.quiet:
             self.console.print(line)
 

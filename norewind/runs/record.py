@@ -28,7 +28,6 @@ def read_record(path: Path) -> Record | None:
 
 
 def versions() -> dict[str, str]:
-    """The versions that a run is made with."""
     return {
         "norewind": norewind.__version__,
         "commit": _commit(),

@@ -1,7 +1,7 @@
 """How a stream is scored: the unit of its loss, its baseline, and predictions in the terms of the stream."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -11,93 +11,61 @@ from norewind.runs.metrics import mean, running_sum
 from norewind.runs.windows import count_of
 from norewind.streams.stream import Samples
 
-BITS = "bits"
+
+ROW_UNITS = {"squared": "squared error", "gaussian": "nats per value"}
 
 
-def row_unit(gaussian: bool) -> str:
-    """The unit of losses on rows."""
-    return "nats per value" if gaussian else "squared error"
+class Score:
+    """How the samples of a stream are scored. This one knows only their loss; others know what the samples mean.
 
-
-class Score(Protocol):
-    """How one kind of stream is scored. Losses times `scale` are in `unit`; `trivial` names the baseline."""
-
-    unit: str
-    scale: float
-    trivial: str
-
-    def add(self, samples: Samples) -> int:
-        """Look at the targets. Returns the number of samples that have one."""
-        ...
-
-    def take(self) -> dict[str, Any]:
-        """The `baseline` of the samples since the last call, and other entries for a line of metrics."""
-        ...
-
-    def entries(self) -> dict[str, Any]:
-        """What to save."""
-        ...
-
-    def restore(self, entries: dict[str, Any]) -> None:
-        """Continue from what `entries` returned."""
-        ...
-
-    def predictions(self, first: int, samples: Samples, outputs: np.ndarray) -> Iterator[dict[str, Any]]:
-        """One entry per sample, numbered from `first`: the prediction, what came, and the surprise."""
-        ...
-
-
-class PlainScore:
-    """For samples of which only the loss is known."""
+    Losses times `scale` are in `unit`; `trivial` names the baseline. `state` is what
+    checkpoints hold, as JSON.
+    """
 
     unit = "loss"
     scale = 1.0
     trivial = ""
 
+    def __init__(self):
+        self.state: dict[str, Any] = {}
+
     def add(self, samples: Samples) -> int:
+        """Look at the targets. Returns the number of samples that have one."""
         return count_of(samples)
 
     def take(self) -> dict[str, Any]:
+        """The `baseline` of the samples since the last call, and other entries for a line of metrics."""
         return {}
-
-    def entries(self) -> dict[str, Any]:
-        return {}
-
-    def restore(self, entries: dict[str, Any]) -> None:
-        pass
 
     def predictions(self, first: int, samples: Samples, outputs: np.ndarray) -> Iterator[dict[str, Any]]:
+        """One entry per sample, numbered from `first`: the prediction, what came, and the surprise."""
         raise ValueError("predictions need a score that can express them, such as SymbolScore or RowScore.")
 
 
-class SymbolScore:
+class SymbolScore(Score):
     """Next-symbol prediction, in bits. The baseline is the order-0 entropy of the same symbols.
 
     `name(symbol)` is how a symbol is written in predictions.
     """
 
-    unit = BITS
+    unit = "bits"
     scale = 1 / BIT
     trivial = "order-0 entropy"
 
     def __init__(self, symbols: int, name: Callable[[int], Any]):
         self.name = name
-        self.counts = np.zeros(symbols, int)
+        self.state = {"counts": [0] * symbols}
 
     def add(self, samples: Samples) -> int:
-        self.counts += np.bincount(samples.targets, minlength=len(self.counts))
+        counts = self.state["counts"]
+        self.state["counts"] = (counts + np.bincount(samples.targets, minlength=len(counts))).tolist()
         return len(samples.targets)
 
     def take(self) -> dict[str, Any]:
-        shares = self.counts[self.counts > 0] / max(1, self.counts.sum())
-        self.counts[:] = 0
+        counts = np.array(self.state["counts"])
+        self.state["counts"] = [0] * len(counts)
+        shares = counts[counts > 0] / max(1, counts.sum())
         return {"baseline": float(-np.sum(shares * np.log2(shares)))}
-
-    def entries(self) -> dict[str, Any]:
-        return {"counts": self.counts.tolist()}
-
-    def restore(self, entries: dict[str, Any]) -> None:
-        self.counts = np.array(entries["counts"])
 
     def predictions(self, first: int, samples: Samples, outputs: np.ndarray) -> Iterator[dict[str, Any]]:
         """The most likely symbol and its probability, the symbol that came, and −log₂ of its probability."""
@@ -115,7 +83,7 @@ class SymbolScore:
             }
 
 
-class RowScore:
+class RowScore(Score):
     """Forecasts of standardised numbers: mean squared errors, or nats with `gaussian`, per value.
 
     The baseline is the loss of forecasting the running mean. `persistence` is the mean
@@ -124,35 +92,29 @@ class RowScore:
 
     trivial = "running mean"
 
-    def __init__(self, columns: Sequence[str], gaussian: bool):
+    def __init__(self, columns: Sequence[str], loss: str):
         self.columns = list(columns)
-        self.gaussian = gaussian
-        self.unit = row_unit(gaussian)
-        self.scale = (1 if gaussian else 2) / len(self.columns)
-        self.baseline: list = [0, 0.0]
-        self.persistence: list = [0, 0.0]
+        self.gaussian = loss == "gaussian"
+        self.unit = ROW_UNITS[loss]
+        self.scale = (1 if self.gaussian else 2) / len(self.columns)
+        self.state = {"baseline": [0, 0.0], "persistence": [0, 0.0]}
 
     def add(self, samples: Samples) -> int:
         targets = samples.targets.astype(np.float64)
         assert samples.last is not None
-        for sums, errors in ((self.baseline, targets), (self.persistence, targets - samples.last)):
+        for name, errors in (("baseline", targets), ("persistence", targets - samples.last)):
+            sums = self.state[name]
             known = errors[~np.isnan(errors)]
             sums[0] += len(known)
             sums[1] = running_sum(sums[1], known**2)
         return int(np.sum(~np.isnan(targets).all(axis=-1)))
 
     def take(self) -> dict[str, Any]:
-        baseline, persistence = mean(self.baseline), mean(self.persistence)
-        self.baseline, self.persistence = [0, 0.0], [0, 0.0]
+        baseline, persistence = mean(self.state["baseline"]), mean(self.state["persistence"])
+        self.state = {"baseline": [0, 0.0], "persistence": [0, 0.0]}
         if self.gaussian:
             return {"baseline": None if baseline is None else (baseline + np.log(2 * np.pi)) / 2}
         return {"baseline": baseline, "persistence": persistence}
-
-    def entries(self) -> dict[str, Any]:
-        return {"baseline": list(self.baseline), "persistence": list(self.persistence)}
-
-    def restore(self, entries: dict[str, Any]) -> None:
-        self.baseline, self.persistence = list(entries["baseline"]), list(entries["persistence"])
 
     def predictions(self, first: int, samples: Samples, outputs: np.ndarray) -> Iterator[dict[str, Any]]:
         """Forecast and target in the units of the stream, and the error in standard deviations (root mean square)."""

@@ -121,7 +121,6 @@ class _Workers:
 
 
 def cores() -> list[int]:
-    """The cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))
     return list(range(os.cpu_count() or 1))
@@ -131,7 +130,6 @@ _stop: Any = None
 
 
 def _begin(core: int, stop: Any) -> None:
-    """Prepare a process for one run, on one core."""
     global _stop
     _stop = stop
     # Ctrl-C reaches all processes; the first one decides what to do.

@@ -1,23 +1,18 @@
 """One run, from its settings to its folder: started, interrupted, resumed."""
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from norewind.runs.build import Built, Opened, build, open_stream
+from norewind.runs.build import Opened, build, open_stream, set_precision
 from norewind.runs.fit import Fitted, Hooks, Intervals, fit
 from norewind.runs.folder import PREDICTIONS, RunFolder, as_lines
 from norewind.runs.progress import Progress
-from norewind.runs.scores import BITS, row_unit
+from norewind.runs.scores import ROW_UNITS, SymbolScore
 from norewind.runs.settings import Settings, SettingsError
-
-
-class Trained(NamedTuple):
-    """A run that was trained: how `fit` ended, and the stream it came from."""
-
-    fitted: Fitted
-    opened: Opened
 
 
 def train(
@@ -27,8 +22,8 @@ def train(
     continues: bool = False,
     progress: Progress | None = None,
     hooks: Hooks = Hooks(),  # noqa: B008 (frozen)
-) -> Trained:
-    """Train in a run folder, from its newest checkpoint if it has one.
+) -> tuple[Fitted, Opened]:
+    """Train in a run folder, from its newest checkpoint if it has one. Also returns the stream, which is closed.
 
     Args:
         settings: what to train.
@@ -37,77 +32,69 @@ def train(
         progress: shows how far the run is.
         hooks: functions to call along the way, beside those that write what the settings ask for.
     """
+    set_precision(settings)
     if folder.saved:
         folder.saved.check_settings(settings)
-    opened = open_stream(settings, folder.position, continues=continues, stop=hooks.should_stop)
+    position = folder.entries.get("position", {}).get("stream")
+    opened = open_stream(settings, position, continues=continues, stop=hooks.should_stop)
     with opened.stream:
         built = build(settings, opened.shape)
         # Not before the stream and the model are known to work: a mistake leaves no settings behind.
         folder.begin(settings)
-        fitted = _fit(settings, folder, opened, built, progress or Progress(quiet=True), hooks)
-    return Trained(fitted, opened)
+        with _hooks(settings, folder, opened, progress or Progress(quiet=True), hooks) as all_hooks:
+            fitted = fit(
+                opened.stream,
+                built.learner,
+                built.run,
+                window=built.window,
+                samples=None if settings.samples is None else int(settings.samples),
+                folder=folder,
+                intervals=Intervals(
+                    settings.metrics_every,
+                    settings.checkpoint_every,
+                    settings.checkpoint_seconds or None,
+                    settings.keep,
+                    settings.flush,
+                ),
+                score=opened.score,
+                watch=settings.watch,
+                hooks=all_hooks,
+            )
+    return fitted, opened
 
 
-def _fit(
-    settings: Settings, folder: RunFolder, opened: Opened, built: Built, progress: Progress, hooks: Hooks
-) -> Fitted:
+@contextmanager
+def _hooks(settings: Settings, folder: RunFolder, opened: Opened, progress: Progress, hooks: Hooks) -> Iterator[Hooks]:
+    """The given hooks, with progress and what the settings ask for."""
     total = None if settings.samples is None else int(settings.samples)
     before, name = folder.entries.get("samples", 0), str(folder.path)
-    events = Events(folder.path, before) if settings.tensorboard else None
-    progress.begin(name, opened.score.unit, before, total)
+    with _events(folder.path, before) if settings.tensorboard else nullcontext() as events:
+        progress.begin(name, opened.score.unit, before, total)
 
-    def on_metrics(line):
-        hooks.metrics(line)
-        if events:
-            events.write(line)
+        def on_metrics(line):
+            hooks.metrics(line)
+            if events:
+                for entry, value in line.items():
+                    if isinstance(value, float):
+                        events.add_scalar(entry, value, line["samples"])
+                events.flush()
 
-    def on_chunk(samples, loss):
-        hooks.chunk(samples, loss)
-        progress.advance(name, samples, loss)
+        def on_chunk(samples, loss):
+            hooks.chunk(samples, loss)
+            progress.advance(name, samples, loss)
 
-    try:
-        return fit(
-            opened.stream,
-            built.learner,
-            built.run,
-            window=built.window,
-            samples=total,
-            folder=folder,
-            intervals=Intervals(
-                settings.metrics_every,
-                settings.checkpoint_every,
-                settings.checkpoint_seconds or None,
-                settings.keep,
-                settings.flush,
-            ),
-            score=opened.score,
-            watch=settings.watch,
-            hooks=Hooks(on_metrics, hooks.checkpoint, on_chunk, _writer(settings, folder, opened), hooks.should_stop),
-        )
-    finally:
-        if events:
-            events.close()
+        yield replace(hooks, metrics=on_metrics, chunk=on_chunk, predictions=_writer(settings, folder, opened))
 
 
 def unit_of(settings: Settings) -> str:
-    """The unit of the losses of a run."""
-    return row_unit(settings.loss == "gaussian") if settings.kind in ("csv", "jsonl") else BITS
+    return ROW_UNITS[settings.loss] if settings.kind in ("csv", "jsonl") else SymbolScore.unit
 
 
 def _writer(settings: Settings, folder: RunFolder, opened: Opened) -> Callable | None:
-    """The function that writes predictions where the settings say."""
     if settings.predictions == "none":
         return None
-    log = folder.log(PREDICTIONS) if settings.predictions == "file" else None
-
-    def write(first, samples, outputs):
-        entries = opened.score.predictions(first, samples, outputs)
-        if log:
-            log.write(entries)
-        else:
-            print_lines(entries)
-
-    return write
+    write = folder.log(PREDICTIONS).write if settings.predictions == "file" else print_lines
+    return lambda *predicted: write(opened.score.predictions(*predicted))
 
 
 def print_lines(entries: Iterable[dict[str, Any]]) -> None:
@@ -117,26 +104,13 @@ def print_lines(entries: Iterable[dict[str, Any]]) -> None:
     sys.stdout.buffer.flush()
 
 
-class Events:
-    """Lines of metrics as TensorBoard events, continued after `samples`."""
-
-    def __init__(self, folder: Path, samples: int):
-        try:
-            from tensorboardX import SummaryWriter
-        except ImportError:
-            raise SettingsError(
-                "tensorboard: the package tensorboardX is not installed: pip install 'norewind[tensorboard]'"
-            ) from None
-        # Events after the checkpoint come again: purge_step drops the first ones.
-        self._writer = SummaryWriter(str(folder / "tensorboard"), purge_step=samples + 1)
-
-    def write(self, line: dict[str, Any]) -> None:
-        """One event for every number in a line."""
-        for name, value in line.items():
-            if isinstance(value, float):
-                self._writer.add_scalar(name, value, line["samples"])
-        self._writer.flush()
-
-    def close(self) -> None:
-        """Return when all events are written, which happens in the background."""
-        self._writer.close()
+def _events(folder: Path, samples: int) -> Any:
+    """What writes lines of metrics as TensorBoard events, continued after `samples`."""
+    try:
+        from tensorboardX import SummaryWriter
+    except ImportError:
+        raise SettingsError(
+            "tensorboard: the package tensorboardX is not installed: pip install 'norewind[tensorboard]'"
+        ) from None
+    # Events after the checkpoint come again: purge_step drops the first ones.
+    return SummaryWriter(str(folder / "tensorboard"), purge_step=samples + 1)

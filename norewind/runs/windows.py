@@ -78,7 +78,6 @@ class Steps:
         return jax.tree.map(unshaped, outputs)
 
     def position(self) -> Position:
-        """Where to continue, as JSON."""
         left = None if self.waiting is None else [_packed(field) for field in self.waiting]
         return {"stream": self.stream.position(), "left": left}
 
@@ -87,47 +86,43 @@ class Early:
     """Predictions for samples before their window is full.
 
     Parameters only change at the end of a window, so the model's outputs inside it are
-    known before. `answered` counts the waiting samples that have been predicted already.
+    known before. `predicted` counts all samples that have been predicted, and `answered`
+    those of them that still wait for their window.
     """
 
-    def __init__(self, learner: Learner, steps: Steps, answered: int = 0):
-        self.learner, self.steps, self.answered = learner, steps, answered
+    def __init__(self, learner: Learner, steps: Steps, learned: int = 0, answered: int = 0):
+        self.learner, self.steps, self.predicted, self.answered = learner, steps, learned + answered, answered
 
-    def answer(self, run: Run) -> tuple[Samples, Any] | None:
-        """The waiting samples that were not predicted yet, and their outputs."""
+    def answer(self, run: Run) -> tuple[int, Samples, Any] | None:
+        """The waiting samples that were not predicted yet: the number of the first, the samples, their outputs."""
         waiting = self.steps.waiting
-        count = 0 if waiting is None else count_of(waiting)
-        if waiting is None or count == self.answered:
+        if waiting is None or count_of(waiting) == self.answered:
             return None
         window, _ = self.steps.windows(waiting, 1)
         _, outputs = self.learner.predict(run, jax.tree.map(lambda leaf: leaf[0], window))
-        new = (
-            first(waiting, None, self.answered),
-            jax.tree.map(lambda leaf: np.asarray(leaf)[self.answered : count], outputs),
-        )
-        self.answered = count
+        new = self.rest(waiting, jax.tree.map(lambda leaf: np.asarray(leaf)[: count_of(waiting)], outputs))
+        self.answered = count_of(waiting)
         return new
 
-    def rest(self, samples: Samples, outputs: Any) -> tuple[Samples, Any]:
-        """What is left to predict of whole windows, which start with the samples that waited."""
-        answered, self.answered = self.answered, 0
-        return first(samples, None, answered), jax.tree.map(lambda leaf: leaf[answered:], outputs)
+    def rest(self, samples: Samples, outputs: Any) -> tuple[int, Samples, Any]:
+        """The same of whole windows, which start with the samples that waited."""
+        number, answered, self.answered = self.predicted + 1, self.answered, 0
+        self.predicted += count_of(samples) - answered
+        return number, first(samples, None, answered), jax.tree.map(lambda leaf: leaf[answered:], outputs)
 
 
-class IteratedStream:
+class IteratedStream(Stream):
     """Samples from an iterable of (x, target) pairs, each a number, an array, or a pytree of them.
 
     At a position, it goes through the pairs before it again without using them.
     """
 
     def __init__(self, pairs: Iterable[tuple[Any, Any]], window: int = 1, position: Position | None = None):
-        self.counts: dict[str, int] = {}
         self._window = window
         self._items = (position or {}).get("items", 0)
         self._pairs = islice(iter(pairs), self._items, None)
 
     def take(self, count: int, patience: float | None = None) -> Samples | None:
-        """The next pairs, in whole windows; None at the end."""
         pairs = list(islice(self._pairs, count))
         pairs = pairs[: len(pairs) // self._window * self._window]
         if not pairs:
@@ -141,7 +136,6 @@ class IteratedStream:
         return samples
 
     def _odd_one(self, pairs: list, error: Exception) -> ValueError:
-        """Which pair does not fit the others, and why."""
         shapes = None
         for number, pair in enumerate(pairs, self._items + 1):
             if not isinstance(pair, tuple | list) or len(pair) != 2:
@@ -156,18 +150,14 @@ class IteratedStream:
         return ValueError(f"fit: the pairs after item {self._items} of the stream cannot be stacked: {error}")
 
     def position(self) -> Position:
-        """The number of pairs taken so far."""
         return {"items": self._items}
 
 
-
 def count_of(samples: Samples) -> int:
-    """The number of samples."""
     return len(jax.tree.leaves(samples.xs)[0])
 
 
 def first(samples: Samples, stop: int | None, start: int = 0) -> Samples:
-    """The samples from `start` to `stop`."""
     return jax.tree.map(lambda leaf: leaf[start:stop], samples)
 
 

@@ -71,7 +71,7 @@ class RowReader:
 
     def choose(self, used: list[str], required: list[str]) -> None:
         """Choose the columns to read (`used`), and those of them whose values may not be missing (`required`)."""
-        self._used, self._places = used, [self.columns.index(name) for name in used]
+        self._used = used
         self._required = [used.index(name) for name in required] if self._missing in ("fail", "skip") else []
 
     def begin(self) -> None:
@@ -143,19 +143,16 @@ class RowReader:
             return _object(text)
         fields = _fields(text, self._dialect.delimiter)
         names = self.columns or [str(number) for number in range(1, len(fields) + 1)]
-        return dict(zip(names, _checked(fields, len(names)), strict=True))
+        if len(fields) != len(names):
+            raise BadRow(f"it has {len(fields)} fields, but there are {len(names)} columns")
+        return dict(zip(names, fields, strict=True))
 
     def _values(self, text: str) -> list[float]:
-        if self._is_csv:
-            row = _checked(_fields(text, self._dialect.delimiter), len(self.columns))
-            fields = [row[place] for place in self._places]
-        else:
-            row = _object(text)
-            fields = [row.get(name) for name in self._used]
+        row = self._row(text)
         values = []
         try:
-            for field in fields:
-                values.append(number_of(field))
+            for name in self._used:
+                values.append(number_of(row.get(name)))
         except BadRow as problem:
             raise BadRow(f"column {self._used[len(values)]!r}: {problem}") from None
         for place in self._required:
@@ -229,12 +226,6 @@ def _names(fields: list[str]) -> list[str]:
         twice = next(name for place, name in enumerate(names) if name in names[:place])
         raise BadRow(f"the header names the column {twice!r} twice; every column needs a name of its own")
     return names
-
-
-def _checked(fields: list[str], columns: int) -> list[str]:
-    if len(fields) != columns:
-        raise BadRow(f"it has {len(fields)} fields, but there are {columns} columns")
-    return fields
 
 
 def _object(text: str) -> dict[str, Any]:

@@ -2,10 +2,13 @@
 
 import copy
 import zlib
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
 
 from norewind.streams.stream import StreamError
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
 class Place(NamedTuple):
@@ -16,7 +19,6 @@ class Place(NamedTuple):
     lines: int = 0
 
     def after(self, data: bytes) -> "Place":
-        """The place after some more bytes."""
         return Place(self.offset + len(data), zlib.crc32(data, self.crc), self.lines + data.count(b"\n"))
 
 
@@ -44,11 +46,9 @@ class Progress:
 
     @property
     def counts(self) -> dict[str, int]:
-        """What was skipped up to the position."""
         return dict(self.marked.counts if self.start is None else self.start["counts"])
 
     def read(self, data: bytes) -> None:
-        """Move past `data`, which is not empty."""
         self.here = Mark(self.here.place.after(data), self.here.counts, not data.endswith(b"\n"))
 
     def skip(self, reason: str, number: int = 1) -> None:
@@ -57,7 +57,6 @@ class Progress:
         self.here = self.here._replace(counts={**counts, reason: counts.get(reason, 0) + number})
 
     def mark(self) -> None:
-        """Note that the samples go up to here."""
         self.marked = self.here
 
     def hand_out(self, samples: int, problem: StreamError | None) -> None:
@@ -94,25 +93,28 @@ def unread(kind: str, **rest: Any) -> dict[str, Any]:
     return {"kind": kind, **Place()._asdict(), "counts": {}, **rest}
 
 
-def check_position(position: Any, kind: str, valid: dict[str, Callable[[Any], bool]]) -> None:
-    """Refuse a position unless it is of this kind and has exactly these fields, all of them valid."""
-    if not isinstance(position, dict):
-        raise damaged(f"it is a {type(position).__name__}")
-    if position.get("kind") != kind:
+class SourcePosition(msgspec.Struct, forbid_unknown_fields=True):
+    """The fields that the positions of all streams of bytes have."""
+
+    kind: str
+    offset: Count
+    crc: Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
+    lines: Count
+    counts: dict[str, Count]
+
+
+def check_position(position: Any, kind: str, fields: type[msgspec.Struct], same: dict[str, Any]) -> None:
+    """Refuse a position unless it has this kind and exactly these fields, and was saved with the `same` options."""
+    if isinstance(position, dict) and position.get("kind") != kind:
         raise StreamError(
             f"the saved position belongs to a stream of {position.get('kind')!r}, but this is a stream of {kind!r}. "
             "Open the stream with the settings that the position was saved with."
         )
-    if set(position) != {"kind", *valid}:
-        raise damaged(f"it has {_listed(position)}, not {_listed(valid)}")
-    for name, is_valid in valid.items():
-        if not is_valid(position[name]):
-            raise damaged(f"{name!r} is not valid")
-
-
-def check_same(position: dict[str, Any], options: dict[str, Any]) -> None:
-    """Refuse options that are not those that a position was saved with."""
-    for name, value in options.items():
+    try:
+        msgspec.convert(position, fields)
+    except msgspec.ValidationError as error:
+        raise damaged(str(error).replace("`", "")) from None
+    for name, value in same.items():
         if position[name] != value:
             raise StreamError(
                 f"the run started with {name} = {position[name]!r}, but now it is {value!r}. Change it back, or start "
@@ -121,7 +123,6 @@ def check_same(position: dict[str, Any], options: dict[str, Any]) -> None:
 
 
 def damaged(why: str) -> StreamError:
-    """The error for a position that a stream cannot have saved."""
     return StreamError(
         f"the saved position of the stream is damaged: {why}. Resume from another checkpoint, or start a new run."
     )
@@ -137,23 +138,3 @@ def afresh(position: dict[str, Any]) -> dict[str, Any]:
         return position
     start = {**Place()._asdict(), "counts": {}, "previous": None, "inside": False, "waiting": []}
     return {**position, **{name: value for name, value in start.items() if name in position}}
-
-
-def is_count(value: Any) -> bool:
-    """Whether this is a whole number from 0 that fits into 64 bits."""
-    return type(value) is int and 0 <= value < 2**63
-
-
-# The fields that the positions of all streams of bytes have.
-PLACE_FIELDS: dict[str, Callable[[Any], bool]] = {
-    "offset": is_count,
-    "crc": lambda value: is_count(value) and value < 2**32,
-    "lines": is_count,
-    "counts": lambda value: (
-        isinstance(value, dict) and all(isinstance(key, str) and is_count(entry) for key, entry in value.items())
-    ),
-}
-
-
-def _listed(names: Any) -> str:
-    return ", ".join(sorted(map(str, names)))[:200]

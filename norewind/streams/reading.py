@@ -188,7 +188,6 @@ class Lines:
         return self._whole[0]
 
     def drop(self) -> None:
-        """Move past the line that `peek` has returned."""
         if self._whole:
             self._progress.read(self._whole.popleft() + b"\n")
         else:

@@ -2,22 +2,14 @@
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+import msgspec
 import numpy as np
 
 from norewind.streams import scaling
 from norewind.streams.parsing import CSV, Dialect, RowReader, is_number
-from norewind.streams.position import (
-    PLACE_FIELDS,
-    Place,
-    Progress,
-    check_position,
-    check_same,
-    damaged,
-    is_count,
-    unread,
-)
+from norewind.streams.position import Count, Place, Progress, SourcePosition, check_position, damaged, unread
 from norewind.streams.reading import Source, closed_on_error
 from norewind.streams.scaling import Layout, Pair, Row, samples_of
 from norewind.streams.stream import Samples, Stream, StreamError, check_count
@@ -25,6 +17,19 @@ from norewind.streams.stream import Samples, Stream, StreamError, check_count
 UNREAD = unread("rows")
 # How many numbers are kept in lists before they become arrays, which take far less memory.
 BATCH = 20_000
+Names = Annotated[list[str], msgspec.Meta(min_length=1)]
+
+
+class _RowPosition(SourcePosition):
+    inside: bool
+    format: str
+    horizon: Count
+    standardise: bool
+    columns: list[str]
+    inputs: Names
+    targets: Names
+    statistics: list[scaling.SavedColumn]
+    waiting: list[scaling.SavedRow]
 
 
 class RowStream(Stream):
@@ -81,14 +86,18 @@ class RowStream(Stream):
         with closed_on_error(source):
             if horizon < 0:
                 raise StreamError(f"the horizon must be 0 or more rows, not {horizon}.")
-            start = UNREAD if position is None or position == UNREAD else _checked(position)
+            start = UNREAD if position is None else position
+            if start != UNREAD:
+                asked = {"format": dialect.format, "horizon": horizon, "standardise": standardise}
+                named = {name: list(value) for name, value in (("inputs", inputs), ("targets", targets)) if value}
+                check_position(start, "rows", _RowPosition, asked | named)
             self._source, self._progress = source, Progress(start)
             self._reader = RowReader(source, self._progress, dialect, missing=missing, bad=bad)
             self._format, self._horizon, self._standardise = dialect.format, horizon, standardise
             self._fill_with_newest = missing == "last"
             self._waiting: deque[Row] = deque()
             self.inputs, self.targets = list(inputs or []), list(targets or [])
-            if start is UNREAD:
+            if start == UNREAD:
                 self._begin()
             else:
                 self._restore(start)
@@ -118,7 +127,8 @@ class RowStream(Stream):
         )
 
     def _check_columns(self) -> None:
-        name, columns = self._source.name, _listed(self._reader.columns)
+        name, names = self._source.name, self._reader.columns
+        columns = ", ".join(map(repr, names[:20])) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
         if not self.inputs:
             raise StreamError(
                 f"{name} has no column to learn from: of {columns}, none "
@@ -139,19 +149,13 @@ class RowStream(Stream):
     # Positions.
 
     def _restore(self, position: dict[str, Any]) -> None:
-        asked = {"format": self._format, "horizon": self._horizon, "standardise": self._standardise}
-        asked |= {"inputs": self.inputs} if self.inputs else {}
-        asked |= {"targets": self.targets} if self.targets else {}
-        check_same(position, asked)
+        if len(position["waiting"]) > position["horizon"]:
+            raise damaged("more rows wait than its horizon allows")
         self._reader.columns = list(position["columns"])
         self.inputs, self.targets = list(position["inputs"]), list(position["targets"])
         self._choose()
-        statistics = scaling.restored_statistics(position["statistics"], self._layout.columns)
-        waiting = [scaling.restored_row(saved, self._layout.columns) for saved in position["waiting"]]
-        if statistics is None or None in waiting:
-            raise damaged("its rows do not fit its columns")
-        self._statistics = statistics
-        self._waiting.extend(row for row in waiting if row)
+        self._statistics = scaling.restored_statistics(position["statistics"], self._layout.columns)
+        self._waiting.extend(scaling.restored_row(saved, self._layout.columns) for saved in position["waiting"])
         place = self._progress.here.place
         self._source.go_to(place)
         if place == Place():
@@ -160,7 +164,6 @@ class RowStream(Stream):
             self._choose()
 
     def position(self) -> dict[str, Any]:
-        """Return where the samples handed out so far end; see `Stream.position`."""
         return self._progress.position(
             inside=self._progress.marked.inside,
             format=self._format,
@@ -181,7 +184,6 @@ class RowStream(Stream):
     # Samples.
 
     def take(self, count: int, patience: float | None = None) -> Samples | None:
-        """Return the next `count` samples, or what there is after `patience` seconds; see `Stream.take`."""
         check_count(count)
         parts: list[Samples] = []
         pairs: list[Pair] = []
@@ -227,31 +229,4 @@ class RowStream(Stream):
         self._progress.end()
 
     def close(self) -> None:
-        """Close the source."""
         self._source.close()
-
-
-def _checked(position: Any) -> dict[str, Any]:
-    valid = {
-        **PLACE_FIELDS,
-        "inside": lambda value: isinstance(value, bool),
-        "format": lambda value: isinstance(value, str),
-        "horizon": is_count,
-        "standardise": lambda value: isinstance(value, bool),
-        "columns": _is_names,
-        "inputs": lambda value: _is_names(value) and len(value) > 0,
-        "targets": lambda value: _is_names(value) and len(value) > 0,
-        "statistics": lambda value: isinstance(value, list),
-        "waiting": lambda value: isinstance(value, list) and len(value) <= position["horizon"],
-    }
-    check_position(position, "rows", valid)
-    return position
-
-
-def _is_names(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(name, str) for name in value)
-
-
-def _listed(names: list[str]) -> str:
-    shown = ", ".join(map(repr, names[:20]))
-    return shown + (f" and {len(names) - 20} more" if len(names) > 20 else "")

@@ -5,13 +5,15 @@ many samples are taken at a time.
 """
 
 import math
+import sys
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from norewind.streams.parsing import LARGEST
-from norewind.streams.position import is_count
+from norewind.streams.position import Count, damaged
 from norewind.streams.stream import Samples
 
 # With fewer values than this, a standard deviation says too little to standardise a target by.
@@ -66,12 +68,10 @@ class Layout(NamedTuple):
 
 
 def no_statistics(columns: int) -> Statistics:
-    """The statistics before the first row."""
     return Statistics([0] * columns, [0.0] * columns, [0.0] * columns, [math.nan] * columns)
 
 
 def samples_of(pairs: list[Pair], layout: Layout) -> Samples:
-    """The samples as arrays."""
     statistics = _tables([pair.row.statistics for pair in pairs], layout.columns)
     # With a horizon, the statistics up to the row are all that is known when predicting: no need to convert them twice.
     same = all(pair.known is pair.row.statistics for pair in pairs)
@@ -120,34 +120,36 @@ def _table(rows: list[Any], columns: int) -> np.ndarray:
 
 
 # In positions None stands for NaN, which JSON does not have.
+Value = Annotated[float, msgspec.Meta(ge=-LARGEST, le=LARGEST)]
+SavedColumn = tuple[Count, Value, Annotated[float, msgspec.Meta(ge=0, le=sys.float_info.max)], Value | None]
+SavedRow = tuple[list[Value | None], list[SavedColumn]]
 
 
 def saved_statistics(statistics: Statistics) -> list[list[Any]]:
-    """The statistics for a position: one list per column."""
     return [_without_nan(column) for column in zip(*statistics, strict=True)]
 
 
 def saved_row(row: Row) -> list[Any]:
-    """A row for a position: its numbers, and its statistics."""
     return [_without_nan(row.values), saved_statistics(row.statistics)]
 
 
-def restored_statistics(saved: Any, columns: int) -> Statistics | None:
-    """The statistics that were saved, or None if they are damaged."""
-    if not isinstance(saved, list) or len(saved) != columns or not all(map(_is_column, saved)):
-        return None
-    counts, means, squares, newest = map(list, zip(*saved, strict=True))
+def restored_statistics(saved: list[list[Any]], columns: int) -> Statistics:
+    # A column has a newest value if it has any.
+    if not all(column[3] is not None if column[0] else column == [0, 0.0, 0.0, None] for column in saved):
+        raise damaged("a column has values, but no count, or the other way round")
+    counts, means, squares, newest = map(list, zip(*_fitting(saved, columns), strict=True))
     return Statistics(counts, means, squares, _with_nan(newest))
 
 
-def restored_row(saved: Any, columns: int) -> Row | None:
-    """The row that was saved, or None if it is damaged."""
-    if not isinstance(saved, list) or len(saved) != 2 or not isinstance(saved[0], list) or len(saved[0]) != columns:
-        return None
-    values, statistics = saved[0], restored_statistics(saved[1], columns)
-    if statistics is None or not all(value is None or _is_value(value) for value in values):
-        return None
-    return Row(_with_nan(values), statistics)
+def restored_row(saved: list[list[Any]], columns: int) -> Row:
+    values, statistics = saved
+    return Row(_with_nan(_fitting(values, columns)), restored_statistics(statistics, columns))
+
+
+def _fitting(saved: list[Any], columns: int) -> list[Any]:
+    if len(saved) != columns:
+        raise damaged("its rows do not fit its columns")
+    return saved
 
 
 def _without_nan(values: Any) -> list[Any]:
@@ -156,16 +158,3 @@ def _without_nan(values: Any) -> list[Any]:
 
 def _with_nan(values: list[float | None]) -> list[float]:
     return [math.nan if value is None else value for value in values]
-
-
-def _is_column(saved: Any) -> bool:
-    if not isinstance(saved, list) or len(saved) != 4 or not is_count(saved[0]):
-        return False
-    count, mean, squares, newest = saved
-    if count == 0:
-        return [mean, squares, newest] == [0.0, 0.0, None]
-    return _is_value(mean) and _is_value(newest) and type(squares) is float and 0 <= squares < math.inf
-
-
-def _is_value(value: Any) -> bool:
-    return type(value) is float and abs(value) <= LARGEST

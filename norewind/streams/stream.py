@@ -39,7 +39,7 @@ class Stream(Protocol):
     @property
     def counts(self) -> dict[str, int]:
         """How much was skipped, by reason, up to the last sample handed out."""
-        ...
+        return {}
 
     def take(self, count: int, patience: float | None = None) -> Samples | None:
         """Return the next `count` samples, or None if the stream has ended and no sample is left.
@@ -56,8 +56,7 @@ class Stream(Protocol):
         ...
 
     def close(self) -> None:
-        """Close the source. No more samples can be taken; the position stays available."""
-        ...
+        """Close the source, if there is one. No more samples can be taken; the position stays available."""
 
     def __enter__(self) -> Self:
         return self
@@ -67,12 +66,10 @@ class Stream(Protocol):
 
 
 def check_count(count: int) -> None:
-    """Refuse to take fewer samples than one."""
     if count < 1:
         raise ValueError(f"take needs a count of at least 1, not {count}.")
 
 
 def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    """Refuse an option that is none of its choices."""
     if value not in choices:
         raise StreamError(f"{name} must be one of {', '.join(choices)}, not {value!r}.")

@@ -1,12 +1,13 @@
 """Streams of symbols: the bytes of a source, or the characters of UTF-8 text."""
 
 import codecs
-from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
 
+import msgspec
 import numpy as np
 
-from norewind.streams.position import PLACE_FIELDS, Progress, check_position, check_same, is_count, unread
+from norewind.streams.position import Count, Progress, SourcePosition, check_position, damaged, unread
 from norewind.streams.reading import Source, closed_on_error
 from norewind.streams.stream import Samples, Stream, StreamError, check_choice, check_count
 
@@ -15,7 +16,82 @@ UNICODE = 0x110000
 SIGHT = 4096
 
 
-class ByteStream(Stream):
+class _BytePosition(SourcePosition):
+    previous: Annotated[int, msgspec.Meta(ge=0, lt=256)] | None
+
+
+class _CharacterPosition(SourcePosition):
+    alphabet: str
+    previous: Count | None
+
+
+class _SymbolStream(Stream):
+    """Every symbol of a source with the one that follows it. The bytes `_ahead` were read, but not decoded yet."""
+
+    def _begin(self, source: Source, start: dict[str, Any]) -> None:
+        self._source, self._progress, self._ahead = source, Progress(start), b""
+        self._kind, self._previous = start["kind"], start["previous"]
+        source.go_to(self._progress.here.place)
+
+    def _next(self, limit: int) -> np.ndarray | None:
+        """Decode up to `limit` symbols of the bytes ahead, and leave these behind.
+
+        None if more bytes are needed, an empty array if all that could be done was to skip.
+        """
+        raise NotImplementedError
+
+    def _leave(self, data: bytes) -> None:
+        self._progress.read(data)
+        self._ahead = self._ahead[len(data) :]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return self._progress.counts
+
+    def take(self, count: int, patience: float | None = None) -> Samples | None:
+        check_count(count)
+        missing = count + (self._previous is None)
+        parts = [np.empty(0, np.int32) if self._previous is None else np.array([self._previous], np.int32)]
+        fragments, problem = self._source.fragments(patience), None
+        try:
+            while missing:
+                part = self._next(missing)
+                if part is None:
+                    fragment = next(fragments, b"")
+                    self._ahead += fragment
+                    if not fragment and not (self._source.ended and self._ahead):
+                        break
+                elif len(part):
+                    parts.append(part)
+                    missing -= len(part)
+                    self._progress.mark()
+        except StreamError as error:
+            # What came before is handed out first; the next call finds the same problem again.
+            problem = error
+        symbols = np.concatenate(parts)
+        samples = Samples(symbols[:-1], symbols[1:])
+        if len(symbols):
+            self._previous = int(symbols[-1])
+        self._progress.hand_out(len(samples.xs), problem)
+        if not len(samples.xs) and self._source.ended and not self._ahead:
+            return self._end()
+        return samples
+
+    def _end(self) -> None:
+        start = self._progress.start
+        if start and start["previous"] is None:
+            found = f"{self._kind}: {0 if self._previous is None else 1}"
+            raise self._progress.too_short(self._source.name, found, f"two {self._kind}")
+        self._progress.end()
+
+    def position(self) -> dict[str, Any]:
+        return self._progress.position(previous=self._previous)
+
+    def close(self) -> None:
+        self._source.close()
+
+
+class ByteStream(_SymbolStream):
     """Bytes as 256 symbols; every sample is a byte and the next one.
 
     - `source`: where the bytes come from. It is closed with the stream.
@@ -36,44 +112,29 @@ class ByteStream(Stream):
     def __init__(self, source: Source, *, position: dict[str, Any] | None = None):
         with closed_on_error(source):
             if position is not None:
-                check_position(position, "bytes", {**PLACE_FIELDS, "previous": lambda value: _is_symbol(value, 256)})
-            self._pairs = _Pairs(source, position or unread("bytes", previous=None))
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """What was skipped: nothing, as every byte is a symbol."""
-        return self._pairs.progress.counts
-
-    def take(self, count: int, patience: float | None = None) -> Samples | None:
-        """Return the next `count` samples, or what there is after `patience` seconds; see `Stream.take`."""
-        return self._pairs.take(self._next, count, patience)
+                check_position(position, "bytes", _BytePosition, {})
+            self._begin(source, position or unread("bytes", previous=None))
 
     def _next(self, limit: int) -> np.ndarray | None:
-        data = self._pairs.ahead[:limit]
+        data = self._ahead[:limit]
         if not data:
             return None
-        self._pairs.leave(data)
+        self._leave(data)
         return self.encode(data)
 
-    def position(self) -> dict[str, Any]:
-        """Return where the samples handed out so far end; see `Stream.position`."""
-        return self._pairs.position()
-
-    def close(self) -> None:
-        """Close the source."""
-        self._pairs.source.close()
-
-    def encode(self, text: bytes | str) -> np.ndarray:
-        """Return `text` as symbols; a string is encoded as UTF-8."""
-        data = text.encode() if isinstance(text, str) else text
+    @staticmethod
+    def encode(text: bytes | str) -> np.ndarray:
+        """Return `text` as symbols; a string is encoded as UTF-8, with the surrogates that stand for other bytes."""
+        data = text.encode(errors="surrogateescape") if isinstance(text, str) else text
         return np.frombuffer(data, np.uint8).astype(np.int32)
 
-    def decode(self, symbols: Sequence[int] | np.ndarray) -> bytes:
+    @staticmethod
+    def decode(symbols: Sequence[int] | np.ndarray) -> bytes:
         """Return the bytes that `symbols` stand for."""
         return np.asarray(symbols, np.uint8).tobytes()
 
 
-class CharacterStream(Stream):
+class CharacterStream(_SymbolStream):
     """The characters of UTF-8 text as symbols; every sample is a character and the next one.
 
     - `source`: where the text comes from. It is closed with the stream.
@@ -119,32 +180,21 @@ class CharacterStream(Stream):
                 self.alphabet = position["alphabet"]
             self._table = np.full(UNICODE, -1, np.int32)
             self._table[_codes(self.alphabet)] = np.arange(len(self.alphabet))
-            self._pairs = _Pairs(source, position or unread("characters", alphabet=self.alphabet, previous=None))
+            self._begin(source, position or unread("characters", alphabet=self.alphabet, previous=None))
 
     def _check(self, position: dict[str, Any], alphabet: str | None) -> None:
-        valid = {
-            **PLACE_FIELDS,
-            "alphabet": lambda value: _is_alphabet(value, self.symbols),
-            "previous": lambda value: _is_symbol(value, len(position["alphabet"])),
-        }
-        check_position(position, "characters", valid)
-        if alphabet is not None:
-            check_same(position, {"alphabet": alphabet})
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """How many characters without a symbol and how many invalid sequences of bytes were skipped."""
-        return self._pairs.progress.counts
-
-    def take(self, count: int, patience: float | None = None) -> Samples | None:
-        """Return the next `count` samples, or what there is after `patience` seconds; see `Stream.take`."""
-        return self._pairs.take(self._next, count, patience)
+        check_position(position, "characters", _CharacterPosition, {} if alphabet is None else {"alphabet": alphabet})
+        known, previous = position["alphabet"], position["previous"]
+        if len(known) > self.symbols or (known and _alphabet_fault(known)):
+            raise damaged("its alphabet cannot be used")
+        if previous is not None and previous >= len(known):
+            raise damaged(f"its alphabet has no symbol {previous}")
 
     def _next(self, limit: int) -> np.ndarray | None:
         # Where many are skipped, looking further ahead finds more symbols. But new ones must be numbered in order.
         sight = max(limit, SIGHT) if self._skips and len(self.alphabet) == self.symbols else limit
-        window = self._pairs.ahead[: 4 * sight]  # a character has at most four bytes
-        final = self._pairs.source.ended and len(window) == len(self._pairs.ahead)
+        window = self._ahead[: 4 * sight]  # a character has at most four bytes
+        final = self._source.ended and len(window) == len(self._ahead)
         try:
             text, _ = codecs.utf_8_decode(window, "strict", final)
         except UnicodeDecodeError as error:
@@ -169,8 +219,8 @@ class CharacterStream(Stream):
         places = np.flatnonzero(known)[:limit] if self._skips else np.flatnonzero(np.logical_and.accumulate(known))
         end = int(places[-1]) + 1
         if len(places) < end:
-            self._pairs.progress.skip("unknown symbols", end - len(places))
-        self._pairs.leave(text[:end].encode())
+            self._progress.skip("unknown symbols", end - len(places))
+        self._leave(text[:end].encode())
         return symbols[places]
 
     def _grow(self, codes: np.ndarray) -> None:
@@ -181,99 +231,45 @@ class CharacterStream(Stream):
 
     def _skip(self, data: bytes, reason: str, number: int, what: str) -> None:
         if not self._skips:
-            place = self._pairs.progress.here.place
+            place = self._progress.here.place
             raise StreamError(
-                f"{self._pairs.source.name} {what}, at byte {place.offset} (line {place.lines + 1}). Fix the text, "
+                f"{self._source.name} {what}, at byte {place.offset} (line {place.lines + 1}). Fix the text, "
                 'read it as bytes, or skip and count what has no symbol (bad = "skip").'
             )
-        self._pairs.progress.skip(reason, number)
-        self._pairs.leave(data)
+        self._progress.skip(reason, number)
+        self._leave(data)
 
     def position(self) -> dict[str, Any]:
-        """Return where the samples handed out so far end; see `Stream.position`."""
-        return self._pairs.position(alphabet=self.alphabet)
-
-    def close(self) -> None:
-        """Close the source."""
-        self._pairs.source.close()
+        return self._progress.position(alphabet=self.alphabet, previous=self._previous)
 
     def encode(self, text: bytes | str) -> np.ndarray:
         """Return `text` as symbols."""
-        try:
-            letters = text if isinstance(text, str) else text.decode()
-            symbols = self._table[_codes(letters)]
-        except UnicodeError as error:
-            raise StreamError(f"the text is not valid UTF-8: {error}.") from None
-        if (symbols < 0).any():
-            place = int(np.argmin(symbols))
-            raise StreamError(
-                f"the text has the character {letters[place]!r} at index {place}, which is not in the alphabet so far: "
-                f"{self.alphabet!r}."
-            )
-        return symbols
+        return encode(text, self.alphabet)
 
     def decode(self, symbols: Sequence[int] | np.ndarray) -> bytes:
         """Return the text that `symbols` stand for, in UTF-8."""
-        letters = self.alphabet.ljust(self.symbols, "\N{REPLACEMENT CHARACTER}")  # for symbols that are not in use yet
-        return "".join([letters[symbol] for symbol in np.asarray(symbols).tolist()]).encode()
+        return decode(symbols, self.alphabet, self.symbols)
 
 
-class _Pairs:
-    """Every symbol of a source with the one that follows it. The bytes `ahead` were read, but not decoded yet."""
+def encode(text: bytes | str, alphabet: str) -> np.ndarray:
+    """Text as symbols, the places of its characters in the alphabet."""
+    try:
+        letters = text if isinstance(text, str) else text.decode()
+    except UnicodeError as error:
+        raise StreamError(f"the text is not valid UTF-8: {error}.") from None
+    for index, letter in enumerate(letters):
+        if letter not in alphabet:
+            raise StreamError(
+                f"the text has the character {letter!r} at index {index}, which is not in the alphabet so far: "
+                f"{alphabet!r}."
+            )
+    return np.array([alphabet.index(letter) for letter in letters], np.int32)
 
-    def __init__(self, source: Source, start: dict[str, Any]):
-        self.source, self.progress, self.ahead = source, Progress(start), b""
-        self._what, self._previous = start["kind"], start["previous"]
-        source.go_to(self.progress.here.place)
 
-    def leave(self, data: bytes) -> None:
-        """Move past bytes that were decoded or skipped."""
-        self.progress.read(data)
-        self.ahead = self.ahead[len(data) :]
-
-    def take(self, decode: Callable[[int], np.ndarray | None], count: int, patience: float | None) -> Samples | None:
-        """See `Stream.take`.
-
-        `decode(limit)` decodes up to `limit` symbols of the bytes ahead and moves past them. It
-        returns None if it needs more bytes, and an empty array if it could only skip.
-        """
-        check_count(count)
-        missing = count + (self._previous is None)
-        parts = [np.empty(0, np.int32) if self._previous is None else np.array([self._previous], np.int32)]
-        fragments, problem = self.source.fragments(patience), None
-        try:
-            while missing:
-                part = decode(missing)
-                if part is None:
-                    fragment = next(fragments, b"")
-                    self.ahead += fragment
-                    if not fragment and not (self.source.ended and self.ahead):
-                        break
-                elif len(part):
-                    parts.append(part)
-                    missing -= len(part)
-                    self.progress.mark()
-        except StreamError as error:
-            # What came before is handed out first; the next call finds the same problem again.
-            problem = error
-        symbols = np.concatenate(parts)
-        samples = Samples(symbols[:-1], symbols[1:])
-        if len(symbols):
-            self._previous = int(symbols[-1])
-        self.progress.hand_out(len(samples.xs), problem)
-        if not len(samples.xs) and self.source.ended and not self.ahead:
-            return self._end()
-        return samples
-
-    def _end(self) -> None:
-        start = self.progress.start
-        if start and start["previous"] is None:
-            found = f"{self._what}: {0 if self._previous is None else 1}"
-            raise self.progress.too_short(self.source.name, found, f"two {self._what}")
-        self.progress.end()
-
-    def position(self, **rest: Any) -> dict[str, Any]:
-        return self.progress.position(**rest, previous=self._previous)
+def decode(symbols: Sequence[int] | np.ndarray, alphabet: str, size: int) -> bytes:
+    """Symbols as text in UTF-8; those of `size` that the alphabet does not have yet as replacement characters."""
+    letters = alphabet.ljust(size, "\N{REPLACEMENT CHARACTER}")
+    return "".join([letters[symbol] for symbol in np.asarray(symbols).tolist()]).encode()
 
 
 def _codes(text: str) -> np.ndarray:
@@ -288,11 +284,3 @@ def _alphabet_fault(alphabet: str) -> str | None:
         return f"{twice!r} is in it twice"
     half = next((letter for letter in alphabet if "\ud800" <= letter <= "\udfff"), None)
     return None if half is None else f"{half!r} is half a character, which UTF-8 cannot hold"
-
-
-def _is_alphabet(value: Any, size: int) -> bool:
-    return value == "" or (isinstance(value, str) and len(value) <= size and _alphabet_fault(value) is None)
-
-
-def _is_symbol(value: Any, symbols: int) -> bool:
-    return value is None or (is_count(value) and value < symbols)

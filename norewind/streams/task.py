@@ -3,15 +3,24 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
-from norewind.streams.position import check_position, check_same, is_count
-from norewind.streams.stream import Samples, Stream, StreamError, check_count
+from norewind.streams.position import Count, check_position
+from norewind.streams.stream import Samples, Stream, check_count
+from norewind.streams.symbols import decode, encode
 
 if TYPE_CHECKING:
     from norewind.tasks import Text
 
 BLOCK = 4096
+
+
+class _TaskPosition(msgspec.Struct, forbid_unknown_fields=True):
+    kind: str
+    task: str
+    seed: Count
+    characters: Count
 
 
 class TaskStream(Stream):
@@ -34,17 +43,10 @@ class TaskStream(Stream):
         self.symbols, self.alphabet = len(text.alphabet), text.alphabet
         self._text, self._seed, self._taken = text, seed, 0
         if position is not None:
-            valid = {"task": lambda value: isinstance(value, str), "seed": is_count, "characters": is_count}
-            check_position(position, "task", valid)
-            check_same(position, {"task": text.name, "seed": seed})
+            check_position(position, "task", _TaskPosition, {"task": text.name, "seed": seed})
             self._taken = position["characters"]
         self._chunks = text.chunks(seed, BLOCK, self._taken)
         self._ahead = np.empty(0, np.int32)
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """What was skipped: nothing, as a task has only good samples."""
-        return {}
 
     def take(self, count: int, patience: float | None = None) -> Samples:
         """Return the next `count` samples. A task never ends, and `patience` is not needed: all of them are there."""
@@ -59,20 +61,12 @@ class TaskStream(Stream):
         return Samples(whole[:count], whole[1 : count + 1])
 
     def position(self) -> dict[str, Any]:
-        """Return where the samples handed out so far end; see `Stream.position`."""
         return {"kind": "task", "task": self._text.name, "seed": self._seed, "characters": self._taken}
-
-    def close(self) -> None:
-        """Do nothing: a task has no source."""
 
     def encode(self, text: bytes | str) -> np.ndarray:
         """Return `text` as symbols."""
-        letters = text if isinstance(text, str) else text.decode(errors="replace")
-        unknown = next((letter for letter in letters if letter not in self.alphabet), None)
-        if unknown is not None:
-            raise StreamError(f"the text has the character {unknown!r}, but the task has only {self.alphabet!r}.")
-        return np.array([self.alphabet.index(letter) for letter in letters], np.int32)
+        return encode(text, self.alphabet)
 
     def decode(self, symbols: Sequence[int] | np.ndarray) -> bytes:
         """Return the text that `symbols` stand for."""
-        return self._text.decode(np.asarray(symbols)).encode()
+        return decode(symbols, self.alphabet, self.symbols)

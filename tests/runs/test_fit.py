@@ -98,6 +98,8 @@ def test_metrics_are_the_losses_of_the_learner(model, whole):
     run, losses = learner.scan(run, *steps.windows(taken, chunk_steps(run, WINDOW)), count=133)
     # The mean of every sample, although there is one loss per window of three.
     assert lines[0]["loss"] == pytest.approx(float(losses[:17].sum()) / 51, rel=1e-5)
+    # Every line is about its own interval.
+    assert lines[1]["loss"] == pytest.approx(float(losses[17:34].sum()) / 51, rel=1e-5)
     assert lines[-1]["mean"] == pytest.approx(float(losses.sum()) / 399, rel=1e-5)
     assert int(fitted.run.samples) == 399
     assert int(fitted.run.state["seen"]) == 399

@@ -1,11 +1,13 @@
 """Folders, disks and checkpoints that are not as they should be."""
 
 import fcntl
+import platform
 import resource
 import sys
 from contextlib import contextmanager
 from pathlib import Path
 
+import jax
 import pytest
 from run_folders import (
     SMALL,
@@ -16,7 +18,8 @@ from run_folders import (
     norewind,
 )
 
-from norewind.checkpoint import checkpoints
+from norewind import __version__
+from norewind.checkpoint import checkpoints, read
 from norewind.runs.folder import read_log, settings_of
 
 
@@ -136,15 +139,32 @@ def test_nothing_begins_again_in_silence(whole, tmp_path, capsys):
     assert len(checkpoints(run / "checkpoints")) == 1
 
 
-def test_a_checkpoint_of_a_newer_version_is_refused_and_never_skipped(whole, tmp_path, capsys, monkeypatch):
+@pytest.mark.parametrize("number", [1, 3])
+def test_a_checkpoint_of_another_format_is_refused_and_never_skipped(whole, tmp_path, capsys, monkeypatch, number):
     run = tmp_path / "run"
     with monkeypatch.context() as patch:
-        patch.setattr("norewind.checkpoint.FORMAT", 3)
+        patch.setattr("norewind.checkpoint.FORMAT", number)
+        patch.setattr("norewind.__version__", "0.0.7")
         assert norewind("train", whole / "text", "--out", run, *TEXT, "--samples", 300) == 0
     for command in (["resume", run], ["resume", run, "--damaged", "skip"], ["predict", run]):
         code = norewind(*command)
-        assert_refused(capsys, code, "has format 3 and was written by norewind", "Use the version that wrote it")
+        words = f"has format {number} and was written by norewind 0.0.7", "Use the version that wrote it"
+        assert_refused(capsys, code, *words)
     assert newest(run).exists()
+
+
+def test_another_jax_is_named_and_the_run_goes_on(whole, tmp_path, capsys, monkeypatch):
+    run, options = tmp_path / "run", TEXT[:-1]
+    with monkeypatch.context() as patch:
+        patch.setattr(jax, "__version__", "0.0.7")
+        assert norewind("train", whole / "text", "--out", run, *options, "--samples", 300) == 0
+    beside = read(newest(run))[1]
+    assert (beside["jax"], beside["python"], beside["version"]) == ("0.0.7", platform.python_version(), __version__)
+    capsys.readouterr()
+    assert norewind("resume", run, "--samples", 600) == 0
+    assert f"was trained with JAX 0.0.7, and this is JAX {jax.__version__}: the run goes on" in capsys.readouterr().err
+    assert norewind("resume", run, "--samples", 900) == 0
+    assert "was trained with" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

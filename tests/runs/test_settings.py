@@ -60,7 +60,7 @@ def test_a_config_that_is_not_there_is_refused(whole, tmp_path, capsys):
         (["--seed", -1], "seed is -1: Expected int >= 0"),
         (["--samples", "inf"], "samples is inf"),
         (["--samples", "nan"], "samples is nan"),
-        (["--rate", 0], "rate is 0.0, but it must be above 0"),
+        (["--rate", 0], "rate is 0.0: Expected float > 0.0"),
         (["--flush", -1], "flush is -1.0"),
         (["--delimiter", ";;"], "delimiter is ';;'"),
         (["--method", "uoro:window=0"], "window must be a whole number from 1"),

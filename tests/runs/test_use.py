@@ -163,7 +163,7 @@ def test_sampling_writes_characters_and_tasks(tmp_path, capsysbinary):
     assert len(text) == 53
     assert set(text) <= {*"aä\u6f22\ufffd\n"}
     assert norewind("sample", tmp_path / "a", "--prompt", "axa") == 1
-    assert b"'x', which the run has never seen" in capsysbinary.readouterr().err
+    assert b"the character 'x' at index 1, which is not in the alphabet so far" in capsysbinary.readouterr().err
     assert norewind("train", "anbn", "--samples", 300, *SMALL, "--out", tmp_path / "b") == 0
     assert set(written(capsysbinary, tmp_path / "b", "--length", 50)) <= {*b"ab\n"}
     # A built-in task resumes and predicts, too.
