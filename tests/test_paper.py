@@ -59,7 +59,7 @@ def test_a_plan_can_be_made_smaller():
     assert len(text_plan("anbn", seeds=1, samples=2_000, controls=False)) == 12
     quick = text_plan(quick=True).values()
     assert len(quick) == 16
-    assert {(run.samples, run.metrics_every, run.seed) for run in quick} == {(1e5, 1_000, 0)}
+    assert {(run.samples, run.metrics_every, run.seed) for run in quick} == {(5e4, 500, 0)}
 
 
 def test_agreement_is_a_p_value():
@@ -189,6 +189,8 @@ def test_brackets_are_placed_between_memoryless_and_the_optimum():
     words = brackets_findings(groups)
     assert "50% of the way" in words[0]
     assert "0% of the way" in words[1]
+    above = brackets_findings({("uoro", "gru"): group(2.0, base=BRACKETS)})
+    assert "still above the memoryless level (1.938)" in above[0]
     assert words[2] == "GRU: UORO's mean loss from the start is the lower one all along."
 
 
@@ -226,11 +228,11 @@ def test_quick_runs_are_marked_as_too_short(tmp_path, capsys):
     for source in ("anbn", "brackets"):
         (line,) = [line for line in err.splitlines() if line.startswith(f"{source}: ")]
         assert "Too short to conclude" in line
-        assert "100,000 samples" in line
+        assert "50,000 samples" in line
         assert "10,000,000 samples long" in line
         assert "three seeds" in line
     rows = (tmp_path / "table.md").read_text()
-    assert rows.count("too short to conclude (100,000 samples)") == 12
+    assert rows.count("too short to conclude (50,000 samples)") == 12
     assert "open" not in rows
     assert (tmp_path / "index.html").read_text().count("<strong>Too short to conclude") == 2
     assert too_short(of_paper(grouped(full_set()), "anbn")) is None

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from norewind.instruments.curves import losses
 from norewind.instruments.figures import LINES, count_axis, legend, level, new_figure
 from norewind.paper.groups import Group, influence_curves
-from norewind.paper.plans import QUICK, method_words
+from norewind.paper.plans import SAMPLES, method_words
 from norewind.runs.record import Record
 
 BLUE = "#08306b"
@@ -43,14 +43,14 @@ def text_figure(groups: Mapping[tuple[str, str], Group], memoryless: str) -> Fig
             last = column == len(cells) - 1
             level(ax, text.floor, f"{text.floor:.3f}\nentropy rate" if last else "")
             level(ax, text.memoryless, f"{text.memoryless:.3f}\n{memoryless}" if last else "")
-            highest = text.unigram if longest <= 10 * QUICK else text.memoryless + gap * (1.1 if cumulative else 0.45)
+            highest = text.unigram if longest < SAMPLES / 10 else text.memoryless + gap * (1.1 if cumulative else 0.45)
             ax.set(ylim=(text.floor - 0.12 * gap, highest + 0.12 * gap), xlim=(0, longest))
             count_axis(ax)
         axes[0, column].set_title(f"{cell.upper()}, {first.settings['hidden']} units")
         axes[1, column].set_xlabel("samples")
     axes[0, 0].set_ylabel("bits, mean from the start")
     axes[1, 0].set_ylabel("bits, recent mean")
-    figure.suptitle(f"{text.name}: median and range over {_seeds(groups.values())}")
+    figure.suptitle(f"{text.name}: {_seeds(groups.values())}")
     legend(figure, axes.flat)
     return figure
 
@@ -71,7 +71,7 @@ def _seeds(groups) -> str:
     counts = sorted({len(group.records) for group in groups})
     if counts == [1]:
         return "one seed"
-    return f"{counts[0]} seeds" if len(counts) == 1 else f"{counts[0]} to {counts[-1]} seeds"
+    return "median and range over " + " to ".join(str(count) for count in sorted({counts[0], counts[-1]})) + " seeds"
 
 
 def influence_figure(records: Sequence[Record]) -> Figure:

@@ -86,9 +86,11 @@ def brackets_findings(groups: Groups) -> list[str]:
             sentences.append(f"{_name(*key)}: all {group.diverged} seeds diverged.")
             continue
         way = (text.memoryless - group.mean) / (text.memoryless - text.floor)
+        where = f"{way:.0%} of the way from memoryless ({text.memoryless:.3f}) to the optimum ({text.floor:.3f})"
+        if way < 0:
+            where = f"still above the memoryless level ({text.memoryless:.3f})"
         sentences.append(
-            f"{_name(*key)} ended at a recent loss of {group} bits: {way:.0%} of the way from memoryless "
-            f"({text.memoryless:.3f}) to the optimum ({text.floor:.3f}) after {group.samples:,} samples."
+            f"{_name(*key)} ended at a recent loss of {group} bits: {where} after {group.samples:,} samples."
         )
     for cell in ("lstm", "gru"):
         uoro, bptt = groups.get(("uoro", cell)), groups.get(("bptt:4", cell))

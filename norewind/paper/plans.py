@@ -12,7 +12,7 @@ SAMPLES = 10**7
 SEEDS = {"anbn": 5, "brackets": 3, "controls": 3}
 GRU_SEEDS = 7
 """UORO with GRUs spreads most, so that cell of the table has more seeds."""
-QUICK = 10**5
+QUICK = 50_000
 """The length of a run that only shows that everything works."""
 
 TABLE = {
