@@ -62,7 +62,7 @@ README_NAMES = {
     "bptt, one step": "one-step `bptt`",
     "forward pass alone": "the forward pass alone",
     "uoro, rank 8": "rank-8 `uoro`",
-    "uoro, window 16": "`uoro` with a window of 16",
+    "uoro, window 16": "UORO with a window of 16",
     "braintrace uoro": "braintrace's UORO",
     "PyTorch, compiled": "UORO in PyTorch, `torch.compile`",
     "PyTorch, eager": "UORO in PyTorch, eager",

@@ -90,7 +90,7 @@ def read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         version = extra["format"]
     except (ValueError, KeyError, TypeError, RecursionError):
         raise CheckpointError(f"{path}: not a checkpoint of norewind.") from None
-    if version != FORMAT:
+    if type(version) is not int or version != FORMAT:
         raise CheckpointError(
             f"{path}: has format {version} and was written by norewind {extra.get('version')}. This is norewind "
             f"{norewind.__version__}, which reads format {FORMAT}. Use the version that wrote it, or start a new run."

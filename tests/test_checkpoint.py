@@ -150,17 +150,17 @@ def test_every_truncation_is_noticed(tmp_path):
 
 
 def test_a_newer_format_is_refused_in_words(tmp_path, monkeypatch):
-    monkeypatch.setattr(checkpoint, "FORMAT", 2)
+    monkeypatch.setattr(checkpoint, "FORMAT", 3)
     monkeypatch.setattr(norewind, "__version__", "9.9")
-    path = save(tmp_path, 5, {"a": jnp.zeros(1)}, {"format": 1})
+    path = save(tmp_path, 5, {"a": jnp.zeros(1)}, {"format": 2})
     monkeypatch.undo()
-    with pytest.raises(CheckpointError, match="has format 2 of norewind 9.9, .* Install a newer norewind") as caught:
+    with pytest.raises(CheckpointError, match="format 3 and was written by norewind 9.9. .* Use the version") as caught:
         read(path)
     # It is sound: nobody should go back to an older one because of it.
     assert not isinstance(caught.value, DamagedError)
 
 
-@pytest.mark.parametrize("version", ["1", None, 0, -1, True, 1.0, [1]])
+@pytest.mark.parametrize("version", ["2", None, 0, -1, True, 2.0, [2]])
 def test_a_format_that_cannot_be_is_refused(tmp_path, version):
     content = safetensors.numpy.save({"a": np.zeros(1)}, {"norewind": json.dumps({"format": version})})
     with pytest.raises(CheckpointError, match="has format"):
@@ -191,7 +191,7 @@ def header(entries: dict, length: int | None = None) -> bytes:
     return (len(text) if length is None else length).to_bytes(8, "little") + text
 
 
-GOOD = {"__metadata__": {"norewind": json.dumps({"format": 1})}}
+GOOD = {"__metadata__": {"norewind": json.dumps({"format": 2})}}
 
 
 @pytest.mark.parametrize(
@@ -300,7 +300,7 @@ def test_nothing_in_a_checkpoint_is_executed(tmp_path, monkeypatch):
     for content in (pickle.dumps(Trap()), Path("trap.npy").read_bytes()):
         with pytest.raises(CheckpointError):
             load(named(tmp_path, content), {"a": jnp.zeros(2)})
-    about = {"norewind": json.dumps({"format": 1})}
+    about = {"norewind": json.dumps({"format": 2})}
     path = named(tmp_path, safetensors.numpy.save({"['a']": np.frombuffer(pickle.dumps(Trap()), np.uint8)}, about))
     with pytest.raises(CheckpointError, match="uint8"):
         load(path, {"a": jnp.zeros(2)})

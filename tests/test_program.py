@@ -85,12 +85,12 @@ def test_bytes_carried():
     params, state = (sum(leaf.nbytes for leaf in jax.tree.leaves(part)) for part in (run.params, run.state))
     assert one == params + state + run.carry.key.nbytes
     assert carried("uoro:rank=8")[0] == 8 * one
-    assert carried("uoro:memory=16")[0] == one
+    assert carried("uoro:window=16")[0] == one
     assert carried("rtrl")[0] == HIDDEN * params
     assert carried("bptt")[0] == 0
 
 
-@pytest.mark.parametrize("method", ["uoro", "uoro:rank=8", "uoro:memory=16", "bptt:16", "rtrl"])
+@pytest.mark.parametrize("method", ["uoro", "uoro:rank=8", "uoro:window=16", "bptt:16", "rtrl"])
 def test_one_trace_and_one_compilation(method):
     """The model is traced once, and chunks of one length are compiled once, however long the stream."""
     cell, traces, compilations = norewind.cells.gru(3, 8, 3), [], []

@@ -87,7 +87,7 @@ def brackets_findings(groups: Groups) -> list[str]:
             continue
         way = (text.memoryless - group.mean) / (text.memoryless - text.floor)
         where = f"{way:.0%} of the way from memoryless ({text.memoryless:.3f}) to the optimum ({text.floor:.3f})"
-        if way < 0:
+        if round(way, 2) < 0:
             where = f"still above the memoryless level ({text.memoryless:.3f})"
         sentences.append(
             f"{_name(*key)} ended at a recent loss of {group} bits: {where} after {group.samples:,} samples."

@@ -107,7 +107,7 @@ class StreamSettings:
 
 @dataclass(frozen=True)
 class Settings(StreamSettings):
-    """The settings of a run."""
+    """The settings of a run: what it learns from, and everything that determines its numbers."""
 
     cell: CellName = "gru"
     """The recurrent cell. plain_lstm is the LSTM without embedding."""

@@ -19,6 +19,7 @@ from norewind.learner import NonFiniteError
 from norewind.runs.fit import Fitted, Hooks, Intervals, chunk_steps
 from norewind.runs.folder import FolderInUse, RunFolder, read_log
 from norewind.runs.metrics import Diverged
+from norewind.runs.scores import Score
 from norewind.runs.windows import IteratedStream, Steps
 from norewind.streams import ByteStream, Source, TaskStream
 
@@ -262,28 +263,15 @@ def test_a_number_that_is_not_finite_stops_and_leaves_the_checkpoint(model, tmp_
     assert int(checkpoints(tmp_path / "checkpoints")[-1].name[:15]) == 120
 
 
-class Baseline:
+class Baseline(Score):
     """A score with given baselines."""
 
-    unit, scale, trivial = "loss", 1.0, "baseline"
-
     def __init__(self, baselines):
+        super().__init__()
         self.baselines = iter(baselines)
-
-    def add(self, samples):
-        return len(samples.targets)
 
     def take(self):
         return {"baseline": next(self.baselines)}
-
-    def entries(self):
-        return {}
-
-    def restore(self, entries):
-        assert entries == {}
-
-    def predictions(self, first, samples, outputs):
-        raise NotImplementedError
 
 
 def test_suspicion_suspends_checkpoints(model, tmp_path):

@@ -119,9 +119,9 @@ def test_a_killed_run_does_not_take_the_others_with_it(tmp_path, monkeypatch):
 
     def kill_the_long_one(self):
         look(self)
-        for job in self.active.values():
-            if job.name == "long" and (tmp_path / "runs" / "short.json").exists():
-                for pid in job.pool._processes:
+        for name, _, pool in self.active.values():
+            if name == "long" and (tmp_path / "runs" / "short.json").exists():
+                for pid in pool._processes:
                     with suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
 
