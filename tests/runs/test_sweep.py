@@ -79,7 +79,7 @@ def test_a_diverged_run_says_when(tmp_path):
     assert len(record["persistence"]) == 4
 
 
-LONG = replace(SMALL, samples=200_000)
+LONG = replace(SMALL, samples=1_000_000, metrics_every=20_000)
 SCRIPT = f"""
 import sys
 from pathlib import Path
@@ -106,7 +106,7 @@ def test_ctrl_c_saves_every_run_and_the_next_call_continues(tmp_path):
     assert b"KeyboardInterrupt" in process.communicate()[1]
     assert process.returncode != 0
     samples = int(next((folder / "checkpoints").glob("*.safetensors")).name[:15])
-    assert 0 < samples < 200_000
+    assert 0 < samples < 1_000_000
     (continued,) = sweep({"long": LONG}, tmp_path / "out", quiet=True).values()
     (whole,) = sweep({"long": LONG}, tmp_path / "whole", quiet=True).values()
     assert continued["curve"] == whole["curve"]
