@@ -7,6 +7,7 @@ from norewind.combinators import average, parallel, window
 from norewind.diagnosis import diagnose
 from norewind.estimator import Estimate, Estimator, Model
 from norewind.estimators import (
+    anchored,
     bpdc,
     bptt,
     diffusion,
@@ -16,6 +17,7 @@ from norewind.estimators import (
     readout_only,
     rtrl,
     sliding_bptt,
+    snap1,
     uoro,
 )
 from norewind.learner import Learner, NonFiniteError, Run, online
@@ -40,6 +42,7 @@ __all__ = [
     "Run",
     "StreamError",
     "adam",
+    "anchored",
     "average",
     "bpdc",
     "bptt",
@@ -59,6 +62,7 @@ __all__ = [
     "readout_only",
     "rtrl",
     "sliding_bptt",
+    "snap1",
     "streams",
     "tasks",
     "testing",

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from norewind.estimator import Transition
+from norewind.structure import Layer
 from norewind.trees import Tree
 
 
@@ -44,6 +45,21 @@ def read_input(table: jax.Array, x: jax.Array) -> jax.Array:
         f"({inputs},), but it has dtype {x.dtype} and shape {x.shape}. For a sequence of them use window or scan; "
         "for several streams use parallel."
     )
+
+
+def affine_layer(
+    rows: Callable[[Tree], Tree], others: Callable[..., dict[str, jax.Array]], bias: str = "bias"
+) -> Layer:
+    """The layer of a cell with an input table and a bias; `others` are the inputs of its other weights."""
+
+    def inputs(params, state, x):
+        x = jnp.asarray(x)
+        if jnp.issubdtype(x.dtype, jnp.integer):
+            x = jnp.arange(params["input"].shape[0]) == x
+        own = {"input": x[:, None], bias: jnp.ones(())} | others(params, state, x)
+        return {name: own[name].astype(params[name].dtype) if name in own else None for name in params}
+
+    return Layer(rows, inputs, lambda params: params[bias])
 
 
 def readout_init(key: jax.Array, hidden: int, outputs: int, dtype) -> Tree:

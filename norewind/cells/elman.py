@@ -2,7 +2,7 @@
 
 import jax.numpy as jnp
 
-from norewind.cells.cell import Cell, read_input, read_out
+from norewind.cells.cell import Cell, affine_layer, read_input, read_out
 from norewind.cells.rnn import rnn
 from norewind.structure import declare, structure_of
 
@@ -28,8 +28,13 @@ def elman(inputs: int, hidden: int, outputs: int, *, symbols: bool = True, dtype
     # The same weights, drawn and wired in the same way: only the place of the tanh differs.
     network = rnn(inputs, hidden, outputs, symbols=symbols, dtype=dtype)
 
-    def transition(params, state, x):
-        state = jnp.tanh(read_input(params["input"], x) + params["recurrent"] @ state + params["bias"])
-        return state, read_out(params["readout"], state)
+    def mixing(product):
+        def transition(params, state, x):
+            state = jnp.tanh(read_input(params["input"], x) + product(params["recurrent"], state) + params["bias"])
+            return state, read_out(params["readout"], state)
 
-    return network._replace(transition=declare(transition, units=structure_of(network.transition).units))
+        return transition
+
+    units = structure_of(network.transition).units
+    layer = affine_layer(units, lambda params, state, x: {"recurrent": state})
+    return network._replace(transition=declare(mixing(jnp.matmul), units=units, mixing=mixing, layer=layer))

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from norewind.cells.cell import Cell, read_input
+from norewind.cells.cell import Cell, affine_layer, read_input
 from norewind.cells.reservoir import check_share, reservoir_weights
 from norewind.structure import declare
 
@@ -57,13 +57,18 @@ def feedback_reservoir(
     def initial_state():
         return jnp.zeros(size, dtype)
 
-    def transition(params, state, x):
-        drive = params["recurrent"] @ jnp.tanh(state) + read_input(params["input"], x) + params["bias"]
-        state = (1 - leak) * state + leak * drive
-        return state, state[hidden:]
+    def mixing(product):
+        def transition(params, state, x):
+            drive = product(params["recurrent"], jnp.tanh(state)) + read_input(params["input"], x) + params["bias"]
+            state = (1 - leak) * state + leak * drive
+            return state, state[hidden:]
+
+        return transition
 
     def units(params):
         row = np.arange(size)
         return {"recurrent": row[:, None], "input": row, "bias": row}
 
-    return Cell(init, initial_state, declare(transition, units=units, output_units=tuple(range(hidden, size))))
+    layer = affine_layer(units, lambda params, state, x: {"recurrent": jnp.tanh(state)})
+    told = {"units": units, "output_units": tuple(range(hidden, size)), "mixing": mixing, "layer": layer}
+    return Cell(init, initial_state, declare(mixing(jnp.matmul), **told))

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from norewind.cells.cell import Cell, read_input, read_out
+from norewind.cells.cell import Cell, affine_layer, read_input, read_out
 from norewind.structure import declare
 
 
@@ -54,16 +54,20 @@ def reservoir(
     def initial_state():
         return jnp.zeros(hidden, dtype)
 
-    def transition(params, state, x):
-        drive = params["recurrent"] @ state + read_input(params["input"], x) + params["bias"]
-        state = (1 - leak) * state + leak * jnp.tanh(drive)
-        return state, read_out(params["readout"], state)
+    def mixing(product):
+        def transition(params, state, x):
+            drive = product(params["recurrent"], state) + read_input(params["input"], x) + params["bias"]
+            state = (1 - leak) * state + leak * jnp.tanh(drive)
+            return state, read_out(params["readout"], state)
+
+        return transition
 
     def units(params):
         row = np.arange(hidden)
         return {"recurrent": row[:, None], "input": row, "bias": row, "readout": None}
 
-    return Cell(init, initial_state, declare(transition, units=units))
+    layer = affine_layer(units, lambda params, state, x: {"recurrent": state})
+    return Cell(init, initial_state, declare(mixing(jnp.matmul), units=units, mixing=mixing, layer=layer))
 
 
 def reservoir_weights(key: jax.Array, units: int, spectral_radius: float, sparsity: float, dtype) -> jax.Array:

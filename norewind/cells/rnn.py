@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from norewind.cells.cell import Cell, input_table, read_input, read_out, readout_init, uniform
+from norewind.cells.cell import Cell, affine_layer, input_table, read_input, read_out, readout_init, uniform
 from norewind.structure import declare
 
 
@@ -34,12 +34,16 @@ def rnn(inputs: int, hidden: int, outputs: int, *, symbols: bool = True, dtype=f
     def initial_state():
         return jnp.zeros(hidden, dtype)
 
-    def transition(params, state, x):
-        state = read_input(params["input"], x) + params["recurrent"] @ jnp.tanh(state) + params["bias"]
-        return state, read_out(params["readout"], jnp.tanh(state))
+    def mixing(product):
+        def transition(params, state, x):
+            state = read_input(params["input"], x) + product(params["recurrent"], jnp.tanh(state)) + params["bias"]
+            return state, read_out(params["readout"], jnp.tanh(state))
+
+        return transition
 
     def units(params):
         row = np.arange(hidden)
         return {"input": row, "recurrent": row[:, None], "bias": row, "readout": None}
 
-    return Cell(init, initial_state, declare(transition, units=units))
+    layer = affine_layer(units, lambda params, state, x: {"recurrent": jnp.tanh(state)})
+    return Cell(init, initial_state, declare(mixing(jnp.matmul), units=units, mixing=mixing, layer=layer))

@@ -1,5 +1,6 @@
 """Gradient estimators, one file per method."""
 
+from norewind.estimators.anchored import anchored
 from norewind.estimators.bpdc import bpdc
 from norewind.estimators.bptt import bptt
 from norewind.estimators.diffusion import diffusion
@@ -9,6 +10,20 @@ from norewind.estimators.nobacktrack import nobacktrack
 from norewind.estimators.readout_only import readout_only
 from norewind.estimators.rtrl import rtrl
 from norewind.estimators.sliding_bptt import sliding_bptt
+from norewind.estimators.snap1 import snap1
 from norewind.estimators.uoro import uoro
 
-__all__ = ["bpdc", "bptt", "diffusion", "dni", "lstm97", "nobacktrack", "readout_only", "rtrl", "sliding_bptt", "uoro"]
+__all__ = [
+    "anchored",
+    "bpdc",
+    "bptt",
+    "diffusion",
+    "dni",
+    "lstm97",
+    "nobacktrack",
+    "readout_only",
+    "rtrl",
+    "sliding_bptt",
+    "snap1",
+    "uoro",
+]

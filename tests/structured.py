@@ -1,0 +1,140 @@
+"""Small models that declare their structure, and references for the methods that use it."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+
+from norewind import cells, declare, losses
+from norewind.estimator import Estimator
+from norewind.structure import for_each_leaf, structure_of
+from norewind.testing import Example
+from norewind.trees import real_leaves, with_real_leaves
+
+
+def from_cell(name, cell, length=4):
+    symbols = np.random.default_rng(3).integers(0, 3, length + 1).astype(np.int32)
+    params = jax.jit(cell.init)(jax.random.key(4))
+    state = jax.tree.map(lambda leaf: leaf + 0.3, cell.initial_state())
+    return Example(name, params, state, cell.transition, losses.cross_entropy, symbols[:-1], symbols[1:])
+
+
+DENSE = {
+    "rnn": lambda n: cells.rnn(3, n, 3),
+    "elman": lambda n: cells.elman(3, n, 3),
+    "reservoir": lambda n: cells.reservoir(3, n, 3, leak=0.4, sparsity=0.0),
+    "lstm": lambda n: cells.lstm(3, n, 3, embedding=False),
+}
+
+
+def dense(name, hidden=3, length=4):
+    example = from_cell(name, DENSE[name](hidden), length)
+    # A reservoir's readout starts at zero, where no gradient reaches the state.
+    noise = np.random.default_rng(5)
+    params = jax.tree.map(lambda leaf: leaf + 0.3 * noise.normal(size=leaf.shape).astype(leaf.dtype), example.params)
+    return example._replace(params=params)
+
+
+def turning(length=8):
+    """Two numbers a unit that turn into one another, nonlinearly, with a counter beside them."""
+
+    def transition(params, state, x):
+        angle = params["angle"] + 0.3 * jnp.sin(state["tick"])
+        drive = x @ params["input"]
+        a = jnp.tanh(jnp.cos(angle) * state["a"] - jnp.sin(angle) * state["b"] + drive)
+        b = jnp.tanh(params["decay"] * (jnp.sin(angle) * state["a"] + jnp.cos(angle) * state["b"]))
+        new = {"a": a, "b": b, "tick": state["tick"] + 1}
+        return new, params["out"] @ jnp.concatenate([a, b])
+
+    rows = np.arange(2)
+    units = {"angle": rows, "decay": rows, "input": rows, "out": None}
+    told = declare(transition, units=lambda params: units, elementwise=True)
+    params = {
+        "angle": jnp.array([0.4, 1.1]),
+        "decay": jnp.array([0.9, 0.7]),
+        "input": jnp.array([[0.5, -0.3], [0.8, 0.2]]),
+        "out": jnp.array([1.0, -0.6, 0.4, 0.9]),
+    }
+    state = {"a": jnp.array([0.2, -0.4]), "b": jnp.array([0.1, 0.3]), "tick": jnp.array(0, jnp.int32)}
+    xs = jnp.sin(1.0 + jnp.arange(2.0 * length)).reshape(length, 2)
+    return Example("turning", params, state, told, losses.squared_error, xs, jnp.cos(xs[:, 0]))
+
+
+def spinning(length=8):
+    """A complex number a unit, with complex weights, and not holomorphic."""
+
+    def transition(params, state, x):
+        z = params["turn"] * state + x * params["input"]
+        z = z / jnp.sqrt(1 + jnp.abs(z) ** 2) + 0.2 * jnp.conj(state)
+        return z, jnp.real(params["out"] @ z)
+
+    rows = np.arange(2)
+    told = declare(transition, units=lambda params: {"turn": rows, "input": rows, "out": None}, elementwise=True)
+    params = {
+        "turn": jnp.array([0.7 + 0.5j, 0.2 - 0.8j]),
+        "input": jnp.array([0.4 - 0.3j, 0.9 + 0.1j]),
+        "out": jnp.array([0.6 + 0.8j, -0.5 + 0.3j]),
+    }
+    xs = jnp.sin(1.0 + jnp.arange(length))
+    return Example("spinning", params, jnp.array([0.2 + 0.1j, -0.3j]), told, losses.squared_error, xs, jnp.cos(xs))
+
+
+def masked_rtrl(example, memory=1):
+    """mask ⊙ (J G + I) by the full Jacobians, and the gradient of every window of `memory` steps, flat."""
+    transition, loss, (flat, unravel) = example.transition, example.loss, ravel_pytree(example.params)
+    leaves, unravel_leaves = ravel_pytree(real_leaves(example.state))
+    n = jax.tree.leaves(example.state)[0].shape[0]
+    mask = (np.arange(leaves.size) % n)[:, None] == _fed_units(example)
+
+    def state_of(leaves):
+        return with_real_leaves(example.state, unravel_leaves(leaves))
+
+    def step(theta, leaves, x):
+        return ravel_pytree(real_leaves(transition(unravel(theta), state_of(leaves), x)[0]))[0]
+
+    def window_loss(theta, leaves, xs, targets):
+        def body(state, inputs):
+            state, output = transition(unravel(theta), state, inputs[0])
+            return state, loss(output, inputs[1])
+
+        return jnp.sum(jax.lax.scan(body, state_of(leaves), (xs, targets))[1])
+
+    jacobians, slopes, forward = (
+        jax.jit(jax.jacrev(step, (0, 1))),
+        jax.jit(jax.grad(window_loss, (0, 1))),
+        jax.jit(step),
+    )
+    influence, grads = np.zeros(mask.shape), []
+    for i, x in enumerate(example.xs):
+        if i % memory == 0:
+            here = example.xs[i : i + memory], example.targets[i : i + memory]
+            direct, delta = map(np.asarray, slopes(flat, leaves, *here))
+            grads.append(delta @ influence + direct)
+        immediate, jacobian = map(np.asarray, jacobians(flat, leaves, x))
+        influence = np.where(mask, jacobian @ influence + immediate, 0)
+        leaves = forward(flat, leaves, x)
+    return np.stack(grads), influence
+
+
+def _fed_units(example):
+    """For every parameter, flat, the unit that it feeds; -1 without one."""
+    units = structure_of(example.transition).units(example.params)
+    fed = for_each_leaf(
+        lambda own, leaf: np.broadcast_to(-1 if own is None else own, leaf.shape), units, example.params
+    )
+    return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(fed)])
+
+
+def with_carry(make, change):
+    """The same estimator with something wrong in the carry that a step leaves: `change(old, new)`."""
+
+    def wrong(*model, **options):
+        estimator = make(*model, **options)
+
+        def step(params, state, carry, x, target):
+            state, new, estimate = estimator.step(params, state, carry, x, target)
+            return state, change(carry, new), estimate
+
+        return Estimator(estimator.init, step, estimator.model)
+
+    return wrong

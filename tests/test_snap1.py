@@ -1,0 +1,121 @@
+"""SnAp-1 is exact for elementwise recurrences, and masked RTRL for others; both to 1e-10."""
+
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import structured
+from jax.flatten_util import ravel_pytree
+
+from norewind import bptt, snap1, window
+from norewind.estimator import Estimator
+from norewind.testing import check_estimator, check_exact, check_structure
+from norewind.testing.oracles import run_estimator, windows
+from norewind.traces import cut_product, linearise_state, unit_by_unit
+
+ELEMENTWISE = [structured.turning, structured.spinning]
+
+
+def windowed(transition, loss):
+    return snap1(*window(transition, loss))
+
+
+def worst_error(estimator, example, memory=1):
+    """The largest difference to RTRL with a mask, over all gradients and the last traces."""
+    wanted, influence = structured.masked_rtrl(example, memory)
+    data = windows(example, memory) if memory > 1 else example
+
+    @jax.jit
+    def run():
+        carry = estimator.init(example.params, example.state, jax.random.key(0))
+        _, carry, estimates = run_estimator(estimator, data, carry)
+        return carry, jax.vmap(lambda grad: ravel_pytree(grad)[0])(estimates.grad)
+
+    carry, grads = run()
+    # Of the entries of a weight's influence on one leaf of the state, its own unit has one, the others are zero.
+    rows = influence.reshape(len(carry), -1, influence.shape[-1]).sum(axis=1)
+    traces = [jax.tree.map(lambda p, g: np.zeros(p.shape) if g is None else g, example.params, t) for t in carry]
+    traces = [np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(trace)]) for trace in traces]
+    return max(np.max(np.abs(grads - wanted)), np.max(np.abs(np.stack(traces) - rows)))
+
+
+def test_conformance():
+    check_estimator(snap1, models=[structured.dense("lstm", 2)])
+    check_estimator(snap1, exact=True, models=[structured.turning(4)])
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("model", ELEMENTWISE, ids=lambda model: model.__name__)
+def test_it_is_exact_for_elementwise_recurrences(model):
+    example = model()
+    check_structure(example.transition, example.params, example.state, example.xs[0])
+    check_exact(snap1, models=[example])
+    check_exact(windowed, memory=4, models=[example])
+    with pytest.raises(AssertionError, match="not exact"):
+        check_exact(bptt, models=[example])
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("name", structured.DENSE)
+def test_for_other_models_it_is_rtrl_with_a_mask(name):
+    example = structured.dense(name, length=6)
+    check_structure(example.transition, example.params, example.state, example.xs[0])
+    assert worst_error(snap1(example.transition, example.loss), example) < 1e-10
+    assert worst_error(windowed(example.transition, example.loss), example, memory=3) < 1e-10
+    with pytest.raises(AssertionError, match="not exact"):
+        check_exact(snap1, models=[example])
+
+
+def mutated(monkeypatch, mutation, transition):
+    module = sys.modules["norewind.estimators.snap1"]
+    along, further = module.along_traces, module.next_traces
+
+    def without(which):
+        def changed(own, units, traces, params):
+            zero = jax.tree.map(jnp.zeros_like, traces)
+            base = further(own, units, zero, params)
+            return base if which == "carried" else jax.tree.map(jnp.subtract, further(own, units, traces, params), base)
+
+        return changed
+
+    def of_new_traces(transition, loss):
+        estimator = snap1(transition, loss)
+
+        def step(params, state, carry, x, target):
+            after = estimator.step(params, state, carry, x, target)[1]
+            grad = estimator.step(params, state, after, x, target)[2].grad
+            new, carry, estimate = estimator.step(params, state, carry, x, target)
+            return new, carry, estimate._replace(grad=grad)
+
+        return Estimator(estimator.init, step, estimator.model)
+
+    change = {
+        "own weight cut": ("unit_by_unit", lambda who, transition: unit_by_unit(who, transition, cut_product)),
+        "units mixed": ("linearise_state", lambda alone, *rest: linearise_state(transition, *rest)),
+        "immediate influence dropped": ("next_traces", without("immediate")),
+        "past dropped": ("next_traces", without("carried")),
+        "components swapped": ("along_traces", lambda u, row, traces, p: along(u, row, traces[::-1], p)),
+    }.get(mutation)
+    if change:
+        monkeypatch.setattr(module, *change)
+    return of_new_traces if mutation == "gradient from the new traces" else snap1
+
+
+MUTATIONS = [
+    "own weight cut",
+    "units mixed",
+    "immediate influence dropped",
+    "past dropped",
+    "components swapped",
+    "gradient from the new traces",
+]
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("mutation", MUTATIONS)
+def test_mutants_are_caught(monkeypatch, mutation):
+    example = structured.dense("lstm")
+    make = mutated(monkeypatch, mutation, example.transition)
+    assert worst_error(make(example.transition, example.loss), example) > 1e-4
