@@ -21,6 +21,7 @@ class Structure(NamedTuple):
     units: Callable[[Tree], Tree] | None = None
     memory: Callable[[Tree], jax.Array] | None = None
     output_units: tuple[int, ...] | None = None
+    elementwise: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ def declare(
     units: Callable[[Tree], Tree] | None = None,
     memory: Callable[[Tree], jax.Array] | None = None,
     output_units: tuple[int, ...] | None = None,
+    elementwise: bool | None = None,
 ) -> Transition:
     """A transition that tells more of itself than a black box, so that methods that need it accept it.
 
@@ -57,6 +59,10 @@ def declare(
       itself (the cell of an LSTM): given the rest of the state, entry i of its new value
       depends on entry i of its old one only.
     - `output_units`: the units of the state that are the output themselves, in order.
+    - `elementwise`: True for a model whose units do not read one another: every floating
+      leaf of the state is a vector with one entry per unit, and entry i of its new value
+      depends on the old state through the entries i of its leaves only. A trace of each
+      weight's influence on its own unit is then the whole influence.
 
     `norewind.testing.check_structure` compares a declaration with the model.
 
@@ -68,7 +74,7 @@ def declare(
     >>> told = norewind.declare(transition, units=lambda params: {"w": rows[:, None], "b": rows, "out": None})
     >>> estimator = norewind.nobacktrack(told, norewind.losses.squared_error)
     """
-    return DeclaredTransition(transition, Structure(units, memory, output_units))
+    return DeclaredTransition(transition, Structure(units, memory, output_units, elementwise))
 
 
 def structure_of(transition: Transition) -> Structure:
