@@ -71,6 +71,6 @@ def readout_init(key: jax.Array, hidden: int, outputs: int, dtype) -> Tree:
     }
 
 
-def read_out(readout: Tree, hidden: jax.Array) -> jax.Array:
-    """W_o h + b_o."""
-    return readout["weight"] @ hidden + readout["bias"]
+def read_out(readout: Tree | None, hidden: jax.Array) -> jax.Array:
+    """W_o h + b_o; without a readout, h itself (see `with_readout`)."""
+    return hidden if readout is None else readout["weight"] @ hidden + readout["bias"]

@@ -30,6 +30,8 @@ def check_structure(transition: Transition, params: Tree, state: Tree, x: Tree) 
         new_state, output = jax.jit(transition)(params, state, x)
         units = ravel_pytree(real_leaves(new_state))[0][np.array(structure.output_units)]
         assert np.allclose(units, jnp.ravel(output)), "the output is not the declared output_units of the state"
+    if structure.elementwise:
+        _check_elementwise(transition, params, state, x)
 
 
 def _check_units(transition, params, state, x, index) -> None:
@@ -75,3 +77,20 @@ def _check_memory(transition, params, state, x, memory) -> None:
 
     jacobian = np.asarray(jax.jit(jax.jacrev(new_memory))(memory(real_leaves(state))))
     assert np.all(jacobian == np.diag(np.diag(jacobian))), "the declared memory of one unit reaches that of another"
+
+
+def _check_elementwise(transition, params, state, x) -> None:
+    def new_leaves(leaves):
+        return real_leaves(transition(params, with_real_leaves(state, leaves), x)[0])
+
+    leaves = real_leaves(state)
+    shapes = {jnp.shape(leaf) for leaf in jax.tree.leaves(leaves)}
+    assert [len(shape) for shape in shapes] == [1], (
+        f"an elementwise model keeps vectors of one length, an entry per unit, not leaves of shapes {sorted(shapes)}"
+    )
+    places = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(leaves)]
+    blocks = jax.tree.leaves(jax.jit(jax.jacrev(new_leaves))(leaves))
+    pairs = [(new, old) for new in places for old in places]
+    for (new, old), block in zip(pairs, blocks, strict=True):
+        among = np.asarray(block)[~np.eye(len(block), dtype=bool)]
+        assert np.all(among == 0), f"the model is not elementwise: state{old} of one unit reaches state{new} of another"
