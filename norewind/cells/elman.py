@@ -36,5 +36,6 @@ def elman(inputs: int, hidden: int, outputs: int, *, symbols: bool = True, dtype
         return transition
 
     units = structure_of(network.transition).units
+    assert units is not None
     layer = affine_layer(units, lambda params, state, x: {"recurrent": state})
     return network._replace(transition=declare(mixing(jnp.matmul), units=units, mixing=mixing, layer=layer))

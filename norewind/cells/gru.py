@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from norewind.cells.cell import Cell, input_table, read_input, read_out, readout_init, uniform
+from norewind.cells.cell import Cell, affine_layer, input_table, read_input, read_out, readout_init, uniform
 from norewind.structure import declare
 
 
@@ -36,6 +36,7 @@ def gru(inputs: int, hidden: int, outputs: int, *, symbols: bool = True, reset: 
     if reset not in ("before", "after"):
         raise ValueError(f'gru: reset must be "before" or "after" (the matrix product), not {reset!r}.')
     after = reset == "after"
+    blocks = 4 if after else 3
 
     def init(key):
         keys = jax.random.split(key, 5)
@@ -43,37 +44,50 @@ def gru(inputs: int, hidden: int, outputs: int, *, symbols: bool = True, reset: 
             "input": input_table(keys[0], inputs, 3 * hidden, symbols, dtype),
             "gates": uniform(keys[1], (2 * hidden, hidden), hidden, dtype),
             "candidate": uniform(keys[2], (hidden, hidden), hidden, dtype),
-            "bias": uniform(keys[3], ((4 if after else 3) * hidden,), hidden, dtype),
+            "bias": uniform(keys[3], (blocks * hidden,), hidden, dtype),
             "readout": readout_init(keys[4], hidden, outputs, dtype),
         }
 
     def initial_state():
         return jnp.zeros(hidden, dtype)
 
-    def transition(params, state, x):
-        drive = read_input(params["input"], x) + params["bias"]
-        gates = jax.nn.sigmoid(drive[: 2 * hidden] + params["gates"] @ state)
-        reset, update = gates[:hidden], gates[hidden:]
-        candidate = jnp.tanh(drive[2 * hidden :] + params["candidate"] @ (reset * state))
-        state = update * candidate + (1 - update) * state
-        return state, read_out(params["readout"], state)
-
-    def transition_after(params, state, x):
+    def gates_of(params, state, x, product):
         drive = read_input(params["input"], x) + params["bias"][: 3 * hidden]
-        gates = jax.nn.sigmoid(drive[: 2 * hidden] + params["gates"] @ state)
-        reset, keep = gates[:hidden], gates[hidden:]
-        inner = params["candidate"] @ state + params["bias"][3 * hidden :]
-        state = (1 - keep) * jnp.tanh(drive[2 * hidden :] + reset * inner) + keep * state
-        return state, read_out(params["readout"], state)
+        gates = jax.nn.sigmoid(drive[: 2 * hidden] + product(params["gates"], state))
+        return gates[:hidden], gates[hidden:], drive[2 * hidden :]
+
+    def mixing(product):
+        def transition(params, state, x):
+            reset, update, drive = gates_of(params, state, x, product)
+            if after:
+                inner = product(params["candidate"], state) + params["bias"][3 * hidden :]
+                state = (1 - update) * jnp.tanh(drive + reset * inner) + update * state
+            else:
+                candidate = jnp.tanh(drive + product(params["candidate"], reset * state))
+                state = update * candidate + (1 - update) * state
+            return state, read_out(params["readout"], state)
+
+        return transition
+
+    def fed_by(row):
+        matrices = {"input": row[: 3 * hidden], "gates": row[: 2 * hidden, None], "candidate": row[-hidden:, None]}
+        return {**matrices, "bias": row, "readout": None}
 
     def units(params):
-        row = np.arange(hidden)
-        return {
-            "input": np.tile(row, 3),
-            "gates": np.tile(row, 2)[:, None],
-            "candidate": row[:, None],
-            "bias": np.tile(row, 4),
-            "readout": None,
-        }
+        return fed_by(np.tile(np.arange(hidden), blocks))
 
-    return Cell(init, initial_state, declare(transition_after, units=units) if after else transition)
+    def rows(params):
+        return fed_by(np.arange(blocks * hidden))
+
+    def recurrent_inputs(params, state, x):
+        seen = state if after else gates_of(params, state, x, jnp.matmul)[0] * state
+        return {"gates": state, "candidate": seen}
+
+    layer = affine_layer(rows, recurrent_inputs)
+    if after:
+        transition = declare(mixing(jnp.matmul), units=units, mixing=mixing, layer=layer)
+    else:
+        # A reset gate reaches all units through the product: only where that is cut does every weight feed one unit.
+        alone = lambda product: declare(mixing(product), units=units)  # noqa: E731
+        transition = declare(mixing(jnp.matmul), mixing=alone, layer=layer)
+    return Cell(init, initial_state, transition)

@@ -1,10 +1,13 @@
 """A deeper readout for any cell."""
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 
 from norewind.cells.cell import Cell, input_table, read_input, read_out, readout_init
-from norewind.structure import Structure, declare, structure_of
+from norewind.estimator import Transition
+from norewind.structure import Layer, Structure, declare, structure_of
 from norewind.trees import Tree
 
 EPSILON = 1e-5
@@ -63,17 +66,20 @@ def with_readout(
             readout["prenorm"] = _norm_init(width, dtype)
         return {"cell": params, "readout": readout}
 
-    def transition(params, state, x):
-        state, features = cell.transition(params["cell"], state, x)
-        readout = params["readout"]
-        drive = read_out(readout["hidden"], _layer_norm(readout["prenorm"], features) if prenorm else features)
-        if skip:
-            drive = drive + read_input(readout["skip"], x)
-        if norm:
-            drive = _layer_norm(readout["norm"], drive)
-        return state, read_out(readout["output"], jax.nn.relu(drive))
+    def around(inner):
+        def transition(params, state, x):
+            state, features = inner(params["cell"], state, x)
+            readout = params["readout"]
+            drive = read_out(readout["hidden"], _layer_norm(readout["prenorm"], features) if prenorm else features)
+            if skip:
+                drive = drive + read_input(readout["skip"], x)
+            if norm:
+                drive = _layer_norm(readout["norm"], drive)
+            return state, read_out(readout["output"], jax.nn.relu(drive))
 
-    return Cell(init, cell.initial_state, _declared_as(cell, transition))
+        return transition
+
+    return Cell(init, cell.initial_state, _declared_as(cell.transition, around))
 
 
 def _without_linear_readout(params: Tree) -> Tree:
@@ -95,11 +101,21 @@ def _layer_norm(norm: Tree, values: jax.Array) -> jax.Array:
     return norm["scale"] * centred * jax.lax.rsqrt(jnp.mean(centred**2) + EPSILON) + norm["shift"]
 
 
-def _declared_as(cell: Cell, transition):
-    """The transition with the cell's declarations; a readout reaches no state, and its outputs are no units."""
-    told = structure_of(cell.transition)
+def _declared_as(cell: Transition, around: Callable[[Transition], Transition]) -> Transition:
+    """The transition around a cell, with its declarations; a readout reaches no state, its outputs are no units."""
+    told = structure_of(cell)
     if told == Structure():
-        return transition
-    inner = told.units
-    units = inner and (lambda params: {"cell": inner(params["cell"]), "readout": None})
-    return declare(transition, units=units, memory=told.memory, elementwise=told.elementwise)
+        return around(cell)
+
+    def inside(function):
+        return function and (lambda params, *rest: {"cell": function(params["cell"], *rest), "readout": None})
+
+    mixing, layer = told.mixing, told.layer
+    return declare(
+        around(cell),
+        units=inside(told.units),
+        memory=told.memory,
+        elementwise=told.elementwise,
+        mixing=mixing and (lambda product: _declared_as(mixing(product), around)),
+        layer=layer and Layer(inside(layer.rows), inside(layer.inputs), lambda params: layer.bias(params["cell"])),
+    )
