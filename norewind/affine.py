@@ -68,22 +68,26 @@ def affine_step(who: str, transition: Transition, layer: Layer, params: Tree, st
 
 
 def _inputs(who, layer, params, state, x):
-    def one(path, wanted, given):
+    given = for_each_leaf(lambda value, leaf: value, layer.inputs(params, state, x), params)
+
+    def one(path, leaf, wanted, value):
+        if wanted is None:
+            return None
         try:
-            return jnp.broadcast_to(given, wanted.shape).astype(wanted.dtype)
+            return jnp.broadcast_to(value, wanted.shape).astype(wanted.dtype)
         except ValueError as error:
             raise ModelError(
-                f"{who}: the declared inputs of params{jax.tree_util.keystr(path)} have shape {jnp.shape(given)}, but "
+                f"{who}: the declared inputs of params{jax.tree_util.keystr(path)} have shape {jnp.shape(value)}, but "
                 f"an affine layer has the same inputs in every row, here of shape {wanted.shape}."
             ) from error
 
-    return jax.tree_util.tree_map_with_path(one, zero_inputs(layer, params), layer.inputs(params, state, x))
+    return jax.tree_util.tree_map_with_path(one, params, zero_inputs(layer, params), given)
 
 
 def weight_grad(layer: Layer, rows: jax.Array, inputs: Tree, params: Tree) -> Tree:
     """rows ⊗ inputs as a tree like the parameters: for every weight, the entry of its row times that of its input."""
     factors = spread(layer.rows(params), rows, params)
-    return jax.tree.map(lambda f, a: f if a is None else f * a, factors, inputs, is_leaf=lambda node: node is None)
+    return jax.tree.map(lambda f, a: f if a is None else f * a, factors, inputs)
 
 
 def over_steps(transition: Transition, advance: Callable) -> Callable:

@@ -3,11 +3,12 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from jax.flatten_util import ravel_pytree
 
-from norewind import cells, declare, losses
+from norewind import ModelError, cells, declare, losses, window
 from norewind.estimator import Estimator
-from norewind.structure import for_each_leaf, structure_of
+from norewind.structure import Layer, for_each_leaf, structure_of
 from norewind.testing import Example
 from norewind.trees import real_leaves, with_real_leaves
 
@@ -24,6 +25,8 @@ DENSE = {
     "elman": lambda n: cells.elman(3, n, 3),
     "reservoir": lambda n: cells.reservoir(3, n, 3, leak=0.4, sparsity=0.0),
     "lstm": lambda n: cells.lstm(3, n, 3, embedding=False),
+    "gru_after": lambda n: cells.gru(3, n, 3, reset="after"),
+    "gru": lambda n: cells.gru(3, n, 3),
 }
 
 
@@ -138,3 +141,30 @@ def with_carry(make, change):
         return Estimator(estimator.init, step, estimator.model)
 
     return wrong
+
+
+def wrapped_layer(transition, layer):
+    """A transition around a cell's, `params["cell"]`, that declares the cell's layer and nothing for the rest."""
+
+    def inside(function):
+        return lambda params, *rest: dict.fromkeys(params) | {"cell": function(params["cell"], *rest)}
+
+    bias = lambda params: layer.bias(params["cell"])  # noqa: E731
+    return declare(transition, layer=Layer(inside(layer.rows), inside(layer.inputs), bias))
+
+
+def black_box(params, state, x):
+    return params["w"] * state, state
+
+
+def check_it_refuses_models_without_units(make):
+    """A black box, and a model with weights that several units share."""
+    for model in ((black_box, losses.squared_error), window(black_box, losses.squared_error)):
+        with pytest.raises(ModelError, match=f"{make.__name__} needs to know how each unit depends on itself alone"):
+            make(*model)
+    cell = cells.lstm(3, 2, 3)
+    estimator = make(cell.transition, losses.cross_entropy)
+    params, state = jax.eval_shape(cell.init, jax.random.key(0)), cell.initial_state()
+    carry = jax.eval_shape(estimator.init, params, state, jax.random.key(0))
+    with pytest.raises(ModelError, match=f"{make.__name__}: params\\['embedding'\\] reaches the state"):
+        jax.eval_shape(estimator.step, params, state, carry, np.int32(0), np.int32(1))

@@ -53,10 +53,10 @@ def affine_layer(
     """The layer of a cell with an input table and a bias; `others` are the inputs of its other weights."""
 
     def inputs(params, state, x):
-        x = jnp.asarray(x)
-        if jnp.issubdtype(x.dtype, jnp.integer):
-            x = jnp.arange(params["input"].shape[0]) == x
-        own = {"input": x[:, None], bias: jnp.ones(())} | others(params, state, x)
+        vector = jnp.asarray(x)
+        if jnp.issubdtype(vector.dtype, jnp.integer):
+            vector = jnp.arange(params["input"].shape[0]) == vector
+        own = {"input": vector[:, None], bias: jnp.ones(())} | others(params, state, x)
         return {name: own[name].astype(params[name].dtype) if name in own else None for name in params}
 
     return Layer(rows, inputs, lambda params: params[bias])

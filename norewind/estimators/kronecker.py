@@ -83,8 +83,7 @@ def kronecker(transition: Transition, loss: Loss, *, terms: int = 4, noise: Nois
 
 def reduce(left: jax.Array, right: jax.Array, signs: jax.Array) -> tuple[jax.Array, jax.Array]:
     """r + 1 pairs of rows to r of them: the mean of Σ left_i ⊗ right_i over all signs is that of what went in."""
-    left, right = left.T, right.T
-    (left, from_left), (right, from_right) = jnp.linalg.qr(left), jnp.linalg.qr(right)
+    (left, from_left), (right, from_right) = _factored(left), _factored(right)
     outer, values, inner = jnp.linalg.svd(from_left @ from_right.T)
 
     size = len(values)
@@ -101,3 +100,10 @@ def reduce(left: jax.Array, right: jax.Array, signs: jax.Array) -> tuple[jax.Arr
     scale = jnp.sqrt(jnp.where(is_tail, total / kept, values))
     mix = jnp.append(signs, 1)[:, None] * (basis * scale)[:, :-1]
     return (left @ (outer @ mix)).T, (right @ (inner.T @ mix)).T
+
+
+def _factored(rows: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Orthonormal columns, as many as there are rows, and the square matrix that makes the rows of them."""
+    count, width = rows.shape
+    columns, square = jnp.linalg.qr(jnp.pad(rows, ((0, 0), (0, max(0, count - width)))).T)
+    return columns[:width], square

@@ -5,9 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
+from norewind.affine import affine_step, weight_grad
 from norewind.estimator import Transition
-from norewind.structure import for_each_leaf, structure_of
-from norewind.trees import Tree, real_leaves, with_real_leaves
+from norewind.structure import for_each_leaf, mixed_by, structure_of
+from norewind.traces import own_product
+from norewind.trees import Tree, is_key, real_leaves, with_real_leaves
 
 
 def check_structure(transition: Transition, params: Tree, state: Tree, x: Tree) -> None:
@@ -32,6 +34,10 @@ def check_structure(transition: Transition, params: Tree, state: Tree, x: Tree) 
         assert np.allclose(units, jnp.ravel(output)), "the output is not the declared output_units of the state"
     if structure.elementwise:
         _check_elementwise(transition, params, state, x)
+    if structure.mixing is not None:
+        _check_mixing(transition, params, state, x, structure.mixing)
+    if structure.layer is not None:
+        _check_layer(transition, params, state, x, structure.layer)
 
 
 def _check_units(transition, params, state, x, index) -> None:
@@ -94,3 +100,38 @@ def _check_elementwise(transition, params, state, x) -> None:
     for (new, old), block in zip(pairs, blocks, strict=True):
         among = np.asarray(block)[~np.eye(len(block), dtype=bool)]
         assert np.all(among == 0), f"the model is not elementwise: state{old} of one unit reaches state{new} of another"
+
+
+def _check_mixing(transition, params, state, x, mixing) -> None:
+    def derivative(model):
+        new_leaves = lambda leaves: real_leaves(model(params, with_real_leaves(state, leaves), x)[0])  # noqa: E731
+        return jax.jacrev(new_leaves)(real_leaves(state)), model(params, state, x)
+
+    (itself, values), (mixed, _) = jax.jit(lambda: (derivative(transition), derivative(mixing(jnp.matmul))))()
+    assert _alike(itself, mixed), "mixing by W @ v gives a model with other derivatives"
+    alone = mixed_by(transition, own_product)
+    units = structure_of(alone).units
+    assert units is not None, "a model that declares mixing must declare units, or its mixing must"
+    assert _alike(values, jax.jit(alone)(params, state, x)), (
+        "mixing by a product with the same values changes the model's"
+    )
+    _check_units(alone, params, state, x, units(params))
+    _check_elementwise(alone, params, state, x)
+
+
+def _check_layer(transition, params, state, x, layer) -> None:
+    @jax.jit
+    def influences():
+        step = affine_step("check_structure", transition, layer, params, state, x)
+        told = jax.vmap(lambda row: weight_grad(layer, row, step.inputs, params))(step.drive)
+        return told, jax.jacrev(lambda params: ravel_pytree(real_leaves(transition(params, state, x)[0]))[0])(params)
+
+    told, true = influences()
+    for (path, leaf), given in zip(jax.tree_util.tree_leaves_with_path(true), jax.tree.leaves(told), strict=True):
+        place = f"params{jax.tree_util.keystr(path)}"
+        assert np.allclose(leaf, given, rtol=1e-4, atol=1e-6), f"{place} acts in another way than by the declared layer"
+
+
+def _alike(a: Tree, b: Tree) -> bool:
+    pairs = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
+    return all(np.allclose(one, other, rtol=1e-4, atol=1e-6) for one, other in pairs if not is_key(one))
