@@ -1,9 +1,13 @@
 """A deeper readout for any cell."""
 
+from collections.abc import Callable
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 
 from norewind.cells.cell import Cell, input_table, read_input, read_out, readout_init
+from norewind.estimator import Transition
 from norewind.structure import Structure, declare, structure_of
 from norewind.trees import Tree
 
@@ -43,9 +47,11 @@ def with_readout(
     ((16, 16), (3,))
     """
 
+    cell = _without_readout(cell) if _has_linear_readout(cell) else cell
+
     def init(key):
         keys = jax.random.split(key, 4)
-        params = _without_linear_readout(cell.init(keys[0]))
+        params = cell.init(keys[0])
         x = jnp.zeros((), jnp.int32) if symbols else jnp.zeros(inputs)
         _, features = jax.eval_shape(cell.transition, params, cell.initial_state(), x)
         if not hasattr(features, "shape") or len(features.shape) != 1:
@@ -73,17 +79,10 @@ def with_readout(
             drive = _layer_norm(readout["norm"], drive)
         return state, read_out(readout["output"], jax.nn.relu(drive))
 
-    return Cell(init, cell.initial_state, _declared_as(cell, transition))
+    def units(inner, params):
+        return {"cell": inner(params["cell"]), "readout": None}
 
-
-def _without_linear_readout(params: Tree) -> Tree:
-    """A cell's parameters with None in place of its linear readout, so that it outputs what that reads."""
-    if type(params) is tuple and params:
-        return (*params[:-1], _without_linear_readout(params[-1]))
-    linear = params.get("readout") if isinstance(params, dict) else None
-    if isinstance(linear, dict) and linear.keys() == {"weight", "bias"}:
-        return dict(params, readout=None)
-    return params
+    return Cell(init, cell.initial_state, _declared_as(cell, transition, units))
 
 
 def _norm_init(width: int, dtype) -> Tree:
@@ -95,11 +94,46 @@ def _layer_norm(norm: Tree, values: jax.Array) -> jax.Array:
     return norm["scale"] * centred * jax.lax.rsqrt(jnp.mean(centred**2) + EPSILON) + norm["shift"]
 
 
-def _declared_as(cell: Cell, transition):
-    """The transition with the cell's declarations; a readout reaches no state, and its outputs are no units."""
+def _has_linear_readout(cell: Cell) -> bool:
+    params = jax.eval_shape(cell.init, jax.random.key(0))
+    while type(params) is tuple:
+        params = params[-1]
+    readout = params.get("readout") if isinstance(params, dict) else None
+    return isinstance(readout, dict) and readout.keys() == {"weight", "bias"}
+
+
+def _without_readout(cell: Cell) -> Cell:
+    """The cell without its linear readout: it puts out what that would read."""
+
+    def init(key):
+        return _in_last_cell(_drop, cell.init(key))
+
+    def transition(params, state, x):
+        return cell.transition(_in_last_cell(_put_none, params), state, x)
+
+    def units(inner, params):
+        return _in_last_cell(_drop, inner(_in_last_cell(_put_none, params)))
+
+    return Cell(init, cell.initial_state, _declared_as(cell, transition, units))
+
+
+def _in_last_cell(change: Callable[[dict], dict], params: Tree) -> Tree:
+    """The parameters with those of the last cell of a stack changed, or those of the only one."""
+    return (*params[:-1], _in_last_cell(change, params[-1])) if type(params) is tuple else change(params)
+
+
+def _drop(params: dict) -> dict:
+    return {name: part for name, part in params.items() if name != "readout"}
+
+
+def _put_none(params: dict) -> dict:
+    return {**params, "readout": None}
+
+
+def _declared_as(cell: Cell, transition: Transition, units: Callable[[Callable, Tree], Tree]) -> Transition:
+    """The transition with what the cell declares, but its output units: another readout has none."""
     told = structure_of(cell.transition)
     if told == Structure():
         return transition
-    inner = told.units
-    units = inner and (lambda params: {"cell": inner(params["cell"]), "readout": None})
-    return declare(transition, units=units, memory=told.memory, elementwise=told.elementwise)
+    index = told.units and partial(units, told.units)
+    return declare(transition, units=index, memory=told.memory, elementwise=told.elementwise)
