@@ -1,13 +1,11 @@
 """A deeper readout for any cell."""
 
 from collections.abc import Callable
-from functools import partial
 
 import jax
 import jax.numpy as jnp
 
 from norewind.cells.cell import Cell, input_table, read_input, read_out, readout_init
-from norewind.estimator import Transition
 from norewind.structure import Structure, declare, structure_of
 from norewind.trees import Tree
 
@@ -47,13 +45,19 @@ def with_readout(
     ((16, 16), (3,))
     """
 
-    cell = _without_readout(cell) if _has_linear_readout(cell) else cell
+    linear = _has_linear_readout(cell)
+
+    def inside(params):
+        return _in_last_cell(_put_none, params["cell"]) if linear else params["cell"]
+
+    def outside(params, readout):
+        return {"cell": _in_last_cell(_drop_readout, params) if linear else params, "readout": readout}
 
     def init(key):
         keys = jax.random.split(key, 4)
-        params = cell.init(keys[0])
+        params = outside(cell.init(keys[0]), None)
         x = jnp.zeros((), jnp.int32) if symbols else jnp.zeros(inputs)
-        _, features = jax.eval_shape(cell.transition, params, cell.initial_state(), x)
+        _, features = jax.eval_shape(cell.transition, inside(params), cell.initial_state(), x)
         if not hasattr(features, "shape") or len(features.shape) != 1:
             raise ValueError("with_readout: the cell's output must be one vector, for the hidden layer to read.")
         (width,), dtype = features.shape, features.dtype
@@ -67,10 +71,10 @@ def with_readout(
             readout["norm"] = _norm_init(hidden, dtype)
         if prenorm:
             readout["prenorm"] = _norm_init(width, dtype)
-        return {"cell": params, "readout": readout}
+        return params | {"readout": readout}
 
     def transition(params, state, x):
-        state, features = cell.transition(params["cell"], state, x)
+        state, features = cell.transition(inside(params), state, x)
         readout = params["readout"]
         drive = read_out(readout["hidden"], _layer_norm(readout["prenorm"], features) if prenorm else features)
         if skip:
@@ -79,10 +83,14 @@ def with_readout(
             drive = _layer_norm(readout["norm"], drive)
         return state, read_out(readout["output"], jax.nn.relu(drive))
 
-    def units(inner, params):
-        return {"cell": inner(params["cell"]), "readout": None}
-
-    return Cell(init, cell.initial_state, _declared_as(cell, transition, units))
+    # A readout reaches no state, and with another one the cell's output units are the output no more.
+    told = structure_of(cell.transition)
+    if told == Structure():
+        return Cell(init, cell.initial_state, transition)
+    own = told.units
+    units = own and (lambda params: outside(own(inside(params)), None))
+    declared = declare(transition, units=units, memory=told.memory, elementwise=told.elementwise)
+    return Cell(init, cell.initial_state, declared)
 
 
 def _norm_init(width: int, dtype) -> Tree:
@@ -102,38 +110,14 @@ def _has_linear_readout(cell: Cell) -> bool:
     return isinstance(readout, dict) and readout.keys() == {"weight", "bias"}
 
 
-def _without_readout(cell: Cell) -> Cell:
-    """The cell without its linear readout: it puts out what that would read."""
-
-    def init(key):
-        return _in_last_cell(_drop, cell.init(key))
-
-    def transition(params, state, x):
-        return cell.transition(_in_last_cell(_put_none, params), state, x)
-
-    def units(inner, params):
-        return _in_last_cell(_drop, inner(_in_last_cell(_put_none, params)))
-
-    return Cell(init, cell.initial_state, _declared_as(cell, transition, units))
-
-
 def _in_last_cell(change: Callable[[dict], dict], params: Tree) -> Tree:
     """The parameters with those of the last cell of a stack changed, or those of the only one."""
     return (*params[:-1], _in_last_cell(change, params[-1])) if type(params) is tuple else change(params)
 
 
-def _drop(params: dict) -> dict:
+def _drop_readout(params: dict) -> dict:
     return {name: part for name, part in params.items() if name != "readout"}
 
 
 def _put_none(params: dict) -> dict:
     return {**params, "readout": None}
-
-
-def _declared_as(cell: Cell, transition: Transition, units: Callable[[Callable, Tree], Tree]) -> Transition:
-    """The transition with what the cell declares, but its output units: another readout has none."""
-    told = structure_of(cell.transition)
-    if told == Structure():
-        return transition
-    index = told.units and partial(units, told.units)
-    return declare(transition, units=index, memory=told.memory, elementwise=told.elementwise)
