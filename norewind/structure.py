@@ -106,6 +106,35 @@ def structure_of(transition: Transition) -> Structure:
     return getattr(transition, "structure", Structure())
 
 
+def declared_around(
+    inner: Transition,
+    around: Callable[[Transition], Transition],
+    get: Callable[[Tree], Tree],
+    put: Callable[[Tree], Tree],
+) -> Transition:
+    """`around(inner)` with what the inner transition declares, but for its output units: the output is another.
+
+    `get(params)` are the inner parameters, and `put(tree)` makes a tree like the outer
+    ones of a tree like those, with None for the rest, which must not reach the state.
+    """
+    told = structure_of(inner)
+    if told == Structure():
+        return around(inner)
+
+    def put_in(function):
+        return function and (lambda params, *rest: put(function(get(params), *rest)))
+
+    mixing, layer = told.mixing, told.layer
+    return declare(
+        around(inner),
+        units=put_in(told.units),
+        memory=told.memory,
+        elementwise=told.elementwise,
+        mixing=mixing and (lambda product: declared_around(mixing(product), around, get, put)),
+        layer=layer and Layer(put_in(layer.rows), put_in(layer.inputs), lambda params: layer.bias(get(params))),
+    )
+
+
 def mixed_by(transition: Transition, product: Product) -> Transition:
     """The model with a product that lets no derivative pass between units, then declared as elementwise."""
     told = structure_of(transition)

@@ -37,8 +37,8 @@ def lru(
 
     The recurrence is elementwise, so a trace per weight carries its whole influence: an
     estimator that keeps only that is exact. In a `stack` that holds for the top layer.
-    The weights below also act through the past states of the layers above, and a trace
-    per weight of their own layer drops that part.
+    The weights below also act through the past states of the layers above. A trace per
+    weight of their own layer drops that part, which is most of it if those are slow.
 
     Reference: Orvieto et al., Resurrecting Recurrent Neural Networks for Long Sequences
     (2023); Zucchet et al., Online learning of long-range dependencies (2023).

@@ -6,8 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from norewind.cells.cell import Cell, input_table, read_input, read_out, readout_init
-from norewind.estimator import Transition
-from norewind.structure import Layer, Structure, declare, structure_of
+from norewind.structure import declared_around
 from norewind.trees import Tree
 
 EPSILON = 1e-5
@@ -46,11 +45,19 @@ def with_readout(
     ((16, 16), (3,))
     """
 
+    linear = _has_linear_readout(cell)
+
+    def inside(params):
+        return _in_last_cell(_put_none, params["cell"]) if linear else params["cell"]
+
+    def outside(params, readout):
+        return {"cell": _in_last_cell(_drop_readout, params) if linear else params, "readout": readout}
+
     def init(key):
         keys = jax.random.split(key, 4)
-        params = _without_linear_readout(cell.init(keys[0]))
+        params = outside(cell.init(keys[0]), None)
         x = jnp.zeros((), jnp.int32) if symbols else jnp.zeros(inputs)
-        _, features = jax.eval_shape(cell.transition, params, cell.initial_state(), x)
+        _, features = jax.eval_shape(cell.transition, inside(params), cell.initial_state(), x)
         if not hasattr(features, "shape") or len(features.shape) != 1:
             raise ValueError("with_readout: the cell's output must be one vector, for the hidden layer to read.")
         (width,), dtype = features.shape, features.dtype
@@ -64,11 +71,11 @@ def with_readout(
             readout["norm"] = _norm_init(hidden, dtype)
         if prenorm:
             readout["prenorm"] = _norm_init(width, dtype)
-        return {"cell": params, "readout": readout}
+        return params | {"readout": readout}
 
     def around(inner):
         def transition(params, state, x):
-            state, features = inner(params["cell"], state, x)
+            state, features = inner(inside(params), state, x)
             readout = params["readout"]
             drive = read_out(readout["hidden"], _layer_norm(readout["prenorm"], features) if prenorm else features)
             if skip:
@@ -79,17 +86,9 @@ def with_readout(
 
         return transition
 
-    return Cell(init, cell.initial_state, _declared_as(cell.transition, around))
-
-
-def _without_linear_readout(params: Tree) -> Tree:
-    """A cell's parameters with None in place of its linear readout, so that it outputs what that reads."""
-    if type(params) is tuple and params:
-        return (*params[:-1], _without_linear_readout(params[-1]))
-    linear = params.get("readout") if isinstance(params, dict) else None
-    if isinstance(linear, dict) and linear.keys() == {"weight", "bias"}:
-        return dict(params, readout=None)
-    return params
+    # A readout reaches no state.
+    transition = declared_around(cell.transition, around, inside, lambda tree: outside(tree, None))
+    return Cell(init, cell.initial_state, transition)
 
 
 def _norm_init(width: int, dtype) -> Tree:
@@ -101,21 +100,22 @@ def _layer_norm(norm: Tree, values: jax.Array) -> jax.Array:
     return norm["scale"] * centred * jax.lax.rsqrt(jnp.mean(centred**2) + EPSILON) + norm["shift"]
 
 
-def _declared_as(cell: Transition, around: Callable[[Transition], Transition]) -> Transition:
-    """The transition around a cell, with its declarations; a readout reaches no state, its outputs are no units."""
-    told = structure_of(cell)
-    if told == Structure():
-        return around(cell)
+def _has_linear_readout(cell: Cell) -> bool:
+    params = jax.eval_shape(cell.init, jax.random.key(0))
+    while type(params) is tuple:
+        params = params[-1]
+    readout = params.get("readout") if isinstance(params, dict) else None
+    return isinstance(readout, dict) and readout.keys() == {"weight", "bias"}
 
-    def inside(function):
-        return function and (lambda params, *rest: {"cell": function(params["cell"], *rest), "readout": None})
 
-    mixing, layer = told.mixing, told.layer
-    return declare(
-        around(cell),
-        units=inside(told.units),
-        memory=told.memory,
-        elementwise=told.elementwise,
-        mixing=mixing and (lambda product: _declared_as(mixing(product), around)),
-        layer=layer and Layer(inside(layer.rows), inside(layer.inputs), lambda params: layer.bias(params["cell"])),
-    )
+def _in_last_cell(change: Callable[[dict], dict], params: Tree) -> Tree:
+    """The parameters with those of the last cell of a stack changed, or those of the only one."""
+    return (*params[:-1], _in_last_cell(change, params[-1])) if type(params) is tuple else change(params)
+
+
+def _drop_readout(params: dict) -> dict:
+    return {name: part for name, part in params.items() if name != "readout"}
+
+
+def _put_none(params: dict) -> dict:
+    return {**params, "readout": None}
