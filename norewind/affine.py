@@ -87,7 +87,11 @@ def _inputs(who, layer, params, state, x):
 def weight_grad(layer: Layer, rows: jax.Array, inputs: Tree, params: Tree) -> Tree:
     """rows ⊗ inputs as a tree like the parameters: for every weight, the entry of its row times that of its input."""
     factors = spread(layer.rows(params), rows, params)
-    return jax.tree.map(lambda f, a: f if a is None else f * a, factors, inputs)
+
+    def one(leaf, factor, value):
+        return jnp.broadcast_to(factor if value is None else factor * value, jnp.shape(leaf))
+
+    return jax.tree.map(one, params, factors, inputs)
 
 
 def over_steps(transition: Transition, advance: Callable) -> Callable:

@@ -9,7 +9,7 @@ import pytest
 import structured
 from jax.flatten_util import ravel_pytree
 
-from norewind import bptt, snap1, window
+from norewind import bptt, cells, snap1, window
 from norewind.estimator import Estimator
 from norewind.testing import check_estimator, check_exact, check_structure
 from norewind.testing.oracles import run_estimator, windows
@@ -55,6 +55,14 @@ def test_it_is_exact_for_elementwise_recurrences(model):
     check_exact(windowed, memory=4, models=[example])
     with pytest.raises(AssertionError, match="not exact"):
         check_exact(bptt, models=[example])
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("name", ["lru", "rtu", "elstm", "mingru", "diagonal_gru"])
+def test_it_is_exact_for_the_elementwise_cells(name):
+    example = structured.from_cell(name, getattr(cells, name)(3, 3, 3))
+    check_exact(snap1, models=[example])
+    check_exact(windowed, memory=2, models=[example])
 
 
 @pytest.mark.usefixtures("x64")
