@@ -47,7 +47,7 @@ def measure_section(name: str) -> None:
     # Threads that wait for one another cost CPU time of their own, and one core is enough for a small model.
     if name != "two_cores":
         use_one_core()
-    from norewind.experiments.records import versions
+    from norewind.runs.record import versions
 
     record = {
         "section": name,

@@ -1,120 +1,101 @@
-"""Do the defaults of `norewind train` diverge, and are they as good as the paper's settings?
+"""Do the defaults of `norewind train` diverge, are they as good as the paper's settings, and does clipping help?
 
-    python benchmarks/defaults.py    # 10 seeds of 10⁶ characters; aⁿbⁿ and brackets, GRU and LSTM; both settings
+    python -m benchmarks.defaults    # 10 seeds of 10⁶ samples; aⁿbⁿ and brackets, GRU and LSTM; both settings
+                                     # and UORO without a window on aⁿbⁿ, with and without clipping
 
-Every run is a process of its own, `norewind train ...`, in results/defaults/runs. Finished ones are kept, interrupted
-ones resumed. The table goes to results/defaults/table.md, the numbers of every run beside it.
+Records go to results/defaults/runs, and finished runs are kept. The table goes to results/defaults/table.md.
 """
 
-import json
-import os
-import subprocess
-import sys
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from statistics import mean, stdev
 
 import tyro
 
-from norewind.experiments.records import versions
-from norewind.training.logs import read_log
+from norewind.instruments.curves import final
+from norewind.instruments.tables import markdown, mean_and_spread
+from norewind.names import TASKS
+from norewind.runs.record import Record
+from norewind.runs.settings import Settings
+from norewind.runs.sweep import records, sweep
 
 OUT = Path("results/defaults")
 LAST = 100_000
 # The paper's learning rates fall at a speed of their own on each text.
-PAPER = {"anbn": ["--method", "uoro", "--alpha", "0.03"], "brackets": ["--method", "uoro", "--alpha", "0.015"]}
+ALPHA = {"anbn": 0.03, "brackets": 0.015}
+KINDS = list(product(TASKS, ("gru", "lstm")))
 
 
-@dataclass(frozen=True)
-class Case:
-    """One run: the command line's defaults, or the paper's settings."""
-
-    task: str
-    cell: str
-    settings: str
-    seed: int
-    samples: int
-
-    @property
-    def folder(self) -> Path:
-        return OUT / "runs" / f"{self.task}-{self.cell}-{self.settings}-{self.samples}-{self.seed}"
-
-    def command(self) -> list[str]:
-        if (self.folder / "settings.toml").exists():
-            return ["resume", str(self.folder), "--quiet"]
-        own = PAPER[self.task] if self.settings == "paper" else []
-        options = ["--samples", self.samples, "--seed", self.seed, "--cell", self.cell, "--out", self.folder, "--quiet"]
-        return ["train", self.task, *map(str, options), *own]
-
-    def is_finished(self) -> bool:
-        lines = read_log(self.folder / "metrics.jsonl")
-        return bool(lines) and lines[-1]["samples"] >= self.samples
-
-    def run(self) -> dict:
-        """Train unless that was done before, and return what came of it; the exit code 3 says that it diverged."""
-        code = 0
-        if not self.is_finished():
-            command = [sys.executable, "-m", "norewind", *self.command()]
-            done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
-            code = done.returncode
-            if code not in (0, 3):
-                raise SystemExit(done.stderr)
-        lines = read_log(self.folder / "metrics.jsonl")
-        last = [line for line in lines if line["samples"] > self.samples - LAST]
-        return {
-            "task": self.task,
-            "cell": self.cell,
-            "settings": self.settings,
-            "seed": self.seed,
-            "samples": lines[-1]["samples"],
-            "diverged": code == 3,
-            "loss": round(mean(line["loss"] for line in last), 5) if last else None,
-            "worst_carry": max(line["carry"] for line in lines),
-            "seconds": lines[-1]["seconds"],
-        }
+def plan(seeds: int = 10, paper_seeds: int = 10, samples: float = 1e6) -> dict[str, Settings]:
+    """All runs by name; a whole set of one seed before the next, and the defaults first."""
+    runs = {}
+    for name, count in (("defaults", seeds), ("paper", paper_seeds)):
+        for seed, (task, cell) in product(range(count), KINDS):
+            run = Settings(task, cell=cell, seed=seed, samples=samples)
+            if name == "paper":
+                run = replace(run, method="uoro", alpha=ALPHA[task])
+            runs[f"{task}-{cell}-{name}-{samples / 1e6:g}M-seed{seed}"] = run
+    return runs
 
 
-def main(seeds: int = 10, paper_seeds: int = 10, samples: float = 1e6, jobs: int = 2) -> None:
+def clipping_plan(seeds: int = 3, samples: float = 2e5) -> dict[str, Settings]:
+    """UORO without a window on aⁿbⁿ, with and without clipping."""
+    base = Settings("anbn", method="uoro", alpha=ALPHA["anbn"], samples=samples)
+    return {f"clip-{c:g}-seed{seed}": replace(base, clip=c, seed=seed) for seed in range(seeds) for c in (0.0, 1.0)}
+
+
+def main(
+    seeds: int = 10,
+    paper_seeds: int = 10,
+    samples: float = 1e6,
+    jobs: int = 2,
+    report_only: bool = False,
+    out: Path = OUT,
+) -> None:
     """Run what is missing, and print the table."""
-    kinds = list(product(("anbn", "brackets"), ("gru", "lstm")))
-    # A whole set of one seed before the next, and the defaults first: whoever interrupts has a fair comparison.
-    cases = [
-        Case(task, cell, settings, seed, int(samples))
-        for settings, count in (("defaults", seeds), ("paper", paper_seeds))
-        for seed, (task, cell) in product(range(count), kinds)
-    ]
-    os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_cpu_multi_thread_eigen=false"
-    results = []
-    with ThreadPoolExecutor(jobs) as pool:
-        for result in pool.map(Case.run, cases):
-            results.append(result)
-            print(json.dumps(result), flush=True)
-    table = "\n".join(rows(results))
-    minutes = sum(result["seconds"] for result in results) / 60
-    made = f"{samples:g} characters a run, {minutes:.0f} minutes of runs, JAX {versions()['jax']}"
-    OUT.mkdir(parents=True, exist_ok=True)
-    (OUT / "table.md").write_text(f"{table}\n\nMean loss over the last {LAST:,} characters, in bits. {made}.\n")
-    (OUT / "runs.json").write_text("[\n" + ",\n".join(map(json.dumps, results)) + "\n]\n")
-    print(table)
+    runs = {**plan(seeds, paper_seeds, samples), **clipping_plan()}
+    found = records(runs, out) if report_only else sweep(runs, out, jobs=jobs)
+    if not found:
+        raise SystemExit(f"There are no records of this plan in {out / 'runs'}.")
+    text = f"{table(found)}\n{clipping_table(found)}"
+    (out / "table.md").write_text(text)
+    print(text)
 
 
-def rows(results: list[dict]):
-    """One row per text and cell."""
-    yield "| text | cell | defaults | diverged | paper's settings | diverged |"
-    yield "|---|---|---|---|---|---|"
-    for task, cell in product(("anbn", "brackets"), ("gru", "lstm")):
-        row = [task, cell]
-        for settings in ("defaults", "paper"):
-            group = [r for r in results if (r["task"], r["cell"], r["settings"]) == (task, cell, settings)]
-            good = [r["loss"] for r in group if not r["diverged"]]
-            spread = f" ± {stdev(good):.4f}" if len(good) > 1 else ""
-            row += [
-                f"{mean(good):.4f}{spread}" if good else "–",
-                f"{sum(r['diverged'] for r in group)} of {len(group)}",
-            ]
-        yield "| " + " | ".join(row) + " |"
+def table(found: dict[str, Record]) -> str:
+    """One row per text and cell, and what the numbers are."""
+    rows = []
+    for task, cell in KINDS:
+        row = [{"anbn": "aⁿbⁿ"}.get(task, task), cell.upper()]
+        for name in ("defaults", "paper"):
+            group = [record for run, record in found.items() if run.startswith(f"{task}-{cell}-{name}-")]
+            good = [final(r, LAST / r["samples"]) for r in group if r["problem"] is None]
+            row += [mean_and_spread(good), f"{sum(r['problem'] is not None for r in group)} of {len(group)}"]
+        rows.append(row)
+    every = [record for name, record in found.items() if not name.startswith("clip-")]
+    minutes = sum(record["seconds"] for record in every) / 60
+    made = f"JAX {', '.join(sorted({record['jax'] for record in every}))}, commit " + ", ".join(
+        sorted({record["commit"][:12] for record in every})
+    )
+    header = ["text", "cell", "defaults", "diverged", "paper's settings", "diverged"]
+    return (
+        f"{markdown(header, rows)}\nMean loss over the last {LAST:,} samples, in bits. "
+        f"{every[0]['settings']['samples']:g} samples a run, {minutes:.0f} minutes of runs, {made}.\n"
+    )
+
+
+def clipping_table(found: dict[str, Record]) -> str:
+    """A column per seed: the loss over the last tenth, or that the run diverged, and when."""
+    seeds = sorted({record["settings"]["seed"] for name, record in found.items() if name.startswith("clip-")})
+    rows = []
+    for clip, words in ((0, "no clipping"), (1, "`--clip 1`")):
+        group = [found.get(f"clip-{clip}-seed{seed}") for seed in seeds]
+        rows.append([words, *("" if record is None else _ended(record) for record in group)])
+    return markdown(["UORO on aⁿbⁿ, bits", *(f"seed {seed}" for seed in seeds)], rows)
+
+
+def _ended(record: Record) -> str:
+    return f"{final(record, 0.1):.3f}" if record["problem"] is None else f"diverged at {record['diverged_at']:,}"
 
 
 if __name__ == "__main__":

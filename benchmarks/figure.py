@@ -1,16 +1,12 @@
-"""The figure: one character in every system, growth with the size, many streams."""
+"""The figure: one sample in every system, growth with the size, many streams."""
 
 from pathlib import Path
 
-import matplotlib
+from norewind.instruments.figures import MARKERS, new_figure, save
 
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
-
-MARKERS = "osD^v"
 NAMES = {
     "uoro": "UORO",
-    "uoro:memory=16": "memory-16 UORO",
+    "uoro:window=16": "UORO, window 16",
     "uoro:rank=8": "rank-8 UORO",
     "rtrl": "RTRL",
     "bptt": "one-step BPTT",
@@ -19,18 +15,15 @@ NAMES = {
 
 def draw(everything: dict[str, dict], path: Path) -> None:
     """Bars for every JAX version; lines for the newest."""
-    figure, (bars, growth, streams) = plt.subplots(1, 3, figsize=(15, 4.6), width_ratios=(1.25, 1, 1))
+    figure, axes = new_figure(1, 3, panel=(5, 4.6), width_ratios=(1.25, 1, 1))
+    bars, growth, streams = axes[0]
     _bars(bars, everything)
     newest, records = next(iter(everything.items()))
     if "sizes" in records:
         _growth(growth, newest, records["sizes"]["rows"])
     if "streams" in records:
         _streams(streams, newest, records)
-    for axes in (bars, growth, streams):
-        axes.spines[["top", "right"]].set_visible(False)
-    figure.tight_layout()
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
+    save(figure, path)
 
 
 def short(us: float) -> str:
@@ -54,8 +47,8 @@ def _bars(axes, everything):
     axes.invert_yaxis()
     axes.set_xscale("log")
     axes.set_xlim(right=4 * max(row["us"] for rows in measured.values() for row in rows))
-    axes.set_xlabel("µs a character")
-    axes.set_title("GRU of 64 units, one core")
+    axes.set_xlabel("µs per sample")
+    axes.set_title("GRU-64, one core")
     axes.legend(loc="upper right", fontsize=8)
 
 
@@ -67,8 +60,8 @@ def _growth(axes, jax, rows):
     ticks = sorted({row["hidden"] for row in rows})
     axes.set_xticks(ticks, map(str, ticks))
     axes.minorticks_off()
-    axes.set_xlabel("units")
-    axes.set_ylabel("µs a character")
+    axes.set_xlabel("hidden units")
+    axes.set_ylabel("µs per sample")
     axes.set_title(f"GRU, growth with the size (JAX {jax})")
     axes.legend(fontsize=8)
 
@@ -92,6 +85,6 @@ def _streams(axes, jax, records):
     axes.set_xticks(ticks, map(str, ticks))
     axes.set_ylim(bottom=0)
     axes.set_xlabel("streams")
-    axes.set_ylabel("thousand characters a second, in all")
-    axes.set_title(f"GRU of 64 units, many streams (JAX {jax})", fontsize=11)
+    axes.set_ylabel("thousand samples per second in total")
+    axes.set_title(f"GRU-64, many streams (JAX {jax})", fontsize=11)
     axes.legend(fontsize=8, loc="lower left")

@@ -23,7 +23,7 @@ def text(length: int) -> tuple[jax.Array, jax.Array]:
 def learner_and_run(method: str, cell: str = "gru", hidden: int = 64, streams: int = 0, **options):
     """A learner by the method's name ("uoro:rank=8") and its run before the first character."""
     model = getattr(norewind.cells, cell)(SYMBOLS, hidden, SYMBOLS)
-    parsed = norewind.methods.parse_method(method)
+    parsed = norewind.names.parse_method(method)
     estimator = parsed.make(model.transition, norewind.losses.cross_entropy, jnp.array(0))
     state = model.initial_state()
     if streams:
@@ -36,8 +36,8 @@ def learner_and_run(method: str, cell: str = "gru", hidden: int = 64, streams: i
 def learning(name: str, method: str, length: int, **options) -> Case:
     """One `scan` over that many characters."""
     learner, run = learner_and_run(method, **options)
-    memory = norewind.methods.parse_method(method).memory
-    inputs, targets = (part if memory == 1 else part.reshape(-1, memory) for part in text(length))
+    window = norewind.names.parse_method(method).window
+    inputs, targets = (part if window == 1 else part.reshape(-1, window) for part in text(length))
     return waiting(name, length, learner.scan, run, inputs, targets)
 
 

@@ -1,11 +1,11 @@
 """The tables, the targets and the raw numbers as one CSV file, from what the sections have written."""
 
-import csv
 import json
 import math
 from pathlib import Path
 
 from benchmarks.figure import draw, short
+from norewind.instruments.tables import comma_separated, markdown
 
 Records = dict[str, dict]
 """The records of one JAX version, by section."""
@@ -15,10 +15,15 @@ def load(out: Path) -> dict[str, Records]:
     """All records, by JAX version, the newest first."""
     folders = sorted(out.glob("jax-*"), key=lambda folder: _numbers(folder.name), reverse=True)
     found = {
-        folder.name.removeprefix("jax-"): {path.stem: json.loads(path.read_text()) for path in folder.glob("*.json")}
+        folder.name.removeprefix("jax-"): {path.stem: _record(path) for path in folder.glob("*.json")}
         for folder in folders
     }
     return {name: records for name, records in found.items() if records}
+
+
+def _record(path: Path) -> dict:
+    """A record. Those made before version 0.2 call a window a memory."""
+    return json.loads(path.read_text().replace("memory=16", "window=16").replace("memory 16", "window 16"))
 
 
 def _numbers(name: str) -> list[int]:
@@ -48,7 +53,6 @@ def write_report(out: Path) -> None:
     (out / "table.md").write_text("\n".join(parts) + "\n")
     _write_csv(out / "raw.csv", everything)
     draw(everything, out / "bench.png")
-    _write_readme(Path("README.md"), everything)
     print("\n".join(parts))
 
 
@@ -58,22 +62,20 @@ README_NAMES = {
     "bptt, one step": "one-step `bptt`",
     "forward pass alone": "the forward pass alone",
     "uoro, rank 8": "rank-8 `uoro`",
-    "uoro, memory 16": "memory-16 `uoro`",
+    "uoro, window 16": "`uoro` with a window of 16",
     "braintrace uoro": "braintrace's UORO",
     "PyTorch, compiled": "UORO in PyTorch, `torch.compile`",
     "PyTorch, eager": "UORO in PyTorch, eager",
 }
 
 
-def _write_readme(path: Path, everything: dict[str, Records]) -> None:
-    """The first table between its marks in the README, with the dates of the measurements."""
+def readme_table(everything: dict[str, Records]) -> str:
+    """The first table for the README, with the dates of the measurements."""
     measured = {jax: records for jax, records in everything.items() if "step" in records}
     times = [best(records, "step") for records in measured.values()]
     header = [f"JAX {jax}, {records['step']['date']}" for jax, records in measured.items()]
     rows = [[name, *(short(one[case]) if case in one else "" for one in times)] for case, name in README_NAMES.items()]
-    begin, end = "<!-- written by make bench -->\n", "<!-- end -->"
-    before, _, rest = path.read_text().partition(begin)
-    path.write_text(before + begin + _table(["one character", *header], rows)[1:] + "\n" + end + rest.partition(end)[2])
+    return _table(["one sample", *header], rows)
 
 
 def _heading(records: Records) -> str:
@@ -93,12 +95,11 @@ def best(records: Records, section: str) -> dict[str, float]:
 
 
 def _table(header: list[str], rows: list[list[str]]) -> str:
-    lines = ["| " + " | ".join(header) + " |", "|" + "|".join(["---"] + ["---:"] * (len(header) - 1)) + "|"]
-    return "\n" + "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
+    return "\n" + markdown(header, rows, numbers=True).rstrip("\n")
 
 
 def step_table(records: Records) -> str:
-    return _against_uoro("GRU-64, one character", best(records, "step"))
+    return _against_uoro("GRU-64, one sample", best(records, "step"))
 
 
 def parts_table(records: Records) -> str:
@@ -106,7 +107,7 @@ def parts_table(records: Records) -> str:
 
 
 def lstm_table(records: Records) -> str:
-    return _against_uoro("LSTM-64, one character", best(records, "lstm"))
+    return _against_uoro("LSTM-64, one sample", best(records, "lstm"))
 
 
 def _against_uoro(title: str, times: dict[str, float]) -> str:
@@ -129,8 +130,8 @@ def size_table(records: Records) -> str:
         times.append([method, *cells, exponent_text(records, method)])
         carried.append([method, *(_bytes(by_size[n]["carried"]) if n in by_size else "" for n in sizes)])
     return (
-        _table(["µs a character, GRU of", *map(str, sizes), "growth"], times)
-        + "\n\nGrowth: the exponent of time against units, from 128 units on (RTRL: from 64 to 128).\n"
+        _table(["µs per sample, GRU of", *map(str, sizes), "growth"], times)
+        + "\n\nGrowth: the exponent of time against hidden units, from 128 on (RTRL: from 64 to 128).\n"
         + _table(["bytes carried, GRU of", *map(str, sizes)], carried)
     )
 
@@ -167,7 +168,7 @@ def stream_table(records: Records) -> str:
             if by_count:
                 cells = [f"{1e3 / by_count[count]:.1f}" for count in counts]
                 rows.append([f"{case}, {cores.format(record['cores'])}", *cells])
-    return _table(["thousand characters a second in all, streams:", *map(str, counts)], rows)
+    return _table(["thousand samples per second in total, streams:", *map(str, counts)], rows)
 
 
 def memory_table(records: Records) -> str:
@@ -181,7 +182,7 @@ def start_table(records: Records) -> str:
     if "start" not in records:
         return ""
     rows = [[row["case"], f"{row['import_seconds']:.2f}", f"{row['seconds']:.2f}"] for row in records["start"]["rows"]]
-    return _table(["CPU seconds from `import norewind` to", "import", "in all"], rows)
+    return _table(["CPU seconds from `import norewind` to", "import", "total"], rows)
 
 
 def target_table(records: Records) -> str:
@@ -206,7 +207,7 @@ def target_table(records: Records) -> str:
     ratio("PyTorch eager / uoro", "PyTorch, eager", "uoro", at_least=100)
     ratio("rank 8 / rank 1", "uoro, rank 8", "uoro", at_most=5)
     if "sizes" in records:
-        add("growth exponent of uoro, 128 to 512 units", exponent(records, "uoro"), at_most=2.1)
+        add("growth exponent of uoro, 128 to 512 hidden", exponent(records, "uoro"), at_most=2.1)
     if "memory" in records:
         resident = [row["resident"] for row in records["memory"]["rows"]]
         add("growth of resident memory, 10⁵ to 10⁷ steps, %", 100 * (resident[-1] / resident[0] - 1), at_most=1)
@@ -219,14 +220,13 @@ def target_table(records: Records) -> str:
 
 def _write_csv(path: Path, everything: dict[str, Records]) -> None:
     """Every number, one a line."""
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["jax", "date", "section", "case", "quantity", "value"])
-        for jax, records in everything.items():
-            for section, record in sorted(records.items()):
-                for row in record["rows"]:
-                    at = "".join(f" {key}={row[key]}" for key in ("hidden", "streams") if key in row)
-                    for key, value in row.items():
-                        if isinstance(value, int | float) and key not in ("hidden", "streams", "steps"):
-                            number = value if isinstance(value, int) else round(value, 4)
-                            writer.writerow([jax, record["date"], section, row["case"] + at, key, number])
+    rows = []
+    for jax, records in everything.items():
+        for section, record in sorted(records.items()):
+            for row in record["rows"]:
+                at = "".join(f" {key}={row[key]}" for key in ("hidden", "streams") if key in row)
+                for key, value in row.items():
+                    if isinstance(value, int | float) and key not in ("hidden", "streams", "steps"):
+                        number = value if isinstance(value, int) else round(value, 4)
+                        rows.append([jax, record["date"], section, row["case"] + at, key, number])
+    path.write_text(comma_separated(["jax", "date", "section", "case", "quantity", "value"], rows))

@@ -13,7 +13,7 @@ from pathlib import Path
 from benchmarks.timing import Case, measure
 
 SIZES = (16, 32, 64, 128, 256, 512)
-METHODS = ("uoro", "uoro:memory=16", "uoro:rank=8", "rtrl", "bptt")
+METHODS = ("uoro", "uoro:window=16", "uoro:rank=8", "rtrl", "bptt")
 LARGEST_RTRL = 128  # its time grows with the fourth power: 512 units would take minutes a character
 STREAMS = (1, 4, 16, 64, 256)
 
@@ -28,7 +28,7 @@ def step() -> list[dict]:
         ours.learning("bptt, one step", "bptt", 8192),
         ours.forward("forward pass alone", 8192),
         ours.learning("uoro, rank 8", "uoro:rank=8", 2048),
-        ours.learning("uoro, memory 16", "uoro:memory=16", 8192),
+        ours.learning("uoro, window 16", "uoro:window=16", 8192),
         ours.learning('uoro, nonfinite="skip"', "uoro", 4096, nonfinite="skip"),
     ]
     return measure_floor() + measure(cases + _peers("gru"))
@@ -214,7 +214,7 @@ def streaming() -> list[dict]:
 
 
 def _train_seconds(folder: Path, samples: int) -> float:
-    """The CPU time of `norewind train` on so many characters of the text in a folder."""
+    """The CPU time of `norewind train` on the first samples of the text in a folder."""
     options = {"samples": samples, "format": "text", "alphabet": "ab\n", "cell": "gru", "hidden": 64, "method": "uoro"}
     flags = [part for key, value in options.items() for part in (f"--{key}", str(value))]
     command = [sys.executable, "-m", "norewind", "train", str(folder / "text"), "--out", str(folder / "run"), *flags]

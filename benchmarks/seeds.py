@@ -1,4 +1,4 @@
-"""Seeds one process each, or vmapped in one? CPU time per character and seed, on one core.
+"""Seeds one process each, or vmapped in one? CPU time per sample and seed, on one core.
 
     taskset -c 0 python benchmarks/seeds.py
 
@@ -13,15 +13,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from norewind.experiments.settings import TextSetting
-from norewind.experiments.train import start
+from norewind import names
+from norewind.runs.build import Shape, build
+from norewind.runs.settings import Settings
 
 SEEDS, CHUNK, ROUNDS = 3, 32_000, 4
 
 
-def chunks(setting):
-    for pair in islice(setting.text().pairs(setting.seed, CHUNK), ROUNDS):
-        yield [x if setting.memory == 1 else x.reshape(-1, setting.memory) for x in pair]
+def chunks(settings, window):
+    for pair in islice(names.task("anbn").pairs(settings.seed, CHUNK), ROUNDS):
+        yield [x if window == 1 else x.reshape(-1, window) for x in pair]
 
 
 def microseconds(scan, run, data, seeds):
@@ -35,23 +36,18 @@ def microseconds(scan, run, data, seeds):
 
 
 def main():
-    print("cell method memory   alone   vmapped over 3 seeds   (µs per character and seed)")
+    print("cell method           alone   vmapped over 3 seeds   (µs per sample and seed)")
     for cell in ("gru", "lstm"):
-        for method, memory in (("uoro", 1), ("uoro", 2), ("uoro", 16), ("bptt", 1), ("bptt", 2), ("bptt", 16)):
-            settings = [
-                TextSetting(
-                    task="anbn", task_arguments=(1, 32), cell=cell, method=method, memory=memory, characters=10**7,
-                    alpha=0.03, seed=seed,
-                )
-                for seed in range(SEEDS)
-            ]  # fmt: skip
-            learner, run = start(settings[0])
-            alone = microseconds(learner.scan, run, chunks(settings[0]), 1)
-            runs = jax.tree.map(lambda *leaves: jnp.stack(leaves), *[start(setting)[1] for setting in settings])
-            of_all_seeds = zip(*map(chunks, settings), strict=True)
+        for method in ("uoro", "uoro:window=2", "uoro:window=16", "bptt", "bptt:2", "bptt:16"):
+            settings = [Settings("anbn", cell=cell, method=method, alpha=0.03, seed=seed) for seed in range(SEEDS)]
+            built = [build(one, Shape(3, 3, True)) for one in settings]
+            learner, window = built[0].learner, built[0].window
+            alone = microseconds(learner.scan, built[0].run, chunks(settings[0], window), 1)
+            runs = jax.tree.map(lambda *leaves: jnp.stack(leaves), *[one.run for one in built])
+            of_all_seeds = zip(*(chunks(one, window) for one in settings), strict=True)
             stacked = ([np.stack(part) for part in zip(*pairs, strict=True)] for pairs in of_all_seeds)
             together = microseconds(jax.jit(jax.vmap(learner.scan)), runs, stacked, SEEDS)
-            print(f"{cell:4} {method:6} {memory:6} {alone:7.1f} {together:10.1f}", flush=True)
+            print(f"{cell:4} {method:15} {alone:7.1f} {together:10.1f}", flush=True)
 
 
 if __name__ == "__main__":

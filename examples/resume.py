@@ -25,7 +25,7 @@ def main() -> None:
         chunks = iter(range(2))
         part = train(Path(folder) / "parts", should_stop=lambda: next(chunks, None) is None)
         print(f"stopped after {part.samples:,} of {whole.samples:,} samples; the folder holds a checkpoint")
-        # The same call again: `fit` finds the checkpoint, and opens the stream at the place where it was taken.
+        # The same call again: `fit` finds the checkpoint, and opens the stream where it was written.
         resumed = train(Path(folder) / "parts")
     print(f"resumed, up to {resumed.samples:,} samples")
 
@@ -49,15 +49,15 @@ def trainer(options: argparse.Namespace) -> Callable[..., norewind.Fitted]:
             learner.init(cell.init(weights_key), cell.initial_state(), noise_key),
             samples=options.samples,
             folder=folder,
-            checkpoint_every=5_000,
-            should_stop=should_stop,
+            intervals=norewind.Intervals(checkpoint_every=5_000),
+            hooks=norewind.Hooks(should_stop=should_stop),
         )
 
     return train
 
 
 def raw(leaf: jax.Array) -> np.ndarray:
-    """The numbers of an array; a random key's too."""
+    """The numbers of an array, or of a random key."""
     return np.asarray(jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf)
 
 
@@ -65,8 +65,8 @@ def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description="Stop a run, resume it, and compare.", formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
-    parser.add_argument("--samples", type=int, default=20_000, help="how many in all")
-    parser.add_argument("--seed", type=int, default=0, help="of the text, the weights and the noise")
+    parser.add_argument("--samples", type=int, default=20_000, help="how many in total")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the text, the weights and the noise")
     return parser.parse_args()
 
 

@@ -1,4 +1,4 @@
-"""Forecast a sensor ten minutes ahead, online with UORO; the forecast's error gives a fault away.
+"""Forecast a sensor ten minutes ahead, online with UORO, and detect a fault by the error of the forecast.
 
 python examples/sensors.py
 """
@@ -16,8 +16,8 @@ from norewind.losses import known_squared_error
 from norewind.streams import RowStream, Source
 
 HORIZON = 10
-MEMORY = 8
-FAULT = 0.9  # after this share of the rows, the sensor of the power hangs for a while
+WINDOW = 8
+FAULT = 0.9  # after this fraction of the rows, the power sensor hangs for a while
 FAULT_ROWS = 60
 
 
@@ -25,31 +25,31 @@ def main() -> None:
     options = parse_options()
     with tempfile.TemporaryDirectory() as folder:
         path = make_readings(Path(folder) / "sensors.csv", options.rows, options.seed)
-        # Columns are standardised as they come; targets are the power, ten rows later.
+        # Columns are standardised as they come. The target is the power ten rows later.
         stream = RowStream(Source(path), inputs=["wind", "power"], targets=["power"], horizon=HORIZON)
 
         cell = norewind.cells.gru(inputs=2, hidden=24, outputs=1, symbols=False)
-        # Windows of eight rows: exact within, UORO across them, which leaves much less noise than single rows.
+        # Windows of eight rows: exact within a window, UORO across them, which is much less noisy than single rows.
         estimator = norewind.uoro(*norewind.window(cell.transition, known_squared_error))
         learner = norewind.online(estimator, norewind.adam(norewind.inverse_sqrt(1e-2, alpha=0.03)))
         weights_key, noise_key = jax.random.split(jax.random.key(options.seed))
         run = learner.init(cell.init(weights_key), cell.initial_state(), noise_key)
 
-        surprise, still = [], []  # errors of the forecast, and of "the power stays as it is", in deviations
+        surprise, still = [], []  # errors of the forecast and of persistence, in standard deviations
 
         def see(first, samples, outputs):
             surprise.extend(np.abs(outputs - samples.targets)[:, 0])
             still.extend(np.abs(samples.last - samples.targets)[:, 0])
 
-        # `fit` cuts the stream into windows, and hands out what it predicted row by row.
-        norewind.fit(stream, learner, run, memory=MEMORY, on_predictions=see)
+        # `fit` cuts the stream into windows, and reports its predictions row by row.
+        norewind.fit(stream, learner, run, window=WINDOW, hooks=norewind.Hooks(predictions=see))
 
-    fault = int(FAULT * options.rows) - HORIZON  # the first forecast of a row that is wrong
+    fault = int(FAULT * options.rows) - HORIZON  # the first forecast of a wrong row
     quarter, half = options.rows // 4, options.rows // 2
-    errors = {"GRU": np.array(surprise), "the newest value": np.array(still)}
+    errors = {"GRU": np.array(surprise), "persistence": np.array(still)}
     for name, error in errors.items():
         print(f"{name}: squared error {np.mean(error[half:fault] ** 2):.3f} of the power's variance")
-    # The second quarter says what is usual; from then on, six times that is an alarm.
+    # The second quarter shows what is normal. From then on, six times that is an alarm.
     alarm = smooth(errors["GRU"])
     alarms = half + np.flatnonzero(alarm[half:] > 6 * np.median(alarm[quarter:half])) + HORIZON
     start = fault + HORIZON
@@ -86,7 +86,7 @@ def parse_options() -> argparse.Namespace:
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     parser.add_argument("--rows", type=int, default=12_000, help="how many readings")
-    parser.add_argument("--seed", type=int, default=0, help="of the readings, the weights and the noise")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the readings, the weights and the noise")
     return parser.parse_args()
 
 

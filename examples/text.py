@@ -33,9 +33,9 @@ def main() -> None:
         run = learner.init(cell.init(weights_key), cell.initial_state(), noise_key)
 
         def show(line):
-            print(f"{line['samples']:8,d} characters  {line['loss'] / BIT:.3f} bits each lately", flush=True)
+            print(f"{line['samples']:8,d} samples  {line['loss'] / BIT:.3f} bits each since the last line", flush=True)
 
-        fitted = norewind.fit(stream, learner, run, samples=options.samples, metrics_every=10_000, on_metrics=show)
+        fitted = norewind.fit(stream, learner, run, samples=options.samples, hooks=norewind.Hooks(metrics=show))
     prompt = stream.encode(". ")
     written = write(cell, fitted.run, prompt, writing_key)
     print("written by the model:", stream.decode(written).strip().decode())

@@ -1,10 +1,9 @@
 """The public names of norewind, in one place."""
 
-from norewind import cells, losses, streams, tasks, testing
+from norewind import cells, checkpoint, losses, names, streams, tasks, testing
 from norewind.checkpoint import CheckpointError
 from norewind.checks import ModelError
 from norewind.combinators import average, parallel, window
-from norewind.diagnosis import diagnose
 from norewind.estimator import Estimate, Estimator, Model
 from norewind.estimators import (
     anchored,
@@ -23,26 +22,34 @@ from norewind.estimators import (
     snap1,
     uoro,
 )
+from norewind.instruments.compare import Comparison, compare
+from norewind.instruments.diagnose import diagnose
 from norewind.learner import Learner, NonFiniteError, Run, online
 from norewind.noise import random_signs
 from norewind.optimizers import adam
+from norewind.runs.fit import Fitted, Hooks, Intervals, fit
+from norewind.runs.metrics import Diverged
+from norewind.runs.settings import Settings
 from norewind.schedules import inverse_sqrt
 from norewind.streams import StreamError
-from norewind.structure import declare
-from norewind.training.fit import Fitted, fit
-from norewind.training.watch import Diverged
+from norewind.structure import Layer, declare
 
 __all__ = [
     "CheckpointError",
+    "Comparison",
     "Diverged",
     "Estimate",
     "Estimator",
     "Fitted",
+    "Hooks",
+    "Intervals",
+    "Layer",
     "Learner",
     "Model",
     "ModelError",
     "NonFiniteError",
     "Run",
+    "Settings",
     "StreamError",
     "adam",
     "anchored",
@@ -50,6 +57,8 @@ __all__ = [
     "bpdc",
     "bptt",
     "cells",
+    "checkpoint",
+    "compare",
     "declare",
     "diagnose",
     "diffusion",
@@ -60,6 +69,7 @@ __all__ = [
     "kronecker",
     "losses",
     "lstm97",
+    "names",
     "nobacktrack",
     "online",
     "parallel",

@@ -1,11 +1,12 @@
-"""Checkpoints: a run and what belongs to it in one file, whole or not at all, and verified when it is read.
+"""Checkpoints: a run and what belongs to it in one file, complete or not there, and verified when it is read.
 
 A checkpoint is a safetensors file (plain numbers; reading one never executes anything)
-named after the samples it was taken at and the checksum of its content.
+named after the number of samples so far and the checksum of its content.
 """
 
 import hashlib
 import json
+import platform
 import re
 import threading
 from collections.abc import Callable
@@ -21,39 +22,47 @@ import norewind
 from norewind.files import write_atomically
 from norewind.trees import Tree, is_key
 
-FORMAT = 1
-"""Raised whenever older versions of norewind could not read what is written."""
+FORMAT = 2
+"""Increased whenever checkpoints of other versions of norewind can no longer be read."""
 
 _NAME = re.compile(r"(\d{15})-([0-9a-f]{16})\.safetensors")
 
 
 class CheckpointError(ValueError):
-    """A checkpoint that cannot be used: what is wrong with it, and what to do."""
+    """A checkpoint that cannot be used. The message says why, and what to do."""
 
 
 class DamagedError(CheckpointError):
-    """A checkpoint that is not what was written: an older one may still be good."""
+    """A checkpoint that was changed since it was written. An older one may still be good."""
 
 
 def save(folder: Path | str, samples: int, run: Tree, extra: dict[str, Any] | None = None, keep: int = 3) -> Path:
-    """Write a checkpoint of a run after so many samples, and some JSON beside it; drop all but the `keep` newest."""
+    """Write a checkpoint, and remove all but the newest.
+
+    Args:
+        folder: where to write it.
+        samples: the number of samples learned from so far; it becomes part of the name.
+        run: the run, or any other pytree of arrays.
+        extra: JSON to save beside it.
+        keep: the number of checkpoints to keep.
+    """
     return _write(Path(folder), samples, _encode(_arrays(run), samples, extra or {}), keep)
 
 
 def checkpoints(folder: Path | str) -> list[Path]:
-    """The checkpoints in a folder, oldest first. What a crash left half written is not among them."""
+    """The checkpoints in a folder, oldest first. Files that a crash left unfinished are not among them."""
     return sorted(path for path in Path(folder).glob("*.safetensors") if _NAME.fullmatch(path.name))
 
 
 def load(path: Path | str, like: Tree) -> tuple[Tree, dict[str, Any]]:
-    """The run in a checkpoint, built like the given one, and the JSON beside it."""
+    """The run in a checkpoint, with the structure of `like`, and the JSON saved beside it."""
     path = Path(path)
     arrays, extra = read(path)
     return restored(path, arrays, like), extra
 
 
 def restored(path: Path, arrays: dict[str, np.ndarray], like: Tree) -> Tree:
-    """A run built like the given one from the arrays that were read from a checkpoint."""
+    """A run with the structure of `like`, from the arrays of a checkpoint."""
     named = {_name(place): leaf for place, leaf in jax.tree_util.tree_leaves_with_path(like)}
     for name in sorted(named.keys() ^ arrays.keys()):
         where = "is not in the checkpoint" if name in named else "is in the checkpoint only"
@@ -63,7 +72,7 @@ def restored(path: Path, arrays: dict[str, np.ndarray], like: Tree) -> Tree:
 
 
 def read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """The arrays of a checkpoint by name, and the JSON beside them, if its checksum is right."""
+    """The arrays of a checkpoint by name, and the JSON saved beside them, if its checksum is right."""
     match = _NAME.fullmatch(path.name)
     if not match:
         raise CheckpointError(f"{path}: not named like a checkpoint (samples-checksum.safetensors).")
@@ -73,7 +82,7 @@ def read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         raise CheckpointError(f"{path}: cannot be read: {error.strerror}.") from None
     if _checksum(content) != match[2]:
         raise DamagedError(
-            f"{path}: damaged: its {len(content)} bytes do not have the checksum {match[2]} that its name tells."
+            f"{path}: damaged: its {len(content)} bytes do not have the checksum {match[2]} in its name."
         )
     try:
         length = int.from_bytes(content[:8], "little")
@@ -81,10 +90,10 @@ def read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         version = extra["format"]
     except (ValueError, KeyError, TypeError, RecursionError):
         raise CheckpointError(f"{path}: not a checkpoint of norewind.") from None
-    if type(version) is not int or not 1 <= version <= FORMAT:
+    if version != FORMAT:
         raise CheckpointError(
-            f"{path}: has format {version} of norewind {extra.get('version')}, but this is norewind "
-            f"{norewind.__version__}, which reads formats up to {FORMAT}. Install a newer norewind."
+            f"{path}: has format {version} and was written by norewind {extra.get('version')}. This is norewind "
+            f"{norewind.__version__}, which reads format {FORMAT}. Use the version that wrote it, or start a new run."
         )
     try:
         return safetensors.numpy.load(content), extra
@@ -93,10 +102,14 @@ def read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
 
 
 class Writer:
-    """Writes checkpoints in a thread of its own, one at a time, so that training goes on meanwhile."""
+    """Writes checkpoints in a background thread, one at a time, while training goes on.
+
+    Args:
+        folder: where to write them.
+        keep: the number of checkpoints to keep.
+    """
 
     def __init__(self, folder: Path, keep: int = 3):
-        """Checkpoints go to `folder`; the `keep` newest stay."""
         folder.mkdir(parents=True, exist_ok=True)
         for leftover in folder.glob(".*.part"):
             leftover.unlink()
@@ -114,7 +127,7 @@ class Writer:
         before: Callable[[], None] = lambda: None,
         after: Callable[[Path], None] = lambda path: None,
     ) -> None:
-        """Take the run as it is now, and write it in the background. `before` and `after` run there too."""
+        """Copy the run, and write it in the background. `before` and `after` are called there too."""
         self.wait()
         arrays = _arrays(run)
 
@@ -129,7 +142,7 @@ class Writer:
         self._thread.start()
 
     def wait(self) -> None:
-        """Until the last checkpoint is on disk. An error in writing it is raised here."""
+        """Return when the last checkpoint is on disk. An error in writing it is raised here."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None
@@ -141,7 +154,7 @@ class Writer:
 def _write(folder: Path, samples: int, content: bytes, keep: int) -> Path:
     path = folder / f"{samples:015d}-{_checksum(content)}.safetensors"
     write_atomically(path, content)
-    # Names tell what is newer by the samples: of two with as many, only the one just written stays.
+    # Names are ordered by samples: of two with the same number, only the one just written stays.
     twins = [twin for twin in folder.glob(f"{samples:015d}-*.safetensors") if twin != path]
     for old in [*twins, *checkpoints(folder)[:-keep]]:
         old.unlink(missing_ok=True)
@@ -149,7 +162,14 @@ def _write(folder: Path, samples: int, content: bytes, keep: int) -> Path:
 
 
 def _encode(arrays: dict[str, np.ndarray], samples: int, extra: dict[str, Any]) -> bytes:
-    about = {**extra, "format": FORMAT, "version": norewind.__version__, "samples": samples}
+    about = {
+        **extra,
+        "format": FORMAT,
+        "version": norewind.__version__,
+        "jax": jax.__version__,
+        "python": platform.python_version(),
+        "samples": samples,
+    }
     return safetensors.numpy.save(arrays, {"norewind": json.dumps(about)})
 
 

@@ -1,6 +1,6 @@
-"""What users pass is checked once, while tracing, before anything is compiled.
+"""Checks of what users pass, made while tracing, before anything is compiled.
 
-Every message names the place in the tree and the remedy.
+Every message names the place in the tree and says what to do.
 """
 
 from typing import Any
@@ -12,57 +12,51 @@ Tree = Any
 
 
 class ModelError(TypeError, ValueError):
-    """A model, its parameters or its data do not fit the contract of an estimator."""
+    """A model, its parameters or its data break the contract of an estimator."""
 
 
-def parameters(params: Tree) -> None:
-    """Every leaf must be an array of floating numbers (or one such number)."""
+def parameters_and_state(params: Tree, state: Tree) -> None:
+    """Every leaf of the parameters must be a floating array or number, every leaf of the state an array or number."""
     for path, leaf in jax.tree_util.tree_leaves_with_path(params):
         place = "params" + jax.tree_util.keystr(path)
         if not _is_array_or_number(leaf):
             raise ModelError(
-                f"{place} is a {type(leaf).__name__}, not an array. Parameters are what is trained: keep "
-                "everything else in the transition itself, e.g. with equinox.partition(module, "
-                "equinox.is_inexact_array)."
+                f"{place} is a {type(leaf).__name__}, not an array. Keep only what is trained in the parameters, and "
+                "everything else in the transition, e.g. with equinox.partition(module, equinox.is_inexact_array)."
             )
         if not jnp.issubdtype(jnp.result_type(leaf), jnp.inexact):
             raise ModelError(
-                f"{place} has dtype {jnp.result_type(leaf)}, but parameters are trained by gradients: they must be "
-                "floating. Convert it (.astype(float)), or move it into the state, where other dtypes pass untouched."
+                f"{place} has dtype {jnp.result_type(leaf)}, but parameters are trained by gradients and must be "
+                "floating. Convert it (.astype(float)), or move it into the state, which may hold any dtype."
             )
-
-
-def state_leaves(state: Tree) -> None:
-    """Every leaf of a state must be an array (or a number)."""
     for path, leaf in jax.tree_util.tree_leaves_with_path(state):
         if not _is_array_or_number(leaf):
-            place = "state" + jax.tree_util.keystr(path)
             raise ModelError(
-                f"{place} is a {type(leaf).__name__}, not an array: make it one with jax.numpy.asarray, "
-                "or keep it out of the state if it never changes."
+                f"state{jax.tree_util.keystr(path)} is a {type(leaf).__name__}, not an array. Convert it with "
+                "jax.numpy.asarray, or keep it out of the state if it never changes."
             )
 
 
 def transition_result(result: Any, state: Tree) -> tuple[Tree, Tree]:
-    """A transition returns (new_state, output), and the state keeps its structure, shapes and dtypes."""
+    """A transition must return (new_state, output), with the structure, shapes and dtypes of the state unchanged."""
     if not isinstance(result, tuple) or len(result) != 2:
         raise ModelError(
-            f"the transition returned {_kind(result)}, but it must return a pair: "
-            "(new_state, output). Add the missing part, e.g. `return new_state, output`."
+            f"the transition returned {_kind(result)}, but it must return a pair: (new_state, output). "
+            "End it with `return new_state, output`."
         )
     new_state, output = result
     before, after = jax.tree.structure(state), jax.tree.structure(new_state)
     if before != after:
         raise ModelError(
             f"the transition changes the structure of the state{_first_difference(state, new_state)}: it got "
-            f"{before} and returned {after}. Return a new state built exactly like the one it was given."
+            f"{before} and returned {after}. Return a new state with the same structure."
         )
     for (path, old), new in zip(jax.tree_util.tree_leaves_with_path(state), jax.tree.leaves(new_state), strict=True):
         place = "state" + jax.tree_util.keystr(path)
         if jnp.shape(old) != jnp.shape(new):
             raise ModelError(
-                f"the transition changes the shape of {place} from {jnp.shape(old)} to {jnp.shape(new)}. Make the "
-                "initial state as large as what the transition returns (and check for missing or extra axes)."
+                f"the transition changes the shape of {place} from {jnp.shape(old)} to {jnp.shape(new)}. Give the "
+                "initial state the shape that the transition returns, and check for missing or extra axes."
             )
         if jnp.result_type(old) != jnp.result_type(new):
             raise ModelError(
@@ -73,7 +67,7 @@ def transition_result(result: Any, state: Tree) -> tuple[Tree, Tree]:
 
 
 def loss_result(value: Any) -> jax.Array:
-    """A loss is one real floating number."""
+    """A loss must be one real floating number."""
     if not hasattr(value, "dtype") and not isinstance(value, float):
         raise ModelError(f"the loss returned {_kind(value)}, but it must return one floating number: a scalar array.")
     if jnp.shape(value) != ():
@@ -82,8 +76,8 @@ def loss_result(value: Any) -> jax.Array:
         )
     if not jnp.issubdtype(jnp.result_type(value), jnp.floating):
         raise ModelError(
-            f"the loss has dtype {jnp.result_type(value)}, but it must be a real floating number to be "
-            "differentiated. Compute it in floats, or cast it (.astype(float))."
+            f"the loss has dtype {jnp.result_type(value)}, but only a real floating number can be differentiated. "
+            "Compute it in floats, or cast it (.astype(float))."
         )
     return jnp.asarray(value)
 
@@ -95,15 +89,15 @@ def common_length(
     remedy: str = "Every input needs one target: cut both to the same leading length.",
     **trees: Tree,
 ) -> int:
-    """The length of the leading axis that all leaves of all the trees share, one entry per sample or stream."""
+    """The length of the leading axis that all leaves of all the trees share, with one entry per sample or stream."""
     first: tuple[str, int] | None = None
     for name, tree in trees.items():
         for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
             place = name + jax.tree_util.keystr(path)
             if jnp.ndim(leaf) == 0:
                 raise ModelError(
-                    f"{what}: {place} is a scalar, but it needs a leading axis, one entry per {entries}. "
-                    "Make it one array, e.g. with jax.numpy.stack."
+                    f"{what}: {place} is a scalar, but it needs a leading axis with one entry per {entries}. "
+                    "Stack the entries into one array, e.g. with jax.numpy.stack."
                 )
             length = jnp.shape(leaf)[0]
             if first is None:
@@ -116,16 +110,16 @@ def common_length(
 
 
 def estimator(what: str, value: Any) -> None:
-    """What combinators and learners take is an estimator, not a transition."""
+    """Combinators and learners take an estimator, not a transition."""
     if not hasattr(value, "init") or not hasattr(value, "step"):
         raise ModelError(
             f"{what} takes an estimator, such as norewind.uoro(transition, loss), not {_kind(value)}. "
-            "Turn the model into one first."
+            "Make an estimator from your model first."
         )
 
 
 def at_least_one(what: str, number: Any) -> None:
-    """A count must be a whole number from 1."""
+    """A count must be a whole number, 1 or more."""
     if isinstance(number, bool) or not hasattr(number, "__index__"):
         raise ModelError(f"{what} must be a whole number, not {number!r}.")
     if number < 1:
@@ -143,13 +137,13 @@ def _kind(value: Any) -> str:
 
 
 def _first_difference(before: Tree, after: Tree) -> str:
-    """Where two trees begin to differ: the first path that only one of them has."""
+    """The first path that only one of two trees has."""
     old = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(before)]
     new = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(after)]
     missing = [path for path in old if path not in new]
     added = [path for path in new if path not in old]
     if missing:
-        return f" (state{missing[0]} is missing from what it returns)"
+        return f" (it does not return state{missing[0]})"
     if added:
-        return f" (state{added[0]} is new in what it returns)"
+        return f" (state{added[0]} is new)"
     return ""

@@ -20,12 +20,9 @@ class WindowedTransition:
     transition: Transition
 
     def __call__(self, params: Tree, state: Tree, x: Tree) -> tuple[Tree, Tree]:
-        """T steps, one after the other: the last state, and the outputs of all."""
+        """The state after the last step, and the outputs of all steps."""
         if checks.common_length("window", x=x) == 0:
-            raise checks.ModelError(
-                "window: x has length 0, but a window holds at least one step. Skip the empty chunk, or cut the "
-                "stream into windows of at least one sample."
-            )
+            raise checks.ModelError("window: x has length 0, but a window holds at least one step. Skip empty windows.")
 
         def body(state, x):
             return checks.transition_result(self.transition(params, state, x), state)
@@ -40,7 +37,7 @@ class WindowedTransition:
         return Structure(step.units if step.elementwise else None, elementwise=step.elementwise, mixing=mixing)
 
     def samples(self, x: Tree) -> int:
-        """The samples in one window: T, times those that each of its steps holds."""
+        """The number of samples in one window: T, times the samples per step."""
         first = jax.tree.map(lambda leaf: leaf[0], x)
         return checks.common_length("window", x=x) * samples_of(self.transition)(first)
 
@@ -48,8 +45,8 @@ class WindowedTransition:
 def window(transition: Transition, loss: Loss) -> tuple[Transition, Loss]:
     """T consecutive steps of a model as one step: the paper's Fᵀ. T is the leading axis of x and target.
 
-    The loss of a window is the sum of its steps' losses. `uoro(*window(transition, loss))`
-    is memory-T UORO (the last T steps are exact, the noise starts before them) and
+    The loss of a window is the sum of the losses of its steps. `uoro(*window(transition, loss))`
+    is the paper's memory-T UORO (exact within the window, noisy before it), and
     `bptt(*window(transition, loss))` is T-truncated BPTT.
 
     Reference: Tallec & Ollivier (2017), section "Memory-T UORO and rank-k UORO".
@@ -70,15 +67,15 @@ def window(transition: Transition, loss: Loss) -> tuple[Transition, Loss]:
     return WindowedTransition(transition), windowed_loss
 
 
-# Of r estimates over one run of the model, only the gradients differ.
-_SHARED_RUN: Any = Estimate(loss=cast(Any, None), grad=0, output=None)
+# Of r estimates from one evaluation of the model, only the gradients differ.
+_ONLY_GRADIENTS: Any = Estimate(loss=cast(Any, None), grad=0, output=None)
 
 
 def average(estimator: Estimator, r: int) -> Estimator:
-    """r independent carries of an estimator, one run of the model, the mean of the r gradients.
+    """The mean gradient of r independent carries of an estimator.
 
-    `average(uoro(transition, loss), r)` is rank-r UORO: its variance is r times smaller,
-    and what does not depend on the carry (the model itself) is computed once.
+    `average(uoro(transition, loss), r)` is rank-r UORO: its variance is r times smaller.
+    What does not depend on the carry (the model itself) is computed once.
 
     Reference: Tallec & Ollivier (2017), section "Memory-T UORO and rank-k UORO".
 
@@ -99,7 +96,7 @@ def average(estimator: Estimator, r: int) -> Estimator:
         over_carries = jax.vmap(
             estimator.step,
             in_axes=(None, None, 0, None, None),
-            out_axes=(None, 0, _SHARED_RUN),
+            out_axes=(None, 0, _ONLY_GRADIENTS),
             axis_size=r,
         )
         try:
@@ -109,7 +106,7 @@ def average(estimator: Estimator, r: int) -> Estimator:
                 raise
             raise checks.ModelError(
                 "average: this estimator's state, loss or output depends on its carry, so r carries cannot share "
-                "one run of the model. Average several learners instead, e.g. with parallel."
+                "one evaluation of the model. Average the gradients of several streams instead, with parallel."
             ) from error
         return state, carry, estimate._replace(grad=_mean(estimate.grad))
 
@@ -120,9 +117,9 @@ def average(estimator: Estimator, r: int) -> Estimator:
 
 
 def parallel(estimator: Estimator, streams: int) -> Estimator:
-    """Many streams that share one set of parameters: the mean of their losses and gradients.
+    """Several streams that share one set of parameters: the mean of their losses and gradients.
 
-    State, carry, x and target have a leading axis of that many streams; so has the output.
+    State, carry, x, target and output have a leading axis with one entry per stream.
     Every stream has its own noise. A reset takes one boolean per stream.
 
     >>> import jax, jax.numpy as jnp, norewind
@@ -138,7 +135,7 @@ def parallel(estimator: Estimator, streams: int) -> Estimator:
     checks.at_least_one("parallel: streams", streams)
 
     def has_stream_axis(**trees):
-        remedy = "Every one needs an entry per stream first; a scan takes x and target as (time, streams, ...)."
+        remedy = "Each needs one entry per stream; a scan takes x and target as (time, streams, ...)."
         length = checks.common_length("parallel", entries="stream", remedy=remedy, **trees)
         if length != streams:
             raise checks.ModelError(

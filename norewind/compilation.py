@@ -1,4 +1,4 @@
-"""Compiled loops, with what XLA can do better than it does by default."""
+"""Compiled loops, with compiler options that make them faster."""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax.core import Tracer
 
-# Saves copies of the large arrays in a compiled loop (docs/speed.md).
+# Avoids copies of large arrays in a compiled loop (docs/speed.md).
 FASTER_LOOPS = {"xla_cpu_copy_insertion_use_region_analysis": True}
 
 
@@ -18,7 +18,7 @@ def compiled_loop(function: Callable, **options: Any) -> Callable:
     faster = jax.jit(function, **options, compiler_options=FASTER_LOOPS)
 
     def call(*arguments, **keywords):
-        # Only an outermost jit takes options; inside a caller's own, the caller's are in force.
+        # Only an outermost jit may have options; inside a caller's jit, the caller's options apply.
         inside_a_jit = isinstance(jnp.zeros(()), Tracer)
         chosen = plain if inside_a_jit or not _knows_faster_loops() else faster
         return chosen(*arguments, **keywords)
@@ -28,7 +28,7 @@ def compiled_loop(function: Callable, **options: Any) -> Callable:
 
 @lru_cache
 def _knows_faster_loops() -> bool:
-    """Whether this XLA has the option. It refuses to compile with one that it has not, so it is asked once."""
+    """Whether this XLA has the option. It refuses to compile with an unknown one, so try it once."""
     if jax.default_backend() != "cpu":
         return False
     try:

@@ -1,7 +1,7 @@
 """The contract of every gradient estimator, and the one linearisation they share."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ Loss = Callable[[Tree, Tree], jax.Array]
 
 
 def one_sample(x: Tree) -> int:
-    """The samples in one x of an ordinary model: one."""
+    """The number of samples in one x of an ordinary model: one."""
     return 1
 
 
@@ -22,8 +22,8 @@ class Model(NamedTuple):
     """A recurrent model as estimators see it: a black box.
 
     `transition(params, state, x) -> (new_state, output)` is the paper's F_state and
-    F_out together, `loss(output, target)` a scalar, and `samples(x)` says how many
-    samples of the stream one x holds (T for a window, otherwise one).
+    F_out together, `loss(output, target)` is a scalar, and `samples(x)` is the number
+    of samples of the stream in one x (T for a window, otherwise one).
     """
 
     transition: Transition
@@ -39,31 +39,90 @@ class Estimate(NamedTuple):
     output: Tree
 
 
-class Estimator(NamedTuple):
-    """A way to estimate gradients online, as two pure functions.
+class InitFn(Protocol):
+    """`init(params, state, key) -> carry`: what a method carries before the first step."""
 
-    `init(params, state, key) -> carry` and
-    `step(params, state, carry, x, target) -> (state, carry, estimate)`, where `carry`
-    is what the method carries forward in place of the past.
+    def __call__(self, params: Tree, state: Tree, key: jax.Array, /) -> Tree:
+        """`params` and `state` are the model's; `key` is for the method's noise, if it has any."""
+        ...
 
-    The rest is optional. `model` lets a learner predict and count samples.
-    `reset(params, state, carry, when) -> carry` forgets the past wherever the boolean
-    `when` holds; without it, a reset starts from `init` again and keeps the PRNG keys.
-    `mean_step` is `step` on a stack of carries with the mean of their gradients, and
-    `streams_step` the same with a state, an x and a target for each of the carries,
-    where a method knows a faster way than the mean of as many steps.
+
+class StepFn(Protocol):
+    """`step(params, state, carry, x, target) -> (state, carry, estimate)`: one sample, or one window.
+
+    The new state and carry have the structure, shapes and dtypes of the old ones.
     """
 
-    init: Callable[[Tree, Tree, jax.Array], Tree]
-    step: Callable[[Tree, Tree, Tree, Tree, Tree], tuple[Tree, Tree, Estimate]]
+    def __call__(self, params: Tree, state: Tree, carry: Tree, x: Tree, target: Tree, /) -> tuple[Tree, Tree, Estimate]:
+        """`x` is the model's input; `target` is what the loss compares its output with."""
+        ...
+
+
+class ResetFn(Protocol):
+    """`reset(params, state, carry, when) -> carry`: forget the past."""
+
+    def __call__(self, params: Tree, state: Tree, carry: Tree, when: jax.Array, /) -> Tree:
+        """`state` is the start of the new sequence; only where the boolean `when` is true is the past forgotten."""
+        ...
+
+
+class MeanStepFn(Protocol):
+    """`mean_step(params, state, carries, x, target)`: a step of several carries, with the mean of their gradients."""
+
+    def __call__(
+        self, params: Tree, state: Tree, carries: Tree, x: Tree, target: Tree, /
+    ) -> tuple[Tree, Tree, Estimate]:
+        """Only `carries` has a leading axis, with one entry per carry (see `norewind.average`)."""
+        ...
+
+
+class StreamsStepFn(Protocol):
+    """`streams_step(params, states, carries, xs, targets)`: a step of several streams, with the mean gradient."""
+
+    def __call__(
+        self, params: Tree, states: Tree, carries: Tree, xs: Tree, targets: Tree, /
+    ) -> tuple[Tree, Tree, Estimate]:
+        """Everything but `params` has a leading axis, with one entry per stream (see `norewind.parallel`)."""
+        ...
+
+
+class Estimator(NamedTuple):
+    """A way to estimate gradients online, as two pure functions, `init` and `step`.
+
+    `carry` is what the method carries forward in place of the past. The other fields are
+    optional. With `model`, a learner can predict and count samples. Without `reset`, a
+    reset calls `init` again and keeps the PRNG keys. `mean_step` and `streams_step` are
+    for methods that have a faster way than one `step` per carry or stream.
+    """
+
+    init: InitFn
+    step: StepFn
     model: Model | None = None
-    reset: Callable[[Tree, Tree, Tree, jax.Array], Tree] | None = None
-    mean_step: Callable[[Tree, Tree, Tree, Tree, Tree], tuple[Tree, Tree, Estimate]] | None = None
-    streams_step: Callable[[Tree, Tree, Tree, Tree, Tree], tuple[Tree, Tree, Estimate]] | None = None
+    reset: ResetFn | None = None
+    mean_step: MeanStepFn | None = None
+    streams_step: StreamsStepFn | None = None
+
+
+def build_estimator(
+    init: InitFn,
+    step: StepFn,
+    model: Model,
+    *,
+    reset: ResetFn | None = None,
+    mean_step: MeanStepFn | None = None,
+    streams_step: StreamsStepFn | None = None,
+) -> Estimator:
+    """The estimator made of these functions, with a check of parameters and state before its `init`."""
+
+    def checked_init(params, state, key):
+        checks.parameters_and_state(params, state)
+        return init(params, state, key)
+
+    return Estimator(checked_init, step, model, reset, mean_step, streams_step)
 
 
 def samples_of(transition: Transition) -> Callable[[Tree], int]:
-    """How many samples one x of a transition holds: its own word (a window's, say), or one."""
+    """The function that counts the samples in one x: the transition's own, as a window has, or `one_sample`."""
     return getattr(transition, "samples", one_sample)
 
 
@@ -73,7 +132,7 @@ def model_of(transition: Transition, loss: Loss) -> Model:
 
 
 def parallel_model(model: Model) -> Model:
-    """Many streams as one model: a leading axis on all but the parameters, and the mean of the losses."""
+    """Many streams as one model: everything but the parameters has a leading axis, and the loss is the mean."""
 
     def transition(params, state, x):
         return jax.vmap(model.transition, in_axes=(None, 0, 0))(params, state, x)
@@ -88,19 +147,19 @@ def parallel_model(model: Model) -> Model:
 
 
 def reset_carry(estimator: Estimator, params: Tree, state: Tree, carry: Tree, when: jax.Array) -> Tree:
-    """The carry without its past wherever `when` holds."""
+    """The carry, with its past forgotten wherever `when` is true."""
     if estimator.reset is not None:
         return estimator.reset(params, state, carry, when)
     fresh = estimator.init(params, state, jax.random.key(0))
-    # Fresh noise after a reset: the keys go on as if nothing had happened.
+    # The keys continue, so that the noise after a reset is new.
     fresh = jax.tree.map(lambda new, old: old if is_key(old) else new, fresh, carry)
     return where(when, fresh, carry)
 
 
 class Linearisation(NamedTuple):
-    """One run of the model, and its derivatives at that point.
+    """The model evaluated at one point, and its derivatives there.
 
-    With s the floating leaves of the state (as reals, see `trees.real_leaves`):
+    With s the floating leaves of the state (as real numbers, see `trees.real_leaves`):
     `jvp(ds) -> (J ds, (∂ℓ/∂s) ds)` and `vjp(c, d) -> (c J + d ∂ℓ/∂s, c I + d ∂ℓ/∂θ)`,
     where J = ∂s'/∂s and I = ∂s'/∂θ.
     """
@@ -113,22 +172,22 @@ class Linearisation(NamedTuple):
 
 
 def linearise(model: Model, params: Tree, state: Tree, x: Tree, target: Tree) -> Linearisation:
-    """Run the model once, and return its results together with its derivatives.
+    """Evaluate the model once, and return its results together with its derivatives.
 
     The forward derivative is the transpose of the reverse one. It is exact, it costs
-    one pass over what the single run has stored (also when the model is a loop), and
+    one pass over what the single evaluation stored (even when the model is a loop), and
     the two can never disagree, not even in a model that defines its own reverse rule
     (`jax.custom_vjp`, as surrogate gradients of spiking cells do).
     """
 
-    def run(params, leaves):
+    def evaluate(params, leaves):
         new_state, output = checks.transition_result(
             model.transition(params, with_real_leaves(state, leaves), x), state
         )
         value = checks.loss_result(model.loss(output, target))
         return (real_leaves(new_state), value), (new_state, output)
 
-    results, pullback, (new_state, output) = jax.vjp(run, params, real_leaves(state), has_aux=True)
+    results, pullback, (new_state, output) = jax.vjp(evaluate, params, real_leaves(state), has_aux=True)
 
     def vjp(state_cotangent, loss_cotangent):
         grad, state_grad = pullback((state_cotangent, loss_cotangent))

@@ -7,7 +7,7 @@ from norewind.checks import ModelError
 
 
 def cross_entropy(logits: jax.Array, target: jax.Array) -> jax.Array:
-    """−log p(target) in nats, for logits over symbols and the symbol that came.
+    """−log p(target) in nats, for logits over the symbols and the symbol that came.
 
     >>> import jax.numpy as jnp
     >>> round(float(cross_entropy(jnp.zeros(4), jnp.array(2))) / BIT, 6)
@@ -26,13 +26,13 @@ def squared_error(prediction: jax.Array, target: jax.Array) -> jax.Array:
     if jnp.shape(prediction) != jnp.shape(target):
         raise ModelError(
             f"squared_error: the prediction has shape {jnp.shape(prediction)} but the target {jnp.shape(target)}. "
-            "Give them the same shape: broadcasting would count errors twice."
+            "Give both the same shape: broadcasting would count some errors several times."
         )
     return 0.5 * jnp.sum((prediction - target) ** 2)
 
 
 def known_squared_error(prediction: jax.Array, target: jax.Array) -> jax.Array:
-    """½ Σ (prediction − target)² over the targets that are known: NaN stands for one that is not.
+    """½ Σ (prediction − target)² over the known targets; an unknown one is NaN.
 
     >>> import jax.numpy as jnp
     >>> float(known_squared_error(jnp.array([1.0, 2.0]), jnp.array([0.0, jnp.nan])))
@@ -42,10 +42,10 @@ def known_squared_error(prediction: jax.Array, target: jax.Array) -> jax.Array:
 
 
 def known_gaussian(output: jax.Array, target: jax.Array) -> jax.Array:
-    """−log of a Gaussian density, Σ over the targets that are known: NaN stands for one that is not.
+    """−log of a Gaussian density in nats, summed over the known targets; an unknown one is NaN.
 
-    The first half of the output holds the means; the second becomes the logarithms of
-    the variances by `log_variance`.
+    The first half of the output is the means; `log_variance` turns the second half into
+    the logarithms of the variances.
 
     >>> import jax.numpy as jnp
     >>> round(float(known_gaussian(jnp.array([1.0, 2.0, 0.0, 0.0]), jnp.array([1.0, jnp.nan]))), 4)
@@ -60,7 +60,7 @@ def known_gaussian(output: jax.Array, target: jax.Array) -> jax.Array:
 
 
 def log_variance(output: jax.Array) -> jax.Array:
-    """A logarithm of a variance from any number, between −10 and 10: no value may become infinitely certain."""
+    """The logarithm of a variance, from any number: between −10 and 10, so that no prediction is infinitely certain."""
     return 10 * jnp.tanh(output / 10)
 
 

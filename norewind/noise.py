@@ -1,4 +1,4 @@
-"""The noise of the stochastic estimators: random signs, from a source that can be replaced."""
+"""The noise of the stochastic estimators, from sources that can be replaced."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,7 @@ from norewind.checks import ModelError
 from norewind.trees import Tree
 
 Noise = Callable[[jax.Array, Tree], tuple[Tree, jax.Array]]
-"""`noise(key, like) -> (signs, next_key)`: one step's noise, shaped like a tree, and the key of the next step."""
+"""`noise(key, like) -> (noise, next_key)`: the noise of one step, shaped like the tree `like`, and the next key."""
 
 
 def random_signs(key: jax.Array, like: Tree) -> tuple[Tree, jax.Array]:
@@ -25,7 +25,7 @@ def random_signs(key: jax.Array, like: Tree) -> tuple[Tree, jax.Array]:
     leaves, structure = jax.tree.flatten(like)
     total = sum(leaf.size for leaf in leaves)
     old = jax.random.key_data(key)
-    # One draw for the next key and the signs, one random bit a sign: anything more would show in the time of a step.
+    # One draw for the next key and the signs, with one random bit per sign: more would slow down every step.
     words = jax.random.bits(key, (old.size + -(-total // 32),), jnp.uint32)
     next_key = jax.random.wrap_key_data(words[: old.size].reshape(old.shape), impl=jax.random.key_impl(key))
     bits = (words[old.size :, None] >> jnp.arange(32, dtype=jnp.uint32)) & 1
@@ -42,9 +42,9 @@ def _unflatten(signs: jax.Array, leaves: list, structure) -> Tree:
 
 
 def as_key(key: jax.Array) -> jax.Array:
-    """A typed PRNG key, also from the raw kind that `jax.random.PRNGKey` makes."""
+    """A typed PRNG key, from one or from the old kind that `jax.random.PRNGKey` makes."""
     if not hasattr(key, "dtype"):
-        raise ModelError(f"the key is {key!r}, not a PRNG key: make one with jax.random.key(0).")
+        raise ModelError(f"the key is {key!r}, not a PRNG key. Make one with jax.random.key(0).")
     if jnp.issubdtype(key.dtype, jnp.uint32) and key.shape == (2,):
         return jax.random.wrap_key_data(key)
     return key

@@ -14,8 +14,10 @@ def adam(
 
         a = √(1 − b2ᵗ) / (1 − b1ᵗ)        θ ← θ − rate · a · m / (√v + eps · √(1 − b2ᵗ))
 
-    where optax divides every element of m and of v by its own correction. When the
-    parameters change at every sample, these divisions are a good part of all the work.
+    while optax divides every element of m and of v by its correction. When the
+    parameters change at every sample, these divisions are a good part of the work.
+    `learning_rate` is a number or a schedule, `b1` and `b2` are the decays of the moments,
+    and `eps` keeps the divisor above zero.
 
     Reference: Kingma & Ba, Adam (2015), the end of section 2.
 

@@ -1,4 +1,4 @@
-"""Learning rates that fall with the number of samples seen."""
+"""Learning rates that depend on the number of samples seen."""
 
 import jax
 import jax.numpy as jnp
@@ -6,7 +6,7 @@ import optax
 
 from norewind.trees import Tree
 
-# optax's own states that hold the argument of a schedule.
+# The optax states that hold the argument of a schedule.
 _SCHEDULE_STATES = {"ScaleByScheduleState", "WrappedScheduleState"}
 
 
@@ -21,9 +21,9 @@ def inverse_sqrt(rate: float, alpha: float = 1.0) -> optax.Schedule:
 
 
 def at_sample(optimizer_state: Tree, samples: jax.Array) -> Tree:
-    """An optax state whose schedules stand at this number of samples, however many each update took.
+    """An optax state with its schedules set to this number of samples.
 
-    optax counts updates; a window of T samples makes one update but moves time by T.
+    optax counts updates, but a window of T samples makes one update and moves time by T.
     """
 
     def is_schedule(node):

@@ -1,4 +1,4 @@
-"""What a model can tell about itself beyond being a black box, for the methods that need to know."""
+"""What a model can declare about itself, for the methods that need more than a black box."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class Layer(NamedTuple):
 
 
 class Structure(NamedTuple):
-    """The declarations of a model; any of them may be missing. See `declare`."""
+    """The declarations of a model, each optional. See `declare`."""
 
     units: Callable[[Tree], Tree] | None = None
     memory: Callable[[Tree], jax.Array] | None = None
@@ -45,11 +45,11 @@ class DeclaredTransition:
     structure: Structure
 
     def __call__(self, params: Tree, state: Tree, x: Tree) -> tuple[Tree, Tree]:
-        """What the transition itself computes."""
+        """The transition itself, unchanged."""
         return self.transition(params, state, x)
 
     def samples(self, x: Tree) -> int:
-        """The samples in one x, as the transition itself has it."""
+        """The number of samples in one x."""
         return samples_of(self.transition)(x)
 
 
@@ -63,17 +63,17 @@ def declare(
     mixing: Callable[[Product], Transition] | None = None,
     layer: Layer | None = None,
 ) -> Transition:
-    """A transition that tells more of itself than a black box, so that methods that need it accept it.
+    """The same transition, with declarations about the model that some methods need.
 
     - `units(params)`: the unit that each weight feeds, for a model where every weight
-      feeds one unit only: a tree like the parameters with integer arrays that broadcast
-      to each leaf, and None for the leaves (or subtrees) that do not reach the state at
-      all, such as a readout. Every floating leaf of the state is then a vector with one
-      entry per unit. This is the affine layer, z = W a and s' = f(z, s) unit by unit.
-    - `memory(state)`: the one leaf of the state along which every unit remembers by
-      itself (the cell of an LSTM): given the rest of the state, entry i of its new value
-      depends on entry i of its old one only.
-    - `output_units`: the units of the state that are the output themselves, in order.
+      feeds one unit only, as in an affine layer, z = W a and s' = f(z, s) unit by unit.
+      A tree like the parameters, with integer arrays that broadcast to each leaf, and
+      None for the leaves (or subtrees) that do not reach the state at all, such as a
+      readout. Every floating leaf of the state must be a vector with one entry per unit.
+    - `memory(state)`: the leaf of the state that is the memory cell of an LSTM: given the
+      rest of the state, entry i of its new value depends on no entry of its old value
+      but entry i.
+    - `output_units`: the positions in the state of the units that are the output, in order.
     - `elementwise`: True for a model whose units do not read one another: every floating
       leaf of the state is a vector with one entry per unit, and entry i of its new value
       depends on the old state through the entries i of its leaves only. A trace of each
@@ -102,7 +102,7 @@ def declare(
 
 
 def structure_of(transition: Transition) -> Structure:
-    """What a transition declares; nothing, for a black box."""
+    """What a transition declares: nothing, if it is a black box."""
     return getattr(transition, "structure", Structure())
 
 
@@ -144,15 +144,14 @@ def mixed_by(transition: Transition, product: Product) -> Transition:
 
 
 def required(who: str, use: str, transition: Transition, **needs: str) -> list[Any]:
-    """The declarations of these names, or an error that says which are missing; `use` is a cell that has them."""
+    """The declarations named in `needs`, or an error that says which are missing; `use` is a cell that has them."""
     structure = structure_of(transition)
     missing = [name for name in needs if getattr(structure, name) is None]
     if missing:
         keywords = ", ".join(f"{name}=..." for name in missing)
         raise ModelError(
             f"{who} needs {' and '.join(needs[name] for name in missing)}, and this model does not declare "
-            f"{' and '.join(missing)}. Use {use}, or declare it for your own model with "
-            f"norewind.declare(transition, {keywords})."
+            f"{' and '.join(missing)}. Use {use}, or norewind.declare(transition, {keywords}) for your own model."
         )
     return [getattr(structure, name) for name in needs]
 
@@ -160,7 +159,7 @@ def required(who: str, use: str, transition: Transition, **needs: str) -> list[A
 def reaches_state(transition: Transition, params: Tree, state: Tree, x: Tree) -> Tree:
     """For every leaf of the parameters, whether the new state can depend on it at all.
 
-    Read off the program of the transition, not off numbers: False is a proof.
+    The answer comes from the program of the transition, not from numbers: False is a proof.
     """
     program = jax.make_jaxpr(lambda params, state, x: transition(params, state, x)[0])(params, state, x).jaxpr
     _, used = partial_eval.dce_jaxpr(program, [True] * len(program.outvars))
@@ -169,15 +168,15 @@ def reaches_state(transition: Transition, params: Tree, state: Tree, x: Tree) ->
 
 
 def covered_units(who: str, transition: Transition, params: Tree, state: Tree, x: Tree) -> Tree:
-    """The units that the weights feed, as declared; an error when that is missing or does not cover the model."""
+    """The declared units that the weights feed, or an error if the declaration is missing or incomplete."""
     (units,) = required(who, "a cell where every weight feeds one unit", transition, units=UNITS)
     index = units(params)
     missing = unfed_leaf(index, params, reaches_state(transition, params, state, x))
     if missing:
         raise ModelError(
             f"{who}: params{missing} reaches the state, but the model declares no unit that its weights feed "
-            "(weights that several units share have none). Use a model without it, or a method that takes the "
-            "model as a black box."
+            "(weights shared by several units have none). Use a model without it, or a method for any model, such as "
+            "uoro."
         )
     return index
 
@@ -189,20 +188,20 @@ def declared_units(who: str, transition: Transition, params: Tree, state: Tree, 
         if jnp.ndim(leaf) != 1:
             raise ModelError(
                 f"{who}: state{jax.tree_util.keystr(path)} has shape {jnp.shape(leaf)}, but a model that declares "
-                "units keeps one number per unit in every floating leaf of its state: make it a vector."
+                "units keeps one number per unit in every floating leaf of its state. Make it a vector."
             )
     return index
 
 
 def unfed_leaf(index: Tree, params: Tree, reaching: Tree) -> str | None:
-    """The path of the first leaf that reaches the state without belonging to a unit, if there is one."""
+    """The path of the first leaf that reaches the state but feeds no declared unit, if there is one."""
     fed = for_each_leaf(lambda units, leaf: units is not None, index, params)
     pairs = zip(jax.tree_util.tree_leaves_with_path(fed), jax.tree.leaves(reaching), strict=True)
     return next((jax.tree_util.keystr(path) for (path, is_fed), reach in pairs if reach and not is_fed), None)
 
 
 def for_each_leaf(function: Callable, index: Tree, params: Tree) -> Tree:
-    """`function(units or None, leaf)` for every leaf of a tree like the parameters; None may stand for a subtree."""
+    """`function(units or None, leaf)` for every leaf of the parameters; one None may stand for a whole subtree."""
 
     def subtree(units, below):
         return jax.tree.map(lambda leaf: function(units, leaf), below)
@@ -211,7 +210,7 @@ def for_each_leaf(function: Callable, index: Tree, params: Tree) -> Tree:
 
 
 def spread(index: Tree, values: jax.Array, params: Tree) -> Tree:
-    """One number per unit as a tree like the parameters: for every weight, that of the unit it feeds; else 0."""
+    """For every weight, the value of the unit that it feeds, as a tree like the parameters; 0 if it feeds none."""
     return for_each_leaf(
         lambda units, leaf: (jnp.zeros(()) if units is None else values[units]).astype(jnp.result_type(leaf)),
         index,
@@ -220,14 +219,14 @@ def spread(index: Tree, values: jax.Array, params: Tree) -> Tree:
 
 
 def sum_per_unit(index: Tree, weights: Tree, size: int) -> jax.Array:
-    """The sums of a tree like the parameters over the weights that feed each unit."""
+    """For each unit, the sum over the weights that feed it, from a tree like the parameters."""
 
     def one_leaf(units, leaf):
         if units is None:
             return jnp.zeros(size, leaf.dtype)
         units = jnp.asarray(units)
         units = units.reshape((1,) * (leaf.ndim - units.ndim) + units.shape)
-        # First along the axes where all weights feed the same unit: that is most of them.
+        # Sum first along the axes where all weights feed the same unit, which is most of the work.
         shared = tuple(axis for axis in range(leaf.ndim) if units.shape[axis] == 1)
         sums = jnp.sum(leaf, axis=shared, keepdims=True)
         return jax.ops.segment_sum(sums.reshape(-1), jnp.broadcast_to(units, sums.shape).reshape(-1), size)

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 Tree = Any
-FOLDS = 8  # measured: fewer write more, more read too far apart (docs/speed.md)
+FOLDS = 8  # measured: fewer write more, and more read from too many places at once (docs/speed.md)
 
 
 def is_differentiable(leaf: Any) -> bool:
@@ -22,11 +22,11 @@ def as_arrays(tree: Tree) -> Tree:
 
 
 def real_leaves(state: Tree) -> Tree:
-    """The part of a state that carries influence: its floating leaves, as reals.
+    """The part of a state that carries influence: its floating leaves, as real numbers.
 
     A complex leaf becomes a real one with a leading axis of two (real and imaginary
-    part), and a leaf that is not floating (a counter, a PRNG key) becomes `None`, so
-    that the mathematics of an estimator only ever sees a real vector space.
+    part), and a leaf that is not floating (a counter, a PRNG key) becomes `None`. So
+    estimators only ever compute with real vectors.
     """
 
     def split(leaf):
@@ -50,27 +50,27 @@ def with_real_leaves(state: Tree, leaves: Tree) -> Tree:
 
 
 def norm(tree: Tree) -> jax.Array:
-    """The Euclidean norm of all leaves together."""
+    """The Euclidean norm of all leaves, taken as one vector."""
     by_width = defaultdict(list)
     for leaf in jax.tree.leaves(tree):
         squares = jnp.real(leaf * jnp.conj(leaf)).reshape(-1, leaf.shape[-1] if leaf.ndim else 1)
         by_width[squares.shape[-1], squares.dtype] += _folded(squares)
     total = jnp.zeros(())
     for (width, dtype), parts in by_width.items():
-        # A product with ones: on a CPU, XLA vectorises matrix products but adds up a reduction strictly one by one.
+        # A product with ones: on a CPU, XLA vectorises matrix products, but a reduction adds the terms one by one.
         total += jnp.sum(jnp.concatenate(parts) @ jnp.ones(width, dtype))
     return jnp.sqrt(total)
 
 
 def _folded(rows: jax.Array) -> list[jax.Array]:
-    """Rows with the same sum, an eighth as many: XLA writes out what goes into a product, so let it be little."""
+    """Rows with the same sum, but an eighth as many: XLA writes out the factors of a product, so keep them small."""
     height = len(rows) // FOLDS
     slices = [rows[i * height : (i + 1) * height] for i in range(FOLDS)]
     return [sum(slices[1:], start=slices[0]), rows[FOLDS * height :]]
 
 
 def combine(a: jax.Array, x: Tree, b: jax.Array, y: Tree) -> Tree:
-    """a·x + b·y for scalars a, b, each leaf keeping the dtype of x."""
+    """a·x + b·y for scalars a and b; each leaf has the dtype of x."""
 
     def leaf(u, v):
         real = jnp.finfo(u.dtype).dtype
@@ -80,7 +80,7 @@ def combine(a: jax.Array, x: Tree, b: jax.Array, y: Tree) -> Tree:
 
 
 def weighted_mean(weights: jax.Array, stack: Tree) -> Tree:
-    """The mean of weights[i]·stack[i] over the leading axis, each leaf keeping its dtype."""
+    """The mean of weights[i]·stack[i] over the leading axis; each leaf keeps its dtype."""
 
     def leaf(values):
         shares = (weights / len(weights)).astype(jnp.finfo(values.dtype).dtype)
@@ -90,7 +90,7 @@ def weighted_mean(weights: jax.Array, stack: Tree) -> Tree:
 
 
 def where(condition: jax.Array, new: Tree, old: Tree) -> Tree:
-    """Leaf by leaf `new` where the condition holds; its axes are the leading ones of every leaf."""
+    """`new` where the condition is true, else `old`; the condition's axes are the leading axes of every leaf."""
 
     def leaf(a, b):
         mask = jnp.reshape(condition, condition.shape + (1,) * (jnp.ndim(b) - condition.ndim))
@@ -111,15 +111,15 @@ def all_finite(tree: Tree) -> jax.Array:
 
 
 def _mean(leaf: jax.Array) -> jax.Array:
-    """A mean over all numbers that is finite if and only if they all are."""
+    """A mean over all numbers, which is finite if and only if all of them are."""
     if leaf.ndim == 0 or leaf.size == 0:
         return jnp.sum(leaf)
-    # A product with weights for the same reason as above. No partial sum can overflow: the weights add up to one.
+    # A product with weights, for speed as in `norm`. No partial sum can overflow, because the weights add up to one.
     rows = leaf.reshape(-1, leaf.shape[-1])
     weights = [jnp.full(length, 1 / length, leaf.dtype) for length in rows.shape]
     return weights[0] @ (rows @ weights[1])
 
 
 def strong(tree: Tree) -> Tree:
-    """The same arrays without weak types, so that what comes out of a step can go back in without a new trace."""
+    """The same arrays without weak types, so that what a step returns can be passed back without a new trace."""
     return jax.tree.map(lambda leaf: leaf if is_key(leaf) else jnp.asarray(leaf, jnp.result_type(leaf)), tree)

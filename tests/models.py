@@ -1,4 +1,4 @@
-"""Models from other libraries and of odd kinds, as examples for the oracles."""
+"""Models of other libraries and unusual models, as examples for the proofs."""
 
 import equinox as eqx
 import haiku as hk

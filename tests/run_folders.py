@@ -7,10 +7,16 @@ from pathlib import Path
 
 from norewind.checkpoint import checkpoints, read
 from norewind.cli import main
-from norewind.training import model
-from norewind.training.logs import read_log
-from norewind.training.progress import ProgressLine
-from norewind.training.settings import CHANGEABLE, Settings
+from norewind.runs import build
+from norewind.runs.folder import read_log
+from norewind.runs.progress import Progress
+from norewind.runs.settings import CHANGEABLE, Settings
+
+MODEST = ("--hidden", 4, "--metrics-every", 300, "--checkpoint-every", 250, "--quiet")
+SMALL = ("--method", "uoro", *MODEST)
+# Windows of three, so that neither metrics nor checkpoints nor the samples are at their ends.
+TEXT = ("--method", "uoro:window=3", "--predictions", "file", *MODEST)
+ROWS = ("--predictions", "file", *SMALL)
 
 _built: dict = {}
 
@@ -21,7 +27,7 @@ def cached_build(settings, shape):
     same = {name: getattr(Settings(), name) for name in beside}
     key = replace(settings, **same), shape
     if key not in _built:
-        _built[key] = model.build(settings, shape)
+        _built[key] = build.build(settings, shape)
     return _built[key]
 
 
@@ -34,8 +40,18 @@ def norewind(*arguments) -> int:
     return 0
 
 
+def assert_refused(capsys, code, *words, expected=1):
+    """The command failed with this code, and said why in one sentence or two."""
+    said = capsys.readouterr().err
+    assert code == expected, said
+    assert "Traceback" not in said
+    for word in words:
+        assert word in said
+    assert said.startswith("norewind")
+
+
 def everything(run: Path) -> dict:
-    """What a run has come to, without the clock."""
+    """All that a run has produced, without the clock."""
     (arrays, beside) = read(checkpoints(run / "checkpoints")[-1])
     log = run / "predictions.jsonl"
     return {
@@ -51,15 +67,15 @@ def newest(run: Path) -> Path:
 
 
 def at_sample(monkeypatch, samples: int, act) -> None:
-    """Do something once so many samples were learned from."""
-    chunk = ProgressLine.chunk
+    """Do something once this many samples were learned from."""
+    advance = Progress.advance
 
-    def acting(self, seen, loss):
-        chunk(self, seen, loss)
+    def acting(self, name, seen, loss):
+        advance(self, name, seen, loss)
         if seen >= samples:
             act()
 
-    monkeypatch.setattr(ProgressLine, "chunk", acting)
+    monkeypatch.setattr(Progress, "advance", acting)
 
 
 class Pipe:

@@ -82,8 +82,8 @@ def spinning(length=8):
     return Example("spinning", params, jnp.array([0.2 + 0.1j, -0.3j]), told, losses.squared_error, xs, jnp.cos(xs))
 
 
-def masked_rtrl(example, memory=1):
-    """mask ⊙ (J G + I) by the full Jacobians, and the gradient of every window of `memory` steps, flat."""
+def masked_rtrl(example, steps=1):
+    """mask ⊙ (J G + I) by the full Jacobians, and the gradient of every window of so many steps, flat."""
     transition, loss, (flat, unravel) = example.transition, example.loss, ravel_pytree(example.params)
     leaves, unravel_leaves = ravel_pytree(real_leaves(example.state))
     n = jax.tree.leaves(example.state)[0].shape[0]
@@ -109,8 +109,8 @@ def masked_rtrl(example, memory=1):
     )
     influence, grads = np.zeros(mask.shape), []
     for i, x in enumerate(example.xs):
-        if i % memory == 0:
-            here = example.xs[i : i + memory], example.targets[i : i + memory]
+        if i % steps == 0:
+            here = example.xs[i : i + steps], example.targets[i : i + steps]
             direct, delta = map(np.asarray, slopes(flat, leaves, *here))
             grads.append(delta @ influence + direct)
         immediate, jacobian = map(np.asarray, jacobians(flat, leaves, x))

@@ -11,7 +11,7 @@ from flax import nnx
 
 from norewind import cells, online, uoro
 from norewind.losses import cross_entropy
-from norewind.testing import examples
+from norewind.testing import example
 
 ONE_HOT = jnp.eye(3)
 EQUINOX = {"gru": eqx.nn.GRUCell, "lstm": eqx.nn.LSTMCell}
@@ -91,9 +91,9 @@ def test_uoro_trains_them_all_unchanged(library):
 
 
 def test_uoro_trains_the_user_made_model():
-    example = next(example for example in examples() if example.name == "user_made")
-    learner = online(uoro(example.transition, example.loss), optax.adam(1e-2))
-    run = learner.init(example.params, example.state, jax.random.key(0))
+    model = example("user_made")
+    learner = online(uoro(model.transition, model.loss), optax.adam(1e-2))
+    run = learner.init(model.params, model.state, jax.random.key(0))
     time = np.arange(2000, dtype=np.float32)
     run, losses = learner.scan(run, {"signal": np.sin(time)}, np.cos(time))
     assert losses[-200:].mean() < 0.6 * losses[:200].mean()

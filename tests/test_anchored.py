@@ -18,7 +18,7 @@ MODELS = {
 
 
 def test_conformance():
-    check_estimator(anchored, unbiased=True, models=[MODELS["elman"](4)])
+    check_estimator(anchored, claims="unbiased", models=[MODELS["elman"](4)])
 
 
 @pytest.mark.usefixtures("x64")
@@ -32,7 +32,7 @@ def test_windows_and_averages_are_unbiased():
     def both(*model, noise):
         return average(anchored(*window(*model), noise=noise), 2)
 
-    check_unbiased(both, memory=2, models=[MODELS["lstm"](6)])
+    check_unbiased(both, window=2, models=[MODELS["lstm"](6)])
 
 
 @pytest.mark.usefixtures("x64")

@@ -7,7 +7,7 @@ import pytest
 
 from norewind import cells
 
-SIZES = {"rnn": cells.rnn, "gru": cells.gru, "lstm": cells.lstm}
+CELLS = {"rnn": cells.rnn, "gru": cells.gru, "lstm": cells.lstm}
 
 
 def sigmoid(x):
@@ -39,7 +39,7 @@ def lstm_by_hand(p, state, x):
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize(("name", "by_hand"), [("rnn", rnn_by_hand), ("gru", gru_by_hand), ("lstm", lstm_by_hand)])
 def test_formulas(name, by_hand):
-    cell = SIZES[name](3, 5, 2)
+    cell = CELLS[name](3, 5, 2)
     params = jax.jit(cell.init)(jax.random.key(0))
     state = cell.initial_state()
     numpy_params = jax.tree.map(np.asarray, params)
@@ -52,30 +52,45 @@ def test_formulas(name, by_hand):
             np.testing.assert_allclose(a, b, rtol=1e-12)
 
 
-@pytest.mark.parametrize("name", SIZES)
+@pytest.mark.parametrize("name", CELLS)
 def test_a_one_hot_vector_is_a_symbol(name):
-    cell = SIZES[name](3, 4, 2)
+    cell = CELLS[name](3, 4, 2)
     params, state = cell.init(jax.random.key(0)), cell.initial_state()
     _, by_symbol = cell.transition(params, state, jnp.array(2))
     _, by_vector = cell.transition(params, state, jnp.array([0.0, 0.0, 1.0]))
     np.testing.assert_allclose(by_symbol, by_vector, rtol=1e-6)
 
 
-def test_initialisation_is_the_authors():
-    """Tables N(0, 1), everything else (biases too) uniform in ±1/√fan_in; vectors get a scaled table."""
-    params = jax.jit(cells.gru(50, 64, 3).init)(jax.random.key(0))
-    assert np.std(params["input"]) == pytest.approx(1, abs=0.05)
-    for leaf in (params["gates"], params["candidate"], params["bias"], params["readout"]["weight"]):
-        assert np.abs(leaf).max() <= 1 / 8
-        assert np.std(leaf) == pytest.approx(1 / 8 / np.sqrt(3), rel=0.15)
-    assert np.any(params["readout"]["bias"] != 0)
-    vector = jax.jit(cells.gru(100, 8, 3, symbols=False).init)(jax.random.key(0))
-    assert np.abs(vector["input"]).max() <= 0.1
+@pytest.mark.parametrize(
+    ("name", "options"), [("rnn", {}), ("gru", {}), ("lstm", {}), ("lstm", {"embedding": False})], ids=str
+)
+def test_initialisation_is_the_authors(name, options):
+    """Tables N(0, 1), everything else (biases too) uniform in ±1/√fan_in, and every leaf drawn by itself."""
+    params = jax.jit(CELLS[name](50, 64, 40, **options).init)(jax.random.key(0))
+    tables = {"embedding", "input"} & set(params) if "embedding" not in params else {"embedding"}
+    draws = {}
+    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+        place, leaf = jax.tree_util.keystr(path), np.asarray(leaf)
+        if path[0].key in tables:
+            assert np.std(leaf) == pytest.approx(1, abs=0.05), place
+        else:
+            assert np.abs(leaf).max() <= 1 / 8, place
+            assert np.abs(leaf).max() > 0.9 / 8, place
+            assert np.std(leaf) == pytest.approx(1 / 8 / np.sqrt(3), rel=0.2), place
+        draws[place] = leaf.reshape(-1)[:40] / np.std(leaf)
+    assert len({tuple(np.round(draw, 4)) for draw in draws.values()}) == len(draws)
 
 
-@pytest.mark.parametrize("name", SIZES)
+@pytest.mark.parametrize("name", CELLS)
+def test_vectors_get_a_scaled_table(name):
+    params = jax.jit(CELLS[name](100, 8, 3, symbols=False).init)(jax.random.key(0))
+    table = np.asarray(params["embedding" if name == "lstm" else "input"])
+    assert 0.09 < np.abs(table).max() <= 0.1
+
+
+@pytest.mark.parametrize("name", CELLS)
 def test_dtype_is_kept(name):
-    cell = SIZES[name](3, 4, 2, dtype=jnp.bfloat16)
+    cell = CELLS[name](3, 4, 2, dtype=jnp.bfloat16)
     params, state = jax.jit(cell.init)(jax.random.key(0)), cell.initial_state()
     state, output = cell.transition(params, state, jnp.array(0))
     assert {leaf.dtype for leaf in jax.tree.leaves((params, state, output))} == {jnp.dtype(jnp.bfloat16)}

@@ -11,13 +11,13 @@ from norewind.tasks import anbn, distant_brackets
 
 
 def test_generate_writes_the_text(capsys):
-    main(["generate", "anbn", "--characters", "2.5e3", "--seed", "4"])
+    main(["generate", "anbn", "--samples", "2.5e3", "--seed", "4"])
     task = anbn(1, 32)
     assert capsys.readouterr().out == task.decode(next(task.chunks(4, 2500)))
 
 
 def test_generate_takes_the_tasks_own_parameters(capsys):
-    main(["generate", "brackets", "--characters", "200001", "--parameters", "2", "3", "5"])
+    main(["generate", "brackets", "--samples", "200001", "--parameters", "2", "3", "5"])
     task = distant_brackets(2, 3, 5)
     assert capsys.readouterr().out == task.decode(next(task.chunks(0, 200_001)))
 
@@ -31,10 +31,10 @@ def test_wrong_arguments_are_refused(capsys):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["generate", "anbn", "--characters", "-5"], "must not be negative"),
+        (["generate", "anbn", "--samples", "-5"], "must not be negative"),
         (["generate", "anbn", "--parameters", "5", "2"], "1 <= k <= l"),
         (["generate", "anbn", "--parameters", "1", "2", "3"], "arguments"),
-        (["reproduce", "all", "--characters", "7"], "at least 100"),
+        (["reproduce", "all", "--samples", "7"], "at least 100"),
         (["reproduce", "all", "--seeds", "0"], "--seeds must be at least 1"),
     ],
 )
@@ -57,7 +57,7 @@ def test_help_does_not_wait_for_jax():
 
 def test_a_closed_pipe_is_no_error():
     """`norewind generate anbn | head -1` ends without a word."""
-    command = [sys.executable, "-m", "norewind", "generate", "anbn", "--characters", "3e6"]
+    command = [sys.executable, "-m", "norewind", "generate", "anbn", "--samples", "3e6"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None
     assert process.stderr is not None

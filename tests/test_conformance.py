@@ -2,7 +2,9 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
+from jax.experimental import io_callback
 
 from norewind import (
     Estimator,
@@ -16,8 +18,7 @@ from norewind import (
     sliding_bptt,
     uoro,
 )
-from norewind.testing import check_estimator, examples
-from norewind.testing.conformance import _check_refusals
+from norewind.testing import check_estimator, example, yield_checks
 
 
 def rank_2(transition, loss, **options):
@@ -26,17 +27,33 @@ def rank_2(transition, loss, **options):
 
 ESTIMATORS = {
     # name: (how it is made, what it claims)
-    "uoro": (uoro, {"unbiased": True}),
-    "rtrl": (rtrl, {"exact": True}),
-    "bptt": (bptt, {}),
-    "rank 2": (rank_2, {}),
+    "uoro": (uoro, "unbiased"),
+    "rtrl": (rtrl, "exact"),
+    "bptt": (bptt, None),
+    "rank 2": (rank_2, None),
 }
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_estimator(name):
     make, claims = ESTIMATORS[name]
-    check_estimator(make, **claims)
+    check_estimator(make, claims=claims)
+
+
+@pytest.mark.parametrize("check", list(yield_checks(bptt, models=[example("rnn")])))
+def test_checks_can_be_run_one_by_one(check):
+    check()
+
+
+def test_checks_have_names_of_their_own_and_proofs_come_first():
+    names = [check.__name__ for check in yield_checks(uoro, claims="unbiased")]
+    assert len(set(names)) == len(names)
+    assert names[:5] == ["unbiased-rnn", "unbiased-gru", "unbiased-lstm", "unbiased-stack", "unbiased-user_made"]
+    assert not any(name.startswith("unbiased") for name in names[5:])
+    assert "resume-gru" in names
+    assert "refuses-state_of_another_shape" in names
+    with pytest.raises(ValueError, match="claims must be .* not 'sure'"):
+        list(yield_checks(uoro, claims="sure"))
 
 
 def broken(change):
@@ -63,47 +80,98 @@ calls = []
 
 def impure(state, carry, estimate, _):
     calls.append(None)
-    return state, carry, estimate._replace(grad=jax.tree.map(lambda g: g * len(calls), estimate.grad))
+    return state, carry, scaled(estimate, len(calls))
+
+
+def depends_on_what_is_not_saved(state, carry, estimate, _):
+    def count():
+        calls.append(None)
+        return np.float32(len(calls))
+
+    number = io_callback(count, jax.ShapeDtypeStruct((), jnp.float32))
+    return state, carry | {"count": carry["count"] + number}, estimate
+
+
+def scaled(estimate, factor):
+    return estimate._replace(grad=jax.tree.map(lambda g: g * factor, estimate.grad))
+
+
+def cast(estimate, dtype):
+    return estimate._replace(grad=jax.tree.map(lambda g: g.astype(dtype), estimate.grad))
 
 
 BROKEN = {
-    "float64 gradient": (
-        lambda state, carry, estimate, _: (
-            state,
-            carry,
-            estimate._replace(grad=jax.tree.map(lambda g: g.astype(jnp.float16), estimate.grad)),
-        ),
+    # what is wrong: (the change, the checks that must notice it, what they say)
+    "float16 gradient": (
+        lambda state, carry, estimate, _: (state, carry, cast(estimate, jnp.float16)),
+        ["shapes"],
         "gradient at .* has dtype float16",
     ),
-    "carry changes": (lambda state, carry, estimate, _: (state, carry["key"], estimate), "carry .* another structure"),
-    "state stands still": (lambda state, carry, estimate, old: (old, carry, estimate), "state is not the model's own"),
+    "float64 gradient": (
+        lambda state, carry, estimate, _: (state, carry, cast(estimate, float)),
+        ["float32_stays"],
+        "gradient at .* has dtype float64",
+    ),
+    "carry changes": (
+        lambda state, carry, estimate, _: (state, carry["key"], estimate),
+        ["shapes", "float32_stays"],
+        "carry .* another structure",
+    ),
+    "state stands still": (
+        lambda state, carry, estimate, old: (old, carry, estimate),
+        ["states_and_losses"],
+        "state is not the model's own",
+    ),
     "loss is halved": (
         lambda state, carry, estimate, _: (state, carry, estimate._replace(loss=estimate.loss / 2)),
+        ["states_and_losses"],
         "loss or output is not the model's own",
     ),
-    "impure": (impure, "differ"),
+    "impure": (impure, ["scan_under_vmap", "uncompiled_steps"], "differ"),
+    "depends on what is not saved": (
+        depends_on_what_is_not_saved,
+        ["same_key_same_run", "resume"],
+        "does not give the same run|does not continue exactly",
+    ),
+    "carry becomes weakly typed": (
+        lambda state, carry, estimate, _: (state, carry | {"count": jnp.asarray(1.0)}, estimate),
+        ["one_trace"],
+        "was traced again",
+    ),
 }
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_the_suite_catches_what_breaks_the_contract(name):
-    change, message = BROKEN[name]
-    with pytest.raises(AssertionError, match=message):
-        check_estimator(broken(change), models=examples()[:1])
+def test_every_check_catches_what_it_is_for(name):
+    change, which, message = BROKEN[name]
+    checks = {check.__name__: check for check in yield_checks(broken(change), models=[example("rnn")])}
+    for check in which:
+        with pytest.raises(AssertionError, match=message):
+            checks[f"{check}-rnn"]()
 
 
 def test_the_suite_catches_an_estimator_that_accepts_anything():
     def make(transition, loss):
-        good = bptt(transition, loss)
-        return good._replace(init=lambda params, state, key: ())
+        return bptt(transition, loss)._replace(init=lambda params, state, key: ())
 
-    with pytest.raises(AssertionError, match="accepts integer parameters|does not name"):
+    with pytest.raises(AssertionError, match="accepts a model with integer parameters|does not name"):
         check_estimator(make)
 
 
 def test_the_suite_catches_false_claims():
     with pytest.raises(AssertionError, match="not exact"):
-        check_estimator(bptt, exact=True, models=examples()[:1])
+        check_estimator(bptt, claims="exact", models=[example("rnn")])
+
+
+@pytest.mark.parametrize("name", ["state stands still", "loss is halved", "impure"])
+def test_a_wrong_gradient_is_reported_before_anything_else(name):
+    """One-step BPTT is not exact, and here something less important is wrong too."""
+    change, _, message = BROKEN[name]
+    make = broken(change)
+    with pytest.raises(AssertionError, match="rnn: gradient is not exact"):
+        check_estimator(make, claims="exact", models=[example("rnn")])
+    with pytest.raises(AssertionError, match=message):
+        check_estimator(make, models=[example("rnn")])
 
 
 def sliding(transition, loss, x):
@@ -120,7 +188,10 @@ FOR_ANY_MODEL["sliding_bptt"] = sliding
 
 @pytest.mark.parametrize("name", FOR_ANY_MODEL)
 def test_methods_for_any_model_refuse_a_bad_one(name):
-    _check_refusals(FOR_ANY_MODEL[name])
+    refusals = [c for c in yield_checks(FOR_ANY_MODEL[name], example_x=True) if c.__name__.startswith("refuses-")]
+    assert len(refusals) == 6
+    for check in refusals:
+        check()
 
 
 @pytest.mark.parametrize("name", FOR_ANY_MODEL)

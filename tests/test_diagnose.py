@@ -12,8 +12,8 @@ import pytest
 
 import norewind
 from norewind import bptt, cells, diagnose, losses, uoro
-from norewind.diagnosis import measure
-from norewind.diagnosis.findings import Moments
+from norewind.instruments import diagnose as instrument
+from norewind.instruments.diagnosis import Moments
 from norewind.testing import Example, exact_grads, path_signs, run_estimator, sign_paths
 
 TEXT = np.random.default_rng(0).integers(0, 3, 31).astype(np.int32)
@@ -81,7 +81,7 @@ def test_statistics_of_few_keys_have_no_bias_of_their_own():
 
 @pytest.mark.slow
 def test_variance_grows_with_the_size_and_is_lower_for_nobacktrack():
-    report = diagnose(["uoro", "nobacktrack"], elman, stream(30), sizes=(4, 32), repeats=4, keys=50)
+    report = diagnose(["uoro", "nobacktrack"], elman, stream(30), hidden=(4, 32), repeats=4, keys=50)
     small, small_nbt, large, large_nbt = (finding.variance for finding in report.findings)
     assert large.value - small.value > 3 * np.hypot(large.error, small.error)
     assert small_nbt.value < 0.9 * small.value
@@ -89,7 +89,7 @@ def test_variance_grows_with_the_size_and_is_lower_for_nobacktrack():
 
 
 def test_repeats_are_means_over_models():
-    several = diagnose(["bptt"], elman, stream(6), sizes=(2,), repeats=2)
+    several = diagnose(["bptt"], elman, stream(6), hidden=(2,), repeats=2)
     single = [diagnose(["bptt"], elman(2, number), stream(6)).findings[0] for number in range(2)]
     values = [finding.bias_squared.value for finding in single]
     (mean,) = several.findings
@@ -130,7 +130,7 @@ def test_the_ten_lines_of_the_documentation(tmp_path, monkeypatch, capsys):
 
 
 def test_where_rtrl_is_too_expensive_long_bptt_is_the_reference(monkeypatch):
-    monkeypatch.setattr(measure, "AFFORDABLE", 0)
+    monkeypatch.setattr(instrument, "AFFORDABLE", 0)
     report = diagnose(["rtrl"], elman(4), stream(20))
     assert report.reference == "BPTT over 200 steps"
     assert report.findings[0].bias_squared.value < 1e-10
@@ -139,10 +139,31 @@ def test_where_rtrl_is_too_expensive_long_bptt_is_the_reference(monkeypatch):
 def test_errors_say_what_to_do():
     with pytest.raises(ValueError, match="give the sizes"):
         diagnose(["uoro"], elman, stream(4))
-    with pytest.raises(ValueError, match="shorter than one block of 8"):
+    with pytest.raises(ValueError, match="shorter than one block of 8 samples"):
         diagnose(["bptt:8"], elman(2), stream(4))
     with pytest.raises(ValueError, match="no method is called"):
         diagnose(["nonsense"], elman(2), stream(4))
     with pytest.raises(norewind.ModelError, match="no parameter of this model reaches its state"):
         silent = (lambda params, state, x: (state, params["w"]), losses.squared_error, {"w": jnp.ones(2)}, jnp.ones(2))
         diagnose(["bptt"], silent, (np.ones((4, 2)), np.ones((4, 2))))
+
+
+def test_an_exact_gradient_of_zero_is_said_not_shown():
+    transition, loss, params, state = elman(2)
+    silent = {**params, "readout": jax.tree.map(jnp.zeros_like, params["readout"])}
+    model = (transition, loss, silent, state)
+    with pytest.raises(norewind.ModelError, match="the exact gradient of this model is zero at every step"):
+        diagnose(["uoro"], model, stream(6))
+    # Either way out that the message names works.
+    assert diagnose(["uoro"], model, stream(6), keys=4, readout=True).findings[0].variance.value >= 0
+    moving = diagnose(["bptt"], model, stream(20), optimizer=optax.sgd(0.5)).findings[0]
+    assert np.isfinite(moving.cosine.value)
+    json.dumps([span._asdict() for span in moving.over_time], allow_nan=False)
+
+
+def test_progress_is_reported():
+    seen = []
+    diagnose(["bptt", "bptt:2"], elman, stream(4), hidden=(2,), repeats=2, report=lambda *words: seen.append(words))
+    assert [done for done, _, _ in seen] == [0, 0, 1, 2, 2, 3]
+    assert {total for _, total, _ in seen} == {4}
+    assert seen[-1][2] == "bptt:2, hidden 2, model 2 of 2"

@@ -7,85 +7,79 @@ import pytest
 
 from norewind import bptt, parallel, rtrl, uoro, window
 from norewind.losses import squared_error
-from norewind.testing import check_exact, examples
+from norewind.testing import EXAMPLES, check_exact, example
 
 pytestmark = pytest.mark.usefixtures("x64")
-
-BUILTIN = [example.name for example in examples()]
-
-
-def example_named(name):
-    return next(example for example in examples() if example.name == name)
 
 
 def windowed_rtrl(transition, loss):
     return rtrl(*window(transition, loss))
 
 
-@pytest.mark.parametrize("name", BUILTIN)
+@pytest.mark.parametrize("name", EXAMPLES)
 def test_rtrl_is_exact_at_every_step(name):
-    check_exact(rtrl, models=[example_named(name)])
+    check_exact(rtrl, models=[example(name)])
 
 
-@pytest.mark.parametrize("name", BUILTIN)
+@pytest.mark.parametrize("name", EXAMPLES)
 def test_windowed_rtrl_is_exact(name):
-    check_exact(windowed_rtrl, memory=2, models=[example_named(name)])
+    check_exact(windowed_rtrl, window=2, models=[example(name)])
 
 
-@pytest.mark.parametrize("model", models.LIBRARIES + models.ODD, ids=lambda model: model.__name__)
-def test_rtrl_is_exact_for_models_of_other_libraries_and_odd_ones(model):
-    check_exact(rtrl, models=[model()])
-    check_exact(windowed_rtrl, memory=2, models=[model()])
+@pytest.mark.parametrize("make", models.LIBRARIES + models.ODD, ids=lambda make: make.__name__)
+def test_rtrl_is_exact_for_models_of_other_libraries_and_odd_ones(make):
+    check_exact(rtrl, models=[make()])
+    check_exact(windowed_rtrl, window=2, models=[make()])
 
 
-@pytest.mark.parametrize("name", BUILTIN)
+@pytest.mark.parametrize("name", EXAMPLES)
 def test_bptt_over_the_whole_sequence_is_the_gradient_of_the_total_loss(name):
-    example = example_named(name)
+    model = example(name)
 
     def total(params):
-        state, losses = example.state, 0.0
+        state, losses = model.state, 0.0
         for i in range(4):
-            x, target = jax.tree.map(lambda leaf, i=i: leaf[i], (example.xs, example.targets))
-            state, output = example.transition(params, state, x)
-            losses += example.loss(output, target)
+            x, target = jax.tree.map(lambda leaf, i=i: leaf[i], (model.xs, model.targets))
+            state, output = model.transition(params, state, x)
+            losses += model.loss(output, target)
         return losses
 
-    estimator = bptt(*window(example.transition, example.loss))
-    carry = estimator.init(example.params, example.state, jax.random.key(0))
+    estimator = bptt(*window(model.transition, model.loss))
+    carry = estimator.init(model.params, model.state, jax.random.key(0))
     step = jax.jit(estimator.step)
-    _, _, estimate = step(example.params, example.state, carry, example.xs, example.targets)
-    value, grad = jax.jit(jax.value_and_grad(total))(example.params)
+    _, _, estimate = step(model.params, model.state, carry, model.xs, model.targets)
+    value, grad = jax.jit(jax.value_and_grad(total))(model.params)
     assert jnp.abs(estimate.loss - value) < 1e-10
     worst = jax.tree.map(lambda a, b: jnp.max(jnp.abs(a - b)), estimate.grad, grad)
     assert max(jax.tree.leaves(worst)) < 1e-10
-    # and the oracle is not blind: without the past, the gradient is another
-    last = jax.tree.map(lambda leaf: leaf[-1:], (example.xs, example.targets))
-    shorter = estimator.step(example.params, example.state, carry, *last)[2].grad
+    # The test can fail: without the past, the gradient is another.
+    last = jax.tree.map(lambda leaf: leaf[-1:], (model.xs, model.targets))
+    shorter = estimator.step(model.params, model.state, carry, *last)[2].grad
     assert max(jax.tree.leaves(jax.tree.map(lambda a, b: jnp.max(jnp.abs(a - b)), shorter, grad))) > 1e-3
 
 
 def test_one_step_bptt_is_not_exact():
     with pytest.raises(AssertionError, match="rnn: gradient is not exact"):
-        check_exact(bptt, models=[example_named("rnn")])
+        check_exact(bptt, models=[example("rnn")])
 
 
 @pytest.mark.parametrize(("make", "name"), [(rtrl, "gru"), (uoro, "gru"), (uoro, "lstm")])
 def test_parallel_streams_give_the_mean_of_each_alone(make, name):
-    example = example_named(name)
-    estimator = make(example.transition, example.loss)
+    model = example(name)
+    estimator = make(model.transition, model.loss)
     both = parallel(estimator, 2)
-    state_of = [example.state, jax.tree.map(jnp.negative, example.state)]
+    state_of = [model.state, jax.tree.map(jnp.negative, model.state)]
     states = jax.tree.map(lambda *leaves: jnp.stack(leaves), *state_of)
-    xs, targets = jnp.stack([example.xs, example.xs[::-1]], 1), jnp.stack([example.targets, example.xs], 1)
-    carry = both.init(example.params, states, jax.random.key(0))
+    xs, targets = jnp.stack([model.xs, model.xs[::-1]], 1), jnp.stack([model.targets, model.xs], 1)
+    carry = both.init(model.params, states, jax.random.key(0))
     keys = jax.random.split(jax.random.key(0), 2)
-    alone = [estimator.init(example.params, state, key) for state, key in zip(state_of, keys, strict=True)]
+    alone = [estimator.init(model.params, state, key) for state, key in zip(state_of, keys, strict=True)]
     step, step_both = jax.jit(estimator.step), jax.jit(both.step)
     for x, target in zip(xs, targets, strict=True):
-        states, carry, estimate = step_both(example.params, states, carry, x, target)
+        states, carry, estimate = step_both(model.params, states, carry, x, target)
         singles = []
         for s in range(2):
-            state_of[s], alone[s], single = step(example.params, state_of[s], alone[s], x[s], target[s])
+            state_of[s], alone[s], single = step(model.params, state_of[s], alone[s], x[s], target[s])
             singles.append(single)
         assert jnp.allclose(estimate.loss, (singles[0].loss + singles[1].loss) / 2, atol=1e-12)
         assert jnp.allclose(estimate.output, jnp.stack([singles[0].output, singles[1].output]), atol=1e-12)

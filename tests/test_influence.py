@@ -1,13 +1,15 @@
 """Influence balancing: what is said to be exact is exact, and the experiment shows the paper's effect."""
 
+import json
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import norewind
-from norewind.experiments.influence import InfluenceSetting, influence_settings, run_influence, train_influence
-from norewind.experiments.records import load
+from norewind.paper.influence import Balancing, influence_plan, influence_records, run_influence, train_influence
 from norewind.tasks import influence_balancing
 
 
@@ -57,51 +59,91 @@ def test_the_limit_solves_the_task(x64):
     assert float(task.loss(output, jnp.ones(()))) == pytest.approx(0, abs=1e-20)
 
 
+def test_learning_starts_where_the_paper_does():
+    assert float(influence_balancing(23, 13).init()) == 0.5
+
+
 def test_a_task_without_influence_is_refused():
-    with pytest.raises(ValueError, match="no influence in the end"):
+    with pytest.raises(ValueError, match="no influence in the long run"):
         influence_balancing(4, 2)
     with pytest.raises(ValueError, match="0 <= minus <= n"):
         influence_balancing(3, 4)
 
 
 def test_uoro_converges_where_a_short_truncation_runs_away():
-    """The paper's task in small: 4 units, 3 minus, where T up to 5 is wrong."""
-    common = {"rate": 0.01, "steps": 20_000, "n": 4, "minus": 3}
-    uoro = train_influence([InfluenceSetting(method="uoro", window=1, seed=seed, **common) for seed in range(3)])
-    short, long = (
-        train_influence([InfluenceSetting(method="bptt", window=window, seed=0, **common)])[0] for window in (3, 20)
-    )
+    """The paper's task in small: 4 units, 3 minus, where windows up to 5 are wrong."""
+    small = Balancing(method="uoro", rate=0.01, samples=20_000, n=4, minus=3)
+    uoro = list(train_influence([replace(small, seed=seed) for seed in range(3)]))
+    short, long = (next(train_influence([replace(small, method=f"bptt:{window}")])) for window in (3, 20))
     target = influence_balancing(4, 3).limit
     for record in uoro:
         assert record["theta"] == pytest.approx(target, abs=1e-3)
         assert record["loss"] < 1e-20  # which takes double precision
+        assert record["problem"] is None
     assert long["theta"] == pytest.approx(target, abs=1e-3)
     assert abs(short["theta"] - target) > 2 * abs(0.5 - target)
     assert short["losses"][-1] > short["losses"][len(short["losses"]) // 2]
 
 
+def test_a_record_holds_what_a_plain_loop_gives():
+    """Losses and θ after each sample of truncated BPTT, written out in NumPy with the gradient from the influences."""
+    run = Balancing(method="bptt:2", rate=0.05, samples=8, n=4, minus=3)
+    record = next(train_influence([run]))
+    v, state, theta = np.array([1, -1, -1, -1.0]), np.zeros(4), 0.5
+    losses, thetas = [], []
+    for window in range(4):
+        grad, influence, loss = 0.0, np.zeros(4), 0.0
+        for _ in range(2):
+            state = (state + np.append(state[1:], 0)) / 2 + theta * v
+            influence = (influence + np.append(influence[1:], 0)) / 2 + v
+            grad += (state[0] - 1) * influence[0]
+            loss += (state[0] - 1) ** 2 / 2
+        theta -= 0.05 / (1 + np.sqrt(2 * window)) * grad
+        losses.append(loss / 2)
+        thetas.append(theta)
+    assert record["time"] == [2, 4, 6, 8]
+    assert record["losses"] == pytest.approx(losses, rel=1e-5)
+    assert record["thetas"] == pytest.approx(thetas, rel=1e-5)
+    assert (record["loss"], record["theta"]) == (record["losses"][-1], record["thetas"][-1])
+
+
+def test_a_run_that_is_not_finite_says_so():
+    run = Balancing(method="bptt:1", rate=1e200, samples=4_100, n=4, minus=3)
+    record = next(train_influence([run]))
+    assert record["problem"].startswith("not finite after")
+    assert len(record["time"]) == len(record["losses"])
+    json.dumps(record, allow_nan=False)
+
+
 def test_finished_runs_are_kept(tmp_path):
-    settings = list(influence_settings(seeds=2, steps=40, rates=(1e-3,), windows=(1, 10)))
-    assert len(settings) == 4
+    plan = [replace(run, samples=40) for run in influence_plan(seeds=2, rates=(1e-3,), windows=(1, 10))]
+    assert len({run.name for run in plan}) == 4
     lines = []
-    run_influence(settings[:3], tmp_path, lines.append)
+    run_influence(plan[:3], tmp_path, lines.append)
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").iterdir()}
-    run_influence(settings, tmp_path, lines.append)
+    run_influence(plan, tmp_path, lines.append)
     after = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").iterdir()}
     assert len(before) == 3
     assert len(after) == 4
     assert before.items() <= after.items()
-    assert "3 runs finished before, 1 to do" in lines[-2]
-    record = load(tmp_path / "runs" / f"{settings[0].slug}.json")
-    assert record is not None
+    assert "3 runs were finished before, 1 to do" in lines[-2]
+    record = influence_records(plan, tmp_path)[plan[0].name]
     assert len(record["time"]) == len(record["losses"]) == len(record["thetas"])
     assert record["time"][-1] == 40
+    # A record of other settings does not count.
+    assert influence_records([replace(plan[0], theta=0.25)], tmp_path) == {}
 
 
 def test_seeds_differ_in_noise_alone():
-    one, two = train_influence(
-        [InfluenceSetting(method="uoro", window=1, rate=1e-3, steps=60, seed=seed) for seed in (0, 1)]
-    )
+    run = Balancing(method="uoro", rate=1e-3, samples=60)
+    one, two = train_influence([run, replace(run, seed=1)])
     assert one["losses"][0] == two["losses"][0]
     assert one["thetas"][-1] != two["thetas"][-1]
     assert not jax.config.jax_enable_x64
+
+
+def test_the_full_plan_is_the_papers():
+    plan = influence_plan()
+    assert len(plan) == 3 * 10 + 3 * 4
+    assert {run.rate for run in plan} == {1e-3, 3e-4, 1e-4}
+    assert {(run.samples, run.n, run.minus, run.theta) for run in plan} == {(200_000, 23, 13, 0.5)}

@@ -4,7 +4,7 @@ import jax
 import pytest
 import structured
 
-from norewind import ModelError, average, cells, kf_rtrl, losses, window
+from norewind import ModelError, average, cells, declare, kf_rtrl, losses, window
 from norewind.testing import check_estimator, check_structure, check_unbiased
 
 MODELS = {
@@ -20,15 +20,13 @@ def times(factor):
 
 
 def test_conformance():
-    check_estimator(kf_rtrl, unbiased=True, models=[MODELS["elman"](4)])
+    check_estimator(kf_rtrl, claims="unbiased", models=[MODELS["elman"](4)])
 
 
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize("name", ["lstm", "gru", "gru_after"])
 def test_it_is_unbiased(name):
-    example = MODELS[name](4)
-    check_structure(example.transition, example.params, example.state, example.xs[0])
-    check_unbiased(kf_rtrl, models=[example])
+    check_unbiased(kf_rtrl, models=[MODELS[name](4)])
 
 
 @pytest.mark.usefixtures("x64")
@@ -36,7 +34,7 @@ def test_windows_and_averages_are_unbiased():
     def both(*model, noise):
         return average(kf_rtrl(*window(*model), noise=noise), 2)
 
-    check_unbiased(both, memory=2, models=[MODELS["lstm"](6)])
+    check_unbiased(both, window=2, models=[MODELS["lstm"](6)])
 
 
 WRONG = {
@@ -63,6 +61,18 @@ def test_it_refuses_models_without_an_affine_layer():
             kf_rtrl(transition, losses.cross_entropy)
         with pytest.raises(ModelError, match="kf_rtrl needs an affine layer"):
             kf_rtrl(*window(transition, losses.cross_entropy))
+
+
+def test_a_false_layer_is_caught():
+    example = structured.from_cell("gru", cells.gru(3, 2, 3))
+    layer = example.transition.structure.layer
+
+    def false(params, state, x):
+        return layer.inputs(params, state, x) | {"candidate": state}  # without the reset gate
+
+    told = declare(example.transition.transition, layer=layer._replace(inputs=false))
+    with pytest.raises(AssertionError, match="params\\['candidate'\\] acts in another way than by the declared layer"):
+        check_structure(told, example.params, example.state, example.xs[0])
 
 
 def test_it_refuses_weights_outside_the_layer():

@@ -22,7 +22,7 @@ def one_term(*model, **options):
 
 
 def test_conformance():
-    check_estimator(one_term, unbiased=True, models=[structured.dense("elman", 2)])
+    check_estimator(one_term, claims="unbiased", models=[structured.dense("elman", 2)])
 
 
 @pytest.mark.usefixtures("x64")
@@ -37,7 +37,7 @@ def test_windows_and_averages_are_unbiased():
     def both(*model, noise):
         return average(one_term(*window(*model), noise=noise), 2)
 
-    check_unbiased(both, memory=2, models=[structured.dense("elman", 2, 6)])
+    check_unbiased(both, window=2, models=[structured.dense("elman", 2, 6)])
 
 
 def tail_of(values):

@@ -1,13 +1,14 @@
-"""The online learner: steps and scans, chunks, noise, schedules, resets, late targets, and numbers that go wrong."""
+"""The online learner: steps and scans, chunks, noise, schedules, resets and late targets."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from alike import assert_same
 
 import norewind
-from norewind import NonFiniteError, average, bptt, cells, inverse_sqrt, online, parallel, rtrl, uoro, window
+from norewind import average, bptt, cells, inverse_sqrt, online, parallel, rtrl, uoro, window
 from norewind.losses import cross_entropy, squared_error
 
 CELL = cells.gru(3, 4, 3)
@@ -17,13 +18,6 @@ XS, TARGETS = TEXT[:-1], TEXT[1:]
 
 def start(learner, seed=0):
     return learner.init(CELL.init(jax.random.key(8)), CELL.initial_state(), jax.random.key(seed))
-
-
-def assert_same(a, b, tolerance=0.0):
-    for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
-        if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
-            x, y = jax.random.key_data(x), jax.random.key_data(y)
-        np.testing.assert_allclose(x, y, rtol=tolerance, atol=tolerance)
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +64,27 @@ def test_the_same_chunks_give_the_same_run_bit_for_bit(learner):
         assert_same(train(0).params, train(1).params)
 
 
+@pytest.mark.usefixtures("x64")
+def test_a_count_learns_from_the_first_steps_and_leaves_zeros(learner):
+    first, (losses, outputs) = learner.scan(start(learner), XS[:7], TARGETS[:7], outputs=True)
+    run, (some_losses, some_outputs) = learner.scan(start(learner), XS[:20], TARGETS[:20], count=7, outputs=True)
+    assert_same(run, first, tolerance=1e-9)
+    np.testing.assert_allclose(some_losses[:7], losses, rtol=1e-9)
+    np.testing.assert_allclose(some_outputs[:7], outputs, rtol=1e-9)
+    assert (some_losses.shape, some_outputs.shape) == ((20,), (20, 3))
+    assert not np.any(some_losses[7:])
+    assert not np.any(some_outputs[7:])
+    none, nothing = learner.scan(start(learner), XS[:20], TARGETS[:20], count=0)
+    assert_same(none, start(learner))
+    assert not np.any(nothing)
+
+
+@pytest.mark.parametrize("count", [-1, 21])
+def test_a_count_beyond_the_chunk_is_refused(learner, count):
+    with pytest.raises(ValueError, match=f"scan: count is {count}, but the chunk holds 20 steps"):
+        learner.scan(start(learner), XS[:20], TARGETS[:20], count=count)
+
+
 def test_the_noise_of_a_step_depends_on_the_key_and_the_step_alone(learner):
     """Other data and other chunks, but the same keys after 40 steps."""
     a, _ = learner.scan(start(learner), XS, TARGETS)
@@ -111,7 +126,7 @@ def test_old_style_keys_are_welcome(learner):
 
 
 def recorded_rates(make_optimizer, windowed):
-    """The learning rates of three updates of plain SGD on a loss whose gradient is 1 a sample."""
+    """The learning rates of three updates of plain SGD on a loss whose gradient is 1 per sample."""
 
     def transition(params, state, x):
         return state, params
@@ -155,7 +170,7 @@ def test_without_windows_it_is_plain_optax():
     assert_same(run.params, params, tolerance=1e-5)
 
 
-def test_the_paper_s_schedule():
+def test_the_schedule_of_the_paper():
     schedule = inverse_sqrt(1e-3, alpha=0.03)
     assert float(schedule(0)) == pytest.approx(1e-3)
     assert float(schedule(10_000)) == pytest.approx(1e-3 / 4)
@@ -176,7 +191,7 @@ def test_counts_stay_at_their_limit(learner):
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize("make", [rtrl, bptt, uoro])
 def test_a_reset_begins_a_new_sequence(make):
-    """Two sequences with a reset between give the losses and gradients of each alone."""
+    """State and carry are those of a new run; parameters, optimizer and noise continue."""
     estimator = make(CELL.transition, cross_entropy)
     learner = online(estimator, optax.sgd(0.0))
     run, _ = learner.scan(start(learner), XS[:5], TARGETS[:5])
@@ -184,7 +199,7 @@ def test_a_reset_begins_a_new_sequence(make):
     assert_same(again.state, CELL.initial_state())
     fresh = start(learner)
     if make is uoro:
-        assert_same(again.carry.key, run.carry.key)  # the noise goes on
+        assert_same(again.carry.key, run.carry.key)  # the noise continues
         assert not any(np.any(leaf) for leaf in jax.tree.leaves((again.carry.s_tilde, again.carry.theta_tilde)))
     else:
         assert_same(again.carry, fresh.carry)
@@ -259,7 +274,7 @@ def test_targets_may_come_late(delay):
 
 @pytest.mark.usefixtures("x64")
 def test_predictions_see_every_input_at_once(learner):
-    """What is predicted while targets are missing is what the model says of all inputs so far."""
+    """Predictions made while targets are missing are the model's, after all inputs so far."""
     run = start(learner)
     state = run.state
     for x in XS[:5]:
@@ -267,91 +282,6 @@ def test_predictions_see_every_input_at_once(learner):
         state, expected = CELL.transition(run.params, state, x)
         np.testing.assert_allclose(output, expected, rtol=1e-12)
     assert int(run.steps) == 0
-
-
-# Numbers that go wrong
-
-
-def fragile(params, state, x):
-    """Gives NaN from an x of 9 on, in the loss; from 8 on, only in the gradient."""
-    state = jnp.tanh(params * state + jnp.where(x == 9, jnp.nan, x))
-    output = state + jnp.sqrt(jnp.where(x == 8, 0.0 * params, 1.0))
-    return state, output
-
-
-FRAGILE = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]
-
-
-def fragile_learner(**options):
-    learner = online(uoro(fragile, squared_error), optax.sgd(0.1), **options)
-    return learner, learner.init(jnp.array(0.5), jnp.array(0.1), jax.random.key(0))
-
-
-@pytest.mark.parametrize("poison", [8.0, 9.0])
-@pytest.mark.parametrize("mode", ["scan", "step"])
-def test_stop_says_where_and_keeps_the_last_good_run(poison, mode):
-    xs = np.array(FRAGILE, np.float32)
-    xs[3] = poison
-    learner, run = fragile_learner()
-    first = run
-    good, _ = learner.scan(run, xs[:3], xs[:3])
-
-    def everything():
-        if mode == "scan":
-            return learner.scan(run, xs, xs)
-        current = run
-        for x in xs:
-            current, _ = learner.step(current, x, x)
-
-    with pytest.raises(NonFiniteError, match="step 4 ") as caught:
-        everything()
-    assert caught.value.step == 4
-    assert_same(caught.value.run, good, tolerance=1e-6)
-    assert_same(run, first)
-    learner.scan(caught.value.run, xs[4:], xs[4:])  # and it can go on from there
-
-
-@pytest.mark.parametrize("poison", [8.0, 9.0])
-@pytest.mark.parametrize("mode", ["scan", "step"])
-def test_skip_drops_the_sample_and_counts_it(poison, mode):
-    xs = np.array(FRAGILE, np.float32)
-    clean = np.delete(xs, 3)
-    xs[3] = poison
-    learner, run = fragile_learner(nonfinite="skip")
-    expected, _ = learner.scan(run, clean, clean)
-    if mode == "scan":
-        run, losses = learner.scan(run, xs, xs)
-        assert losses.shape == (6,)
-    else:
-        for x in xs:
-            run, _ = learner.step(run, x, x)
-    assert (int(run.steps), int(run.skipped)) == (6, 1)
-    assert_same(run.params, expected.params, tolerance=1e-6)
-    assert_same(run.carry, expected.carry, tolerance=1e-6)
-    assert_same(run.state, expected.state, tolerance=1e-6)
-
-
-def test_parameters_that_overflow_stop_the_run():
-    learner = online(bptt(lambda p, s, x: (s, p * x), squared_error), optax.sgd(1e20))
-    run = learner.init(jnp.array(1.0), jnp.array(0.0), jax.random.key(0))
-    with pytest.raises(NonFiniteError) as caught:
-        learner.scan(run, np.full(20, 2.0, np.float32), np.zeros(20, np.float32))
-    assert np.isfinite(caught.value.run.params)
-
-
-def test_an_infinity_that_belongs_to_the_state_is_no_error():
-    """A running minimum starts at infinity, and that is fine."""
-
-    def transition(params, state, x):
-        return {"h": jnp.tanh(params * state["h"] + x), "least": jnp.minimum(state["least"], x)}, state["h"]
-
-    for policy in ("stop", "skip"):
-        learner = online(uoro(transition, squared_error), optax.sgd(0.1), nonfinite=policy)
-        run = learner.init(jnp.array(0.5), {"h": jnp.array(0.1), "least": jnp.array(jnp.inf)}, jax.random.key(0))
-        run = learner.reset(run)
-        run, _ = learner.step(run, 0.5, 0.5)
-        run, _ = learner.scan(run, np.ones(3, np.float32), np.ones(3, np.float32))
-        assert int(run.skipped) == 0
 
 
 # Compilation and composition
@@ -380,7 +310,7 @@ def test_one_compilation_per_shape():
     run, first, later = traced_by(run, learner.step, XS[0], TARGETS[0])
     assert (first, later) == (1, 0)
     run, first, later = traced_by(learner.reset(run), learner.scan, XS[:20], TARGETS[:20])
-    assert first <= 1  # JAX may know the body of the loop from before
+    assert first <= 1  # JAX may have cached the body of the loop
     assert later == 0
     run, first, later = traced_by(run, learner.predict, XS[0])
     assert (first, later) == (1, 0)

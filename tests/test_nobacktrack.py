@@ -1,4 +1,4 @@
-"""NoBackTrack: both forms equal and unbiased, refusals, and its variance against UORO's, measured."""
+"""NoBackTrack: both forms are equal and unbiased, it refuses what it must, and its variance is below UORO's."""
 
 import sys
 
@@ -16,7 +16,7 @@ from norewind.testing import (
     check_structure,
     check_unbiased,
     exact_grads,
-    examples,
+    example,
     run_estimator,
 )
 
@@ -29,13 +29,9 @@ def plain_lstm(hidden):
     return Example("plain_lstm", params, state, cell.transition, losses.cross_entropy, symbols[:-1], symbols[1:])
 
 
-def example_named(name, **options):
-    return next(example for example in examples(**options) if example.name == name)
-
-
-def grads_of(estimator, example):
-    carry = estimator.init(example.params, example.state, jax.random.key(5))
-    return jax.jit(lambda carry: run_estimator(estimator, example, carry)[2].grad)(carry)
+def grads_of(estimator, model):
+    carry = estimator.init(model.params, model.state, jax.random.key(5))
+    return jax.jit(lambda carry: run_estimator(estimator, model, carry)[2].grad)(carry)
 
 
 def declared(transition, loss, **options):
@@ -51,7 +47,7 @@ def windowed(transition, loss, **options):
 
 
 def test_conformance():
-    check_estimator(nobacktrack, models=[example_named("rnn")])
+    check_estimator(nobacktrack, models=[example("rnn")])
 
 
 @pytest.mark.usefixtures("x64")
@@ -59,7 +55,7 @@ def test_conformance():
     "name", ["gru", "user_made", *(pytest.param(name, marks=pytest.mark.slow) for name in ("rnn", "lstm", "stack"))]
 )
 def test_general_form_is_unbiased_for_any_model(name):
-    check_unbiased(by_pullbacks, models=[example_named(name)])
+    check_unbiased(by_pullbacks, models=[example(name)])
 
 
 @pytest.mark.slow
@@ -71,21 +67,21 @@ def test_general_form_is_unbiased_for_odd_models(model):
 
 @pytest.mark.usefixtures("x64")
 def test_cheap_form_is_unbiased_and_equal_to_the_general_one():
-    for example in (example_named("rnn"), plain_lstm(2)):
-        grads = [grads_of(make(example.transition, example.loss), example) for make in (declared, by_pullbacks)]
+    for model in (example("rnn"), plain_lstm(2)):
+        grads = [grads_of(make(model.transition, model.loss), model) for make in (declared, by_pullbacks)]
         worst = jax.tree.map(lambda a, b: float(jnp.max(jnp.abs(a - b))), *grads)
         assert max(jax.tree.leaves(worst)) < 1e-10
-    check_unbiased(declared, models=[example_named("rnn")])
+    check_unbiased(declared, models=[example("rnn")])
 
 
 @pytest.mark.usefixtures("x64")
 def test_windows_stay_unbiased():
-    check_unbiased(windowed, memory=2, models=[example_named("gru")])
+    check_unbiased(windowed, window=2, models=[example("gru")])
 
 
 @pytest.mark.usefixtures("x64")
 def test_a_normaliser_that_sees_the_noise_is_caught(monkeypatch):
-    """The one thing that ρ must not do; any other ρ stays unbiased, also one from a wrong declaration."""
+    """ρ must not depend on the noise. Any other ρ is unbiased, even one from a wrong declaration."""
     module = sys.modules[nobacktrack.__module__]
     right = module._norms_by_pullbacks
 
@@ -97,7 +93,7 @@ def test_a_normaliser_that_sees_the_noise_is_caught(monkeypatch):
             seen.append(signs)
             return signs, key
 
-        # The signs are drawn before the norms are asked for.
+        # The signs are drawn before the norms are computed.
         monkeypatch.setattr(
             module,
             "_norms_by_pullbacks",
@@ -105,9 +101,9 @@ def test_a_normaliser_that_sees_the_noise_is_caught(monkeypatch):
         )
         return nobacktrack(transition, loss, row_norms="pullbacks", noise=spying_noise)
 
-    # ν_i ρ_i and ν_i/ρ_i still cancel in the diagonal; what breaks are the cross terms between units.
+    # ν_i ρ_i and ν_i/ρ_i still cancel on the diagonal, but the cross terms between units do not.
     with pytest.raises(AssertionError, match="mean gradient is biased"):
-        check_unbiased(sees_noise, models=[example_named("gru")])
+        check_unbiased(sees_noise, models=[example("gru")])
 
 
 @pytest.mark.usefixtures("x64")
@@ -122,17 +118,16 @@ def test_a_term_without_its_normaliser_is_caught(monkeypatch):
         return Estimator(estimator.init, step, estimator.model)
 
     with pytest.raises(AssertionError, match="mean gradient is biased"):
-        check_unbiased(forgets, models=[example_named("rnn")])
+        check_unbiased(forgets, models=[example("rnn")])
 
 
 def test_cheap_form_refuses_what_is_not_declared():
-    gru = example_named("gru")
-    lstm = example_named("lstm")
-    for example, missing in ((gru, "which unit each weight feeds"), (lstm, "params['embedding']")):
-        estimator = declared(example.transition, example.loss)
-        carry = estimator.init(example.params, example.state, jax.random.key(0))
+    gru, lstm = example("gru"), example("lstm")
+    for model, missing in ((gru, "which unit each weight feeds"), (lstm, "params['embedding']")):
+        estimator = declared(model.transition, model.loss)
+        carry = estimator.init(model.params, model.state, jax.random.key(0))
         with pytest.raises(ModelError, match="nobacktrack") as error:
-            jax.eval_shape(estimator.step, example.params, example.state, carry, example.xs[0], example.targets[0])
+            jax.eval_shape(estimator.step, model.params, model.state, carry, model.xs[0], model.targets[0])
         assert missing in str(error.value)
 
 
@@ -147,7 +142,7 @@ def test_false_declarations_are_caught():
     params, state = jax.jit(cell.init)(jax.random.key(1)), cell.initial_state() + 0.3
     rows = np.arange(4)
     wrong = {"input": rows, "recurrent": rows, "bias": rows, "readout": None}  # columns in place of rows
-    with pytest.raises(AssertionError, match="'recurrent'.*feeds another unit"):
+    with pytest.raises(AssertionError, match="'recurrent'.*feeds a unit that is not the declared one"):
         check_structure(declare(cell.transition.transition, units=lambda _: wrong), params, state, jnp.array(1))
     hides = {"input": rows, "recurrent": rows[:, None], "bias": None, "readout": None}
     with pytest.raises(AssertionError, match="'bias'.*reaches the state"):
@@ -180,6 +175,6 @@ def test_variance_on_a_tanh_network_is_below_that_of_uoro():
 
 @pytest.mark.usefixtures("x64")
 def test_where_all_rows_are_equal_it_is_uoro():
-    example = example_named("rnn")
-    theirs, ours = (grads_of(make(example.transition, example.loss), example) for make in (uoro, declared))
+    model = example("rnn")
+    theirs, ours = (grads_of(make(model.transition, model.loss), model) for make in (uoro, declared))
     assert jax.tree.all(jax.tree.map(lambda a, b: jnp.allclose(a, b, atol=1e-6), theirs, ours))

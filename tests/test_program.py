@@ -1,4 +1,4 @@
-"""What a step costs, read off the compiled program: no timings. A regression in speed shows up here first."""
+"""The cost of a step, counted in the compiled program instead of timed. A loss of speed shows here first."""
 
 import math
 import re
@@ -26,7 +26,7 @@ WRITTEN = {"uoro": 4, "uoro:rank=8": 16.5, "bptt": 3}
 
 def learner_and_run(method, cell=None):
     cell = cell or norewind.cells.gru(3, HIDDEN, 3)
-    estimator = norewind.methods.parse_method(method).make(cell.transition, norewind.losses.cross_entropy, jnp.array(0))
+    estimator = norewind.names.parse_method(method).make(cell.transition, norewind.losses.cross_entropy, jnp.array(0))
     learner = norewind.online(estimator, norewind.adam(norewind.inverse_sqrt(1e-3, alpha=0.03)))
     return learner, learner.init(cell.init(jax.random.key(0)), cell.initial_state(), jax.random.key(1))
 
@@ -92,7 +92,7 @@ def test_bytes_carried():
 
 @pytest.mark.parametrize("method", ["uoro", "uoro:rank=8", "uoro:memory=16", "bptt:16", "rtrl"])
 def test_one_trace_and_one_compilation(method):
-    """However long the stream: the model is traced once, and chunks of one length are compiled once."""
+    """The model is traced once, and chunks of one length are compiled once, however long the stream."""
     cell, traces, compilations = norewind.cells.gru(3, 8, 3), [], []
 
     def transition(params, state, x):
@@ -100,7 +100,7 @@ def test_one_trace_and_one_compilation(method):
         return cell.transition(params, state, x)
 
     learner, run = learner_and_run(method, cell._replace(transition=transition))
-    chunk = jnp.zeros((4, norewind.methods.parse_method(method).memory), int)
+    chunk = jnp.zeros((4, norewind.names.parse_method(method).window), int)
     chunk = chunk[:, 0] if chunk.shape[1] == 1 else chunk
     run, _ = learner.scan(run, chunk, chunk)
     once = len(traces)
@@ -130,7 +130,7 @@ class counted:
         self.open = False
 
 
-def test_carries_share_one_run_of_the_model():
+def test_carries_share_one_evaluation_of_the_model():
     """Of rank-8 UORO, the tanh of the candidate is computed once, not eight times."""
     learner, run = learner_and_run("uoro:rank=8")
     program = str(jax.make_jaxpr(learner.scan)(run, jnp.zeros(4, int), jnp.zeros(4, int)))

@@ -25,10 +25,10 @@ def test_the_quickstart_learns(tmp_path):
 
 def test_the_demo_runs_and_draws(tmp_path):
     script = ROOT / "examples" / "demo.py"
-    options = ["--characters", "2e5", "--out", str(tmp_path)]
+    options = ["--samples", "2e5", "--out", str(tmp_path)]
     done = subprocess.run([sys.executable, str(script), *options], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "200,000 characters" in done.stdout
+    assert "200,000 samples" in done.stdout
     assert "above the floor of 0.1429" in done.stdout
     assert (tmp_path / "anbn.png").stat().st_size > 10_000
 

@@ -9,7 +9,8 @@ import pytest
 
 from norewind import ModelError, bpdc, cells, losses, online, readout_only
 from norewind.structure import reaches_state
-from norewind.testing import Example, check_estimator, check_structure, exact_grads, examples, run_estimator
+from norewind.testing import Example, check_estimator, check_structure, exact_grads, run_estimator
+from norewind.testing import example as built_in
 
 
 def signal(cell, name, length=4):
@@ -50,8 +51,7 @@ def grads_of(estimator, example):
 
 
 def test_readout_only_conformance():
-    user_made = next(example for example in examples() if example.name == "user_made")
-    check_estimator(readout_only, models=[user_made, liquid()])
+    check_estimator(readout_only, models=[built_in("user_made"), liquid()])
 
 
 def test_bpdc_conformance():
@@ -222,7 +222,7 @@ def test_bpdc_learns_to_predict_a_chaotic_series():
 
 
 def test_bpdc_refuses_models_without_output_units():
-    gru = next(example for example in examples() if example.name == "gru")
+    gru = built_in("gru")
     with pytest.raises(ModelError, match="does not declare units and output_units"):
         bpdc(gru.transition, gru.loss)
 

@@ -9,7 +9,7 @@ import pytest
 import structured
 from jax.flatten_util import ravel_pytree
 
-from norewind import bptt, cells, snap1, window
+from norewind import bptt, cells, declare, snap1, window
 from norewind.estimator import Estimator
 from norewind.testing import check_estimator, check_exact, check_structure
 from norewind.testing.oracles import run_estimator, windows
@@ -22,10 +22,10 @@ def windowed(transition, loss):
     return snap1(*window(transition, loss))
 
 
-def worst_error(estimator, example, memory=1):
+def worst_error(estimator, example, steps=1):
     """The largest difference to RTRL with a mask, over all gradients and the last traces."""
-    wanted, influence = structured.masked_rtrl(example, memory)
-    data = windows(example, memory) if memory > 1 else example
+    wanted, influence = structured.masked_rtrl(example, steps)
+    data = windows(example, steps) if steps > 1 else example
 
     @jax.jit
     def run():
@@ -43,16 +43,15 @@ def worst_error(estimator, example, memory=1):
 
 def test_conformance():
     check_estimator(snap1, models=[structured.dense("lstm", 2)])
-    check_estimator(snap1, exact=True, models=[structured.turning(4)])
+    check_estimator(snap1, claims="exact", models=[structured.turning(4)])
 
 
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize("model", ELEMENTWISE, ids=lambda model: model.__name__)
 def test_it_is_exact_for_elementwise_recurrences(model):
     example = model()
-    check_structure(example.transition, example.params, example.state, example.xs[0])
     check_exact(snap1, models=[example])
-    check_exact(windowed, memory=4, models=[example])
+    check_exact(windowed, window=4, models=[example])
     with pytest.raises(AssertionError, match="not exact"):
         check_exact(bptt, models=[example])
 
@@ -62,7 +61,7 @@ def test_it_is_exact_for_elementwise_recurrences(model):
 def test_it_is_exact_for_the_elementwise_cells(name):
     example = structured.from_cell(name, getattr(cells, name)(3, 3, 3))
     check_exact(snap1, models=[example])
-    check_exact(windowed, memory=2, models=[example])
+    check_exact(windowed, window=2, models=[example])
 
 
 @pytest.mark.usefixtures("x64")
@@ -71,7 +70,7 @@ def test_for_other_models_it_is_rtrl_with_a_mask(name):
     example = structured.dense(name, length=6)
     check_structure(example.transition, example.params, example.state, example.xs[0])
     assert worst_error(snap1(example.transition, example.loss), example) < 1e-10
-    assert worst_error(windowed(example.transition, example.loss), example, memory=3) < 1e-10
+    assert worst_error(windowed(example.transition, example.loss), example, steps=3) < 1e-10
     with pytest.raises(AssertionError, match="not exact"):
         check_exact(snap1, models=[example])
 
@@ -112,6 +111,22 @@ def test_for_the_authors_gru_it_is_the_recipe():
     (trace,) = run()[1]
     for name, wanted in gru_by_hand(example).items():
         assert np.max(np.abs(trace[name] - wanted)) < 1e-10, name
+
+
+def test_false_declarations_are_caught():
+    example = structured.from_cell("rnn", cells.rnn(3, 4, 3))
+    told = example.transition.structure
+
+    def check(**wrong):
+        false = declare(example.transition.transition, **{"units": told.units, "mixing": told.mixing} | wrong)
+        check_structure(false, example.params, example.state, example.xs[0])
+
+    with pytest.raises(AssertionError, match="other derivatives"):
+        check(mixing=lambda product: cells.elman(3, 4, 3).transition.structure.mixing(product))
+    with pytest.raises(AssertionError, match="elementwise: state of one unit reaches state of another"):
+        check(mixing=lambda product: told.mixing(jnp.matmul))
+    with pytest.raises(AssertionError, match="must declare units"):
+        check(units=None)
 
 
 def test_it_refuses_models_without_units():

@@ -1,4 +1,4 @@
-"""The built-in sources are endless, reproducible, and as hard as they say."""
+"""The aⁿbⁿ texts are endless and reproducible, and their floor is their entropy rate."""
 
 from itertools import islice
 
@@ -39,13 +39,13 @@ def test_pairs_are_inputs_and_what_follows():
 
 @pytest.mark.parametrize(("k", "l"), [(1, 32), (1, 4), (3, 3), (5, 9)])
 def test_the_floor_is_the_entropy_rate(k, l):  # noqa: E741
-    """The ideal predictor's surprise, character by character, from the hazard of n; and the formula."""
+    """The mean surprise of the ideal predictor, summed character by character."""
     task = anbn(k, l)
     if k == l:
         assert task.floor == 0
     bits = characters = 0
     for n in range(k, l + 1):
-        for seen in range(1, n + 1):  # after so many a's: another a, or the line break?
+        for seen in range(1, n + 1):  # another a, or the line break?
             stop = 1 / (l - seen + 1) if seen >= k else 0.0
             bits -= np.log2(stop if seen == n else 1 - stop)
         characters += 2 * n + 2

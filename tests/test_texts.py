@@ -1,4 +1,4 @@
-"""The sources of text: as hard as their formulas say, endless, reproducible, entered anywhere."""
+"""The texts have the entropies of their formulas, are endless and reproducible, and can start anywhere."""
 
 from itertools import islice, product
 
@@ -21,7 +21,7 @@ def chain_entropies(chain):
             step[number[state], number[after]] += probability
             uncertainty[number[state]] -= probability * np.log2(probability)
             symbols.setdefault(symbol, np.zeros(len(chain)))[number[state]] += probability
-    # The stationary distribution, with its sum as one equation more.
+    # The stationary distribution; the last equation is that it sums to one.
     equations = np.vstack([step.T - np.eye(len(chain)), np.ones(len(chain))])
     stationary = np.linalg.lstsq(equations, np.append(np.zeros(len(chain)), 1), rcond=None)[0]
     frequencies = np.array([stationary @ p for p in symbols.values()])
@@ -59,17 +59,17 @@ def brackets_chain(s, k, a, remembering):
     def build(state):
         if state in chain:
             return
-        place, memory = state
+        place, remembered = state
         kind, after = plan[place], (place + 1) % len(plan)
         letters = range(a)
         if kind == "first":
-            moves = [(1 / a, x, (after, (*memory, x) if remembering else ())) for x in letters]
+            moves = [(1 / a, x, (after, (*remembered, x) if remembering else ())) for x in letters]
         elif kind == "again" and remembering:
-            moves = [(1.0, memory[0], (after, memory[1:]))]
+            moves = [(1.0, remembered[0], (after, remembered[1:]))]
         elif kind in ("free", "again"):
-            moves = [(1 / a, x, (after, memory)) for x in letters]
+            moves = [(1 / a, x, (after, remembered)) for x in letters]
         else:
-            moves = [(1.0, kind, (after, memory))]
+            moves = [(1.0, kind, (after, remembered))]
         chain[state] = moves
         for _, _, following in moves:
             build(following)
@@ -89,26 +89,26 @@ def reachable(chain, start):
 
 
 @pytest.mark.parametrize(("k", "l"), [(1, 32), (1, 2), (3, 9), (4, 4)])
-def test_the_levels_of_anbn_are_those_of_its_chain(k, l):  # noqa: E741
+def test_the_entropies_of_anbn_are_those_of_its_chain(k, l):  # noqa: E741
     task = anbn(k, l)
     rate, unigram = chain_entropies(count_chain(k, l, counting=True))
-    naive, _ = chain_entropies(count_chain(k, l, counting=False))
-    assert (task.floor, task.naive, task.unigram) == pytest.approx((rate, naive, unigram), abs=1e-12)
+    memoryless, _ = chain_entropies(count_chain(k, l, counting=False))
+    assert (task.floor, task.memoryless, task.unigram) == pytest.approx((rate, memoryless, unigram), abs=1e-12)
 
 
 @pytest.mark.parametrize(("s", "k", "a"), [(1, 5, 10), (2, 0, 3), (2, 3, 4), (1, 1, 1)])
-def test_the_levels_of_the_brackets_are_those_of_their_chain(s, k, a):
+def test_the_entropies_of_the_brackets_are_those_of_their_chain(s, k, a):
     task = distant_brackets(s, k, a)
     rate, unigram = chain_entropies(brackets_chain(s, k, a, remembering=True))
-    naive, _ = chain_entropies(brackets_chain(s, k, a, remembering=False))
-    assert (task.floor, task.naive, task.unigram) == pytest.approx((rate, naive, unigram), abs=1e-12)
+    memoryless, _ = chain_entropies(brackets_chain(s, k, a, remembering=False))
+    assert (task.floor, task.memoryless, task.unigram) == pytest.approx((rate, memoryless, unigram), abs=1e-12)
 
 
-def test_the_papers_levels():
+def test_the_entropies_of_the_paper():
     assert anbn(1, 32).floor == pytest.approx(0.143, abs=5e-4)
-    assert anbn(1, 32).naive == pytest.approx(0.286, abs=5e-4)
+    assert anbn(1, 32).memoryless == pytest.approx(0.286, abs=5e-4)
     assert distant_brackets(1, 5, 10).floor == pytest.approx(1.661, abs=5e-4)
-    assert distant_brackets(1, 5, 10).naive == pytest.approx(1.938, abs=5e-4)
+    assert distant_brackets(1, 5, 10).memoryless == pytest.approx(1.938, abs=5e-4)
 
 
 @pytest.mark.parametrize(("s", "k", "a"), [(1, 5, 10), (3, 2, 4), (2, 0, 30)])
@@ -143,7 +143,7 @@ def test_what_is_to_guess_is_uniform_and_independent(task):
 
 @pytest.mark.parametrize("task", [anbn(1, 32), anbn(3, 3), distant_brackets(1, 5, 10)], ids=lambda task: task.name)
 @pytest.mark.parametrize("start", [0, 1, 999, 30_011])
-def test_a_text_can_be_entered_anywhere(task, start):
+def test_a_text_can_start_anywhere(task, start):
     whole = next(task.chunks(3, 40_000))
     pieces = np.concatenate(list(islice(task.chunks(3, 77, start=start), 20)))
     np.testing.assert_array_equal(pieces, whole[start : start + 77 * 20])

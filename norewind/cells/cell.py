@@ -12,7 +12,11 @@ from norewind.trees import Tree
 
 
 class Cell(NamedTuple):
-    """A recurrent model: `init(key) -> params`, `initial_state() -> state`, `transition(params, state, x)`."""
+    """A recurrent model, as three functions.
+
+    `init(key) -> params`, `initial_state() -> state` and
+    `transition(params, state, x) -> (new_state, output)`.
+    """
 
     init: Callable[[jax.Array], Tree]
     initial_state: Callable[[], Tree]
@@ -20,20 +24,20 @@ class Cell(NamedTuple):
 
 
 def uniform(key: jax.Array, shape: tuple[int, ...], fan_in: int, dtype) -> jax.Array:
-    """The authors' initialisation of linear maps and of their biases: uniform in ±1/√fan_in."""
+    """The authors' initialisation of linear maps and their biases: uniform in ±1/√fan_in."""
     bound = fan_in**-0.5
     return jax.random.uniform(key, shape, dtype, -bound, bound)
 
 
 def input_table(key: jax.Array, inputs: int, width: int, symbols: bool, dtype) -> jax.Array:
-    """One row per input: an embedding drawn from N(0, 1) for symbols, a linear map for vectors."""
+    """One row per input: an embedding drawn from N(0, 1) if the inputs are symbols, a linear map if vectors."""
     if symbols:
         return jax.random.normal(key, (inputs, width), dtype)
     return uniform(key, (inputs, width), inputs, dtype)
 
 
 def read_input(table: jax.Array, x: jax.Array) -> jax.Array:
-    """An integer x is a symbol and picks a row of the table; a float vector is multiplied by it."""
+    """A row of the table if x is an integer symbol, a product with the table if x is a float vector."""
     x = jnp.asarray(x)
     inputs = table.shape[0]
     if jnp.issubdtype(x.dtype, jnp.integer) and x.shape == ():
@@ -42,7 +46,7 @@ def read_input(table: jax.Array, x: jax.Array) -> jax.Array:
         return x.astype(table.dtype) @ table
     raise ValueError(
         f"the cell has {inputs} inputs: x must be one integer symbol below {inputs} or a float vector of shape "
-        f"({inputs},), but it has dtype {x.dtype} and shape {x.shape}. For a sequence of them use window or scan; "
+        f"({inputs},), but it has dtype {x.dtype} and shape {x.shape}. For a sequence of inputs use window or scan, "
         "for several streams use parallel."
     )
 

@@ -8,13 +8,16 @@ from norewind.structure import declare, structure_of
 
 
 def elman(inputs: int, hidden: int, outputs: int, *, symbols: bool = True, dtype=float) -> Cell:
-    """The usual tanh network; its state h is the activation:
+    """The usual tanh network. Its state h is the activation.
 
         h' = tanh(W_x x + W_h h + b)          o = W_o h' + b_o
 
-    It computes what `rnn` computes, but the noise of a stochastic estimator enters
-    after the tanh and not before it. `symbols=False` scales the initial W_x for float
+    It computes the same outputs as `rnn`, but the noise of a stochastic estimator enters
+    after the tanh instead of before it. `symbols=False` scales the initial W_x for float
     vectors instead of integer symbols.
+
+    `inputs` (the number of symbols, or of entries in x), `hidden` and `outputs` are sizes;
+    `dtype` is that of the parameters and the state.
 
     Reference: Elman, Finding structure in time (1990).
 
@@ -24,8 +27,7 @@ def elman(inputs: int, hidden: int, outputs: int, *, symbols: bool = True, dtype
     >>> state.shape, output.shape
     ((4,), (2,))
     """
-
-    # The same weights, drawn and wired in the same way: only the place of the tanh differs.
+    # The weights are those of rnn, drawn and connected in the same way: only the tanh is in another place.
     network = rnn(inputs, hidden, outputs, symbols=symbols, dtype=dtype)
 
     def mixing(product):

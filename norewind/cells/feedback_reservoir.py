@@ -1,11 +1,11 @@
-"""A reservoir whose outputs are units of its own."""
+"""A reservoir whose outputs are some of its own units."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from norewind.cells.cell import Cell, affine_layer, read_input
-from norewind.cells.reservoir import check_share, reservoir_weights
+from norewind.cells.reservoir import check_fraction, reservoir_weights
 from norewind.structure import declare
 
 
@@ -21,13 +21,17 @@ def feedback_reservoir(
     feedback: float = 0.1,
     dtype=float,
 ) -> Cell:
-    """A network of leaky units of which the last are the outputs, as backpropagation-decorrelation has it:
+    """The network of backpropagation-decorrelation: leaky units, of which the last are the outputs.
 
         s' = (1 − Δt) s + Δt (W tanh(s) + W_in x + b)          o = the last entries of s'
 
-    The rows of W, W_in and b of the `hidden` units are drawn as in `reservoir`, with the
-    outputs fed back to them at scale `feedback`; the rows of the output units start at
-    zero. Δt is `leak`.
+    The rows of W, W_in and b for the `hidden` units are drawn as in `reservoir`, with the
+    same `spectral_radius`, `sparsity` and `input_scaling`; the weights from the outputs
+    back to them are uniform in ±`feedback`. The rows for the output units start at zero.
+    Δt is `leak`.
+
+    `inputs` (the number of symbols, or of entries in x), `hidden` and `outputs` are sizes;
+    `dtype` is that of the parameters and the state.
 
     Reference: Steil (2004).
 
@@ -37,7 +41,7 @@ def feedback_reservoir(
     >>> state.shape, output.shape
     ((22,), (2,))
     """
-    check_share("feedback_reservoir", sparsity=sparsity)
+    check_fraction("feedback_reservoir", sparsity=sparsity)
     if not 0 < leak <= 1:
         raise ValueError(f"feedback_reservoir: leak must be above 0 and at most 1, not {leak}.")
     size = hidden + outputs

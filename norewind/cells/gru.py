@@ -27,6 +27,9 @@ def gru(inputs: int, hidden: int, outputs: int, *, symbols: bool = True, reset: 
     `params["bias"]` is then [b_r, b_z, b_c, b_u]. Here every weight feeds one unit, which
     some methods need.
 
+    `inputs` (the number of symbols, or of entries in x), `hidden` and `outputs` are sizes;
+    `dtype` is that of the parameters and the state.
+
     >>> import jax, jax.numpy as jnp
     >>> cell = gru(inputs=3, hidden=4, outputs=2)
     >>> state, output = cell.transition(cell.init(jax.random.key(0)), cell.initial_state(), jnp.array(1))

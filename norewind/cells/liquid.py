@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from norewind.cells.cell import Cell, read_input, read_out
-from norewind.cells.reservoir import check_share
+from norewind.cells.reservoir import check_fraction
 
 THRESHOLD = 1.0
 
@@ -25,19 +25,24 @@ def liquid(
     input_scaling: float = 1.0,
     dtype=float,
 ) -> Cell:
-    """A fixed random network of spiking neurons and a linear readout of their recent activity, which starts at zero:
+    """A fixed random network of spiking neurons, and a linear readout of their recent activity.
 
         v' = α v + W z + W_in x + b          (v' = 0 while the neuron is refractory)
         z' = 1 where v' > 1, else 0          (and v' = 0 where it fired)
         r' = β r + (1 − β) z'                o = W_o r' + b_o
 
-    α = exp(−1/`membrane_time`), β = exp(−1/`trace_time`), in steps. The share
-    `inhibitory` of the neurons acts on others with negative weights, the rest with
-    positive ones; the share `sparsity` of all weights is zero, and the others are
-    uniform up to `strength`·√(3/k), k the expected number of inputs. W_in is uniform in
-    ±`input_scaling` and b between 0 and half the current that would make a neuron fire.
+    α = exp(−1/`membrane_time`) and β = exp(−1/`trace_time`), with times in steps. After it
+    fires, a neuron is refractory for `refractory` steps. The fraction `inhibitory` of the
+    neurons acts on others with negative weights, the rest with positive ones. The
+    fraction `sparsity` of all weights is zero; the others are uniform up to
+    `strength`·√(3/k), where k is the expected number of inputs of a neuron. W_in is
+    uniform in ±`input_scaling`, and b between 0 and half the current that would make a
+    neuron fire. The readout starts at zero.
 
-    A spike has no derivative: train the readout, with `norewind.readout_only`.
+    A spike has no derivative, so train the readout only, with `norewind.readout_only`.
+
+    `inputs` (the number of symbols, or of entries in x), `hidden` and `outputs` are sizes;
+    `dtype` is that of the parameters and the state.
 
     Reference: Maass, Natschläger & Markram, Real-time computing without stable states (2002).
 
@@ -47,9 +52,9 @@ def liquid(
     >>> sorted(state), output.shape
     (['refractory', 'spikes', 'trace', 'voltage'], (2,))
     """
-    check_share("liquid", sparsity=sparsity, inhibitory=inhibitory)
+    check_fraction("liquid", sparsity=sparsity, inhibitory=inhibitory)
     if membrane_time <= 0 or trace_time <= 0:
-        raise ValueError("liquid: membrane_time and trace_time are in steps and must be above 0.")
+        raise ValueError("liquid: membrane_time and trace_time must be above 0. They are in steps.")
     alpha, beta = exp(-1 / membrane_time), exp(-1 / trace_time)
 
     def init(key):
@@ -66,11 +71,11 @@ def liquid(
         }
 
     def initial_state():
-        nothing = jnp.zeros(hidden, dtype)
+        zeros = jnp.zeros(hidden, dtype)
         return {
-            "voltage": nothing,
-            "spikes": nothing,
-            "trace": nothing,
+            "voltage": zeros,
+            "spikes": zeros,
+            "trace": zeros,
             "refractory": jnp.zeros(hidden, jnp.int32),
         }
 

@@ -15,10 +15,13 @@ def lstm(inputs: int, hidden: int, outputs: int, *, symbols: bool = True, embedd
         i, f, o, g = σ(a_i), σ(a_f − 0.3), σ(a_o), tanh(a_g)
         c' = f ⊙ c + i ⊙ g                    h' = o ⊙ tanh(c')             y = W_o h' + b_o
 
-    The four blocks of a stand in the order i, f, o, g. `symbols=False` scales the
-    initial E for float vectors instead of integer symbols. With `embedding=False` the
-    input feeds the gates directly, e = x, as in 1997: then every weight feeds one unit,
-    which some methods need.
+    The four blocks of a are in the order i, f, o, g. `symbols=False` scales the initial
+    E for float vectors instead of integer symbols. With `embedding=False` the input
+    feeds the gates directly, e = x, as in 1997: then every weight feeds one unit, which
+    some methods need.
+
+    `inputs` (the number of symbols, or of entries in x), `hidden` and `outputs` are sizes;
+    `dtype` is that of the parameters and the state.
 
     >>> import jax, jax.numpy as jnp
     >>> cell = lstm(inputs=3, hidden=4, outputs=2)

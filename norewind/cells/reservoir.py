@@ -19,15 +19,18 @@ def reservoir(
     input_scaling: float = 1.0,
     dtype=float,
 ) -> Cell:
-    """A fixed random network of leaky tanh units and a linear readout, which starts at zero:
+    """A fixed random network of leaky tanh units, and a linear readout.
 
         h' = (1 − a) h + a tanh(W h + W_in x + b)          o = W_o h' + b_o
 
-    W has the share `sparsity` of its weights at zero, the others uniform, all scaled so
-    that the largest modulus of its eigenvalues is `spectral_radius`: below one, the past
-    fades (the echo state property, in practice). W_in and b are uniform in
-    ±`input_scaling`; a is `leak`. Under `norewind.readout_only` this is an echo state
-    network; under any other estimator it is an ordinary network that starts as one.
+    The fraction `sparsity` of W is zero and the rest is uniform, scaled so that the
+    largest modulus of its eigenvalues is `spectral_radius`: below one, the past fades
+    (the echo state property, in practice). W_in and b are uniform in ±`input_scaling`, a
+    is `leak`, and the readout starts at zero. With `norewind.readout_only` this is an
+    echo state network; with any other estimator, its recurrent weights learn as well.
+
+    `inputs` (the number of symbols, or of entries in x), `hidden` and `outputs` are sizes;
+    `dtype` is that of the parameters and the state.
 
     Reference: Jaeger (2001); Lukoševičius, A practical guide to applying echo state
     networks (2012).
@@ -38,7 +41,7 @@ def reservoir(
     >>> round(float(jnp.max(jnp.abs(jnp.linalg.eigvals(params["recurrent"])))), 4)
     0.8
     """
-    check_share("reservoir", sparsity=sparsity)
+    check_fraction("reservoir", sparsity=sparsity)
     if not 0 < leak <= 1:
         raise ValueError(f"reservoir: leak must be above 0 and at most 1, not {leak}.")
 
@@ -70,19 +73,19 @@ def reservoir(
     return Cell(init, initial_state, declare(mixing(jnp.matmul), units=units, mixing=mixing, layer=layer))
 
 
-def reservoir_weights(key: jax.Array, units: int, spectral_radius: float, sparsity: float, dtype) -> jax.Array:
-    """A random sparse matrix of that spectral radius."""
+def reservoir_weights(key: jax.Array, hidden: int, spectral_radius: float, sparsity: float, dtype) -> jax.Array:
+    """A random sparse matrix with this spectral radius."""
     value_key, place_key = jax.random.split(key)
-    weights = jax.random.uniform(value_key, (units, units), dtype, -1, 1)
-    weights = jnp.where(jax.random.uniform(place_key, (units, units)) < sparsity, 0, weights)
+    weights = jax.random.uniform(value_key, (hidden, hidden), dtype, -1, 1)
+    weights = jnp.where(jax.random.uniform(place_key, (hidden, hidden)) < sparsity, 0, weights)
     radius = jnp.max(jnp.abs(jnp.linalg.eigvals(weights)))
-    # A very small sparse matrix can have no eigenvalue but zero: then there is nothing to scale.
+    # All eigenvalues of a very small sparse matrix can be zero: then there is nothing to scale.
     scale = jnp.where(radius > 1e-6, spectral_radius / jnp.maximum(radius, 1e-6), 1.0)
     return (scale * weights).astype(dtype)
 
 
-def check_share(who: str, **shares: float) -> None:
-    """Shares lie between 0 and 1."""
-    for name, value in shares.items():
+def check_fraction(who: str, **fractions: float) -> None:
+    """A fraction must be between 0 and 1."""
+    for name, value in fractions.items():
         if not 0 <= value <= 1:
-            raise ValueError(f"{who}: {name} must lie between 0 and 1, not {value}.")
+            raise ValueError(f"{who}: {name} must be between 0 and 1, not {value}.")

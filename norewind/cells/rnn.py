@@ -9,11 +9,14 @@ from norewind.structure import declare
 
 
 def rnn(inputs: int, hidden: int, outputs: int, *, symbols: bool = True, dtype=float) -> Cell:
-    """The tanh network of the paper's section "Background"; its state s is the pre-activation:
+    """The tanh network of the paper's section "Background". Its state s is the pre-activation.
 
         s' = W_x x + W_s tanh(s) + b          o = W_o tanh(s') + b_o
 
     `symbols=False` scales the initial W_x for float vectors instead of integer symbols.
+
+    `inputs` (the number of symbols, or of entries in x), `hidden` and `outputs` are sizes;
+    `dtype` is that of the parameters and the state.
 
     >>> import jax, jax.numpy as jnp
     >>> cell = rnn(inputs=3, hidden=4, outputs=2)

@@ -6,7 +6,7 @@ from norewind.cells.cell import Cell
 
 
 def stack(*cells: Cell) -> Cell:
-    """Cells on top of each other: the output of one is the input of the next.
+    """Several cells as one: the output of each is the input of the next.
 
     >>> import jax, jax.numpy as jnp, norewind
     >>> cell = stack(norewind.cells.gru(3, 8, 8), norewind.cells.lstm(8, 8, 3, symbols=False))

@@ -1,8 +1,9 @@
-"""The command line. A new command is one file beside this one, and one line in COMMANDS."""
+"""The command line. A new command is one file in this folder and one line in COMMANDS."""
 
 import signal
 import sys
 
+import norewind
 from norewind.cli.compare import compare
 from norewind.cli.diagnose import diagnose
 from norewind.cli.endings import BAD_INPUT, leave
@@ -13,7 +14,7 @@ from norewind.cli.reproduce import reproduce
 from norewind.cli.resume import resume
 from norewind.cli.sample import sample
 from norewind.cli.train import train, with_config
-from norewind.training.settings import SettingsError
+from norewind.runs.settings import SettingsError
 
 COMMANDS = {
     "train": train,
@@ -33,6 +34,9 @@ def main(arguments: list[str] | None = None) -> None:
     import tyro
 
     arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments == ["--version"]:
+        print(f"norewind {norewind.__version__}")
+        return
     try:
         commands = {**COMMANDS, "train": with_config(arguments)}
         tyro.extras.subcommand_cli_from_dict(commands, prog="norewind", description=main.__doc__, args=arguments)

@@ -1,53 +1,52 @@
 """`norewind compare`: methods side by side."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated
+
+import tyro
+
+from norewind.runs.settings import Settings
+
+DEFAULTS = Settings(samples=1e5, metrics_every=1_000)
 
 
 def compare(
+    settings: Annotated[Settings, tyro.conf.arg(name="")] = DEFAULTS,
     *,
-    methods: str = "uoro,nobacktrack,bptt:16,readout_only",
-    task: Literal["anbn", "brackets"] = "anbn",
-    cell: Literal["elman", "feedback_reservoir", "gru", "liquid", "lstm", "plain_lstm", "reservoir", "rnn"] = "gru",
-    units: int = 64,
-    characters: float = 1e5,
+    methods: str = "uoro,uoro:window=16,bptt:16,readout_only",
     seeds: int = 1,
-    rate: float = 1e-3,
-    alpha: float = 0.03,
-    optimizer: Literal["adam", "sgd"] = "adam",
     out: Path = Path("results/compare"),
+    jobs: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: one per core)")] = None,
+    quiet: bool = False,
 ) -> None:
-    """Train several methods on the same text from the same parameters, and show them in one table and figure.
+    """Train several methods on the same stream from the same parameters, and show them in one table and figure.
+
+    The source and all other options are those of `norewind train`, except that --methods
+    takes the place of --method. Finished runs are kept in the folder: repeat the command
+    to continue an interrupted one.
+
+        norewind compare anbn --methods uoro,rtrl,bptt:16 --hidden 16 --seeds 3
+        norewind compare sensors.csv --targets power --methods uoro:window=4,rank=8,bptt:4
 
     Args:
-        methods: separated by commas, with options after a colon, e.g. uoro,uoro:memory=4,rank=8,rtrl,bptt:16.
-        task: the text to predict.
-        cell: the model. plain_lstm is the LSTM without embedding, which lstm97 needs.
-        units: its size.
-        characters: the length of each run (1e5 is understood).
-        seeds: runs per method; with several, means and standard errors are shown.
-        rate: the learning rate is rate / (1 + alpha √t).
-        alpha: how fast it falls.
-        optimizer: what takes the gradients.
-        out: the folder for comparison.md, .csv, .json and .png.
+        settings: see below.
+        methods: separated by commas, with options after a colon, e.g. uoro,uoro:window=4,rank=8,rtrl,bptt:16.
+        seeds: runs per method, with the seeds from --seed on. With several, means and standard errors are shown.
+        out: the folder for comparison.md, .csv and .png, and for the records of the runs.
+        jobs: the number of runs to train at the same time.
+        quiet: show no progress.
     """
-    from norewind.comparison import compare as run_comparison
-    from norewind.methods import parse_methods
+    from norewind.cli.endings import friendly
 
-    try:
-        result = run_comparison(
-            parse_methods(methods),
-            task=task,
-            cell=cell,
-            units=units,
-            characters=int(characters),
-            seeds=seeds,
-            rate=rate,
-            alpha=alpha,
-            optimizer=optimizer,
-            report=lambda line: print(line, flush=True),
-        )
-    except ValueError as error:
-        raise SystemExit(f"norewind compare: {error}") from None
-    result.save(out)
-    print(f"\n{result}\n\nTable, data and figure are in {out}.")
+    if settings.method != DEFAULTS.method:
+        raise SystemExit("norewind compare: name the methods with --methods, not with --method.")
+    with friendly("compare"):
+        from norewind.instruments.compare import compare as run
+        from norewind.names import parse_methods
+        from norewind.runs.sweep import SweepError
+
+        try:
+            result = run(parse_methods(methods), settings.settled(), seeds=seeds, out=out, jobs=jobs, quiet=quiet)
+        except (SweepError, ValueError) as error:
+            raise SystemExit(f"norewind compare: {error}") from None
+    print(f"{result}\n\nTable, figure and records are in {out}.")

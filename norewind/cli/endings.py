@@ -9,29 +9,26 @@ from pathlib import Path
 from typing import NoReturn
 
 BAD_INPUT = 1
-"""The stream, the settings, the folder or a checkpoint is not what it should be."""
+"""Something is wrong with the stream, the settings, the folder or a checkpoint."""
 DIVERGED = 3
-"""The run blew up; its last good checkpoint is kept."""
+"""The run diverged; its last good checkpoint is kept."""
 
 
 class StopOnSignal:
-    """Ctrl-C and SIGTERM, as a wish to stop soon; a second Ctrl-C does not wait."""
+    """Ctrl-C and SIGTERM as a request to stop soon. A second Ctrl-C stops at once."""
 
     def __init__(self):
-        """No wish yet."""
         self.signal: int | None = None
 
     def __enter__(self) -> "StopOnSignal":
-        """Listen."""
-        self._before = {number: signal.signal(number, self._wish) for number in (signal.SIGINT, signal.SIGTERM)}
+        self._before = {number: signal.signal(number, self._request) for number in (signal.SIGINT, signal.SIGTERM)}
         return self
 
     def __exit__(self, *_) -> None:
-        """Stop listening."""
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
-    def _wish(self, number, frame):
+    def _request(self, number, frame):
         if self.signal == number == signal.SIGINT:
             raise KeyboardInterrupt
         self.signal = number
@@ -42,22 +39,22 @@ class StopOnSignal:
 
     @property
     def exit_code(self) -> int:
-        """What a shell expects of a process that a signal ended."""
+        """The code that a shell expects of a process that was ended by a signal."""
         return 0 if self.signal is None else 128 + self.signal
 
 
 @contextmanager
 def friendly(command: str, folder: Path | None = None, stop: StopOnSignal | None = None) -> Iterator[None]:
-    """A user's mistake, a full disk or a divergence end the command with a message and a code, not a traceback.
+    """End the command with a message and an exit code, not a traceback, on mistakes, full disks and divergence.
 
-    `folder` is where a run is being trained. What fails because of a signal ends with the signal's code.
+    `folder` is where a run is being trained. A failure because of a signal ends with the signal's code.
     """
     from norewind.checkpoint import CheckpointError
     from norewind.learner import NonFiniteError
+    from norewind.runs.folder import FolderInUse
+    from norewind.runs.metrics import Diverged
+    from norewind.runs.settings import SettingsError
     from norewind.streams import StreamError
-    from norewind.training.lock import FolderInUse
-    from norewind.training.settings import SettingsError
-    from norewind.training.watch import Diverged
 
     def fail(message: str, code: int = BAD_INPUT) -> NoReturn:
         leave(f"norewind {command}: {message}", (stop and stop.exit_code) or code)
@@ -72,7 +69,7 @@ def friendly(command: str, folder: Path | None = None, stop: StopOnSignal | None
     except Diverged as error:
         fail(f"the run diverged: {error}{_kept(folder, True)}", DIVERGED)
     except BrokenPipeError:
-        # The reader has seen enough (head, say).
+        # The reader has seen enough (head, for example).
         drop_output()
         raise SystemExit(128 + signal.SIGPIPE) from None
     except OSError as error:
@@ -90,12 +87,12 @@ def _kept(folder: Path | None, diverged: bool) -> str:
     found = checkpoints(folder / "checkpoints")
     kept = f" The last good checkpoint, {found[-1]}, is kept." if found else " There was no checkpoint yet."
     if diverged:
-        return f"{kept} The same settings end the same way: begin a new run with a lower --rate, or another --seed."
+        return f"{kept} The same settings would diverge again: start a new run with a lower --rate or another --seed."
     return f"{kept} To go on: norewind resume {folder}" if found else kept
 
 
 def drop_output() -> None:
-    """If the standard output takes nothing more, Python must not try to flush it again at exit."""
+    """Keep Python from flushing a standard output that is closed or full again at exit."""
     try:
         sys.stdout.flush()
     except OSError:

@@ -3,49 +3,52 @@
 import sys
 from collections.abc import Iterator
 from itertools import islice
-from typing import Annotated, Literal
+from typing import Annotated
 
 import tyro
 
 from norewind.cli.endings import drop_output
+from norewind.names import TaskName
 
 CHUNK = 100_000
 
 
 def generate(
-    task: Annotated[Literal["anbn", "brackets"], tyro.conf.Positional],
+    task: Annotated[TaskName, tyro.conf.Positional],
     *,
-    characters: float = 1e6,
+    samples: float = 1e6,
     seed: int = 0,
-    parameters: tuple[int, ...] = (),
+    parameters: Annotated[
+        tuple[int, ...], tyro.conf.arg(metavar="INT ...", help_behavior_hint="(default: the paper's)")
+    ] = (),
 ) -> None:
-    """Write the text of a task to the standard output.
+    """Write the text of a task to standard output.
 
     Args:
         task: aⁿbⁿ or distant brackets.
-        characters: how many characters to write (1e6 is understood).
+        samples: how many characters to write. 1e6 is understood.
         seed: which of the endless texts to write.
-        parameters: the task's own, by default those of the paper: k l = 1 32 for anbn, s k a = 1 5 10 for brackets.
+        parameters: of the task: k l for anbn (the paper's are 1 32), s k a for brackets (1 5 10).
     """
-    if not characters >= 0:
-        raise SystemExit(f"norewind generate: --characters must not be negative, but it is {characters:g}.")
+    if not samples >= 0:
+        raise SystemExit(f"norewind generate: --samples must not be negative, but it is {samples:g}.")
     try:
-        for piece in _pieces(task, parameters, seed, int(characters)):
+        for piece in _pieces(task, parameters, seed, int(samples)):
             sys.stdout.write(piece)
         sys.stdout.flush()
     except BrokenPipeError:
-        # The reader has seen enough (head, say).
+        # The reader has seen enough (head, for example).
         drop_output()
 
 
-def _pieces(task: str, parameters: tuple[int, ...], seed: int, characters: int) -> Iterator[str]:
-    from norewind import tasks
+def _pieces(name: TaskName, parameters: tuple[int, ...], seed: int, samples: int) -> Iterator[str]:
+    from norewind.names import task
 
     try:
-        text = {"anbn": tasks.anbn, "brackets": tasks.distant_brackets}[task](*parameters)
+        text = task(name, parameters)
     except (TypeError, ValueError) as error:
         raise SystemExit(f"norewind generate: {error}") from None
-    whole, rest = divmod(characters, CHUNK)
+    whole, rest = divmod(samples, CHUNK)
     chunks = text.chunks(seed, CHUNK)
     for chunk in islice(chunks, whole):
         yield text.decode(chunk)

@@ -20,15 +20,8 @@ def plot(runs: Annotated[tuple[Path, ...], tyro.conf.Positional], *, out: Path =
     if out.suffix not in (".png", ".pdf", ".svg"):
         leave(f"norewind plot: --out must end in .png, .pdf or .svg, not {out}.", BAD_INPUT)
     with friendly("plot"):
-        from norewind.training.figure import draw_curves
-        from norewind.training.logs import read_log
-        from norewind.training.session import METRICS, settings_of, unit_of
+        from norewind.cli.running import draw
 
-        units = {unit_of(settings_of(run)) for run in runs}
-        if len(units) > 1:
-            leave(
-                f"norewind plot: these runs are measured in {' and '.join(sorted(units))}: draw them apart.", BAD_INPUT
-            )
         out.parent.mkdir(parents=True, exist_ok=True)
-        draw_curves([(str(run), read_log(run / METRICS)) for run in runs], units.pop(), out)
+        draw(*runs, out=out)
     print(f"See {out}.")

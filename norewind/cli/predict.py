@@ -9,38 +9,44 @@ import tyro
 
 def predict(
     run: Annotated[Path, tyro.conf.Positional],
-    source: Annotated[str | None, tyro.conf.Positional] = None,
+    source: Annotated[
+        str | None,
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="[SOURCE]", help_behavior_hint="(default: the run's own stream, from where it stopped)"),
+    ] = None,
     *,
     learn: bool = False,
     fresh: bool = False,
-    samples: float | None = None,
-    flush: float | None = None,
+    samples: Annotated[
+        float | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: the whole stream)")
+    ] = None,
+    flush: Annotated[
+        float | None, tyro.conf.arg(metavar="SECONDS", help_behavior_hint="(default: wait for full chunks)")
+    ] = None,
 ) -> None:
-    """Predict every sample of a stream before it is seen, and say how surprising it was: JSON lines.
+    """Predict every sample of a stream before it is seen, and report how surprising it was, as JSON lines.
 
     The run itself is not changed (`norewind resume` does that).
 
     Args:
         run: the run folder.
-        source: a file, - for the standard input, or a task; by default the run's own stream, after where it stopped.
+        source: what to predict: a file, - for standard input, or a task.
         learn: keep learning along the way.
         fresh: begin with the initial state instead of the one that the run ended with.
-        samples: stop after so many samples (1e6 is understood).
-        flush: answer at the latest after so many seconds; by default up to 4,000 samples are gathered.
+        samples: stop after this many samples. 1e6 is understood.
+        flush: predict at most this many seconds after a sample arrives.
     """
     from norewind.cli.endings import StopOnSignal, friendly
-    from norewind.cli.running import set_precision
 
     with StopOnSignal() as stop, friendly("predict", stop=stop):
-        from norewind.training.predicting import predictions, saved_run
-        from norewind.training.session import print_lines
+        from norewind.runs.build import set_precision
+        from norewind.runs.folder import saved_run
+        from norewind.runs.predict import predictions
+        from norewind.runs.train import print_lines
 
-        saved = saved_run(run)
-        set_precision(saved.settings)
-        # Checked as the settings of a run are.
-        asked = replace(saved.settings, samples=samples, flush=flush)
-        limit = None if asked.samples is None else int(asked.samples)
-        chunks = predictions(saved, source, learn=learn, fresh=fresh, samples=limit, patience=flush, should_stop=stop)
-        for entries in chunks:
+        settings, saved = saved_run(run)
+        set_precision(settings)
+        settings = replace(settings, samples=samples, flush=flush)
+        for entries in predictions(settings, saved, source, learn=learn, fresh=fresh, should_stop=stop):
             print_lines(entries)
     raise SystemExit(stop.exit_code)

@@ -9,48 +9,52 @@ import tyro
 def reproduce(
     what: Annotated[Literal["influence", "brackets", "anbn", "all"], tyro.conf.Positional],
     *,
-    out: Path | None = None,
+    out: Annotated[
+        Path | None, tyro.conf.arg(metavar="FOLDER", help_behavior_hint="(default: results/paper or results/quick)")
+    ] = None,
     quick: bool = False,
-    seeds: int | None = None,
-    characters: float | None = None,
+    seeds: Annotated[
+        int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: anbn 5, brackets 3, influence 10)")
+    ] = None,
+    samples: Annotated[float | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: 1e7)")] = None,
     rates: tuple[float, ...] = (1e-3, 3e-4, 1e-4),
     windows: tuple[int, ...] = (1, 10, 100, 200),
     controls: bool = True,
-    run: bool = True,
-    jobs: int | None = None,
+    report_only: bool = False,
+    jobs: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: one per core)")] = None,
 ) -> None:
     """Run the paper's experiments and write their figures, table, records and page.
 
-    Finished runs are kept: an interrupted call goes on when it is repeated.
+    Finished runs are kept: repeat the command to continue an interrupted one.
 
     Args:
         what: one experiment, or all of them.
-        out: the folder to write to; by default results/paper, or results/quick with --quick.
-        quick: a small version of everything, in a few minutes.
-        seeds: runs per curve and per cell of the table (3 and, for influence balancing, 10).
-        characters: length of each run on text (1e7 is understood).
-        rates: learning rates of influence balancing, each for a column of the figure.
+        out: the folder to write to.
+        quick: influence balancing in full, and runs on text that are too short to conclude anything; about two minutes.
+        seeds: runs per curve and per cell of the table.
+        samples: the length of each run on text. 1e7 is understood.
+        rates: learning rates of influence balancing, one for each column of the figure.
         windows: truncation lengths of influence balancing.
         controls: also run what could explain a difference to the paper (rho, precision, length).
-        run: --no-run only draws and writes again from the records that are there.
-        jobs: how many runs to make at the same time; by default one per core.
+        report_only: only draw and write again from the records that are there.
+        jobs: the number of runs to train at the same time.
     """
-    if characters is not None and not characters >= 100:
-        raise SystemExit(f"norewind reproduce: --characters must be at least 100, but it is {characters:g}.")
+    if samples is not None and not samples >= 100:
+        raise SystemExit(f"norewind reproduce: --samples must be at least 100, but it is {samples:g}.")
     for name, count in (("seeds", seeds), ("jobs", jobs)):
         if count is not None and count < 1:
             raise SystemExit(f"norewind reproduce: --{name} must be at least 1, but it is {count}.")
-    from norewind.experiments.reproduce import run_experiments
+    from norewind.paper.influence import SEEDS, influence_plan
+    from norewind.paper.plans import text_plan
+    from norewind.paper.reproduce import reproduce as run
 
-    run_experiments(
-        what,
-        out=out or Path("results/quick" if quick else "results/paper"),
-        quick=quick,
-        seeds=seeds,
-        characters=None if characters is None else int(characters),
-        rates=rates,
-        windows=windows,
-        controls=controls,
-        run=run,
+    length = None if samples is None else int(samples)
+    plan = text_plan(what, quick=quick, seeds=seeds, samples=length, controls=controls)
+    influence = influence_plan(seeds=seeds or SEEDS, rates=rates, windows=windows)
+    run(
+        plan,
+        influence if what in ("influence", "all") else [],
+        out or Path("results/quick" if quick else "results/paper"),
         jobs=jobs,
+        report_only=report_only,
     )

@@ -10,31 +10,38 @@ import tyro
 def resume(
     run: Annotated[Path, tyro.conf.Positional],
     *,
-    samples: float | None = None,
-    source: str | None = None,
+    samples: Annotated[
+        float | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: as in the settings)")
+    ] = None,
+    source: Annotated[
+        str | None, tyro.conf.arg(metavar="SOURCE", help_behavior_hint="(default: as in the settings)")
+    ] = None,
     continues: bool = False,
     damaged: Literal["fail", "skip"] = "fail",
     quiet: bool = False,
 ) -> None:
-    """Go on with a run exactly where its newest checkpoint was taken, as if it had never been interrupted.
+    """Go on with a run from its newest checkpoint, bit for bit as if it had never been interrupted.
 
-    A file is read again up to that place and checked to be the same. A pipe must send
-    the same stream again from its start, unless it continues.
+    A file is read again up to that place and must not have changed. A pipe must send the
+    same stream again from its start, unless it continues.
 
     Args:
         run: the run folder.
-        samples: stop after so many samples in all, instead of what the settings say.
-        source: where the stream is now, if it was moved; - for the standard input.
-        continues: the stream goes on right where the checkpoint was taken, instead of beginning again.
-        damaged: what to do about a checkpoint that is damaged: fail, or skip to the one before.
-        quiet: say nothing unless something is wrong.
+        samples: stop after this many samples in total.
+        source: where the stream is now, if it was moved; - for standard input.
+        continues: the stream starts where the checkpoint was written, instead of at its beginning.
+        damaged: if the newest checkpoint is damaged, fail or skip to the one before it.
+        quiet: print nothing unless something is wrong.
     """
-    from norewind.cli.endings import friendly
+    from norewind.cli.endings import BAD_INPUT, leave
     from norewind.cli.running import run_in
-    from norewind.training.session import settings_of
+    from norewind.runs.settings import SETTINGS, Settings, read_toml
 
-    with friendly("resume"):
-        settings = settings_of(run)
+    if not (run / SETTINGS).exists():
+        leave(f"norewind resume: {run} holds no run: there is no {SETTINGS} in it.", BAD_INPUT)
+
+    def settings() -> Settings:
         changed = {"samples": samples, "source": source}
-        settings = replace(settings, **{name: value for name, value in changed.items() if value is not None})
+        return replace(read_toml(run / SETTINGS), **{name: new for name, new in changed.items() if new is not None})
+
     run_in("resume", run, settings, quiet=quiet, continues=continues, damaged=damaged)

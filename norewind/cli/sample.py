@@ -11,7 +11,7 @@ def sample(
     run: Annotated[Path, tyro.conf.Positional],
     *,
     length: int = 500,
-    prompt: str = "",
+    prompt: Annotated[str, tyro.conf.arg(metavar="TEXT", help_behavior_hint="(default: continue the stream)")] = "",
     temperature: float = 1.0,
     seed: int = 0,
 ) -> None:
@@ -19,26 +19,27 @@ def sample(
 
     Args:
         run: the run folder.
-        length: how many symbols to write.
-        prompt: what to read first; by default the text goes on where the run stopped.
-        temperature: below 1 keeps to what is likely, above 1 strays.
-        seed: of the random choices.
+        length: the number of symbols to write.
+        prompt: what to read first.
+        temperature: below 1 prefers likely symbols, above 1 unlikely ones.
+        seed: seed of the random choices.
     """
     from norewind.cli.endings import BAD_INPUT, friendly, leave
-    from norewind.cli.running import set_precision
 
     if length < 1 or not temperature > 0 or not 0 <= seed < 2**32:
         leave(
-            f"norewind sample: --length must be from 1, not {length}, --temperature above 0, not {temperature}, and "
-            f"--seed from 0 to 2³² − 1, not {seed}.",
+            f"norewind sample: --length must be at least 1, not {length}, --temperature above 0, not {temperature}, "
+            f"and --seed from 0 to 2³² − 1, not {seed}.",
             BAD_INPUT,
         )
     with friendly("sample"):
-        from norewind.training.predicting import sampled, saved_run
+        from norewind.runs.build import set_precision
+        from norewind.runs.folder import saved_run
+        from norewind.runs.predict import sampled
 
-        saved = saved_run(run)
-        set_precision(saved.settings)
-        text = sampled(saved, length, prompt=prompt, temperature=temperature, seed=seed)
-        # The system hands over bytes that are not UTF-8 as surrogates: back they go.
+        settings, saved = saved_run(run)
+        set_precision(settings)
+        text = sampled(settings, saved, length, prompt=prompt, temperature=temperature, seed=seed)
+        # Arguments that are not UTF-8 are held as surrogates.
         sys.stdout.buffer.write(prompt.encode(errors="surrogateescape") + text + b"\n")
         sys.stdout.flush()

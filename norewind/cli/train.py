@@ -8,7 +8,7 @@ from typing import Annotated
 
 import tyro
 
-from norewind.training.settings import Settings, read_toml
+from norewind.runs.settings import Settings, read_toml
 
 DEFAULTS = Settings()
 
@@ -16,15 +16,17 @@ DEFAULTS = Settings()
 def train(
     settings: Annotated[Settings, tyro.conf.arg(name="")] = DEFAULTS,
     *,
-    out: Path | None = None,
-    config: Path | None = None,
+    out: Annotated[
+        Path | None, tyro.conf.arg(metavar="FOLDER", help_behavior_hint="(default: runs/ and the name of the source)")
+    ] = None,
+    config: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")] = None,
     quiet: bool = False,
 ) -> None:
     """Train a recurrent model on a stream: online, in one pass, in constant memory.
 
-    The source is a built-in task, a file or - for the standard input: bytes, text, CSV or
-    JSON lines. The run folder holds settings.toml, metrics.jsonl, checkpoints and
-    curve.png; `norewind resume` goes on after any interruption, exactly.
+    The source is a file, standard input or a built-in task: bytes, text, CSV or JSON
+    lines. The run folder holds settings.toml, metrics.jsonl, checkpoints and curve.png;
+    `norewind resume` goes on after any interruption, exactly.
 
         norewind train book.txt --out runs/book
         norewind train sensors.csv --targets power --horizon 24 --out runs/power
@@ -32,18 +34,18 @@ def train(
 
     Args:
         settings: see below.
-        out: the run folder; by default runs/ and the name of the source.
-        config: a TOML file with settings, e.g. the settings.toml of another run; options go before it.
-        quiet: say nothing unless something is wrong.
+        out: the run folder.
+        config: a TOML file with settings, such as the settings.toml of another run. Command-line options override it.
+        quiet: print nothing unless something is wrong.
     """
     from norewind.cli.running import run_in
 
     folder = out or Path("runs") / (Path(settings.source).stem.strip("-") or "stdin")
-    run_in("train", folder, settings.settled(), quiet=quiet, new=True)
+    run_in("train", folder, settings.settled, quiet=quiet, new=True)
 
 
 def with_config(arguments: list[str]) -> Callable[..., None]:
-    """`train` with the settings of the file named by --config as its defaults, so that options go before it."""
+    """`train` with the settings in the file after --config as its defaults, so that other options override them."""
     if arguments[:1] != ["train"]:
         return train
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)

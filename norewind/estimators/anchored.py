@@ -5,7 +5,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from norewind.estimator import Estimate, Estimator, Loss, Transition, linearise, model_of, zeros_like
+from norewind.estimator import Estimate, Estimator, Loss, Transition, build_estimator, linearise, model_of, zeros_like
 from norewind.estimators.uoro import NORMALISERS
 from norewind.noise import Noise, as_key, random_signs
 from norewind.structure import structure_of
@@ -45,12 +45,14 @@ def anchored(transition: Transition, loss: Loss, *, noise: Noise = random_signs)
     own, so the noise has only that to carry: UORO's variance without most of its size.
     For an elementwise recurrence nothing is left over, and the gradient is exact.
 
-    Unbiased for frozen parameters, like UORO. Time: one run of the model, one forward and
-    2 + k reverse derivatives with k the entries of a unit. Memory: one state and k + 1
+    Unbiased for frozen parameters, like UORO. Time: one evaluation of the model, one forward and
+    2 + k reverse derivatives with k the entries of a unit. Bytes carried: one state and k + 1
     sets of parameters. Needs what `snap1` needs, but weights that several units share
     (an embedding) may be among the others: they have no trace, and UORO carries them.
 
     `noise(key, like) -> (signs, next_key)` replaces the source of ν.
+
+    `transition` and `loss` are the model: see `norewind.Model`.
 
     Reference: ours; Tallec & Ollivier (2017) with Menick et al. (2020) as control variate.
 
@@ -74,22 +76,22 @@ def anchored(transition: Transition, loss: Loss, *, noise: Noise = random_signs)
         return Carry(traces, zeros_like(real_leaves(state)), zeros_like(params), as_key(key))
 
     def step(params, state, carry, x, target):
-        run = linearise(model, params, state, x, target)
+        point = linearise(model, params, state, x, target)
         units = units_of(params)
 
         def along(row, traces):
             return along_traces(units, row, traces, params)
 
-        pushed, slope = run.jvp(carry.s_tilde)  # J s̃ and ∂ℓ/∂s · s̃
-        state_grad, direct = run.vjp(zeros_like(pushed), jnp.ones_like(run.loss))
+        pushed, slope = point.jvp(carry.s_tilde)  # J s̃ and ∂ℓ/∂s · s̃
+        state_grad, direct = point.vjp(zeros_like(pushed), jnp.ones_like(point.loss))
         one = jnp.ones_like(slope)
         grad = combine(slope, carry.theta_tilde, one, direct)
         grad = jax.tree.map(jnp.add, grad, along(state_grad, carry.traces))
 
-        own = run if alone is transition else linearise_state(alone, params, state, x)
+        own = point if alone is transition else linearise_state(alone, params, state, x)
         traces = next_traces(own, units, carry.traces, params)
         signs, key = noise(carry.key, pushed)
-        signs_back, immediate = run.vjp(signs, jnp.zeros_like(run.loss))  # νᵀJ and νᵀI
+        signs_back, immediate = point.vjp(signs, jnp.zeros_like(point.loss))  # νᵀJ and νᵀI
         before, after = along(signs_back, carry.traces), along(signs, traces)
         left_over = jax.tree.map(lambda i, b, a: i + b - a, immediate, before, after)
         rho0 = normaliser(norm(carry.theta_tilde), norm(pushed))
@@ -100,6 +102,6 @@ def anchored(transition: Transition, loss: Loss, *, noise: Noise = random_signs)
             combine(1 / rho0, carry.theta_tilde, 1 / rho1, left_over),
             key,
         )
-        return run.state, carry, Estimate(run.loss, grad, run.output)
+        return point.state, carry, Estimate(point.loss, grad, point.output)
 
-    return Estimator(init, step, model)
+    return build_estimator(init, step, model)

@@ -1,19 +1,18 @@
-"""Backpropagation-decorrelation: a reservoir whose output units learn with part of the recurrent gradient."""
+"""Backpropagation-decorrelation: only the output units of a reservoir learn, from part of the recurrent gradient."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from norewind import checks
 from norewind.checks import ModelError
-from norewind.estimator import Estimate, Estimator, Loss, Transition, linearise, model_of
+from norewind.estimator import Estimate, Estimator, Loss, Transition, build_estimator, linearise, model_of
 from norewind.structure import UNITS, declared_units, required, sum_per_unit
 from norewind.trees import real_leaves
 
 
 def bpdc(transition: Transition, loss: Loss, *, epsilon: float = 2e-3) -> Estimator:
-    """Backpropagation-decorrelation: the weights into the output units learn, one step of the past included.
+    """Backpropagation-decorrelation: train the weights into the output units, looking back one step.
 
     With O the output units, e = ∂ℓ/∂s'_O their error, J = ∂s'/∂s, and I_i the row of
     ∂s'/∂θ for unit i,
@@ -21,17 +20,20 @@ def bpdc(transition: Transition, loss: Loss, *, epsilon: float = 2e-3) -> Estima
         γ_i = Σ_{j ∈ O} J_ij e_j(before) − e_i(now)
         g = −Σ_{i ∈ O} γ_i I_i / (‖I_i‖² + ε)
 
-    starting from e = 0. In Steil's network, s' = (1 − Δt) s + Δt W f(s), this is his rule
-    Δw_ij = (η/Δt) f(s_j) γ_i / (‖f(s)‖² + ε/Δt²) under plain gradient descent; inputs and
-    bias of a unit count as entries of f(s). Between two steps, errors pass from output
-    unit to output unit only, and dividing by the norm stands for decorrelating the
-    inputs: g is no gradient, and its size does not depend on that of the state.
+    starting from e = 0, with ε = `epsilon`. In Steil's network,
+    s' = (1 − Δt) s + Δt W f(s), this is his rule
+    Δw_ij = (η/Δt) f(s_j) γ_i / (‖f(s)‖² + ε/Δt²) under plain gradient descent; the inputs
+    and the bias of a unit count as entries of f(s). From one step to the next, errors
+    pass only between output units, and the division by the norm replaces a decorrelation
+    of the inputs: g is not a gradient, and its size does not depend on that of the state.
 
-    Biased. Time: one run of the model, one forward and two reverse derivatives of it (of
-    which only the rows of the output units are used). Memory: one error per output.
+    Biased. Time: one evaluation of the model, one forward and two reverse derivatives (of
+    which only the rows of the output units are used). Bytes carried: one error per output.
     Needs a model whose output is part of its state, one number per unit, and that
     declares `units` and `output_units` (`norewind.declare`), such as
     `cells.feedback_reservoir`; others are refused.
+
+    `transition` and `loss` are the model: see `norewind.Model`.
 
     Reference: Steil, Backpropagation-Decorrelation: online recurrent learning with O(N)
     complexity (2004).
@@ -56,38 +58,37 @@ def bpdc(transition: Transition, loss: Loss, *, epsilon: float = 2e-3) -> Estima
     chosen = np.array(output_units)
 
     def init(params, state, key):
-        checks.parameters(params)
-        checks.state_leaves(state)
         return jnp.zeros(chosen.size, state_vector(state).dtype)
 
     def state_vector(state):
         leaves = jax.tree.leaves(real_leaves(state))
         if len(leaves) != 1:
             raise ModelError(
-                f"bpdc: the state has {len(leaves)} floating leaves, but output units are counted along one vector."
+                f"bpdc: the state has {len(leaves)} floating leaves, but it must be one vector, since output_units are "
+                "positions in it. Keep all units in one array."
             )
         return leaves[0]
 
     def step(params, state, carry, x, target):
         size = state_vector(state).size
         units = declared_units("bpdc", transition, params, state, x)
-        run = linearise(model, params, state, x, target)
+        point = linearise(model, params, state, x, target)
         _, unravel = ravel_pytree(real_leaves(state))
 
         def on_outputs(values):
             return unravel(jnp.zeros(size, carry.dtype).at[chosen].set(values))
 
-        if jnp.shape(run.output) != chosen.shape:
+        if jnp.shape(point.output) != chosen.shape:
             raise ModelError(
-                f"bpdc: the output has shape {jnp.shape(run.output)}, but the model declares {chosen.size} output "
-                "units: return exactly these units of the new state."
+                f"bpdc: the output has shape {jnp.shape(point.output)}, but the model declares {chosen.size} output "
+                "units. Return exactly these units of the new state."
             )
-        error = jax.grad(loss)(run.output, target).astype(carry.dtype)
-        pushed, _ = run.jvp(on_outputs(carry))
+        error = jax.grad(loss)(point.output, target).astype(carry.dtype)
+        pushed, _ = point.jvp(on_outputs(carry))
         gamma = ravel_pytree(pushed)[0][chosen] - error
-        _, rows = run.vjp(on_outputs(jnp.ones_like(error)), jnp.zeros_like(run.loss))
+        _, rows = point.vjp(on_outputs(jnp.ones_like(error)), jnp.zeros_like(point.loss))
         squares = sum_per_unit(units, jax.tree.map(jnp.square, rows), size)[chosen]
-        _, grad = run.vjp(on_outputs(-gamma / (squares + epsilon)), jnp.zeros_like(run.loss))
-        return run.state, error, Estimate(run.loss, grad, run.output)
+        _, grad = point.vjp(on_outputs(-gamma / (squares + epsilon)), jnp.zeros_like(point.loss))
+        return point.state, error, Estimate(point.loss, grad, point.output)
 
-    return Estimator(init, step, model)
+    return build_estimator(init, step, model)

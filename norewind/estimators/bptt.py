@@ -2,22 +2,23 @@
 
 import jax.numpy as jnp
 
-from norewind import checks
-from norewind.estimator import Estimate, Estimator, Loss, Transition, linearise, model_of, zeros_like
+from norewind.estimator import Estimate, Estimator, Loss, Transition, build_estimator, linearise, model_of, zeros_like
 from norewind.trees import real_leaves
 
 
 def bptt(transition: Transition, loss: Loss) -> Estimator:
-    """BPTT with no influence from before the step: g = ∂ℓ/∂θ, the state taken as given.
+    """BPTT with no influence from before the step: g = ∂ℓ/∂θ, with the old state held constant.
 
-    On a model as it is, this is truncated BPTT of length one. Over a window of T steps,
+    Without a window, this is truncated BPTT of length one. Over a window of T steps,
     `bptt(*window(transition, loss))`, it is T-truncated BPTT in the paper's form (the
-    losses of the block summed, one gradient per block), and over a window as long as
-    the sequence it is full BPTT.
+    losses of a block are summed, and each block gives one gradient), and over a window
+    as long as the sequence it is full BPTT.
 
-    Biased, unless the window is the whole sequence. Time: one run of the model and one
-    reverse derivative. Memory: none is carried; T states during a step. Needs nothing
-    of the model but that it can be differentiated.
+    Biased, unless the window is the whole sequence. Time: one evaluation of the model
+    and one reverse derivative. Bytes carried: none; T states are stored during a step.
+    Needs only a model that can be differentiated.
+
+    `transition` and `loss` are the model: see `norewind.Model`.
 
     Reference: Jaeger, A tutorial on training recurrent neural networks (2002).
 
@@ -34,13 +35,11 @@ def bptt(transition: Transition, loss: Loss) -> Estimator:
     model = model_of(transition, loss)
 
     def init(params, state, key):
-        checks.parameters(params)
-        checks.state_leaves(state)
         return ()
 
     def step(params, state, carry, x, target):
-        run = linearise(model, params, state, x, target)
-        _, grad = run.vjp(zeros_like(real_leaves(state)), jnp.ones_like(run.loss))
-        return run.state, carry, Estimate(run.loss, grad, run.output)
+        point = linearise(model, params, state, x, target)
+        _, grad = point.vjp(zeros_like(real_leaves(state)), jnp.ones_like(point.loss))
+        return point.state, carry, Estimate(point.loss, grad, point.output)
 
-    return Estimator(init, step, model)
+    return build_estimator(init, step, model)

@@ -8,13 +8,15 @@ import jax.numpy as jnp
 import optax
 from jax.flatten_util import ravel_pytree
 
-from norewind import checks
-from norewind.estimator import Estimate, Estimator, Loss, Transition, linearise, model_of
+from norewind.estimator import Estimate, Estimator, Loss, Transition, build_estimator, linearise, model_of
 from norewind.trees import Tree, real_leaves, strong
 
 
 class Predictor(NamedTuple):
-    """A map from states to gradients: `init(state) -> weights`, `apply(weights, state) -> like its floating leaves`."""
+    """A map from states to gradients: `init(state) -> weights` and `apply(weights, state) -> gradient`.
+
+    The gradient is shaped like the floating leaves of the state (`trees.real_leaves`).
+    """
 
     init: Callable[[Tree], Tree]
     apply: Callable[[Tree, Tree], Tree]
@@ -48,24 +50,27 @@ def dni(
     predictor: Predictor | None = None,
     optimizer: optax.GradientTransformation | None = None,
 ) -> Estimator:
-    """DNI: the future's gradient at a state is predicted by sg(s), which is learned on the way.
+    """DNI: sg(s) predicts the gradient of all future losses with respect to the state, and is itself learned.
 
     At every step, with J = ∂s'/∂s and I = ∂s'/∂θ, one pullback gives both
 
         g = sg(s')·I + ∂ℓ/∂θ
         target of sg(s) = sg(s')·J + ∂ℓ/∂s
 
-    and the predictor takes one step of its own `optimizer` (Adam at 1e-3, if not given)
-    on ½‖sg(s) − target‖². g is what the parameters do at this step to all the losses to
-    come, where a forward method takes what they did at all steps to the present loss: the
-    sums over a sequence agree. Over windows, `dni(*window(transition, loss))`, the last T
-    steps are exact and the prediction starts at the end of the window.
+    and the predictor takes one step of its own `optimizer` (by default Adam at 1e-3) on
+    ½‖sg(s) − target‖². g is the influence of the parameters at this step on all future
+    losses, while a forward method computes the influence of the parameters at all past
+    steps on the present loss: the sums over a sequence agree. Over windows,
+    `dni(*window(transition, loss))`, the T steps of a window are exact and the prediction
+    starts at its end.
 
-    Biased by as much as sg is wrong (it bootstraps from its own predictions); with the
-    expected future gradient in its place, g is unbiased. Time: one run of the model, one
-    reverse derivative, and the predictor's (n² for the linear one). Memory: the
-    predictor and its optimizer (3n² with Adam). Needs nothing of the model but that it
-    can be differentiated. `predictor` is a linear map of the state if not given.
+    Biased by the errors of sg, which bootstraps from its own predictions; if sg were the
+    expected future gradient, g would be unbiased. Time: one evaluation of the model, one
+    reverse derivative, and the predictor (n² for a linear one). Bytes carried: the
+    predictor and its optimizer (3n² numbers with Adam). Needs only a model that can be
+    differentiated. `predictor` is by default a linear map of the state.
+
+    `transition` and `loss` are the model: see `norewind.Model`.
 
     Reference: Jaderberg et al., Decoupled Neural Interfaces using Synthetic Gradients (2016).
 
@@ -83,15 +88,13 @@ def dni(
     rule = optimizer or optax.adam(1e-3)
 
     def init(params, state, key):
-        checks.parameters(params)
-        checks.state_leaves(state)
         weights = gradient_of.init(state)
         return strong(Carry(weights, rule.init(weights)))
 
     def step(params, state, carry, x, target):
-        run = linearise(model, params, state, x, target)
-        ahead = gradient_of.apply(carry.weights, run.state)
-        wanted, grad = run.vjp(ahead, jnp.ones_like(run.loss))
+        point = linearise(model, params, state, x, target)
+        ahead = gradient_of.apply(carry.weights, point.state)
+        wanted, grad = point.vjp(ahead, jnp.ones_like(point.loss))
 
         def error(weights):
             difference = jax.tree.map(jnp.subtract, gradient_of.apply(weights, state), wanted)
@@ -99,10 +102,10 @@ def dni(
 
         updates, optimizer_state = rule.update(jax.grad(error)(carry.weights), carry.optimizer, carry.weights)
         carry = Carry(optax.apply_updates(carry.weights, updates), optimizer_state)
-        return run.state, strong(carry), Estimate(run.loss, grad, run.output)
+        return point.state, strong(carry), Estimate(point.loss, grad, point.output)
 
     def reset(params, state, carry, when):
-        """A new sequence has nothing to forget here: what the predictor learned holds for the next one too."""
+        """Keeps the predictor: what it learned holds for the next sequence too."""
         return carry
 
-    return Estimator(init, step, model, reset)
+    return build_estimator(init, step, model, reset=reset)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
 from norewind.affine import affine_step, layer_of, over_steps, weight_grad, zero_inputs
-from norewind.estimator import Estimate, Estimator, Loss, Transition, linearise, model_of, zeros_like
+from norewind.estimator import Estimate, Estimator, Loss, Transition, build_estimator, linearise, model_of, zeros_like
 from norewind.estimators.uoro import NORMALISERS
 from norewind.noise import Noise, as_key, random_signs
 from norewind.trees import Tree, combine, norm, real_leaves
@@ -36,12 +36,14 @@ def kf_rtrl(transition: Transition, loss: Loss, *, noise: Noise = random_signs) 
     to the gradient hardly grows with the number of units.
 
     Unbiased for frozen parameters. Time: n reverse derivatives for a state of n, and
-    n²·m multiplications for m rows of W (n³ for a dense cell). Memory: n·m and one a.
+    n²·m multiplications for m rows of W (n³ for a dense cell). Bytes carried: n·m and one a.
     Needs a model that declares its affine layer (`norewind.declare` with `layer`), such
     as `cells.rnn`, `cells.elman`, `cells.gru` and `cells.lstm(..., embedding=False)`; the
     gates of a cell are rows of one layer. Over a window, u and A go on step by step.
 
     `noise(key, like) -> (signs, next_key)` replaces the source of c.
+
+    `transition` and `loss` are the model: see `norewind.Model`.
 
     Reference: Mujika, Meier & Steger, Approximating Real-Time Recurrent Learning with
     Random Kronecker Factors (2018).
@@ -72,11 +74,11 @@ def kf_rtrl(transition: Transition, loss: Loss, *, noise: Noise = random_signs) 
         return step.state, Carry(u, combine(1 / keep, pushed, sign / add, step.drive), key)
 
     def step(params, state, carry, x, target):
-        run = linearise(model, params, state, x, target)
-        state_grad, direct = run.vjp(zeros_like(real_leaves(state)), jnp.ones_like(run.loss))
+        point = linearise(model, params, state, x, target)
+        state_grad, direct = point.vjp(zeros_like(real_leaves(state)), jnp.ones_like(point.loss))
         rows = ravel_pytree(state_grad)[0] @ carry.A
         grad = jax.tree.map(jnp.add, direct, weight_grad(layer, rows, carry.u, params))
         _, carry = over_steps(transition, advance)(params, state, carry, x)
-        return run.state, carry, Estimate(run.loss, grad, run.output)
+        return point.state, carry, Estimate(point.loss, grad, point.output)
 
-    return Estimator(init, step, model)
+    return build_estimator(init, step, model)

@@ -8,7 +8,7 @@ from jax.flatten_util import ravel_pytree
 
 from norewind import checks
 from norewind.affine import affine_step, layer_of, over_steps, weight_grad, zero_inputs
-from norewind.estimator import Estimate, Estimator, Loss, Transition, linearise, model_of, zeros_like
+from norewind.estimator import Estimate, Estimator, Loss, Transition, build_estimator, linearise, model_of, zeros_like
 from norewind.noise import Noise, as_key, random_signs
 from norewind.trees import Tree, real_leaves
 
@@ -36,9 +36,11 @@ def kronecker(transition: Transition, loss: Loss, *, terms: int = 4, noise: Nois
     that an unbiased estimate of this form can have.
 
     Unbiased for frozen parameters. Time: n reverse derivatives for a state of n, and
-    r·n²·m multiplications for m rows of W. Memory: r·n·m and r times a. Needs a model that
+    r·n²·m multiplications for m rows of W. Bytes carried: r·n·m and r times a. Needs a model that
     declares its affine layer, as `kf_rtrl` does. `terms` is r. Over a window, the factors
     go on step by step. `noise(key, like) -> (signs, next_key)` replaces the source of signs.
+
+    `transition` and `loss` are the model: see `norewind.Model`.
 
     Reference: Benzing et al., Optimal Kronecker-Sum Approximation of Real Time Recurrent
     Learning (2019).
@@ -70,15 +72,15 @@ def kronecker(transition: Transition, loss: Loss, *, terms: int = 4, noise: Nois
         return step.state, Carry(jax.vmap(unravel)(left.astype(last.dtype)), flat.reshape(carry.A.shape), key)
 
     def step(params, state, carry, x, target):
-        run = linearise(model, params, state, x, target)
-        state_grad, direct = run.vjp(zeros_like(real_leaves(state)), jnp.ones_like(run.loss))
+        point = linearise(model, params, state, x, target)
+        state_grad, direct = point.vjp(zeros_like(real_leaves(state)), jnp.ones_like(point.loss))
         row = ravel_pytree(state_grad)[0]
         grads = jax.vmap(lambda u, A: weight_grad(layer, row @ A, u, params))(carry.u, carry.A)
         grad = jax.tree.map(lambda g, past: g + jnp.sum(past, axis=0), direct, grads)
         _, carry = over_steps(transition, advance)(params, state, carry, x)
-        return run.state, carry, Estimate(run.loss, grad, run.output)
+        return point.state, carry, Estimate(point.loss, grad, point.output)
 
-    return Estimator(init, step, model)
+    return build_estimator(init, step, model)
 
 
 def reduce(left: jax.Array, right: jax.Array, signs: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -4,30 +4,31 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from norewind import checks
-from norewind.estimator import Estimate, Estimator, Loss, Transition, linearise, model_of, zeros_like
+from norewind.estimator import Estimate, Estimator, Loss, Transition, build_estimator, linearise, model_of, zeros_like
 from norewind.structure import UNITS, declared_units, for_each_leaf, required, spread
 from norewind.trees import real_leaves
 
 
 def lstm97(transition: Transition, loss: Loss) -> Estimator:
-    """The 1997 LSTM's gradient: cut at every gate's recurrent input, exact along the cell.
+    """The gradient of the 1997 LSTM: cut at the recurrent input of every gate, exact along the memory cell.
 
-    Every weight w, which feeds one unit i, has one trace of its influence on the cell
-    c_i. With everything recurrent but c taken as given,
+    Every weight w, which feeds one unit i, has one trace E_w of its influence on the
+    memory cell c_i. With every other part of the old state held constant,
 
         g_w = ∂ℓ/∂c_i · E_w + ∂ℓ/∂w
         E_w ← (∂c'_i/∂c_i) E_w + ∂c'_i/∂w
 
-    starting from zero. It is the gradient of each loss with the rest of the previous
-    state (h) stopped and the previous cell kept, also known as e-prop.
+    starting from zero. It is the gradient of each loss through the old memory cell, but
+    not through the rest of the old state (h). It is also known as e-prop.
 
-    Biased: what passes from unit to unit through h is dropped. Time: one run of the
-    model and two reverse derivatives, O(1) per weight. Memory: one set of parameters
-    (without the readout). Needs a model that declares which unit each weight feeds and
-    which leaf of its state is the memory (`norewind.declare` with `units` and `memory`),
-    such as `cells.lstm(..., embedding=False)`: an embedding is shared by all units and
-    would need a trace per unit and weight.
+    Biased: what passes from unit to unit through h is dropped. Time: one evaluation of
+    the model and two reverse derivatives, O(1) per weight. Bytes carried: one set of
+    parameters (without the readout). Needs a model that declares which unit each weight
+    feeds and which leaf of its state is the memory cell (`norewind.declare` with `units`
+    and `memory`), such as `cells.lstm(..., embedding=False)`: all units share an
+    embedding, which would need one trace per unit and weight.
+
+    `transition` and `loss` are the model: see `norewind.Model`.
 
     Reference: Hochreiter & Schmidhuber, Long Short-Term Memory (1997), appendix A.1.
 
@@ -50,18 +51,16 @@ def lstm97(transition: Transition, loss: Loss) -> Estimator:
     model = model_of(transition, loss)
 
     def init(params, state, key):
-        checks.parameters(params)
-        checks.state_leaves(state)
         return for_each_leaf(
             lambda unit, leaf: None if unit is None else jnp.zeros_like(leaf), units_of(params), params
         )
 
     def step(params, state, carry, x, target):
         units = declared_units("lstm97", transition, params, state, x)
-        run = linearise(model, params, state, x, target)
-        nothing = zeros_like(real_leaves(state))
-        # Of ∂ℓ/∂s only the memory's part is used: with h as given, that is the whole cut.
-        state_grad, direct = run.vjp(nothing, jnp.ones_like(run.loss))
+        point = linearise(model, params, state, x, target)
+        zeros = zeros_like(real_leaves(state))
+        # The cut: of ∂ℓ/∂s, only the part of the memory cell is used.
+        state_grad, direct = point.vjp(zeros, jnp.ones_like(point.loss))
 
         def along_traces(values):
             """One number per unit times the traces of its weights."""
@@ -71,10 +70,10 @@ def lstm97(transition: Transition, loss: Loss) -> Estimator:
             )
 
         grad = jax.tree.map(jnp.add, direct, along_traces(memory_of(state_grad)))
-        # Each entry of the new memory has its own entry of the old one and its own
-        # weights: the derivative of their sum holds all of them, each in its place.
-        ones = eqx.tree_at(memory_of, nothing, replace_fn=jnp.ones_like)
-        memory_rows, immediate = run.vjp(ones, jnp.zeros_like(run.loss))
+        # Each entry of the new memory cell depends on its own entry of the old one and on its own
+        # weights, so the derivative of their sum holds all the derivatives, each in its place.
+        ones = eqx.tree_at(memory_of, zeros, replace_fn=jnp.ones_like)
+        memory_rows, immediate = point.vjp(ones, jnp.zeros_like(point.loss))
         carry = jax.tree.map(
             lambda trace, old, new: None if trace is None else old + new,
             carry,
@@ -82,9 +81,9 @@ def lstm97(transition: Transition, loss: Loss) -> Estimator:
             immediate,
             is_leaf=_is_none,
         )
-        return run.state, carry, Estimate(run.loss, grad, run.output)
+        return point.state, carry, Estimate(point.loss, grad, point.output)
 
-    return Estimator(init, step, model)
+    return build_estimator(init, step, model)
 
 
 def _is_none(node) -> bool:

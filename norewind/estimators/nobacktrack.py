@@ -1,4 +1,4 @@
-"""NoBackTrack: UORO's predecessor, with a normaliser of its own for every unit of the state."""
+"""NoBackTrack: UORO's predecessor, with a separate normaliser for every entry of the state."""
 
 from typing import Literal
 
@@ -6,8 +6,17 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
-from norewind import checks
-from norewind.estimator import Estimate, Estimator, Linearisation, Loss, Transition, linearise, model_of, zeros_like
+from norewind.estimator import (
+    Estimate,
+    Estimator,
+    Linearisation,
+    Loss,
+    Transition,
+    build_estimator,
+    linearise,
+    model_of,
+    zeros_like,
+)
 from norewind.estimators.uoro import Carry
 from norewind.noise import Noise, as_key, random_signs
 from norewind.structure import declared_units, reaches_state, structure_of, sum_per_unit, unfed_leaf
@@ -33,21 +42,24 @@ def nobacktrack(
         s̃ ← ρ0 J s̃ + Σ_i ν_i ρ_i e_i          θ̃ ← θ̃/ρ0 + Σ_i ν_i I_i/ρ_i
 
     starting from zeros. UORO has one ρ1 in place of all the ρ_i: where rows differ in
-    size, NoBackTrack's variance is lower. Where they do not (`cells.rnn`, whose state is
-    the pre-activation, so that all rows are the same) the two are the same method.
+    size, NoBackTrack's variance is lower. Where they do not (as in `cells.rnn`, whose
+    state is the pre-activation, so that all rows are equal) the two are the same method.
 
-    Unbiased for frozen parameters, like UORO. Memory: one state and one set of
-    parameters. Time: depends on where the row norms ‖I_i‖ come from, which changes
-    nothing in the result, and so does what it needs of the model:
+    Unbiased for frozen parameters, like UORO. Bytes carried: one state and one set of
+    parameters. Time: depends on `row_norms`, which says how the row norms ‖I_i‖ are
+    computed, and so does what it needs of the model; the result is the same:
 
-    - `"declared"`: the model declares which unit each weight feeds (`norewind.declare`,
-      or a cell that does: `cells.rnn`, `cells.elman`, `cells.lstm` without embedding, `cells.reservoir`).
-      One forward and 2 + k reverse derivatives, with k the floating leaves of the state.
-    - `"pullbacks"`: any model; n more reverse derivatives for a state of n, one after
-      the other, so that the memory stays the same.
-    - `"auto"`: the first where the model declares it for all it has, else the second.
+    - `"declared"`: the model declares which unit each weight feeds (with
+      `norewind.declare`, or as `cells.rnn`, `cells.elman`, `cells.reservoir` and
+      `cells.lstm` without embedding do). One forward and 2 + k reverse derivatives,
+      where k is the number of floating leaves of the state.
+    - `"pullbacks"`: any model. For a state of size n, n more reverse derivatives, one
+      after the other, so that no more bytes are needed.
+    - `"auto"`: the first if the model declares a unit for every weight, else the second.
 
     `noise(key, like) -> (signs, next_key)` replaces the source of ν.
+
+    `transition` and `loss` are the model: see `norewind.Model`.
 
     Reference: Ollivier, Tallec & Charpiat, Training recurrent networks online without
     backtracking (2015).
@@ -66,11 +78,9 @@ def nobacktrack(
     model = model_of(transition, loss)
 
     def init(params, state, key):
-        checks.parameters(params)
-        checks.state_leaves(state)
         return Carry(zeros_like(real_leaves(state)), zeros_like(params), as_key(key))
 
-    def norms(run, params, state, x):
+    def norms(point, params, state, x):
         units = None
         if row_norms == "declared":
             units = declared_units("nobacktrack", transition, params, state, x)
@@ -78,18 +88,18 @@ def nobacktrack(
             covers = unfed_leaf(declared(params), params, reaches_state(transition, params, state, x)) is None
             units = declared(params) if covers else None
         if units is None:
-            return _norms_by_pullbacks(run, real_leaves(state))
-        return _norms_by_units(run, real_leaves(state), units)
+            return _norms_by_pullbacks(point, real_leaves(state))
+        return _norms_by_units(point, real_leaves(state), units)
 
     def step(params, state, carry, x, target):
-        run = linearise(model, params, state, x, target)
-        pushed, loss_tangent = run.jvp(carry.s_tilde)  # J s̃ and ∂ℓ/∂s · s̃
-        _, direct = run.vjp(zeros_like(pushed), jnp.ones_like(run.loss))  # ∂ℓ/∂θ
+        point = linearise(model, params, state, x, target)
+        pushed, loss_tangent = point.jvp(carry.s_tilde)  # J s̃ and ∂ℓ/∂s · s̃
+        _, direct = point.vjp(zeros_like(pushed), jnp.ones_like(point.loss))  # ∂ℓ/∂θ
         grad = combine(loss_tangent, carry.theta_tilde, jnp.ones_like(loss_tangent), direct)
 
         signs, key = noise(carry.key, pushed)
-        rho = jax.tree.map(lambda rows: jnp.sqrt(rows) + EPSILON, norms(run, params, state, x))
-        _, signs_back = run.vjp(jax.tree.map(jnp.divide, signs, rho), jnp.zeros_like(run.loss))  # Σ_i ν_i I_i/ρ_i
+        rho = jax.tree.map(lambda rows: jnp.sqrt(rows) + EPSILON, norms(point, params, state, x))
+        _, signs_back = point.vjp(jax.tree.map(jnp.divide, signs, rho), jnp.zeros_like(point.loss))  # Σ_i ν_i I_i/ρ_i
         rho0 = jnp.sqrt(norm(carry.theta_tilde) / (norm(pushed) + EPSILON)) + EPSILON
         one = jnp.ones_like(rho0)
         carry = Carry(
@@ -97,23 +107,23 @@ def nobacktrack(
             theta_tilde=combine(1 / rho0, carry.theta_tilde, one, signs_back),
             key=key,
         )
-        return run.state, carry, Estimate(run.loss, grad, run.output)
+        return point.state, carry, Estimate(point.loss, grad, point.output)
 
-    return Estimator(init, step, model)
+    return build_estimator(init, step, model)
 
 
-def _norms_by_pullbacks(run: Linearisation, leaves: Tree) -> Tree:
+def _norms_by_pullbacks(point: Linearisation, leaves: Tree) -> Tree:
     """‖I_i‖ for every entry of the state, one reverse derivative each."""
     flat, unravel = ravel_pytree(leaves)
 
     def one_row(i):
         row = unravel(jnp.zeros_like(flat).at[i].set(1))
-        return norm(run.vjp(row, jnp.zeros_like(run.loss))[1])
+        return norm(point.vjp(row, jnp.zeros_like(point.loss))[1])
 
     return unravel(jax.lax.map(one_row, jnp.arange(flat.size)).astype(flat.dtype))
 
 
-def _norms_by_units(run: Linearisation, leaves: Tree, units: Tree) -> Tree:
+def _norms_by_units(point: Linearisation, leaves: Tree, units: Tree) -> Tree:
     """‖I_i‖ by one reverse derivative for each leaf of the state.
 
     Every weight feeds one unit only, so the rows of ∂s'/∂θ do not overlap: the
@@ -123,7 +133,7 @@ def _norms_by_units(run: Linearisation, leaves: Tree, units: Tree) -> Tree:
     rows = []
     for chosen, leaf in enumerate(flat):
         ones = [jnp.ones_like(other) if i == chosen else jnp.zeros_like(other) for i, other in enumerate(flat)]
-        _, stacked_rows = run.vjp(jax.tree.unflatten(structure, ones), jnp.zeros_like(run.loss))
+        _, stacked_rows = point.vjp(jax.tree.unflatten(structure, ones), jnp.zeros_like(point.loss))
         squares = jax.tree.map(lambda row: jnp.real(row * jnp.conj(row)), stacked_rows)
         rows.append(jnp.sqrt(sum_per_unit(units, squares, leaf.size)).astype(leaf.dtype))
     return jax.tree.unflatten(structure, rows)

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 
 from norewind import checks
 from norewind.checks import ModelError
-from norewind.estimator import Estimate, Estimator, Loss, Transition, model_of
+from norewind.estimator import Estimate, Estimator, Loss, Transition, build_estimator, model_of
 from norewind.structure import reaches_state
 
 
@@ -15,16 +15,18 @@ def readout_only(transition: Transition, loss: Loss) -> Estimator:
 
         g_readout = ∂ℓ/∂θ_readout                   g_rest = 0
 
-    With a reservoir (`cells.reservoir`, `cells.liquid`) this is the echo state network
-    and the liquid state machine; with any other cell, its recurrent weights stay as
-    they were drawn. Which parameters are the readout is read off the program of the
-    transition: those that the new state does not depend on. (An optimizer that moves
-    parameters without a gradient, by weight decay say, still moves the others.)
+    With a reservoir (`cells.reservoir`, `cells.liquid`) this trains an echo state
+    network or a liquid state machine; in any other cell, the recurrent weights keep
+    their initial values. The readout is found by looking at the program of the
+    transition: it is the parameters that the new state does not depend on. (An optimizer
+    that moves parameters without a gradient, e.g. by weight decay, still moves the rest.)
 
-    Exact for the readout, with or without a past; the recurrent gradient is dropped.
-    Time: one run of the model and the reverse derivative of its output alone, n·o for a
-    linear readout. Memory: none is carried. Needs a model with a readout: one where no
-    parameter passes by the state is refused.
+    Exact for the readout, which no past influences; the recurrent gradient is dropped.
+    Time: one evaluation of the model and the reverse derivative of its output alone, n·o
+    for a linear readout of o outputs. Bytes carried: none. Needs a model with a readout:
+    if every parameter reaches the state, the model is refused.
+
+    `transition` and `loss` are the model: see `norewind.Model`.
 
     Reference: Jaeger, The "echo state" approach to analysing and training recurrent
     neural networks (2001); Maass, Natschläger & Markram, Real-time computing without
@@ -41,8 +43,6 @@ def readout_only(transition: Transition, loss: Loss) -> Estimator:
     model = model_of(transition, loss)
 
     def init(params, state, key):
-        checks.parameters(params)
-        checks.state_leaves(state)
         return ()
 
     def step(params, state, carry, x, target):
@@ -51,16 +51,16 @@ def readout_only(transition: Transition, loss: Loss) -> Estimator:
         if all(jax.tree.leaves(reaching)):
             raise ModelError(
                 "readout_only: every parameter of this model reaches its state, so there is no readout to train. "
-                "Compute the output from the new state with parameters that the state does not use."
+                "Give the model a readout: compute the output with parameters that the state does not use."
             )
         rest, readout = eqx.partition(params, reaching)
 
-        def run(readout):
+        def evaluate(readout):
             new_state, output = transition(eqx.combine(rest, readout), state, x)
             return checks.loss_result(loss(output, target)), (new_state, output)
 
-        (value, (new_state, output)), grad = jax.value_and_grad(run, has_aux=True)(readout)
+        (value, (new_state, output)), grad = jax.value_and_grad(evaluate, has_aux=True)(readout)
         grad = eqx.combine(grad, jax.tree.map(jnp.zeros_like, rest))
         return new_state, carry, Estimate(value, grad, output)
 
-    return Estimator(init, step, model)
+    return build_estimator(init, step, model)

@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from norewind.estimator import Estimate, Estimator, Loss, Transition, linearise, model_of, zeros_like
+from norewind.estimator import Estimate, Estimator, Loss, Transition, build_estimator, linearise, model_of, zeros_like
 from norewind.structure import covered_units, structure_of
 from norewind.traces import along_traces, check_components, cut_product, next_traces, unit_by_unit, zero_traces
 from norewind.trees import real_leaves
@@ -25,11 +25,13 @@ def rflo(transition: Transition, loss: Loss) -> Estimator:
     from a unit to itself, which `snap1` keeps. The error comes back through the readout's
     own weights, where the paper also takes fixed random ones.
 
-    Time: one run of the model, and 1 + k reverse derivatives with k the entries of a
-    unit; O(1) per weight. Memory: k sets of parameters (without the readout). Needs a
+    Time: one evaluation of the model, and 1 + k reverse derivatives with k the entries of a
+    unit; O(1) per weight. Bytes carried: k sets of parameters (without the readout). Needs a
     model that declares which unit each weight feeds and how its units mix
     (`norewind.declare` with `units` and `mixing`). An elementwise model has no recurrent
     matrix: there it is exact.
+
+    `transition` and `loss` are the model: see `norewind.Model`.
 
     Reference: Murray, Local online learning in recurrent networks with random feedback
     (2019).
@@ -53,10 +55,10 @@ def rflo(transition: Transition, loss: Loss) -> Estimator:
         return zero_traces(units_of(params), params, state)
 
     def step(params, state, carry, x, target):
-        run = linearise(cut, params, state, x, target)
+        point = linearise(cut, params, state, x, target)
         units = covered_units("rflo", alone, params, state, x)
-        state_grad, direct = run.vjp(zeros_like(real_leaves(state)), jnp.ones_like(run.loss))
+        state_grad, direct = point.vjp(zeros_like(real_leaves(state)), jnp.ones_like(point.loss))
         grad = jax.tree.map(jnp.add, direct, along_traces(units, state_grad, carry, params))
-        return run.state, next_traces(run, units, carry, params), Estimate(run.loss, grad, run.output)
+        return point.state, next_traces(point, units, carry, params), Estimate(point.loss, grad, point.output)
 
-    return Estimator(init, step, model_of(transition, loss))
+    return build_estimator(init, step, model_of(transition, loss))

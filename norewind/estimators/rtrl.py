@@ -4,13 +4,12 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
-from norewind import checks
-from norewind.estimator import Estimate, Estimator, Loss, Transition, linearise, model_of, zeros_like
+from norewind.estimator import Estimate, Estimator, Loss, Transition, build_estimator, linearise, model_of, zeros_like
 from norewind.trees import real_leaves
 
 
 def rtrl(transition: Transition, loss: Loss) -> Estimator:
-    """RTRL: carries the whole influence matrix G = ∂s/∂θ.
+    """RTRL: carry the whole influence matrix G = ∂s/∂θ.
 
     At every step, with J = ∂s'/∂s and I = ∂s'/∂θ,
 
@@ -19,9 +18,11 @@ def rtrl(transition: Transition, loss: Loss) -> Estimator:
 
     starting from zero. For frozen parameters g is the exact gradient of every step's loss.
 
-    Exact. Time: n reverse derivatives of the model and n²·P multiplications for a state
-    of n and P parameters (n⁴ for a dense cell). Memory: n·P. Needs nothing of the model
-    but that it can be differentiated.
+    Exact. Time: n reverse derivatives of the model and n²·P multiplications, for a state
+    of size n and P parameters (n⁴ for a dense cell). Bytes carried: n sets of parameters.
+    Needs only a model that can be differentiated.
+
+    `transition` and `loss` are the model: see `norewind.Model`.
 
     Reference: Williams & Zipser, A Learning Algorithm for Continually Running Fully
     Recurrent Neural Networks (1989).
@@ -37,16 +38,14 @@ def rtrl(transition: Transition, loss: Loss) -> Estimator:
     model = model_of(transition, loss)
 
     def init(params, state, key):
-        checks.parameters(params)
-        checks.state_leaves(state)
         n = ravel_pytree(real_leaves(state))[0].size
         return jax.tree.map(lambda leaf: jnp.zeros((n, *jnp.shape(leaf)), jnp.result_type(leaf)), params)
 
     def step(params, state, carry, x, target):
-        run = linearise(model, params, state, x, target)
+        point = linearise(model, params, state, x, target)
         leaves = real_leaves(state)
         flat, unravel = ravel_pytree(leaves)
-        state_grad, direct = run.vjp(zeros_like(leaves), jnp.ones_like(run.loss))
+        state_grad, direct = point.vjp(zeros_like(leaves), jnp.ones_like(point.loss))
 
         def contract(row, influence):
             return jnp.tensordot(row, influence, 1).astype(influence.dtype)
@@ -55,11 +54,11 @@ def rtrl(transition: Transition, loss: Loss) -> Estimator:
         grad = jax.tree.map(lambda g, influence: contract(row, influence) + g, direct, carry)
 
         def row_of(unit):
-            jacobian_row, immediate = run.vjp(unravel(unit), jnp.zeros_like(run.loss))
+            jacobian_row, immediate = point.vjp(unravel(unit), jnp.zeros_like(point.loss))
             return ravel_pytree(jacobian_row)[0], immediate
 
         jacobian, immediate = jax.vmap(row_of)(jnp.eye(flat.size, dtype=flat.dtype))
         carry = jax.tree.map(lambda influence, i: contract(jacobian, influence) + i, carry, immediate)
-        return run.state, carry, Estimate(run.loss, grad, run.output)
+        return point.state, carry, Estimate(point.loss, grad, point.output)
 
-    return Estimator(init, step, model)
+    return build_estimator(init, step, model)

@@ -6,12 +6,12 @@ import jax
 import jax.numpy as jnp
 
 from norewind import checks
-from norewind.estimator import Estimate, Estimator, Loss, Transition, linearise, model_of, zeros_like
+from norewind.estimator import Estimate, Estimator, Loss, Transition, build_estimator, linearise, model_of, zeros_like
 from norewind.trees import Tree, as_arrays, real_leaves
 
 
 class Carry(NamedTuple):
-    """The last T − 1 inputs and the states they met, in a ring; `steps` counts what has been written."""
+    """The last T − 1 inputs and the states before them, in a ring; `steps` counts the entries written so far."""
 
     states: Tree
     xs: Tree
@@ -19,20 +19,22 @@ class Carry(NamedTuple):
 
 
 def sliding_bptt(transition: Transition, loss: Loss, *, length: int, x: Tree) -> Estimator:
-    """Truncated BPTT, sliding: at every step, the newest loss is taken back T = `length` steps.
+    """Truncated BPTT, sliding: at every step, the newest loss is propagated back T = `length` steps.
 
-    With J_k and I_k the derivatives of step k at the state it met,
+    With J_k and I_k the derivatives of step k at the state before it,
 
         g_t = ∂ℓ_t/∂θ + Σ_{k = t−T+1}^{t−1} ∂ℓ_t/∂s_{t−1} · J_{t−1} ⋯ J_{k+1} · I_k
 
-    Every loss sees T steps, where in the block form (`bptt(*window(...))`) the first of
-    a block sees one. Steps before the latest are linearised at the current parameters
-    and the states that were met.
+    Every loss sees T steps, while in the block form (`bptt(*window(...))`) the first loss
+    of a block sees one. Older steps are linearised at the current parameters and at the
+    states stored when they were taken.
 
     Biased, unless T covers the whole past: then it is exact for frozen parameters. Time:
-    T runs and reverse derivatives of the model at every step. Memory: T − 1 inputs and
-    states. Needs nothing of the model but that it can be differentiated; `x` is an
-    example of an input, to know the shape of what is to be kept.
+    T evaluations and reverse derivatives of the model at every step. Bytes carried: T − 1
+    inputs and states. Needs a model that can be differentiated, and in `x` an example of
+    an input, for the shape of what is stored.
+
+    `transition` and `loss` are the model: see `norewind.Model`.
 
     Reference: Williams & Peng, An efficient gradient-based algorithm for on-line
     training of recurrent network trajectories (1990): BPTT(h) with h = T.
@@ -50,10 +52,7 @@ def sliding_bptt(transition: Transition, loss: Loss, *, length: int, x: Tree) ->
     kept = length - 1
 
     def init(params, state, key):
-        checks.parameters(params)
-        checks.state_leaves(state)
-
-        # What is not written yet counts for nothing, but it is run: it must be a valid state and input.
+        # Entries not written yet count for nothing, but the model is evaluated on them: they must be valid.
         def ring(leaf):
             return jnp.broadcast_to(leaf[None], (kept, *leaf.shape))
 
@@ -61,10 +60,10 @@ def sliding_bptt(transition: Transition, loss: Loss, *, length: int, x: Tree) ->
         return Carry(states, xs, jnp.zeros((), jnp.int32))
 
     def step(params, state, carry, x, target):
-        run = linearise(model, params, state, x, target)
-        cotangent, grad = run.vjp(zeros_like(real_leaves(state)), jnp.ones_like(run.loss))
+        point = linearise(model, params, state, x, target)
+        cotangent, grad = point.vjp(zeros_like(real_leaves(state)), jnp.ones_like(point.loss))
         if kept == 0:
-            return run.state, carry, Estimate(run.loss, grad, run.output)
+            return point.state, carry, Estimate(point.loss, grad, point.output)
 
         def one_step_back(loop, age):
             cotangent, grad = loop
@@ -80,11 +79,11 @@ def sliding_bptt(transition: Transition, loss: Loss, *, length: int, x: Tree) ->
         (_, grad), _ = jax.lax.scan(one_step_back, (cotangent, grad), ages)
         place = carry.steps % kept
         states, xs = jax.tree.map(lambda ring, leaf: ring.at[place].set(leaf), (carry.states, carry.xs), (state, x))
-        # Once the ring is full only the place counts, so the counter never overflows.
+        # Once the ring is full only the place matters, so the counter can go back and never overflows.
         steps = carry.steps + 1
         steps = jnp.where(steps >= 2 * kept, steps - kept, steps)
-        return run.state, Carry(states, xs, steps), Estimate(run.loss, grad, run.output)
+        return point.state, Carry(states, xs, steps), Estimate(point.loss, grad, point.output)
 
-    # Older steps take part through their states alone.
+    # Older steps matter only through their states.
     silent = model._replace(loss=lambda output, target: jnp.zeros(()))
-    return Estimator(init, step, model)
+    return build_estimator(init, step, model)

@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from norewind.estimator import Estimate, Estimator, Loss, Transition, linearise, model_of, zeros_like
+from norewind.estimator import Estimate, Estimator, Loss, Transition, build_estimator, linearise, model_of, zeros_like
 from norewind.structure import covered_units, structure_of
 from norewind.traces import along_traces, check_components, linearise_state, next_traces, unit_by_unit, zero_traces
 from norewind.trees import real_leaves
@@ -27,10 +27,12 @@ def snap1(transition: Transition, loss: Loss) -> Estimator:
     steps is dropped. In `cells.gru` with the reset gate before the product, a unit's gate
     reaches other units within the step, and that is dropped, too.
 
-    Time: one run of the model, and 1 + k reverse derivatives with k the entries of a
-    unit; O(1) per weight. Memory: k sets of parameters (without the readout). Needs a
+    Time: one evaluation of the model, and 1 + k reverse derivatives with k the entries of a
+    unit; O(1) per weight. Bytes carried: k sets of parameters (without the readout). Needs a
     model that declares which unit each weight feeds and that is elementwise or declares
     how its units mix (`norewind.declare` with `units` and `elementwise` or `mixing`).
+
+    `transition` and `loss` are the model: see `norewind.Model`.
 
     Reference: Menick et al., A Practical Sparse Approximation for Real Time Recurrent
     Learning (2020).
@@ -53,11 +55,11 @@ def snap1(transition: Transition, loss: Loss) -> Estimator:
         return zero_traces(units_of(params), params, state)
 
     def step(params, state, carry, x, target):
-        run = linearise(model, params, state, x, target)
+        point = linearise(model, params, state, x, target)
         units = covered_units("snap1", alone, params, state, x)
-        state_grad, direct = run.vjp(zeros_like(real_leaves(state)), jnp.ones_like(run.loss))
+        state_grad, direct = point.vjp(zeros_like(real_leaves(state)), jnp.ones_like(point.loss))
         grad = jax.tree.map(jnp.add, direct, along_traces(units, state_grad, carry, params))
-        own = run if alone is transition else linearise_state(alone, params, state, x)
-        return run.state, next_traces(own, units, carry, params), Estimate(run.loss, grad, run.output)
+        own = point if alone is transition else linearise_state(alone, params, state, x)
+        return point.state, next_traces(own, units, carry, params), Estimate(point.loss, grad, point.output)
 
-    return Estimator(init, step, model)
+    return build_estimator(init, step, model)

@@ -5,12 +5,13 @@ from typing import Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from norewind import checks
 from norewind.estimator import (
     Estimate,
     Estimator,
+    Linearisation,
     Loss,
     Transition,
+    build_estimator,
     linearise,
     model_of,
     one_sample,
@@ -22,7 +23,7 @@ from norewind.trees import Tree, combine, norm, real_leaves, weighted_mean
 
 
 class Carry(NamedTuple):
-    """s̃ (like the floating leaves of the state) and θ̃ (like the parameters), with E[s̃ ⊗ θ̃] = ∂s/∂θ."""
+    """s̃ (shaped like the floating leaves of the state) and θ̃ (like the parameters), with E[s̃ ⊗ θ̃] = ∂s/∂θ."""
 
     s_tilde: Tree
     theta_tilde: Tree
@@ -47,7 +48,7 @@ def uoro(
     rho: Literal["paper", "released"] = "paper",
     noise: Noise = random_signs,
 ) -> Estimator:
-    """UORO: an unbiased rank-one estimate s̃ ⊗ θ̃ of RTRL's influence ∂s/∂θ, at the cost of running the model.
+    """UORO: an unbiased rank-one estimate s̃ ⊗ θ̃ of RTRL's influence ∂s/∂θ, at the cost of evaluating the model.
 
     At every step, with J = ∂s'/∂s, I = ∂s'/∂θ and ν a vector of random signs,
 
@@ -58,13 +59,15 @@ def uoro(
     starting from zeros. For frozen parameters E[g̃] is the exact gradient; while they
     are being learned, the carried influence is slightly stale, as in RTRL.
 
-    Unbiased. Time: one run of the model, one forward and two reverse derivatives of
-    it. Memory: one state and one set of parameters. Needs nothing of the model but
-    that it can be differentiated.
+    Unbiased. Time: one evaluation of the model, one forward and two reverse derivatives.
+    Bytes carried: one state and one set of parameters. Needs only a model that can be
+    differentiated.
 
-    `rho` chooses the normalisers: `"paper"` as above with ε = 1e-7, or `"released"`,
+    `rho` chooses the normalisers: `"paper"`, as above with ε = 1e-7, or `"released"`,
     √((‖·‖ + ε) / (‖·‖ + ε)) with ε = 1e-5, as in the authors' code. Both are unbiased.
     `noise(key, like) -> (signs, next_key)` replaces the source of ν.
+
+    `transition` and `loss` are the model: see `norewind.Model`.
 
     Reference: Tallec & Ollivier, Unbiased Online Recurrent Optimization (2017), Algorithm 1.
 
@@ -83,15 +86,13 @@ def uoro(
     model = model_of(transition, loss)
 
     def init(params, state, key):
-        checks.parameters(params)
-        checks.state_leaves(state)
         return Carry(zeros_like(real_leaves(state)), zeros_like(params), as_key(key))
 
-    def advance(run, carry):
+    def advance(point, carry):
         """The next s̃ and θ̃, and ∂ℓ/∂s · s̃."""
-        pushed, loss_tangent = run.jvp(carry.s_tilde)  # J s̃ and ∂ℓ/∂s · s̃
+        pushed, loss_tangent = point.jvp(carry.s_tilde)  # J s̃ and ∂ℓ/∂s · s̃
         signs, key = noise(carry.key, pushed)
-        _, signs_back = run.vjp(signs, jnp.zeros_like(run.loss))  # νᵀI
+        _, signs_back = point.vjp(signs, jnp.zeros_like(point.loss))  # νᵀI
         rho0 = normaliser(norm(carry.theta_tilde), norm(pushed))
         rho1 = normaliser(norm(signs_back), norm(signs))
         new = Carry(
@@ -102,35 +103,37 @@ def uoro(
         return new, loss_tangent
 
     def step(params, state, carry, x, target):
-        run = linearise(model, params, state, x, target)
-        new, loss_tangent = advance(run, carry)
-        grad = combine(loss_tangent, carry.theta_tilde, jnp.ones_like(loss_tangent), direct(run))
-        return run.state, new, Estimate(run.loss, grad, run.output)
+        point = linearise(model, params, state, x, target)
+        new, loss_tangent = advance(point, carry)
+        grad = combine(loss_tangent, carry.theta_tilde, jnp.ones_like(loss_tangent), _direct(point))
+        return point.state, new, Estimate(point.loss, grad, point.output)
 
     def mean_step(params, state, carries, x, target):
-        run = linearise(model, params, state, x, target)
-        new, loss_tangents = jax.vmap(lambda carry: advance(run, carry))(carries)
-        return run.state, new, mean_estimate(run, loss_tangents, carries)
+        point = linearise(model, params, state, x, target)
+        new, loss_tangents = jax.vmap(lambda carry: advance(point, carry))(carries)
+        return point.state, new, _mean_estimate(point, loss_tangents, carries)
 
     def streams_step(params, states, carries, xs, targets):
         def one_stream(state, carry, x, target):
             return advance(linearise(model, params, state, x, target), carry)
 
         new, loss_tangents = jax.vmap(one_stream)(states, carries, xs, targets)
-        # ∂ℓ/∂θ of all streams at once, without writing down every stream's own. XLA sees that it is the same run.
-        run = linearise(parallel_model(model), params, states, xs, targets)
-        return run.state, new, mean_estimate(run, loss_tangents, carries)
+        # ∂ℓ/∂θ of all streams at once, without writing out each stream's own. XLA shares the evaluation of the model.
+        point = linearise(parallel_model(model), params, states, xs, targets)
+        return point.state, new, _mean_estimate(point, loss_tangents, carries)
 
-    def mean_estimate(run, loss_tangents, carries):
-        # One product with the whole stack of θ̃: XLA would add up the terms of a mean one by one.
-        past = weighted_mean(loss_tangents, carries.theta_tilde)
-        one = jnp.ones_like(run.loss)
-        return Estimate(run.loss, combine(one, past, one, direct(run)), run.output)
-
-    def direct(run):
-        """∂ℓ/∂θ."""
-        return run.vjp(zeros_like(real_leaves(run.state)), jnp.ones_like(run.loss))[1]
-
-    # A window spreads that writing over T samples; one more way back through its loop would cost more than it saves.
+    # A window spreads that writing over T samples: another reverse pass through its loop would cost more than it saves.
     is_window = model.samples is not one_sample
-    return Estimator(init, step, model, mean_step=mean_step, streams_step=None if is_window else streams_step)
+    return build_estimator(init, step, model, mean_step=mean_step, streams_step=None if is_window else streams_step)
+
+
+def _direct(point: Linearisation) -> Tree:
+    """∂ℓ/∂θ."""
+    return point.vjp(zeros_like(real_leaves(point.state)), jnp.ones_like(point.loss))[1]
+
+
+def _mean_estimate(point: Linearisation, loss_tangents: jax.Array, carries: Carry) -> Estimate:
+    # One product with the whole stack of θ̃: XLA would add the terms of a mean one by one.
+    past = weighted_mean(loss_tangents, carries.theta_tilde)
+    one = jnp.ones_like(point.loss)
+    return Estimate(point.loss, combine(one, past, one, _direct(point)), point.output)

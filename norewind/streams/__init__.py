@@ -3,17 +3,18 @@
 Importing this does not import JAX.
 """
 
-from norewind.streams.characters import CharacterStream
-from norewind.streams.place import afresh
+from norewind.streams.parsing import Dialect
+from norewind.streams.position import afresh
+from norewind.streams.reading import Source
 from norewind.streams.rows import RowStream
-from norewind.streams.source import Source
 from norewind.streams.stream import Samples, Stream, StreamError
-from norewind.streams.symbols import ByteStream
+from norewind.streams.symbols import ByteStream, CharacterStream
 from norewind.streams.task import TaskStream
 
 __all__ = [
     "ByteStream",
     "CharacterStream",
+    "Dialect",
     "RowStream",
     "Samples",
     "Source",

@@ -1,23 +1,25 @@
-"""The contract of a stream: samples, one after the other, and the position to go on from."""
+"""What all streams have in common: samples in order, and positions to resume from."""
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 
 
 class StreamError(ValueError):
-    """What a user gave to read is not what it should be; the message says what, where, and what to do."""
+    """The input, an option or a saved position cannot be used; the message says what is wrong and how to fix it."""
 
 
 class Samples(NamedTuple):
     """Consecutive samples.
 
-    `xs` are n symbols (int32) or n rows of inputs (float32), `targets` what comes after
-    them: symbols, or rows of targets where NaN is a target that nothing can be learned
-    from. Streams of rows also tell, for every target, the mean and the standard deviation
-    that it was standardised with (`scales`, (n, targets, 2), float64, NaN if there were
-    none yet), and the newest value of its column that was known when predicting,
-    standardised the same way (`last`): the persistence forecast.
+    - `xs`: n symbols (int32) or n rows of inputs (float32).
+    - `targets`: what follows them, n symbols or n rows of targets. NaN is an unknown
+      target, from which nothing can be learned.
+    - `scales`: the mean and the standard deviation that each target was standardised
+      with, as float64 of shape (n, targets, 2); NaN while there are too few values. None
+      for symbols.
+    - `last`: the persistence forecast, which is the newest value of each target's column
+      at the time of the prediction, standardised like the target. None for symbols.
     """
 
     xs: np.ndarray
@@ -27,10 +29,11 @@ class Samples(NamedTuple):
 
 
 class Stream(Protocol):
-    """Samples in order, each once.
+    """Samples in order, each of them once.
 
-    Neither the samples nor the positions depend on how many are taken at a time, nor on
-    the pieces in which the bytes arrive.
+    Neither the samples nor the positions depend on how many samples are taken at a time
+    or on the pieces in which the bytes arrive. A stream is a context manager: leaving the
+    `with` block closes it.
     """
 
     @property
@@ -39,25 +42,37 @@ class Stream(Protocol):
         ...
 
     def take(self, count: int, patience: float | None = None) -> Samples | None:
-        """The next `count` samples; fewer at the end of the stream, or when `patience` (seconds) is over.
+        """Return the next `count` samples, or None if the stream has ended and no sample is left.
 
-        There may be none yet (arrays of length 0); None says that the stream has ended and
-        nothing is left. Samples before bad input are handed out first, then it is raised.
+        There are fewer at the end of the stream and when `patience` (in seconds) runs
+        out, perhaps none yet: arrays of length 0. Without `patience`, it waits as long as
+        it takes. Samples before bad input are handed out first; the next call raises the
+        error.
         """
         ...
 
     def position(self) -> dict[str, Any]:
-        """Where to go on after the samples handed out so far, for `position=` of a new stream; JSON can hold it."""
+        """Return where the samples handed out so far end, for `position=` of a new stream. JSON can hold it."""
         ...
+
+    def close(self) -> None:
+        """Close the source. No more samples can be taken; the position stays available."""
+        ...
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 def check_count(count: int) -> None:
-    """A number of samples to take is at least 1."""
+    """Refuse to take fewer samples than one."""
     if count < 1:
         raise ValueError(f"take needs a count of at least 1, not {count}.")
 
 
 def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    """An option that is one of a few words."""
+    """Refuse an option that is none of its choices."""
     if value not in choices:
         raise StreamError(f"{name} must be one of {', '.join(choices)}, not {value!r}.")

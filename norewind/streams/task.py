@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from norewind.streams.place import check_position, is_count
-from norewind.streams.stream import Samples, StreamError, check_count
+from norewind.streams.position import check_position, check_same, is_count
+from norewind.streams.stream import Samples, Stream, StreamError, check_count
 
 if TYPE_CHECKING:
     from norewind.tasks import Text
@@ -14,10 +14,15 @@ if TYPE_CHECKING:
 BLOCK = 4096
 
 
-class TaskStream:
-    """The endless text of a task and a seed; every sample is a character and the next one.
+class TaskStream(Stream):
+    """The endless text of a task; every sample is a character and the next one.
 
-    `position` is what another stream's `position()` returned, to go on there.
+    - `text`: the task, e.g. `norewind.tasks.anbn()`.
+    - `seed`: the seed of its random text.
+    - `position`: what another stream's `position()` returned, to resume there.
+
+    The stream has the attributes `symbols`, the number of symbols, and `alphabet`, their
+    characters.
 
     >>> from norewind.tasks import anbn
     >>> stream = TaskStream(anbn(1, 3))
@@ -29,28 +34,20 @@ class TaskStream:
         self.symbols, self.alphabet = len(text.alphabet), text.alphabet
         self._text, self._seed, self._taken = text, seed, 0
         if position is not None:
-            self._restore(position)
+            valid = {"task": lambda value: isinstance(value, str), "seed": is_count, "characters": is_count}
+            check_position(position, "task", valid)
+            check_same(position, {"task": text.name, "seed": seed})
+            self._taken = position["characters"]
         self._chunks = text.chunks(seed, BLOCK, self._taken)
         self._ahead = np.empty(0, np.int32)
 
-    def _restore(self, position: dict[str, Any]) -> None:
-        valid = {"task": lambda value: isinstance(value, str), "seed": is_count, "characters": is_count}
-        check_position(position, "task", valid)
-        for name, value in {"task": self._text.name, "seed": self._seed}.items():
-            if position[name] != value:
-                raise StreamError(
-                    f"the run was begun with {name} = {position[name]!r}, but now it is {value!r}. "
-                    "Leave it as it was, or begin a new run."
-                )
-        self._taken = position["characters"]
-
     @property
     def counts(self) -> dict[str, int]:
-        """Nothing is ever skipped."""
+        """What was skipped: nothing, as a task has only good samples."""
         return {}
 
     def take(self, count: int, patience: float | None = None) -> Samples:
-        """See `Stream.take`; a task never ends and never makes anybody wait."""
+        """Return the next `count` samples. A task never ends, and `patience` is not needed: all of them are there."""
         check_count(count)
         parts, length = [self._ahead], len(self._ahead)
         while length < count + 1:
@@ -62,17 +59,20 @@ class TaskStream:
         return Samples(whole[:count], whole[1 : count + 1])
 
     def position(self) -> dict[str, Any]:
-        """See `Stream.position`."""
+        """Return where the samples handed out so far end; see `Stream.position`."""
         return {"kind": "task", "task": self._text.name, "seed": self._seed, "characters": self._taken}
 
+    def close(self) -> None:
+        """Do nothing: a task has no source."""
+
     def encode(self, text: bytes | str) -> np.ndarray:
-        """The symbols of a text."""
+        """Return `text` as symbols."""
         letters = text if isinstance(text, str) else text.decode(errors="replace")
-        strange = next((letter for letter in letters if letter not in self.alphabet), None)
-        if strange is not None:
-            raise StreamError(f"the text has the character {strange!r}, but the task has only {self.alphabet!r}.")
+        unknown = next((letter for letter in letters if letter not in self.alphabet), None)
+        if unknown is not None:
+            raise StreamError(f"the text has the character {unknown!r}, but the task has only {self.alphabet!r}.")
         return np.array([self.alphabet.index(letter) for letter in letters], np.int32)
 
     def decode(self, symbols: Sequence[int] | np.ndarray) -> bytes:
-        """The text that symbols stand for."""
+        """Return the text that `symbols` stand for."""
         return self._text.decode(np.asarray(symbols)).encode()

@@ -1,4 +1,4 @@
-"""Tasks: endless, seeded sources of samples with their known floors."""
+"""Tasks: endless, seeded sources of samples with known entropy rates or solutions."""
 
 from norewind.tasks.anbn import anbn
 from norewind.tasks.brackets import distant_brackets

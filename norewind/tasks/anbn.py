@@ -1,4 +1,4 @@
-"""The aⁿbⁿ language: memory and counting."""
+"""The aⁿbⁿ language: remembering and counting."""
 
 from math import log2
 
@@ -13,14 +13,14 @@ LINES_PER_BLOCK = 256
 def anbn(k: int = 1, l: int = 32) -> Text:  # noqa: E741 (the paper's letters)
     """aⁿbⁿ(k, l): n a's, a line break, n b's, a line break, with n uniform between k and l.
 
-    The only thing to guess is n, once in 2n + 2 characters, so the entropy rate is
-    log₂(l − k + 1) / (k + l + 2) bits per character. A model that does not know that
-    the b's are as many as the a's has to guess n twice: double.
+    Only n has to be guessed, once in 2n + 2 characters, so the entropy rate is
+    log₂(l − k + 1) / (k + l + 2) bits per character. A model that does not count the a's
+    has to guess n again for the b's, which doubles it.
 
     Reference: Gers & Schmidhuber (2001); Tallec & Ollivier (2017).
 
     >>> task = anbn(1, 32)
-    >>> round(task.floor, 4), round(task.naive, 4), round(task.unigram, 4)
+    >>> round(task.floor, 4), round(task.memoryless, 4), round(task.unigram, 4)
     (0.1429, 0.2857, 1.2589)
     >>> task.alphabet, len(next(task.chunks(seed=0, size=1000)))
     ('ab\\n', 1000)

@@ -1,4 +1,4 @@
-"""Distant brackets: remembering what stood in the first pair of brackets."""
+"""Distant brackets: remembering what was in the first pair of brackets."""
 
 from math import log2
 from string import ascii_letters
@@ -12,7 +12,7 @@ LINES_PER_BLOCK = 1024
 
 
 def distant_brackets(s: int = 1, k: int = 5, a: int = 10) -> Text:
-    """Distant brackets (s, k, a): lines [x]y[x] with x of s and y of k random letters out of a.
+    """Distant brackets (s, k, a): lines [x]y[x], where x is s and y is k random letters out of the first a.
 
     A line has s + k letters to guess and 2s + k + 5 characters, so the entropy rate is
     (s + k) log₂(a) / (2s + k + 5) bits per character. A model that does not remember x
@@ -21,7 +21,7 @@ def distant_brackets(s: int = 1, k: int = 5, a: int = 10) -> Text:
     Reference: Tallec & Ollivier (2017), section "Next-character prediction".
 
     >>> task = distant_brackets(1, 5, 10)
-    >>> round(task.floor, 3), round(task.naive, 3), round(task.unigram, 3)
+    >>> round(task.floor, 3), round(task.memoryless, 3), round(task.unigram, 3)
     (1.661, 1.938, 3.552)
     >>> line = task.decode(next(task.chunks(seed=0, size=12)))
     >>> line[0], line[2], line[8], line[10:], line[1] == line[9]
@@ -48,7 +48,7 @@ def distant_brackets(s: int = 1, k: int = 5, a: int = 10) -> Text:
         name=f"brackets({s},{k},{a})",
         alphabet=ascii_letters[:a] + "[]\n",
         floor=(s + k) * log2(a) / length,
-        naive=(2 * s + k) * log2(a) / length,
+        memoryless=(2 * s + k) * log2(a) / length,
         unigram=entropy([2, 2, 1] + [(2 * s + k) / a] * a),
         draw=draw,
         block_length=LINES_PER_BLOCK * length,

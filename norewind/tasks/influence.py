@@ -1,4 +1,4 @@
-"""Influence balancing: a parameter whose influence changes sign with time."""
+"""Influence balancing: a parameter whose influence changes sign over time."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,13 +16,13 @@ from norewind.losses import squared_error
 class InfluenceBalancing:
     """Linear dynamics s' = A s + θ v with A_ii = A_i,i+1 = ½ and the loss ½ (s'₁ − 1)².
 
-    v holds n − minus times +1, then minus times −1. The deeper a unit, the later it is
-    felt in the first one: in the short run θ raises s₁, in the long run it does what
-    most of the signs say. `transition(params, state, x)` takes and ignores an x.
+    v is n − minus times +1, then minus times −1. The deeper a unit, the later it acts on
+    the first one: at first θ raises s₁, and in the long run the majority of the signs
+    decides. `transition(params, state, x)` ignores x.
 
     The influence ∂s₁/∂θ is known exactly: `influences` after t = 1, 2, ... steps from a
-    state that is taken as given, and `influence_limit` in the end. `limit` is the θ*
-    that solves the task.
+    fixed state, and `influence_limit` in the long run. `limit` is the θ* that solves the
+    task.
     """
 
     n: int
@@ -30,25 +30,25 @@ class InfluenceBalancing:
 
     @property
     def signs(self) -> list[int]:
-        """v."""
+        """The vector v."""
         return [1] * (self.n - self.minus) + [-1] * self.minus
 
     @property
     def influence_limit(self) -> int:
-        """∂s₁/∂θ in the end: the first entry of (1 − A)⁻¹ v, twice the sum of all signs."""
+        """∂s₁/∂θ in the long run: the first entry of (1 − A)⁻¹ v, which is twice the sum of all signs."""
         return 2 * sum(self.signs)
 
     @property
     def limit(self) -> float:
-        """θ* with s₁ → 1."""
+        """The θ* for which s₁ → 1."""
         return 1 / self.influence_limit
 
     def init(self, theta: float = 0.5) -> jax.Array:
-        """The parameter before learning."""
+        """The parameter θ before learning, 0.5 in the paper."""
         return jnp.asarray(theta, float)
 
     def initial_state(self) -> jax.Array:
-        """All units at 0."""
+        """Zeros."""
         return jnp.zeros(self.n)
 
     def transition(self, params: jax.Array, state: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -58,11 +58,11 @@ class InfluenceBalancing:
         return state, state[0]
 
     def loss(self, output: jax.Array, target: jax.Array) -> jax.Array:
-        """½ (s₁ − target)², with 1 as the target in the paper."""
+        """½ (s₁ − target)²; the paper's target is 1."""
         return squared_error(output, target)
 
     def influences(self) -> Iterator[Fraction]:
-        """∂s₁/∂θ after t = 1, 2, ... steps, exactly and endlessly: the sum of the first entries of Aʲv for j < t.
+        """The exact ∂s₁/∂θ after t = 1, 2, ... steps, endlessly: the sum of the first entries of Aʲv for j < t.
 
         >>> task = influence_balancing(4, 3)
         >>> [str(influence) for influence, _ in zip(task.influences(), range(5))]
@@ -71,15 +71,15 @@ class InfluenceBalancing:
         signs = self.signs
 
         def first_entry(j):
-            # Aʲ = ((1 + shift) / 2)ʲ, and i shifts bring the sign of unit i + 1 to the first place.
+            # Aʲ = ((1 + shift) / 2)ʲ, and i shifts move the sign of unit i + 1 to the first place.
             return Fraction(sum(comb(j, i) * sign for i, sign in enumerate(signs)), 2**j)
 
         return accumulate(first_entry(j) for j in count())
 
     def block_influence(self, window: int) -> Fraction:
-        """The sum of ∂s₁/∂θ over a block of T steps, exactly, with no influence from before it.
+        """The exact sum of ∂s₁/∂θ over a block of T = `window` steps, without influence from before it.
 
-        T-truncated BPTT on a state at rest follows (s₁ − 1) times this.
+        On a state at rest, the gradient of T-truncated BPTT is (s₁ − 1) times this.
 
         >>> influence_balancing(23, 13).block_influence(3)
         Fraction(6, 1)
@@ -87,11 +87,11 @@ class InfluenceBalancing:
         return sum(islice(self.influences(), window), start=Fraction(0))
 
     def last_wrong_window(self) -> int:
-        """The largest T for which T-truncated BPTT on a state at rest goes the wrong way; 0 if none does.
+        """The largest T for which T-truncated BPTT on a state at rest moves the wrong way, or 0 if there is none.
 
         All smaller T are wrong too: the first entry of Aʲv is positive up to some j and
-        negative from there on, so its double sum crosses zero once and for all. (A sum
-        of exactly zero counts as wrong: it never gets anywhere.)
+        negative from there on, so its double sum crosses zero only once. (A sum of
+        exactly zero counts as wrong, because then nothing is learned.)
 
         >>> influence_balancing(4, 3).last_wrong_window()
         5
@@ -103,7 +103,7 @@ class InfluenceBalancing:
 
 
 def influence_balancing(n: int = 23, minus: int = 13) -> InfluenceBalancing:
-    """The paper's influence balancing with n units, `minus` of them with a minus sign.
+    """The paper's influence balancing with n units, of which `minus` have a minus sign.
 
     Reference: Tallec & Ollivier (2017), section "Influence balancing".
 
@@ -114,5 +114,5 @@ def influence_balancing(n: int = 23, minus: int = 13) -> InfluenceBalancing:
     if n < 1 or not 0 <= minus <= n:
         raise ValueError(f"influence_balancing needs n >= 1 and 0 <= minus <= n, not n={n} and minus={minus}.")
     if 2 * minus == n:
-        raise ValueError(f"influence_balancing: with {minus} of {n} minus signs θ has no influence in the end.")
+        raise ValueError(f"influence_balancing: with {minus} minus signs of {n}, θ has no influence in the long run.")
     return InfluenceBalancing(n, minus)

@@ -13,7 +13,7 @@ from norewind.trees import Tree
 
 
 class Example(NamedTuple):
-    """A model with parameters, a state to start from, and inputs and targets along a leading axis."""
+    """A model with its parameters and initial state, and a few inputs and targets along a leading axis."""
 
     name: str
     params: Tree
@@ -24,24 +24,37 @@ class Example(NamedTuple):
     targets: Tree
 
 
+EXAMPLES = ("rnn", "gru", "lstm", "stack", "user_made")
+"""The models that `check_estimator` uses: three cells, a stack of two, and one that no library would write."""
+
+
+def example(name: str, *, length: int = 4, dtype: Any = float) -> Example:
+    """One of `EXAMPLES` by name, with this many samples.
+
+    >>> example("gru").params["bias"].shape
+    (6,)
+    """
+    if name not in EXAMPLES:
+        raise ValueError(f"there is no example called {name!r}: choose from {', '.join(EXAMPLES)}.")
+    return _example(name, length, jnp.result_type(dtype))
+
+
 def examples(*, length: int = 4, dtype: Any = float) -> list[Example]:
-    """The models that `check_estimator` uses: the cells, a stack of two, and one that no library would write."""
-    return list(_examples(length, jnp.result_type(dtype)))
+    """All of `EXAMPLES`, with this many samples each."""
+    return [example(name, length=length, dtype=dtype) for name in EXAMPLES]
 
 
 @cache  # the same functions every time, so that what was compiled for one estimator serves the next
-def _examples(length: int, dtype) -> list[Example]:
-    return [
-        _from_cell("rnn", cells.rnn(3, 2, 3, dtype=dtype), length),
-        _from_cell("gru", cells.gru(3, 2, 3, dtype=dtype), length),
-        _from_cell("lstm", cells.lstm(3, 1, 3, dtype=dtype), length),
-        _from_cell(
-            "stack",
-            cells.stack(cells.rnn(3, 1, 2, dtype=dtype), cells.gru(2, 1, 3, symbols=False, dtype=dtype)),
-            length,
-        ),
-        _user_made(length, dtype),
-    ]
+def _example(name: str, length: int, dtype) -> Example:
+    if name == "user_made":
+        return _user_made(length, dtype)
+    cell = {
+        "rnn": lambda: cells.rnn(3, 2, 3, dtype=dtype),
+        "gru": lambda: cells.gru(3, 2, 3, dtype=dtype),
+        "lstm": lambda: cells.lstm(3, 1, 3, dtype=dtype),
+        "stack": lambda: cells.stack(cells.rnn(3, 1, 2, dtype=dtype), cells.gru(2, 1, 3, symbols=False, dtype=dtype)),
+    }[name]()
+    return _from_cell(name, cell, length)
 
 
 def _from_cell(name: str, cell: cells.Cell, length: int) -> Example:
@@ -53,10 +66,10 @@ def _from_cell(name: str, cell: cells.Cell, length: int) -> Example:
 
 
 def _user_made(length: int, dtype) -> Example:
-    """A nested dict as state, a scan and a cond inside, a counter, and noise from a PRNG key in the state."""
+    """A model with a nested dict, a counter and a PRNG key in its state, and a scan, a cond and noise inside."""
 
     def transition(params, state, x):
-        fast, slow = state["memory"]["fast"], state["memory"]["slow"]
+        fast, slow = state["level"]["fast"], state["level"]["slow"]
         key, draw = jax.random.split(state["clock"]["key"])
         drive = params["in"]["gain"] * x["signal"] + 0.1 * jax.random.normal(draw, (2,), dtype)
 
@@ -69,7 +82,7 @@ def _user_made(length: int, dtype) -> Example:
             lambda: 0.9 * slow + params["leak"] * jnp.sum(fast),
             lambda: jnp.sin(slow) * params["leak"],
         )
-        new = {"memory": {"fast": fast, "slow": slow}, "clock": {"ticks": state["clock"]["ticks"] + 1, "key": key}}
+        new = {"level": {"fast": fast, "slow": slow}, "clock": {"ticks": state["clock"]["ticks"] + 1, "key": key}}
         return new, {"guess": params["out"] @ fast + slow}
 
     def loss(output, target):
@@ -82,7 +95,7 @@ def _user_made(length: int, dtype) -> Example:
         "out": jnp.array([1.0, -0.8], dtype),
     }
     state = {
-        "memory": {"fast": jnp.array([0.2, -0.1], dtype), "slow": jnp.array(0.3, dtype)},
+        "level": {"fast": jnp.array([0.2, -0.1], dtype), "slow": jnp.array(0.3, dtype)},
         "clock": {"ticks": jnp.array(0, jnp.int32), "key": jax.random.key(3)},
     }
     time = np.arange(length, dtype=dtype)

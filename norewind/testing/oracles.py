@@ -1,6 +1,6 @@
-"""How an estimator earns trust: compare it with plain autodiff, with no tolerance for luck.
+"""Proofs of what an estimator claims, by comparison with plain autodiff. Nothing depends on chance.
 
-Claims to 1e-10 need float64: run them under `jax.enable_x64` (or `jax_enable_x64`).
+A tolerance of 1e-10 needs float64: use `jax.enable_x64` (or `jax_enable_x64`).
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ MakeEstimator = Callable[..., Estimator]
 
 
 def run_estimator(estimator: Estimator, example: Example, carry: Tree) -> tuple[Tree, Tree, Estimate]:
-    """Take an estimator through an example with frozen parameters: final state and carry, and all estimates."""
+    """Run an estimator on an example with frozen parameters: the final state and carry, and all estimates."""
 
     def body(loop, inputs):
         state, carry, estimate = estimator.step(example.params, *loop, *inputs)
@@ -30,9 +30,9 @@ def run_estimator(estimator: Estimator, example: Example, carry: Tree) -> tuple[
 
 @partial(jax.jit, static_argnums=(0, 1))
 def exact_grads(transition: Transition, loss: Loss, params: Tree, state: Tree, xs: Tree, targets: Tree) -> Tree:
-    """The exact gradient of every step's loss with its whole past: BPTT by plain autodiff.
+    """The exact gradient of the loss of every step, through the whole past: BPTT by plain autodiff.
 
-    Shaped like the parameters, with a leading axis of steps.
+    It is shaped like the parameters, with a leading axis of steps.
     """
 
     def step_losses(params):
@@ -47,7 +47,7 @@ def exact_grads(transition: Transition, loss: Loss, params: Tree, state: Tree, x
 
 
 def windows(example: Example, length: int) -> Example:
-    """An example cut into windows of so many steps, for a windowed model."""
+    """An example cut into windows of `length` steps, for a windowed model."""
 
     def cut(leaf):
         return np.reshape(leaf, (-1, length, *leaf.shape[1:]))
@@ -55,15 +55,23 @@ def windows(example: Example, length: int) -> Example:
     return example._replace(xs=jax.tree.map(cut, example.xs), targets=jax.tree.map(cut, example.targets))
 
 
-def _exact_for(example: Example, memory: int) -> Tree:
+def _exact_for(example: Example, window: int) -> Tree:
     grads = exact_grads(*example[3:5], example.params, example.state, example.xs, example.targets)
-    return jax.tree.map(lambda leaf: np.reshape(leaf, (-1, memory, *leaf.shape[1:])).sum(axis=1), grads)
+    return jax.tree.map(lambda leaf: np.reshape(leaf, (-1, window, *leaf.shape[1:])).sum(axis=1), grads)
 
 
-def check_exact(make_estimator: MakeEstimator, *, memory: int = 1, tolerance: float = 1e-10, models=None) -> None:
-    """Assert that an estimator's gradients are exact at every step (every window of `memory` steps).
+def check_exact(
+    make_estimator: MakeEstimator,
+    *,
+    window: int = 1,
+    tolerance: float = 1e-10,
+    models: list[Example] | None = None,
+) -> None:
+    """Assert that an estimator's gradients are exact at every step.
 
-    `make_estimator(transition, loss)` builds it, with the window if `memory` is above 1.
+    `make_estimator(transition, loss)` builds it. If it takes windows, `window` is their
+    length. `tolerance` is the largest difference allowed, and `models` replaces the
+    examples that it is tried on.
 
     >>> import jax, norewind
     >>> with jax.enable_x64(True):
@@ -71,14 +79,14 @@ def check_exact(make_estimator: MakeEstimator, *, memory: int = 1, tolerance: fl
     """
     for example in models or examples():
         estimator = make_estimator(example.transition, example.loss)
-        data = windows(example, memory) if memory > 1 else example
+        data = windows(example, window) if window > 1 else example
         carry = jax.jit(estimator.init)(example.params, example.state, jax.random.key(0))
         grads = jax.jit(lambda carry, e=estimator, d=data: run_estimator(e, d, carry)[2].grad)(carry)
-        _assert_close(grads, _exact_for(example, memory), tolerance, f"{example.name}: gradient is not exact")
+        _assert_close(grads, _exact_for(example, window), tolerance, f"{example.name}: gradient is not exact")
 
 
 def path_signs(path: jax.Array, like: Tree) -> tuple[Tree, jax.Array]:
-    """A source of noise that reads its signs off the bits of an integer: one path of all."""
+    """A source of noise that takes its signs from the bits of an integer, which is one of all paths."""
     signs = []
     for leaf in jax.tree.leaves(like):
         bits = (path >> jnp.arange(leaf.size, dtype=path.dtype).reshape(leaf.shape)) & 1
@@ -88,15 +96,15 @@ def path_signs(path: jax.Array, like: Tree) -> tuple[Tree, jax.Array]:
 
 
 def sign_paths(carry: Tree, bits_per_key: int) -> Tree:
-    """Every path of the noise: the carry, stacked, with integers in place of its PRNG keys.
+    """Every path of the noise: a stack of carries, with integers for `path_signs` in place of the PRNG keys.
 
-    Each key of the carry is one source of `bits_per_key` signs, and all sources are
-    independent, so there are 2^(keys × bits_per_key) carries.
+    Each key of the carry is an independent source of `bits_per_key` signs, so there are
+    2^(keys × bits_per_key) carries.
     """
     leaves, structure = jax.tree.flatten(carry)
     sources = sum(leaf.size for leaf in leaves if is_key(leaf))
     if sources * bits_per_key > 20:
-        raise ValueError(f"{sources * bits_per_key} signs have too many paths to enumerate: use a smaller model.")
+        raise ValueError(f"{sources * bits_per_key} signs have too many paths to enumerate. Use a smaller model.")
     paths = np.arange(2 ** (sources * bits_per_key), dtype=np.uint32)
     stacked, used = [], 0
     for leaf in leaves:
@@ -110,12 +118,19 @@ def sign_paths(carry: Tree, bits_per_key: int) -> Tree:
     return jax.tree.unflatten(structure, stacked)
 
 
-def check_unbiased(make_estimator: MakeEstimator, *, memory: int = 1, tolerance: float = 1e-10, models=None) -> None:
+def check_unbiased(
+    make_estimator: MakeEstimator,
+    *,
+    window: int = 1,
+    tolerance: float = 1e-10,
+    models: list[Example] | None = None,
+) -> None:
     """Assert that the mean over every path of the noise is the exact gradient, at every step.
 
-    `make_estimator(transition, loss, noise=...)` builds the estimator, which draws its
+    `make_estimator(transition, loss, noise=...)` builds the estimator, which must draw its
     signs with `noise(key, like) -> (signs, next_key)` (see `norewind.random_signs`) and
-    keeps its keys in the carry. There is no sampling, hence no statistical tolerance.
+    keep its keys in the carry. Nothing is sampled, so there is no statistical tolerance.
+    `window`, `tolerance` and `models` are those of `check_exact`.
 
     >>> import jax, norewind
     >>> with jax.enable_x64(True):
@@ -123,14 +138,14 @@ def check_unbiased(make_estimator: MakeEstimator, *, memory: int = 1, tolerance:
     """
     for example in models or examples():
         estimator = make_estimator(example.transition, example.loss, noise=path_signs)
-        data = windows(example, memory) if memory > 1 else example
+        data = windows(example, window) if window > 1 else example
         steps = jax.tree.leaves(data.targets)[0].shape[0]
         width = sum(leaf.size for leaf in jax.tree.leaves(real_leaves(example.state)))
-        # The noise of the last step shows in no gradient any more: it need not be enumerated.
+        # The noise of the last step enters no gradient, so it need not be enumerated.
         carry = jax.jit(estimator.init)(example.params, example.state, jax.random.key(0))
         paths = sign_paths(carry, width * (steps - 1))
         mean = _mean_grads(estimator, data, paths)
-        _assert_close(mean, _exact_for(example, memory), tolerance, f"{example.name}: mean gradient is biased")
+        _assert_close(mean, _exact_for(example, window), tolerance, f"{example.name}: mean gradient is biased")
 
 
 def _mean_grads(estimator: Estimator, example: Example, carries: Tree) -> Tree:

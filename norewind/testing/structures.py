@@ -1,5 +1,6 @@
-"""Whether a model is what it declares to be."""
+"""A check that the declarations of a model are true."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,17 +14,17 @@ from norewind.trees import Tree, is_key, real_leaves, with_real_leaves
 
 
 def check_structure(transition: Transition, params: Tree, state: Tree, x: Tree) -> None:
-    """Assert that what a transition declares (`norewind.declare`) is true at this point, by its full derivatives.
+    """Assert that what a transition declares (`norewind.declare`) is true at this point, from its full derivatives.
 
-    A declaration that is true nowhere else than at special points passes at those: try
-    it on parameters and states without zeros.
+    A wrong declaration can pass at special points, so use parameters and states without
+    zeros.
 
     >>> import jax, jax.numpy as jnp, norewind
     >>> cell = norewind.cells.rnn(inputs=3, hidden=4, outputs=3)
     >>> norewind.testing.check_structure(cell.transition, cell.init(jax.random.key(0)), jnp.ones(4), jnp.array(0))
     """
     structure = structure_of(transition)
-    assert any(part is not None for part in structure), "this transition declares nothing: see norewind.declare"
+    assert any(part is not None for part in structure), "this transition declares nothing (see norewind.declare)"
     if structure.units is not None:
         _check_units(transition, params, state, x, structure.units(params))
     if structure.memory is not None:
@@ -44,7 +45,7 @@ def _check_units(transition, params, state, x, index) -> None:
     influence = jax.jit(jax.jacrev(lambda params: real_leaves(transition(params, state, x)[0])))(params)
 
     def strays(units, leaf, rows):
-        """Whether some weight of a leaf reaches an entry of the state that is not its unit's."""
+        """Whether some weight of a leaf reaches an entry of the state that does not belong to its unit."""
         rows = np.asarray(rows)
         if units is None:
             return bool(np.any(rows != 0))
@@ -60,7 +61,7 @@ def _check_units(transition, params, state, x, index) -> None:
             jax.tree.leaves(rows),
             strict=True,
         ):
-            what = "reaches the state" if own is None else "feeds another unit than the declared one"
+            what = "reaches the state" if own is None else "feeds a unit that is not the declared one"
             assert not strays(own, leaf, one), f"params{jax.tree_util.keystr(path)} {what} (state{place})"
 
 
@@ -75,14 +76,14 @@ def _per_state_leaf(state, influence, params):
 
 
 def _check_memory(transition, params, state, x, memory) -> None:
-    import equinox as eqx
-
     def new_memory(leaf):
         leaves = eqx.tree_at(memory, real_leaves(state), leaf)
         return memory(real_leaves(transition(params, with_real_leaves(state, leaves), x)[0]))
 
     jacobian = np.asarray(jax.jit(jax.jacrev(new_memory))(memory(real_leaves(state))))
-    assert np.all(jacobian == np.diag(np.diag(jacobian))), "the declared memory of one unit reaches that of another"
+    assert np.all(jacobian == np.diag(np.diag(jacobian))), (
+        "the declared memory cell of one unit reaches that of another"
+    )
 
 
 def _check_elementwise(transition, params, state, x) -> None:

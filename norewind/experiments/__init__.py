@@ -1,1 +1,0 @@
-"""The paper's experiments: runs, records, figures, table and page."""

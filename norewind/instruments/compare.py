@@ -1,0 +1,198 @@
+"""Methods side by side: trained on the same stream from the same parameters."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import isnan
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from norewind import checks, names
+from norewind.instruments.curves import final, losses, points
+from norewind.instruments.tables import comma_separated, markdown
+from norewind.runs.build import open_stream
+from norewind.runs.record import Record
+from norewind.runs.settings import Settings, SettingsError
+from norewind.runs.sweep import sweep
+
+LAST = 0.1
+"""The share of the stream, at its end, that the final loss is the mean of."""
+HEADER = (
+    "method", "final loss", "standard error", "unit", "samples", "updates", "CPU µs per sample", "bytes carried",
+    "runs", "problem",
+)  # fmt: skip
+
+
+def compare(
+    methods: Sequence[str | names.Method],
+    settings: Settings,
+    *,
+    seeds: int = 1,
+    out: Path | str | None = None,
+    jobs: int | None = None,
+    quiet: bool = True,
+) -> "Comparison":
+    """Train every method on the same stream from the same initial parameters.
+
+    A method that refuses the cell, or whose run diverges, stays in the result with the reason.
+
+    Args:
+        methods: by name, e.g. `["uoro", "bptt:16"]`.
+        settings: of all runs, except for their method. The source can be a task or a file.
+        seeds: runs per method, with the seeds from `settings.seed` on. A seed determines the weights, the noise, and
+            the text of a task.
+        out: the folder for records, table and figure; by default nothing is kept.
+        jobs: the number of runs to train at the same time; by default one per core.
+        quiet: show no progress.
+
+    >>> settings = Settings("anbn", hidden=4, samples=400, metrics_every=20)
+    >>> result = compare(["uoro", "lstm97"], settings)
+    >>> [(row["method"], row["updates"], (row["problem"] or "")[:14]) for row in result.rows()]
+    [('uoro', 400, ''), ('lstm97', None, 'refused: metho')]
+    """
+    checks.at_least_one("compare: seeds", seeds)
+    if settings.source == "-":
+        raise SettingsError("compare: standard input can only be read once: name a file, or a task.")
+    chosen = [names.parse_method(method) if isinstance(method, str) else method for method in methods]
+    with open_stream(settings).stream:
+        pass  # A source that cannot be read is refused once, not by every run.
+    plan = {
+        f"{method.name.replace(':', '-')}_seed{seed}": replace(settings, method=method.name, seed=seed)
+        for method in chosen
+        for seed in range(settings.seed, settings.seed + seeds)
+    }
+    if out is None:
+        with TemporaryDirectory() as folder:
+            return Comparison(settings, sweep(plan, folder, jobs=jobs, quiet=quiet))
+    result = Comparison(settings, sweep(plan, out, jobs=jobs, quiet=quiet))
+    result.save(out)
+    return result
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The records of all runs, by name, and the settings they share. Printed, it is a Markdown table."""
+
+    settings: Settings
+    records: Mapping[str, Record]
+
+    def __str__(self) -> str:
+        return self.table()
+
+    def methods(self) -> dict[str, list[Record]]:
+        """The records of each method, in order."""
+        grouped: dict[str, list[Record]] = {}
+        for record in self.records.values():
+            grouped.setdefault(record["settings"]["method"], []).append(record)
+        return grouped
+
+    def rows(self) -> list[dict]:
+        """One row per method: means over the seeds that ended well, with the standard error where there are several."""
+        return [dict(zip(HEADER, _row(method, group), strict=True)) for method, group in self.methods().items()]
+
+    def table(self) -> str:
+        """A Markdown table, best method first."""
+        rows = sorted(self.rows(), key=lambda row: (row["final loss"] is None, row["final loss"] or 0))
+        unit = next((row["unit"] for row in rows if row["final loss"] is not None), "")
+        header = ["method", f"final {unit}".strip(), "updates", "CPU µs per sample", "bytes carried", ""]
+        return markdown(header, map(_shown, rows)) + "\n" + self.note()
+
+    def note(self) -> str:
+        """What the runs have in common, and what their losses can be compared with."""
+        settings, records = self.settings, list(self.records.values())
+        seeds = len({record["settings"]["seed"] for record in records})
+        samples = max((record["samples"] for record in records), default=0)
+        levels = "".join(f", {name} {value:.4f}" for name, value in self.levels().items())
+        return (
+            f"{settings.source}, {settings.cell} of {settings.hidden}, {settings.optimizer} at {settings.rate:g} / "
+            f"(1 + {settings.alpha:g} √t), {samples:,} samples, {seeds} seed{'' if seeds == 1 else 's'}; final: the "
+            f"mean over the last tenth{levels}."
+        )
+
+    def levels(self) -> dict[str, float]:
+        """What to compare the losses with: floor and memoryless of a task, the final baseline of a file."""
+        if self.settings.kind == "task":
+            text = names.task(self.settings.source, self.settings.parameters)
+            return {"floor": text.floor, "memoryless": text.memoryless}
+        good = next((record for record in self.records.values() if record["problem"] is None), None)
+        found = {} if good is None else {name: final(good, LAST, name) for name in ("baseline", "persistence")}
+        return {name: value for name, value in found.items() if not isnan(value)}
+
+    def save(self, folder: Path | str) -> None:
+        """Write comparison.md, .csv and .png into a folder. (The sweep has put the records into runs/ there.)"""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "comparison.md").write_text(self.table() + "\n")
+        (folder / "comparison.csv").write_text(comma_separated(HEADER, (list(row.values()) for row in self.rows())))
+        self.figure(folder / "comparison.png")
+
+    def figure(self, path: Path | str) -> None:
+        """The curves (means over seeds), beside the final loss against time and against memory carried."""
+        from norewind.instruments import figures
+
+        figure, axes = figures.new_figure(1, 3, panel=(4.4, 4.6), width_ratios=(2, 1, 1))
+        curves, costs, memories = axes[0]
+        for number, (row, group) in enumerate(zip(self.rows(), self.methods().values(), strict=True)):
+            good = [record for record in group if record["problem"] is None]
+            if not good:
+                continue
+            mean = np.mean([losses(record) for record in good], axis=0)
+            look = figures.look(number)
+            curves.plot(points(good[0]), mean, label=row["method"], **look)
+            marker = {"marker": figures.MARKERS[number % len(figures.MARKERS)], "color": look["color"], "linestyle": ""}
+            for ax, x in ((costs, row["CPU µs per sample"]), (memories, max(1, row["bytes carried"]))):
+                if x is not None:
+                    ax.errorbar(x, row["final loss"], yerr=row["standard error"], **marker)
+        for (name, value), style in zip(self.levels().items(), ("--", ":"), strict=False):
+            curves.axhline(value, color="black", linewidth=1, linestyle=style, label=name)
+        unit = next(iter(self.records.values()))["unit"]
+        curves.set(xlabel="samples", ylabel=unit)
+        if all(value > 0 for record in self.records.values() for value in losses(record)):
+            _log_axis(curves)
+        figures.count_axis(curves)
+        costs.set(xlabel="CPU µs per sample", ylabel=f"final {unit}", xlim=(0, None))
+        memories.set(xlabel="bytes carried (0 drawn at 1)", ylabel=f"final {unit}", xscale="log")
+        figures.legend(figure, [curves], columns=6)
+        figures.save(figure, path)
+
+
+def _row(method: str, group: Sequence[Record]) -> list:
+    good = [record for record in group if record["problem"] is None]
+    finals = [loss for record in good if not isnan(loss := final(record, LAST))]
+    times = [record["microseconds"] for record in good if record["microseconds"] is not None]
+    problems = dict.fromkeys(record["problem"] for record in group if record["problem"] is not None)
+    samples = good[0]["samples"] if good else None
+    return [
+        method,
+        float(np.mean(finals)) if finals else None,
+        float(np.std(finals, ddof=1) / len(finals) ** 0.5) if len(finals) > 1 else None,
+        group[0]["unit"],
+        samples,
+        None if samples is None else samples // names.parse_method(method).window,
+        min(times) if times else None,
+        group[0]["carried_bytes"],
+        len(group),
+        "; ".join(problems) or None,
+    ]
+
+
+def _shown(row: dict) -> list[str | None]:
+    loss, error, spent = row["final loss"], row["standard error"], row["CPU µs per sample"]
+    return [
+        row["method"],
+        "–" if loss is None else f"{loss:.4f}" + (f" ± {error:.4f}" if error is not None else ""),
+        *("–" if count is None else f"{count:,}" for count in (row["updates"],)),
+        "–" if spent is None else f"{spent:.1f}",
+        "–" if row["bytes carried"] is None else f"{row['bytes carried']:,}",
+        row["problem"],
+    ]
+
+
+def _log_axis(ax) -> None:
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    ax.set_yscale("log")
+    ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5)))
+    ax.yaxis.set_major_formatter("{x:g}")
+    ax.yaxis.set_minor_formatter(NullFormatter())

@@ -1,0 +1,42 @@
+"""Numbers from the curves in records of runs."""
+
+import numpy as np
+
+from norewind.names import parse_method
+from norewind.runs.record import Record
+
+
+def points(record: Record) -> np.ndarray:
+    """The samples at which the intervals of a curve end: at the end of a window, and of the run.
+
+    >>> points({"every": 10, "curve": [0.3, 0.2, 0.1], "samples": 25}).tolist()
+    [10, 20, 25]
+    >>> points({"every": 10, "curve": [0.3, 0.2, 0.1], "samples": 24, "settings": {"method": "bptt:4"}}).tolist()
+    [12, 20, 24]
+    """
+    window = parse_method(record["settings"]["method"]).window if "settings" in record else 1
+    multiples = record["every"] * np.arange(1, record["samples"] // record["every"] + 1)
+    ends = np.unique(np.append(-(-multiples // window) * window, record["samples"]))
+    return ends[: len(record["curve"])]
+
+
+def losses(record: Record, entry: str = "curve") -> np.ndarray:
+    """The mean loss of every interval (or its `baseline`, say); NaN where it is not known."""
+    return np.array([np.nan if value is None else value for value in record[entry]], float)
+
+
+def final(record: Record, share: float, entry: str = "curve") -> float:
+    """The mean over the last share of a curve, at least over its last interval; NaN if it is not known.
+
+    >>> final({"every": 10, "curve": [9.0, 1.0, 2.0, 3.0], "samples": 40}, 0.5)
+    2.5
+    """
+    values = losses(record, entry) if record.get(entry) else np.array([])
+    if not len(values):
+        return float("nan")
+    ends = points(record)
+    chosen = (ends > (1 - share) * ends[-1]) & ~np.isnan(values)
+    if not chosen.any():
+        return float("nan")
+    weights = np.diff(ends, prepend=0)[chosen]
+    return float(np.sum(weights * values[chosen]) / np.sum(weights))

@@ -1,0 +1,100 @@
+"""Figures, all in one style: made here, saved here. Line styles and markers tell curves apart without colour."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+COLOURS = ("#08519c", "#d94801", "#238b45", "#6a51a3", "#b8860b", "#cb181d", "#41b6c4", "#525252", "#dd3497", "#7a5230")
+LINES = ("-", (0, (4, 1.6)), (0, (7, 1.5, 1.5, 1.5)), (0, (1, 1)), (0, (9, 2)))
+MARKERS = "osD^vP*X<>"
+GREY = "0.5"
+
+METADATA = {".png": {"Software": None}, ".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
+"""Without dates and versions the same numbers give the same file."""
+
+
+def new_figure(rows: int = 1, columns: int = 1, *, panel: tuple[float, float] = (4.5, 3.3), **subplots: Any):
+    """A figure and its axes, as a 2-D array; `panel` is the size of one of them in inches.
+
+    >>> figure, axes = new_figure(1, 2)
+    >>> axes.shape
+    (1, 2)
+    """
+    figure = Figure(figsize=(panel[0] * columns, panel[1] * rows), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(rows, columns, squeeze=False, **subplots)
+    for ax in axes.flat:
+        ax.grid(alpha=0.25)
+        ax.set_axisbelow(True)
+        ax.spines[["top", "right"]].set_visible(False)
+    return figure, axes
+
+
+def save(figure: Figure, path: Path | str) -> Path:
+    """Write a figure as .png, .pdf or .svg, and return its path."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with matplotlib.rc_context({"svg.hashsalt": "norewind"}):
+        figure.savefig(path, dpi=120, bbox_inches="tight", metadata=METADATA.get(path.suffix))
+    return path
+
+
+def look(number: int) -> dict[str, Any]:
+    """Colour and line style of the curve with a number."""
+    return {"color": COLOURS[number % len(COLOURS)], "linestyle": LINES[number % len(LINES)], "linewidth": 1.6}
+
+
+def legend(figure: Figure, axes: Iterable[Axes], columns: int = 3) -> None:
+    """One legend for all axes, below them, each name once."""
+    entries: dict[str, Any] = {}
+    for ax in axes:
+        for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
+            entries.setdefault(label, handle)
+    columns = max(1, min(columns, len(entries)))
+    figure.legend(entries.values(), entries.keys(), loc="outside lower center", ncols=columns, frameon=False)
+
+
+def level(ax: Axes, value: float, words: str = "") -> None:
+    """A horizontal line with its name outside, at the right end, where no curve can be."""
+    ax.axhline(value, color="black", linewidth=1, linestyle=(0, (1, 1)))
+    ax.annotate(words, (1.01, value), xycoords=("axes fraction", "data"), va="center", fontsize=8)
+
+
+def count_axis(ax: Axes) -> None:
+    """Large numbers on the horizontal axis, in short: 50k, 2M."""
+
+    def short(value: float, _: float) -> str:
+        for unit, name in ((1e6, "M"), (1e3, "k")):
+            if value >= unit:
+                return f"{value / unit:g}{name}"
+        return f"{value:g}"
+
+    ax.xaxis.set_major_formatter(short)
+
+
+def draw_curves(runs: Sequence[tuple[str, Sequence[dict[str, Any]]]], unit: str, path: Path | str) -> Path:
+    """The loss of every line of metrics against samples; of a single run, what trivial forecasts cost as well."""
+    figure, axes = new_figure(panel=(8, 4.5))
+    ax = axes[0, 0]
+    for number, (name, lines) in enumerate(runs):
+        ax.plot(*_points(lines, "loss"), label=name, **look(number))
+    if len(runs) == 1:
+        for entry, words, style in (("persistence", "persistence", ":"), ("baseline", "baseline", "--")):
+            samples, values = _points(runs[0][1], entry)
+            if len(values):
+                ax.plot(samples, values, style, color=GREY, linewidth=1, label=words)
+    ax.set(xlabel="samples", ylabel=unit, title="mean loss per interval")
+    count_axis(ax)
+    legend(figure, [ax], columns=1 if len(runs) > 1 else 3)
+    return save(figure, path)
+
+
+def _points(lines: Sequence[dict[str, Any]], entry: str) -> np.ndarray:
+    known = [(line["samples"], line[entry]) for line in lines if line.get(entry) is not None]
+    return np.array(known).reshape(-1, 2).T

@@ -1,0 +1,169 @@
+"""Methods, cells, tasks and optimizers by name. Every list of names in the package derives from here.
+
+Importing this does not import JAX.
+"""
+
+import inspect
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+
+if TYPE_CHECKING:
+    from norewind.cells import Cell
+    from norewind.estimator import Estimator, Loss, Transition
+    from norewind.tasks import Text
+    from norewind.trees import Tree
+
+TaskName = Literal["anbn", "brackets"]
+CellName = Literal["elman", "feedback_reservoir", "gru", "liquid", "lstm", "plain_lstm", "reservoir", "rnn"]
+"""`plain_lstm` is the LSTM without embedding, where every weight feeds one unit."""
+OptimizerName = Literal["adam", "adagrad", "rmsprop", "sgd"]
+
+TASKS: tuple[TaskName, ...] = get_args(TaskName)
+CELLS: tuple[CellName, ...] = get_args(CellName)
+OPTIMIZERS: tuple[OptimizerName, ...] = get_args(OptimizerName)
+
+
+def task(name: str, parameters: Sequence[int] = ()) -> "Text":
+    """The task with this name; by default with the paper's parameters."""
+    from norewind import tasks
+
+    make = {"anbn": tasks.anbn, "brackets": tasks.distant_brackets}[_known("task", name, TASKS)]
+    return make(*parameters)
+
+
+def cell(name: str) -> Callable[..., "Cell"]:
+    """The function `(inputs, hidden, outputs, *, symbols)` that makes the cell with this name."""
+    from norewind import cells
+
+    if _known("cell", name, CELLS) == "plain_lstm":
+        return partial(cells.lstm, embedding=False)
+    return getattr(cells, name)
+
+
+def optimizer(name: str) -> Callable[..., Any]:
+    """The function of a learning rate (or schedule) that makes the optimizer with this name."""
+    import optax
+
+    from norewind.optimizers import adam
+
+    return adam if _known("optimizer", name, OPTIMIZERS) == "adam" else getattr(optax, name)
+
+
+def methods() -> dict[str, Callable[..., "Estimator"]]:
+    """Every estimator by its name in `norewind`."""
+    from norewind import estimators
+
+    return {name: getattr(estimators, name) for name in estimators.__all__}
+
+
+class Method(NamedTuple):
+    """A method as written, the steps in one of its windows, and how to build it.
+
+    `make(transition, loss, x)` takes the model of single steps and an example of an
+    input. If `window` is above one, the estimator it returns takes that many steps at
+    a time.
+    """
+
+    name: str
+    window: int
+    make: Callable[["Transition", "Loss", "Tree"], "Estimator"]
+
+
+def parse_method(text: str) -> Method:
+    """A method from its name, with options after a colon.
+
+    `name:16` sets the window (the `length` of sliding_bptt). `name:option=value,...` sets
+    `window`, `rank` (the number of carries to average) and any keyword of the method. For
+    dni, `rate` is the learning rate of its predictor's Adam.
+
+    >>> parse_method("bptt:16").window
+    16
+    >>> parse_method("uoro:window=4,rank=8").name
+    'uoro:window=4,rank=8'
+    >>> parse_method("bptt:window=2.5")
+    Traceback (most recent call last):
+    ValueError: bptt:window=2.5: window must be a whole number from 1, not 2.5.
+    """
+    import optax
+
+    from norewind import combinators
+
+    name, _, rest = text.strip().partition(":")
+    estimator = methods()[_known("method", name, methods())]
+    options = _options(name, estimator, rest)
+    window, rank = options.pop("window", 1), options.pop("rank", 1)
+    for what, number in (("window", window), ("rank", rank)):
+        if not isinstance(number, int) or number < 1:
+            raise ValueError(f"{text}: {what} must be a whole number from 1, not {number!r}.")
+    if name == "sliding_bptt" and "length" not in options:
+        raise ValueError("sliding_bptt needs its length, e.g. sliding_bptt:16.")
+    if "rate" in options:
+        options["optimizer"] = optax.adam(options.pop("rate"))
+
+    def make(transition, loss, x):
+        model = combinators.window(transition, loss) if window > 1 else (transition, loss)
+        example = {"x": x} if name == "sliding_bptt" else {}
+        made = estimator(*model, **options, **example)
+        return combinators.average(made, rank) if rank > 1 else made
+
+    return Method(text.strip(), window, make)
+
+
+def parse_methods(text: str) -> list[Method]:
+    """Several methods, separated by commas; a comma before `option=` belongs to the method before it.
+
+    >>> [method.name for method in parse_methods("uoro:window=4,rank=8,rtrl,bptt:16")]
+    ['uoro:window=4,rank=8', 'rtrl', 'bptt:16']
+    """
+    specs: list[str] = []
+    for part in text.split(","):
+        is_option = "=" in part and ":" not in part and bool(specs)
+        if is_option:
+            specs[-1] += "," + part.strip()
+        elif part.strip():
+            specs.append(part.strip())
+    if not specs:
+        raise ValueError("name at least one method, e.g. uoro.")
+    return [parse_method(spec) for spec in specs]
+
+
+def _known(what: str, name: str, known: Sequence[str] | dict[str, Any]) -> str:
+    if name not in known:
+        raise ValueError(f"no {what} is called {name!r}: choose from {', '.join(known)}.")
+    return name
+
+
+def _options(name: str, estimator: Callable, text: str) -> dict[str, Any]:
+    keywords = list(inspect.signature(estimator).parameters.values())
+    own = {
+        keyword.name
+        for keyword in keywords
+        if keyword.kind is keyword.KEYWORD_ONLY and keyword.name not in ("noise", "x", "predictor", "optimizer")
+    }
+    words = {keyword.name for keyword in keywords if isinstance(keyword.default, str)}
+    allowed = sorted(own | {"window", "rank"} | ({"rate"} if name == "dni" else set()))
+    options: dict[str, Any] = {}
+    for part in filter(None, (piece.strip() for piece in text.split(","))):
+        option, equals, value = part.partition("=")
+        if not equals and part in allowed:
+            raise ValueError(f"{name}: the option {part} needs a value, as in {name}:{part}=8.")
+        if not equals:
+            option, value = ("length" if name == "sliding_bptt" else "window"), part
+        if option not in allowed:
+            raise ValueError(f"{name} has no option {option!r}: it has {', '.join(allowed)}.")
+        options[option] = _value(value)
+        if isinstance(options[option], str) and option not in words | {"window", "rank"}:
+            raise ValueError(f"{name}: {option} must be a number, not {value!r}.")
+    return options
+
+
+def _value(text: str) -> Any:
+    if text in ("True", "False"):
+        return text == "True"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

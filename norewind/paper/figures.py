@@ -1,0 +1,122 @@
+"""The paper's figures, drawn from records."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from norewind.instruments.figures import LINES, count_axis, legend, level, new_figure
+from norewind.paper.groups import Group
+from norewind.paper.plans import QUICK, method_words
+from norewind.runs.record import Record
+
+BLUE = "#08306b"
+LOOKS = {
+    "uoro": (BLUE, "-"),
+    "uoro:window=2": ("#2171b5", (0, (7, 1.5, 1.5, 1.5))),
+    "uoro:window=16": ("#7fb8de", "-"),
+    "bptt:1": ("#7f2704", (0, (4, 1.6))),
+    "bptt:2": ("#d94801", (0, (1, 1))),
+    "bptt:4": ("#d94801", (0, (4, 1.6))),
+    "bptt:16": ("#fdae6b", (0, (4, 1.6))),
+}
+"""UORO in blue, BPTT in orange; longer windows are lighter."""
+SHADES = ("#662506", "#cc4c02", "#fe9929", "#e0b030", "#8c6d31", "#b15928")
+"""BPTT on influence balancing, shorter windows darker."""
+
+
+def text_figure(groups: Mapping[tuple[str, str], Group], memoryless: str) -> Figure:
+    """Learning curves on a text: one column per cell, the loss from the start above, the recent one below."""
+    cells = [cell for cell in ("lstm", "gru") if any(cell == of for _, of in groups)]
+    figure, axes = new_figure(2, len(cells), panel=(5.2, 3.2), sharex=True, sharey="row")
+    first = next(iter(groups.values()))
+    text, longest = first.text(), max(group.samples for group in groups.values())
+    gap = text.memoryless - text.floor
+    for column, cell in enumerate(cells):
+        for row, cumulative in enumerate((True, False)):
+            ax = axes[row, column]
+            for method in LOOKS:
+                if (method, cell) in groups:
+                    _draw_group(ax, method, groups[method, cell], cumulative)
+            last = column == len(cells) - 1
+            level(ax, text.floor, f"{text.floor:.3f}\nentropy rate" if last else "")
+            level(ax, text.memoryless, f"{text.memoryless:.3f}\n{memoryless}" if last else "")
+            highest = text.unigram if longest <= 10 * QUICK else text.memoryless + gap * (1.1 if cumulative else 0.45)
+            ax.set(ylim=(text.floor - 0.12 * gap, highest + 0.12 * gap), xlim=(0, longest))
+            count_axis(ax)
+        axes[0, column].set_title(f"{cell.upper()}, {first.settings['hidden']} units")
+        axes[1, column].set_xlabel("samples")
+    axes[0, 0].set_ylabel("bits, mean from the start")
+    axes[1, 0].set_ylabel("bits, recent mean")
+    figure.suptitle(f"{text.name}: median and range over {_seeds(groups.values())}")
+    legend(figure, axes.flat)
+    return figure
+
+
+def _draw_group(ax: Axes, method: str, group: Group, cumulative: bool) -> None:
+    """The median over seeds, and a band from the best to the worst."""
+    samples, rows = group.curves(cumulative=cumulative)
+    # A figure of a few inches shows a few hundred points.
+    every = max(1, len(samples) // 400)
+    samples, rows = samples[::every], rows[:, ::every]
+    colour, line = LOOKS[method]
+    rows = np.where(np.isnan(rows), np.inf, rows)
+    ax.fill_between(samples, rows.min(axis=0), np.minimum(rows.max(axis=0), 1e3), color=colour, alpha=0.15, lw=0)
+    ax.plot(samples, np.median(rows, axis=0), color=colour, linestyle=line, lw=1.7, label=method_words(method))
+
+
+def _seeds(groups) -> str:
+    """How many seeds the curves of a figure have."""
+    counts = sorted({len(group.records) for group in groups})
+    if counts == [1]:
+        return "one seed"
+    return f"{counts[0]} seeds" if len(counts) == 1 else f"{counts[0]} to {counts[-1]} seeds"
+
+
+def influence_figure(records: Sequence[Record]) -> Figure:
+    """Influence balancing: the loss above and θ below, one column per learning rate."""
+    rates = sorted({record["influence"]["rate"] for record in records}, reverse=True)
+    figure, axes = new_figure(2, len(rates), panel=(3.8, 3.1), sharex=True, sharey="row")
+    for column, rate in enumerate(rates):
+        of_rate = [record for record in records if record["influence"]["rate"] == rate]
+        for ax, entry in zip(axes[:, column], ("losses", "thetas"), strict=True):
+            _draw_seeds(ax, [record for record in of_rate if record["influence"]["method"] == "uoro"], entry)
+            truncated = sorted((_window(record), record) for record in of_rate if _window(record))
+            for number, (window, record) in enumerate(truncated):
+                look = {"color": SHADES[number % len(SHADES)], "linestyle": LINES[(number + 1) % len(LINES)], "lw": 1.8}
+                ax.plot(record["time"], _plain(record[entry]), label=method_words(f"bptt:{window}"), **look)
+        axes[0, column].set(xscale="log", xlim=(5, None), yscale="log", ylim=(1e-13, 1e13))
+        axes[0, column].set_title(f"η = {rate:g} / (1 + √t)")
+        axes[1, column].set_yscale("symlog", linthresh=1, linscale=1.2)
+        axes[1, column].set(ylim=(-1e4, 1e4), xlabel="sample")
+        target = records[0]["target"]
+        level(axes[1, column], target, f"θ* = {target:.4f}" if column == len(rates) - 1 else "")
+    axes[0, 0].set_ylabel("loss")
+    axes[1, 0].set_ylabel("θ")
+    first = records[0]["influence"]
+    figure.suptitle(f"Influence balancing, {first['n']} units, {first['minus']} minus")
+    legend(figure, axes[0])
+    return figure
+
+
+def _draw_seeds(ax: Axes, records: Sequence[Record], entry: str) -> None:
+    """Every seed thin, and their median."""
+    if not records:
+        return
+    for record in records:
+        ax.plot(record["time"], _plain(record[entry]), color=BLUE, lw=0.5, alpha=0.35)
+    label = f"UORO: median of {len(records)} seeds (thin: each)" if len(records) > 1 else "UORO, one seed"
+    shortest = min(len(record["time"]) for record in records)
+    median = np.median([_plain(record[entry])[:shortest] for record in records], axis=0)
+    ax.plot(records[0]["time"][:shortest], median, color=BLUE, lw=1.8, label=label)
+
+
+def _window(record: Record) -> int:
+    """The window of truncated BPTT; 0 for UORO."""
+    return int(record["influence"]["method"].partition(":")[2] or 0)
+
+
+def _plain(values: Sequence[float | None]) -> np.ndarray:
+    """Numbers for a plot; what was not finite is missing."""
+    return np.array([np.nan if value is None else value for value in values], float)

@@ -1,0 +1,215 @@
+"""What the records say, in sentences. Nothing here is typed by hand: every number comes from a run."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from norewind.instruments.tables import markdown
+from norewind.paper.groups import Agreement, Group, agreement, is_control, of_paper
+from norewind.paper.plans import SAMPLES, TABLE, method_words
+from norewind.runs.record import Record
+from norewind.tasks import influence_balancing
+
+Groups = Mapping[tuple[str, str], Group]
+"""Runs on one text, by method and cell."""
+
+CONVERGED_LOSS = 0.1
+"""Influence balancing starts from a loss of about 8: below this a run is on its way to the solution."""
+REASCENT = 0.02
+"""Many times what the text alone does to the loss of 10⁵ samples: such a rise is the model's."""
+
+
+def influence_findings(records: Sequence[Record]) -> list[str]:
+    """For which windows the truncated gradient has the wrong sign, exactly, and how many runs converged."""
+    first = records[0]["influence"]
+    task = influence_balancing(first["n"], first["minus"])
+    last = task.last_wrong_window()
+    windows = sorted({1, 10, 100, last, last + 1, 200} - {0})
+    sentences = [
+        f"In the long run the influence of θ on s₁ is {task.influence_limit}, so θ should be {task.limit:.4f}. "
+        f"Around a state at rest, T-truncated BPTT follows (s₁ − 1) times the sum of the truncated influences in a "
+        f"window. Computed exactly in rational numbers, this sum has the wrong sign for T = 1 to {last} and the right "
+        f"one from T = {last + 1} on "
+        f"({', '.join(f'T = {window}: {float(task.block_influence(window)):.4g}' for window in windows)})."
+    ]
+    for method, runs in _by_method(records).items():
+        words = []
+        for rate in _rates(records):
+            losses = [record["loss"] for record in runs if record["influence"]["rate"] == rate]
+            if losses:
+                converged = sum(loss is not None and loss < CONVERGED_LOSS for loss in losses)
+                words.append(f"{converged} of {len(losses)} at η = {rate:g}")
+        name = method_words(method)
+        sentences.append(f"{name}: runs that ended with a loss below {CONVERGED_LOSS}: {', '.join(words)}.")
+    return sentences
+
+
+def influence_table(records: Sequence[Record]) -> str:
+    """θ and loss at the end, with a column for every learning rate."""
+    rates = _rates(records)
+    rows = []
+    for method, runs in _by_method(records).items():
+        of_rates = [[record for record in runs if record["influence"]["rate"] == rate] for rate in rates]
+        rows.append([method_words(method), *(_ended(of_rate) for of_rate in of_rates)])
+    return markdown([f"after {records[0]['influence']['samples']:,} samples", *(f"η = {r:g}" for r in rates)], rows)
+
+
+def _ended(runs: Sequence[Record]) -> str:
+    if not runs:
+        return ""
+    losses = sorted(float("inf") if record["loss"] is None else record["loss"] for record in runs)
+    thetas = sorted(record["theta"] for record in runs)
+    if len(runs) == 1:
+        return f"θ = {thetas[0]:.4g}, loss {losses[0]:.2g}"
+    return (
+        f"θ from {thetas[0]:.5g} to {thetas[-1]:.5g}, median loss {losses[len(runs) // 2]:.2g}, worst {losses[-1]:.2g} "
+        f"({len(runs)} seeds)"
+    )
+
+
+def _rates(records: Sequence[Record]) -> list[float]:
+    return sorted({record["influence"]["rate"] for record in records}, reverse=True)
+
+
+def _by_method(records: Sequence[Record]) -> dict[str, list[Record]]:
+    """Records by method, UORO first, shorter windows before longer."""
+
+    def order(method: str) -> int:
+        return int(method.partition(":")[2] or 0)
+
+    methods = sorted({record["influence"]["method"] for record in records}, key=order)
+    return {method: [r for r in records if r["influence"]["method"] == method] for method in methods}
+
+
+def too_short(groups: Groups) -> str | None:
+    """What the runs on a text would need before anything could be concluded; None if they are long enough."""
+    short = [group for group in groups.values() if group.is_short]
+    if not short:
+        return None
+    lengths = " to ".join(f"{count:,}" for count in sorted({group.samples for group in short}))
+    as_paper = ", as the paper's are" if short[0].settings["source"] == "anbn" else ""
+    return (
+        f"Too short to conclude: {len(short)} of {len(groups)} curves have {lengths} samples. The runs of `norewind "
+        f"reproduce` without `--quick` are {SAMPLES:,} samples long{as_paper}, with at least three seeds."
+    )
+
+
+def brackets_findings(groups: Groups) -> list[str]:
+    """How far each curve came between the memoryless level and the optimum."""
+    sentences = []
+    for key, group in groups.items():
+        text = group.text()
+        if not group.values:
+            sentences.append(f"{_name(*key)}: all {group.diverged} seeds diverged.")
+            continue
+        way = (text.memoryless - group.mean) / (text.memoryless - text.floor)
+        sentences.append(
+            f"{_name(*key)} ended at a recent loss of {group} bits: {way:.0%} of the way from memoryless "
+            f"({text.memoryless:.3f}) to the optimum ({text.floor:.3f}) after {group.samples:,} samples."
+        )
+    for cell in ("lstm", "gru"):
+        uoro, bptt = groups.get(("uoro", cell)), groups.get(("bptt:4", cell))
+        if uoro and bptt and uoro.values and bptt.values:
+            sentences.append(_crossing(cell, uoro, bptt))
+    return sentences
+
+
+def anbn_findings(groups: Groups) -> list[str]:
+    """Which cells of the table agree with the paper, and which do not."""
+    verdicts: dict[str, list[str]] = {}
+    for key, paper in TABLE.items():
+        group = groups.get(key)
+        judged = Agreement("no run yet") if group is None else agreement(group, paper)
+        detail = ""
+        if group is not None and judged.verdict.startswith("differs"):
+            detail = f" (paper {paper:.3f}, ours {group}, 95% from {judged.interval}, p = {judged.p:.2g})"
+        verdicts.setdefault(judged.verdict, []).append(_name(*key) + detail)
+    words = {
+        "agrees": "agree with the paper (p ≥ 0.05)",
+        "differs (better)": "have a lower loss than the paper's (p < 0.05)",
+        "differs (worse)": "have a higher loss than the paper's (p < 0.05)",
+        "too few seeds": "have fewer than three seeds that did not diverge, too few to judge",
+        "too short to conclude": f"have runs that are shorter than the paper's {SAMPLES:,} samples, too short to judge",
+        "no run yet": "have no run yet",
+    }
+    return [
+        f"{len(cells)} of {len(TABLE)} cells {words[verdict]}: {'; '.join(cells)}."
+        for verdict, cells in sorted(verdicts.items(), key=lambda entry: list(words).index(entry[0]))
+    ] + [reascents(groups), divergence(groups)]
+
+
+def reascents(groups: Groups) -> str:
+    """Which runs had been clearly better before: the paper's "gradient reascent in the long run"."""
+    found = []
+    for key, group in groups.items():
+        samples, rows = group.curves(cumulative=False)
+        for record, row in zip(group.records, rows, strict=True):
+            if record["problem"] is None and row[-1] - row[best := int(np.nanargmin(row))] > REASCENT:
+                found.append(
+                    f"{_name(*key)}, seed {record['settings']['seed']}, from {row[best]:.3f} at "
+                    f"{samples[best]:,} samples to {row[-1]:.3f} at the end"
+                )
+    runs = sum(len(group.records) for group in groups.values())
+    end = ": " + "; ".join(found) if found else ""
+    return (
+        f"{len(found)} of {runs} runs ended more than {REASCENT} above a recent loss that they had reached before{end}."
+    )
+
+
+def divergence(groups: Groups) -> str:
+    """How many runs of each kind diverged: a result of its own."""
+    details = []
+    for key, group in groups.items():
+        lost = [record for record in group.records if record["diverged_at"] is not None]
+        if lost:
+            places = ", ".join(f"{record['diverged_at']:,} (seed {record['settings']['seed']})" for record in lost)
+            details.append(f"{_name(*key)}: {len(lost)} of {len(group.records)}, at {places} samples")
+    total = sum(group.diverged for group in groups.values())
+    runs = sum(len(group.records) for group in groups.values())
+    end = ": " + "; ".join(details) if details else ""
+    return f"{total} of {runs} runs of the table diverged{end}."
+
+
+def control_findings(groups: Sequence[Group]) -> list[str]:
+    """Each control beside the cell of the table that it changes in one thing."""
+    table, sentences = of_paper(groups, "anbn"), []
+    for group in filter(is_control, groups):
+        settings = group.settings
+        key = settings["method"].partition(":rho")[0], settings["cell"]
+        base, paper = table.get(key), TABLE.get(key)
+        if base is None or paper is None:
+            continue
+        changed = [words for words, holds in {
+            "the released ρ": "rho" in settings["method"],
+            "double precision": settings["precision"] == "double",
+            f"{group.samples:,} samples": group.samples > SAMPLES,
+        }.items() if holds]  # fmt: skip
+        sentences.append(
+            f"{_name(*key)} with {' and '.join(changed)}: {group}, beside {base} in the table and {paper:.3f} in the "
+            f"paper, with which it {_meets(agreement(group, paper))}."
+        )
+    return sentences
+
+
+def _meets(judged: Agreement) -> str:
+    if judged.p is None:
+        return f"cannot be compared ({judged.verdict})"
+    return f"{judged.verdict} (p = {judged.p:.2g}, 95% from {judged.interval})"
+
+
+def _name(method: str, cell: str) -> str:
+    return f"{cell.upper()} {method_words(method)}"
+
+
+def _crossing(cell: str, uoro: Group, bptt: Group) -> str:
+    """From when on UORO's median of the cumulative loss stays below truncated BPTT's."""
+    samples, ours = uoro.curves(cumulative=True)
+    _, theirs = bptt.curves(cumulative=True)
+    length = min(ours.shape[1], theirs.shape[1])
+    below = np.median(ours[:, :length], axis=0) < np.median(theirs[:, :length], axis=0)
+    what = f"{cell.upper()}: UORO's mean loss from the start"
+    if below.all():
+        return f"{what} is the lower one all along."
+    if not below[-1]:
+        return f"{what} is still above truncated BPTT's at the end."
+    return f"{what} falls below truncated BPTT's at {samples[int(np.nonzero(~below)[0][-1])]:,} samples."

@@ -1,0 +1,190 @@
+"""Runs that differ in their seed only, put together: means, spreads, curves, and agreement with the paper."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import isnan, log2, sqrt
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from norewind import names
+from norewind.instruments.curves import final, losses, points
+from norewind.paper.plans import SAMPLES
+from norewind.runs.record import Record
+from norewind.tasks import Text
+
+RECENT = 100_000
+"""The paper's table shows the mean loss of the last 10⁵ samples; for shorter runs we take the last tenth."""
+ROUNDING = 0.0005
+"""The paper's numbers have three digits."""
+LEVEL = 0.05
+ENOUGH_SEEDS = 3
+
+
+@dataclass(frozen=True)
+class Group:
+    """The runs of one kind with all their seeds."""
+
+    records: list[Record]
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings of the first seed; the others differ in the seed alone."""
+        return self.records[0]["settings"]
+
+    @property
+    def samples(self) -> int:
+        """The length of a run."""
+        return int(self.settings["samples"])
+
+    @property
+    def recent_samples(self) -> int:
+        """The samples at the end that final losses are means of."""
+        return min(RECENT, self.samples // 10)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether the runs are shorter than the paper's."""
+        return self.samples < SAMPLES
+
+    @property
+    def good(self) -> list[Record]:
+        """The runs that did not diverge."""
+        return [record for record in self.records if record["problem"] is None]
+
+    @property
+    def diverged(self) -> int:
+        """How many seeds diverged."""
+        return len(self.records) - len(self.good)
+
+    @property
+    def values(self) -> list[float]:
+        """The recent losses of the runs that did not diverge."""
+        found = (final(record, self.recent_samples / self.samples) for record in self.good)
+        return [value for value in found if not isnan(value)]
+
+    @property
+    def mean(self) -> float:
+        """Their mean."""
+        return float(np.mean(self.values)) if self.values else float("nan")
+
+    @property
+    def spread(self) -> float:
+        """Their standard deviation over seeds (of one run, not of the mean); not a number for a single seed."""
+        return float(np.std(self.values, ddof=1)) if len(self.values) > 1 else float("nan")
+
+    def __str__(self) -> str:
+        """Mean ± spread, the number of seeds, and how many diverged.
+
+        >>> run = {"problem": None, "every": 10, "samples": 100, "settings": {"samples": 100, "method": "bptt"}}
+        >>> str(Group([run | {"curve": [0.15] * 10}, run | {"curve": [0.16] * 10}, {**run, "problem": "diverged"}]))
+        '0.1550 ± 0.0071 (2 seeds; 1 more diverged)'
+        """
+        count = len(self.values)
+        words = f"{count} seed{'' if count == 1 else 's'}"
+        if self.diverged:
+            words += f"; {self.diverged} more diverged"
+        if not count:
+            return f"– ({words})"
+        spread = "" if count == 1 else f" ± {self.spread:.4f}"
+        return f"{self.mean:.4f}{spread} ({words})"
+
+    def text(self) -> Text:
+        """The source that the runs were trained on."""
+        return names.task(self.settings["source"], self.settings["parameters"])
+
+    def curves(self, *, cumulative: bool) -> tuple[np.ndarray, np.ndarray]:
+        """Samples, and for every seed the mean loss up to there: from the start, or over the recent samples.
+
+        A run that ended early has no loss from there on.
+        """
+        longest = max(self.records, key=lambda record: len(record["curve"]))
+        length = len(longest["curve"])
+        width = max(1, min(RECENT, self.samples // 20) // longest["every"])
+        rows = np.full((len(self.records), length), np.nan)
+        for row, record in zip(rows, self.records, strict=True):
+            sums = np.concatenate([[0.0], np.cumsum(losses(record))])
+            ends = np.arange(1, len(sums))
+            starts = np.zeros_like(ends) if cumulative else np.maximum(0, ends - width)
+            row[: len(ends)] = (sums[ends] - sums[starts]) / (ends - starts)
+        return points(longest), rows
+
+
+def grouped(records: Iterable[Record]) -> list[Group]:
+    """Records of runs, put together over seeds."""
+    groups: dict[str, list[Record]] = {}
+    for record in records:
+        groups.setdefault(str({**record["settings"], "seed": None}), []).append(record)
+    return [Group(sorted(group, key=lambda record: record["settings"]["seed"])) for group in groups.values()]
+
+
+def is_control(group: Group) -> bool:
+    """Whether runs differ from the paper's in precision, in ρ, or in being longer."""
+    settings = group.settings
+    return settings["precision"] == "double" or "rho" in settings["method"] or group.samples > SAMPLES
+
+
+def of_paper(groups: Iterable[Group], source: str) -> dict[tuple[str, str], Group]:
+    """The groups of the paper's own settings on one text, by method and cell; of several lengths the longest."""
+    plain = [group for group in groups if group.settings["source"] == source and not is_control(group)]
+    ordered = sorted(plain, key=lambda group: group.samples)
+    return {(group.settings["method"], group.settings["cell"]): group for group in ordered}
+
+
+class Agreement(NamedTuple):
+    """Whether the paper's run could be one more of ours: a verdict, its p-value, and where 95% of runs would end."""
+
+    verdict: str
+    p: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+    def __str__(self) -> str:
+        return self.verdict if self.p is None else f"{self.verdict}, p = {self.p:.2g}"
+
+    @property
+    def interval(self) -> str:
+        """The interval in words."""
+        return "" if self.low is None else f"{self.low:.3f} to {self.high:.3f}"
+
+
+def agreement(group: Group, paper: float) -> Agreement:
+    """How probable the paper's value is under the distribution of ours.
+
+    If the paper's single run and our n runs come from one normal distribution, then
+    (paper − mean) / (s √(1 + 1/n)) follows Student's t with n − 1 degrees of freedom. p
+    is the probability of a value at least that far away on either side; s is the standard
+    deviation over our seeds, but no less than what the text alone does to the loss, and
+    half a digit of the paper's rounding is allowed. The verdict is `agrees` from p = 0.05
+    on, below that `differs (better)` or `differs (worse)`, which is said of us. It needs
+    three seeds, and runs as long as the paper's.
+    """
+    from scipy.special import stdtr, stdtrit
+
+    if group.is_short:
+        return Agreement("too short to conclude")
+    count = len(group.values)
+    if count < ENOUGH_SEEDS:
+        return Agreement("too few seeds")
+    k, l = group.settings["parameters"]  # noqa: E741 (the paper's letters)
+    noise = anbn_text_noise(k, l, group.recent_samples)
+    scale = max(group.spread, noise) * sqrt(1 + 1 / count)
+    distance = max(0.0, abs(paper - group.mean) - ROUNDING)
+    p = float(2 * stdtr(count - 1, -distance / scale))
+    half = float(stdtrit(count - 1, 1 - LEVEL / 2)) * scale + ROUNDING
+    side = "better" if group.mean < paper else "worse"
+    return Agreement("agrees" if p >= LEVEL else f"differs ({side})", p, group.mean - half, group.mean + half)
+
+
+def anbn_text_noise(k: int, l: int, samples: int) -> float:  # noqa: E741 (the paper's letters)
+    """The standard deviation that the text alone gives to the loss of a perfect model of aⁿbⁿ(k, l).
+
+    The lines in N samples are a renewal process: their number varies by N σ² / μ³, with
+    μ and σ² the mean and variance of the length 2n + 2. Each costs log₂(l − k + 1) bits.
+
+    >>> round(anbn_text_noise(1, 32, 100_000), 5)
+    0.00141
+    """
+    mean = k + l + 2
+    variance = 4 * ((l - k + 1) ** 2 - 1) / 12
+    return log2(l - k + 1) * sqrt(samples * variance / mean**3) / samples

@@ -1,0 +1,178 @@
+"""Influence balancing: UORO against truncated BPTT, from settings to records."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import optax
+
+from norewind.learner import Learner, NonFiniteError, online
+from norewind.names import Method, parse_method
+from norewind.runs.fit import Hooks, Intervals, fit
+from norewind.runs.record import Record, read_record, versions, write_record
+from norewind.schedules import inverse_sqrt
+from norewind.streams import Samples, Stream
+from norewind.tasks import InfluenceBalancing, influence_balancing
+
+WINDOWS = (1, 10, 100, 200)
+RATES = (1e-3, 3e-4, 1e-4)
+SAMPLES = 200_000
+SEEDS = 10
+POINTS = 120
+
+
+@dataclass(frozen=True, kw_only=True)
+class Balancing:
+    """One run of influence balancing. Truncated BPTT has no noise: a single run tells all."""
+
+    method: str
+    rate: float
+    seed: int = 0
+    samples: int = SAMPLES
+    n: int = 23
+    minus: int = 13
+    theta: float = 0.5
+
+    @property
+    def name(self) -> str:
+        """The name of its record."""
+        size = "" if (self.n, self.minus, self.theta) == (23, 13, 0.5) else f"-{self.n}-{self.minus}-{self.theta:g}"
+        method = self.method.replace(":", "")
+        return f"influence{size}-{method}-rate{self.rate:g}-{self.samples}-seed{self.seed}"
+
+    def task(self) -> InfluenceBalancing:
+        return influence_balancing(self.n, self.minus)
+
+
+def influence_plan(
+    *, seeds: int = SEEDS, rates: Sequence[float] = RATES, windows: Sequence[int] = WINDOWS
+) -> list[Balancing]:
+    """All runs of the figure: UORO with every seed, and truncated BPTT once for every window."""
+    uoro = [Balancing(method="uoro", rate=rate, seed=seed) for rate in rates for seed in range(seeds)]
+    return uoro + [Balancing(method=f"bptt:{window}", rate=rate) for rate, window in product(rates, windows)]
+
+
+def influence_records(plan: Sequence[Balancing], out: Path) -> dict[str, Record]:
+    """The records of the runs in a plan that are finished."""
+    found = {run.name: (run, read_record(_path(out, run))) for run in plan}
+    return {
+        name: record
+        for name, (run, record) in found.items()
+        if record is not None and record["influence"] == asdict(run)
+    }
+
+
+def run_influence(plan: Sequence[Balancing], out: Path, say: Callable[[str], None] = print) -> None:
+    """Make the records of all runs that have none yet."""
+    finished = influence_records(plan, out)
+    missing = [run for run in plan if run.name not in finished]
+    say(f"influence balancing: {len(finished)} runs were finished before, {len(missing)} to do")
+    curves: dict[tuple, list[Balancing]] = {}
+    for run in missing:
+        curves.setdefault((run.method, run.rate), []).append(run)
+    for (method, rate), group in curves.items():
+        began = time.perf_counter()
+        thetas = []
+        for run, record in zip(group, train_influence(group), strict=True):
+            write_record(_path(out, run), record)
+            thetas.append(record["theta"])
+        words = ", ".join(f"{theta:.4g}" for theta in thetas[:3]) + (", ..." if len(thetas) > 3 else "")
+        say(f"influence balancing, {method}, rate {rate:g}: θ = {words} ({time.perf_counter() - began:.1f} s)")
+
+
+def train_influence(group: Sequence[Balancing]) -> Iterator[Record]:
+    """The records of runs that differ in their seed only, in double precision; the learner is compiled once."""
+    first, made_with = group[0], versions()
+    task, method = first.task(), parse_method(first.method)
+    with jax.enable_x64(True):
+        learner = _learner(task, method, first.rate)
+        for run in group:
+            began = time.perf_counter()
+            losses, thetas, problem = _trajectory(run, task, learner, method.window)
+            yield {
+                "influence": asdict(run),
+                **made_with,
+                "seconds": round(time.perf_counter() - began, 2),
+                "problem": problem,
+                "target": task.limit,
+                **_summary(losses, thetas, method.window),
+            }
+
+
+def _learner(task: InfluenceBalancing, method: Method, rate: float) -> Learner:
+    """Its output is (s₁, θ), so that θ can be seen along the way."""
+
+    def transition(params, state, x):
+        state, output = task.transition(params, state, x)
+        return state, (output, params)
+
+    estimator = method.make(transition, lambda output, target: task.loss(output[0], target), np.zeros(()))
+    return online(estimator, optax.sgd(inverse_sqrt(rate)))
+
+
+def _trajectory(
+    run: Balancing, task: InfluenceBalancing, learner: Learner, window: int
+) -> tuple[np.ndarray, np.ndarray, str | None]:
+    """The loss at every sample, the θ after it, and what went wrong if anything did."""
+    start = learner.init(task.init(run.theta), task.initial_state(), jax.random.key(run.seed))
+    seen: list[tuple[np.ndarray, np.ndarray]] = []
+    hooks = Hooks(predictions=lambda first, samples, outputs: seen.append(outputs))
+    samples, problem = run.samples // window * window, None
+    try:
+        intervals = Intervals(metrics_every=samples, checkpoint_every=None)
+        end = fit(
+            Still(), learner, start, window=window, samples=samples, intervals=intervals, watch=False, hooks=hooks
+        )
+        last = end.run.params
+    except NonFiniteError as error:
+        last, problem = error.run.params, f"not finite after {int(error.run.samples)} samples"
+    if not seen:
+        seen.append((np.full(window, np.nan), np.full(window, last)))
+    outputs, thetas = (np.concatenate(parts) for parts in zip(*seen, strict=True))
+    # Outputs are made before an update: what follows a sample is the θ of the next one.
+    return (outputs - 1) ** 2 / 2, np.append(thetas[1:], last), problem
+
+
+class Still(Stream):
+    """The stream of the task: no input, and always 1 as the target."""
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return {}
+
+    def take(self, count: int, patience: float | None = None) -> Samples:
+        return Samples(np.zeros(count), np.ones(count))
+
+    def position(self) -> dict[str, Any]:
+        return {}
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def _summary(losses: np.ndarray, thetas: np.ndarray, window: int) -> dict[str, Any]:
+    """The end of a run, and its course at logarithmically spaced times."""
+    losses, thetas = losses.reshape(-1, window).mean(axis=1), thetas[window - 1 :: window]
+    ends = np.unique(np.geomspace(1, len(losses), POINTS).round().astype(int))
+    starts = np.concatenate([[0], ends[:-1]])
+    return {
+        "theta": _number(thetas[-1]),
+        "loss": _number(losses[-1]),
+        "time": [int(end) * window for end in ends],
+        "losses": [_number(losses[a:b].mean()) for a, b in zip(starts, ends, strict=True)],
+        "thetas": [_number(thetas[end - 1]) for end in ends],
+    }
+
+
+def _path(out: Path, run: Balancing) -> Path:
+    return out / "runs" / f"{run.name}.json"
+
+
+def _number(value: Any) -> float | None:
+    """A number that JSON can hold, with enough digits for a figure."""
+    return float(f"{value:.6g}") if np.isfinite(value) else None

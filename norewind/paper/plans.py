@@ -1,0 +1,142 @@
+"""What the paper reports (one run per number), and the runs that repeat it, in the order in which they are made."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import product
+
+from norewind.runs.settings import Settings
+
+SAMPLES = 10**7
+"""The length of the paper's runs on aⁿbⁿ."""
+SEEDS = {"anbn": 5, "brackets": 3, "controls": 3}
+GRU_SEEDS = 7
+"""UORO with GRUs spreads most, so that cell of the table has more seeds."""
+QUICK = 10**5
+"""The length of a run that only shows that everything works."""
+
+TABLE = {
+    ("uoro", "lstm"): 0.147,
+    ("uoro", "gru"): 0.155,
+    ("uoro:window=2", "lstm"): 0.149,
+    ("uoro:window=2", "gru"): 0.174,
+    ("uoro:window=16", "lstm"): 0.154,
+    ("uoro:window=16", "gru"): 0.149,
+    ("bptt:1", "lstm"): 0.178,
+    ("bptt:1", "gru"): 0.231,
+    ("bptt:2", "lstm"): 0.149,
+    ("bptt:2", "gru"): 0.285,
+    ("bptt:16", "lstm"): 0.144,
+    ("bptt:16", "gru"): 0.207,
+}
+"""Mean loss on the last 10⁵ of 10⁷ samples of aⁿbⁿ(1, 32), in bits, by (method, cell)."""
+
+CLAIMS = {
+    "influence": "UORO solves the problem while T-truncated BPTT fails to converge for any learning rate, even for "
+    "truncations T largely above n. For n = 23 units, with 13 minus signs, truncated BPTT requires a truncation "
+    "T ≥ 200 to converge.",
+    "brackets": "UORO beats 4-truncated BPTT in the long run, and succeeds in reaching near optimal behaviour both "
+    "with GRUs and LSTMs. Truncated BPTT remains stuck near a memoryless optimum with LSTMs; with GRUs it keeps "
+    "learning, but at a slow rate. Still, truncated BPTT displays faster early convergence.",
+    "anbn": "Here, in every setup, UORO reliably converges and reaches near optimal performance. Increasing UORO's "
+    "range does not significantly improve results. Meanwhile, truncated BPTT performs inconsistently. With GRUs, it "
+    "either converges to a poor local optimum corresponding to no understanding of the temporal structure, or "
+    "exhibits gradient reascent in the long run. With LSTMs, 16-truncated BPTT reliably reaches optimal behavior.",
+}
+"""The paper's own words."""
+
+CELLS = ("gru", "lstm")
+ANBN = Settings("anbn", parameters=(1, 32), method="uoro", alpha=0.03)
+BRACKETS = Settings("brackets", parameters=(1, 5, 10), method="uoro", alpha=0.015)
+
+
+def text_plan(
+    what: str = "all",
+    *,
+    quick: bool = False,
+    seeds: int | None = None,
+    samples: int | None = None,
+    controls: bool = True,
+) -> dict[str, Settings]:
+    """The runs on text of one experiment or of `"all"`, by name.
+
+    Args:
+        what: `"anbn"`, `"brackets"` or `"all"`.
+        quick: one seed of everything, far too short to conclude anything.
+        seeds: runs of each kind, instead of 5 for the table and 3 for the rest.
+        samples: the length of each run.
+        controls: also the runs that could explain a difference to the paper.
+    """
+    samples = samples or (QUICK if quick else SAMPLES)
+    counts = {name: seeds or (1 if quick else count) for name, count in SEEDS.items()}
+    runs: list[Settings] = []
+    if what in ("anbn", "all"):
+        runs += _each_seed(_anbn(), counts["anbn"])
+    if what in ("brackets", "all"):
+        runs += _each_seed(_brackets(), counts["brackets"])
+    if what in ("anbn", "all") and controls and not quick:
+        runs += _controls(counts["controls"])
+        more = range(counts["anbn"], counts["anbn"] if seeds else GRU_SEEDS)
+        runs += [replace(ANBN, cell="gru", seed=seed) for seed in more]
+    # The controls may be longer by a factor, which their `samples` holds until here.
+    sized = [replace(run, samples=samples * (run.samples or 1), metrics_every=_every(samples)) for run in runs]
+    return {run_name(run): run for run in sized}
+
+
+def _anbn() -> list[Settings]:
+    """The twelve cells of the table, the quick ones first."""
+    methods = [(method, window) for window in (16, 2, 1) for method in ("bptt", "uoro")]
+    return [replace(ANBN, cell=cell, method=_windowed(*method)) for cell, method in product(CELLS, methods)]
+
+
+def _brackets() -> list[Settings]:
+    """The four curves. BPTT is truncated to less than what has to be remembered."""
+    return [replace(BRACKETS, cell=cell, method=method) for method, cell in product(("bptt:4", "uoro"), CELLS)]
+
+
+def _controls(seeds: int) -> list[Settings]:
+    """What could explain a difference to the paper in UORO's cells, one change each: ρ, precision, length."""
+    gru = replace(ANBN, cell="gru")
+    changed = replace(gru, method="uoro:rho=released"), replace(gru, precision="double"), replace(gru, samples=3)
+    return [replace(run, seed=seed) for run, seed in product(changed, range(seeds))]
+
+
+def _each_seed(runs: Iterable[Settings], seeds: int) -> list[Settings]:
+    """All runs with one seed before the next: an interrupted sweep is a complete table of fewer seeds."""
+    runs = list(runs)
+    return [replace(run, seed=seed) for seed in range(seeds) for run in runs]
+
+
+def _windowed(method: str, window: int) -> str:
+    return f"bptt:{window}" if method == "bptt" else f"uoro:window={window}" if window > 1 else "uoro"
+
+
+def _every(samples: int) -> int:
+    """The samples between two points of a curve."""
+    return min(10_000, max(1, samples // 100))
+
+
+def run_name(run: Settings) -> str:
+    """The name of a run's record, which no other run of the paper has.
+
+    >>> run_name(replace(ANBN, method="uoro:window=16", samples=1e7, seed=3))
+    'anbn-gru-uoro-window-16-10M-seed3'
+    """
+    samples = run.samples or 0
+    length = f"{samples:.15g}" if samples % 10**5 else f"{samples / 10**6:g}M"
+    method = re.sub(r"\W+", "-", run.method)
+    double = ["double"] if run.precision == "double" else []
+    return "-".join([run.source, run.cell, method, length, *double, f"seed{run.seed}"])
+
+
+def method_words(method: str) -> str:
+    """A method as the paper calls it.
+
+    >>> method_words("uoro"), method_words("uoro:window=16"), method_words("bptt:4"), method_words("uoro:rho=released")
+    ('UORO', 'UORO, T = 16', 'truncated BPTT, T = 4', 'UORO with the released ρ')
+    """
+    name, _, option = method.partition(":")
+    words = {"uoro": "UORO", "bptt": "truncated BPTT"}[name]
+    if option == "rho=released":
+        return f"{words} with the released ρ"
+    return f"{words}, T = {option.removeprefix('window=')}" if option else words

@@ -1,0 +1,75 @@
+"""From plans to records, figures, table and page."""
+
+import signal
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from norewind.paper.findings import anbn_findings, influence_findings, too_short
+from norewind.paper.groups import grouped, of_paper
+from norewind.paper.influence import Balancing, influence_records, run_influence
+from norewind.paper.page import load_records, write_report
+from norewind.runs.sweep import Plan, records, sweep
+
+
+def reproduce(
+    plan: Plan,
+    influence: Sequence[Balancing],
+    out: Path,
+    *,
+    jobs: int | None = None,
+    report_only: bool = False,
+) -> None:
+    """Make the runs that have no record yet, and write figures, table and page about all records in the folder.
+
+    Args:
+        plan: the runs on text.
+        influence: the runs of influence balancing.
+        out: the folder of records and report.
+        jobs: the number of runs on text to train at the same time; by default one per core.
+        report_only: train nothing.
+    """
+    began = time.perf_counter()
+    if threading.current_thread() is threading.main_thread():
+        # A request to end is treated as Ctrl-C, also in the background.
+        for request in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(request, signal.default_int_handler)
+    try:
+        if influence and not report_only:
+            run_influence(influence, out, say)
+        if plan and not report_only:
+            sweep(plan, out, jobs=jobs)
+    except KeyboardInterrupt:
+        say("interrupted: finished runs and checkpoints are kept, the same command continues from there")
+        raise SystemExit(130) from None
+    finally:
+        wanted = [*(run.name for run in influence), *plan]
+        found = {**influence_records(influence, out), **records(plan, out)}
+        written = write_report(out, [name for name in wanted if name not in found])
+    for line in summary(out):
+        say(line)
+    say(f"done in {time.perf_counter() - began:.0f} s: see {written[-1]}" if written else f"no records in {out}")
+
+
+def summary(out: Path) -> list[str]:
+    """The main results, in a line each."""
+    influence, runs = load_records(out)
+    groups = grouped(runs)
+    sentences = influence_findings(influence)[1:] if influence else []
+    lines = [f"influence balancing: {sentence}" for sentence in sentences]
+    for source in ("brackets", "anbn"):
+        chosen = of_paper(groups, source)
+        short = too_short(chosen) if chosen else None
+        if short:
+            lines.append(f"{source}: {short}")
+        elif source == "anbn" and chosen:
+            # The details are on the page.
+            lines += [f"anbn: {sentence.partition(': ')[0].rstrip('.')}" for sentence in anbn_findings(chosen)]
+    return lines
+
+
+def say(line: str) -> None:
+    """Tell the user, beside what the command writes."""
+    print(line, file=sys.stderr, flush=True)

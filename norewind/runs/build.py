@@ -1,0 +1,142 @@
+"""From settings to the stream they name, its score, and the learner with the run it starts from."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from norewind import cells, losses, names
+from norewind.estimator import Loss
+from norewind.learner import Learner, Run, online
+from norewind.runs.scores import RowScore, Score, SymbolScore
+from norewind.runs.settings import Settings, SettingsError
+from norewind.schedules import inverse_sqrt
+from norewind.streams import ByteStream, CharacterStream, Dialect, RowStream, Source, TaskStream
+
+
+class Shape(NamedTuple):
+    """What a model must fit: the numbers of inputs and outputs, and whether its inputs are symbols."""
+
+    inputs: int
+    outputs: int
+    symbols: bool
+
+
+class Opened(NamedTuple):
+    """A stream at a position, the shape of its model, and how its samples are scored."""
+
+    stream: Any
+    shape: Shape
+    score: Score
+
+
+class Built(NamedTuple):
+    """A learner, the run it starts from, the model's transition, and the samples in one step."""
+
+    learner: Learner
+    run: Run
+    transition: Callable
+    window: int
+
+
+def open_stream(
+    settings: Settings,
+    position: dict[str, Any] | None = None,
+    *,
+    continues: bool = False,
+    stop: Callable[[], bool] = lambda: False,
+) -> Opened:
+    """Open the stream that settings name, at a position.
+
+    With `continues`, the source starts at that position instead of at its beginning.
+    Waiting for input ends when `stop()` returns True.
+    """
+    if not settings.source:
+        raise SettingsError(f"no source: name a file, - for standard input, or a task ({', '.join(names.TASKS)}).")
+    if settings.kind == "task":
+        stream = _task(settings, position)
+        return _symbols(stream, lambda symbol: stream.alphabet[symbol])
+    source = Source(settings.source, continues=continues, stop=stop)
+    if settings.kind == "bytes":
+        return _symbols(ByteStream(source, position=position), int)
+    if settings.kind == "text":
+        text = CharacterStream(
+            source, settings.alphabet, size=settings.alphabet_size, bad=settings.bad, position=position
+        )
+        return _symbols(text, lambda symbol: text.decode([symbol]).decode())
+    rows = RowStream(
+        source,
+        dialect=Dialect(settings.kind, header=settings.header, delimiter=settings.delimiter),
+        inputs=settings.inputs or None,
+        targets=settings.targets or None,
+        horizon=settings.horizon,
+        missing=settings.missing,
+        bad=settings.bad,
+        standardise=settings.standardise,
+        position=position,
+    )
+    gaussian = settings.loss == "gaussian"
+    outputs = len(rows.targets) * (2 if gaussian else 1)
+    return Opened(rows, Shape(len(rows.inputs), outputs, False), RowScore(rows.targets, gaussian))
+
+
+def _task(settings: Settings, position: dict[str, Any] | None) -> TaskStream:
+    try:
+        text = names.task(settings.source, settings.parameters)
+    except (TypeError, ValueError) as error:
+        raise SettingsError(f"parameters: {error}") from None
+    return TaskStream(text, settings.seed, position=position)
+
+
+def _symbols(stream: Any, name: Callable[[int], Any]) -> Opened:
+    return Opened(stream, Shape(stream.symbols, stream.symbols, True), SymbolScore(stream.symbols, name))
+
+
+def build(settings: Settings, shape: Shape) -> Built:
+    """The learner that settings describe, and the run that their seed starts from."""
+    try:
+        method = names.parse_method(settings.method)
+    except ValueError as error:
+        raise SettingsError(f"method: {error}") from None
+    cell = cell_of(settings, shape)
+    loss = loss_of(settings, shape)
+    example: Any = np.int32(0) if shape.symbols else jnp.zeros(shape.inputs)
+    weights, noise = jax.random.split(jax.random.key(settings.seed))
+    try:
+        learner = online(method.make(cell.transition, loss, example), optimizer_of(settings))
+        run = learner.init(cell.init(weights), cell.initial_state(), noise)
+    except ValueError as error:
+        raise SettingsError(f"method {settings.method} does not work with cell {settings.cell}: {error}") from None
+    return Built(learner, run, cell.transition, method.window)
+
+
+def cell_of(settings: Settings, shape: Shape) -> cells.Cell:
+    """The cell that settings name, stacked if there are several layers."""
+    make, width = names.cell(settings.cell), settings.hidden
+    below = [
+        make(width if i else shape.inputs, width, width, symbols=shape.symbols and i == 0)
+        for i in range(settings.layers - 1)
+    ]
+    top = make(width if below else shape.inputs, width, shape.outputs, symbols=shape.symbols and not below)
+    return cells.stack(*below, top) if below else top
+
+
+def loss_of(settings: Settings, shape: Shape) -> Loss:
+    """The loss of one sample; a target that is missing costs nothing."""
+    if shape.symbols:
+        return losses.cross_entropy
+    return losses.known_gaussian if settings.loss == "gaussian" else losses.known_squared_error
+
+
+def optimizer_of(settings: Settings) -> optax.GradientTransformation:
+    """The optimizer that settings name, with its schedule and clipping."""
+    rule = names.optimizer(settings.optimizer)(inverse_sqrt(settings.rate, settings.alpha))
+    return optax.chain(optax.clip_by_global_norm(settings.clip), rule) if settings.clip else rule
+
+
+def set_precision(settings: Settings) -> None:
+    """Use single or double precision, for the whole process."""
+    jax.config.update("jax_enable_x64", settings.precision == "double")

@@ -1,0 +1,281 @@
+"""The training loop: from a stream through a learner, with metrics, checkpoints and a way to stop."""
+
+import json
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from norewind import checks
+from norewind.learner import Learner, Run
+from norewind.runs.folder import METRICS, RunFolder
+from norewind.runs.metrics import Tally, Watch
+from norewind.runs.scores import PlainScore, Score
+from norewind.runs.windows import Early, StreamLike, as_steps, count_of
+from norewind.streams.stream import Samples, StreamError
+from norewind.trees import is_differentiable, norm
+
+CHUNK = 4_000
+"""The largest number of samples in one call of the compiled loop. A call costs as much as 40 samples of a GRU-64."""
+WORK = CHUNK * 50_000
+"""Samples times numbers in the run: large models get shorter chunks, so that they stop as quickly as small ones."""
+SHORTEST_CHUNK = 100
+
+
+@dataclass(frozen=True)
+class Intervals:
+    """How often `fit` reports and saves.
+
+    Args:
+        metrics_every: samples between lines of metrics.
+        checkpoint_every: samples between checkpoints; None for none but the last.
+        checkpoint_seconds: also save when the last checkpoint is this old; None to leave this out.
+        keep: the number of checkpoints to keep.
+        flush: learn and predict at most this many seconds after a sample arrives; None to wait for full chunks.
+    """
+
+    metrics_every: int = 10_000
+    checkpoint_every: int | None = 100_000
+    checkpoint_seconds: float | None = None
+    keep: int = 3
+    flush: float | None = None
+
+    def __post_init__(self):
+        for name in ("metrics_every", "checkpoint_every", "keep"):
+            if getattr(self, name) is not None:
+                checks.at_least_one(f"fit: {name}", getattr(self, name))
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """Functions that `fit` calls along the way.
+
+    Args:
+        metrics: called with every line of metrics.
+        checkpoint: called with the path of every checkpoint, in the thread that writes it.
+        chunk: called after every chunk with the samples so far and the chunk's mean loss.
+        predictions: called with the number of the first sample, the samples, and outputs made before learning.
+        should_stop: asked before every chunk; True ends the training early.
+    """
+
+    metrics: Callable[[dict[str, Any]], None] = lambda line: None
+    checkpoint: Callable[[Path], None] = lambda path: None
+    chunk: Callable[[int, float], None] = lambda samples, loss: None
+    predictions: Callable[[int, Samples, Any], None] | None = None
+    should_stop: Callable[[], bool] = lambda: False
+
+
+class Fitted(NamedTuple):
+    """The result of `fit`: the run, the samples it has seen in total, and whether the stream has ended."""
+
+    run: Run
+    samples: int
+    ended: bool
+
+
+def fit(
+    stream: StreamLike,
+    learner: Learner,
+    run: Run,
+    *,
+    window: int = 1,
+    samples: int | None = None,
+    folder: RunFolder | Path | str | None = None,
+    intervals: Intervals = Intervals(),  # noqa: B008 (frozen)
+    score: Score | None = None,
+    watch: bool = True,
+    hooks: Hooks = Hooks(),  # noqa: B008 (frozen)
+) -> Fitted:
+    """Train on a stream until it ends, or up to a total number of samples; in a folder, so that nothing is lost.
+
+    Every `intervals.metrics_every` samples there is a line of metrics: `samples`, the mean
+    `loss` since the last line and the `mean` from the start, the norm of the `carry`, and
+    `seconds`. With a folder, lines are appended to metrics.jsonl there, and checkpoints are
+    written along the way and at the end. Called again with the same folder, `fit` continues
+    from the newest checkpoint: bit for bit as if it had never been interrupted.
+
+    A run that diverges raises `NonFiniteError` or `Diverged`, and its last good checkpoint
+    is kept.
+
+    Args:
+        stream: an iterable of (x, target) pairs, which must start from the beginning again when training continues
+            from a checkpoint; or one of `norewind.streams`, at the position of the checkpoint; or a function that
+            opens such a stream at a position (None for the start).
+        learner: what learns, e.g. from `norewind.online`.
+        run: where it starts from, e.g. from `learner.init`.
+        window: the number of samples in one step of the learner.
+        samples: stop after this many samples in total; by default at the end of the stream.
+        folder: the run folder; by default nothing is written.
+        intervals: how often to report and save.
+        score: how losses are expressed, for streams of symbols or rows; by default they are reported as they are.
+        watch: stop when the loss or the carry explodes. Numbers that are not finite always stop the run.
+        hooks: functions to call along the way.
+
+    >>> import jax, norewind, optax
+    >>> cell = norewind.cells.gru(inputs=3, hidden=8, outputs=3)
+    >>> estimator = norewind.uoro(cell.transition, norewind.losses.cross_entropy)
+    >>> learner = norewind.online(estimator, optax.adam(1e-2))
+    >>> run = learner.init(cell.init(jax.random.key(0)), cell.initial_state(), jax.random.key(1))
+    >>> pairs = ((i % 3, (i + 1) % 3) for i in range(4_000))
+    >>> lines = []
+    >>> fitted = fit(pairs, learner, run, intervals=Intervals(metrics_every=1_000), hooks=Hooks(metrics=lines.append))
+    >>> fitted.samples, len(lines), lines[-1]["loss"] < lines[0]["loss"]
+    (4000, 4, True)
+    """
+    checks.at_least_one("fit: window", window)
+    if folder is not None and not isinstance(folder, RunFolder):
+        folder = RunFolder(folder, keep=intervals.keep)
+        held = folder
+    else:
+        held = nullcontext()
+    with held:
+        training = _Training(stream, learner, run, window, folder, intervals, score or PlainScore(), watch, hooks)
+        return training.until(samples)
+
+
+class _Training:
+    """What changes while `fit` trains, and the parts of its loop."""
+
+    def __init__(self, stream, learner, run, window, folder, intervals, score, watch, hooks):
+        self.learner, self.window, self.folder, self.score, self.hooks = learner, window, folder, score, hooks
+        self.intervals, self.watches = intervals, watch
+        entries = folder.entries if folder else {}
+        self.run = folder.saved.restore(run) if entries else run
+        self.steps = as_steps(stream, window, entries.get("position"))
+        self.tally, self.watch = Tally(entries.get("tally")), Watch(entries.get("watch"))
+        if "score" in entries:
+            score.restore(entries["score"])
+        self.early = Early(learner, self.steps, entries.get("answered", 0))
+        self.log = folder.log(METRICS) if folder else None
+        self.chunk = chunk_steps(run, window)
+        self.began = time.perf_counter() - entries.get("seconds", 0.0)
+        self.saved_at, self.saved_when = json.dumps(entries.get("position")), time.perf_counter()
+        self.has_checkpoint = bool(entries)
+
+    def until(self, samples: int | None) -> Fitted:
+        """Train up to a total number of samples, or to the end of the stream."""
+        ended = False
+        while not ended and not self.hooks.should_stop():
+            wanted = self.steps_to_take(samples)
+            if wanted < 1:
+                break
+            try:
+                taken = self.steps.take(wanted, self.intervals.flush)
+            except StreamError:
+                # Everything before the bad input was learned from, and is worth keeping.
+                if self.tally.samples and self.is_unsaved():
+                    self.save()
+                raise
+            if taken is None:
+                ended = True
+            elif count_of(taken):
+                self.learn(taken)
+            if not ended:
+                self.answer_early()
+        # Samples waiting for their window count too: a stream that continues does not send them again.
+        if self.is_unsaved() or not self.has_checkpoint:
+            self.save()
+        if self.folder:
+            self.folder.wait()
+        # After the checkpoint: a run that goes on later removes this line and fills the interval.
+        if not self.hooks.should_stop() and self.tally.interval[0]:
+            self.report()
+        return Fitted(self.run, self.tally.samples, ended)
+
+    def steps_to_take(self, samples: int | None) -> int:
+        """The steps of the next chunk: no further than the next line of metrics or the next checkpoint."""
+
+        def steps_until(every: int | None) -> int:
+            return self.chunk if every is None else -(-(every - self.tally.samples % every) // self.window)
+
+        left = self.chunk if samples is None else (samples - self.tally.samples) // self.window
+        every = self.intervals.metrics_every, self.intervals.checkpoint_every
+        return min(self.chunk, left, *map(steps_until, every))
+
+    def learn(self, taken: Samples) -> None:
+        """Learn from whole windows; report and save when it is time."""
+        before, count = self.tally.samples, count_of(taken)
+        predicts = self.hooks.predictions is not None
+        self.run, seen = self.learner.scan(
+            self.run, *self.steps.windows(taken, self.chunk), count=count // self.window, outputs=predicts
+        )
+        losses = seen[0] if predicts else seen
+        losses = np.asarray(losses, np.float64)[: count // self.window] * self.score.scale
+        self.tally.add(losses, count, self.score.add(taken))
+        if self.hooks.predictions is not None:
+            place = before + self.early.answered + 1
+            self.hooks.predictions(place, *self.early.rest(taken, self.steps.flat(seen[1], count)))
+        self.hooks.chunk(self.tally.samples, float(losses.sum()) / count)
+
+        def passed(every: int | None) -> bool:
+            return every is not None and self.tally.samples // every > before // every
+
+        if passed(self.intervals.metrics_every):
+            line = self.report()
+            if self.watches:
+                self.watch.see(line)
+        oldest = self.intervals.checkpoint_seconds
+        late = oldest is not None and time.perf_counter() - self.saved_when > oldest
+        # What looks like the beginning of a divergence must not replace the good checkpoints.
+        if (passed(self.intervals.checkpoint_every) or late) and (self.watch.healthy or not self.watches):
+            self.save()
+
+    def answer_early(self) -> None:
+        """With `flush`, predict everything that has come, also samples that wait for their window."""
+        if self.hooks.predictions is not None and self.intervals.flush is not None:
+            place = self.tally.samples + self.early.answered + 1
+            if new := self.early.answer(self.run):
+                self.hooks.predictions(place, *new)
+
+    def report(self) -> dict[str, Any]:
+        """Write a line of metrics."""
+        line = {**self.tally.take(), **self.score.take(), "carry": _size(self.run.carry), "seconds": self.seconds()}
+        if self.steps.stream.counts:
+            line["skipped"] = dict(self.steps.stream.counts)
+        if self.log:
+            self.log.write([line])
+        self.hooks.metrics(line)
+        return line
+
+    def seconds(self) -> float:
+        return round(time.perf_counter() - self.began, 3)
+
+    def is_unsaved(self) -> bool:
+        return json.dumps(self.steps.position()) != self.saved_at
+
+    def save(self) -> None:
+        """Write a checkpoint. It holds everything that `__init__` reads."""
+        position = self.steps.position()
+        self.saved_at, self.saved_when, self.has_checkpoint = json.dumps(position), time.perf_counter(), True
+        if self.folder:
+            entries = {
+                "seconds": self.seconds(),
+                "position": position,
+                "answered": self.early.answered,
+                "tally": self.tally.entries(),
+                "score": self.score.entries(),
+                "watch": self.watch.entries(),
+            }
+            self.folder.save(self.tally.samples, self.run, entries, self.hooks.checkpoint)
+
+
+def chunk_steps(run: Run, window: int) -> int:
+    """Steps in one call of the compiled loop: enough to hide what a call costs, few enough to stop soon."""
+    numbers = sum(leaf.size for leaf in jax.tree.leaves(run))
+    return max(1, min(CHUNK, max(SHORTEST_CHUNK, WORK // numbers)) // window)
+
+
+@jax.jit
+def _norm(tree):
+    return norm(eqx.filter(tree, is_differentiable))
+
+
+def _size(carry: Any) -> float | None:
+    value = float(_norm(carry))
+    return float(f"{value:.6g}") if np.isfinite(value) else None

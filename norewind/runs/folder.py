@@ -1,0 +1,252 @@
+"""A run folder: the settings, logs and checkpoints of one run, owned by one process at a time."""
+
+import json
+import os
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import filelock
+import jax
+import numpy as np
+
+from norewind.checkpoint import CheckpointError, DamagedError, Writer, checkpoints, read, restored
+from norewind.files import write_atomically
+from norewind.runs.settings import CHANGEABLE, SETTINGS, Settings, SettingsError, read_toml, write_toml
+from norewind.trees import Tree
+
+METRICS, PREDICTIONS, CURVE = "metrics.jsonl", "predictions.jsonl", "curve.png"
+
+
+class FolderInUse(RuntimeError):
+    """Another process is training in this folder."""
+
+
+class Saved(NamedTuple):
+    """A checkpoint as read: its file, its arrays, and the entries saved beside them."""
+
+    path: Path
+    arrays: dict[str, np.ndarray]
+    entries: dict[str, Any]
+
+    def restore(self, like: Tree) -> Tree:
+        """The run, built like the given one."""
+        return restored(self.path, self.arrays, like)
+
+    def check_settings(self, settings: Settings) -> None:
+        """Refuse to go on under settings other than those the checkpoint was made with."""
+        made_with, now = self.entries.get("settings", {}), json.loads(json.dumps(settings.as_json()))
+        for name in sorted((made_with.keys() | now.keys()) - CHANGEABLE):
+            if made_with.get(name) != now.get(name):
+                raise SettingsError(
+                    f"{self.path.parent.parent / SETTINGS} says {name} = {now.get(name)!r}, but the checkpoint was "
+                    f"made with {made_with.get(name)!r}. Change it back, or start a new run."
+                )
+
+
+def newest_checkpoint(
+    folder: Path, damaged: Literal["fail", "skip"] = "fail", say: Callable[[str], None] = lambda line: None
+) -> Saved | None:
+    """The newest checkpoint in a run folder. With "skip", damaged ones are set aside for an older one."""
+    aside = []
+    for path in reversed(checkpoints(folder / "checkpoints")):
+        try:
+            saved = Saved(path, *read(path))
+        except DamagedError as error:
+            if damaged == "fail":
+                raise CheckpointError(
+                    f"{error} To go on from the checkpoint before it: norewind resume {folder} --damaged skip"
+                ) from None
+            say(f"{error} Going on from the one before.")
+            aside.append(path)
+        except CheckpointError:
+            if path.exists():
+                raise
+            # The run is being trained meanwhile, and has replaced it by a newer one.
+            return newest_checkpoint(folder, damaged, say)
+        else:
+            for other in aside:
+                other.rename(other.with_suffix(".damaged"))
+            return saved
+    if aside:
+        raise CheckpointError(f"{folder}: all its checkpoints are damaged. Start a new run in another folder.")
+    return None
+
+
+def settings_of(folder: Path) -> Settings:
+    """The settings of the run in a folder."""
+    if not (folder / SETTINGS).exists():
+        raise SettingsError(f"{folder} holds no run: there is no {SETTINGS} in it. Start one with norewind train.")
+    return read_toml(folder / SETTINGS)
+
+
+def saved_run(folder: Path) -> tuple[Settings, Saved]:
+    """The settings and the newest checkpoint of the run in a folder."""
+    saved = newest_checkpoint(folder)
+    settings = settings_of(folder)
+    if saved is None:
+        raise CheckpointError(f"{folder} has no checkpoint yet. Train it first: norewind resume {folder}")
+    saved.check_settings(settings)
+    return settings, saved
+
+
+class RunFolder:
+    """A run folder, held by this process between `with` and the end of its block.
+
+    `saved` is its newest checkpoint when it was entered, or None.
+
+    Args:
+        path: the folder, which is created if needed.
+        keep: the number of checkpoints to keep.
+        new: refuse a folder that holds a run already.
+        damaged: fail on a damaged checkpoint, or skip to the one before it.
+        say: called with messages for the user.
+    """
+
+    def __init__(
+        self,
+        path: Path | str,
+        *,
+        keep: int = 3,
+        new: bool = False,
+        damaged: Literal["fail", "skip"] = "fail",
+        say: Callable[[str], None] = lambda line: None,
+    ):
+        self.path, self.keep, self.new, self.say = Path(path), keep, new, say
+        self.damaged: Literal["fail", "skip"] = damaged
+        self.saved: Saved | None = None
+        self.settings: Settings | None = None
+        self._logs: dict[str, Log] = {}
+        self._stack = ExitStack()
+
+    def __enter__(self) -> "RunFolder":
+        self.path.mkdir(parents=True, exist_ok=True)
+        try:
+            self._stack.enter_context(filelock.FileLock(self.path / "lock", timeout=0))
+        except filelock.Timeout:
+            raise FolderInUse(
+                f"{self.path}: another process is training in it. Wait for it to end, or choose another folder."
+            ) from None
+        try:
+            if self.new and checkpoints(self.path / "checkpoints"):
+                raise SettingsError(
+                    f"{self.path} already holds a run. Resume it (norewind resume {self.path}) or choose another --out."
+                )
+            self.saved = newest_checkpoint(self.path, self.damaged, self.say)
+            self._warn_of_another_jax()
+            self._writer = Writer(self.path / "checkpoints", self.keep)
+        except BaseException:
+            self._stack.close()
+            raise
+        # Called before the logs are closed: a checkpoint that is being written needs them.
+        self._stack.callback(self._writer.wait)
+        return self
+
+    def __exit__(self, *error) -> None:
+        # Also when waiting for the last checkpoint fails, the logs are closed and the lock is released.
+        self._stack.__exit__(*error)
+
+    def _warn_of_another_jax(self) -> None:
+        before = self.saved.entries.get("jax") if self.saved else None
+        if before not in (None, jax.__version__):
+            self.say(
+                f"{self.path} was trained with JAX {before}, and this is JAX {jax.__version__}: the run goes on, but "
+                "its numbers may differ in rounding from those of an uninterrupted run."
+            )
+
+    @property
+    def entries(self) -> dict[str, Any]:
+        """What the newest checkpoint holds beside the run; empty without one."""
+        return self.saved.entries if self.saved else {}
+
+    @property
+    def position(self) -> dict[str, Any] | None:
+        """The position of the stream at the newest checkpoint."""
+        return (self.entries.get("position") or {}).get("stream")
+
+    def begin(self, settings: Settings) -> None:
+        """Train under these settings; a new run writes them down."""
+        self.settings, self._writer.keep = settings, settings.keep
+        if self.new:
+            write_atomically(self.path / SETTINGS, write_toml(settings).encode())
+
+    def log(self, name: str) -> "Log":
+        """The log of this name, continued where the newest checkpoint left it."""
+        if name not in self._logs:
+            self._logs[name] = log = Log(self.path / name, self.entries.get("logs", {}).get(name, 0))
+            # Closed after the last checkpoint is written: callbacks run in reverse order.
+            self._stack.callback(log.close)
+            self._stack.callback(self._writer.wait)
+        return self._logs[name]
+
+    def save(self, samples: int, run: Tree, entries: dict[str, Any], after: Callable[[Path], None]) -> None:
+        """Write a checkpoint in the background, and call `after` with its path."""
+        # A log that is not written this time may be continued another time.
+        lengths = {**self.entries.get("logs", {}), **{name: log.length for name, log in self._logs.items()}}
+        entries = {**entries, "logs": lengths}
+        if self.settings is not None:
+            entries["settings"] = self.settings.as_json()
+        self._writer.submit(samples, run, entries, before=self._sync, after=after)
+
+    def wait(self) -> None:
+        """Return when the last checkpoint is on disk."""
+        self._writer.wait()
+
+    def _sync(self) -> None:
+        for log in self._logs.values():
+            log.sync()
+
+
+class Log:
+    """A file of JSON lines that only grows. Lines reach the file at once; `sync` makes them survive a crash.
+
+    What lies beyond the first `length` bytes is removed: lines that a crash left behind
+    the last checkpoint are written again.
+    """
+
+    def __init__(self, path: Path, length: int = 0):
+        self.path = path
+        present = path.stat().st_size if path.exists() else 0
+        if present < length:
+            raise CheckpointError(
+                f"{path}: has {present} bytes, but had {length} when the checkpoint was written. Lines were removed: "
+                "put them back, or start a new run."
+            )
+        self._file = path.open("ab")
+        self._file.truncate(length)
+        self.length = length
+
+    def write(self, entries: Iterable[dict[str, Any]]) -> None:
+        """Append entries, one line each, in one piece."""
+        content = as_lines(entries)
+        self._file.write(content)
+        self._file.flush()
+        self.length += len(content)
+
+    def sync(self) -> None:
+        """Return when all lines are on disk."""
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def as_lines(entries: Iterable[dict[str, Any]]) -> bytes:
+    """Entries as JSON lines."""
+    return "".join(json.dumps(entry, ensure_ascii=False, allow_nan=False) + "\n" for entry in entries).encode()
+
+
+def read_log(path: Path) -> list[dict[str, Any]]:
+    """All complete lines of a log. A last line without a newline was being written when the run was killed."""
+    if not path.exists():
+        return []
+    lines = path.read_bytes().split(b"\n")[:-1]
+    entries = []
+    try:
+        for line in lines:
+            entries.append(json.loads(line))
+    except ValueError:
+        raise CheckpointError(f"{path}, line {len(entries) + 1}: not JSON, so norewind did not write it.") from None
+    return entries

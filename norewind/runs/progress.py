@@ -1,0 +1,127 @@
+"""Progress of one run or of many: bars on a terminal, a line now and then elsewhere."""
+
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, TaskID, TextColumn
+from rich.progress import Progress as Bars
+
+SECONDS_BETWEEN_LINES = 10
+SMOOTHED_OVER = 10_000
+"""The loss shown is a moving average over about this many samples."""
+
+
+@dataclass
+class Line:
+    """Where one run stands."""
+
+    unit: str
+    total: int | None
+    samples: int
+    loss: float | None = None
+    first: tuple[float, int] | None = None
+    spoke: float = field(default_factory=time.monotonic)
+
+    def advance(self, samples: int, loss: float, now: float) -> None:
+        if self.first is None:
+            # The first chunk waits for the compiler, so the clock starts after it.
+            self.first = now, samples
+        weight = min(1, (samples - self.samples) / SMOOTHED_OVER)
+        self.loss = loss if self.loss is None else self.loss + weight * (loss - self.loss)
+        self.samples = samples
+
+    def words(self, now: float) -> str:
+        """Samples, speed, time left and recent loss."""
+        parts = [f"{self.samples:,} samples"]
+        if self.total:
+            parts[0] = f"{self.samples / self.total:4.0%} of {self.total:,} samples"
+        began, start = self.first or (now, self.samples)
+        if now > began and self.samples > start:
+            speed = (self.samples - start) / (now - began)
+            parts.append(f"{speed:,.0f} samples/s")
+            if self.total:
+                parts.append(f"{duration((self.total - self.samples) / speed)} left")
+        if self.loss is not None:
+            parts.append(f"{self.loss:.4f} {self.unit}")
+        return ", ".join(parts)
+
+
+class Progress:
+    """Progress on standard error.
+
+    Args:
+        runs: with several runs there is also a bar for all of them, and every line names its run.
+        quiet: show nothing.
+        out: where to write instead of standard error.
+    """
+
+    def __init__(self, runs: int = 1, *, quiet: bool = False, out: TextIO | None = None):
+        self.quiet, self.many = quiet, runs > 1
+        # Every line is written whole: a narrow terminal may wrap it, but nothing is cut off.
+        self.console = Console(file=out or sys.stderr, highlight=False, markup=False, emoji=False, soft_wrap=True)
+        self.lines: dict[str, Line] = {}
+        self.bars: Bars | None = None
+        self._tasks: dict[str, TaskID] = {}
+        if self.console.is_terminal and not quiet:
+            columns = (
+                TextColumn("{task.description}", markup=False),
+                BarColumn(bar_width=20),
+                TextColumn("{task.fields[words]}"),
+            )
+            # Predictions on standard output go around the bars, as bytes.
+            self.bars = Bars(
+                *columns, console=self.console, redirect_stdout=False, redirect_stderr=False, transient=True
+            )
+            if self.many:
+                self._all = self.bars.add_task("all runs", total=runs, words="")
+
+    def __enter__(self) -> "Progress":
+        if self.bars:
+            self.bars.start()
+        return self
+
+    def __exit__(self, *_) -> None:
+        if self.bars:
+            self.bars.stop()
+
+    def begin(self, name: str, unit: str, samples: int = 0, total: int | None = None) -> None:
+        """A run starts, or continues, at `samples` of `total`."""
+        self.lines[name] = Line(unit, total, samples)
+        if self.bars:
+            self._tasks[name] = self.bars.add_task(name, total=total, completed=samples, words="compiling")
+        elif self.many:
+            self.say(f"{name}: started")
+
+    def advance(self, name: str, samples: int, loss: float) -> None:
+        """A run has learned from this many samples in total, the newest with this mean loss."""
+        line, now = self.lines[name], time.monotonic()
+        line.advance(samples, loss, now)
+        if self.bars:
+            self.bars.update(self._tasks[name], completed=samples, words=line.words(now))
+        elif not self.quiet and now - line.spoke >= SECONDS_BETWEEN_LINES:
+            line.spoke = now
+            self.say(f"{name}: {line.words(now)}" if self.many else line.words(now))
+
+    def end(self, name: str, words: str) -> None:
+        """A run has ended; `words` say how."""
+        self.lines.pop(name, None)
+        if self.bars and name in self._tasks:
+            self.bars.remove_task(self._tasks.pop(name))
+        if self.bars and self.many:
+            self.bars.advance(self._all)
+        self.say(f"{name}: {words}")
+
+    def say(self, line: str) -> None:
+        """A line of its own, above the bars."""
+        if not self.quiet:
+            self.console.print(line)
+
+
+def duration(seconds: float) -> str:
+    """Hours, minutes and seconds, as in 1:02:03 or 2:03."""
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"

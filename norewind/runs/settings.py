@@ -1,0 +1,217 @@
+"""The settings of a training run: everything that determines its numbers, as saved in its settings.toml."""
+
+import json
+import tomllib
+from dataclasses import dataclass, fields, replace
+from functools import cache
+from math import isfinite
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+import msgspec
+import tyro
+
+from norewind.names import TASKS, CellName, OptimizerName
+
+SETTINGS = "settings.toml"
+CHANGEABLE = {
+    "samples",
+    "checkpoint_every",
+    "checkpoint_seconds",
+    "keep",
+    "predictions",
+    "flush",
+    "tensorboard",
+    "watch",
+    "source",
+}
+"""Settings that may change when a run is resumed. The others determine what its numbers mean."""
+
+Kind = Literal["task", "bytes", "text", "csv", "jsonl"]
+Count = Annotated[int, msgspec.Meta(ge=1)]
+Amount = Annotated[float, msgspec.Meta(ge=0)]
+
+
+class SettingsError(ValueError):
+    """Settings that cannot be used: what is wrong, and what to do."""
+
+
+def _option(metavar: str, default: str) -> Any:
+    """How --help shows an option whose default value says little."""
+    return tyro.conf.arg(metavar=metavar, help_behavior_hint=f"(default: {default})")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings of a run. Only the source has no default."""
+
+    source: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="SOURCE", help_behavior_hint="(required)")] = ""
+    """What to learn from: a file, - for standard input, or a built-in task (anbn, brackets)."""
+
+    format: Literal["auto", "bytes", "text", "csv", "jsonl"] = "auto"
+    """What the source holds. auto decides by the file name (.csv, .jsonl, .ndjson) and takes anything else as bytes."""
+
+    seed: Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)] = 0
+    """Seed of the initial weights, the noise and the text of a built-in task."""
+
+    cell: CellName = "gru"
+    """The recurrent cell. plain_lstm is the LSTM without embedding."""
+
+    hidden: Count = 64
+    """The number of hidden units in each layer."""
+
+    layers: Count = 1
+    """The number of layers."""
+
+    method: str = "uoro:window=16"
+    """The gradient estimator: uoro, uoro:window=4,rank=8, rtrl, bptt:16, or another from docs/methods.md."""
+
+    optimizer: OptimizerName = "adam"
+    """The optimizer."""
+
+    rate: float = 1e-3
+    """The initial learning rate. After t samples it is rate / (1 + alpha √t)."""
+
+    alpha: Amount = 0.02
+    """How fast the learning rate falls. 0 keeps it constant."""
+
+    clip: Amount = 0.0
+    """Clip gradients to this norm; 0 turns clipping off. Clipping harms uoro, whose noise must average out."""
+
+    precision: Literal["single", "double"] = "single"
+    """The precision of all floating-point numbers."""
+
+    bad: Literal["fail", "skip"] = "fail"
+    """What to do with bad input (invalid UTF-8, an unknown symbol, a broken row): stop, or skip and count it."""
+
+    alphabet: Annotated[str | None, _option("TEXT", "grows as symbols appear")] = None
+    """text: all symbols that may occur."""
+
+    alphabet_size: Count = 256
+    """text: the largest number of different symbols if no alphabet is given."""
+
+    inputs: Annotated[tuple[str, ...], _option("COLUMN ...", "all numeric columns of the first row")] = ()
+    """csv, jsonl: the columns that the model sees."""
+
+    targets: Annotated[tuple[str, ...], _option("COLUMN ...", "the inputs")] = ()
+    """csv, jsonl: the columns to forecast."""
+
+    horizon: Annotated[int, msgspec.Meta(ge=0)] = 1
+    """csv, jsonl: how many rows ahead to forecast, or how late labels come. 0 takes targets from the same row."""
+
+    loss: Literal["squared", "gaussian"] = "squared"
+    """csv, jsonl: the squared error, or the negative log likelihood of a Gaussian whose variance is forecast too."""
+
+    missing: Literal["last", "mean", "fail", "skip"] = "last"
+    """csv, jsonl: replace a missing input by the column's last value or its mean so far, stop, or skip the row."""
+
+    standardise: bool = True
+    """csv, jsonl: scale every column to mean 0 and standard deviation 1, using only the rows seen so far."""
+
+    header: bool = True
+    """csv: the first line names the columns. Without it they are called 1, 2, 3, ..."""
+
+    delimiter: Annotated[str, msgspec.Meta(min_length=1, max_length=1)] = ","
+    """csv: the character between columns."""
+
+    parameters: Annotated[tuple[int, ...], _option("INT ...", "the paper's")] = ()
+    """anbn, brackets: the parameters of the task."""
+
+    samples: Annotated[Amount | None, _option("N", "the whole stream")] = None
+    """Stop after this many samples in total, rounded down to whole windows. 1e6 is understood."""
+
+    metrics_every: Count = 10_000
+    """Write a line of metrics every N samples."""
+
+    checkpoint_every: Count = 100_000
+    """Write a checkpoint every N samples."""
+
+    checkpoint_seconds: Amount = 60
+    """Also write a checkpoint when the last one is this many seconds old. 0 turns this off."""
+
+    keep: Count = 3
+    """The number of checkpoints to keep."""
+
+    predictions: Literal["none", "file", "stdout"] = "none"
+    """Write every sample's prediction and surprise as JSON lines: to predictions.jsonl in the run folder, or stdout."""
+
+    flush: Annotated[Amount | None, _option("SECONDS", "wait for full chunks")] = None
+    """Learn from samples, and write their predictions, at most this many seconds after they arrive."""
+
+    tensorboard: bool = False
+    """Also write events for TensorBoard."""
+
+    watch: bool = True
+    """Stop when the loss or the carry explodes. (Numbers that are not finite always stop the run.)"""
+
+    def __post_init__(self):
+        """Convert and check every value, before anything is opened or compiled."""
+        for name, kind in _kinds().items():
+            object.__setattr__(self, name, _checked(name, getattr(self, name), kind))
+        if not self.rate > 0:
+            raise SettingsError(f"rate is {self.rate!r}, but it must be above 0.")
+
+    @property
+    def kind(self) -> Kind:
+        """What the source is, with `auto` decided."""
+        if self.source in TASKS and not Path(self.source).exists():
+            return "task"
+        if self.format != "auto":
+            return self.format
+        suffix = Path(self.source).suffix.lower()
+        return "csv" if suffix == ".csv" else "jsonl" if suffix in (".jsonl", ".ndjson") else "bytes"
+
+    def settled(self) -> "Settings":
+        """With the format spelled out, so that it stays when the stream later comes from another source."""
+        return self if self.kind == "task" else replace(self, format=self.kind)
+
+    def as_json(self) -> dict[str, Any]:
+        """All settings that are not None."""
+        return {name: value for name in _kinds() if (value := getattr(self, name)) is not None}
+
+
+@cache
+def _kinds() -> dict[str, Any]:
+    hints = get_type_hints(Settings, include_extras=True)
+    return {field.name: hints[field.name] for field in fields(Settings)}
+
+
+def _checked(name: str, value: Any, kind: Any) -> Any:
+    if get_origin(kind) is Literal and value not in get_args(kind):
+        raise SettingsError(f"{name} is {value!r}, but it must be one of {', '.join(get_args(kind))}.")
+    if isinstance(value, float) and not isfinite(value):
+        raise SettingsError(f"{name} is {value!r}, but it must be a finite number.")
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise SettingsError(f"{name} is {value!r}: {str(error).split(' - at')[0].replace('`', '')}.") from None
+
+
+def write_toml(settings: Settings) -> str:
+    """Settings as TOML. JSON values are valid TOML, except for one character that must be escaped."""
+    return "".join(
+        f"{name} = {json.dumps(value, ensure_ascii=False)}\n".replace("\x7f", "\\u007f")
+        for name, value in settings.as_json().items()
+    )
+
+
+def read_toml(path: Path) -> Settings:
+    """Settings from a TOML file. What it does not set keeps its default."""
+    try:
+        entries = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsError(f"{path}: cannot be read: {error.strerror}.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path}: not a TOML file: {error}.") from None
+    return from_entries(entries, str(path))
+
+
+def from_entries(entries: dict[str, Any], where: str) -> Settings:
+    """Settings from names and values. `where` they come from is part of an error message."""
+    unknown = next((name for name in entries if name not in _kinds()), None)
+    if unknown is not None:
+        raise SettingsError(f"{where}: there is no setting {unknown!r}: choose from {', '.join(_kinds())}.")
+    try:
+        return Settings(**entries)
+    except SettingsError as error:
+        raise SettingsError(f"{where}: {error}") from None

@@ -1,0 +1,183 @@
+"""Streams cut into steps: windows of samples, from readers or from any iterable."""
+
+from collections.abc import Callable, Iterable
+from itertools import islice
+from typing import Any
+
+import jax
+import numpy as np
+
+from norewind.learner import Learner, Run
+from norewind.streams.stream import Samples, Stream
+
+Position = dict[str, Any]
+StreamLike = Stream | Iterable[tuple[Any, Any]] | Callable[[Position | None], Stream]
+
+SHORTEST = 0.01
+"""Seconds. Without any pause, an idle stream would be polled all the time."""
+
+
+def as_steps(stream: Any, window: int, position: Position | None) -> "Steps":
+    """Windows from a stream that stands at the position, from a function that opens one there, or from an iterable."""
+    position = position or {}
+    if callable(stream):
+        stream = stream(position.get("stream"))
+    if not hasattr(stream, "take"):
+        stream = IteratedStream(stream, window, position.get("stream"))
+    elif position and stream.position() != position["stream"]:
+        raise ValueError(
+            "fit: the folder holds a checkpoint, but the stream is not at its position. Pass a function that opens the "
+            "stream at a position, e.g. lambda position: ByteStream(Source(path), position=position)."
+        )
+    return Steps(stream, window, position.get("left"))
+
+
+class Steps:
+    """A stream, handed out in whole windows. Samples that do not fill a window yet wait.
+
+    `left` holds the samples that were waiting when the position was saved.
+    """
+
+    def __init__(self, stream: Stream, window: int, left: list | None = None):
+        self.stream = stream
+        self.window = window
+        self.waiting = None if left is None else Samples(*map(_unpacked, left))
+
+    def take(self, steps: int, patience: float | None = None) -> Samples | None:
+        """The samples of up to `steps` windows, in order; None at the end of the stream."""
+        waiting = 0 if self.waiting is None else count_of(self.waiting)
+        wanted = steps * self.window
+        patience = None if patience is None else max(patience, SHORTEST)
+        new = self.stream.take(wanted - waiting, patience) if waiting < wanted else None
+        if new is None and (self.waiting is None or waiting < self.window):
+            return None
+        parts = [part for part in (self.waiting, new) if part is not None]
+        whole = jax.tree.map(lambda *parts: np.concatenate(parts), *parts)
+        usable = min(count_of(whole) // self.window * self.window, wanted)
+        self.waiting = None if usable == count_of(whole) else first(whole, None, usable)
+        return first(whole, usable)
+
+    def windows(self, samples: Samples, steps: int) -> tuple[Any, Any]:
+        """x and target of the samples, one entry per step, padded with zeros to `steps` steps."""
+
+        def shaped(leaf):
+            leaf = np.asarray(leaf)
+            padding = np.zeros((steps * self.window - len(leaf), *leaf.shape[1:]), leaf.dtype)
+            full = np.concatenate([leaf, padding]) if len(padding) else leaf
+            return full if self.window == 1 else full.reshape(steps, self.window, *leaf.shape[1:])
+
+        return jax.tree.map(shaped, samples.xs), jax.tree.map(shaped, samples.targets)
+
+    def flat(self, outputs: Any, samples: int) -> Any:
+        """Outputs of a chunk of steps, one per sample, without the padding."""
+
+        def unshaped(leaf):
+            leaf = np.asarray(leaf)
+            return (leaf if self.window == 1 else leaf.reshape(-1, *leaf.shape[2:]))[:samples]
+
+        return jax.tree.map(unshaped, outputs)
+
+    def position(self) -> Position:
+        """Where to continue, as JSON."""
+        left = None if self.waiting is None else [_packed(field) for field in self.waiting]
+        return {"stream": self.stream.position(), "left": left}
+
+
+class Early:
+    """Predictions for samples before their window is full.
+
+    Parameters only change at the end of a window, so the model's outputs inside it are
+    known before. `answered` counts the waiting samples that have been predicted already.
+    """
+
+    def __init__(self, learner: Learner, steps: Steps, answered: int = 0):
+        self.learner, self.steps, self.answered = learner, steps, answered
+
+    def answer(self, run: Run) -> tuple[Samples, Any] | None:
+        """The waiting samples that were not predicted yet, and their outputs."""
+        waiting = self.steps.waiting
+        count = 0 if waiting is None else count_of(waiting)
+        if waiting is None or count == self.answered:
+            return None
+        window, _ = self.steps.windows(waiting, 1)
+        _, outputs = self.learner.predict(run, jax.tree.map(lambda leaf: leaf[0], window))
+        new = (
+            first(waiting, None, self.answered),
+            jax.tree.map(lambda leaf: np.asarray(leaf)[self.answered : count], outputs),
+        )
+        self.answered = count
+        return new
+
+    def rest(self, samples: Samples, outputs: Any) -> tuple[Samples, Any]:
+        """What is left to predict of whole windows, which start with the samples that waited."""
+        answered, self.answered = self.answered, 0
+        return first(samples, None, answered), jax.tree.map(lambda leaf: leaf[answered:], outputs)
+
+
+class IteratedStream:
+    """Samples from an iterable of (x, target) pairs, each a number, an array, or a pytree of them.
+
+    At a position, it goes through the pairs before it again without using them.
+    """
+
+    def __init__(self, pairs: Iterable[tuple[Any, Any]], window: int = 1, position: Position | None = None):
+        self.counts: dict[str, int] = {}
+        self._window = window
+        self._items = (position or {}).get("items", 0)
+        self._pairs = islice(iter(pairs), self._items, None)
+
+    def take(self, count: int, patience: float | None = None) -> Samples | None:
+        """The next pairs, in whole windows; None at the end."""
+        pairs = list(islice(self._pairs, count))
+        pairs = pairs[: len(pairs) // self._window * self._window]
+        if not pairs:
+            return None
+        try:
+            xs, targets = zip(*pairs, strict=True)
+            samples = Samples(_stacked(xs), _stacked(targets))
+        except (TypeError, ValueError) as error:
+            raise self._odd_one(pairs, error) from None
+        self._items += len(pairs)
+        return samples
+
+    def _odd_one(self, pairs: list, error: Exception) -> ValueError:
+        """Which pair does not fit the others, and why."""
+        shapes = None
+        for number, pair in enumerate(pairs, self._items + 1):
+            if not isinstance(pair, tuple | list) or len(pair) != 2:
+                kind = type(pair).__name__
+                return ValueError(f"fit: item {number} of the stream is not a pair (x, target), but a {kind}.")
+            before, shapes = shapes, jax.tree.map(np.shape, tuple(pair))
+            if before not in (None, shapes):
+                return ValueError(
+                    f"fit: item {number} of the stream has the shapes {shapes}, but the one before has {before}. All "
+                    "pairs must have the same structure and shapes."
+                )
+        return ValueError(f"fit: the pairs after item {self._items} of the stream cannot be stacked: {error}")
+
+    def position(self) -> Position:
+        """The number of pairs taken so far."""
+        return {"items": self._items}
+
+
+
+def count_of(samples: Samples) -> int:
+    """The number of samples."""
+    return len(jax.tree.leaves(samples.xs)[0])
+
+
+def first(samples: Samples, stop: int | None, start: int = 0) -> Samples:
+    """The samples from `start` to `stop`."""
+    return jax.tree.map(lambda leaf: leaf[start:stop], samples)
+
+
+def _stacked(entries: tuple) -> Any:
+    return jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *entries)
+
+
+def _packed(field: np.ndarray | None) -> dict | None:
+    return None if field is None else {"dtype": str(field.dtype), "values": field.tolist(), "shape": field.shape}
+
+
+def _unpacked(packed: dict | None) -> Any:
+    return None if packed is None else np.array(packed["values"], packed["dtype"]).reshape(packed["shape"])

@@ -1,0 +1,212 @@
+"""Bytes and lines from a file or a pipe."""
+
+import os
+import select
+import stat
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from norewind.streams.position import Place, Progress
+from norewind.streams.stream import StreamError
+
+BLOCK = 1 << 16
+# A request to stop is noticed within this time (in seconds).
+SLICE = 0.2
+LONGEST = 1 << 20
+
+
+class Source:
+    """The bytes of a file or a pipe.
+
+    A stream that resumes at a position reads the source again from its start, drops what
+    it had read before, and checks that it is the same. A pipe has to send it again.
+
+    - `path`: the path of a file, `"-"` for standard input, or an open file descriptor (a
+      number). A file opened by its path is closed by `close`. A descriptor and standard
+      input stay open: whoever opened a descriptor closes it.
+    - `continues`: the source starts right at the position of the stream, so nothing is
+      dropped or checked.
+    - `stop`: called between reads and while waiting. Once it returns True, no more is read.
+
+    `name` is what messages call the source, and `ended` says whether all of it was read.
+
+    >>> reader, writer = os.pipe()
+    >>> os.write(writer, b"some bytes")
+    10
+    >>> next(Source(reader).fragments(patience=0))
+    b'some bytes'
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | int,
+        *,
+        continues: bool = False,
+        stop: Callable[[], bool] = lambda: False,
+    ):
+        descriptor = 0 if path == "-" else path
+        if descriptor == 0:
+            self.name = "standard input"
+        else:
+            self.name = f"file descriptor {path}" if isinstance(path, int) else os.fspath(path)
+        self.ended = False
+        self._continues, self._stop = continues, stop
+        try:
+            self._file = open(descriptor, "rb", buffering=0, closefd=not isinstance(descriptor, int))  # noqa: SIM115
+        except FileNotFoundError:
+            raise StreamError(f"{self.name} does not exist. Check the path.") from None
+        except IsADirectoryError:
+            raise StreamError(f"{self.name} is a folder. Give the path of a file, or - for standard input.") from None
+        except PermissionError:
+            raise StreamError(f"{self.name} cannot be read: permission denied. Allow it, e.g. with chmod +r.") from None
+        except (OSError, ValueError) as error:
+            raise StreamError(f"{self.name} cannot be opened: {error}.") from None
+        self._largest = 0
+        self._poll = select.poll()
+        self._poll.register(self._file, select.POLLIN)
+
+    @property
+    def size(self) -> int | None:
+        """The current size of a file in bytes; None for a pipe, whose size is unknown."""
+        status = os.fstat(self._file.fileno())
+        return status.st_size if stat.S_ISREG(status.st_mode) else None
+
+    def close(self) -> None:
+        """Close the file if it was opened by its path. Nothing can be read any more."""
+        self._file.close()
+
+    def go_to(self, place: Place) -> None:
+        """Drop the bytes up to `place`, and check that they are those that were read before."""
+        if self._continues:
+            return
+        here = Place()
+        while here.offset < place.offset:
+            data = self._read(min(BLOCK, place.offset - here.offset), None)
+            if not data and self.ended:
+                raise StreamError(
+                    f"{self.name} has only {here.offset} bytes, but the run has read {place.offset}: the file shrank, "
+                    f"or this is another pipe. {_SAME_AGAIN}"
+                )
+            if not data:
+                raise StreamError(
+                    f"{self.name}: stopped at byte {here.offset}, before byte {place.offset}, where the run resumes. "
+                    "Resume it again."
+                )
+            here = here.after(data)
+        if here.crc != place.crc:
+            raise StreamError(
+                f"{self.name} is not what the run has read: its first {place.offset} bytes differ (checksum "
+                f"{here.crc:08x}, not {place.crc:08x}). {_SAME_AGAIN}"
+            )
+
+    def fragments(self, patience: float | None) -> Iterator[bytes]:
+        """Iterate over the bytes as they come, until the end, until a stop, or until `patience` (seconds) runs out.
+
+        What is already there is read even if `patience` is 0. If it is None, there is no limit.
+        """
+        if self._file.closed:
+            raise ValueError(f"{self.name} is closed, so no more samples can be taken. Open a new stream.")
+        return self._fragments(None if patience is None else time.monotonic() + patience)
+
+    def _fragments(self, deadline: float | None) -> Iterator[bytes]:
+        while data := self._read(BLOCK, deadline):
+            yield data
+            if deadline is not None and time.monotonic() >= deadline:
+                return
+
+    def _read(self, size: int, deadline: float | None) -> bytes:
+        """The next bytes; none at the end, at the deadline or when stopped."""
+        while not self.ended and not self._stop() and self._wait(deadline):
+            try:
+                self._check_size()
+                data = self._file.read(size)
+                if data == b"":
+                    self._check_size()  # it may have shrunk between the two
+            except OSError as error:
+                raise StreamError(f"{self.name} cannot be read: {error}.") from None
+            if data is not None:  # or it is a non-blocking descriptor that was not ready after all
+                self.ended = not data
+                return data
+        return b""
+
+    def _wait(self, deadline: float | None) -> bool:
+        """Whether there is something to read (or the end), before the deadline and without a stop."""
+        seconds = 0.0
+        while not self._poll.poll(1000 * seconds):
+            seconds = SLICE if deadline is None else min(SLICE, deadline - time.monotonic())
+            if seconds <= 0 or self._stop():
+                return False
+        return True
+
+    def _check_size(self) -> None:
+        size = self.size or 0
+        if size < self._largest:
+            raise StreamError(
+                f"{self.name} shrank while it was read: it had {self._largest} bytes and now has {size}. Resume "
+                "the run when the file is complete again. To follow a log that is rotated, use a pipe (tail -F)."
+            )
+        self._largest = size
+
+
+_SAME_AGAIN = "Give the same stream again from its start, or say that it starts where the run stopped (continues)."
+
+
+@contextmanager
+def closed_on_error(source: Source) -> Iterator[None]:
+    """Close the source if its stream cannot be made, as there is no stream to close it with."""
+    try:
+        yield
+    except BaseException:
+        source.close()
+        raise
+
+
+class Lines:
+    """The lines of a source: look at the next one (`peek`), then move past it (`drop`).
+
+    To limit the memory, a line longer than `LONGEST` bytes is cut somewhere after that
+    length. When its beginning is dropped, its rest is dropped too.
+    """
+
+    def __init__(self, source: Source, progress: Progress):
+        self._source, self._progress = source, progress
+        self._whole: deque[bytes] = deque()
+        self._rest = bytearray()
+        self._dropping = False
+
+    def peek(self, fragments: Iterator[bytes]) -> bytes | None:
+        """The next line, without its newline; None if there is none, or not yet. The last line may have no newline."""
+        while not self._whole:
+            if len(self._rest) > LONGEST:
+                return bytes(self._rest)
+            fragment = next(fragments, b"")
+            if not fragment:
+                return bytes(self._rest) if self._source.ended and self._rest else None
+            self._add(fragment)
+        return self._whole[0]
+
+    def drop(self) -> None:
+        """Move past the line that `peek` has returned."""
+        if self._whole:
+            self._progress.read(self._whole.popleft() + b"\n")
+        else:
+            self._progress.read(bytes(self._rest))
+            self._rest.clear()
+            self._dropping = True
+
+    def is_cut(self) -> bool:
+        """Whether the next line is the last of the source and has no newline."""
+        return self._source.ended and not self._whole
+
+    def _add(self, fragment: bytes) -> None:
+        if self._dropping:
+            head, newline, fragment = fragment.partition(b"\n")
+            self._progress.read(head + newline)
+            self._dropping = not newline
+        self._rest += fragment
+        if b"\n" in fragment:
+            *whole, rest = bytes(self._rest).split(b"\n")
+            self._whole.extend(whole)
+            self._rest = bytearray(rest)

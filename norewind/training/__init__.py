@@ -1,1 +1,0 @@
-"""Training on a stream that may never end: metrics, checkpoints, interruptions, divergence."""

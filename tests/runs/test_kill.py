@@ -1,0 +1,140 @@
+"""Real processes, killed at random moments: nothing is lost, nothing is doubled, and the end is the same."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from norewind.checkpoint import checkpoints, read
+from norewind.runs.folder import read_log
+from norewind.tasks import anbn
+
+SAMPLES = 60_000
+OPTIONS = [
+    *("--format", "bytes", "--samples", SAMPLES, "--hidden", 8, "--method", "uoro:window=2", "--predictions", "file"),
+    *("--metrics-every", 1_000, "--checkpoint-every", 500, "--keep", 2, "--quiet"),
+]
+# Dies at the k-th call of fsync, before or after it: inside the writing of metrics and checkpoints.
+DYING = """
+import os, signal, sys
+calls, deadly, fsync = 0, int(sys.argv[1]), os.fsync
+def dying(descriptor):
+    global calls
+    calls += 1
+    if calls == deadly and deadly % 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    fsync(descriptor)
+    if calls == deadly:
+        os.kill(os.getpid(), signal.SIGKILL)
+os.fsync = dying
+from norewind.cli import main
+main(sys.argv[2:])
+"""
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory):
+    """A stream in a file, and an uninterrupted run on it."""
+    folder = tmp_path_factory.mktemp("kill")
+    text = anbn()
+    (folder / "text").write_text(text.decode(next(text.chunks(0, SAMPLES + 1_000))))
+    assert start(folder, "train", folder / "text", "--out", folder / "whole", *OPTIONS).wait() == 0
+    return folder
+
+
+def start(folder, *arguments, script=("-m", "norewind"), pipe=False):
+    environment = {
+        **os.environ,
+        # Hundreds of processes compile the same program.
+        "JAX_COMPILATION_CACHE_DIR": str(folder / "cache"),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "0",
+    }
+    stdin = subprocess.Popen(["cat", folder / "text"], stdout=subprocess.PIPE).stdout if pipe else None
+    command = [sys.executable, *script, *map(str, arguments)]
+    return subprocess.Popen(command, stdin=stdin, stderr=subprocess.PIPE, env=environment)
+
+
+def begin_or_resume(stage, run, pipe, **how):
+    if (run / "settings.toml").exists():
+        return start(stage, "resume", run, "--quiet", pipe=pipe, **how)
+    return start(stage, "train", "-" if pipe else stage / "text", "--out", run, *OPTIONS, pipe=pipe, **how)
+
+
+def kill_at_random(stage, run, pipe, generator):
+    """Start, kill somewhere in the middle, and return whether there was something left to kill."""
+    process = begin_or_resume(stage, run, pipe)
+    if generator.random() < 0.8:
+        wait_for_work(run, process)
+        time.sleep(generator.expovariate(10))
+    else:
+        time.sleep(3 * generator.random())
+    process.kill()
+    return process.wait() == -signal.SIGKILL
+
+
+def wait_for_work(run: Path, process):
+    """Until the process has written something new."""
+    log = run / "predictions.jsonl"
+    before = log.stat().st_mtime_ns if log.exists() else 0
+    while process.poll() is None and (not log.exists() or log.stat().st_mtime_ns == before):
+        time.sleep(0.005)
+
+
+def assert_sound(run: Path):
+    for path in checkpoints(run / "checkpoints"):
+        read(path)
+
+
+def assert_same(run: Path, whole: Path):
+    lines, expected = (
+        [{**line, "seconds": None} for line in read_log(folder / "metrics.jsonl")] for folder in (run, whole)
+    )
+    assert lines == expected
+    assert (run / "predictions.jsonl").read_bytes() == (whole / "predictions.jsonl").read_bytes()
+    (ours, beside), (theirs, _) = (read(checkpoints(folder / "checkpoints")[-1]) for folder in (run, whole))
+    assert beside["samples"] == SAMPLES
+    assert ours.keys() == theirs.keys()
+    for name, array in ours.items():
+        assert np.array_equal(array, theirs[name], equal_nan=True), name
+
+
+def survive(stage, run, pipe, kills, seed):
+    """Kill so many times, over as many runs as it takes, and compare every one that reaches its end."""
+    generator, done, number = random.Random(seed), 0, 0
+    while done < kills:
+        folder = run / str(number)
+        while done < kills and kill_at_random(stage, folder, pipe, generator):
+            done += 1
+            assert_sound(folder)
+        process = begin_or_resume(stage, folder, pipe)
+        assert process.wait() == 0, process.stderr.read()
+        assert_same(folder, stage / "whole")
+        number += 1
+
+
+@pytest.mark.parametrize("pipe", [False, True], ids=["file", "pipe"])
+def test_survives_a_few_kills(stage, tmp_path, pipe):
+    survive(stage, tmp_path, pipe, kills=3, seed=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pipe", [False, True], ids=["file", "pipe"])
+def test_survives_many_kills(stage, tmp_path, pipe):
+    survive(stage, tmp_path, pipe, kills=30, seed=2)
+
+
+def test_survives_a_kill_in_the_middle_of_a_write(stage, tmp_path):
+    for deadly in (4, 5, 6, 7):
+        process = begin_or_resume(stage, tmp_path / "run", False, script=("-c", DYING, str(deadly)))
+        assert process.wait() == -signal.SIGKILL
+        assert_sound(tmp_path / "run")
+    process = begin_or_resume(stage, tmp_path / "run", False)
+    assert process.wait() == 0, process.stderr.read()
+    assert_same(tmp_path / "run", stage / "whole")

@@ -1,0 +1,131 @@
+"""Sweeps: many runs side by side, each in a process of its own, with a record of each."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+
+from norewind.runs import sweep as sweeping
+from norewind.runs.record import read_record
+from norewind.runs.settings import Settings
+from norewind.runs.sweep import SweepError, records, sweep
+
+SMALL = Settings(source="anbn", hidden=4, method="bptt:4", samples=1_200, metrics_every=400)
+PLAN = {"zero": SMALL, "one": replace(SMALL, seed=1), "refused": replace(SMALL, method="lstm97")}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_processes(tmp_path_factory):
+    """Every run is a process that compiles: let them share what they compile."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+        patch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+        patch.setenv("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "0")
+        yield
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory, quick_processes):
+    out = tmp_path_factory.mktemp("sweep")
+    return out, sweep(PLAN, out, jobs=2, quiet=True)
+
+
+def test_every_run_leaves_a_record(done):
+    out, found = done
+    assert list(found) == list(PLAN)
+    record = found["one"]
+    assert Settings(**record["settings"]) == PLAN["one"]
+    assert (record["samples"], record["every"], record["unit"], record["problem"]) == (1_200, 400, "bits", None)
+    assert len(record["curve"]) == len(record["baseline"]) == len(record["carry"]) == 3
+    assert record["mean"] == pytest.approx(sum(record["curve"]) / 3, rel=1e-5)
+    assert record["curve"] != found["zero"]["curve"]
+    assert record["cpu_seconds"] > 0
+    assert {"norewind", "commit", "jax", "python", "seconds", "microseconds", "carried_bytes"} <= set(record)
+    assert read_record(out / "runs" / "one.json") == record
+    # What was needed to continue is gone.
+    assert list((out / "folders").iterdir()) == []
+
+
+def test_a_method_that_refuses_the_cell_has_its_reason_in_the_record(done):
+    _, found = done
+    assert found["refused"]["problem"].startswith("refused: method lstm97 does not work with cell gru")
+    assert found["refused"]["curve"] == []
+
+
+def test_finished_runs_are_kept_and_changed_ones_trained_again(done, monkeypatch, capsys):
+    out, found = done
+    before = {path: path.stat().st_mtime_ns for path in (out / "runs").iterdir()}
+    assert sweep(PLAN, out) == found
+    assert "3 of 3 runs were finished before." in capsys.readouterr().err
+    assert {path: path.stat().st_mtime_ns for path in (out / "runs").iterdir()} == before
+    assert set(records({**PLAN, "one": replace(PLAN["one"], rate=0.1)}, out)) == {"zero", "refused"}
+
+
+def test_a_diverged_run_says_when(tmp_path):
+    (tmp_path / "table.csv").write_text("\n".join(["a", *(str(i % 7) for i in range(500)), "1e30", "1", "2", ""]))
+    rows = Settings(
+        source=str(tmp_path / "table.csv"), hidden=2, method="bptt", standardise=False, metrics_every=100
+    ).settled()
+    (record,) = sweep({"rows": rows}, tmp_path / "out", quiet=True).values()
+    assert record["diverged_at"] == 500
+    assert record["problem"] == "diverged: sample 500 gave numbers that are not finite"
+    assert len(record["curve"]) == 4
+    assert len(record["persistence"]) == 4
+
+
+LONG = replace(SMALL, samples=200_000)
+SCRIPT = f"""
+import sys
+from pathlib import Path
+from norewind.runs.settings import Settings
+from norewind.runs.sweep import sweep
+if __name__ == "__main__":
+    sweep({{"long": Settings(**{LONG.as_json()!r})}}, Path(sys.argv[1]), jobs=1)
+"""
+
+
+def wait_for(condition):
+    until = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.1)
+
+
+def test_ctrl_c_saves_every_run_and_the_next_call_continues(tmp_path):
+    (tmp_path / "script.py").write_text(SCRIPT)
+    process = subprocess.Popen([sys.executable, tmp_path / "script.py", tmp_path / "out"], stderr=subprocess.PIPE)
+    folder = tmp_path / "out" / "folders" / "long"
+    wait_for(lambda: sweeping._last_line(folder / "metrics.jsonl"))
+    process.send_signal(signal.SIGINT)
+    assert b"KeyboardInterrupt" in process.communicate()[1]
+    assert process.returncode != 0
+    samples = int(next((folder / "checkpoints").glob("*.safetensors")).name[:15])
+    assert 0 < samples < 200_000
+    (continued,) = sweep({"long": LONG}, tmp_path / "out", quiet=True).values()
+    (whole,) = sweep({"long": LONG}, tmp_path / "whole", quiet=True).values()
+    assert continued["curve"] == whole["curve"]
+    assert continued["cpu_seconds"] is None  # only part of it is known
+
+
+def test_a_killed_run_does_not_take_the_others_with_it(tmp_path, monkeypatch):
+    plan = {"long": replace(SMALL, samples=40_000_000), "short": replace(SMALL, seed=3)}
+    look = sweeping._Workers.look
+
+    def kill_the_long_one(self):
+        look(self)
+        for job in self.active.values():
+            if job.name == "long" and (tmp_path / "runs" / "short.json").exists():
+                for pid in job.pool._processes:
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+
+    monkeypatch.setattr(sweeping._Workers, "look", kill_the_long_one)
+    with pytest.raises(SweepError, match="long: BrokenProcessPool"):
+        sweep(plan, tmp_path, jobs=2, quiet=True)
+    assert list(records(plan, tmp_path)) == ["short"]

@@ -1,0 +1,233 @@
+"""Trained runs, put to use: predict, sample, plot, TensorBoard."""
+
+import json
+import struct
+
+import numpy as np
+import pytest
+from run_folders import ROWS, SMALL, TEXT, Pipe, assert_refused, everything, norewind
+
+from norewind.runs import folder, predict
+from norewind.runs.build import Shape
+from norewind.runs.folder import read_log, saved_run
+
+
+def predicted(capsys, *arguments):
+    capsys.readouterr()
+    assert norewind("predict", *arguments) == 0
+    return [json.loads(entry) for entry in capsys.readouterr().out.splitlines()]
+
+
+@pytest.mark.parametrize(("kind", "source", "options"), [("bytes", "text", TEXT), ("rows", "table.csv", ROWS)])
+def test_learning_predictions_are_those_of_training(whole, tmp_path, capsys, kind, source, options):
+    run = tmp_path / "run"
+    assert norewind("train", whole / source, "--out", run, *options, "--samples", 600) == 0
+    expected = read_log(whole / kind / "predictions.jsonl")[600:]
+    guesses = predicted(capsys, run, "--learn")
+    assert [guess.pop("sample") for guess in guesses] == list(range(1, len(expected) + 1))
+    assert guesses == [{name: guess[name] for name in guess if name != "sample"} for guess in expected]
+    # Nothing was written back.
+    assert everything(run)["samples"] == 600
+    # Whole windows only, and none beyond what was asked for.
+    assert (
+        predicted(capsys, run, "--learn", "--samples", 100)[-1]["surprise"]
+        == guesses[98 if kind == "bytes" else 99]["surprise"]
+    )
+    fixed = predicted(capsys, run, "--samples", 700)
+    assert len(fixed) == 700
+    assert fixed[-1]["surprise"] != guesses[699]["surprise"]
+
+
+def plain(run, xs, fresh=False):
+    """Outputs of the cell of a run over inputs, one after the other."""
+    settings, saved = saved_run(run)
+    trained = predict.restored(settings, saved, Shape(256, 256, True) if xs.ndim == 1 else Shape(2, 2, False))
+    state = trained.run.initial_state if fresh else trained.run.state
+    outputs = []
+    for x in xs:
+        state, output = trained.transition(trained.run.params, state, x)
+        outputs.append(np.asarray(output, np.float64))
+    return np.array(outputs)
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+def test_predictions_on_text_are_those_of_the_cell(whole, tmp_path, capsys, fresh):
+    (tmp_path / "other").write_bytes(b"abcabcaabbcc")
+    guesses = predicted(capsys, whole / "bytes", tmp_path / "other", *["--fresh"] * fresh)
+    symbols = np.frombuffer(b"abcabcaabbcc", np.uint8).astype(np.int32)
+    logits = plain(whole / "bytes", symbols[:-1], fresh)
+    surprise = np.log2(np.exp(logits).sum(axis=1)) - logits[range(11), symbols[1:]] / np.log(2)
+    assert [guess["surprise"] for guess in guesses] == pytest.approx(surprise, abs=1e-5)
+    assert [guess["symbol"] for guess in guesses] == symbols[1:].tolist()
+    assert [guess["prediction"] for guess in guesses] == logits.argmax(axis=1).tolist()
+
+
+def test_predictions_on_rows_are_those_of_the_cell(whole, tmp_path, capsys, table):
+    lines = table.splitlines(True)
+    (tmp_path / "new.txt").write_bytes(b"".join([lines[0], *lines[50:62]]))
+    guesses = predicted(capsys, whole / "rows", tmp_path / "new.txt")
+    _, saved = saved_run(whole / "rows")
+    (counts, means, squares, _) = np.array(saved.entries["position"]["stream"]["statistics"]).T
+    rows = np.array([[float(value) for value in entry.split(b",")] for entry in lines[50:62]])
+    xs = []
+    for row in rows:
+        before = row - means
+        counts, means = counts + 1, means + before / (counts + 1)
+        squares = squares + before * (row - means)
+        deviations = np.sqrt(squares / counts)
+        xs.append((means, deviations, (row - means) / deviations))
+    outputs = plain(whole / "rows", np.array([x for _, _, x in xs[:-1]], np.float32))
+    for guess, (means, deviations, _), output, target in zip(guesses, xs[:-1], outputs, rows[1:], strict=True):
+        forecast = means + deviations * output
+        assert list(guess["prediction"].values()) == pytest.approx(forecast, rel=1e-4)
+        assert list(guess["target"].values()) == pytest.approx(target, rel=1e-4)
+        error = (target - forecast) / deviations
+        assert guess["surprise"] == pytest.approx(np.sqrt(np.mean(error**2)), rel=1e-3)
+
+
+def test_predictions_take_what_is_left_of_a_window_first(whole, tmp_path, capsys, text):
+    """The run has read 1000 bytes, 999 samples, and learned from 999 of them; then one byte more, which waits."""
+    (tmp_path / "text").write_bytes(text[:1_002])
+    run = tmp_path / "run"
+    assert norewind("train", tmp_path / "text", "--out", run, *TEXT) == 0
+    assert everything(run)["position"]["left"] is not None
+    (tmp_path / "text").write_bytes(text[:1_200])
+    guesses = predicted(capsys, run)
+    assert [guess["symbol"] for guess in guesses] == list(text[1_000:1_200])
+    assert predicted(capsys, run, "--samples", 1) == guesses[:1]
+    # At the end of the stream, too.
+    (tmp_path / "text").write_bytes(text[:1_002])
+    assert predicted(capsys, run) == guesses[:2]
+
+
+def test_predictions_go_on_while_the_run_does(whole, tmp_path, capsys, monkeypatch):
+    """A checkpoint may be dropped between being found and being read."""
+    run = tmp_path / "run"
+    assert norewind("train", whole / "text", "--out", run, *TEXT, "--samples", 600) == 0
+    found = folder.checkpoints
+    gone = [run / "checkpoints" / f"{1:015d}-{0:016x}.safetensors"]
+    monkeypatch.setattr(folder, "checkpoints", lambda folder: found(folder) + [gone.pop()] * bool(gone))
+    assert len(predicted(capsys, run, "--samples", 5)) == 5
+
+
+def test_predictions_from_a_pipe(whole, capsys, table, text):
+    with Pipe(table) as source:
+        assert len(predicted(capsys, whole / "rows", source, "--flush", 0.1)) == 1_499
+    with Pipe(text[:100], text[100:]) as source:
+        assert len(predicted(capsys, whole / "bytes", source)) == len(text) - 1
+
+
+def test_other_columns_are_refused(whole, tmp_path, capsys):
+    (tmp_path / "other.csv").write_text("moon,wind\n1,2\n")
+    code = norewind("predict", whole / "rows", tmp_path / "other.csv")
+    assert_refused(capsys, code, "other.csv has no column 'sun'. It has 'moon', 'wind'")
+
+
+@pytest.mark.parametrize("options", [("--samples", "inf"), ("--samples", "-3"), ("--flush", "-1")])
+def test_impossible_numbers_are_refused(whole, capsys, options):
+    assert_refused(capsys, norewind("predict", whole / "bytes", *options), f"{options[0][2:]} is {float(options[1])}")
+
+
+def written(capsysbinary, *arguments):
+    capsysbinary.readouterr()
+    assert norewind("sample", *arguments) == 0
+    return capsysbinary.readouterr().out
+
+
+def test_sampling_writes_bytes(whole, capsysbinary):
+    text = written(capsysbinary, whole / "bytes", "--length", 200)
+    assert len(text) == 201
+    assert text == written(capsysbinary, whole / "bytes", "--length", 200)
+    assert text != written(capsysbinary, whole / "bytes", "--length", 200, "--seed", 1)
+    assert written(capsysbinary, whole / "bytes", "--length", 3, "--prompt", "ab\udcff").startswith(b"ab\xff")
+
+
+def test_cold_sampling_takes_the_likeliest_after_everything_that_came(tmp_path, capsysbinary, whole, text):
+    """Two bytes were read that do not fill a window: the model has to see them before it writes."""
+    (tmp_path / "text").write_bytes(text[:1_002])
+    assert norewind("train", tmp_path / "text", "--out", tmp_path / "run", *TEXT) == 0
+    unread = np.frombuffer(text[999:1_002], np.uint8).astype(np.int32)
+    likeliest = plain(tmp_path / "run", unread)[-1].argmax()
+    text = written(capsysbinary, tmp_path / "run", "--length", 1, "--temperature", 1e-6)
+    assert text == bytes([likeliest]) + b"\n"
+
+
+def test_sampling_writes_characters_and_tasks(tmp_path, capsysbinary):
+    (tmp_path / "text").write_text("aäa\u6f22ä" * 100)
+    assert (
+        norewind("train", tmp_path / "text", "--format", "text", "--alphabet-size", 6, *SMALL, "--out", tmp_path / "a")
+        == 0
+    )
+    text = written(capsysbinary, tmp_path / "a", "--length", 50, "--prompt", "äa").decode()
+    assert text.startswith("äa")
+    assert len(text) == 53
+    assert set(text) <= {*"aä\u6f22\ufffd\n"}
+    assert norewind("sample", tmp_path / "a", "--prompt", "axa") == 1
+    assert b"'x', which the run has never seen" in capsysbinary.readouterr().err
+    assert norewind("train", "anbn", "--samples", 300, *SMALL, "--out", tmp_path / "b") == 0
+    assert set(written(capsysbinary, tmp_path / "b", "--length", 50)) <= {*b"ab\n"}
+    # A built-in task resumes and predicts, too.
+    assert norewind("resume", tmp_path / "b", "--samples", 600, "--quiet") == 0
+    assert norewind("predict", tmp_path / "b", "--samples", 3) == 0
+
+
+@pytest.mark.parametrize("options", [("--length", 0), ("--temperature", 0), ("--temperature", "nan"), ("--seed", -1)])
+def test_impossible_samples_are_refused(whole, capsys, options):
+    assert_refused(capsys, norewind("sample", whole / "bytes", *options), options[0])
+
+
+def test_a_forecast_is_no_text(whole, capsys):
+    assert_refused(capsys, norewind("sample", whole / "rows"), "only a run on bytes or text can write text")
+
+
+def test_curves_of_several_runs(whole, tmp_path, capsys, monkeypatch):
+    monkeypatch.undo()  # draw them really
+    out = tmp_path / "new" / "curves.svg"
+    assert norewind("plot", whole / "bytes", whole / "bytes", "--out", out) == 0
+    assert f"See {out}" in capsys.readouterr().out
+    assert "<svg" in out.read_text()
+    code = norewind("plot", whole / "bytes", whole / "rows", "--out", out)
+    assert_refused(capsys, code, "measured in bits and squared error: draw them separately")
+    assert_refused(capsys, norewind("plot"), "name at least one run folder")
+    assert_refused(capsys, norewind("plot", whole / "rows", "--out", tmp_path / "x.doc"), ".png, .pdf or .svg")
+    assert_refused(capsys, norewind("plot", tmp_path), "holds no run")
+
+
+def test_a_curve_that_somebody_else_wrote_into_is_refused(whole, tmp_path, capsys):
+    (tmp_path / "settings.toml").write_bytes((whole / "rows" / "settings.toml").read_bytes())
+    lines = (whole / "rows" / "metrics.jsonl").read_bytes().splitlines(True)
+    (tmp_path / "metrics.jsonl").write_bytes(lines[0] + b"hello\n" + lines[1])
+    assert_refused(capsys, norewind("plot", tmp_path), "metrics.jsonl, line 2: not JSON")
+    # Half a line at the end is what a kill leaves: it does not count.
+    (tmp_path / "metrics.jsonl").write_bytes(lines[0] + lines[1][:-5])
+    assert norewind("plot", tmp_path, "--out", tmp_path / "curve.png") == 0
+
+
+def events(folder):
+    """What TensorBoard would read: records of a length, its checksum, the event and its checksum."""
+    from tensorboardX.proto.event_pb2 import Event
+
+    for path in sorted(folder.iterdir()):
+        content = path.read_bytes()
+        while content:
+            (length,) = struct.unpack("<Q", content[:8])
+            yield Event.FromString(content[12 : 12 + length])
+            content = content[16 + length :]
+
+
+def test_events_for_tensorboard(whole, tmp_path):
+    pytest.importorskip("tensorboardX")
+    run = tmp_path / "run"
+    assert norewind("train", whole / "text", "--out", run, *TEXT, "--tensorboard", "--samples", 700) == 0
+    values = [
+        (event.step, value.tag, value.simple_value)
+        for event in events(run / "tensorboard")
+        for value in event.summary.value
+    ]
+    for entry in read_log(run / "metrics.jsonl"):
+        assert (entry["samples"], "loss", np.float32(entry["loss"])) in values
+    assert {tag for _, tag, _ in values} == {"loss", "mean", "baseline", "carry", "seconds"}
+    # The last line is taken back when the run goes on.
+    assert norewind("resume", run, "--samples", 900, "--quiet") == 0
+    starts = [event.step for event in events(run / "tensorboard") if event.session_log.status == 1]
+    assert starts[-1] == 700

@@ -1,0 +1,48 @@
+"""Pipes for the tests of streams: with bytes in them, delivered in pieces."""
+
+import json
+import os
+from itertools import cycle
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+
+from norewind.streams import Source
+
+policies = st.sampled_from(["fail", "skip"])
+quick = settings(
+    derandomize=True, deadline=None, database=None, max_examples=60, suppress_health_check=list(HealthCheck)
+)
+
+
+class Fragments(Source):
+    """The bytes come in pieces of these sizes."""
+
+    def __init__(self, descriptor, sizes, **options):
+        super().__init__(descriptor, **options)
+        self.descriptor = descriptor
+        self.sizes = cycle(sizes)
+
+    def _read(self, size, deadline):
+        return super()._read(min(size, next(self.sizes)), deadline)
+
+
+class Pipe:
+    """A pipe with some bytes in it."""
+
+    def __init__(self, data, sizes=(1 << 16,), **options):
+        self.reader, writer = os.pipe()
+        assert not data or os.write(writer, data) == len(data)
+        os.close(writer)
+        self.source = Fragments(self.reader, sizes, **options)
+
+    def __enter__(self):
+        return self.source
+
+    def __exit__(self, *_):
+        os.close(self.reader)
+
+
+def saved(position):
+    """A position as it comes back from a checkpoint."""
+    return json.loads(json.dumps(position, allow_nan=False))

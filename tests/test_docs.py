@@ -1,0 +1,62 @@
+"""The site and the metadata, as far as they can be checked without building anything."""
+
+import re
+import tomllib
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+import norewind
+from tools.sphinx_pages import LINK, write_api
+from tools.stamp import ROOT, pages
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+@pytest.mark.parametrize("page", [*pages(ROOT), ROOT / "CONTRIBUTING.md"], ids=lambda path: path.name)
+def test_links_lead_somewhere(page):
+    for _, target, _ in LINK.findall(page.read_text(encoding="utf-8")):
+        assert "://" in target or (page.parent / target).exists(), target
+
+
+def test_the_gallery_shows_every_figure_with_a_command():
+    gallery = (ROOT / "docs/gallery.md").read_text(encoding="utf-8")
+    folders = ("docs/images", "results/paper/figures", "results/bench", "results/real-data")
+    figures = [path for folder in folders for path in (ROOT / folder).glob("*.png")]
+    assert len(figures) >= 10
+    for path in figures:
+        shown = path.relative_to(ROOT).as_posix().removeprefix("docs/")
+        assert re.search(rf"\{{figure}} (\.\./)?{re.escape(shown)}\n", gallery), path
+    for section in gallery.split("\n## ")[1:]:
+        assert re.search(r"^    \S", section, re.MULTILINE), section
+
+
+def test_every_public_name_is_in_the_reference(tmp_path):
+    write_api(tmp_path, norewind)
+    text = "\n".join(path.read_text() for path in tmp_path.glob("*.rst"))
+    for name in norewind.__all__:
+        assert re.search(rf"(:: norewind\.|`norewind\.\w+\.){name}(\n|`)", text), name
+
+
+def test_a_new_name_appears_and_an_old_one_goes(tmp_path):
+    def package(**names):
+        empty = {"estimators": SimpleNamespace(__all__=[]), "combinators": SimpleNamespace(__name__="")}
+        return SimpleNamespace(__all__=list(names), **names, **empty)
+
+    write_api(tmp_path, package(old=ValueError))
+    assert ".. autoexception:: norewind.old" in (tmp_path / "errors.rst").read_text()
+    write_api(tmp_path, package(new=lambda: None))
+    assert ".. autofunction:: norewind.new" in (tmp_path / "functions.rst").read_text()
+    assert {path.name for path in tmp_path.iterdir()} == {"functions.rst", "index.rst"}
+
+
+def test_the_metadata_agrees():
+    citation = (ROOT / "CITATION.cff").read_text()
+    assert f"\nversion: {norewind.__version__}\n" in citation
+    assert f"\nlicense: {PROJECT['license']}\n" in citation
+    assert f"\nrepository-code: {PROJECT['urls']['Source']}\n" in citation
+    assert (Path(norewind.__file__).parent / "py.typed").exists()
+    supported = re.findall(r"Python :: (3\.\d+)", "\n".join(PROJECT["classifiers"]))
+    (tested,) = re.findall(r"python-version: \[(.*)\]", (ROOT / ".github/workflows/ci.yml").read_text())
+    assert re.findall(r"[\d.]+", tested) == supported

@@ -1,0 +1,119 @@
+"""The numbers in the pages are those on record, and a page that falls behind its record is found."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tools.records import SOURCES, values
+from tools.stamp import ROOT, pages, run, stamped
+
+
+def test_pages_quote_what_is_on_record(capsys):
+    assert run(ROOT, check=True) == 0, capsys.readouterr().err
+
+
+@pytest.fixture
+def copy(tmp_path):
+    """Pages and records, to be changed."""
+    for name in ("docs", "results"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("_*", "*.png", "*.pdf", "*.html"))
+    shutil.copy(ROOT / "README.md", tmp_path)
+    return tmp_path
+
+
+def change_bench(root: Path):
+    path = root / "results/bench/jax-0.12.0.1/step.json"
+    record = json.loads(path.read_text())
+    next(row for row in record["rows"] if row["case"] == "uoro")["us"] = 99.87
+    path.write_text(json.dumps(record))
+
+
+def change_defaults(root: Path):
+    path = root / "results/defaults/runs/anbn-gru-defaults-1M-seed0.json"
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps({**record, "problem": "diverged: it was lost"}))
+
+
+def change_text(name: str, old: str, new: str):
+    def change(root: Path):
+        text = (root / name).read_text(encoding="utf-8")
+        assert old in text
+        (root / name).write_text(text.replace(old, new), encoding="utf-8")
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "page", "now"),
+    [
+        (change_bench, "README.md", "99.9"),
+        (change_bench, "docs/speed.md", "7.75"),
+        (change_defaults, "docs/streams.md", "1 of 10"),
+        (change_text("results/real-data/table.csv", "1.963", "1.936"), "docs/real-data.md", "1.936"),
+        (change_text("results/real-data/table.md", "108 runs", "107 runs"), "docs/real-data.md", "107 runs"),
+        (change_text("docs/methods.md", "| `rtrl` | exact |", "| `rtrl` | nearly |"), "README.md", "nearly"),
+        (change_text("docs/real-data.md", "3,093<", "3,094<"), "docs/real-data.md", "3,093"),
+    ],
+)
+def test_a_changed_record_fails_and_is_written_into_the_page(copy, capsys, change, page, now):
+    assert run(copy, check=True) == 0
+    before = (copy / page).read_text(encoding="utf-8")
+    change(copy)
+    changed = (copy / page).read_text(encoding="utf-8")
+    capsys.readouterr()
+
+    assert run(copy, check=True) == 1
+    found = [line for line in capsys.readouterr().err.splitlines() if line.startswith(f"{page}:")]
+    assert any(now in line.partition("on the page, ")[2] for line in found), found
+    assert (copy / page).read_text(encoding="utf-8") == changed
+
+    assert run(copy, check=False) == 0
+    assert run(copy, check=True) == 0
+    after = (copy / page).read_text(encoding="utf-8")
+    assert now in after
+    assert before == changed or after == before
+
+
+def test_the_place_that_is_reported_is_the_place_in_the_page():
+    page = "one\ntwo <!--n:a-->1<!--/n--> and <!--n:b-->2<!--/n-->\n\n<!--n:table-->\n| 1 |\n| 2 |\n<!--/n-->\n"
+    renewed, findings = stamped(page, {"a": "1", "b": "3", "table": "| 1 |\n| 4 |\n"})
+    assert [(finding.line, finding.text) for finding in findings] == [
+        (2, "b is '2' on the page, '3' on record"),
+        (4, "table is '| 2 |' on the page, '| 4 |' on record"),
+    ]
+    assert renewed == page.replace("2<!--", "3<!--").replace("| 2 |", "| 4 |")
+
+
+@pytest.mark.parametrize(
+    ("page", "text"),
+    [
+        ("a <!--n:gone-->1<!--/n-->", "gone is not in tools/records.py"),
+        ("a\n<!--n:a-->1<!--/n--> b", "a begins a line, which Markdown would not render"),
+        ("a\n> <!--n:a-->1<!--/n--> b", "a begins a line, which Markdown would not render"),
+        ("a <!--n:a-->1 b", "<!--n:a--> has no partner"),
+        ("a 1<!--/n--> b", "<!--/n--> has no partner"),
+        ("a <!--n:a-->1 <!--n:b-->2<!--/n-->", "<!--n:a--> has no partner"),
+    ],
+)
+def test_wrong_marks_fail_also_when_writing_and_stay_as_they_are(page, text):
+    renewed, findings = stamped(page, {"a": "1", "b": "2"})
+    assert [finding.text for finding in findings] == [text]
+    assert findings[0].wrong
+    assert renewed == page
+
+
+def test_a_wrong_mark_fails_make_numbers_too(copy, capsys):
+    with (copy / "docs/speed.md").open("a", encoding="utf-8") as page:
+        page.write("\nIt takes <!--n:nobody/knows-->1<!--/n--> s.\n")
+    assert run(copy, check=False) == 1
+    assert "nobody/knows is not in tools/records.py" in capsys.readouterr().err
+
+
+def test_every_source_is_quoted_somewhere():
+    text = "".join(path.read_text(encoding="utf-8") for path in pages(ROOT))
+    for source in SOURCES:
+        names = [name for name, _ in source(ROOT)]
+        assert any(f"<!--n:{name}-->" in text for name in names), source.__name__
+    assert len(values(ROOT)) == sum(len(list(source(ROOT))) for source in SOURCES)

@@ -1,0 +1,67 @@
+"""The committed records are found by the plans that made them, and give the committed tables."""
+
+import sys
+from pathlib import Path
+
+from norewind.instruments.tables import markdown
+from norewind.paper.groups import grouped, of_paper
+from norewind.paper.influence import influence_plan, influence_records
+from norewind.paper.page import load_records, table
+from norewind.paper.plans import TABLE, text_plan
+from norewind.runs.record import read_record
+from norewind.runs.settings import Settings
+from norewind.runs.sweep import records
+
+ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "results"
+
+
+def test_the_records_of_the_paper():
+    out = RESULTS / "paper"
+    found = records(text_plan(), out)
+    assert {(r["settings"]["method"], r["settings"]["cell"]) for r in found.values()} >= set(TABLE)
+    influence, runs = load_records(out)
+    assert len(influence_records(influence_plan(), out)) == len(influence) == 42
+    groups = of_paper(grouped(runs), "anbn")
+    assert set(groups) == set(TABLE)
+    assert set(of_paper(grouped(runs), "brackets")) == {(m, c) for m in ("uoro", "bptt:4") for c in ("gru", "lstm")}
+    assert (out / "table.md").read_text() == markdown(*table(groups))
+    # Every record is either in the plan or on the page as what was run before.
+    assert len(influence) + len(runs) == len(list((out / "runs").glob("*.json")))
+
+
+def test_the_records_of_real_data(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(ROOT / "examples/real_data")
+    import plan
+    import report
+
+    out = RESULTS / "real-data"
+    found = records(plan.plan(Path("runs/cache")), out)
+    assert len(found) == len(list((out / "runs").glob("*.json"))) == 108
+    (tmp_path / "baselines.json").write_text((out / "baselines.json").read_text())
+    text = report.report(found, tmp_path / "no-data", tmp_path)
+    assert text == (out / "table.md").read_text()
+    assert (tmp_path / "table.csv").read_text() == (out / "table.csv").read_text()
+    for name in ("plan", "report", "fetch", "baselines"):
+        sys.modules.pop(name, None)
+
+
+def test_the_records_of_defaults(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT)
+    from benchmarks import defaults
+
+    out = RESULTS / "defaults"
+    found = records({**defaults.plan(), **defaults.clipping_plan()}, out)
+    assert len(found) == len(list((out / "runs").glob("*.json")))
+    assert f"{defaults.table(found)}\n{defaults.clipping_table(found)}" == (out / "table.md").read_text()
+
+
+def test_every_record_has_valid_settings_and_says_what_made_it():
+    paths = sorted(RESULTS.glob("*/runs/*.json"))
+    assert len(paths) > 250
+    for path in paths:
+        record = read_record(path)
+        assert record is not None, path
+        if "settings" in record:
+            assert Settings(**record["settings"]).as_json()["samples"] >= record["samples"], path
+        assert all(record[name] is not None for name in ("norewind", "commit", "jax", "python", "seconds")), path

@@ -1,0 +1,1 @@
+"""What the project's own commands need, and its users do not."""

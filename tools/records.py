@@ -1,0 +1,110 @@
+"""Every number and table that a page quotes, by name, with the record it comes from.
+
+A new source is a function from the project's folder to names and texts, listed in SOURCES. The names begin with the
+folder under results/ that holds the record.
+"""
+
+import csv
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks.defaults import clipping_plan, clipping_table, plan
+from benchmarks.defaults import table as defaults_table
+from benchmarks.report import best, load, readme_table
+from norewind.runs import sweep
+
+Named = Iterator[tuple[str, str]]
+
+
+def values(root: Path) -> dict[str, str]:
+    """All of them."""
+    return {name: text for source in SOURCES for name, text in source(root)}
+
+
+def methods(root: Path) -> Named:
+    """The table of methods, which stands in docs/methods.md, for the README."""
+    page = (root / "docs/methods.md").read_text(encoding="utf-8")
+    yield "methods", re.findall(r"(?:^\|.*\n)+", page, re.MULTILINE)[0]
+
+
+def commands(root: Path) -> Named:
+    """The commands that draw the figures of docs/diagnose.md, for the gallery."""
+    page = (root / "docs/diagnose.md").read_text(encoding="utf-8")
+    for command, image in re.findall(r"((?:^    .*\n)+)\n!\[.*\]\((.*)\)", page, re.MULTILINE):
+        yield f"command of {image}", command
+
+
+def bench(root: Path) -> Named:
+    """`make bench`: times on the newest JAX, and what the oldest adds to them."""
+    everything = load(root / "results/bench")
+    yield "bench/readme", readme_table(everything)
+    new, *_, old = everything.values()
+    step, parts, streaming = (best(new, section) for section in ("step", "parts", "streaming"))
+    yield "bench/uoro", f"{step['uoro']:.1f}"
+    yield "bench/uoro to floor", f"{step['uoro'] / step['floor (C)']:.2f}"
+    yield "bench/uoro to bptt", f"{step['uoro'] / step['bptt, one step']:.1f}"
+    yield "bench/lstm to gru", f"{best(new, 'lstm')['uoro'] / step['uoro']:.1f}"
+    yield "bench/share of adam", fraction(1 - parts["with SGD for Adam"] / parts["uoro"])
+    yield "bench/share of norms", fraction(1 - parts["without norms"] / parts["uoro"])
+    yield "bench/share of noise", fraction(1 - parts["without noise"] / parts["uoro"])
+    yield "bench/optax.adam adds", fraction(parts["with optax.adam"] / parts["uoro"] - 1)
+    yield "bench/train adds", fraction(streaming["norewind train"] / streaming["bare scan"] - 1)
+    small = [_at(old, "sizes", "uoro", hidden=n) - _at(new, "sizes", "uoro", hidden=n) for n in (16, 32, 64)]
+    yield "bench/old jax adds", f"{min(small):.0f} to {max(small):.0f}"
+    for section, cores in (("streams", "one core"), ("two_cores", "two cores")):
+        yield f"bench/256 streams, {cores}", f"{1e3 / _at(new, section, 'parallel', streams=256):.0f}"
+    for age, records in (("new", new), ("old", old)):
+        yield f"bench/braintrace of {age} jax", records["step"]["versions"]["braintrace"]
+
+
+def _at(records: dict, section: str, case: str, **where: int) -> float:
+    """Microseconds of a case at a size or a number of streams."""
+    rows = records[section]["rows"]
+    return next(row["us"] for row in rows if row["case"] == case and where.items() <= row.items())
+
+
+def real_data(root: Path) -> Named:
+    """`python examples/real_data`: the tables, and every cell of them."""
+    folder = root / "results/real-data"
+    yield "real-data/tables", (folder / "table.md").read_text(encoding="utf-8")
+    with (folder / "table.csv").open(newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            name = "/".join(filter(None, ("real-data", row["stream"], row["method"], row["rate"])))
+            yield name, row["last fifth"]
+    record = json.loads((folder / "runs/text-64_uoro_rate=0.01_seed=0.json").read_text())
+    yield "real-data/diverged at", f"{record['diverged_at']:,}"
+
+
+def defaults(root: Path) -> Named:
+    """`python -m benchmarks.defaults`: the settings of `norewind train` and of the paper, after 10⁶ samples."""
+    found = sweep.records(plan(), root / "results/defaults")
+    yield "defaults/table", defaults_table(found).partition("\n\n")[0]
+    yield "defaults/clipping", clipping_table(sweep.records(clipping_plan(), root / "results/defaults"))
+
+
+def paper(root: Path) -> Named:
+    """`norewind reproduce`: the table on aⁿbⁿ."""
+    yield "paper/table", (root / "results/paper/table.md").read_text(encoding="utf-8")
+
+
+def instruments(root: Path) -> Named:
+    """The commands of docs/diagnose.md."""
+    for name, file in (("sizes", "table.md"), ("moving", "table.md"), ("compare", "comparison.md")):
+        yield f"instruments/{name}", (root / "results/instruments" / name / file).read_text(encoding="utf-8")
+
+
+def fraction(share: float) -> str:
+    """The nearest simple fraction, in words.
+
+    >>> fraction(0.52), fraction(0.11), fraction(0.048)
+    ('half', 'a ninth', 'a twentieth')
+    """
+    words = ["half", "a third", "a quarter", "a fifth", "a sixth", "a seventh", "an eighth", "a ninth", "a tenth"]
+    named = {1 / n: word for n, word in enumerate(words, 2)}
+    named |= {2 / 3: "two thirds", 3 / 4: "three quarters", 1 / 15: "a fifteenth", 1 / 20: "a twentieth"}
+    return named[min(named, key=lambda one: abs(one - share))]
+
+
+SOURCES = (methods, commands, bench, real_data, defaults, paper, instruments)
