@@ -54,17 +54,17 @@ def affine_step(who: str, transition: Transition, layer: Layer, params: Tree, st
     if missing:
         raise ModelError(
             f"{who}: params{missing} reaches the state, but not through the affine layer that the model declares. "
-            "Use a model without it, or a method that takes the model as a black box."
+            "Use a model without it, or a method for any model, such as uoro."
         )
-    run = linearise_state(transition, params, state, x)
+    point = linearise_state(transition, params, state, x)
     flat, unravel = ravel_pytree(real_leaves(state))
 
     def row_of(unit):
-        row, grad = run.vjp(unravel(unit), jnp.zeros_like(run.loss))
+        row, grad = point.vjp(unravel(unit), jnp.zeros_like(point.loss))
         return ravel_pytree(row)[0], layer.bias(grad)
 
     jacobian, drive = jax.vmap(row_of)(jnp.eye(flat.size, dtype=flat.dtype))
-    return AffineStep(run.state, _inputs(who, layer, params, state, x), jacobian, drive)
+    return AffineStep(point.state, _inputs(who, layer, params, state, x), jacobian, drive)
 
 
 def _inputs(who, layer, params, state, x):

@@ -57,11 +57,11 @@ def components(leaves: Tree) -> jax.Array:
     return jnp.concatenate([leaf.reshape(-1, leaf.shape[-1]) for leaf in jax.tree.leaves(leaves)])
 
 
-def _from_components(rows: jax.Array, like: Tree) -> Tree:
+def _from_components(rows: np.ndarray, like: Tree) -> Tree:
     leaves, structure = jax.tree.flatten(like)
     ends = np.cumsum([leaf.size // leaf.shape[-1] for leaf in leaves])
-    parts = jnp.split(rows, ends[:-1])
-    parts = [part.reshape(leaf.shape).astype(leaf.dtype) for part, leaf in zip(parts, leaves, strict=True)]
+    parts = np.split(rows, ends[:-1])
+    parts = [jnp.asarray(part.reshape(leaf.shape), leaf.dtype) for part, leaf in zip(parts, leaves, strict=True)]
     return jax.tree.unflatten(structure, parts)
 
 
@@ -100,11 +100,11 @@ def next_traces(alone: Linearisation, units: Tree, traces: Traces, params: Tree)
     the sum over all units holds the rows of each, all in their places.
     """
     leaves = real_leaves(alone.state)
-    zeros = jnp.zeros_like(components(leaves))
     new = []
     for number, trace in enumerate(traces):
-        ones = _from_components(zeros.at[number].set(1), leaves)
-        row, immediate = alone.vjp(ones, jnp.zeros_like(alone.loss))
+        ones = np.zeros(components(leaves).shape)
+        ones[number] = 1
+        row, immediate = alone.vjp(_from_components(ones, leaves), jnp.zeros_like(alone.loss))
         carried = along_traces(units, row, traces, params)
         new.append(jax.tree.map(lambda i, c, g: None if g is None else c + i, immediate, carried, trace))
     return tuple(new)
