@@ -9,7 +9,8 @@ from jax.flatten_util import ravel_pytree
 from norewind import ModelError, cells, declare, losses, window
 from norewind.estimator import Estimator
 from norewind.structure import Layer, for_each_leaf, structure_of
-from norewind.testing import Example
+from norewind.testing import Example, exact_grads, path_signs, run_estimator, sign_paths
+from norewind.testing.oracles import windows
 from norewind.trees import real_leaves, with_real_leaves
 
 
@@ -128,19 +129,58 @@ def _fed_units(example):
     return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(fed)])
 
 
-def with_carry(make, change):
-    """The same estimator with something wrong in the carry that a step leaves: `change(old, new)`."""
+def mean_errors(make, count, example, window=1):
+    """The error of the mean gradient over every path of the noise, for `make(number)` with each number below count.
 
-    def wrong(*model, **options):
-        estimator = make(*model, **options)
+    `make(number)(transition, loss, noise=...)` gets a traced number, so that a right
+    estimator and all its mutants are compiled once.
+    """
+    model, data = example[3:5], windows(example, window) if window > 1 else example
+    steps = jax.tree.leaves(data.targets)[0].shape[0]
+    width = sum(leaf.size for leaf in jax.tree.leaves(real_leaves(example.state)))
+    init = make(0)(*model, noise=path_signs).init
+    paths = sign_paths(jax.jit(init)(example.params, example.state, jax.random.key(0)), width * (steps - 1))
+    exact = exact_grads(*model, example.params, example.state, example.xs, example.targets)
+    exact = jax.tree.map(lambda leaf: leaf.reshape(-1, window, *leaf.shape[1:]).sum(axis=1), exact)
 
-        def step(params, state, carry, x, target):
-            state, new, estimate = estimator.step(params, state, carry, x, target)
-            return state, change(carry, new), estimate
+    def error(number):
+        estimator = make(number)(*model, noise=path_signs)
+        grads = jax.vmap(lambda carry: run_estimator(estimator, data, carry)[2].grad)(paths)
+        apart = jax.tree.map(lambda g, e: jnp.max(jnp.abs(g.mean(axis=0) - e)), grads, exact)
+        return jnp.max(jnp.stack(jax.tree.leaves(apart)))
 
-        return Estimator(estimator.init, step, estimator.model)
+    return np.asarray(jax.jit(jax.vmap(error))(jnp.arange(count)))
 
-    return wrong
+
+def choose(number, trees):
+    """One of several trees, by a traced number."""
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves)[number], *trees)
+
+
+def with_carry(make, changes):
+    """For `mean_errors`: the estimator itself, then with each change(old, new) of the carry that a step leaves."""
+
+    def mutant(number):
+        def wrong(*model, **options):
+            estimator = make(*model, **options)
+
+            def step(params, state, carry, x, target):
+                state, new, estimate = estimator.step(params, state, carry, x, target)
+                return state, choose(number, [new, *(change(carry, new) for change in changes)]), estimate
+
+            return Estimator(estimator.init, step, estimator.model)
+
+        return wrong
+
+    return mutant
+
+
+def check_mutants_of_the_carry(make, changes, example):
+    """The estimator is unbiased, and with any of these changes it is not."""
+    right, *wrong = mean_errors(with_carry(make, changes.values()), len(changes) + 1, example)
+    assert right < 1e-10
+    for name, error in zip(changes, wrong, strict=True):
+        assert error > 1e-6, f"not caught: {name}"
 
 
 def wrapped_layer(transition, layer):

@@ -49,10 +49,8 @@ WRONG = {
 
 
 @pytest.mark.usefixtures("x64")
-@pytest.mark.parametrize("name", WRONG)
-def test_mutants_are_caught(name):
-    with pytest.raises(AssertionError, match="mean gradient is biased"):
-        check_unbiased(structured.with_carry(kf_rtrl, WRONG[name]), models=[MODELS["elman"](4)])
+def test_mutants_are_caught():
+    structured.check_mutants_of_the_carry(kf_rtrl, WRONG, MODELS["elman"](4))
 
 
 def test_it_refuses_models_without_an_affine_layer():

@@ -100,10 +100,8 @@ WRONG = {
 
 
 @pytest.mark.usefixtures("x64")
-@pytest.mark.parametrize("name", WRONG)
-def test_mutants_are_caught(name):
-    with pytest.raises(AssertionError, match="mean gradient is biased"):
-        check_unbiased(structured.with_carry(two_terms, WRONG[name]), models=[structured.dense("elman", 2, 5)])
+def test_mutants_are_caught():
+    structured.check_mutants_of_the_carry(two_terms, WRONG, structured.dense("elman", 2, 5))
 
 
 def test_it_refuses_what_it_cannot_do():
