@@ -52,7 +52,10 @@ def spelled(argument):
 
 # ---- The cases. ----
 
-METHODS = [f"{name}:4" if name == "sliding_bptt" else name for name in (names.methods() if hasattr(names, "methods") else names.METHODS)]
+METHODS = [
+    f"{name}:4" if name == "sliding_bptt" else name
+    for name in (names.methods() if hasattr(names, "methods") else names.METHODS)
+]
 METHODS += ["bptt:4", "uoro:window=4,rank=2"]
 GRU_METHODS = ["uoro:rho=released", "uoro:rank=3", "dni:rate=0.01", "nobacktrack:row_norms=pullbacks", "rtrl:4"]
 SIZE = {"inputs": 4, "hidden": 5, "outputs": 4}
