@@ -47,10 +47,10 @@ def followed(matches: Matches, symbol: jax.Array, hashed: jax.Array) -> Matches:
     matches = matches._replace(ring=ring, position=position, places=matches.places.at[place].set(position))
     goes_on = (matches.length > 0) & (at(matches, matches.pointer) == symbol)
     back = jnp.arange(1, _COMPARED + 1, dtype=jnp.uint32)
-    equal = at(matches, candidate - back) == at(matches, position - back)
+    equal = (at(matches, candidate - back) == at(matches, position - back)) & (back <= candidate)
     found = jnp.cumprod(equal.astype(jnp.int32)).sum()
     age = position - candidate
-    usable = (found >= LEAST) & (candidate >= LEAST) & (age < size - _COMPARED)
+    usable = (found >= LEAST) & (age < size - _COMPARED)
     length = jnp.where(goes_on, jnp.minimum(matches.length + 1, _LONGEST), jnp.where(usable, found, 0))
     return matches._replace(pointer=jnp.where(goes_on, matches.pointer + 1, candidate), length=length)
 

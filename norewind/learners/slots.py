@@ -22,9 +22,9 @@ def unpacked(slots: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
 
 
 def learned(slots: jax.Array, bit: jax.Array, limit: float) -> jax.Array:
-    """The slots after this bit: p ← p + (bit − p) · max(1/(n + 1.4), 1/limit)."""
+    """The slots after this bit: p ← p + (bit − p) · max(1/(n + 1.3), 1/limit)."""
     p, n, history = unpacked(slots)
-    p = p + (bit - p) * jnp.maximum(1 / (n + 1.4), 1 / limit)
+    p = p + (bit - p) * jnp.maximum(1 / (n + 1.3), 1 / limit)
     p = jnp.clip((p * _SCALE).astype(jnp.int32), 0, _SCALE - 1).astype(jnp.uint32) ^ _HALF
     n = jnp.minimum(n + 1, 255).astype(jnp.uint32)
     history = 2 * jnp.maximum(history, 1) + bit.astype(jnp.uint32)

@@ -9,7 +9,7 @@ import numpy as np
 from norewind.learners import contexts, matching, nodes, slots, tree
 from norewind.learners.plan import Plan
 
-_RUN_MULTIPLIERS = contexts.multipliers([tuple(range(matching.LEAST))])[0, : contexts.RECENT]
+RUN_MULTIPLIERS = contexts.multipliers([tuple(range(matching.LEAST))])[0, : contexts.RECENT]
 _LAST_SAMPLE = np.iinfo(np.int32).max
 
 
@@ -41,7 +41,7 @@ def moved(plan: Plan, run: CountsRun, x: jax.Array) -> tuple[CountsRun, nodes.Mo
     position = run.matches.position + 1
     past = contexts.seen(run.past, x, run.classes.at[x].get(mode="promise_in_bounds"), position)
     recent = (past.recent + 1).astype(jnp.uint32)
-    matches = matching.followed(run.matches, x, contexts.scrambled((recent * _RUN_MULTIPLIERS).sum(dtype=jnp.uint32)))
+    matches = matching.followed(run.matches, x, contexts.scrambled((recent * RUN_MULTIPLIERS).sum(dtype=jnp.uint32)))
     place, there, column = contexts.place_above(past, position)
     above = jnp.where(there, matching.at(matches, place) + 1, 0)
     features = contexts.features(past, above, column)
