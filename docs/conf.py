@@ -14,7 +14,7 @@ author = "The norewind authors"
 copyright = author
 version = release = norewind.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.viewcode"]
+extensions = ["sphinx.ext.napoleon", "myst_parser", "sphinx.ext.autodoc", "sphinx.ext.viewcode"]
 exclude_patterns = ["_build"]
 highlight_language = "none"  # most blocks are commands; Python says so
 smartquotes = False
