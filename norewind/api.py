@@ -9,6 +9,7 @@ from norewind.estimators import *  # noqa: F403
 from norewind.instruments.compare import Comparison, compare
 from norewind.instruments.diagnose import diagnose
 from norewind.learner import Learner, NonFiniteError, Run, online
+from norewind.learners.ahead import Ahead
 from norewind.noise import random_signs
 from norewind.optimizers import adam
 from norewind.runs.fit import Fitted, Hooks, Intervals, fit
@@ -19,6 +20,7 @@ from norewind.streams import StreamError
 from norewind.structure import declare
 
 __all__ = [
+    "Ahead",
     "CheckpointError",
     "Comparison",
     "Diverged",

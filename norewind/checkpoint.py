@@ -25,6 +25,7 @@ from norewind.trees import Tree, is_key
 FORMAT = 2
 """Increased whenever checkpoints of other versions of norewind can no longer be read."""
 
+ARRAY = "stored as"
 _NAME = re.compile(r"(\d{15})-([0-9a-f]{16})\.safetensors")
 
 
@@ -43,7 +44,7 @@ def save(folder: Path | str, samples: int, run: Tree, extra: dict[str, Any] | No
         folder: where to write it.
         samples: the number of samples learned from so far; it becomes part of the name.
         run: the run, or any other pytree of arrays.
-        extra: JSON to save beside it.
+        extra: JSON to save beside it, which may hold NumPy arrays.
         keep: the number of checkpoints to keep.
     """
     return _write(Path(folder), samples, _arrays(run), extra or {}, keep)
@@ -86,7 +87,8 @@ def read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         )
     try:
         length = int.from_bytes(content[:8], "little")
-        extra = json.loads(json.loads(content[8 : 8 + length])["__metadata__"]["norewind"])
+        text = json.loads(content[8 : 8 + length])["__metadata__"]["norewind"]
+        extra = json.loads(text)
         version = extra["format"]
     except (ValueError, KeyError, TypeError, RecursionError):
         raise CheckpointError(f"{path}: not a checkpoint of norewind.") from None
@@ -96,7 +98,9 @@ def read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
             f"{norewind.__version__}, which reads format {FORMAT}. Use the version that wrote it, or start a new run."
         )
     try:
-        return safetensors.numpy.load(content), extra
+        arrays = safetensors.numpy.load(content)
+        # An array beside the run is stored with the others: its name stands where it belongs.
+        return arrays, json.loads(text, object_hook=lambda entry: arrays.pop(entry[ARRAY]) if ARRAY in entry else entry)
     except (safetensors.SafetensorError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"{path}: not a whole safetensors file: {error}.") from None
 
@@ -149,7 +153,15 @@ def _write(folder: Path, samples: int, arrays: dict[str, np.ndarray], extra: dic
         "python": platform.python_version(),
         "samples": samples,
     }
-    content = safetensors.numpy.save(arrays, {"norewind": json.dumps(about)})
+    arrays = dict(arrays)
+
+    def stored(array: np.ndarray) -> dict[str, str]:
+        name = f"extra {len(arrays)}"
+        arrays[name] = np.ascontiguousarray(array)
+        return {ARRAY: name}
+
+    text = json.dumps(about, default=stored)
+    content = safetensors.numpy.save(arrays, {"norewind": text})
     path = folder / f"{samples:015d}-{_checksum(content)}.safetensors"
     write_atomically(path, content)
     # Names are ordered by samples: of two with the same number, only the one just written stays.

@@ -32,6 +32,11 @@ class WindowedTransition:
         return checks.common_length("window", x=x) * samples_of(self.transition)(first)
 
 
+def one_step_of(transition: Transition) -> Transition:
+    """A transition of single steps, from itself or from windows of it."""
+    return transition.transition if isinstance(transition, WindowedTransition) else transition
+
+
 def window(transition: Transition, loss: Loss) -> tuple[Transition, Loss]:
     """T consecutive steps of a model as one step: the paper's Fᵀ. T is the leading axis of x and target.
 

@@ -11,6 +11,7 @@ import optax
 from jax.core import Tracer
 
 from norewind import checks
+from norewind.combinators import one_step_of
 from norewind.compilation import compiled_loop
 from norewind.estimator import Estimate, Estimator, Model
 from norewind.run import NonFiniteError, Run, Update
@@ -65,6 +66,7 @@ class Learner:
         self.careful_chunk = _chunk(update, _careful_step)
         model = update.estimator.model
         self.compiled_transition = model and jax.jit(partial(_checked_transition, model))
+        self.compiled_forward = model and jax.jit(partial(_forward, model))
         self.compiled_reset = jax.jit(update.reset)
 
     def init(self, params: Tree, state: Tree, key: jax.Array) -> Run:
@@ -98,6 +100,7 @@ class Learner:
         targets: Tree,
         resets: Any = None,
         *,
+        newest: Tree = None,
         count: int | jax.Array | None = None,
         outputs: bool = False,
     ) -> tuple[Run, Any]:
@@ -108,25 +111,38 @@ class Learner:
         - `xs` and `targets` have one entry per step along their leading axis.
         - `resets`: a boolean per step, or per step and stream. Where it is true a new
           sequence begins: state and carry are reset before that step.
+        - `newest`: a newer input for each step, to be answered after learning with a state of
+          its own, `run.ahead`; its outputs then take the place of the others.
         - `count`: learn from the first `count` steps only, and return zeros for the rest.
           Every count runs the same compiled loop, so chunks of one length that are only
           partly filled do not even change rounding.
         - `outputs`: return `(run, (losses, outputs))`.
         """
         _nothing_pending(run, "scan")
-        inputs = {"xs": xs, "targets": targets}
-        if resets is not None:
-            inputs["resets"] = resets = jnp.asarray(resets)
+        resets = None if resets is None else jnp.asarray(resets)
+        more = {"resets": resets, "newest": newest}
+        inputs = {"xs": xs, "targets": targets, **{name: part for name, part in more.items() if part is not None}}
         length = checks.common_length("scan", **inputs)
         if isinstance(count, int) and not 0 <= count <= length:
             raise ValueError(f"scan: count is {count}, but the chunk holds {length} steps.")
-        (new,), seen = self.fast_chunk((run,), (xs, targets, resets), count, outputs)
+        steps = xs, targets, resets, newest
+        (new,), seen = self.fast_chunk((run,), steps, count, outputs)
         losses = seen[0] if outputs else seen
         if self.stops and _is_false(_chunk_is_finite(run, new, losses)):
             # Go through the chunk again, step by step, to the last good run.
-            (last_good, _), _ = self.careful_chunk((run, jnp.array(True)), (xs, targets, resets), count, False)
+            (last_good, _), _ = self.careful_chunk((run, jnp.array(True)), steps, count, False)
             raise _nonfinite(last_good)
         return new, seen
+
+    def forward(self, run: Run, xs: Tree, *, count: int | jax.Array | None = None) -> tuple[Run, Tree]:
+        """Answer a chunk of inputs without learning, and return `(run, outputs)`; only the state moves.
+
+        That is `run.ahead` where there is one. There is one input per sample, also where the
+        learner takes windows.
+        """
+        length = checks.common_length("forward", xs=xs)
+        assert self.compiled_forward is not None
+        return self.compiled_forward(run, xs, length if count is None else count)
 
     def predict(self, run: Run, x: Tree) -> tuple[Run, Tree]:
         """Answer the input `x` now, with an output; it then waits in the run for its target."""
@@ -147,6 +163,10 @@ class Learner:
         if not later:
             return new, estimate
         return new._replace(pending=tuple(later), ahead=run.ahead), estimate
+
+    def carry(self, run: Run) -> Tree:
+        """What the estimator carries along."""
+        return run.carry
 
     def reset(self, run: Run, when: Any = True) -> Run:
         """Begin a new sequence where `when`, a boolean or one per stream, is true.
@@ -185,12 +205,18 @@ def _chunk(update: Update, one_step: Callable) -> Callable:
 
     def chunk(loop, inputs, count, outputs):
         def body(loop, inputs):
-            x, target, when = inputs
+            x, target, when, newest = inputs
             run, *rest = loop
             if when is not None:
                 run = update.reset(run, when)
             loop, estimate = one_step(update, run, *rest, x, target)
-            return loop, (estimate.loss, estimate.output) if outputs else estimate.loss
+            output = estimate.output
+            if newest is not None:
+                run, *rest = loop
+                assert update.estimator.model is not None
+                ahead, output = update.estimator.model.transition(run.params, run.ahead, newest)
+                loop = run._replace(ahead=ahead), *rest
+            return loop, (estimate.loss, output) if outputs else estimate.loss
 
         return jax.lax.scan(body, loop, inputs) if count is None else scan_some(body, loop, inputs, count)
 
@@ -228,6 +254,13 @@ def _chunk_is_finite(before: Run, after: Run, losses: jax.Array) -> jax.Array:
     """
     state_is_finite = all_finite(after.state) | ~all_finite((before.state, before.initial_state))
     return all_finite((losses, after.params, after.carry)) & state_is_finite
+
+
+def _forward(model: Model, run: Run, xs: Tree, count: jax.Array) -> tuple[Run, Tree]:
+    state = run.state if run.ahead is None else run.ahead
+    transition = one_step_of(model.transition)
+    state, outputs = scan_some(lambda state, x: transition(run.params, state, x), state, xs, count)
+    return run._replace(state=state) if run.ahead is None else run._replace(ahead=state), outputs
 
 
 def _checked_transition(model: Model, params: Tree, state: Tree, x: Tree) -> tuple[Tree, Tree]:

@@ -79,7 +79,7 @@ def read(settings: Settings, count: int) -> tuple[Any, tuple[Any, Any]]:
         raise ValueError(f"--samples must be at least 1, but it is {count}.")
     opened = open_stream(settings)
     with opened.stream:
-        samples = opened.stream.take(count)
+        samples = opened.stream.take(count + opened.shape.horizon)
     assert samples is not None  # an empty source is an error
     if not opened.shape.symbols and np.isnan(samples.targets).all():
         raise ValueError(
@@ -95,4 +95,6 @@ def read(settings: Settings, count: int) -> tuple[Any, tuple[Any, Any]]:
         params = made(hidden).init(jax.random.key(settings.seed + number))
         return made(hidden).transition, loss_of(settings, opened.shape), params, made(hidden).initial_state()
 
-    return model, (samples.xs, samples.targets)
+    # A sample is a row and the targets that come `horizon` rows later.
+    horizon = opened.shape.horizon
+    return model, (samples.xs[: len(samples.xs) - horizon], samples.targets[horizon:])

@@ -10,7 +10,8 @@ import optax
 
 from norewind import cells, losses, names
 from norewind.estimator import Loss
-from norewind.learner import Learner, Run, online
+from norewind.learner import online
+from norewind.learners.ahead import Ahead
 from norewind.runs.scores import RowScore, Score, SymbolScore
 from norewind.runs.settings import Settings, SettingsError
 from norewind.schedules import inverse_sqrt
@@ -18,11 +19,13 @@ from norewind.streams import ByteStream, CharacterStream, Dialect, RowStream, So
 
 
 class Shape(NamedTuple):
-    """What a model must fit: the numbers of inputs and outputs, and whether its inputs are symbols."""
+    """What a model must fit: the numbers of inputs, outputs and targets, and how far ahead they are (rows only)."""
 
     inputs: int
     outputs: int
     symbols: bool
+    targets: int = 0
+    horizon: int = 0
 
 
 class Opened(NamedTuple):
@@ -34,11 +37,10 @@ class Opened(NamedTuple):
 
 
 class Built(NamedTuple):
-    """A learner, the run it starts from, the model's transition, and the samples in one step."""
+    """A learner, the run it starts from, and the samples in one step."""
 
-    learner: Learner
-    run: Run
-    transition: Callable
+    learner: Any
+    run: Any
     window: int
 
 
@@ -80,7 +82,8 @@ def open_stream(
         position=position,
     )
     outputs = len(rows.targets) * (2 if settings.loss == "gaussian" else 1)
-    return Opened(rows, Shape(len(rows.inputs), outputs, False), RowScore(rows.targets, settings.loss))
+    shape = Shape(len(rows.inputs), outputs, False, len(rows.targets), settings.horizon)
+    return Opened(rows, shape, RowScore(rows.targets, settings.loss, settings.horizon))
 
 
 def _symbols(stream: ByteStream | CharacterStream | TaskStream) -> Opened:
@@ -104,7 +107,12 @@ def build(settings: Settings, shape: Shape) -> Built:
         run = learner.init(cell.init(weights), cell.initial_state(), noise)
     except ValueError as error:
         raise SettingsError(f"method {settings.method} does not work with cell {settings.cell}: {error}") from None
-    return Built(learner, run, cell.transition, method.window)
+    if shape.horizon:
+        learner = Ahead(learner, loss, shape.horizon, method.window)
+        x, target = (np.zeros(width, np.float32) for width in (shape.inputs, shape.targets))
+        # Forecasts have the type of the parameters, also in double precision.
+        run = learner.init(run, x, np.asarray(jnp.zeros(shape.outputs)), target)
+    return Built(learner, run, method.window)
 
 
 def cell_of(settings: Settings, shape: Shape) -> cells.Cell:

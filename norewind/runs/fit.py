@@ -1,6 +1,5 @@
 """The training loop: from a stream through a learner, with metrics, checkpoints and a way to stop."""
 
-import json
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -18,9 +17,9 @@ from norewind.learner import Learner, Run
 from norewind.runs.folder import METRICS, RunFolder
 from norewind.runs.metrics import Tally, Watch, digits
 from norewind.runs.scores import Score
-from norewind.runs.windows import Early, StreamLike, as_steps, count_of
+from norewind.runs.windows import Early, StreamLike, as_steps, count_of, fingerprint
 from norewind.streams.stream import Samples, StreamError
-from norewind.trees import is_differentiable, norm
+from norewind.trees import Tree, is_differentiable, norm
 
 CHUNK = 4_000
 """The largest number of samples in one call of the compiled loop. A call costs as much as 40 samples of a GRU-64."""
@@ -73,11 +72,12 @@ class Hooks:
 
 
 class Fitted(NamedTuple):
-    """The result of `fit`: the run, the samples it has seen in total, and whether the stream has ended."""
+    """The result of `fit`: the run, the samples it has seen in total, whether the stream has ended, and the carry."""
 
-    run: Run
+    run: Any
     samples: int
     ended: bool
+    carry: Tree
 
 
 def fit(
@@ -146,14 +146,20 @@ class _Training:
         entries = folder.entries if folder else {}
         self.run = folder.saved.restore(run) if entries else run
         self.steps = as_steps(stream, window, entries.get("position"))
+        horizon = self.steps.stream.horizon
+        if horizon != getattr(learner, "horizon", 0):
+            raise ValueError(
+                f"fit: the targets of this stream come {horizon} rows after their inputs: use a learner that forecasts "
+                f"so far ahead, norewind.Ahead(learner, loss, horizon={horizon})."
+            )
         self.tally, self.watch = Tally(**entries.get("tally", {})), Watch(**entries.get("watch", {}))
         if "score" in entries:
             score.state = deepcopy(entries["score"])
-        self.early = Early(learner, self.steps, self.tally.samples, entries.get("answered", 0))
-        self.log = folder.log(METRICS) if folder else None
         self.chunk = chunk_steps(run, window)
+        self.early = Early(self.outputs_of, self.steps, self.tally.samples, entries.get("answered", 0))
+        self.log = folder.log(METRICS) if folder else None
         self.began = time.perf_counter() - entries.get("seconds", 0.0)
-        self.saved_at, self.saved_when = json.dumps(entries.get("position")), time.perf_counter()
+        self.saved_at, self.saved_when = fingerprint(entries.get("position")), time.perf_counter()
 
     def until(self, samples: int | None) -> Fitted:
         ended = False
@@ -182,7 +188,7 @@ class _Training:
         # After the checkpoint: a run that goes on later removes this line and fills the interval.
         if not self.hooks.should_stop() and self.tally.interval[0]:
             self.report()
-        return Fitted(self.run, self.tally.samples, ended)
+        return Fitted(self.run, self.tally.samples, ended, self.learner.carry(self.run))
 
     def steps_to_take(self, samples: int | None) -> int:
         """The steps of the next chunk: no further than the next line of metrics or the next checkpoint."""
@@ -223,14 +229,18 @@ class _Training:
     def answer_early(self) -> None:
         """With `flush`, predict everything that has come, also samples that wait for their window."""
         predict, flush = self.hooks.predictions, self.intervals.flush
-        if predict and flush is not None and (new := self.early.answer(self.run)):
+        if predict and flush is not None and (new := self.early.answer()):
             predict(*new)
+
+    def outputs_of(self, xs: Any, targets: Any) -> Any:
+        """The outputs in the next window; what would be learned from it is forgotten again."""
+        return self.learner.scan(self.run, xs, targets, count=1, outputs=True)[1][1]
 
     def report(self) -> dict[str, Any]:
         line = {
             **self.tally.take(),
             **self.score.take(),
-            "carry": digits(float(_norm(self.run.carry))),
+            "carry": digits(float(_norm(self.learner.carry(self.run)))),
             "seconds": self.seconds(),
         }
         if self.steps.stream.counts:
@@ -244,12 +254,12 @@ class _Training:
         return round(time.perf_counter() - self.began, 3)
 
     def is_unsaved(self) -> bool:
-        return json.dumps(self.steps.position()) != self.saved_at
+        return fingerprint(self.steps.position()) != self.saved_at
 
     def save(self) -> None:
         """Write a checkpoint. It holds everything that `__init__` reads."""
         position = self.steps.position()
-        self.saved_at, self.saved_when = json.dumps(position), time.perf_counter()
+        self.saved_at, self.saved_when = fingerprint(position), time.perf_counter()
         if self.folder:
             entries = {
                 "seconds": self.seconds(),

@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from norewind import names
-from norewind.learner import Run, scan_some
 from norewind.runs.build import Built, Shape, build, open_stream, set_precision
 from norewind.runs.fit import chunk_steps
 from norewind.runs.folder import Saved
@@ -43,12 +42,18 @@ def predictions(
     opened = open_stream(settings, position["stream"], stop=should_stop)
     with opened.stream:
         built = restored(settings, saved, opened.shape)
-        run = built.run._replace(state=built.run.initial_state) if fresh else built.run
+        learner, run = built.learner, built.learner.reset(built.run) if fresh else built.run
         window = built.window if learn else 1
         steps = as_steps(opened.stream, window, position)
         chunk = chunk_steps(run, window)
-        answer = _answers(built, learn)
-        early = Early(built.learner, steps)
+
+        def answer(run, xs, targets, count):
+            if not learn:
+                return learner.forward(run, xs, count=count)
+            run, (_, outputs) = learner.scan(run, xs, targets, count=count, outputs=True)
+            return run, outputs
+
+        early = Early(lambda xs, targets: answer(run, xs, targets, 1)[1], steps)
         done = 0
         while not should_stop():
             left = chunk if limit is None else min(chunk, (limit - done) // window)
@@ -58,7 +63,7 @@ def predictions(
                 yield list(opened.score.predictions(*early.rest(taken, steps.flat(outputs, count))))
                 done += count
             at_once = left and (taken is None or settings.flush is not None)
-            if at_once and (new := early.answer(run)):
+            if at_once and (new := early.answer()):
                 yield list(opened.score.predictions(*new))
             if taken is None:
                 return
@@ -68,23 +73,6 @@ def restored(settings: Settings, saved: Saved, shape: Shape) -> Built:
     set_precision(settings)
     built = build(settings, shape)
     return built._replace(run=saved.restore(built.run))
-
-
-def _answers(built: Built, learn: bool) -> Callable:
-    """The function that predicts a chunk of steps; the state moves on, and the parameters if it learns."""
-
-    @jax.jit
-    def loop(params, state, xs, steps):
-        return scan_some(partial(built.transition, params), state, xs, steps)
-
-    def answer(run: Run, xs, targets, steps: int):
-        if learn:
-            run, (_, outputs) = built.learner.scan(run, xs, targets, count=steps, outputs=True)
-            return run, outputs
-        state, outputs = loop(run.params, run.state, xs, steps)
-        return run._replace(state=state), outputs
-
-    return answer
 
 
 def sampled(
@@ -99,19 +87,17 @@ def sampled(
     start = encode(prompt) if prompt else _unread(settings, saved)
 
     @jax.jit
-    def write(params, state, start, key):
-        def read(state, symbol):
-            return built.transition(params, state, symbol)
-
+    def write(run, start, key):
         def draw(carry, key):
-            state, logits = carry
+            run, logits = carry
             symbol = jax.random.categorical(key, logits / temperature)
-            return read(state, symbol), symbol
+            run, outputs = built.learner.forward(run, symbol[None])
+            return (run, outputs[0]), symbol
 
-        state, outputs = jax.lax.scan(read, state, start)
-        return jax.lax.scan(draw, (state, outputs[-1]), jax.random.split(key, length))[1]
+        run, outputs = built.learner.forward(run, start)
+        return jax.lax.scan(draw, (run, outputs[-1]), jax.random.split(key, length))[1]
 
-    written = write(built.run.params, built.run.state, jnp.asarray(start), jax.random.key(seed))
+    written = write(built.run, jnp.asarray(start), jax.random.key(seed))
     return decode(np.asarray(written))
 
 
@@ -122,7 +108,7 @@ def _unread(settings: Settings, saved: Saved) -> np.ndarray:
         with open_stream(settings, position["stream"]).stream as stream:
             return stream.take(1).xs
     left, previous = position["left"], position["stream"]["previous"]
-    return np.array([*(left[0]["values"] if left else []), 0 if previous is None else previous], np.int32)
+    return np.array([*(left[0] if left else []), 0 if previous is None else previous], np.int32)
 
 
 def _code(settings: Settings, saved: Saved) -> tuple[Callable[[str], np.ndarray], Callable[[np.ndarray], bytes], int]:

@@ -86,13 +86,14 @@ class RowScore(Score):
     """Forecasts of standardised numbers: mean squared errors, or nats with `gaussian`, per value.
 
     The baseline is the loss of forecasting the running mean. `persistence` is the mean
-    squared error of forecasting the last known value. `columns` name the targets.
+    squared error of forecasting the last known value. `columns` name the targets, and
+    `horizon` is how many rows ahead they are forecast.
     """
 
     trivial = "running mean"
 
-    def __init__(self, columns: Sequence[str], loss: str):
-        self.columns = list(columns)
+    def __init__(self, columns: Sequence[str], loss: str, horizon: int = 1):
+        self.columns, self.horizon = list(columns), horizon
         self.gaussian = loss == "gaussian"
         self.unit = ROW_UNITS[loss]
         self.scale = (1 if self.gaussian else 2) / len(self.columns)
@@ -115,28 +116,43 @@ class RowScore(Score):
             return {"baseline": None if baseline is None else (baseline + np.log(2 * np.pi)) / 2}
         return {"baseline": baseline, "persistence": persistence}
 
-    def predictions(self, first: int, samples: Samples, outputs: np.ndarray) -> Iterator[dict[str, Any]]:
-        """Forecast and target in the units of the stream, and the error in standard deviations (root mean square)."""
+    def predictions(self, first: int, samples: Samples, outputs: Any) -> Iterator[dict[str, Any]]:
+        """For each row the forecast made there, and how good the one was that had been made of it.
+
+        All in the units of the stream; the surprise is the error in standard deviations
+        (root mean square).
+        """
         assert samples.scales is not None
+        assert samples.ahead is not None
+        made, due = outputs if self.horizon else (outputs, outputs)
+        forecasts, spreads = self._in_units(samples.ahead if self.horizon else samples.scales, made)
+        predicted, deviations = self._in_units(samples.scales, due)
+        mean, deviation = np.moveaxis(samples.scales, -1, 0)
+        targets = mean + deviation * samples.targets.astype(np.float64)
+        for i in range(len(targets)):
+            entry: dict[str, Any] = {"sample": first + i}
+            if self.horizon:
+                entry |= {"for": first + i + self.horizon, "forecast": self._row(forecasts[i])}
+            if self.gaussian:
+                entry["deviation"] = self._row(spreads[i])
+            # The first rows were not forecast.
+            if not np.isnan(mean[i]).all():
+                errors = ((targets[i] - predicted[i]) / deviations[i])[~np.isnan(targets[i])]
+                entry |= {
+                    "prediction": self._row(predicted[i]),
+                    "target": self._row(targets[i]),
+                    "surprise": round(float(np.sqrt(np.mean(errors**2))), 6) if len(errors) else None,
+                }
+            yield entry
+
+    def _in_units(self, scales: np.ndarray, outputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Forecasts and their standard deviations in the units of the stream."""
+        mean, deviation = np.moveaxis(scales, -1, 0)
         width = len(self.columns)
-        means, deviations = samples.scales[..., 0], samples.scales[..., 1]
-        forecasts = outputs[:, :width].astype(np.float64)
-        errors = samples.targets - forecasts
-        spread = np.ones_like(forecasts)
+        spread = np.ones_like(mean)
         if self.gaussian:
             spread = np.exp(np.asarray(log_variance(jnp.asarray(outputs[:, width:])), np.float64) / 2)
-            errors = errors / spread
-        for i in range(len(forecasts)):
-            known = errors[i][~np.isnan(errors[i])]
-            entry = {
-                "sample": first + i,
-                "prediction": self._row(means[i] + deviations[i] * forecasts[i]),
-                "target": self._row(means[i] + deviations[i] * samples.targets[i].astype(np.float64)),
-                "surprise": round(float(np.sqrt(np.mean(known**2))), 6) if len(known) else None,
-            }
-            if self.gaussian:
-                entry["deviation"] = self._row(deviations[i] * spread[i])
-            yield entry
+        return mean + deviation * np.asarray(outputs[:, :width], np.float64), deviation * spread
 
     def _row(self, values: np.ndarray) -> dict[str, float | None]:
         return {

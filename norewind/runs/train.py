@@ -146,7 +146,7 @@ def trial(settings: Settings, path: Path, hooks: Hooks, clock: Clock) -> Record 
         folder.new = not resumed
         try:
             fitted, _ = train(settings, folder, hooks=hooks)
-            carried = carried_bytes(fitted.run.carry)
+            carried = carried_bytes(fitted.carry)
         except (ModelError, SettingsError) as error:
             problem = f"refused: {error}"
         except NonFiniteError as error:

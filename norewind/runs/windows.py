@@ -1,5 +1,7 @@
 """Streams cut into steps: windows of samples, from readers or from any iterable."""
 
+import json
+import zlib
 from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Any
@@ -7,7 +9,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from norewind.learner import Learner, Run
 from norewind.streams.stream import Samples, Stream
 
 Position = dict[str, Any]
@@ -21,7 +22,7 @@ def as_steps(stream: Any, window: int, position: Position | None) -> "Steps":
         stream = stream(position.get("stream"))
     if not hasattr(stream, "take"):
         stream = IteratedStream(stream, window, position.get("stream"))
-    elif position and stream.position() != position["stream"]:
+    elif position and fingerprint(stream.position()) != fingerprint(position["stream"]):
         raise ValueError(
             "fit: the folder holds a checkpoint, but the stream is not at its position. Pass a function that opens the "
             "stream at a position, e.g. lambda position: ByteStream(Source(path), position=position)."
@@ -38,7 +39,7 @@ class Steps:
     def __init__(self, stream: Stream, window: int, left: list | None = None):
         self.stream = stream
         self.window = window
-        self.waiting = None if left is None else Samples(*map(_unpacked, left))
+        self.waiting = None if left is None else Samples(*left)
 
     def take(self, steps: int, patience: float | None = None) -> Samples | None:
         """The samples of up to `steps` windows, in order; None at the end of the stream."""
@@ -76,29 +77,27 @@ class Steps:
         return jax.tree.map(unshaped, outputs)
 
     def position(self) -> Position:
-        left = None if self.waiting is None else [_packed(field) for field in self.waiting]
-        return {"stream": self.stream.position(), "left": left}
+        return {"stream": self.stream.position(), "left": None if self.waiting is None else list(self.waiting)}
 
 
 class Early:
     """Predictions for samples before their window is full.
 
-    Parameters only change at the end of a window, so the model's outputs inside it are
+    What is learned from a window shows in the outputs after it, so those inside it are
     known before. `predicted` counts all samples that have been predicted, and `answered`
     those of them that still wait for their window.
     """
 
-    def __init__(self, learner: Learner, steps: Steps, learned: int = 0, answered: int = 0):
-        self.learner, self.steps, self.predicted, self.answered = learner, steps, learned + answered, answered
+    def __init__(self, outputs_of: Callable[[Any, Any], Any], steps: Steps, learned: int = 0, answered: int = 0):
+        self.outputs_of, self.steps, self.predicted, self.answered = outputs_of, steps, learned + answered, answered
 
-    def answer(self, run: Run) -> tuple[int, Samples, Any] | None:
+    def answer(self) -> tuple[int, Samples, Any] | None:
         """The waiting samples that were not predicted yet: the number of the first, the samples, their outputs."""
         waiting = self.steps.waiting
         if waiting is None or count_of(waiting) == self.answered:
             return None
-        window, _ = self.steps.windows(waiting, 1)
-        _, outputs = self.learner.predict(run, jax.tree.map(lambda leaf: leaf[0], window))
-        new = self.rest(waiting, jax.tree.map(lambda leaf: np.asarray(leaf)[: count_of(waiting)], outputs))
+        outputs = self.outputs_of(*self.steps.windows(waiting, 1))
+        new = self.rest(waiting, self.steps.flat(outputs, count_of(waiting)))
         self.answered = count_of(waiting)
         return new
 
@@ -163,9 +162,6 @@ def _stacked(entries: tuple) -> Any:
     return jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *entries)
 
 
-def _packed(field: np.ndarray | None) -> dict | None:
-    return None if field is None else {"dtype": str(field.dtype), "values": field.tolist(), "shape": field.shape}
-
-
-def _unpacked(packed: dict | None) -> Any:
-    return None if packed is None else np.array(packed["values"], packed["dtype"]).reshape(packed["shape"])
+def fingerprint(position: Position | None) -> str:
+    """A position as text, with checksums of its arrays."""
+    return json.dumps(position, default=lambda array: zlib.crc32(array.tobytes()))

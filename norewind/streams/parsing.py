@@ -110,18 +110,17 @@ class RowReader:
             if values:
                 yield values
 
-    def too_short(self, rows: int) -> StreamError:
+    def too_short(self) -> StreamError:
         if not self._source.ended:
             return StreamError(f"{self._source.name}: stopped before its first row came.")
-        needs = "a row and, for its target, the one that is `horizon` rows later"
-        return self._progress.too_short(self._source.name, f"rows: {rows}", needs)
+        return self._progress.too_short(self._source.name, "rows: 0", "a row")
 
     def _first_line(self, fragments: Iterator[bytes]) -> bytes:
         while (line := self._lines.peek(fragments)) is not None:
             if line not in BLANK:
                 return line
             self._lines.drop()
-        raise self.too_short(0)
+        raise self.too_short()
 
     def _text(self, line: bytes) -> str:
         if self._progress.here.inside:

@@ -1,6 +1,5 @@
 """Streams of rows: numbers in columns, from CSV or JSON lines."""
 
-from collections import deque
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
@@ -11,7 +10,7 @@ from norewind.streams import scaling
 from norewind.streams.parsing import CSV, Dialect, RowReader, is_number
 from norewind.streams.position import Count, Progress, SourcePosition, check_position, damaged, unread
 from norewind.streams.reading import Source, closed_on_error
-from norewind.streams.scaling import Layout, Pair, Row, samples_of
+from norewind.streams.scaling import Layout, Row, samples_of
 from norewind.streams.stream import Samples, Stream, StreamError, check_count
 
 UNREAD = unread("rows")
@@ -29,11 +28,11 @@ class _RowPosition(SourcePosition):
     inputs: Names
     targets: Names
     statistics: list[scaling.SavedColumn]
-    waiting: list[scaling.SavedRow]
+    waiting: Any
 
 
 class RowStream(Stream):
-    """Rows of numbers; every sample is the inputs of a row and the targets of the row `horizon` rows later.
+    """Rows of numbers; every row is a sample: its inputs, and its targets, forecast `horizon` rows before.
 
     - `source`: where the rows come from. It is closed with the stream.
     - `dialect`: how they are written, by default as CSV with a header. Blank lines mean
@@ -41,7 +40,7 @@ class RowStream(Stream):
     - `inputs`: the names of the input columns, by default all that hold a number in the
       first row.
     - `targets`: the names of the target columns, by default the inputs.
-    - `horizon`: how many rows later the targets come. With 0 they are those of the same
+    - `horizon`: how many rows ahead to forecast. With 0 the targets are those of the same
       row, and must not be inputs.
     - `missing`: what to do about a missing input. It is replaced by the newest value of its
       column ("last") or by the mean so far ("mean"), it is an error ("fail"), or the row is
@@ -56,17 +55,21 @@ class RowStream(Stream):
       fewer than ten.
     - `position`: what another stream's `position()` returned, to resume there.
 
-    The stream has the attributes `inputs` and `targets`, the names of the columns.
+    The stream has the attributes `inputs` and `targets`, the names of the columns, and
+    `horizon`. A learner for it learns from row t − h when row t brings its targets, and then
+    forecasts row t + h: see `norewind.Ahead`.
 
     >>> import os
     >>> reader, writer = os.pipe()
     >>> size = os.write(writer, b"wind,power\\n3,10\\n4,20\\n5,40\\n")
     >>> os.close(writer)
     >>> stream = RowStream(Source(reader), targets=["power"], standardise=False)
-    >>> xs, targets, scales, last = stream.take(1000)
-    >>> xs, targets
+    >>> samples = stream.take(1000)
+    >>> samples.xs, samples.targets
     (array([[ 3., 10.],
-           [ 4., 20.]], dtype=float32), array([[20.],
+           [ 4., 20.],
+           [ 5., 40.]], dtype=float32), array([[nan],
+           [20.],
            [40.]], dtype=float32))
     """
 
@@ -93,9 +96,10 @@ class RowStream(Stream):
                 check_position(start, "rows", _RowPosition, asked | named)
             self._source, self._progress = source, Progress(start)
             self._reader = RowReader(source, self._progress, dialect, missing=missing, bad=bad)
-            self._format, self._horizon, self._standardise = dialect.format, horizon, standardise
+            self._format, self.horizon, self._standardise = dialect.format, horizon, standardise
             self._fill_with_newest = missing == "last"
-            self._waiting: deque[Row] = deque()
+            # What is known when predicting is that of the row before, even if the targets come with the row itself.
+            self._delay = max(1, horizon)
             self.inputs, self.targets = list(inputs or []), list(targets or [])
             if start == UNREAD:
                 self._begin()
@@ -107,10 +111,11 @@ class RowStream(Stream):
         if not self._reader.columns or not self.inputs:
             row = self._reader.first_row()
             numbers = [name for name, value in row.items() if is_number(value)]
-            self.inputs = self.inputs or [name for name in numbers if self._horizon > 0 or name not in self.targets]
+            self.inputs = self.inputs or [name for name in numbers if self.horizon > 0 or name not in self.targets]
         self.targets = self.targets or self.inputs
         self._choose()
         self._statistics = scaling.no_statistics(self._layout.columns)
+        self._waiting = self._nothing_known()
 
     def _choose(self) -> None:
         name, names = self._source.name, self._reader.columns
@@ -118,7 +123,7 @@ class RowStream(Stream):
         if not self.inputs:
             raise StreamError(
                 f"{name} has no column to learn from: of {columns}, none "
-                + ("but the targets " if self._horizon == 0 else "")
+                + ("but the targets " if self.horizon == 0 else "")
                 + "holds a number in the first row. Name the inputs."
             )
         for column in [*self.inputs, *self.targets]:
@@ -126,7 +131,7 @@ class RowStream(Stream):
                 hint = " (a key may be null in the first line, but must be there)" if self._format == "jsonl" else ""
                 raise StreamError(f"{name} has no column {column!r}. It has {columns}{hint}.")
         both = [column for column in self.targets if column in self.inputs]
-        if self._horizon == 0 and both:
+        if self.horizon == 0 and both:
             raise StreamError(
                 f"with a horizon of 0, the target {both[0]!r} is an input of the same row: nothing is left to predict. "
                 "Choose a horizon of 1 or more, or targets that are not inputs."
@@ -142,30 +147,37 @@ class RowStream(Stream):
         )
 
     def _restore(self, position: dict[str, Any]) -> None:
-        if len(position["waiting"]) > position["horizon"]:
-            raise damaged("more rows wait than its horizon allows")
         self._reader.columns = list(position["columns"])
         self.inputs, self.targets = list(position["inputs"]), list(position["targets"])
         self._choose()
         self._statistics = scaling.restored_statistics(position["statistics"], self._layout.columns)
-        self._waiting.extend(scaling.restored_row(saved, self._layout.columns) for saved in position["waiting"])
+        self._waiting = np.asarray(position["waiting"], np.float64).reshape(-1, len(self.targets), 3)
+        if not len(self._waiting):
+            self._waiting = self._nothing_known()
+        if len(self._waiting) > self._delay:
+            raise damaged("more rows wait than its horizon allows")
         self._source.go_to(self._progress.here)
         if self._progress.here.offset == 0:
             # The start of another source (see `afresh`), which may have its columns in another order.
             self._reader.read_header()
             self._choose()
 
+    def _nothing_known(self) -> np.ndarray:
+        """The scales before the first row: targets of the same row need none if they are not standardised."""
+        needs_none = self.horizon == 0 and not self._standardise
+        return np.tile([0.0, 1.0, np.nan], (int(needs_none), len(self.targets), 1))
+
     def position(self) -> dict[str, Any]:
         return self._progress.position(
             inside=self._progress.marked.inside,
             format=self._format,
-            horizon=self._horizon,
+            horizon=self.horizon,
             standardise=self._standardise,
             columns=list(self._reader.columns),
             inputs=list(self.inputs),
             targets=list(self.targets),
             statistics=scaling.saved_statistics(self._statistics),
-            waiting=[scaling.saved_row(row) for row in self._waiting],
+            waiting=self._waiting,
         )
 
     @property
@@ -176,19 +188,22 @@ class RowStream(Stream):
     def take(self, count: int, patience: float | None = None) -> Samples | None:
         check_count(count)
         parts: list[Samples] = []
-        pairs: list[Pair] = []
+        rows: list[Row] = []
         length, problem = 0, None
+
+        def convert() -> None:
+            samples, self._waiting = samples_of(rows, self._layout, self._waiting, self._delay)
+            parts.append(samples)
+            rows.clear()
+
         try:
             for values in self._reader.rows(self._source.fragments(patience)):
-                pair = self._pair(values)
-                if pair is None:
-                    continue
+                self._statistics = self._statistics.after(values)
+                rows.append(Row(values, self._statistics))
                 self._progress.mark()
-                pairs.append(pair)
                 length += 1
-                if len(pairs) * self._layout.columns >= BATCH:
-                    parts.append(samples_of(pairs, self._layout))
-                    pairs = []
+                if len(rows) * self._layout.columns >= BATCH:
+                    convert()
                 if length == count:
                     break
         except StreamError as error:
@@ -197,23 +212,10 @@ class RowStream(Stream):
         self._progress.hand_out(length, problem)
         if not length and self._source.ended:
             if self._progress.start == UNREAD:
-                raise self._reader.too_short(len(self._waiting))
+                raise self._reader.too_short()
             return self._progress.end()
-        parts.append(samples_of(pairs, self._layout))
+        convert()
         return Samples(*map(np.concatenate, zip(*parts, strict=True)))
-
-    def _pair(self, values: list[float]) -> Pair | None:
-        """Add a row. It has the targets of an earlier row, with which it makes a pair, or None if there is none yet."""
-        before = self._statistics
-        self._statistics = before.after(values)
-        row = Row(values, self._statistics)
-        if self._horizon == 0:
-            return Pair(row, before, values)
-        self._waiting.append(row)
-        if len(self._waiting) <= self._horizon:
-            return None
-        row = self._waiting.popleft()
-        return Pair(row, row.statistics, values)
 
     def close(self) -> None:
         self._source.close()

@@ -49,14 +49,6 @@ class Row(NamedTuple):
     statistics: Statistics
 
 
-class Pair(NamedTuple):
-    """A sample to be standardised: a row, the statistics known when predicting, and the row with its targets."""
-
-    row: Row
-    known: Statistics
-    target: list[float]
-
-
 class Layout(NamedTuple):
     """The number of columns in use, which of them are inputs and which are targets, and what is done with them."""
 
@@ -71,23 +63,37 @@ def no_statistics(columns: int) -> Statistics:
     return Statistics([0] * columns, [0.0] * columns, [0.0] * columns, [math.nan] * columns)
 
 
-def samples_of(pairs: list[Pair], layout: Layout) -> Samples:
-    statistics = _tables([pair.row.statistics for pair in pairs], layout.columns)
-    # With a horizon, the statistics up to the row are all that is known when predicting: no need to convert them twice.
-    same = all(pair.known is pair.row.statistics for pair in pairs)
-    known = statistics if same else _tables([pair.known for pair in pairs], layout.columns)
-    xs = _xs(_table([pair.row.values for pair in pairs], layout.columns), statistics, layout)
-    counts, means, squares, newest = (table[:, layout.targets] for table in known)
-    targets = _table([pair.target for pair in pairs], layout.columns)[:, layout.targets]
-    if layout.standardise:
-        deviations = _deviations(counts, squares)
-        unknown = (counts < ENOUGH) | (deviations == 0)
-        means, deviations = np.where(unknown, np.nan, means), np.where(unknown, np.nan, deviations)
-        targets, newest = _standardised(targets, means, deviations), _standardised(newest, means, deviations)
-    else:
-        means, deviations = np.zeros_like(means), np.ones_like(means)
-    scales = np.stack([means, deviations], axis=-1)
-    return Samples(xs, targets.astype(np.float32), scales, newest.astype(np.float32))
+def samples_of(rows: list[Row], layout: Layout, waiting: np.ndarray, delay: int) -> tuple[Samples, np.ndarray]:
+    """Rows as samples, and the scales that wait for targets to come, of which `waiting` were there before.
+
+    Scales are the mean, the deviation and the newest value of every target, which are known
+    after a row; they standardise the targets that come `delay` rows later. All three are NaN
+    where too little is known.
+    """
+    values = _table([row.values for row in rows], layout.columns)
+    statistics = _tables([row.statistics for row in rows], layout.columns)
+    now = _scales([table[:, layout.targets] for table in statistics], layout)
+    nothing = np.full((max(0, delay - len(waiting)), *now.shape[1:]), np.nan)
+    scales = np.concatenate([nothing, waiting, now])
+    mean, deviation, newest = np.moveaxis(scales[: len(rows)], -1, 0)
+    targets, last = (_standardised(part, mean, deviation) for part in (values[:, layout.targets], newest))
+    samples = Samples(
+        _xs(values, statistics, layout),
+        targets.astype(np.float32),
+        scales[: len(rows), :, :2],
+        last.astype(np.float32),
+        now[..., :2],
+    )
+    return samples, scales[len(nothing) :][-delay:]
+
+
+def _scales(statistics: list[np.ndarray], layout: Layout) -> np.ndarray:
+    counts, means, squares, newest = statistics
+    if not layout.standardise:
+        return np.stack([np.zeros_like(means), np.ones_like(means), newest], axis=-1)
+    deviations = _deviations(counts, squares)
+    unknown = (counts < ENOUGH) | (deviations == 0)
+    return np.where(unknown[..., None], np.nan, np.stack([means, deviations, newest], axis=-1))
 
 
 def _xs(values: np.ndarray, statistics: list[np.ndarray], layout: Layout) -> np.ndarray:
@@ -122,15 +128,10 @@ def _table(rows: list[Any], columns: int) -> np.ndarray:
 # In positions None stands for NaN, which JSON does not have.
 Value = Annotated[float, msgspec.Meta(ge=-LARGEST, le=LARGEST)]
 SavedColumn = tuple[Count, Value, Annotated[float, msgspec.Meta(ge=0, le=sys.float_info.max)], Value | None]
-SavedRow = tuple[list[Value | None], list[SavedColumn]]
 
 
 def saved_statistics(statistics: Statistics) -> list[list[Any]]:
     return [_without_nan(column) for column in zip(*statistics, strict=True)]
-
-
-def saved_row(row: Row) -> list[Any]:
-    return [_without_nan(row.values), saved_statistics(row.statistics)]
 
 
 def restored_statistics(saved: list[list[Any]], columns: int) -> Statistics:
@@ -140,13 +141,6 @@ def restored_statistics(saved: list[list[Any]], columns: int) -> Statistics:
         raise damaged("its statistics do not fit its columns")
     counts, means, squares, newest = map(list, zip(*saved, strict=True))
     return Statistics(counts, means, squares, _with_nan(newest))
-
-
-def restored_row(saved: list[list[Any]], columns: int) -> Row:
-    values, statistics = saved
-    if len(values) != columns:
-        raise damaged("its rows do not fit its columns")
-    return Row(_with_nan(values), restored_statistics(statistics, columns))
 
 
 def _without_nan(values: Any) -> list[Any]:

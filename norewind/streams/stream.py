@@ -13,19 +13,22 @@ class Samples(NamedTuple):
     """Consecutive samples.
 
     - `xs`: n symbols (int32) or n rows of inputs (float32).
-    - `targets`: what follows them, n symbols or n rows of targets. NaN is an unknown
-      target, from which nothing can be learned.
+    - `targets`: the symbols that follow them, or the targets that come with these rows.
+      With a horizon h, a row's targets are what the row h rows before had to forecast. NaN
+      is an unknown target, from which nothing can be learned.
     - `scales`: the mean and the standard deviation that each target was standardised
-      with, as float64 of shape (n, targets, 2); NaN while there are too few values. None
-      for symbols.
-    - `last`: the persistence forecast, which is the newest value of each target's column
-      at the time of the prediction, standardised like the target. None for symbols.
+      with, those known when it was to be forecast, as float64 of shape (n, targets, 2); NaN
+      while there are too few values. None for symbols.
+    - `last`: the persistence forecast of the targets, which is the newest value of each
+      target's column that was known then, standardised like the target. None for symbols.
+    - `ahead`: the scales known after each row, in which forecasts made there are expressed.
     """
 
     xs: np.ndarray
     targets: np.ndarray
     scales: np.ndarray | None = None
     last: np.ndarray | None = None
+    ahead: np.ndarray | None = None
 
 
 class Stream(Protocol):
@@ -34,7 +37,12 @@ class Stream(Protocol):
     Neither the samples nor the positions depend on how many samples are taken at a time
     or on the pieces in which the bytes arrive. A stream is a context manager: leaving the
     `with` block closes it.
+
+    `horizon` is the number of samples after which a sample's target comes; 0 if it comes
+    with the sample.
     """
+
+    horizon: int = 0
 
     @property
     def counts(self) -> dict[str, int]:
