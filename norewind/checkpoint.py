@@ -22,7 +22,7 @@ import norewind
 from norewind.files import write_atomically
 from norewind.trees import Tree, is_key
 
-FORMAT = 2
+FORMAT = 3
 """Increased whenever checkpoints of other versions of norewind can no longer be read."""
 
 ARRAY = "stored as"
@@ -100,7 +100,9 @@ def read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     try:
         arrays = safetensors.numpy.load(content)
         # An array beside the run is stored with the others: its name stands where it belongs.
-        return arrays, json.loads(text, object_hook=lambda entry: arrays.pop(entry[ARRAY]) if ARRAY in entry else entry)
+        return arrays, json.loads(
+            text, object_hook=lambda entry: arrays.pop(entry[ARRAY]) if entry.keys() == {ARRAY} else entry
+        )
     except (safetensors.SafetensorError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"{path}: not a whole safetensors file: {error}.") from None
 
@@ -155,9 +157,11 @@ def _write(folder: Path, samples: int, arrays: dict[str, np.ndarray], extra: dic
     }
     arrays = dict(arrays)
 
-    def stored(array: np.ndarray) -> dict[str, str]:
+    def stored(array: Any) -> dict[str, str]:
+        if not isinstance(array, np.ndarray):
+            raise TypeError(f"a {type(array).__name__} is neither JSON nor a NumPy array")
         name = f"extra {len(arrays)}"
-        arrays[name] = np.ascontiguousarray(array)
+        arrays[name] = np.asarray(array, order="C")
         return {ARRAY: name}
 
     text = json.dumps(about, default=stored)
@@ -206,4 +210,6 @@ def _restored(path: Path, name: str, like: Any, stored: np.ndarray) -> Any:
         # Not a sum: 1j times infinity has a part that is not a number.
         pairs, stored = stored, np.empty(expected.shape[1:], like.dtype)
         stored.real, stored.imag = pairs
+    if isinstance(like, np.ndarray):
+        return stored  # JAX might not have its type
     return jax.numpy.asarray(stored if np.dtype(like.dtype).isbuiltin == 1 else stored.view(like.dtype))

@@ -64,9 +64,8 @@ class Learner:
         self.compiled_step = jax.jit(update.advance_if_finite)
         self.fast_chunk = _chunk(update, _fast_step if stops else _skipping_step)
         self.careful_chunk = _chunk(update, _careful_step)
-        model = update.estimator.model
-        self.compiled_transition = model and jax.jit(partial(_checked_transition, model))
-        self.compiled_forward = model and jax.jit(partial(_forward, model))
+        self.compiled_transition = jax.jit(partial(_checked_transition, update))
+        self.compiled_forward = jax.jit(partial(_forward, update))
         self.compiled_reset = jax.jit(update.reset)
 
     def init(self, params: Tree, state: Tree, key: jax.Array) -> Run:
@@ -112,19 +111,22 @@ class Learner:
         - `resets`: a boolean per step, or per step and stream. Where it is true a new
           sequence begins: state and carry are reset before that step.
         - `newest`: a newer input for each step, to be answered after learning with a state of
-          its own, `run.ahead`; its outputs then take the place of the others.
+          its own, `run.ahead`; its outputs then take the place of the others. Not with `resets`.
         - `count`: learn from the first `count` steps only, and return zeros for the rest.
           Every count runs the same compiled loop, so chunks of one length that are only
           partly filled do not even change rounding.
         - `outputs`: return `(run, (losses, outputs))`.
         """
         _nothing_pending(run, "scan")
+        if newest is not None:
+            _model_of(self.update)
+            if resets is not None or run.ahead is None:
+                raise ValueError("scan: with `newest`, the run must have a state `ahead`, and there are no resets.")
         resets = None if resets is None else jnp.asarray(resets)
         more = {"resets": resets, "newest": newest}
         inputs = {"xs": xs, "targets": targets, **{name: part for name, part in more.items() if part is not None}}
         length = checks.common_length("scan", **inputs)
-        if isinstance(count, int) and not 0 <= count <= length:
-            raise ValueError(f"scan: count is {count}, but the chunk holds {length} steps.")
+        _check_count("scan", count, length)
         steps = xs, targets, resets, newest
         (new,), seen = self.fast_chunk((run,), steps, count, outputs)
         losses = seen[0] if outputs else seen
@@ -140,14 +142,13 @@ class Learner:
         That is `run.ahead` where there is one. There is one input per sample, also where the
         learner takes windows.
         """
+        _nothing_pending(run, "forward")
         length = checks.common_length("forward", xs=xs)
-        assert self.compiled_forward is not None
+        _check_count("forward", count, length)
         return self.compiled_forward(run, xs, length if count is None else count)
 
     def predict(self, run: Run, x: Tree) -> tuple[Run, Tree]:
         """Answer the input `x` now, with an output; it then waits in the run for its target."""
-        if self.compiled_transition is None:
-            raise ValueError("this estimator was made without its model: build it with Estimator(..., model=...).")
         ahead, output = self.compiled_transition(run.params, run.ahead if run.pending else run.state, x)
         return run._replace(pending=(*run.pending, x), ahead=ahead), output
 
@@ -183,21 +184,35 @@ class Learner:
         return self.compiled_reset(run, mask)
 
 
-def _fast_step(update: Update, run: Run, x: Tree, target: Tree):
+def _fast_step(update: Update, run: Run, sample: tuple[Tree, Tree, Tree]):
+    x, target, newest = sample
     run, estimate = update.advance(run, x, target)
-    return (run,), estimate
+    run, output = _answer(update, run, newest, estimate.output)
+    return (run,), estimate.loss, output
 
 
-def _skipping_step(update: Update, run: Run, x: Tree, target: Tree):
+def _skipping_step(update: Update, run: Run, sample: tuple[Tree, Tree, Tree]):
+    x, target, newest = sample
     run, estimate, _ = update.advance_if_finite(run, x, target)
-    return (run,), estimate
+    new, output = _answer(update, run, newest, estimate.output)
+    return (where(_ahead_is_finite(run, new), new, run),), estimate.loss, output
 
 
-def _careful_step(update: Update, run: Run, good: jax.Array, x: Tree, target: Tree):
+def _careful_step(update: Update, run: Run, good: jax.Array, sample: tuple[Tree, Tree, Tree]):
     """Advances as long as everything is finite, and then stands still."""
+    x, target, newest = sample
     new, estimate, finite = update.advance_if_finite(run, x, target)
-    good = good & finite
-    return (where(good, new, run), good), estimate
+    new, output = _answer(update, new, newest, estimate.output)
+    good = good & finite & _ahead_is_finite(run, new)
+    return (where(good, new, run), good), estimate.loss, output
+
+
+def _answer(update: Update, run: Run, newest: Tree, output: Tree) -> tuple[Run, Tree]:
+    """Answer the newest input, if there is one; otherwise `output` stays the answer."""
+    if newest is None:
+        return run, output
+    ahead, output = _checked_transition(update, run.params, run.ahead, newest)
+    return run._replace(ahead=strong(ahead)), output
 
 
 def _chunk(update: Update, one_step: Callable) -> Callable:
@@ -209,14 +224,8 @@ def _chunk(update: Update, one_step: Callable) -> Callable:
             run, *rest = loop
             if when is not None:
                 run = update.reset(run, when)
-            loop, estimate = one_step(update, run, *rest, x, target)
-            output = estimate.output
-            if newest is not None:
-                run, *rest = loop
-                assert update.estimator.model is not None
-                ahead, output = update.estimator.model.transition(run.params, run.ahead, newest)
-                loop = run._replace(ahead=ahead), *rest
-            return loop, (estimate.loss, output) if outputs else estimate.loss
+            loop, loss, output = one_step(update, run, *rest, (x, target, newest))
+            return loop, (loss, output) if outputs else loss
 
         return jax.lax.scan(body, loop, inputs) if count is None else scan_some(body, loop, inputs, count)
 
@@ -253,18 +262,35 @@ def _chunk_is_finite(before: Run, after: Run, losses: jax.Array) -> jax.Array:
     step. A state that was not finite from the start may be so on purpose.
     """
     state_is_finite = all_finite(after.state) | ~all_finite((before.state, before.initial_state))
-    return all_finite((losses, after.params, after.carry)) & state_is_finite
+    return all_finite((losses, after.params, after.carry)) & state_is_finite & _ahead_is_finite(before, after)
 
 
-def _forward(model: Model, run: Run, xs: Tree, count: jax.Array) -> tuple[Run, Tree]:
+def _ahead_is_finite(before: Run, after: Run) -> jax.Array:
+    if after.ahead is None:
+        return jnp.array(True)
+    return all_finite(after.ahead) | ~all_finite((before.ahead, before.initial_state))
+
+
+def _forward(update: Update, run: Run, xs: Tree, count: jax.Array) -> tuple[Run, Tree]:
     state = run.state if run.ahead is None else run.ahead
-    transition = one_step_of(model.transition)
+    transition = one_step_of(_model_of(update).transition)
     state, outputs = scan_some(lambda state, x: transition(run.params, state, x), state, xs, count)
     return run._replace(state=state) if run.ahead is None else run._replace(ahead=state), outputs
 
 
-def _checked_transition(model: Model, params: Tree, state: Tree, x: Tree) -> tuple[Tree, Tree]:
-    return checks.transition_result(model.transition(params, state, x), state)
+def _checked_transition(update: Update, params: Tree, state: Tree, x: Tree) -> tuple[Tree, Tree]:
+    return checks.transition_result(_model_of(update).transition(params, state, x), state)
+
+
+def _model_of(update: Update) -> Model:
+    if update.estimator.model is None:
+        raise ValueError("this estimator was made without its model: build it with Estimator(..., model=...).")
+    return update.estimator.model
+
+
+def _check_count(what: str, count: Any, length: int) -> None:
+    if isinstance(count, int) and not 0 <= count <= length:
+        raise ValueError(f"{what}: count is {count}, but the chunk holds {length} steps.")
 
 
 def _nothing_pending(run: Run, what: str) -> None:

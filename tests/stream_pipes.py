@@ -4,6 +4,7 @@ import json
 import os
 from itertools import cycle
 
+import numpy as np
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
@@ -44,5 +45,20 @@ class Pipe:
 
 
 def saved(position):
+    """A position as text, with the bytes of its arrays, so that two of them can be compared."""
+
+    def stored(array):
+        return {"array": array.tobytes().hex(), "dtype": str(array.dtype), "shape": array.shape}
+
+    return json.dumps(position, allow_nan=False, default=stored)
+
+
+def loaded(text):
     """A position as it comes back from a checkpoint."""
-    return json.loads(json.dumps(position, allow_nan=False))
+
+    def array(entry):
+        if "array" not in entry:
+            return entry
+        return np.frombuffer(bytes.fromhex(entry["array"]), entry["dtype"]).reshape(entry["shape"])
+
+    return json.loads(text, object_hook=array)

@@ -140,6 +140,28 @@ def test_every_flipped_byte_is_noticed(tmp_path):
             read(path)
 
 
+def test_arrays_beside_the_run_come_back_bit_for_bit(tmp_path):
+    arrays = [np.array([[1.5, np.nan], [-0.0, np.inf]]).T, np.zeros((0, 3), np.int32), np.array(7), np.array([True])]
+    run = {"['extra 1']": jnp.arange(3.0), "double": np.arange(2) / 3}
+    extra = {"list": [None, *arrays], "inside": {"array": arrays[0], "stored as": "x"}, "text": "stored as"}
+    restored, beside = load(save(tmp_path, 5, run, extra), run)
+    assert same(run, restored)
+    assert isinstance(restored["double"], np.ndarray)
+    assert beside["list"][0] is None
+    assert same(beside["list"][1:], arrays)
+    assert same(beside["inside"].pop("array"), arrays[0])
+    assert (beside["inside"], beside["text"]) == ({"stored as": "x"}, "stored as")
+    with pytest.raises(TypeError, match="a set is neither JSON nor a NumPy array"):
+        save(tmp_path, 6, run, {"set": {1}})
+
+
+def test_an_array_that_is_not_there_is_noticed(tmp_path):
+    for name in ("nothing", [], None):
+        about = {"norewind": json.dumps({"format": 3, "position": {"stored as": name}})}
+        with pytest.raises(CheckpointError, match="not a whole safetensors file"):
+            read(named(tmp_path, safetensors.numpy.save({"a": np.zeros(1)}, about)))
+
+
 def test_every_truncation_is_noticed(tmp_path):
     path = save(tmp_path, 5, {"a": jnp.arange(3.0)}, {})
     content = path.read_bytes()
@@ -149,18 +171,21 @@ def test_every_truncation_is_noticed(tmp_path):
             read(path)
 
 
-def test_a_newer_format_is_refused_in_words(tmp_path, monkeypatch):
-    monkeypatch.setattr(checkpoint, "FORMAT", 3)
+@pytest.mark.parametrize("other", [2, 4])
+def test_another_format_is_refused_in_words(tmp_path, monkeypatch, other):
+    monkeypatch.setattr(checkpoint, "FORMAT", other)
     monkeypatch.setattr(norewind, "__version__", "9.9")
-    path = save(tmp_path, 5, {"a": jnp.zeros(1)}, {"format": 2})
+    path = save(tmp_path, 5, {"a": jnp.zeros(1)}, {"format": 3})
     monkeypatch.undo()
-    with pytest.raises(CheckpointError, match="format 3 and was written by norewind 9.9. .* Use the version") as caught:
+    with pytest.raises(
+        CheckpointError, match=f"format {other} and was written by norewind 9.9. .* Use the version"
+    ) as caught:
         read(path)
     # It is sound: nobody should go back to an older one because of it.
     assert not isinstance(caught.value, DamagedError)
 
 
-@pytest.mark.parametrize("version", ["2", None, 0, -1, True, 2.0, [2]])
+@pytest.mark.parametrize("version", ["3", None, 0, -1, True, 3.0, [3]])
 def test_a_format_that_cannot_be_is_refused(tmp_path, version):
     content = safetensors.numpy.save({"a": np.zeros(1)}, {"norewind": json.dumps({"format": version})})
     with pytest.raises(CheckpointError, match="has format"):
@@ -191,7 +216,7 @@ def header(entries: dict, length: int | None = None) -> bytes:
     return (len(text) if length is None else length).to_bytes(8, "little") + text
 
 
-GOOD = {"__metadata__": {"norewind": json.dumps({"format": 2})}}
+GOOD = {"__metadata__": {"norewind": json.dumps({"format": 3})}}
 
 
 @pytest.mark.parametrize(
@@ -300,7 +325,7 @@ def test_nothing_in_a_checkpoint_is_executed(tmp_path, monkeypatch):
     for content in (pickle.dumps(Trap()), Path("trap.npy").read_bytes()):
         with pytest.raises(CheckpointError):
             load(named(tmp_path, content), {"a": jnp.zeros(2)})
-    about = {"norewind": json.dumps({"format": 2})}
+    about = {"norewind": json.dumps({"format": 3})}
     path = named(tmp_path, safetensors.numpy.save({"['a']": np.frombuffer(pickle.dumps(Trap()), np.uint8)}, about))
     with pytest.raises(CheckpointError, match="uint8"):
         load(path, {"a": jnp.zeros(2)})

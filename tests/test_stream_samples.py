@@ -13,17 +13,17 @@ def rows_of(text, **options):
     with Pipe(text.encode()) as source:
         stream = RowStream(source, **options)
         parts = list(iter(lambda: stream.take(7), None))
-        return stream, *(np.concatenate([part[i] for part in parts]) for i in range(4))
+        return stream, *(np.concatenate([part[i] for part in parts]) for i in range(5))
 
 
 def test_bytes_and_what_follows():
     with Pipe(b"abcd\n") as source:
         stream = ByteStream(source)
-        xs, targets, scales, last = stream.take(10)
+        xs, targets, *rest = stream.take(10)
     assert bytes(xs.tolist()) == b"abcd"
     assert bytes(targets.tolist()) == b"bcd\n"
     assert xs.dtype == targets.dtype == np.int32
-    assert scales is last is None
+    assert rest == [None, None, None]
     assert stream.decode(stream.encode("aé")) == "aé".encode()
 
 
@@ -72,42 +72,54 @@ def test_what_has_no_symbol_is_skipped_and_counted():
 def test_standardisation_uses_what_was_known(horizon):
     data = np.random.default_rng(0).normal(5, [1, 3], (40, 2))
     text = "a,b\n" + "".join(f"{a!r},{b!r}\n" for a, b in data.tolist())
-    _, xs, targets, scales, last = rows_of(text, inputs=["a"], targets=["b"], horizon=horizon)
-    assert len(xs) == 40 - horizon
+    _, xs, targets, scales, last, ahead = rows_of(text, inputs=["a"], targets=["b"], horizon=horizon)
+    assert len(xs) == 40
     for t in range(len(xs)):
         seen = data[: t + 1, 0]
         np.testing.assert_allclose(xs[t, 0], (seen[-1] - seen.mean()) / (seen.std() or 1), rtol=1e-5, atol=1e-6)
-        known = data[: t + 1 if horizon else t, 1]
+        known = data[: max(0, t + 1 - max(horizon, 1)), 1]
         if len(known) < 10:
             assert np.isnan([targets[t, 0], last[t, 0], *scales[t, 0]]).all()
         else:
             np.testing.assert_allclose(scales[t, 0], [known.mean(), known.std()], rtol=1e-12)
-            np.testing.assert_allclose(targets[t, 0], (data[t + horizon, 1] - known.mean()) / known.std(), rtol=1e-5)
+            np.testing.assert_allclose(targets[t, 0], (data[t, 1] - known.mean()) / known.std(), rtol=1e-5)
             np.testing.assert_allclose(last[t, 0], (known[-1] - known.mean()) / known.std(), rtol=1e-5)
+        now = data[: t + 1, 1]
+        np.testing.assert_allclose(ahead[t, 0], [now.mean(), now.std()] if t >= 9 else [np.nan] * 2, rtol=1e-12)
 
 
 def test_a_constant_column_is_zero_and_nothing_to_learn_from_and_a_shock_is_clipped():
     _, xs, targets, *_ = rows_of("a\n" + "5\n" * 20 + "6\n" + "5\n" * 3)
     assert (xs[:20] == 0).all()
-    assert np.isnan(targets[:20]).all()
-    assert np.isfinite(targets[20:]).all()
+    assert np.isnan(targets[:21]).all()
+    assert np.isfinite(targets[21:]).all()
     _, xs, targets, *_ = rows_of("a\n" + "1\n2\n" * 10 + "1e30\n" + "-1e30\n")
-    assert np.nanmax(targets) == targets[19] == 100
+    assert np.nanmax(targets) == targets[20] == 100
 
 
 def test_raw_numbers():
-    stream, xs, targets, scales, last = rows_of("a,b\n1,2\n3,\n5,6\n", standardise=False)
+    stream, xs, targets, scales, last, ahead = rows_of("a,b\n1,2\n3,\n500,6\n", standardise=False)
     assert stream.inputs == stream.targets == ["a", "b"]
-    np.testing.assert_array_equal(xs, [[1, 2], [3, 2]])
-    np.testing.assert_array_equal(targets, [[3, np.nan], [5, 6]])
-    np.testing.assert_array_equal(last, [[1, 2], [3, 2]])
-    assert (scales == [0, 1]).all()
+    np.testing.assert_array_equal(xs, [[1, 2], [3, 2], [500, 6]])
+    np.testing.assert_array_equal(targets, [[np.nan, np.nan], [3, np.nan], [500, 6]])
+    np.testing.assert_array_equal(last, [[np.nan, np.nan], [1, 2], [3, 2]])
+    assert np.isnan(scales[0]).all()
+    assert (scales[1:] == [0, 1]).all()
+    assert (ahead == [0, 1]).all()
     assert xs.dtype == targets.dtype == last.dtype == np.float32
-    assert scales.dtype == np.float64
+    assert scales.dtype == ahead.dtype == np.float64
+
+
+def test_raw_targets_of_the_same_row_are_known_from_the_first_row_on():
+    _, xs, targets, scales, last, _ = rows_of(
+        "a,b\n1,200\n3,-400\n", inputs=["a"], targets=["b"], horizon=0, standardise=False
+    )
+    np.testing.assert_array_equal([xs[:, 0], targets[:, 0], last[:, 0]], [[1, 3], [200, -400], [np.nan, 200]])
+    assert (scales == [0, 1]).all()
 
 
 @pytest.mark.parametrize(
-    ("missing", "filled"), [("last", [1, 1, 5, 5]), ("mean", [1, 1, 5, 3]), ("skip", [1, 5])], ids=str
+    ("missing", "filled"), [("last", [1, 1, 5, 5, 7]), ("mean", [1, 1, 5, 3, 7]), ("skip", [1, 5, 7])], ids=str
 )
 def test_missing_inputs(missing, filled):
     stream, xs, *_ = rows_of("a,b\n1,0\n,0\n5,0\nNA,0\n7,1\n", inputs=["a"], missing=missing, standardise=False)
@@ -116,23 +128,23 @@ def test_missing_inputs(missing, filled):
 
 
 def test_missing_inputs_before_the_first_value():
-    assert rows_of("a,b\n,1\n2,1\n", inputs=["a", "b"], standardise=False)[1].tolist() == [[0, 1]]
+    assert rows_of("a,b\n,1\n2,1\n", inputs=["a", "b"], standardise=False)[1].tolist() == [[0, 1], [2, 1]]
 
 
 def test_a_label_that_comes_late_is_a_horizon_and_a_missing_one_is_not_learned_from():
     text = '{"x": 1, "label": null}\n{"x": 2, "label": 10}\n{"x": 3}\n{"x": 4, "label": "30"}\n'
-    _, xs, targets, _, last = rows_of(
+    _, xs, targets, _, last, _ = rows_of(
         text, dialect=JSONL, inputs=["x"], targets=["label"], missing="fail", standardise=False
     )
-    assert xs[:, 0].tolist() == [1, 2, 3]
-    np.testing.assert_array_equal(targets[:, 0], [10, np.nan, 30])
-    np.testing.assert_array_equal(last[:, 0], [np.nan, 10, 10])
+    assert xs[:, 0].tolist() == [1, 2, 3, 4]
+    np.testing.assert_array_equal(targets[:, 0], [np.nan, 10, np.nan, 30])
+    np.testing.assert_array_equal(last[:, 0], [np.nan, np.nan, 10, 10])
 
 
 def test_columns_are_by_default_those_with_a_number_in_the_first_row():
     stream, xs, *_ = rows_of("day,a,,b\nmon,1,7,x\ntue,2,8,y\n", standardise=False)
     assert stream.inputs == ["a", "3"]
-    assert xs.tolist() == [[1, 7]]
+    assert xs.tolist() == [[1, 7], [2, 8]]
     stream, *_ = rows_of("1;2\n3;4\n", dialect=Dialect(header=False, delimiter=";"), targets=["2"], horizon=0)
     assert (stream.inputs, stream.targets) == (["1"], ["2"])
 
@@ -141,8 +153,8 @@ def test_byte_order_mark_windows_line_ends_quotes_and_blank_lines():
     text = '\ufeffa,"b ""x"", c"\r\n1,"2"\r\n\r\n\n3,4\r\n5,6'
     stream, xs, targets, *_ = rows_of(text, standardise=False)
     assert stream.inputs == ["a", 'b "x", c']
-    assert xs.tolist() == [[1, 2], [3, 4]]
-    assert targets.tolist() == [[3, 4], [5, 6]]
+    assert xs.tolist() == [[1, 2], [3, 4], [5, 6]]
+    np.testing.assert_array_equal(targets, [[np.nan, np.nan], [3, 4], [5, 6]])
 
 
 # Bad input.
@@ -169,17 +181,24 @@ def test_an_empty_stream(make):
             r"ends at byte 4, .*\(characters: 1, unknown symbols skipped: 2, invalid bytes skipped: 1\)",
         ),
         (RowStream, b"a,b", r"ends at byte 3, before the first sample \(rows: 0\)"),
-        (RowStream, b"a,b\n1,2\n", r"ends at byte 8, before the first sample \(rows: 1\)"),
+        (RowStream, b"a,b\n\n", r"ends at byte 5, before the first sample \(rows: 0\). A sample needs a row"),
         (
-            lambda source: RowStream(source, bad="skip", horizon=2),
-            b"a\n1\nx\n2\n",
-            r"before the first sample \(rows: 2, bad rows skipped: 1\)",
+            lambda source: RowStream(source, inputs=["a"], bad="skip"),
+            b"a\ny\nx\n",
+            r"ends at byte 6, before the first sample \(rows: 0, bad rows skipped: 2\)",
         ),
     ],
 )
 def test_a_stream_that_is_too_short(make, data, message):
     with Pipe(data) as source, pytest.raises(StreamError, match=message):
         make(source).take(1)
+
+
+@pytest.mark.parametrize("horizon", [1, 5])
+def test_one_row_is_a_sample(horizon):
+    _, xs, targets, *_ = rows_of("a,b\n1,2\n", horizon=horizon, standardise=False)
+    assert xs.tolist() == [[1, 2]]
+    assert np.isnan(targets).all()
 
 
 @pytest.mark.parametrize(
@@ -250,24 +269,30 @@ def test_bad_rows(bad, tmp_path):
     dialect = Dialect() if csv else JSONL
     message = rf"rows, line {line} \(byte {byte}\) is bad: {(BAD_CSV | BAD_JSON)[bad]}"
     with RowStream(Source(path), dialect=dialect) as stream:
-        assert len(stream.take(10).xs) == 2
+        assert len(stream.take(10).xs) == 3
         with pytest.raises(StreamError, match=message + r'.*skip and count such rows \(bad = "skip"\)') as caught:
             stream.take(10)
         assert "cut off" not in str(caught.value)
     with RowStream(Source(path), dialect=dialect, bad="skip") as stream:
-        assert len(stream.take(10).xs) == 3
+        assert len(stream.take(10).xs) == 4
         assert stream.counts == {"bad rows": 1}
 
 
 def test_a_missing_value_that_may_not_be():
-    with Pipe(b"a,b\n1,2\n3,\n") as source, pytest.raises(StreamError, match=r"line 3 .*: column 'b' has no value"):
-        RowStream(source, missing="fail").take(1)
+    with Pipe(b"a,b\n1,2\n3,\n") as source:
+        stream = RowStream(source, missing="fail")
+        assert len(stream.take(2).xs) == 1
+        with pytest.raises(StreamError, match=r"line 3 .*: column 'b' has no value"):
+            stream.take(1)
 
 
 @pytest.mark.parametrize(("text", "format"), [("a,b\n1,2\n3", "csv"), ('{"a": 1, "b": 2}\n{"a": 3, "b"', "jsonl")])
 def test_a_line_that_is_cut_off(text, format):
-    with Pipe(text.encode()) as source, pytest.raises(StreamError, match="has no newline: it may be cut off"):
-        RowStream(source, dialect=Dialect(format)).take(1)
+    with Pipe(text.encode()) as source:
+        stream = RowStream(source, dialect=Dialect(format))
+        assert len(stream.take(2).xs) == 1
+        with pytest.raises(StreamError, match="has no newline: it may be cut off"):
+            stream.take(1)
 
 
 @pytest.mark.parametrize(

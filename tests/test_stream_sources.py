@@ -39,25 +39,25 @@ def produce(pieces):
 
 
 def test_patience_hands_out_what_there_is():
-    reader, taken = produce([b"1\n2", b"\n3\n", b"4\n"])
-    stream = RowStream(Source(reader), dialect=BARE, standardise=False)
+    reader, taken = produce([b"a\n1", b"\n2\n3\n", b"4\n"])
+    stream = RowStream(Source(reader), inputs=["a"], standardise=False)
     assert stream.take(5, patience=0.01).xs.shape == (0, 1)
     assert stream.position()["offset"] == 0
     taken.release()
     samples = []
-    while len(samples) < 2:
+    while len(samples) < 3:
         samples += stream.take(5, patience=0.01).xs.tolist()
-    assert samples == [[1], [2]]
+    assert samples == [[1], [2], [3]]
     taken.release()
     taken.release()
-    assert stream.take(5).xs.tolist() == [[3]]
+    assert stream.take(5).xs.tolist() == [[4]]
     assert stream.take(5) is None
     os.close(reader)
 
 
 def test_patience_ends_even_if_there_is_always_something_to_skip():
-    with Pipe(b"1\n" + b"x\n" * 100, sizes=[2]) as source:
-        stream = RowStream(source, dialect=BARE, bad="skip")
+    with Pipe(b"a\n" + b"x\n" * 100, sizes=[2]) as source:
+        stream = RowStream(source, inputs=["a"], bad="skip")
         assert len(stream.take(1, patience=0).xs) == 0
         assert not source.ended
         assert stream.position()["offset"] == 0

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from stream_pipes import Pipe, policies, quick, saved
+from hypothesis.extra import numpy
+from stream_pipes import Pipe, loaded, policies, quick, saved
 
 from norewind import tasks
 from norewind.streams import ByteStream, CharacterStream, Dialect, RowStream, Source, StreamError, TaskStream, afresh
@@ -34,7 +35,7 @@ def drain(stream, counts=(1,), patience=None):
                 samples += one_by_one(taken)
                 position = saved(stream.position())
                 assert positions.setdefault(len(samples), position) == position
-                assert stream.counts == position["counts"]
+                assert stream.counts == loaded(position)["counts"]
     except StreamError as error:
         return samples, positions, re.sub(r"descriptor \d+", "descriptor", str(error))
 
@@ -57,7 +58,7 @@ def check_every_way(make, data, counts, sizes):
         assert other_end == end
     for taken, position in positions.items():
         with Pipe(data, sizes) as source:
-            rest, _, rest_end = drain(make(source, position=position), counts)
+            rest, _, rest_end = drain(make(source, position=loaded(position)), counts)
         assert rest == samples[taken:]
         assert rest_end == end
 
@@ -130,7 +131,7 @@ def test_a_task_is_the_same_every_way(counts, text):
     taken = 0
     for count in [*counts, 4090, *counts]:
         position = saved(stream.position())
-        for again in (stream, TaskStream(text, 3, position=position)):
+        for again in (stream, TaskStream(text, 3, position=loaded(position))):
             samples = again.take(count)
             np.testing.assert_array_equal(samples.xs, whole[taken : taken + count])
             np.testing.assert_array_equal(samples.targets, whole[taken + 1 : taken + count + 1])
@@ -148,7 +149,7 @@ def test_a_file_that_has_grown_goes_on(tmp_path):
     path.write_text("a,b\n" + "".join(lines[:17]))
     first, _, (position, _) = drain(RowStream(Source(path), horizon=3), [5])
     path.write_text("a,b\n" + "".join(lines))
-    rest, *_ = drain(RowStream(Source(path), horizon=3, position=position), [4])
+    rest, *_ = drain(RowStream(Source(path), horizon=3, position=loaded(position)), [4])
     assert first + rest == whole
 
 
@@ -157,10 +158,10 @@ def test_a_last_line_without_newline_may_get_one_but_may_not_grow(tmp_path):
     path.write_text("a\n1\n2\n3")
     _, _, (position, _) = drain(RowStream(Source(path), standardise=False))
     path.write_text("a\n1\n2\n3\n4\n")
-    (sample,), *_ = drain(RowStream(Source(path), standardise=False, position=position))
+    (sample,), *_ = drain(RowStream(Source(path), standardise=False, position=loaded(position)))
     assert np.frombuffer(sample[1], np.float32) == 4
     path.write_text("a\n1\n2\n35\n4\n")
-    *_, error = drain(RowStream(Source(path), standardise=False, position=position))
+    *_, error = drain(RowStream(Source(path), standardise=False, position=loaded(position)))
     assert "line 4 (byte 7) is bad: it continues a line that had no newline yet" in error
 
 
@@ -181,7 +182,7 @@ def test_a_position_is_not_changed_through_another(samples):
         position = saved(stream.position())
         stream.position()["counts"]["bad rows"] = 1
         stream.position().clear()
-        assert stream.position() == position
+        assert saved(stream.position()) == position
 
 
 def test_going_on_with_another_stream_is_refused(tmp_path):
@@ -201,7 +202,7 @@ def test_going_on_with_other_settings_is_refused():
     with Pipe(b"a,b\n1,2\n3,4\n") as source:
         stream = RowStream(source)
         stream.take(1)
-    position = saved(stream.position())
+    position = loaded(saved(stream.position()))
     others = {"horizon": 2, "inputs": ["a"], "targets": ["b"], "standardise": False, "dialect": Dialect("jsonl")}
     for name, value in others.items():
         with Pipe(b"") as source, pytest.raises(StreamError, match="the run started with .* but now it is"):
@@ -278,11 +279,13 @@ SOME = {"alphabet": "ab,1\n", "bad": "skip", "missing": "last", "horizon": 2, "h
 def good_position(kind, options=SOME):
     with Pipe(GOOD[kind]) as source:
         stream = make_any(source, kind, options)
-        stream.take(4)
-        return saved(stream.position())
+        # Of rows, enough to know their scale.
+        stream.take(4 if kind in ("bytes", "characters") else 12)
+        return loaded(saved(stream.position()))
 
 
 scalars = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=3), st.just(10**400))
+arrays = numpy.arrays(st.sampled_from(["f8", "f8", "f4", "i8"]), st.tuples(*map(st.integers, (0, 1, 2), (3, 3, 4))))
 values = st.recursive(scalars, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner))
 
 
@@ -316,6 +319,30 @@ def test_every_damage_of_a_position_is_noticed(kind):
                     make_any(source, kind, SOME, replaced(position, path, wrong))
 
 
+@pytest.mark.parametrize("standardise", [True, False])
+def test_every_damage_of_what_waits_is_noticed(standardise):
+    options = SOME | {"standardise": standardise}
+    position = good_position("csv", options)
+    good = position["waiting"]
+    assert good.shape == (2, 2, 3)
+    assert np.isfinite(good).all()
+    longer, nothing = np.concatenate([good, good[:1]]), np.full_like(good, np.nan)
+    shapes = [good.tolist(), good[0], good[:, :1], good[..., :2], longer, good.astype(np.float32), good.astype(object)]
+    for place in np.ndindex(good.shape):
+        for value in [math.nan, math.inf, -math.inf, *([0.0, -1.0] if place[-1] == 1 else [4e38])]:
+            if standardise or place[-1] != 2 or value == value:
+                wrong = good.copy()
+                wrong[place] = value
+                shapes.append(wrong)
+    for wrong in [*shapes, *([] if standardise else [nothing, good + 1])]:
+        with Pipe(GOOD["csv"]) as source, pytest.raises(StreamError, match=r"damaged: (what|more rows|the scales)"):
+            make_any(source, "csv", options, {**position, "waiting": wrong})
+    # At first no scale is known, and fewer rows wait.
+    for fine in [good, good[:1], good[:0], *([nothing] if standardise else [])]:
+        with Pipe(GOOD["csv"]) as source:
+            make_any(source, "csv", options, {**position, "waiting": fine})
+
+
 def test_a_negative_sum_of_squares_is_noticed():
     position = replaced(good_position("csv"), ("statistics", 0, 2), -1.0)
     with (
@@ -331,6 +358,8 @@ def test_any_position(data, kind, options, value):
     options = options | {"horizon": 2, "bad": "skip", "header": True}
     position = good_position(kind, options)
     path = data.draw(st.sampled_from(list(paths_in(position))))
+    if path == ("waiting",):
+        value = data.draw(arrays)
     read_all(kind, options, GOOD[kind], replaced(position, path, value))
 
 
@@ -353,7 +382,9 @@ def test_another_source_is_read_as_the_first_one_was(tmp_path):
     assert samples is not None
     values = [*range(30), 0]
     assert samples.xs[0, 0] == pytest.approx((0 - np.mean(values)) / np.std(values))
-    assert other.position()["lines"] == 3
+    # What the first one had left to wait for is not what the second one brings.
+    assert np.isnan(samples.targets).all()
+    assert other.position()["lines"] == 2
     second.write_text("b,c\n1,2\n")
     with pytest.raises(StreamError, match="has no column 'a'. It has"):
         RowStream(Source(second), position=afresh(stream.position()))

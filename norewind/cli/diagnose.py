@@ -79,11 +79,14 @@ def read(settings: Settings, count: int) -> tuple[Any, tuple[Any, Any]]:
         raise ValueError(f"--samples must be at least 1, but it is {count}.")
     opened = open_stream(settings)
     with opened.stream:
-        samples = opened.stream.take(count + opened.shape.horizon)
-    assert samples is not None  # an empty source is an error
-    if not opened.shape.symbols and np.isnan(samples.targets).all():
+        rows = opened.stream.take(count + opened.shape.horizon)
+    assert rows is not None  # an empty source is an error
+    # A sample is a row and the targets that come `horizon` rows later.
+    horizon = opened.shape.horizon
+    xs, targets = rows.xs[: max(0, len(rows.xs) - horizon)], rows.targets[horizon:]
+    if not opened.shape.symbols and np.isnan(targets).all():
         raise ValueError(
-            f"none of the first {len(samples.targets)} samples has a known target (the first rows only tell the scale "
+            f"none of the first {len(targets)} samples has a known target (the first rows only tell the scale "
             "of a column): use more --samples."
         )
 
@@ -95,6 +98,4 @@ def read(settings: Settings, count: int) -> tuple[Any, tuple[Any, Any]]:
         params = made(hidden).init(jax.random.key(settings.seed + number))
         return made(hidden).transition, loss_of(settings, opened.shape), params, made(hidden).initial_state()
 
-    # A sample is a row and the targets that come `horizon` rows later.
-    horizon = opened.shape.horizon
-    return model, (samples.xs[: len(samples.xs) - horizon], samples.targets[horizon:])
+    return model, (xs, targets)

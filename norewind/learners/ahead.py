@@ -7,6 +7,7 @@ import numpy as np
 
 from norewind import checks
 from norewind.estimator import Loss
+from norewind.run import NonFiniteError
 from norewind.trees import Tree
 
 
@@ -16,17 +17,22 @@ class AheadRun(NamedTuple):
     `run.state` has seen the rows that were learned from, `run.ahead` all of them. `xs` are
     the rows that wait, oldest first, `targets` those that do not fill a window yet, and
     `outputs` the forecasts of rows to come; zeros and NaN stand where there is none yet.
+    `samples` counts the rows.
     """
 
     run: Any
     xs: np.ndarray
     targets: np.ndarray
     outputs: np.ndarray
-    rows: np.ndarray
+    samples: np.ndarray
+
+    @property
+    def carry(self) -> Tree:
+        return self.run.carry
 
 
 class DelayedLearner(Protocol):
-    """What `Ahead` needs of a learner. Its runs have the fields `state` and `ahead`."""
+    """What `Ahead` needs of a learner. Its runs have the fields `state`, `ahead` and `steps`."""
 
     def scan(self, run: Any, xs: Tree, targets: Tree, *, newest: Tree, count: Any, outputs: bool) -> Any: ...
 
@@ -42,7 +48,8 @@ class Ahead:
 
     At every row it learns from the row `horizon` rows before, whose targets have just come,
     with the state it had then, and then forecasts from the newest row with the newest
-    parameters: no forecast uses anything that comes after it.
+    parameters: no forecast uses anything that comes after it. With windows, it learns so at
+    the first row of every window, from the newest rows whose targets have come.
 
     Args:
         learner: what learns, e.g. from `online`.
@@ -64,6 +71,7 @@ class Ahead:
 
     def __init__(self, learner: DelayedLearner, loss: Loss, horizon: int, window: int = 1):
         checks.at_least_one("Ahead: horizon", horizon)
+        checks.at_least_one("Ahead: window", window)
         self.learner, self.horizon, self.window = learner, horizon, window
         # When the first of the rows to forecast has come, so have the targets of those up to this many rows before.
         self.delay = horizon + window - 1
@@ -85,75 +93,86 @@ class Ahead:
         """Learn from a chunk of rows, or of windows of rows, and return `(run, losses)`.
 
         `targets` came with the rows `xs`; they were to be forecast `horizon` rows before.
-        The losses are those of the forecasts made then, summed over each window. With
-        `outputs`, `(run, (losses, (outputs, due)))`: the forecasts made at these rows, and
-        those that were made of them.
+        The losses are those of the forecasts made then, summed over each window; a row that
+        nothing forecast has none. With `outputs`, `(run, (losses, (outputs, due)))`: the
+        forecasts made at these rows, and those that were made of them. With `count`, only the
+        first `count` steps are looked at.
         """
         steps = checks.common_length("scan", xs=xs, targets=targets)
         count = steps if count is None else count
-        rows, known = count * self.window, self._flat(np.asarray(targets))
-        xs = self._flat(np.asarray(xs))
-        old = np.concatenate([run.xs, xs])
-        came = np.concatenate([run.targets, known])
-        new, forecasts = self._learn(run, old[: len(xs)], came[: len(xs)], xs, count)
-        waiting = np.concatenate([run.outputs, np.asarray(forecasts)])
-        due = waiting[: len(xs)]
-        losses = np.array(self._losses(due, known))
-        losses[rows:] = 0
+        rows, (newest, known) = count * self.window, (self._flat(np.asarray(part)) for part in (xs, targets))
+        old, came = np.concatenate([run.xs, newest]), np.concatenate([run.targets, known])
+        # The first rows come before anything can be learned.
+        idle = min(count, max(0, -(-(self.delay - int(run.samples)) // self.window)))
+        try:
+            inner, forecasts = self._learn(run, old, came[: len(newest)], newest, (idle, count))
+        except NonFiniteError as error:
+            good, _ = self.scan(run, xs, targets, count=idle + error.step - 1 - int(run.run.steps))
+            raise NonFiniteError(str(error), error.step, good) from None
+        waiting = np.concatenate([run.outputs, forecasts])
+        losses = np.array(self._losses(waiting[: len(newest)], known))
+        losses[: max(0, self.horizon - int(run.samples))] = losses[rows:] = 0
         new = AheadRun(
-            new,
+            inner,
             old[rows : rows + self.delay],
             came[rows : rows + self.window - 1],
             waiting[rows : rows + self.horizon],
-            self._counted(run.rows, rows),
+            _counted(run.samples, rows),
         )
         losses = losses.reshape(steps, self.window).sum(axis=1)
-        shaped = (self._steps(part) for part in (np.asarray(forecasts), due))
-        return new, (losses, tuple(shaped)) if outputs else losses
+        made, due = self._steps(forecasts), self._steps(waiting[: len(newest)])
+        return new, (losses, (made, due)) if outputs else losses
 
-    def _learn(self, run: AheadRun, xs, targets, newest, count: int):
-        """The inner run after `count` steps, and the forecasts made at the newest rows."""
-        # The first rows come before anything can be learned.
-        idle = min(count, max(0, -(-(self.delay - int(run.rows)) // self.window)))
+    def _learn(self, run: AheadRun, old: np.ndarray, targets: np.ndarray, newest: np.ndarray, steps: tuple[int, int]):
+        """The inner run after these steps, of which the first are idle, and the forecasts made at the newest rows."""
+        idle, count = steps
         inner, start = run.run, idle * self.window
-        outputs = None
+        forecasts = np.zeros((len(newest), *run.outputs.shape[1:]), run.outputs.dtype)
         if idle:
             inner, outputs = self.learner.forward(inner, newest, count=start)
-            outputs = np.array(outputs)
+            forecasts = np.array(outputs)
+            # Rows before the first whole window are not learned from, but the state has to see them.
+            missed = old[max(0, self.delay - int(run.samples)) : start]
+            if len(missed):
+                seen, _ = self.learner.forward(inner._replace(ahead=None), missed, count=len(missed))
+                inner = seen._replace(ahead=inner.ahead)
         if count > idle:
             # Rolled, not cut: chunks keep their length, and with it their compiled program.
-            rolled = (self._steps(np.roll(part, -start, axis=0)) for part in (xs, targets, newest))
-            xs, targets, newest = rolled
-            inner, (_, later) = self.learner.scan(inner, xs, targets, newest=newest, count=count - idle, outputs=True)
-            later = self._flat(np.asarray(later))
-            outputs = later if outputs is None else np.concatenate([outputs[:start], later[: len(later) - start]])
-        return inner, outputs
+            xs, targets, newest = (
+                self._steps(np.roll(part, -start, axis=0)) for part in (old[: len(newest)], targets, newest)
+            )
+            inner, (_, outputs) = self.learner.scan(inner, xs, targets, newest=newest, count=count - idle, outputs=True)
+            later = self._flat(np.asarray(outputs))
+            forecasts = np.concatenate([forecasts[:start], later[: len(later) - start]])
+        return inner, forecasts
 
     def forward(self, run: AheadRun, xs: np.ndarray, *, count: int | None = None) -> tuple[AheadRun, Any]:
-        """Forecast from a chunk of rows without learning: `(run, (outputs, due))`."""
+        """Forecast from a chunk of rows without learning: `(run, (outputs, due))`.
+
+        The rows are forgotten, so the run can go on to forecast, but not to learn.
+        """
         count = len(xs) if count is None else count
         inner, outputs = self.learner.forward(run.run, xs, count=count)
         waiting = np.concatenate([run.outputs, np.asarray(outputs)])
-        new = run._replace(
-            run=inner, outputs=waiting[count : count + self.horizon], rows=self._counted(run.rows, count)
-        )
+        samples = _counted(run.samples, count)
+        new = run._replace(run=inner, outputs=waiting[count : count + self.horizon], samples=samples)
         return new, (np.asarray(outputs), waiting[: len(xs)])
 
     def reset(self, run: AheadRun) -> AheadRun:
         """Begin a new sequence: the state returns to the initial one, and nothing waits. The parameters stay."""
         inner = self.learner.reset(run.run)
-        nothing = run.xs * 0, run.targets * np.nan, run.outputs * 0, run.rows * 0
-        return AheadRun(inner._replace(ahead=inner.state), *nothing)
+        xs, outputs, samples = (np.zeros_like(part) for part in (run.xs, run.outputs, run.samples))
+        return AheadRun(inner._replace(ahead=inner.state), xs, np.full_like(run.targets, np.nan), outputs, samples)
 
     def carry(self, run: AheadRun) -> Tree:
         return self.learner.carry(run.run)
-
-    def _counted(self, rows: np.ndarray, more: int) -> np.ndarray:
-        """Rows so far, as far as they matter."""
-        return np.minimum(rows + more, self.delay).astype(np.int32)
 
     def _flat(self, steps: np.ndarray) -> np.ndarray:
         return steps if self.window == 1 else steps.reshape(-1, *steps.shape[2:])
 
     def _steps(self, rows: np.ndarray) -> np.ndarray:
         return rows if self.window == 1 else rows.reshape(-1, self.window, *rows.shape[1:])
+
+
+def _counted(samples: np.ndarray, more: int) -> np.ndarray:
+    return np.asarray(min(int(samples) + more, np.iinfo(np.int32).max), np.int32)

@@ -146,12 +146,7 @@ class _Training:
         entries = folder.entries if folder else {}
         self.run = folder.saved.restore(run) if entries else run
         self.steps = as_steps(stream, window, entries.get("position"))
-        horizon = self.steps.stream.horizon
-        if horizon != getattr(learner, "horizon", 0):
-            raise ValueError(
-                f"fit: the targets of this stream come {horizon} rows after their inputs: use a learner that forecasts "
-                f"so far ahead, norewind.Ahead(learner, loss, horizon={horizon})."
-            )
+        _check_fits(learner, self.steps.stream.horizon, window)
         self.tally, self.watch = Tally(**entries.get("tally", {})), Watch(**entries.get("watch", {}))
         if "score" in entries:
             score.state = deepcopy(entries["score"])
@@ -232,9 +227,9 @@ class _Training:
         if predict and flush is not None and (new := self.early.answer()):
             predict(*new)
 
-    def outputs_of(self, xs: Any, targets: Any) -> Any:
+    def outputs_of(self, waiting: Samples) -> Any:
         """The outputs in the next window; what would be learned from it is forgotten again."""
-        return self.learner.scan(self.run, xs, targets, count=1, outputs=True)[1][1]
+        return self.learner.scan(self.run, *self.steps.windows(waiting, self.chunk), count=1, outputs=True)[1][1]
 
     def report(self) -> dict[str, Any]:
         line = {
@@ -270,6 +265,18 @@ class _Training:
                 "watch": asdict(self.watch),
             }
             self.folder.save(self.tally.samples, self.run, entries, self.hooks.checkpoint)
+
+
+def _check_fits(learner: Any, horizon: int, window: int) -> None:
+    """Refuse a learner that was made for another horizon or window."""
+    ahead = getattr(learner, "horizon", 0)
+    if ahead != horizon:
+        needed = f"norewind.Ahead(learner, loss, horizon={horizon})" if horizon else "one without norewind.Ahead"
+        raise ValueError(
+            f"fit: the learner forecasts {ahead} rows ahead, but the horizon of the stream is {horizon}: use {needed}."
+        )
+    if getattr(learner, "window", window) != window:
+        raise ValueError(f"fit: window is {window}, but the learner takes windows of {learner.window}.")
 
 
 def chunk_steps(run: Run, window: int) -> int:

@@ -53,7 +53,7 @@ def predictions(
             run, (_, outputs) = learner.scan(run, xs, targets, count=count, outputs=True)
             return run, outputs
 
-        early = Early(lambda xs, targets: answer(run, xs, targets, 1)[1], steps)
+        early = Early(lambda waiting: answer(run, *steps.windows(waiting, chunk), 1)[1], steps)
         done = 0
         while not should_stop():
             left = chunk if limit is None else min(chunk, (limit - done) // window)

@@ -125,34 +125,35 @@ class RowScore(Score):
         assert samples.scales is not None
         assert samples.ahead is not None
         made, due = outputs if self.horizon else (outputs, outputs)
-        forecasts, spreads = self._in_units(samples.ahead if self.horizon else samples.scales, made)
-        predicted, deviations = self._in_units(samples.scales, due)
-        mean, deviation = np.moveaxis(samples.scales, -1, 0)
-        targets = mean + deviation * samples.targets.astype(np.float64)
-        for i in range(len(targets)):
+        forecasts, spreads = self._forecasts(made)
+        predictions, deviations = self._forecasts(due)
+        targets = samples.targets.astype(np.float64)
+        errors = (targets - predictions) / deviations
+        now, then = (np.moveaxis(scales, -1, 0) for scales in (samples.ahead, samples.scales))
+        for i, known in enumerate(~np.isnan(errors)):
             entry: dict[str, Any] = {"sample": first + i}
+            mean, deviation = (now if self.horizon else then)[:, i]
             if self.horizon:
-                entry |= {"for": first + i + self.horizon, "forecast": self._row(forecasts[i])}
+                entry |= {"for": first + i + self.horizon, "forecast": self._row(mean + deviation * forecasts[i])}
             if self.gaussian:
-                entry["deviation"] = self._row(spreads[i])
+                entry["deviation"] = self._row(deviation * spreads[i])
+            mean, deviation = then[:, i]
             # The first rows were not forecast.
-            if not np.isnan(mean[i]).all():
-                errors = ((targets[i] - predicted[i]) / deviations[i])[~np.isnan(targets[i])]
+            if not np.isnan(mean).all():
                 entry |= {
-                    "prediction": self._row(predicted[i]),
-                    "target": self._row(targets[i]),
-                    "surprise": round(float(np.sqrt(np.mean(errors**2))), 6) if len(errors) else None,
+                    "prediction": self._row(mean + deviation * predictions[i]),
+                    "target": self._row(mean + deviation * targets[i]),
+                    "surprise": round(float(np.sqrt(np.mean(errors[i][known] ** 2))), 6) if known.any() else None,
                 }
             yield entry
 
-    def _in_units(self, scales: np.ndarray, outputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Forecasts and their standard deviations in the units of the stream."""
-        mean, deviation = np.moveaxis(scales, -1, 0)
+    def _forecasts(self, outputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Standardised forecasts, and their standard deviations."""
         width = len(self.columns)
-        spread = np.ones_like(mean)
-        if self.gaussian:
-            spread = np.exp(np.asarray(log_variance(jnp.asarray(outputs[:, width:])), np.float64) / 2)
-        return mean + deviation * np.asarray(outputs[:, :width], np.float64), deviation * spread
+        forecasts = np.asarray(outputs[:, :width], np.float64)
+        if not self.gaussian:
+            return forecasts, np.ones_like(forecasts)
+        return forecasts, np.exp(np.asarray(log_variance(jnp.asarray(outputs[:, width:])), np.float64) / 2)
 
     def _row(self, values: np.ndarray) -> dict[str, float | None]:
         return {

@@ -88,7 +88,7 @@ class Early:
     those of them that still wait for their window.
     """
 
-    def __init__(self, outputs_of: Callable[[Any, Any], Any], steps: Steps, learned: int = 0, answered: int = 0):
+    def __init__(self, outputs_of: Callable[[Samples], Any], steps: Steps, learned: int = 0, answered: int = 0):
         self.outputs_of, self.steps, self.predicted, self.answered = outputs_of, steps, learned + answered, answered
 
     def answer(self) -> tuple[int, Samples, Any] | None:
@@ -96,8 +96,7 @@ class Early:
         waiting = self.steps.waiting
         if waiting is None or count_of(waiting) == self.answered:
             return None
-        outputs = self.outputs_of(*self.steps.windows(waiting, 1))
-        new = self.rest(waiting, self.steps.flat(outputs, count_of(waiting)))
+        new = self.rest(waiting, self.steps.flat(self.outputs_of(waiting), count_of(waiting)))
         self.answered = count_of(waiting)
         return new
 
@@ -164,4 +163,4 @@ def _stacked(entries: tuple) -> Any:
 
 def fingerprint(position: Position | None) -> str:
     """A position as text, with checksums of its arrays."""
-    return json.dumps(position, default=lambda array: zlib.crc32(array.tobytes()))
+    return json.dumps(position, default=lambda array: [str(array.dtype), array.shape, zlib.crc32(array.tobytes())])

@@ -8,7 +8,7 @@ import numpy as np
 
 from norewind.streams import scaling
 from norewind.streams.parsing import CSV, Dialect, RowReader, is_number
-from norewind.streams.position import Count, Progress, SourcePosition, check_position, damaged, unread
+from norewind.streams.position import Count, Progress, SourcePosition, check_position, unread
 from norewind.streams.reading import Source, closed_on_error
 from norewind.streams.scaling import Layout, Row, samples_of
 from norewind.streams.stream import Samples, Stream, StreamError, check_count
@@ -151,14 +151,12 @@ class RowStream(Stream):
         self.inputs, self.targets = list(position["inputs"]), list(position["targets"])
         self._choose()
         self._statistics = scaling.restored_statistics(position["statistics"], self._layout.columns)
-        self._waiting = np.asarray(position["waiting"], np.float64).reshape(-1, len(self.targets), 3)
-        if not len(self._waiting):
-            self._waiting = self._nothing_known()
-        if len(self._waiting) > self._delay:
-            raise damaged("more rows wait than its horizon allows")
+        targets = len(self.targets)
+        self._waiting = scaling.restored_waiting(position["waiting"], targets, self._delay, self._standardise)
         self._source.go_to(self._progress.here)
         if self._progress.here.offset == 0:
             # The start of another source (see `afresh`), which may have its columns in another order.
+            self._waiting = self._nothing_known()
             self._reader.read_header()
             self._choose()
 

@@ -76,7 +76,11 @@ def samples_of(rows: list[Row], layout: Layout, waiting: np.ndarray, delay: int)
     nothing = np.full((max(0, delay - len(waiting)), *now.shape[1:]), np.nan)
     scales = np.concatenate([nothing, waiting, now])
     mean, deviation, newest = np.moveaxis(scales[: len(rows)], -1, 0)
-    targets, last = (_standardised(part, mean, deviation) for part in (values[:, layout.targets], newest))
+    targets, last = values[:, layout.targets], newest
+    if layout.standardise:
+        targets, last = _standardised(targets, mean, deviation), _standardised(last, mean, deviation)
+    else:
+        targets = np.where(np.isnan(mean), np.nan, targets)
     samples = Samples(
         _xs(values, statistics, layout),
         targets.astype(np.float32),
@@ -141,6 +145,23 @@ def restored_statistics(saved: list[list[Any]], columns: int) -> Statistics:
         raise damaged("its statistics do not fit its columns")
     counts, means, squares, newest = map(list, zip(*saved, strict=True))
     return Statistics(counts, means, squares, _with_nan(newest))
+
+
+def restored_waiting(saved: Any, targets: int, delay: int, standardise: bool) -> np.ndarray:
+    """The scales that wait for targets to come, as `samples_of` returned them."""
+    if not isinstance(saved, np.ndarray) or saved.dtype != np.float64 or saved.shape[1:] != (targets, 3):
+        raise damaged(f"what waits for targets to come is not an array of float64 of shape (rows, {targets}, 3)")
+    if len(saved) > delay:
+        raise damaged("more rows wait than its horizon allows")
+    mean, deviation, newest = np.moveaxis(saved, -1, 0)
+    if standardise:
+        known = (np.abs(mean) <= LARGEST) & (deviation > 0) & (deviation < np.inf) & (np.abs(newest) <= LARGEST)
+        fits = known | np.isnan(saved).all(axis=-1)
+    else:
+        fits = (mean == 0) & (deviation == 1) & ((np.abs(newest) <= LARGEST) | np.isnan(newest))
+    if not fits.all():
+        raise damaged("the scales that wait for targets to come are not finite, or not those of its settings")
+    return saved
 
 
 def _without_nan(values: Any) -> list[Any]:

@@ -60,7 +60,10 @@ class Stream(Protocol):
         ...
 
     def position(self) -> dict[str, Any]:
-        """Return where the samples handed out so far end, for `position=` of a new stream. JSON can hold it."""
+        """Return where the samples handed out so far end, for `position=` of a new stream.
+
+        It is JSON, but for NumPy arrays.
+        """
         ...
 
     def close(self) -> None:
