@@ -1,0 +1,72 @@
+"""Forecasts of numbers mixed by how well each expert did lately."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from norewind.compilation import compiled_loop
+from norewind.learner import scan_some
+
+REMEMBERED = 0.99
+"""How much of an expert's record is kept from row to row: about the last hundred rows count."""
+TRUST = 0.1
+"""How much a row says. Below one, as the errors of forecasts that overlap are much alike."""
+SLOWEST = 0.005
+LEAST_VARIANCE = 1e-6
+LARGEST = 100.0
+
+
+class Weighing(NamedTuple):
+    """For every expert and target the variance of its errors, and its record: the lower, the better."""
+
+    variances: jax.Array
+    records: jax.Array
+    known: jax.Array
+
+
+def fresh(experts: int, targets: int) -> Weighing:
+    return Weighing(jnp.ones((experts, targets)), jnp.zeros((experts, targets)), jnp.zeros(targets, jnp.int32))
+
+
+def learned(weighing: Weighing, due: jax.Array, target: jax.Array) -> Weighing:
+    """The weighing after a target, which the experts had forecast as `due`. An unknown target is NaN.
+
+    An expert is a Gaussian density with the variance of its errors so far.
+    """
+    is_known = ~jnp.isnan(target)
+    errors = (usable(due) - jnp.where(is_known, target, 0)) ** 2
+    known = jnp.minimum(weighing.known + is_known, 1_000_000)
+    share = jnp.maximum(1 / (known + 1), SLOWEST)
+    variances = jnp.maximum(weighing.variances + share * (errors - weighing.variances), LEAST_VARIANCE)
+    records = REMEMBERED * weighing.records + TRUST * (errors / variances + jnp.log(variances))
+    new = Weighing(variances, records, known)
+    return jax.tree.map(lambda after, before: jnp.where(is_known, after, before), new, weighing)
+
+
+def mixed(weighing: Weighing, forecasts: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Mean and variance of the experts' densities, each with the weight of its record."""
+    forecasts = usable(forecasts)
+    weights = jax.nn.softmax(-weighing.records / 2, axis=0)
+    mean = jnp.sum(weights * forecasts, axis=0)
+    return mean, jnp.sum(weights * (weighing.variances + (forecasts - mean) ** 2), axis=0)
+
+
+def usable(forecasts: jax.Array) -> jax.Array:
+    """Forecasts without what no target can be: an expert that fails must not take the others along."""
+    return jnp.clip(jnp.nan_to_num(forecasts, nan=0.0), -LARGEST, LARGEST)
+
+
+def _chunk(weighing, due, targets, forecasts, count):
+    def body(weighing, row):
+        due, target, forecasts = row
+        weighing = learned(weighing, due, target)
+        return weighing, mixed(weighing, forecasts)
+
+    return scan_some(body, weighing, (due, targets, forecasts), count)
+
+
+scan = compiled_loop(_chunk)
+"""Learn from each row's targets, then mix the forecasts made there: `(weighing, (means, variances))`."""
+
+forward = jax.jit(jax.vmap(mixed, in_axes=(None, 0)))

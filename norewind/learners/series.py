@@ -1,0 +1,152 @@
+"""The best forecast of numbers: least squares, networks and simple rules side by side, mixed by how well they do."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from norewind import checks
+from norewind.learners import densities
+from norewind.learners.ahead import Ahead
+from norewind.learners.least_squares import LeastSquares, lags, oscillators, together
+from norewind.losses import known_squared_error
+from norewind.trees import Tree
+
+PERIODS = (7, 12, 24, 48, 52, 60, 96, 144, 168, 288, 365, 672, 1440)
+"""Rows after which many series are back where they were: days, weeks and years of common samplings."""
+LAGS = (8, 32, 168)
+FORGETTING = (0.9998, 0.998)
+OSCILLATORS = 32
+LIMIT = 5.0
+
+
+class SeriesRun(NamedTuple):
+    """The runs of the members, the newest targets, the forecasts that wait for theirs, and the weights."""
+
+    members: tuple
+    history: np.ndarray
+    waiting: np.ndarray
+    weighing: densities.Weighing
+    outputs: np.ndarray
+
+
+class Series:
+    """Forecasts of rows of numbers, `horizon` rows ahead, by experts whose weights follow how well they do.
+
+    The experts are the running mean, persistence, the value one period ago for some
+    common periods, and `members`. Nothing needs to be chosen.
+
+    Args:
+        members: learners such as `Ahead(LeastSquares(...), ...)`, with the runs they start from.
+        inputs: the number of inputs of a row.
+        targets: which of the inputs are to be forecast.
+        horizon: how many rows ahead to forecast, at least 1.
+        gaussian: also forecast variances, as `losses.known_gaussian` expects them.
+    """
+
+    def __init__(self, members: Sequence[tuple[Any, Any]], inputs: int, targets: Sequence[int], horizon: int, gaussian: bool):
+        self.members, self._runs = [learner for learner, _ in members], tuple(run for _, run in members)
+        self.inputs, self.targets, self.horizon, self.gaussian = inputs, list(targets), horizon, gaussian
+        self.periods = [period for period in PERIODS if period > horizon]
+        self.depth = max(self.periods, default=horizon) - horizon
+        self.experts = len(self.members) + len(self.periods) + 2
+
+    def init(self) -> SeriesRun:
+        width = len(self.targets)
+        return SeriesRun(
+            self._runs,
+            np.zeros((self.depth, width), np.float32),
+            np.zeros((self.horizon, self.experts, width), np.float32),
+            densities.fresh(self.experts, width),
+            np.zeros((self.horizon, 2 * width), np.float32),
+        )
+
+    def scan(
+        self, run: SeriesRun, xs: np.ndarray, targets: np.ndarray, *, count: int | None = None, outputs: bool = False
+    ) -> tuple[SeriesRun, Any]:
+        """Learn from a chunk of rows; see `Ahead.scan`."""
+        rows = checks.common_length("scan", xs=xs, targets=targets)
+        count = rows if count is None else count
+        learned = [
+            learner.scan(member, xs, targets, count=count, outputs=True)
+            for learner, member in zip(self.members, run.members, strict=True)
+        ]
+        forecasts, history = self._forecasts(run, np.asarray(xs), [made for _, (_, (made, _)) in learned], count)
+        waiting = np.concatenate([run.waiting, forecasts])
+        weighing, moments = densities.scan(run.weighing, waiting[:rows], targets, forecasts, count)
+        pending = np.concatenate([run.outputs, np.concatenate(moments, axis=1)])
+        due = pending[:rows]
+        losses = self._losses(due, np.asarray(targets))
+        losses[count:] = 0
+        new = SeriesRun(
+            tuple(member for member, _ in learned),
+            history,
+            waiting[count : count + self.horizon],
+            weighing,
+            pending[count : count + self.horizon],
+        )
+        return new, (losses, (self._shown(pending[self.horizon :]), self._shown(due))) if outputs else losses
+
+    def forward(self, run: SeriesRun, xs: np.ndarray, *, count: int | None = None) -> tuple[SeriesRun, Any]:
+        """Forecast from a chunk of rows without learning; see `Ahead.forward`."""
+        count = len(xs) if count is None else count
+        answered = [
+            learner.forward(member, xs, count=count) for learner, member in zip(self.members, run.members, strict=True)
+        ]
+        forecasts, history = self._forecasts(run, np.asarray(xs), [made for _, (made, _) in answered], count)
+        moments = densities.forward(run.weighing, forecasts)
+        pending = np.concatenate([run.outputs, np.concatenate(moments, axis=1)])
+        members = tuple(member for member, _ in answered)
+        new = run._replace(members=members, history=history, outputs=pending[count : count + self.horizon])
+        return new, (self._shown(pending[self.horizon :]), self._shown(pending[: len(xs)]))
+
+    def reset(self, run: SeriesRun) -> SeriesRun:
+        """Begin a new sequence; what was learned stays."""
+        members = tuple(learner.reset(member) for learner, member in zip(self.members, run.members, strict=True))
+        history, waiting, outputs = (np.zeros_like(part) for part in (run.history, run.waiting, run.outputs))
+        return SeriesRun(members, history, waiting, run.weighing, outputs)
+
+    def carry(self, run: SeriesRun) -> Tree:
+        return ()
+
+    def _forecasts(self, run: SeriesRun, xs: np.ndarray, made: list, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """What every expert forecasts at every row, and the history after `count` rows."""
+        newest = xs[:, self.targets]
+        past = np.concatenate([run.history, newest])
+        simple = [np.zeros_like(newest), newest]
+        for period in self.periods:
+            start = self.depth - (period - self.horizon)
+            simple.append(past[start : start + len(newest)])
+        return np.stack([*simple, *map(np.asarray, made)], axis=1), past[count : count + self.depth]
+
+    def _losses(self, due: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        mean, variance = np.split(due, 2, axis=1)
+        errors = np.where(np.isnan(targets), 0, mean - targets)
+        if not self.gaussian:
+            return 0.5 * np.sum(errors**2, axis=1)
+        variance = np.maximum(variance, densities.LEAST_VARIANCE)
+        nats = 0.5 * (errors**2 / variance + np.log(2 * np.pi * variance))
+        return np.sum(np.where(np.isnan(targets), 0, nats), axis=1)
+
+    def _shown(self, moments: np.ndarray) -> np.ndarray:
+        """Means, and where variances are asked for, what `losses.log_variance` turns into their logarithms."""
+        mean, variance = np.split(moments, 2, axis=1)
+        if not self.gaussian:
+            return mean
+        logarithm = np.clip(np.log(np.maximum(variance, densities.LEAST_VARIANCE)), -9.9, 9.9)
+        return np.concatenate([mean, 10 * np.arctanh(logarithm / 10)], axis=1)
+
+
+def linear_members(inputs: int, targets: int, horizon: int) -> list[tuple[Ahead, Any]]:
+    """Least squares on few and on many lags, quick and slow to forget, and on oscillators."""
+    counts = dict.fromkeys(max(1, count // inputs) for count in LAGS)
+    chosen = [(lags(inputs, count), forgetting) for count in counts for forgetting in FORGETTING]
+    wide = max(1, LAGS[1] // inputs)
+    chosen.append((together(lags(inputs, wide), oscillators(inputs, max(1, OSCILLATORS // inputs))), FORGETTING[0]))
+    x, y = np.zeros(inputs, np.float32), np.zeros(targets, np.float32)
+    members = []
+    for features, forgetting in chosen:
+        learner = LeastSquares(features, targets, forgetting, LIMIT)
+        ahead = Ahead(learner, known_squared_error, horizon)
+        members.append((ahead, ahead.init(learner.init(), x, y, y)))
+    return members
