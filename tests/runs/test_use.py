@@ -8,7 +8,7 @@ import pytest
 from run_folders import ROWS, SMALL, TEXT, Pipe, assert_refused, everything, norewind
 
 from norewind.runs import folder, predict
-from norewind.runs.build import Shape
+from norewind.runs.build import Shape, cell_of
 from norewind.runs.folder import read_log, saved_run
 
 
@@ -25,7 +25,10 @@ def test_learning_predictions_are_those_of_training(whole, tmp_path, capsys, kin
     expected = read_log(whole / kind / "predictions.jsonl")[600:]
     guesses = predicted(capsys, run, "--learn")
     assert [guess.pop("sample") for guess in guesses] == list(range(1, len(expected) + 1))
-    assert guesses == [{name: guess[name] for name in guess if name != "sample"} for guess in expected]
+    if kind == "rows":
+        assert [guess.pop("for") for guess in guesses] == list(range(2, len(expected) + 2))
+    numbers = ("sample", "for")
+    assert guesses == [{name: guess[name] for name in guess if name not in numbers} for guess in expected]
     # Nothing was written back.
     assert everything(run)["samples"] == 600
     # Whole windows only, and none beyond what was asked for.
@@ -41,11 +44,15 @@ def test_learning_predictions_are_those_of_training(whole, tmp_path, capsys, kin
 def plain(run, xs, fresh=False):
     """Outputs of the cell of a run over inputs, one after the other."""
     settings, saved = saved_run(run)
-    trained = predict.restored(settings, saved, Shape(256, 256, True) if xs.ndim == 1 else Shape(2, 2, False))
-    state = trained.run.initial_state if fresh else trained.run.state
+    symbols = xs.ndim == 1
+    shape = Shape(256, 256, True) if symbols else Shape(2, 2, False, targets=2, horizon=1)
+    trained = predict.restored(settings, saved, shape).run
+    inner = trained if symbols else trained.run
+    state = inner.initial_state if fresh else inner.state if symbols else inner.ahead
+    transition = cell_of(settings, shape).transition
     outputs = []
     for x in xs:
-        state, output = trained.transition(trained.run.params, state, x)
+        state, output = transition(inner.params, state, x)
         outputs.append(np.asarray(output, np.float64))
     return np.array(outputs)
 
@@ -62,10 +69,11 @@ def test_predictions_on_text_are_those_of_the_cell(whole, tmp_path, capsys, fres
     assert [guess["prediction"] for guess in guesses] == logits.argmax(axis=1).tolist()
 
 
-def test_predictions_on_rows_are_those_of_the_cell(whole, tmp_path, capsys, table):
+@pytest.mark.parametrize("fresh", [False, True])
+def test_predictions_on_rows_are_those_of_the_cell(whole, tmp_path, capsys, table, fresh):
     lines = table.splitlines(True)
     (tmp_path / "new.txt").write_bytes(b"".join([lines[0], *lines[50:62]]))
-    guesses = predicted(capsys, whole / "rows", tmp_path / "new.txt")
+    guesses = predicted(capsys, whole / "rows", tmp_path / "new.txt", *["--fresh"] * fresh)
     _, saved = saved_run(whole / "rows")
     (counts, means, squares, _) = np.array(saved.entries["position"]["stream"]["statistics"]).T
     rows = np.array([[float(value) for value in entry.split(b",")] for entry in lines[50:62]])
@@ -76,10 +84,17 @@ def test_predictions_on_rows_are_those_of_the_cell(whole, tmp_path, capsys, tabl
         squares = squares + before * (row - means)
         deviations = np.sqrt(squares / counts)
         xs.append((means, deviations, (row - means) / deviations))
-    outputs = plain(whole / "rows", np.array([x for _, _, x in xs[:-1]], np.float32))
-    for guess, (means, deviations, _), output, target in zip(guesses, xs[:-1], outputs, rows[1:], strict=True):
-        forecast = means + deviations * output
-        assert list(guess["prediction"].values()) == pytest.approx(forecast, rel=1e-4)
+    outputs = plain(whole / "rows", np.array([x for _, _, x in xs], np.float32), fresh)
+    forecasts = [means + deviations * output for (means, deviations, _), output in zip(xs, outputs, strict=True)]
+    for number, (guess, forecast) in enumerate(zip(guesses, forecasts, strict=True), 1):
+        assert (guess["sample"], guess["for"]) == (number, number + 1)
+        assert list(guess["forecast"].values()) == pytest.approx(forecast, rel=1e-4)
+    # Nothing in this file forecast its first row.
+    assert set(guesses[0]) == {"sample", "for", "forecast"}
+    for before, guess, (_, deviations, _), forecast, target in zip(
+        guesses, guesses[1:], xs, forecasts, rows[1:], strict=False
+    ):
+        assert guess["prediction"] == before["forecast"]
         assert list(guess["target"].values()) == pytest.approx(target, rel=1e-4)
         error = (target - forecast) / deviations
         assert guess["surprise"] == pytest.approx(np.sqrt(np.mean(error**2)), rel=1e-3)
@@ -112,7 +127,7 @@ def test_predictions_go_on_while_the_run_does(whole, tmp_path, capsys, monkeypat
 
 def test_predictions_from_a_pipe(whole, capsys, table, text):
     with Pipe(table) as source:
-        assert len(predicted(capsys, whole / "rows", source, "--flush", 0.1)) == 1_499
+        assert len(predicted(capsys, whole / "rows", source, "--flush", 0.1)) == 1_500
     with Pipe(text[:100], text[100:]) as source:
         assert len(predicted(capsys, whole / "bytes", source)) == len(text) - 1
 
