@@ -1,0 +1,140 @@
+"""The best prediction of symbols: counts and networks side by side, with a guarantee."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from norewind import checks
+from norewind.learners.counts import counts
+from norewind.learners.mix import mix
+from norewind.learners.symbol import CountsRun
+from norewind.trees import Tree
+
+SWITCHING = 1e-4
+"""The share of its weight that each expert passes on after a symbol, so that the mixture can follow a change."""
+
+
+class TextRun(NamedTuple):
+    """The runs of the networks, of the counts they are mixed with, and the weights of all."""
+
+    networks: tuple
+    counts: CountsRun
+    mix: Any
+
+
+class TextLearner:
+    """Prediction of the next symbol by counts and networks, mixed.
+
+    The networks predict first. Their probabilities are mixed with those of the counts, bit
+    by bit, with weights that are learned. The result is Bayes' mixture of this geometric
+    mixture and of every network: its total loss is at most that of the best of them, plus
+    the few bits that `mix` says.
+
+    Args:
+        networks: learners from `online`, with the runs they start from.
+        symbols: the number of symbols.
+        window: the symbols in one step of the networks.
+        megabytes: the size of the tables of counts.
+        classes: what the symbols are in a text; see `counts`.
+    """
+
+    horizon = 0
+
+    def __init__(
+        self,
+        networks: Sequence[tuple],
+        symbols: int,
+        *,
+        window: int = 1,
+        megabytes: float = 64,
+        classes: np.ndarray | None = None,
+    ):
+        self.networks, self._runs = [learner for learner, _ in networks], tuple(run for _, run in networks)
+        self.window = window
+        self.counts = counts(symbols, members=len(networks), megabytes=megabytes, classes=classes)
+        self.mix = mix(len(networks) + 1, switching=SWITCHING)
+
+    def init(self) -> TextRun:
+        return TextRun(self._runs, self.counts.init(), self.mix.init())
+
+    def scan(
+        self, run: TextRun, xs: np.ndarray, targets: np.ndarray, *, count: int | None = None, outputs: bool = False
+    ) -> tuple[TextRun, Any]:
+        """Learn from a chunk of symbols, or of windows of symbols, and return `(run, losses)`.
+
+        With `outputs`, `(run, (losses, log_probabilities))`. The run that goes in is used up.
+        """
+        steps = checks.common_length("scan", xs=xs, targets=targets)
+        count = steps if count is None else count
+        learned = [
+            learner.scan(network, xs, targets, count=count, outputs=True)
+            for learner, network in zip(self.networks, run.networks, strict=True)
+        ]
+        logits = [np.asarray(made) for _, (_, made) in learned]
+        members, own = _experts([self._flat(part) for part in logits], self._flat(np.asarray(targets)))
+        samples = count * self.window
+        table, seen = self.counts.scan(
+            run.counts, self._flat(xs), self._flat(targets), members=members, count=samples, outputs=outputs
+        )
+        all_losses = np.concatenate([own, np.asarray(seen[0] if outputs else seen)[:, None]], axis=1)
+        weights = run.mix
+        weights, mixed = self.mix.scan(weights, all_losses, count=samples)
+        new = TextRun(tuple(network for network, _ in learned), table, weights)
+        losses = mixed.reshape(steps, self.window).sum(axis=1)
+        if not outputs:
+            return new, losses
+        whole = self._mixed(run.mix, all_losses, members, np.asarray(seen[1]), samples)
+        return new, (losses, whole.reshape(np.shape(xs) + whole.shape[1:]))
+
+    def _mixed(self, weights, losses, members, counted, samples: int) -> np.ndarray:
+        """The mixture's log-probabilities of all symbols, sample by sample."""
+        experts = np.concatenate([np.asarray(members), counted[:, None]], axis=1)
+        whole = np.zeros_like(counted)
+        for i in range(samples):
+            whole[i] = self.mix.distribution(weights, experts[i])
+            weights, _ = self.mix.scan(weights, losses[i : i + 1])
+        return whole
+
+    def forward(self, run: TextRun, xs: Any, *, count: Any = None) -> tuple[TextRun, Any]:
+        """Log-probabilities of what follows each symbol, without learning."""
+        answered = [
+            learner.forward(network, xs, count=count)
+            for learner, network in zip(self.networks, run.networks, strict=True)
+        ]
+        members = jnp.stack([jax.nn.log_softmax(logits) for _, logits in answered], axis=1) if answered else None
+        table, whole = self.counts.forward(run.counts, xs, count, members=members)
+        new = TextRun(tuple(network for network, _ in answered), table, run.mix)
+        if not answered:
+            return new, whole
+        experts = jnp.concatenate([members, whole[:, None]], axis=1)
+        return new, jax.nn.logsumexp(self.mix.log_weights(run.mix)[None, :, None] + experts, axis=1)
+
+    def reset(self, run: TextRun) -> TextRun:
+        """Begin a new text; what was learned stays."""
+        networks = (learner.reset(network) for learner, network in zip(self.networks, run.networks, strict=True))
+        fresh = self.counts.init()
+        return TextRun(tuple(networks), run.counts._replace(past=fresh.past), run.mix)
+
+    def carry(self, run: TextRun) -> Tree:
+        return tuple(
+            learner.carry(network) for learner, network in zip(self.networks, run.networks, strict=True)
+        )
+
+    def _flat(self, steps: np.ndarray) -> np.ndarray:
+        return steps if self.window == 1 else np.reshape(steps, (-1, *np.shape(steps)[2:]))
+
+
+def _experts(logits: list, targets: np.ndarray) -> tuple[jax.Array | None, np.ndarray]:
+    """The networks' log-probabilities (samples, networks, symbols), and their losses (samples, networks)."""
+    if not logits:
+        return None, np.zeros((len(targets), 0))
+    members = _log_probabilities(tuple(logits))
+    return members, -np.take_along_axis(np.asarray(members), targets[:, None, None], axis=2)[:, :, 0]
+
+
+@jax.jit
+def _log_probabilities(logits: tuple) -> jax.Array:
+    return jnp.stack([jax.nn.log_softmax(part) for part in logits], axis=1)
