@@ -27,7 +27,7 @@ MEMBERS = linear_members(2, 2, HORIZON)[-3:]
 
 
 def learner(gaussian=False):
-    return Series(MEMBERS, [0, 1], HORIZON, gaussian)
+    return Series(MEMBERS, 2, HORIZON, known=[0, 1], gaussian=gaussian)
 
 
 def test_the_weights_are_those_of_a_plain_loop():
@@ -93,7 +93,7 @@ def test_nothing_comes_from_the_future():
 
 def test_simple_rules_are_among_the_experts():
     xs = waves(400)
-    series = Series([], [0, 1], HORIZON)
+    series = Series([], 2, HORIZON, known=[0, 1])
     run, forecasts = series.init(), []
     for start in (0, 200):
         made, past = series._forecasts(run, xs[start : start + 200], [], 200)
@@ -130,3 +130,18 @@ def test_without_learning_the_weights_stay():
     assert np.array_equal(due[HORIZON:], made[:-HORIZON])
     again = series.reset(after)
     assert not np.any(again.waiting)
+
+
+def test_labels_of_the_same_row_are_forecast_before_they_are_seen():
+    rng = np.random.default_rng(4)
+    xs = rng.normal(size=(400, 2)).astype(np.float32)
+    labels = (xs @ np.array([[1.0], [-2.0]]) + 0.1 * rng.normal(size=(400, 1))).astype(np.float32)
+    series = Series(linear_members(2, 1, 0)[-2:], 1, 0)
+    _, (losses, made) = series.scan(series.init(), xs, labels, outputs=True)
+    assert losses == pytest.approx(0.5 * np.sum((made - labels) ** 2, axis=1), abs=1e-5)
+    assert np.mean(losses[-100:]) < 0.02
+    other = labels.copy()
+    other[200] += 5
+    _, (_, changed) = series.scan(series.init(), xs, other, outputs=True)
+    assert np.array_equal(made[:201], changed[:201])
+    assert not np.array_equal(made[201], changed[201])

@@ -60,6 +60,8 @@ def usable(forecasts: jax.Array) -> jax.Array:
 def _chunk(weighing, due, targets, forecasts, count):
     def body(weighing, row):
         due, target, forecasts = row
+        if due is None:
+            return learned(weighing, forecasts, target), mixed(weighing, forecasts)
         weighing = learned(weighing, due, target)
         return weighing, mixed(weighing, forecasts)
 
@@ -67,6 +69,10 @@ def _chunk(weighing, due, targets, forecasts, count):
 
 
 scan = compiled_loop(_chunk)
-"""Learn from each row's targets, then mix the forecasts made there: `(weighing, (means, variances))`."""
+"""Learn from each row's targets, then mix the forecasts made there: `(weighing, (means, variances))`.
+
+`due` are the forecasts of these targets. If it is None, they are those made at the same
+row, and are mixed before anything is learned from it.
+"""
 
 forward = jax.jit(jax.vmap(mixed, in_axes=(None, 0)))

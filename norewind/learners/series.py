@@ -33,31 +33,41 @@ class SeriesRun(NamedTuple):
 class Series:
     """Forecasts of rows of numbers, `horizon` rows ahead, by experts whose weights follow how well they do.
 
-    The experts are the running mean, persistence, the value one period ago for some
-    common periods, and `members`. Nothing needs to be chosen.
+    The experts are the running mean, `members`, and, where the past of the targets is
+    known, persistence and the value one period ago for some common periods. Nothing needs to
+    be chosen.
 
     Args:
-        members: learners such as `Ahead(LeastSquares(...), ...)`, with the runs they start from.
-        targets: which of the inputs are to be forecast.
-        horizon: how many rows ahead to forecast, at least 1.
+        members: learners with the runs they start from: `Ahead(LeastSquares(...), ...)`, or, for a horizon of 0,
+            `LeastSquares(...)`.
+        targets: the number of targets.
+        horizon: how many rows ahead to forecast.
+        known: which of the inputs are the targets; empty if they are not among them.
         gaussian: also forecast variances, as `losses.known_gaussian` expects them.
     """
 
-    def __init__(self, members: Sequence[tuple], targets: Sequence[int], horizon: int, gaussian: bool = False):
+    def __init__(
+        self,
+        members: Sequence[tuple],
+        targets: int,
+        horizon: int,
+        *,
+        known: Sequence[int] = (),
+        gaussian: bool = False,
+    ):
         self.members, self._runs = [learner for learner, _ in members], tuple(run for _, run in members)
-        self.targets, self.horizon, self.gaussian = list(targets), horizon, gaussian
-        self.periods = [period for period in PERIODS if period > horizon]
+        self.targets, self.horizon, self.known, self.gaussian = targets, horizon, list(known), gaussian
+        self.periods = [period for period in PERIODS if known and period > horizon]
         self.depth = max(self.periods, default=horizon) - horizon
-        self.experts = len(self.members) + len(self.periods) + 2
+        self.experts = 1 + bool(known) + len(self.periods) + len(members)
 
     def init(self) -> SeriesRun:
-        width = len(self.targets)
         return SeriesRun(
             self._runs,
-            np.zeros((self.depth, width), np.float32),
-            np.zeros((self.horizon, self.experts, width), np.float32),
-            densities.fresh(self.experts, width),
-            np.zeros((self.horizon, 2 * width), np.float32),
+            np.zeros((self.depth, len(self.known)), np.float32),
+            np.zeros((self.horizon, self.experts, self.targets), np.float32),
+            densities.fresh(self.experts, self.targets),
+            np.zeros((self.horizon, 2 * self.targets), np.float32),
         )
 
     def scan(
@@ -70,9 +80,10 @@ class Series:
             learner.scan(member, xs, targets, count=count, outputs=True)
             for learner, member in zip(self.members, run.members, strict=True)
         ]
-        forecasts, history = self._forecasts(run, np.asarray(xs), [made for _, (_, (made, _)) in learned], count)
+        forecasts, history = self._forecasts(run, np.asarray(xs), [self._made(seen) for _, (_, seen) in learned], count)
         waiting = np.concatenate([run.waiting, forecasts])
-        weighing, moments = densities.scan(run.weighing, waiting[:rows], targets, forecasts, count)
+        due = waiting[:rows] if self.horizon else None
+        weighing, moments = densities.scan(run.weighing, due, targets, forecasts, count)
         pending = np.concatenate([run.outputs, np.concatenate(moments, axis=1)])
         due = pending[:rows]
         losses = self._losses(due, np.asarray(targets))
@@ -84,7 +95,7 @@ class Series:
             weighing,
             pending[count : count + self.horizon],
         )
-        return new, (losses, (self._shown(pending[self.horizon :]), self._shown(due))) if outputs else losses
+        return new, (losses, self._shown(pending, rows)) if outputs else losses
 
     def forward(self, run: SeriesRun, xs: np.ndarray, *, count: int | None = None) -> tuple[SeriesRun, Any]:
         """Forecast from a chunk of rows without learning; see `Ahead.forward`."""
@@ -92,12 +103,12 @@ class Series:
         answered = [
             learner.forward(member, xs, count=count) for learner, member in zip(self.members, run.members, strict=True)
         ]
-        forecasts, history = self._forecasts(run, np.asarray(xs), [made for _, (made, _) in answered], count)
+        forecasts, history = self._forecasts(run, np.asarray(xs), [self._made(seen) for _, seen in answered], count)
         moments = densities.forward(run.weighing, forecasts)
         pending = np.concatenate([run.outputs, np.concatenate(moments, axis=1)])
         members = tuple(member for member, _ in answered)
         new = run._replace(members=members, history=history, outputs=pending[count : count + self.horizon])
-        return new, (self._shown(pending[self.horizon :]), self._shown(pending[: len(xs)]))
+        return new, self._shown(pending, len(xs))
 
     def reset(self, run: SeriesRun) -> SeriesRun:
         """Begin a new sequence; what was learned stays."""
@@ -110,13 +121,19 @@ class Series:
 
     def _forecasts(self, run: SeriesRun, xs: np.ndarray, made: list, count: int) -> tuple[np.ndarray, np.ndarray]:
         """What every expert forecasts at every row, and the history after `count` rows."""
-        newest = xs[:, self.targets]
+        newest = xs[:, self.known]
         past = np.concatenate([run.history, newest])
-        simple = [np.zeros_like(newest), newest]
+        simple = [np.zeros((len(xs), self.targets), np.float32)]
+        if self.known:
+            simple.append(newest)
         for period in self.periods:
             start = self.depth - (period - self.horizon)
             simple.append(past[start : start + len(newest)])
         return np.stack([*simple, *map(np.asarray, made)], axis=1), past[count : count + self.depth]
+
+    def _made(self, seen: Any) -> np.ndarray:
+        """The forecasts that a member made at these rows."""
+        return seen[0] if self.horizon else seen
 
     def _losses(self, due: np.ndarray, targets: np.ndarray) -> np.ndarray:
         mean, variance = np.split(due, 2, axis=1)
@@ -127,7 +144,13 @@ class Series:
         nats = 0.5 * (errors**2 / variance + np.log(2 * np.pi * variance))
         return np.sum(np.where(np.isnan(targets), 0, nats), axis=1)
 
-    def _shown(self, moments: np.ndarray) -> np.ndarray:
+    def _shown(self, pending: np.ndarray, rows: int) -> Any:
+        """The forecasts made at the last rows, and those made of them, as the loss expects them."""
+        if not self.horizon:
+            return self._output(pending)
+        return self._output(pending[self.horizon :]), self._output(pending[:rows])
+
+    def _output(self, moments: np.ndarray) -> np.ndarray:
         """Means, and where variances are asked for, what `losses.log_variance` turns into their logarithms."""
         mean, variance = np.split(moments, 2, axis=1)
         if not self.gaussian:
@@ -136,7 +159,7 @@ class Series:
         return np.concatenate([mean, 10 * np.arctanh(logarithm / 10)], axis=1)
 
 
-def linear_members(inputs: int, targets: int, horizon: int) -> list[tuple[Ahead, Any]]:
+def linear_members(inputs: int, targets: int, horizon: int) -> list[tuple]:
     """Least squares on few and on many lags, quick and slow to forget, and on oscillators."""
     counts = dict.fromkeys(max(1, count // inputs) for count in LAGS)
     chosen = [(lags(inputs, count), forgetting) for count in counts for forgetting in FORGETTING]
@@ -146,6 +169,9 @@ def linear_members(inputs: int, targets: int, horizon: int) -> list[tuple[Ahead,
     members = []
     for features, forgetting in chosen:
         learner = LeastSquares(features, targets, forgetting, LIMIT)
-        ahead = Ahead(learner, known_squared_error, horizon)
-        members.append((ahead, ahead.init(learner.init(), x, y, y)))
+        member = learner, learner.init()
+        if horizon:
+            ahead = Ahead(learner, known_squared_error, horizon)
+            member = ahead, ahead.init(learner.init(), x, y, y)
+        members.append(member)
     return members

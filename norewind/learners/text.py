@@ -119,9 +119,7 @@ class TextLearner:
         return TextRun(tuple(networks), run.counts._replace(past=fresh.past), run.mix)
 
     def carry(self, run: TextRun) -> Tree:
-        return tuple(
-            learner.carry(network) for learner, network in zip(self.networks, run.networks, strict=True)
-        )
+        return tuple(learner.carry(network) for learner, network in zip(self.networks, run.networks, strict=True))
 
     def _flat(self, steps: np.ndarray) -> np.ndarray:
         return steps if self.window == 1 else np.reshape(steps, (-1, *np.shape(steps)[2:]))

@@ -1,0 +1,45 @@
+"""The default: the best members for a stream, within a budget of time, mixed."""
+
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from norewind import cells, estimators, losses
+from norewind.combinators import window
+from norewind.learner import online
+from norewind.learners.ahead import Ahead
+from norewind.learners.series import Series, linear_members
+from norewind.learners.text import TextLearner
+from norewind.optimizers import adam, inverse_sqrt
+
+if TYPE_CHECKING:
+    from norewind.runs.build import Shape
+
+WINDOW = 16
+RATE, ALPHA = 1e-2, 0.0
+COUNTS = 20
+"""Microseconds that counts take for a byte, on one core of the machine that docs/speed.md names."""
+NETWORKS = {64: 8, 128: 20, 192: 51}
+"""Microseconds for a byte, by hidden units of a GRU trained by truncated BPTT over 16 symbols."""
+MEGABYTES = 64
+
+
+def text(symbols: int, budget: float, seed: int, classes: np.ndarray | None) -> tuple[TextLearner, Any]:
+    """Counts, and the largest network that the budget allows beside them."""
+    hidden = max((size for size, cost in NETWORKS.items() if COUNTS + cost <= budget), default=None)
+    networks = []
+    if hidden is not None:
+        cell = cells.gru(inputs=symbols, hidden=hidden, outputs=symbols, symbols=True)
+        estimator = estimators.bptt(*window(cell.transition, losses.cross_entropy))
+        learner = online(estimator, adam(inverse_sqrt(RATE, ALPHA)), nonfinite="skip")
+        weights, noise = jax.random.split(jax.random.key(seed))
+        networks.append((learner, learner.init(cell.init(weights), cell.initial_state(), noise)))
+    learner = TextLearner(networks, symbols, window=WINDOW, megabytes=MEGABYTES, classes=classes)
+    return learner, learner.init()
+
+
+def series(shape: "Shape", gaussian: bool, budget: float, seed: int) -> tuple[Series, Any]:
+    members = linear_members(shape.inputs, shape.targets, shape.horizon)
+    learner = Series(members, shape.targets, shape.horizon, known=shape.known, gaussian=gaussian)
+    return learner, learner.init()
