@@ -16,6 +16,11 @@ def is_differentiable(leaf: Any) -> bool:
     return hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jnp.inexact)
 
 
+def named_leaves(name: str, tree: Tree) -> list[tuple[str, Any]]:
+    """Every leaf with its place, such as params['bias']."""
+    return [(name + jax.tree_util.keystr(path), leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)]
+
+
 def as_arrays(tree: Tree) -> Tree:
     """The tree with plain Python numbers turned into arrays."""
     return jax.tree.map(lambda leaf: leaf if hasattr(leaf, "dtype") else jnp.asarray(leaf), tree)

@@ -18,10 +18,6 @@ from norewind.runs.sweep import sweep
 
 LAST = 0.1
 """The share of the stream, at its end, that the final loss is the mean of."""
-HEADER = (
-    "method", "final loss", "standard error", "unit", "samples", "updates", "CPU µs per sample", "bytes carried",
-    "runs", "problem",
-)  # fmt: skip
 
 
 def compare(
@@ -62,11 +58,10 @@ def compare(
         for method in chosen
         for seed in range(settings.seed, settings.seed + seeds)
     }
-    if out is None:
-        with TemporaryDirectory() as folder:
-            return Comparison(settings, sweep(plan, folder, jobs=jobs, quiet=quiet))
-    result = Comparison(settings, sweep(plan, out, jobs=jobs, quiet=quiet))
-    result.save(out)
+    with TemporaryDirectory() as scratch:
+        result = Comparison(settings, sweep(plan, scratch if out is None else out, jobs=jobs, quiet=quiet))
+    if out is not None:
+        result.save(out)
     return result
 
 
@@ -89,7 +84,7 @@ class Comparison:
 
     def rows(self) -> list[dict]:
         """One row per method: means over the seeds that ended well, with the standard error where there are several."""
-        return [dict(zip(HEADER, _row(method, group), strict=True)) for method, group in self.methods().items()]
+        return [_row(method, group) for method, group in self.methods().items()]
 
     def table(self) -> str:
         """A Markdown table, best method first."""
@@ -124,7 +119,8 @@ class Comparison:
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "comparison.md").write_text(self.table() + "\n")
-        (folder / "comparison.csv").write_text(comma_separated(HEADER, (list(row.values()) for row in self.rows())))
+        rows = self.rows()
+        (folder / "comparison.csv").write_text(comma_separated(list(rows[0]), [list(row.values()) for row in rows]))
         self.figure(folder / "comparison.png")
 
     def figure(self, path: Path | str) -> None:
@@ -158,24 +154,24 @@ class Comparison:
         figures.save(figure, path)
 
 
-def _row(method: str, group: Sequence[Record]) -> list:
+def _row(method: str, group: Sequence[Record]) -> dict:
     good = [record for record in group if record["problem"] is None]
     finals = [loss for record in good if not isnan(loss := final(record, LAST))]
     times = [record["microseconds"] for record in good if record["microseconds"] is not None]
     problems = dict.fromkeys(record["problem"] for record in group if record["problem"] is not None)
     samples = good[0]["samples"] if good else None
-    return [
-        method,
-        float(np.mean(finals)) if finals else None,
-        float(np.std(finals, ddof=1) / len(finals) ** 0.5) if len(finals) > 1 else None,
-        group[0]["unit"],
-        samples,
-        None if samples is None else samples // names.parse_method(method).window,
-        min(times) if times else None,
-        group[0]["carried_bytes"],
-        len(group),
-        "; ".join(problems) or None,
-    ]
+    return {
+        "method": method,
+        "final loss": float(np.mean(finals)) if finals else None,
+        "standard error": float(np.std(finals, ddof=1) / len(finals) ** 0.5) if len(finals) > 1 else None,
+        "unit": group[0]["unit"],
+        "samples": samples,
+        "updates": None if samples is None else samples // names.parse_method(method).window,
+        "CPU µs per sample": min(times, default=None),
+        "bytes carried": group[0]["carried_bytes"],
+        "runs": len(group),
+        "problem": "; ".join(problems) or None,
+    }
 
 
 def _shown(row: dict) -> list[str | None]:

@@ -13,9 +13,9 @@ import optax
 
 from norewind.learner import Learner, NonFiniteError, online
 from norewind.names import Method, parse_method
+from norewind.optimizers import inverse_sqrt
 from norewind.runs.fit import Hooks, Intervals, fit
 from norewind.runs.record import Record, read_record, versions, write_record
-from norewind.schedules import inverse_sqrt
 from norewind.streams import Samples, Stream
 from norewind.tasks import InfluenceBalancing, influence_balancing
 

@@ -4,6 +4,7 @@ import base64
 import re
 from collections.abc import Mapping, Sequence
 from html import escape
+from itertools import product
 from math import isnan
 from pathlib import Path
 
@@ -49,12 +50,12 @@ def write_report(out: Path, missing: Sequence[str] = ()) -> list[Path]:
     if not influence and not runs:
         return []
     groups = grouped(runs)
-    written = []
-    if influence:
-        written += _save_both(influence_figure(influence), out, "influence")
+    figures = {"influence": influence_figure(influence)} if influence else {}
     for source, words in MEMORYLESS.items():
         if chosen := of_paper(groups, source):
-            written += _save_both(text_figure(chosen, words), out, source)
+            figures[source] = text_figure(chosen, words)
+    kinds = product(figures, ("png", "pdf"))
+    written = [save(figures[name], out / "figures" / f"{name}.{kind}") for name, kind in kinds]
     texts = {
         "table.md": markdown(*table(of_paper(groups, "anbn"))),
         "table.csv": comma_separated(*table(of_paper(groups, "anbn"), every_run=True)),
@@ -69,10 +70,6 @@ def load_records(out: Path) -> tuple[list[Record], list[Record]]:
     """All records in a folder: those of influence balancing, and those of runs on text."""
     found = [record for path in sorted((out / "runs").glob("*.json")) if (record := read_record(path))]
     return [record for record in found if "influence" in record], [record for record in found if "settings" in record]
-
-
-def _save_both(figure, out: Path, name: str) -> list[Path]:
-    return [save(figure, out / "figures" / f"{name}.{kind}") for kind in ("png", "pdf")]
 
 
 def table(groups: Mapping[tuple[str, str], Group], *, every_run: bool = False) -> tuple[list[str], list[list]]:
