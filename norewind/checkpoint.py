@@ -81,9 +81,7 @@ def read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read: {error.strerror}.") from None
     if _checksum(content) != match[2]:
-        raise DamagedError(
-            f"{path}: damaged: its {len(content)} bytes do not have the checksum {match[2]} in its name."
-        )
+        raise DamagedError(f"{path}: damaged: its {len(content)} bytes do not have the checksum in its name.")
     try:
         length = int.from_bytes(content[:8], "little")
         extra = json.loads(json.loads(content[8 : 8 + length])["__metadata__"]["norewind"])

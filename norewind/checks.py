@@ -30,19 +30,13 @@ def parameters_and_state(params: Tree, state: Tree) -> None:
             )
     for place, leaf in named_leaves("state", state):
         if not _is_array_or_number(leaf):
-            raise ModelError(
-                f"{place} is a {type(leaf).__name__}, not an array. Convert it with "
-                "jax.numpy.asarray, or keep it out of the state if it never changes."
-            )
+            raise ModelError(f"{place} is a {type(leaf).__name__}, not an array. Convert it with jax.numpy.asarray.")
 
 
 def transition_result(result: Any, state: Tree) -> tuple[Tree, Tree]:
     """A transition must return (new_state, output), with the structure, shapes and dtypes of the state unchanged."""
     if not isinstance(result, tuple) or len(result) != 2:
-        raise ModelError(
-            f"the transition returned {_kind(result)}, but it must return a pair: (new_state, output). "
-            "End it with `return new_state, output`."
-        )
+        raise ModelError(f"the transition returned {_kind(result)}, but it must return a pair: (new_state, output).")
     new_state, output = result
     before, after = jax.tree.structure(state), jax.tree.structure(new_state)
     if before != after:
@@ -68,13 +62,10 @@ def loss_result(value: Any) -> jax.Array:
     if not hasattr(value, "dtype") and not isinstance(value, float):
         raise ModelError(f"the loss returned {_kind(value)}, but it must return one floating number: a scalar array.")
     if jnp.shape(value) != ():
-        raise ModelError(
-            f"the loss has shape {jnp.shape(value)}, but it must be a scalar. Reduce it, e.g. with jax.numpy.sum."
-        )
+        raise ModelError(f"the loss has shape {jnp.shape(value)}, not (). Reduce it, e.g. with jax.numpy.sum.")
     if not jnp.issubdtype(jnp.result_type(value), jnp.floating):
         raise ModelError(
-            f"the loss has dtype {jnp.result_type(value)}, but only a real floating number can be differentiated. "
-            "Compute it in floats, or cast it (.astype(float))."
+            f"the loss has dtype {jnp.result_type(value)}, but it must be real and floating. Cast it (.astype(float))."
         )
     return jnp.asarray(value)
 
@@ -92,8 +83,7 @@ def common_length(
         for place, leaf in named_leaves(name, tree):
             if jnp.ndim(leaf) == 0:
                 raise ModelError(
-                    f"{what}: {place} is a scalar, but it needs a leading axis with one entry per {entries}. "
-                    "Stack the entries into one array, e.g. with jax.numpy.stack."
+                    f"{what}: {place} is a scalar, but needs one entry per {entries}: stack them with jax.numpy.stack."
                 )
             length = jnp.shape(leaf)[0]
             if first is None:
@@ -107,10 +97,7 @@ def common_length(
 
 def estimator(what: str, value: Any) -> None:
     if not hasattr(value, "init") or not hasattr(value, "step"):
-        raise ModelError(
-            f"{what} takes an estimator, such as norewind.uoro(transition, loss), not {_kind(value)}. "
-            "Make an estimator from your model first."
-        )
+        raise ModelError(f"{what} takes an estimator, such as norewind.uoro(transition, loss), not {_kind(value)}.")
 
 
 def at_least_one(what: str, number: Any) -> None:

@@ -124,9 +124,7 @@ class RunFolder:
             try:
                 stack.enter_context(filelock.FileLock(self.path / "lock", timeout=0))
             except filelock.Timeout:
-                raise FolderInUse(
-                    f"{self.path}: another process is training in it. Wait for it to end, or choose another folder."
-                ) from None
+                raise FolderInUse(f"{self.path}: another process is training in it. Wait for it to end.") from None
             if self.new and checkpoints(self.path / "checkpoints"):
                 raise SettingsError(
                     f"{self.path} already holds a run. Resume it (norewind resume {self.path}) or choose another --out."

@@ -254,10 +254,8 @@ def encode(text: bytes | str, alphabet: str) -> np.ndarray:
         raise StreamError(f"the text is not valid UTF-8: {error}.") from None
     for index, letter in enumerate(letters):
         if letter not in alphabet:
-            raise StreamError(
-                f"the text has the character {letter!r} at index {index}, which is not in the alphabet so far: "
-                f"{alphabet!r}."
-            )
+            where = f"the text has the character {letter!r} at index {index}"
+            raise StreamError(f"{where}, which is not in the alphabet so far: {alphabet!r}.")
     return np.array([alphabet.index(letter) for letter in letters], np.int32)
 
 

@@ -108,9 +108,7 @@ def distant_brackets(s: int = 1, k: int = 5, a: int = 10) -> Text:
     ('[', ']', '[', ']\\n', True)
     """
     if s < 1 or k < 0 or not 1 <= a <= len(ascii_letters):
-        raise ValueError(
-            f"distant_brackets needs s >= 1, k >= 0 and 1 <= a <= {len(ascii_letters)}, not s={s}, k={k} and a={a}."
-        )
+        raise ValueError(f"distant_brackets needs s >= 1, k >= 0 and a from 1 to 52, not s={s}, k={k} and a={a}.")
     length = 2 * s + k + 5
     left, right, newline = a, a + 1, a + 2
 
