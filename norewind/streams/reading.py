@@ -40,17 +40,11 @@ class Source:
     """
 
     def __init__(
-        self,
-        path: str | os.PathLike[str] | int,
-        *,
-        continues: bool = False,
-        stop: Callable[[], bool] = lambda: False,
+        self, path: str | os.PathLike[str] | int, *, continues: bool = False, stop: Callable[[], bool] = lambda: False
     ):
         descriptor = 0 if path == "-" else path
-        if descriptor == 0:
-            self.name = "standard input"
-        else:
-            self.name = f"file descriptor {path}" if isinstance(path, int) else os.fspath(path)
+        named = f"file descriptor {path}" if isinstance(path, int) else os.fspath(path)
+        self.name = "standard input" if descriptor == 0 else named
         self.ended = False
         self._continues, self._stop = continues, stop
         try:

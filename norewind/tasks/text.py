@@ -1,6 +1,6 @@
 """Endless synthetic text: two languages with known entropy rates."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import log2
@@ -31,8 +31,8 @@ class Text:
     draw: Callable[[np.random.Generator], np.ndarray] = field(repr=False)
     block_length: int | None = None
 
-    def chunks(self, seed: int, size: int, start: int = 0) -> Iterator[np.ndarray]:
-        """The endless text of a seed from character `start`, `size` symbols at a time.
+    def chunks(self, seed: int, size: int, start: int = 0) -> Generator[np.ndarray, int | None, None]:
+        """The endless text of a seed from character `start`, `size` symbols at a time, or as many as are sent to it.
 
         The text does not depend on the size. To skip to a distant `start` costs nothing if
         all blocks have the same length, and otherwise about two seconds per 10⁸ characters.
@@ -51,8 +51,8 @@ class Text:
                 length += len(drawn)
                 block += 1
             whole = np.concatenate(parts)
-            yield whole[:size]
             rest = whole[size:]
+            size = (yield whole[:size]) or size
 
     def pairs(self, seed: int, size: int, start: int = 0) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Chunks of `size` inputs and their targets, the next symbols."""
