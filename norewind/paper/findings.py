@@ -80,17 +80,15 @@ def brackets_findings(groups: Groups) -> list[str]:
     """How far each curve came between the memoryless level and the optimum."""
     sentences = []
     for key, group in groups.items():
-        text = group.text()
+        text, name = group.text(), _name(*key)
         if not group.values:
-            sentences.append(f"{_name(*key)}: all {group.diverged} seeds diverged.")
+            sentences.append(f"{name}: all {group.diverged} seeds diverged.")
             continue
         way = (text.memoryless - group.mean) / (text.memoryless - text.floor)
         where = f"{way:.0%} of the way from memoryless ({text.memoryless:.3f}) to the optimum ({text.floor:.3f})"
         if round(way, 2) < 0:
             where = f"still above the memoryless level ({text.memoryless:.3f})"
-        sentences.append(
-            f"{_name(*key)} ended at a recent loss of {group} bits: {where} after {group.samples:,} samples."
-        )
+        sentences.append(f"{name} ended at a recent loss of {group} bits: {where} after {group.samples:,} samples.")
     for cell in ("lstm", "gru"):
         uoro, bptt = groups.get(("uoro", cell)), groups.get(("bptt:4", cell))
         if uoro and bptt and uoro.values and bptt.values:
@@ -128,10 +126,8 @@ def reascents(groups: Groups) -> str:
         samples, rows = group.curves(cumulative=False)
         for record, row in zip(group.records, rows, strict=True):
             if record["problem"] is None and row[-1] - row[best := int(np.nanargmin(row))] > REASCENT:
-                found.append(
-                    f"{_name(*key)}, seed {record['settings']['seed']}, from {row[best]:.3f} at "
-                    f"{samples[best]:,} samples to {row[-1]:.3f} at the end"
-                )
+                course = f"from {row[best]:.3f} at {samples[best]:,} samples to {row[-1]:.3f} at the end"
+                found.append(f"{_name(*key)}, seed {record['settings']['seed']}, {course}")
     words = f"ended more than {REASCENT} above a recent loss that they had reached before"
     return _share(groups, len(found), words, found)
 

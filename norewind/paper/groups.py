@@ -128,8 +128,8 @@ def influence_curves(records: Sequence[Record]) -> dict[str, dict[float, list[Re
 def of_paper(groups: Iterable[Group], source: str) -> dict[tuple[str, str], Group]:
     """The groups of the paper's own settings on one text, by method and cell; of several lengths the longest."""
     plain = [group for group in groups if group.settings["source"] == source and not group.changes]
-    ordered = sorted(plain, key=lambda group: group.samples)
-    return {(group.settings["method"], group.settings["cell"]): group for group in ordered}
+    plain.sort(key=lambda group: group.samples)
+    return {(group.settings["method"], group.settings["cell"]): group for group in plain}
 
 
 class Agreement(NamedTuple):

@@ -19,8 +19,6 @@ from norewind.runs.record import Record, read_record, versions, write_record
 from norewind.streams import Samples, Stream
 from norewind.tasks import InfluenceBalancing, influence_balancing
 
-WINDOWS = (1, 10, 100, 200)
-RATES = (1e-3, 3e-4, 1e-4)
 SAMPLES = 200_000
 SEEDS = 10
 POINTS = 120
@@ -46,7 +44,7 @@ class Balancing:
 
 
 def influence_plan(
-    *, seeds: int = SEEDS, rates: Sequence[float] = RATES, windows: Sequence[int] = WINDOWS
+    *, seeds: int = SEEDS, rates: Sequence[float] = (1e-3, 3e-4, 1e-4), windows: Sequence[int] = (1, 10, 100, 200)
 ) -> list[Balancing]:
     """All runs of the figure: UORO with every seed, and truncated BPTT once for every window."""
     uoro = [Balancing(method="uoro", rate=rate, seed=seed) for rate in rates for seed in range(seeds)]

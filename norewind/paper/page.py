@@ -100,8 +100,12 @@ def page(influence: Sequence[Record], runs: Sequence[Record], out: Path, missing
         "`norewind reproduce`. The paper reports one run per number; here are the mean and the standard deviation over "
         "seeds. Every number outside “Notes” was computed from the records of the runs.",
         made_with([*influence, *runs]),
-        *converted([*influence, *runs]),
     ]
+    if old := sum("converted" in record for record in [*influence, *runs]):
+        parts.append(
+            f"> **Older records.** {old} of these records were converted from an earlier format. The commits that they "
+            "name were rewritten since, and the noise of a seed has changed: they will be run again."
+        )
     if missing:
         some = ", ".join(missing[:6]) + (", ..." if len(missing) > 6 else "")
         parts.append(f"> **Partial results.** {len(missing)} planned runs are not finished: {some}. The same command "
@@ -159,16 +163,6 @@ def made_with(records: Sequence[Record]) -> str:
         f"{len(records)} runs, {hours:.2f} hours in total, one after the other. norewind {all_of('norewind')} (commit "
         f"{all_of('commit')}), JAX {all_of('jax')}, Python {all_of('python')}."
     )
-
-
-def converted(records: Sequence[Record]) -> list[str]:
-    old = sum("converted" in record for record in records)
-    if not old:
-        return []
-    return [
-        f"> **Older records.** {old} of these records were converted from an earlier format. The commits that they "
-        "name were rewritten since, and the noise of a seed has changed: they will be run again."
-    ]
 
 
 def table_note(groups: Mapping[tuple[str, str], Group]) -> str:

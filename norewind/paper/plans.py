@@ -60,14 +60,11 @@ def text_plan(
     samples: int | None = None,
     controls: bool = True,
 ) -> dict[str, Settings]:
-    """The runs on text of one experiment or of `"all"`, by name.
+    """The runs on text of one experiment (`"anbn"` or `"brackets"`) or of `"all"`, by name.
 
-    Args:
-        what: `"anbn"`, `"brackets"` or `"all"`.
-        quick: one seed of everything, far too short to conclude anything.
-        seeds: runs of each kind, instead of 5 for the table and 3 for the rest.
-        samples: the length of each run.
-        controls: also the runs that could explain a difference to the paper.
+    There are `seeds` runs of each kind (by default 5 for the table and 3 for the rest) of
+    `samples` each; if `quick`, one that is far too short to conclude anything. `controls`
+    are runs that could explain a difference to the paper.
     """
     samples = samples or (QUICK if quick else SAMPLES)
     sized = {"samples": samples, "metrics_every": min(10_000, max(1, samples // 100))}
