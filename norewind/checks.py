@@ -64,9 +64,7 @@ def loss_result(value: Any) -> jax.Array:
     if jnp.shape(value) != ():
         raise ModelError(f"the loss has shape {jnp.shape(value)}, not (). Reduce it, e.g. with jax.numpy.sum.")
     if not jnp.issubdtype(jnp.result_type(value), jnp.floating):
-        raise ModelError(
-            f"the loss has dtype {jnp.result_type(value)}, but it must be real and floating. Cast it (.astype(float))."
-        )
+        raise ModelError(f"the loss has dtype {jnp.result_type(value)}, not a real float. Cast it (.astype(float)).")
     return jnp.asarray(value)
 
 
@@ -112,9 +110,7 @@ def _is_array_or_number(leaf: Any) -> bool:
 
 
 def _kind(value: Any) -> str:
-    if isinstance(value, tuple | list):
-        return f"a {type(value).__name__} of {len(value)}"
-    return f"a {type(value).__name__}"
+    return f"a {type(value).__name__}" + (f" of {len(value)}" if isinstance(value, tuple | list) else "")
 
 
 def _first_difference(before: Tree, after: Tree) -> str:

@@ -6,9 +6,6 @@ import optax
 
 from norewind.trees import Tree
 
-# The optax states that hold the argument of a schedule.
-_SCHEDULE_STATES = {"ScaleByScheduleState", "WrappedScheduleState"}
-
 
 def adam(
     learning_rate: optax.ScalarOrSchedule, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8
@@ -68,7 +65,8 @@ def at_sample(optimizer_state: Tree, samples: jax.Array) -> Tree:
     """
 
     def is_schedule(node):
-        return type(node).__name__ in _SCHEDULE_STATES
+        # The optax states that hold the argument of a schedule.
+        return type(node).__name__ in ("ScaleByScheduleState", "WrappedScheduleState")
 
     def move(node):
         return node._replace(count=samples.astype(node.count.dtype)) if is_schedule(node) else node

@@ -125,6 +125,8 @@ class Comparison:
 
     def figure(self, path: Path | str) -> None:
         """The curves (means over seeds), beside the final loss against time and against memory carried."""
+        from matplotlib.ticker import LogLocator, NullFormatter
+
         from norewind.instruments import figures
 
         figure, axes = figures.new_figure(1, 3, panel=(4.4, 4.6), width_ratios=(2, 1, 1))
@@ -146,7 +148,10 @@ class Comparison:
         unit = next(iter(self.records.values()))["unit"]
         curves.set(xlabel="samples", ylabel=unit)
         if all(value > 0 for record in self.records.values() for value in losses(record)):
-            _log_axis(curves)
+            curves.set_yscale("log")
+            curves.yaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5)))
+            curves.yaxis.set_major_formatter("{x:g}")
+            curves.yaxis.set_minor_formatter(NullFormatter())
         figures.count_axis(curves)
         costs.set(xlabel="CPU µs per sample", ylabel=f"final {unit}", xlim=(0, None))
         memories.set(xlabel="bytes carried (0 drawn at 1)", ylabel=f"final {unit}", xscale="log")
@@ -181,12 +186,3 @@ def _shown(row: dict) -> list[str | None]:
     error = "" if row["standard error"] is None else f" ± {number('standard error', '.4f')}"
     costs = number("updates", ","), number("CPU µs per sample", ".1f"), number("bytes carried", ",")
     return [row["method"], number("final loss", ".4f") + error, *costs, row["problem"]]
-
-
-def _log_axis(ax) -> None:
-    from matplotlib.ticker import LogLocator, NullFormatter
-
-    ax.set_yscale("log")
-    ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5)))
-    ax.yaxis.set_major_formatter("{x:g}")
-    ax.yaxis.set_minor_formatter(NullFormatter())
