@@ -46,7 +46,7 @@ def with_real_leaves(state: Tree, leaves: Tree) -> Tree:
     floating, rest = eqx.partition(as_arrays(state), is_differentiable)
 
     def join(old, new):
-        return jax.lax.complex(*new) if jnp.issubdtype(old.dtype, jnp.complexfloating) else new
+        return jax.lax.complex(new[0], new[1]) if jnp.issubdtype(old.dtype, jnp.complexfloating) else new
 
     return eqx.combine(jax.tree.map(join, floating, leaves), rest)
 
