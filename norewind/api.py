@@ -11,11 +11,10 @@ from norewind.instruments.diagnose import diagnose
 from norewind.learner import Learner, NonFiniteError, Run, online
 from norewind.learners.ahead import Ahead
 from norewind.noise import random_signs
-from norewind.optimizers import adam
+from norewind.optimizers import adam, inverse_sqrt
 from norewind.runs.fit import Fitted, Hooks, Intervals, fit
 from norewind.runs.metrics import Diverged
 from norewind.runs.settings import Settings
-from norewind.schedules import inverse_sqrt
 from norewind.streams import StreamError
 from norewind.structure import declare
 

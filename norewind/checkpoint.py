@@ -20,7 +20,7 @@ import safetensors.numpy
 
 import norewind
 from norewind.files import write_atomically
-from norewind.trees import Tree, is_key
+from norewind.trees import Tree, is_key, named_leaves
 
 FORMAT = 3
 """Increased whenever checkpoints of other versions of norewind can no longer be read."""
@@ -38,14 +38,11 @@ class DamagedError(CheckpointError):
 
 
 def save(folder: Path | str, samples: int, run: Tree, extra: dict[str, Any] | None = None, keep: int = 3) -> Path:
-    """Write a checkpoint, and remove all but the newest.
+    """Write a checkpoint into `folder`, and remove all but the newest `keep`.
 
-    Args:
-        folder: where to write it.
-        samples: the number of samples learned from so far; it becomes part of the name.
-        run: the run, or any other pytree of arrays.
-        extra: JSON to save beside it, which may hold NumPy arrays.
-        keep: the number of checkpoints to keep.
+    `samples`, the number of samples learned from so far, becomes part of its name. `run`
+    can be any pytree of arrays, and `extra` is JSON to save beside it, which may
+    hold NumPy arrays.
     """
     return _write(Path(folder), samples, _arrays(run), extra or {}, keep)
 
@@ -64,7 +61,7 @@ def load(path: Path | str, like: Tree) -> tuple[Tree, dict[str, Any]]:
 
 def restored(path: Path, arrays: dict[str, np.ndarray], like: Tree) -> Tree:
     """A run with the structure of `like`, from the arrays of a checkpoint."""
-    named = {_name(place): leaf for place, leaf in jax.tree_util.tree_leaves_with_path(like)}
+    named = _named(like)
     for name in sorted(named.keys() ^ arrays.keys()):
         where = "is not in the checkpoint" if name in named else "is in the checkpoint only"
         raise CheckpointError(f"{path}: {name} {where}: it was made with another model, method or optimizer.")
@@ -82,9 +79,7 @@ def read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read: {error.strerror}.") from None
     if _checksum(content) != match[2]:
-        raise DamagedError(
-            f"{path}: damaged: its {len(content)} bytes do not have the checksum {match[2]} in its name."
-        )
+        raise DamagedError(f"{path}: damaged: its {len(content)} bytes do not have the checksum in its name.")
     try:
         length = int.from_bytes(content[:8], "little")
         text = json.loads(content[8 : 8 + length])["__metadata__"]["norewind"]
@@ -140,21 +135,14 @@ class Writer:
 
     def wait(self) -> None:
         """Return when the last checkpoint is on disk. An error in writing it is raised here."""
-        if self._writing is not None:
-            error, self._writing = self._writing.exception(), None
-            if error is not None:
-                raise error
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            writing.result()
 
 
 def _write(folder: Path, samples: int, arrays: dict[str, np.ndarray], extra: dict[str, Any], keep: int) -> Path:
-    about = {
-        **extra,
-        "format": FORMAT,
-        "version": norewind.__version__,
-        "jax": jax.__version__,
-        "python": platform.python_version(),
-        "samples": samples,
-    }
+    versions = {"version": norewind.__version__, "jax": jax.__version__, "python": platform.python_version()}
+    about = {**extra, "format": FORMAT, **versions, "samples": samples}
     arrays = dict(arrays)
 
     def stored(array: Any) -> dict[str, str]:
@@ -179,13 +167,13 @@ def _checksum(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:16]
 
 
-def _name(place: Any) -> str:
-    return jax.tree_util.keystr(place).lstrip(".")
+def _named(run: Tree) -> dict[str, Any]:
+    return {place.lstrip("."): leaf for place, leaf in named_leaves("", run)}
 
 
 def _arrays(run: Tree) -> dict[str, np.ndarray]:
     """Copies of all leaves by name. Copies: on a CPU, numpy would otherwise see JAX's own memory."""
-    return {_name(place): _as_stored(leaf) for place, leaf in jax.tree_util.tree_leaves_with_path(run)}
+    return {name: _as_stored(leaf) for name, leaf in _named(run).items()}
 
 
 def _as_stored(leaf: Any) -> np.ndarray:

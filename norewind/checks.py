@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-Tree = Any
+from norewind.trees import Tree, named_leaves
 
 
 class ModelError(TypeError, ValueError):
@@ -16,15 +16,8 @@ class ModelError(TypeError, ValueError):
 
 
 def parameters_and_state(params: Tree, state: Tree) -> None:
-    """Check what an estimator or a learner starts from."""
-    parameters(params)
-    state_leaves(state)
-
-
-def parameters(params: Tree) -> None:
-    """Every leaf of the parameters must be a floating array or number."""
-    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
-        place = "params" + jax.tree_util.keystr(path)
+    """Every leaf of the parameters must be a floating array or number, every leaf of the state an array or number."""
+    for place, leaf in named_leaves("params", params):
         if not _is_array_or_number(leaf):
             raise ModelError(
                 f"{place} is a {type(leaf).__name__}, not an array. Keep only what is trained in the parameters, and "
@@ -35,25 +28,15 @@ def parameters(params: Tree) -> None:
                 f"{place} has dtype {jnp.result_type(leaf)}, but parameters are trained by gradients and must be "
                 "floating. Convert it (.astype(float)), or move it into the state, which may hold any dtype."
             )
-
-
-def state_leaves(state: Tree) -> None:
-    """Every leaf of the state must be an array or a number."""
-    for path, leaf in jax.tree_util.tree_leaves_with_path(state):
+    for place, leaf in named_leaves("state", state):
         if not _is_array_or_number(leaf):
-            raise ModelError(
-                f"state{jax.tree_util.keystr(path)} is a {type(leaf).__name__}, not an array. Convert it with "
-                "jax.numpy.asarray, or keep it out of the state if it never changes."
-            )
+            raise ModelError(f"{place} is a {type(leaf).__name__}, not an array. Convert it with jax.numpy.asarray.")
 
 
 def transition_result(result: Any, state: Tree) -> tuple[Tree, Tree]:
     """A transition must return (new_state, output), with the structure, shapes and dtypes of the state unchanged."""
     if not isinstance(result, tuple) or len(result) != 2:
-        raise ModelError(
-            f"the transition returned {_kind(result)}, but it must return a pair: (new_state, output). "
-            "End it with `return new_state, output`."
-        )
+        raise ModelError(f"the transition returned {_kind(result)}, but it must return a pair: (new_state, output).")
     new_state, output = result
     before, after = jax.tree.structure(state), jax.tree.structure(new_state)
     if before != after:
@@ -61,8 +44,7 @@ def transition_result(result: Any, state: Tree) -> tuple[Tree, Tree]:
             f"the transition changes the structure of the state{_first_difference(state, new_state)}: it got "
             f"{before} and returned {after}. Return a new state with the same structure."
         )
-    for (path, old), new in zip(jax.tree_util.tree_leaves_with_path(state), jax.tree.leaves(new_state), strict=True):
-        place = "state" + jax.tree_util.keystr(path)
+    for (place, old), new in zip(named_leaves("state", state), jax.tree.leaves(new_state), strict=True):
         if jnp.shape(old) != jnp.shape(new):
             raise ModelError(
                 f"the transition changes the shape of {place} from {jnp.shape(old)} to {jnp.shape(new)}. Give the "
@@ -80,14 +62,9 @@ def loss_result(value: Any) -> jax.Array:
     if not hasattr(value, "dtype") and not isinstance(value, float):
         raise ModelError(f"the loss returned {_kind(value)}, but it must return one floating number: a scalar array.")
     if jnp.shape(value) != ():
-        raise ModelError(
-            f"the loss has shape {jnp.shape(value)}, but it must be a scalar. Reduce it, e.g. with jax.numpy.sum."
-        )
+        raise ModelError(f"the loss has shape {jnp.shape(value)}, not (). Reduce it, e.g. with jax.numpy.sum.")
     if not jnp.issubdtype(jnp.result_type(value), jnp.floating):
-        raise ModelError(
-            f"the loss has dtype {jnp.result_type(value)}, but only a real floating number can be differentiated. "
-            "Compute it in floats, or cast it (.astype(float))."
-        )
+        raise ModelError(f"the loss has dtype {jnp.result_type(value)}, not a real float. Cast it (.astype(float)).")
     return jnp.asarray(value)
 
 
@@ -101,12 +78,10 @@ def common_length(
     """The length of the leading axis that all leaves of all the trees share, with one entry per sample or stream."""
     first: tuple[str, int] | None = None
     for name, tree in trees.items():
-        for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
-            place = name + jax.tree_util.keystr(path)
+        for place, leaf in named_leaves(name, tree):
             if jnp.ndim(leaf) == 0:
                 raise ModelError(
-                    f"{what}: {place} is a scalar, but it needs a leading axis with one entry per {entries}. "
-                    "Stack the entries into one array, e.g. with jax.numpy.stack."
+                    f"{what}: {place} is a scalar, but needs one entry per {entries}: stack them with jax.numpy.stack."
                 )
             length = jnp.shape(leaf)[0]
             if first is None:
@@ -120,10 +95,7 @@ def common_length(
 
 def estimator(what: str, value: Any) -> None:
     if not hasattr(value, "init") or not hasattr(value, "step"):
-        raise ModelError(
-            f"{what} takes an estimator, such as norewind.uoro(transition, loss), not {_kind(value)}. "
-            "Make an estimator from your model first."
-        )
+        raise ModelError(f"{what} takes an estimator, such as norewind.uoro(transition, loss), not {_kind(value)}.")
 
 
 def at_least_one(what: str, number: Any) -> None:
@@ -138,19 +110,12 @@ def _is_array_or_number(leaf: Any) -> bool:
 
 
 def _kind(value: Any) -> str:
-    if isinstance(value, tuple | list):
-        return f"a {type(value).__name__} of {len(value)}"
-    return f"a {type(value).__name__}"
+    return f"a {type(value).__name__}" + (f" of {len(value)}" if isinstance(value, tuple | list) else "")
 
 
 def _first_difference(before: Tree, after: Tree) -> str:
     """The first path that only one of two trees has."""
-    old = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(before)]
-    new = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(after)]
-    missing = [path for path in old if path not in new]
-    added = [path for path in new if path not in old]
-    if missing:
-        return f" (it does not return state{missing[0]})"
-    if added:
-        return f" (state{added[0]} is new)"
-    return ""
+    old, new = ([place for place, _ in named_leaves("state", tree)] for tree in (before, after))
+    missing = [f" (it does not return {place})" for place in old if place not in new]
+    added = [f" ({place} is new)" for place in new if place not in old]
+    return [*missing, *added, ""][0]

@@ -30,15 +30,11 @@ def random_signs(key: jax.Array, like: Tree) -> tuple[Tree, jax.Array]:
     next_key = jax.random.wrap_key_data(words[: old.size].reshape(old.shape), impl=jax.random.key_impl(key))
     bits = (words[old.size :, None] >> jnp.arange(32, dtype=jnp.uint32)) & 1
     signs = 1 - 2 * bits.reshape(-1).astype(jnp.int32)
-    return _unflatten(signs, leaves, structure), next_key
-
-
-def _unflatten(signs: jax.Array, leaves: list, structure) -> Tree:
     parts, start = [], 0
     for leaf in leaves:
         parts.append(signs[start : start + leaf.size].reshape(leaf.shape).astype(leaf.dtype))
         start += leaf.size
-    return jax.tree.unflatten(structure, parts)
+    return jax.tree.unflatten(structure, parts), next_key
 
 
 def as_key(key: jax.Array) -> jax.Array:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 
 from norewind.estimator import Estimate, Estimator, reset_carry
-from norewind.schedules import at_sample
+from norewind.optimizers import at_sample
 from norewind.trees import Tree, all_finite, strong, where
 
 

@@ -16,6 +16,11 @@ def is_differentiable(leaf: Any) -> bool:
     return hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jnp.inexact)
 
 
+def named_leaves(name: str, tree: Tree) -> list[tuple[str, Any]]:
+    """Every leaf with its place, such as params['bias']."""
+    return [(name + jax.tree_util.keystr(path), leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)]
+
+
 def as_arrays(tree: Tree) -> Tree:
     """The tree with plain Python numbers turned into arrays."""
     return jax.tree.map(lambda leaf: leaf if hasattr(leaf, "dtype") else jnp.asarray(leaf), tree)
@@ -30,9 +35,8 @@ def real_leaves(state: Tree) -> Tree:
     """
 
     def split(leaf):
-        if not jnp.issubdtype(leaf.dtype, jnp.complexfloating):
-            return leaf
-        return jnp.stack([leaf.real, leaf.imag])
+        is_complex = jnp.issubdtype(leaf.dtype, jnp.complexfloating)
+        return jnp.stack([leaf.real, leaf.imag]) if is_complex else leaf
 
     return jax.tree.map(split, eqx.filter(as_arrays(state), is_differentiable))
 
@@ -42,9 +46,7 @@ def with_real_leaves(state: Tree, leaves: Tree) -> Tree:
     floating, rest = eqx.partition(as_arrays(state), is_differentiable)
 
     def join(old, new):
-        if not jnp.issubdtype(old.dtype, jnp.complexfloating):
-            return new
-        return jax.lax.complex(new[0], new[1])
+        return jax.lax.complex(new[0], new[1]) if jnp.issubdtype(old.dtype, jnp.complexfloating) else new
 
     return eqx.combine(jax.tree.map(join, floating, leaves), rest)
 
@@ -54,19 +56,15 @@ def norm(tree: Tree) -> jax.Array:
     by_width = defaultdict(list)
     for leaf in jax.tree.leaves(tree):
         squares = jnp.real(leaf * jnp.conj(leaf)).reshape(-1, leaf.shape[-1] if leaf.ndim else 1)
-        by_width[squares.shape[-1], squares.dtype] += _folded(squares)
+        # XLA writes out the factors of the product below: an eighth as many rows with the same sum keep them small.
+        height = len(squares) // FOLDS
+        slices = [squares[i * height : (i + 1) * height] for i in range(FOLDS)]
+        by_width[squares.shape[-1], squares.dtype] += [sum(slices[1:], start=slices[0]), squares[FOLDS * height :]]
     total = jnp.zeros(())
     for (width, dtype), parts in by_width.items():
         # A product with ones: on a CPU, XLA vectorises matrix products, but a reduction adds the terms one by one.
         total += jnp.sum(jnp.concatenate(parts) @ jnp.ones(width, dtype))
     return jnp.sqrt(total)
-
-
-def _folded(rows: jax.Array) -> list[jax.Array]:
-    """Rows with the same sum, but an eighth as many: XLA writes out the factors of a product, so keep them small."""
-    height = len(rows) // FOLDS
-    slices = [rows[i * height : (i + 1) * height] for i in range(FOLDS)]
-    return [sum(slices[1:], start=slices[0]), rows[FOLDS * height :]]
 
 
 def combine(a: jax.Array, x: Tree, b: jax.Array, y: Tree) -> Tree:

@@ -36,10 +36,8 @@ def from_equinox(
 
     def zeros():
         if not hasattr(example, "hidden_size"):
-            raise ValueError(
-                f"from_equinox does not know the state of a {type(example).__name__}: pass initial_state=, a "
-                "function that takes no arguments and returns it."
-            )
+            name = type(example).__name__
+            raise ValueError(f"from_equinox does not know the state of a {name}: pass initial_state=, which gives it.")
         h = jnp.zeros(example.hidden_size)
         return (h, h) if isinstance(example, eqx.nn.LSTMCell) else h
 
@@ -118,10 +116,6 @@ def from_haiku(make: Callable[[], Any], inputs: int, outputs: int) -> Cell:
 def _with_readout(init_module, initial_state, module_step, inputs: int, outputs: int) -> Cell:
     """A cell of another library with a linear readout; integer symbols are fed to it as one-hot vectors."""
 
-    def as_vector(x):
-        x = jnp.asarray(x)
-        return jax.nn.one_hot(x, inputs, dtype=float) if jnp.issubdtype(x.dtype, jnp.integer) else x
-
     def init(key):
         module_key, readout_key = jax.random.split(key)
         module = init_module(module_key)
@@ -129,7 +123,9 @@ def _with_readout(init_module, initial_state, module_step, inputs: int, outputs:
         return {"cell": module, "readout": readout_init(readout_key, hidden.shape[0], outputs, hidden.dtype)}
 
     def transition(params, state, x):
-        state, hidden = module_step(params["cell"], state, as_vector(x))
+        x = jnp.asarray(x)
+        vector = jax.nn.one_hot(x, inputs, dtype=float) if jnp.issubdtype(x.dtype, jnp.integer) else x
+        state, hidden = module_step(params["cell"], state, vector)
         return state, read_out(params["readout"], hidden)
 
     return Cell(init, initial_state, transition)

@@ -37,11 +37,10 @@ def liquid(
     fraction `sparsity` of all weights is zero; the others are uniform up to
     `strength`·√(3/k), where k is the expected number of inputs of a neuron. W_in is
     uniform in ±`input_scaling`, and b between 0 and half the current that would make a
-    neuron fire. The readout starts at zero.
+    neuron fire. `inputs`, `hidden`, `outputs` and `dtype` are those of `rnn`.
 
-    A spike has no derivative, so train the readout only, with `norewind.readout_only`.
-
-    `inputs`, `hidden`, `outputs` and `dtype` are those of `rnn`.
+    A spike has no derivative, so train the readout only, with `norewind.readout_only`. It
+    starts at zero.
 
     Reference: Maass, Natschläger & Markram, Real-time computing without stable states (2002).
 

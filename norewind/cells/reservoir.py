@@ -25,10 +25,9 @@ def reservoir(
     The fraction `sparsity` of W is zero and the rest is uniform, scaled so that the
     largest modulus of its eigenvalues is `spectral_radius`: below one, the past fades
     (the echo state property, in practice). W_in and b are uniform in ±`input_scaling`, a
-    is `leak`, and the readout starts at zero. With `norewind.readout_only` this is an
-    echo state network; with any other estimator, its recurrent weights learn as well.
-
-    `inputs`, `hidden`, `outputs` and `dtype` are those of `rnn`.
+    is `leak`, and the readout starts at zero. `inputs`, `hidden`, `outputs` and `dtype`
+    are those of `rnn`. With `norewind.readout_only` this is an echo state network; with
+    any other estimator, its recurrent weights learn as well.
 
     Reference: Jaeger (2001); Lukoševičius, A practical guide to applying echo state
     networks (2012).

@@ -73,10 +73,10 @@ def read(settings: Settings, count: int) -> tuple[Any, tuple[Any, Any]]:
     import jax
     import numpy as np
 
+    from norewind import checks
     from norewind.runs.build import cell_of, loss_of, open_stream
 
-    if count < 1:
-        raise ValueError(f"--samples must be at least 1, but it is {count}.")
+    checks.at_least_one("--samples", count)
     opened = open_stream(settings)
     with opened.stream:
         rows = opened.stream.take(count + opened.shape.horizon)
@@ -85,10 +85,8 @@ def read(settings: Settings, count: int) -> tuple[Any, tuple[Any, Any]]:
     horizon = opened.shape.horizon
     xs, targets = rows.xs[: max(0, len(rows.xs) - horizon)], rows.targets[horizon:]
     if not opened.shape.symbols and np.isnan(targets).all():
-        raise ValueError(
-            f"none of the first {len(targets)} samples has a known target (the first rows only tell the scale "
-            "of a column): use more --samples."
-        )
+        # The first rows only tell the scale of a column.
+        raise ValueError(f"none of the first {len(targets)} samples has a known target: use more --samples.")
 
     @cache  # models of one size share their transition, and with it what is compiled
     def made(hidden):

@@ -28,18 +28,16 @@ def generate(
         parameters: of the task: k l for anbn (the paper's are 1 32), s k a for brackets (1 5 10).
     """
     from norewind.names import task
-    from norewind.streams import TaskStream
 
     if not samples >= 0:
         raise SystemExit(f"norewind generate: --samples must not be negative, but it is {samples:g}.")
     try:
-        stream = TaskStream(task(name, parameters), seed)
+        text = task(name, parameters)
     except (TypeError, ValueError) as error:
         raise SystemExit(f"norewind generate: {error}") from None
     try:
-        for start in range(0, int(samples), CHUNK):
-            xs = stream.take(min(CHUNK, int(samples) - start)).xs
-            sys.stdout.write(stream.decode(xs).decode())
+        for start, chunk in zip(range(0, int(samples), CHUNK), text.chunks(seed, CHUNK), strict=False):
+            sys.stdout.write(text.decode(chunk[: int(samples) - start]))
         sys.stdout.flush()
     except BrokenPipeError:
         # The reader has seen enough (head, for example).

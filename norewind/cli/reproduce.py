@@ -48,11 +48,7 @@ def reproduce(
 
     length = None if samples is None else int(samples)
     plan = text_plan(what, quick=quick, seeds=seeds, samples=length, controls=controls)
-    influence = influence_plan(seeds=seeds or SEEDS, rates=rates, windows=windows)
-    run(
-        plan,
-        influence if what in ("influence", "all") else [],
-        out or Path("results/quick" if quick else "results/paper"),
-        jobs=jobs,
-        report_only=report_only,
+    influence = (
+        [] if what in ("anbn", "brackets") else influence_plan(seeds=seeds or SEEDS, rates=rates, windows=windows)
     )
+    run(plan, influence, out or Path("results/quick" if quick else "results/paper"), jobs=jobs, report_only=report_only)

@@ -118,10 +118,9 @@ def run_in(command: str, path: Path, settings: Settings, *, quiet: bool, continu
         from norewind.runs.progress import Progress
         from norewind.runs.train import train
 
+        hooks = Hooks(should_stop=stop)
         with Progress(quiet=quiet) as progress, RunFolder(path, say=progress.say, **hold) as folder:
-            fitted, opened = train(
-                settings, folder, continues=continues, progress=progress, hooks=Hooks(should_stop=stop)
-            )
+            fitted, opened = train(settings, folder, continues=continues, progress=progress, hooks=hooks)
         draw(path)
     if not quiet:
         print(closing_words(path, fitted, opened), file=sys.stderr)

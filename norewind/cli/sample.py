@@ -27,10 +27,7 @@ def sample(
         seed: seed of the random choices.
     """
     if length < 1 or not temperature > 0 or not 0 <= seed < 2**32:
-        raise SettingsError(
-            f"--length must be at least 1, not {length}, --temperature above 0, not {temperature}, and --seed from 0 "
-            f"to 2³² − 1, not {seed}."
-        )
+        raise SettingsError("--length must be at least 1, --temperature above 0, and --seed from 0 to 2³² − 1.")
     from norewind.runs.folder import saved_run
     from norewind.runs.predict import sampled
 

@@ -18,10 +18,6 @@ from norewind.runs.sweep import sweep
 
 LAST = 0.1
 """The share of the stream, at its end, that the final loss is the mean of."""
-HEADER = (
-    "method", "final loss", "standard error", "unit", "samples", "updates", "CPU µs per sample", "bytes carried",
-    "runs", "problem",
-)  # fmt: skip
 
 
 def compare(
@@ -62,11 +58,10 @@ def compare(
         for method in chosen
         for seed in range(settings.seed, settings.seed + seeds)
     }
-    if out is None:
-        with TemporaryDirectory() as folder:
-            return Comparison(settings, sweep(plan, folder, jobs=jobs, quiet=quiet))
-    result = Comparison(settings, sweep(plan, out, jobs=jobs, quiet=quiet))
-    result.save(out)
+    with TemporaryDirectory() as scratch:
+        result = Comparison(settings, sweep(plan, scratch if out is None else out, jobs=jobs, quiet=quiet))
+    if out is not None:
+        result.save(out)
     return result
 
 
@@ -89,7 +84,7 @@ class Comparison:
 
     def rows(self) -> list[dict]:
         """One row per method: means over the seeds that ended well, with the standard error where there are several."""
-        return [dict(zip(HEADER, _row(method, group), strict=True)) for method, group in self.methods().items()]
+        return [_row(method, group) for method, group in self.methods().items()]
 
     def table(self) -> str:
         """A Markdown table, best method first."""
@@ -124,11 +119,14 @@ class Comparison:
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "comparison.md").write_text(self.table() + "\n")
-        (folder / "comparison.csv").write_text(comma_separated(HEADER, (list(row.values()) for row in self.rows())))
+        rows = self.rows()
+        (folder / "comparison.csv").write_text(comma_separated(list(rows[0]), [list(row.values()) for row in rows]))
         self.figure(folder / "comparison.png")
 
     def figure(self, path: Path | str) -> None:
         """The curves (means over seeds), beside the final loss against time and against memory carried."""
+        from matplotlib.ticker import LogLocator, NullFormatter
+
         from norewind.instruments import figures
 
         figure, axes = figures.new_figure(1, 3, panel=(4.4, 4.6), width_ratios=(2, 1, 1))
@@ -150,7 +148,10 @@ class Comparison:
         unit = next(iter(self.records.values()))["unit"]
         curves.set(xlabel="samples", ylabel=unit)
         if all(value > 0 for record in self.records.values() for value in losses(record)):
-            _log_axis(curves)
+            curves.set_yscale("log")
+            curves.yaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5)))
+            curves.yaxis.set_major_formatter("{x:g}")
+            curves.yaxis.set_minor_formatter(NullFormatter())
         figures.count_axis(curves)
         costs.set(xlabel="CPU µs per sample", ylabel=f"final {unit}", xlim=(0, None))
         memories.set(xlabel="bytes carried (0 drawn at 1)", ylabel=f"final {unit}", xscale="log")
@@ -158,24 +159,24 @@ class Comparison:
         figures.save(figure, path)
 
 
-def _row(method: str, group: Sequence[Record]) -> list:
+def _row(method: str, group: Sequence[Record]) -> dict:
     good = [record for record in group if record["problem"] is None]
     finals = [loss for record in good if not isnan(loss := final(record, LAST))]
     times = [record["microseconds"] for record in good if record["microseconds"] is not None]
     problems = dict.fromkeys(record["problem"] for record in group if record["problem"] is not None)
     samples = good[0]["samples"] if good else None
-    return [
-        method,
-        float(np.mean(finals)) if finals else None,
-        float(np.std(finals, ddof=1) / len(finals) ** 0.5) if len(finals) > 1 else None,
-        group[0]["unit"],
-        samples,
-        None if samples is None else samples // names.parse_method(method).window,
-        min(times) if times else None,
-        group[0]["carried_bytes"],
-        len(group),
-        "; ".join(problems) or None,
-    ]
+    return {
+        "method": method,
+        "final loss": float(np.mean(finals)) if finals else None,
+        "standard error": float(np.std(finals, ddof=1) / len(finals) ** 0.5) if len(finals) > 1 else None,
+        "unit": group[0]["unit"],
+        "samples": samples,
+        "updates": None if samples is None else samples // names.parse_method(method).window,
+        "CPU µs per sample": min(times, default=None),
+        "bytes carried": group[0]["carried_bytes"],
+        "runs": len(group),
+        "problem": "; ".join(problems) or None,
+    }
 
 
 def _shown(row: dict) -> list[str | None]:
@@ -185,12 +186,3 @@ def _shown(row: dict) -> list[str | None]:
     error = "" if row["standard error"] is None else f" ± {number('standard error', '.4f')}"
     costs = number("updates", ","), number("CPU µs per sample", ".1f"), number("bytes carried", ",")
     return [row["method"], number("final loss", ".4f") + error, *costs, row["problem"]]
-
-
-def _log_axis(ax) -> None:
-    from matplotlib.ticker import LogLocator, NullFormatter
-
-    ax.set_yscale("log")
-    ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5)))
-    ax.yaxis.set_major_formatter("{x:g}")
-    ax.yaxis.set_minor_formatter(NullFormatter())

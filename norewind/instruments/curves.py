@@ -31,10 +31,9 @@ def final(record: Record, share: float, entry: str = "curve") -> float:
     >>> final({"every": 10, "curve": [9.0, 1.0, 2.0, 3.0], "samples": 40}, 0.5)
     2.5
     """
-    values = losses(record, entry) if record.get(entry) else np.array([])
-    if not len(values):
+    if not record.get(entry):
         return float("nan")
-    ends = points(record)
+    values, ends = losses(record, entry), points(record)
     chosen = (ends > (1 - share) * ends[-1]) & ~np.isnan(values)
     if not chosen.any():
         return float("nan")

@@ -55,17 +55,17 @@ def diagnose(
     All methods follow the same trajectory, each with `keys` independent seeds of its
     noise, derived from `seed`. At every step they are compared with the exact gradient of
     that step's loss (for a window, of the sum of its losses): RTRL's, or that of sliding
-    BPTT over the last 200 steps where the model is too large for RTRL. With an
-    `optimizer` the parameters move along the way, by the exact gradient; then the
-    reference is as stale as RTRL is. Without one, they are frozen.
+    BPTT over the last 200 steps where the model is too large for RTRL. Without an
+    `optimizer` the parameters are frozen; with one they move by the exact gradient, and
+    the reference is as stale as RTRL is.
 
     Only the parameters that reach the state are compared, unless `readout` is set: the
-    gradient of the others needs no past, is exact under every method, and would make all
-    of them look alike. Everything is relative to the squared norm of the exact gradient,
-    summed over the steps (of the whole stream, or of one of 20 spans of time):
+    gradient of the others is exact under every method. Everything is relative to the
+    squared norm of the exact gradient, summed over the steps (of the whole stream, or of
+    one of 20 spans of time):
 
-    - bias²: ‖E[g̃] − g‖², estimated without bias of its own, so that it scatters around
-      zero (also below it) for an unbiased method;
+    - bias²: ‖E[g̃] − g‖², estimated without bias, so that it scatters around zero (also
+      below it) for an unbiased method;
     - variance: E‖g̃ − E[g̃]‖²;
     - cosine: between single estimates and the exact gradient, averaged.
 
@@ -171,7 +171,11 @@ def _whole_blocks(stream: tuple[Tree, Tree], methods: list[Method]) -> tuple[tup
 def _exact(question: Question, subject: Subject, compiled: Compiled) -> Exact:
     transition, loss, params, state = subject
     size = ravel_pytree(params)[0].size
-    chosen = np.arange(size) if question.readout else _reaching(transition, params, state, question.x)
+    reach = reaches_state(transition, params, state, question.x)
+    compared = jax.tree.map(lambda reach, leaf: np.full(np.size(leaf), reach or question.readout), reach, params)
+    chosen = np.flatnonzero(np.concatenate(jax.tree.leaves(compared)))
+    if chosen.size == 0:
+        raise ModelError("diagnose: no parameter of this model reaches its state. Set readout=True to compare others.")
     entries = sum(leaf.size for leaf in jax.tree.leaves(real_leaves(state)))
     affordable = entries * size <= AFFORDABLE
     place = None, transition, loss
@@ -202,16 +206,6 @@ def _measured(question: Question, subject: Subject, exact: Exact, method: Method
     at = np.arange(question.samples // method.window) * method.window // question.block
     results = compiled[place](jax.random.key(question.seed), exact.trajectory, state, (data, wanted, at))
     return Moments(*(np.asarray(result, np.float64) for result in results))
-
-
-def _reaching(transition, params, state, x) -> np.ndarray:
-    """The places, in the flat parameters, of those that reach the state."""
-    reach = reaches_state(transition, params, state, x)
-    mask = jax.tree.map(lambda reach, leaf: np.full(np.shape(leaf), reach), reach, params)
-    places = np.flatnonzero(np.concatenate([leaf.reshape(-1) for leaf in jax.tree.leaves(mask)]))
-    if places.size == 0:
-        raise ModelError("diagnose: no parameter of this model reaches its state. Set readout=True to compare others.")
-    return places
 
 
 def _follower(reference: Estimator, optimizer: optax.GradientTransformation | None):

@@ -9,6 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter
 
 COLOURS = ("#08519c", "#d94801", "#238b45", "#6a51a3", "#b8860b", "#cb181d", "#41b6c4", "#525252", "#dd3497", "#7a5230")
 LINES = ("-", (0, (4, 1.6)), (0, (7, 1.5, 1.5, 1.5)), (0, (1, 1)), (0, (9, 2)))
@@ -67,14 +68,7 @@ def level(ax: Axes, value: float, words: str = "") -> None:
 
 def count_axis(ax: Axes) -> None:
     """Large numbers on the horizontal axis, in short: 50k, 2M."""
-
-    def short(value: float, _: float) -> str:
-        for unit, name in ((1e6, "M"), (1e3, "k")):
-            if value >= unit:
-                return f"{value / unit:g}{name}"
-        return f"{value:g}"
-
-    ax.xaxis.set_major_formatter(short)
+    ax.xaxis.set_major_formatter(EngFormatter(sep=""))
 
 
 def draw_curves(runs: Sequence[tuple[str, Sequence[dict[str, Any]]]], unit: str, path: Path | str) -> Path:

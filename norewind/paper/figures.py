@@ -35,8 +35,7 @@ def text_figure(groups: Mapping[tuple[str, str], Group], memoryless: str) -> Fig
     text, longest = first.text(), max(group.samples for group in groups.values())
     gap = text.memoryless - text.floor
     for column, cell in enumerate(cells):
-        for row, cumulative in enumerate((True, False)):
-            ax = axes[row, column]
+        for ax, cumulative in zip(axes[:, column], (True, False), strict=True):
             for method in LOOKS:
                 if (method, cell) in groups:
                     _draw_group(ax, method, groups[method, cell], cumulative)
@@ -69,9 +68,8 @@ def _draw_group(ax: Axes, method: str, group: Group, cumulative: bool) -> None:
 
 def _seeds(groups) -> str:
     counts = sorted({len(group.records) for group in groups})
-    if counts == [1]:
-        return "one seed"
-    return "median and range over " + " to ".join(str(count) for count in sorted({counts[0], counts[-1]})) + " seeds"
+    over = " to ".join(map(str, sorted({counts[0], counts[-1]})))
+    return "one seed" if counts == [1] else f"median and range over {over} seeds"
 
 
 def influence_figure(records: Sequence[Record]) -> Figure:
@@ -86,8 +84,8 @@ def influence_figure(records: Sequence[Record]) -> Figure:
             for number, (method, record) in enumerate(truncated):
                 look = {"color": SHADES[number % len(SHADES)], "linestyle": LINES[(number + 1) % len(LINES)], "lw": 1.8}
                 ax.plot(record["time"], losses(record, entry), label=method_words(method), **look)
-        axes[0, column].set(xscale="log", xlim=(5, None), yscale="log", ylim=(1e-13, 1e13))
-        axes[0, column].set_title(f"η = {rate:g} / (1 + √t)")
+        title = f"η = {rate:g} / (1 + √t)"
+        axes[0, column].set(xscale="log", xlim=(5, None), yscale="log", ylim=(1e-13, 1e13), title=title)
         axes[1, column].set_yscale("symlog", linthresh=1, linscale=1.2)
         axes[1, column].set(ylim=(-1e4, 1e4), xlabel="sample")
         target = records[0]["target"]

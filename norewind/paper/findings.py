@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from norewind.instruments.tables import markdown
-from norewind.paper.groups import Agreement, Group, agreement, influence_curves, is_control, of_paper
+from norewind.paper.groups import Group, agreement, influence_curves, of_paper
 from norewind.paper.plans import SAMPLES, TABLE, method_words
 from norewind.runs.record import Record
 from norewind.tasks import influence_balancing
@@ -35,9 +35,8 @@ def influence_findings(records: Sequence[Record]) -> list[str]:
     for method, curves in influence_curves(records).items():
         words = []
         for rate, runs in curves.items():
-            if runs:
-                converged = sum(run["loss"] is not None and run["loss"] < CONVERGED_LOSS for run in runs)
-                words.append(f"{converged} of {len(runs)} at η = {rate:g}")
+            converged = sum(run["loss"] is not None and run["loss"] < CONVERGED_LOSS for run in runs)
+            words += [f"{converged} of {len(runs)} at η = {rate:g}"] if runs else []
         name = method_words(method)
         sentences.append(f"{name}: runs that ended with a loss below {CONVERGED_LOSS}: {', '.join(words)}.")
     return sentences
@@ -81,17 +80,15 @@ def brackets_findings(groups: Groups) -> list[str]:
     """How far each curve came between the memoryless level and the optimum."""
     sentences = []
     for key, group in groups.items():
-        text = group.text()
+        text, name = group.text(), _name(*key)
         if not group.values:
-            sentences.append(f"{_name(*key)}: all {group.diverged} seeds diverged.")
+            sentences.append(f"{name}: all {group.diverged} seeds diverged.")
             continue
         way = (text.memoryless - group.mean) / (text.memoryless - text.floor)
         where = f"{way:.0%} of the way from memoryless ({text.memoryless:.3f}) to the optimum ({text.floor:.3f})"
         if round(way, 2) < 0:
             where = f"still above the memoryless level ({text.memoryless:.3f})"
-        sentences.append(
-            f"{_name(*key)} ended at a recent loss of {group} bits: {where} after {group.samples:,} samples."
-        )
+        sentences.append(f"{name} ended at a recent loss of {group} bits: {where} after {group.samples:,} samples.")
     for cell in ("lstm", "gru"):
         uoro, bptt = groups.get(("uoro", cell)), groups.get(("bptt:4", cell))
         if uoro and bptt and uoro.values and bptt.values:
@@ -129,10 +126,8 @@ def reascents(groups: Groups) -> str:
         samples, rows = group.curves(cumulative=False)
         for record, row in zip(group.records, rows, strict=True):
             if record["problem"] is None and row[-1] - row[best := int(np.nanargmin(row))] > REASCENT:
-                found.append(
-                    f"{_name(*key)}, seed {record['settings']['seed']}, from {row[best]:.3f} at "
-                    f"{samples[best]:,} samples to {row[-1]:.3f} at the end"
-                )
+                course = f"from {row[best]:.3f} at {samples[best]:,} samples to {row[-1]:.3f} at the end"
+                found.append(f"{_name(*key)}, seed {record['settings']['seed']}, {course}")
     words = f"ended more than {REASCENT} above a recent loss that they had reached before"
     return _share(groups, len(found), words, found)
 
@@ -156,28 +151,20 @@ def _share(groups: Groups, count: int, words: str, details: Sequence[str]) -> st
 def control_findings(groups: Sequence[Group]) -> list[str]:
     """Each control beside the cell of the table that it changes in one thing."""
     table, sentences = of_paper(groups, "anbn"), []
-    for group in filter(is_control, groups):
-        settings = group.settings
-        key = settings["method"].partition(":rho")[0], settings["cell"]
+    for group in groups:
+        key = group.settings["method"].partition(":rho")[0], group.settings["cell"]
         base, paper = table.get(key), TABLE.get(key)
-        if base is None or paper is None:
+        if not group.changes or base is None or paper is None:
             continue
-        changed = [words for words, holds in {
-            "the released ρ": "rho" in settings["method"],
-            "double precision": settings["precision"] == "double",
-            f"{group.samples:,} samples": group.samples > SAMPLES,
-        }.items() if holds]  # fmt: skip
+        judged = agreement(group, paper)
+        meets = f"cannot be compared ({judged.verdict})"
+        if judged.p is not None:
+            meets = f"{judged.verdict} (p = {judged.p:.2g}, 95% from {judged.interval})"
         sentences.append(
-            f"{_name(*key)} with {' and '.join(changed)}: {group}, beside {base} in the table and {paper:.3f} in the "
-            f"paper, with which it {_meets(agreement(group, paper))}."
+            f"{_name(*key)} with {' and '.join(group.changes)}: {group}, beside {base} in the table and {paper:.3f} in "
+            f"the paper, with which it {meets}."
         )
     return sentences
-
-
-def _meets(judged: Agreement) -> str:
-    if judged.p is None:
-        return f"cannot be compared ({judged.verdict})"
-    return f"{judged.verdict} (p = {judged.p:.2g}, 95% from {judged.interval})"
 
 
 def _name(method: str, cell: str) -> str:

@@ -45,6 +45,16 @@ class Group:
         return self.samples < SAMPLES
 
     @property
+    def changes(self) -> list[str]:
+        """What these runs, as a control, have changed in the paper's settings."""
+        changed = {
+            "the released ρ": "rho" in self.settings["method"],
+            "double precision": self.settings["precision"] == "double",
+            f"{self.samples:,} samples": self.samples > SAMPLES,
+        }
+        return [words for words, holds in changed.items() if holds]
+
+    @property
     def good(self) -> list[Record]:
         return [record for record in self.records if record["problem"] is None]
 
@@ -115,17 +125,11 @@ def influence_curves(records: Sequence[Record]) -> dict[str, dict[float, list[Re
     return curves
 
 
-def is_control(group: Group) -> bool:
-    """Whether runs differ from the paper's in precision, in ρ, or in being longer."""
-    settings = group.settings
-    return settings["precision"] == "double" or "rho" in settings["method"] or group.samples > SAMPLES
-
-
 def of_paper(groups: Iterable[Group], source: str) -> dict[tuple[str, str], Group]:
     """The groups of the paper's own settings on one text, by method and cell; of several lengths the longest."""
-    plain = [group for group in groups if group.settings["source"] == source and not is_control(group)]
-    ordered = sorted(plain, key=lambda group: group.samples)
-    return {(group.settings["method"], group.settings["cell"]): group for group in ordered}
+    plain = [group for group in groups if group.settings["source"] == source and not group.changes]
+    plain.sort(key=lambda group: group.samples)
+    return {(group.settings["method"], group.settings["cell"]): group for group in plain}
 
 
 class Agreement(NamedTuple):

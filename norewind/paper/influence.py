@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from itertools import product
+from itertools import groupby, pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +13,12 @@ import optax
 
 from norewind.learner import Learner, NonFiniteError, online
 from norewind.names import Method, parse_method
+from norewind.optimizers import inverse_sqrt
 from norewind.runs.fit import Hooks, Intervals, fit
 from norewind.runs.record import Record, read_record, versions, write_record
-from norewind.schedules import inverse_sqrt
 from norewind.streams import Samples, Stream
 from norewind.tasks import InfluenceBalancing, influence_balancing
 
-WINDOWS = (1, 10, 100, 200)
-RATES = (1e-3, 3e-4, 1e-4)
 SAMPLES = 200_000
 SEEDS = 10
 POINTS = 120
@@ -44,12 +42,9 @@ class Balancing:
         method = self.method.replace(":", "")
         return f"influence{size}-{method}-rate{self.rate:g}-{self.samples}-seed{self.seed}"
 
-    def task(self) -> InfluenceBalancing:
-        return influence_balancing(self.n, self.minus)
-
 
 def influence_plan(
-    *, seeds: int = SEEDS, rates: Sequence[float] = RATES, windows: Sequence[int] = WINDOWS
+    *, seeds: int = SEEDS, rates: Sequence[float] = (1e-3, 3e-4, 1e-4), windows: Sequence[int] = (1, 10, 100, 200)
 ) -> list[Balancing]:
     """All runs of the figure: UORO with every seed, and truncated BPTT once for every window."""
     uoro = [Balancing(method="uoro", rate=rate, seed=seed) for rate in rates for seed in range(seeds)]
@@ -65,13 +60,9 @@ def run_influence(plan: Sequence[Balancing], out: Path, say: Callable[[str], Non
     finished = influence_records(plan, out)
     missing = [run for run in plan if run.name not in finished]
     say(f"influence balancing: {len(finished)} runs were finished before, {len(missing)} to do")
-    curves: dict[tuple, list[Balancing]] = {}
-    for run in missing:
-        curves.setdefault((run.method, run.rate), []).append(run)
-    for (method, rate), group in curves.items():
-        began = time.perf_counter()
-        thetas = []
-        for run, record in zip(group, train_influence(group), strict=True):
+    for (method, rate), group in groupby(missing, lambda run: (run.method, run.rate)):
+        began, thetas, runs = time.perf_counter(), [], list(group)
+        for run, record in zip(runs, train_influence(runs), strict=True):
             write_record(_path(out, run), record)
             thetas.append(record["theta"])
         words = ", ".join(f"{theta:.4g}" for theta in thetas[:3]) + (", ..." if len(thetas) > 3 else "")
@@ -81,7 +72,7 @@ def run_influence(plan: Sequence[Balancing], out: Path, say: Callable[[str], Non
 def train_influence(group: Sequence[Balancing]) -> Iterator[Record]:
     """The records of runs that differ in their seed only, in double precision; the learner is compiled once."""
     first, made_with = group[0], versions()
-    task, method = first.task(), parse_method(first.method)
+    task, method = influence_balancing(first.n, first.minus), parse_method(first.method)
     with jax.enable_x64(True):
         learner = _learner(task, method, first.rate)
         for run in group:
@@ -116,11 +107,9 @@ def _trajectory(
     seen: list[tuple[np.ndarray, np.ndarray]] = []
     hooks = Hooks(predictions=lambda first, samples, outputs: seen.append(outputs))
     samples, problem = run.samples // window * window, None
+    every = Intervals(metrics_every=samples, checkpoint_every=None)
     try:
-        intervals = Intervals(metrics_every=samples, checkpoint_every=None)
-        end = fit(
-            Still(), learner, start, window=window, samples=samples, intervals=intervals, watch=False, hooks=hooks
-        )
+        end = fit(Still(), learner, start, window=window, samples=samples, intervals=every, watch=False, hooks=hooks)
         last = end.run.params
     except NonFiniteError as error:
         last, problem = error.run.params, f"not finite after {int(error.run.samples)} samples"
@@ -133,30 +122,22 @@ def _trajectory(
 class Still(Stream):
     """The stream of the task: no input, and always 1 as the target."""
 
-    @property
-    def counts(self) -> dict[str, int]:
-        return {}
-
     def take(self, count: int, patience: float | None = None) -> Samples:
         return Samples(np.zeros(count), np.ones(count))
 
     def position(self) -> dict[str, Any]:
         return {}
 
-    def close(self) -> None:
-        """Nothing is open."""
-
 
 def _summary(losses: np.ndarray, thetas: np.ndarray, window: int) -> dict[str, Any]:
     """The end of a run, and its course at logarithmically spaced times."""
     losses, thetas = losses.reshape(-1, window).mean(axis=1), thetas[window - 1 :: window]
     ends = np.unique(np.geomspace(1, len(losses), POINTS).round().astype(int))
-    starts = np.concatenate([[0], ends[:-1]])
     return {
         "theta": _number(thetas[-1]),
         "loss": _number(losses[-1]),
         "time": [int(end) * window for end in ends],
-        "losses": [_number(losses[a:b].mean()) for a, b in zip(starts, ends, strict=True)],
+        "losses": [_number(losses[a:b].mean()) for a, b in pairwise([0, *ends])],
         "thetas": [_number(thetas[end - 1]) for end in ends],
     }
 

@@ -4,6 +4,7 @@ import base64
 import re
 from collections.abc import Mapping, Sequence
 from html import escape
+from itertools import product
 from math import isnan
 from pathlib import Path
 
@@ -49,12 +50,12 @@ def write_report(out: Path, missing: Sequence[str] = ()) -> list[Path]:
     if not influence and not runs:
         return []
     groups = grouped(runs)
-    written = []
-    if influence:
-        written += _save_both(influence_figure(influence), out, "influence")
+    figures = {"influence": influence_figure(influence)} if influence else {}
     for source, words in MEMORYLESS.items():
         if chosen := of_paper(groups, source):
-            written += _save_both(text_figure(chosen, words), out, source)
+            figures[source] = text_figure(chosen, words)
+    kinds = product(figures, ("png", "pdf"))
+    written = [save(figures[name], out / "figures" / f"{name}.{kind}") for name, kind in kinds]
     texts = {
         "table.md": markdown(*table(of_paper(groups, "anbn"))),
         "table.csv": comma_separated(*table(of_paper(groups, "anbn"), every_run=True)),
@@ -69,10 +70,6 @@ def load_records(out: Path) -> tuple[list[Record], list[Record]]:
     """All records in a folder: those of influence balancing, and those of runs on text."""
     found = [record for path in sorted((out / "runs").glob("*.json")) if (record := read_record(path))]
     return [record for record in found if "influence" in record], [record for record in found if "settings" in record]
-
-
-def _save_both(figure, out: Path, name: str) -> list[Path]:
-    return [save(figure, out / "figures" / f"{name}.{kind}") for kind in ("png", "pdf")]
 
 
 def table(groups: Mapping[tuple[str, str], Group], *, every_run: bool = False) -> tuple[list[str], list[list]]:
@@ -103,8 +100,12 @@ def page(influence: Sequence[Record], runs: Sequence[Record], out: Path, missing
         "`norewind reproduce`. The paper reports one run per number; here are the mean and the standard deviation over "
         "seeds. Every number outside “Notes” was computed from the records of the runs.",
         made_with([*influence, *runs]),
-        *converted([*influence, *runs]),
     ]
+    if old := sum("converted" in record for record in [*influence, *runs]):
+        parts.append(
+            f"> **Older records.** {old} of these records were converted from an earlier format. The commits that they "
+            "name were rewritten since, and the noise of a seed has changed: they will be run again."
+        )
     if missing:
         some = ", ".join(missing[:6]) + (", ..." if len(missing) > 6 else "")
         parts.append(f"> **Partial results.** {len(missing)} planned runs are not finished: {some}. The same command "
@@ -162,16 +163,6 @@ def made_with(records: Sequence[Record]) -> str:
         f"{len(records)} runs, {hours:.2f} hours in total, one after the other. norewind {all_of('norewind')} (commit "
         f"{all_of('commit')}), JAX {all_of('jax')}, Python {all_of('python')}."
     )
-
-
-def converted(records: Sequence[Record]) -> list[str]:
-    old = sum("converted" in record for record in records)
-    if not old:
-        return []
-    return [
-        f"> **Older records.** {old} of these records were converted from an earlier format. The commits that they "
-        "name were rewritten since, and the noise of a seed has changed: they will be run again."
-    ]
 
 
 def table_note(groups: Mapping[tuple[str, str], Group]) -> str:

@@ -60,38 +60,28 @@ def text_plan(
     samples: int | None = None,
     controls: bool = True,
 ) -> dict[str, Settings]:
-    """The runs on text of one experiment or of `"all"`, by name.
+    """The runs on text of one experiment (`"anbn"` or `"brackets"`) or of `"all"`, by name.
 
-    Args:
-        what: `"anbn"`, `"brackets"` or `"all"`.
-        quick: one seed of everything, far too short to conclude anything.
-        seeds: runs of each kind, instead of 5 for the table and 3 for the rest.
-        samples: the length of each run.
-        controls: also the runs that could explain a difference to the paper.
+    There are `seeds` runs of each kind (by default 5 for the table and 3 for the rest) of
+    `samples` each; if `quick`, one that is far too short to conclude anything. `controls`
+    are runs that could explain a difference to the paper.
     """
     samples = samples or (QUICK if quick else SAMPLES)
+    sized = {"samples": samples, "metrics_every": min(10_000, max(1, samples // 100))}
     counts = {name: seeds or (1 if quick else count) for name, count in SEEDS.items()}
     runs: list[Settings] = []
     if what in ("anbn", "all"):
-        runs += _each_seed(ANBN, [(method, cell) for cell in CELLS for method in METHODS], counts["anbn"])
+        kinds = [(method, cell) for cell in CELLS for method in METHODS]
+        runs += _each_seed(replace(ANBN, **sized), kinds, counts["anbn"])
     if what in ("brackets", "all"):
         # BPTT is truncated to less than what has to be remembered.
-        runs += _each_seed(BRACKETS, list(product(("bptt:4", "uoro"), CELLS)), counts["brackets"])
+        runs += _each_seed(replace(BRACKETS, **sized), list(product(("bptt:4", "uoro"), CELLS)), counts["brackets"])
     if what in ("anbn", "all") and controls and not quick:
-        runs += _controls(counts["controls"])
-        more = range(counts["anbn"], counts["anbn"] if seeds else GRU_SEEDS)
-        runs += [replace(ANBN, cell="gru", seed=seed) for seed in more]
-    # The controls may be longer by a factor, which their `samples` holds until here.
-    every = min(10_000, max(1, samples // 100))
-    sized = [replace(run, samples=samples * (run.samples or 1), metrics_every=every) for run in runs]
-    return {run_name(run): run for run in sized}
-
-
-def _controls(seeds: int) -> list[Settings]:
-    """What could explain a difference to the paper in UORO's cells, one change each: ρ, precision, length."""
-    gru = replace(ANBN, cell="gru")
-    changed = replace(gru, method="uoro:rho=released"), replace(gru, precision="double"), replace(gru, samples=3)
-    return [replace(run, seed=seed) for run, seed in product(changed, range(seeds))]
+        gru = replace(ANBN, cell="gru", **sized)
+        for change in ({"method": "uoro:rho=released"}, {"precision": "double"}, {"samples": 3 * samples}):
+            runs += [replace(gru, seed=seed, **change) for seed in range(counts["controls"])]
+        runs += [replace(gru, seed=seed) for seed in range(counts["anbn"], counts["anbn"] if seeds else GRU_SEEDS)]
+    return {run_name(run): run for run in runs}
 
 
 def _each_seed(run: Settings, kinds: Sequence[tuple[str, str]], seeds: int) -> list[Settings]:

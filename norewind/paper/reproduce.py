@@ -15,21 +15,12 @@ from norewind.runs.sweep import Plan, records, sweep
 
 
 def reproduce(
-    plan: Plan,
-    influence: Sequence[Balancing],
-    out: Path,
-    *,
-    jobs: int | None = None,
-    report_only: bool = False,
+    plan: Plan, influence: Sequence[Balancing], out: Path, *, jobs: int | None = None, report_only: bool = False
 ) -> None:
-    """Make the runs that have no record yet, and write figures, table and page about all records in the folder.
+    """Make the runs that have no record in `out` yet, and write figures, table and page about all that have one.
 
-    Args:
-        plan: the runs on text.
-        influence: the runs of influence balancing.
-        out: the folder of records and report.
-        jobs: the number of runs on text to train at the same time; by default one per core.
-        report_only: train nothing.
+    `plan` are the runs on text, of which `jobs` (by default one per core) are trained at the
+    same time, and `influence` those of influence balancing. `report_only` trains nothing.
     """
     began = time.perf_counter()
     if threading.current_thread() is threading.main_thread():

@@ -8,7 +8,6 @@ import numpy as np
 from norewind import cells, estimators, losses
 from norewind.combinators import window
 from norewind.learner import online
-from norewind.learners.ahead import Ahead
 from norewind.learners.series import Series, linear_members
 from norewind.learners.text import TextLearner
 from norewind.optimizers import adam, inverse_sqrt

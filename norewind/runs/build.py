@@ -12,9 +12,9 @@ from norewind import cells, losses, names
 from norewind.estimator import Loss
 from norewind.learner import online
 from norewind.learners.ahead import Ahead
+from norewind.optimizers import inverse_sqrt
 from norewind.runs.scores import RowScore, Score, SymbolScore
 from norewind.runs.settings import Settings, SettingsError
-from norewind.schedules import inverse_sqrt
 from norewind.streams import ByteStream, CharacterStream, Dialect, RowStream, Source, TaskStream
 
 

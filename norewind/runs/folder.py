@@ -35,7 +35,7 @@ class Saved(NamedTuple):
 
     def check_settings(self, settings: Settings) -> None:
         """Refuse to go on under settings other than those the checkpoint was made with."""
-        made_with, now = self.entries.get("settings", {}), json.loads(json.dumps(settings.as_json()))
+        made_with, now = self.entries.get("settings", {}), settings.as_json()
         for name in sorted((made_with.keys() | now.keys()) - CHANGEABLE):
             if made_with.get(name) != now.get(name):
                 raise SettingsError(
@@ -54,9 +54,7 @@ def newest_checkpoint(
             saved = Saved(path, *read(path))
         except DamagedError as error:
             if damaged == "fail":
-                raise CheckpointError(
-                    f"{error} To go on from the checkpoint before it: norewind resume {folder} --damaged skip"
-                ) from None
+                raise CheckpointError(f"{error} To skip it: norewind resume {folder} --damaged skip") from None
             say(f"{error} Going on from the one before.")
             aside.append(path)
         except CheckpointError:
@@ -124,21 +122,15 @@ class RunFolder:
             try:
                 stack.enter_context(filelock.FileLock(self.path / "lock", timeout=0))
             except filelock.Timeout:
-                raise FolderInUse(
-                    f"{self.path}: another process is training in it. Wait for it to end, or choose another folder."
-                ) from None
+                raise FolderInUse(f"{self.path}: another process is training in it. Wait for it to end.") from None
             if self.new and checkpoints(self.path / "checkpoints"):
-                raise SettingsError(
-                    f"{self.path} already holds a run. Resume it (norewind resume {self.path}) or choose another --out."
-                )
+                raise SettingsError(f"{self.path} already holds a run: norewind resume {self.path}, or another --out.")
             self.saved = newest_checkpoint(self.path, self.damaged, self.say)
             self.entries = self.saved.entries if self.saved else {}
             before = self.entries.get("jax", jax.__version__)
             if before != jax.__version__:
-                self.say(
-                    f"{self.path} was trained with JAX {before}, and this is JAX {jax.__version__}: the run goes on, "
-                    "but its numbers may differ in rounding from those of an uninterrupted run."
-                )
+                found = f"was trained with JAX {before}, and this is JAX {jax.__version__}"
+                self.say(f"{self.path} {found}: the run goes on, but its numbers may differ in rounding.")
             self.writer = Writer(self.path / "checkpoints", self.keep)
             # In reverse order: a checkpoint that is being written needs the logs.
             stack.callback(self._each_log, Log.close)
@@ -188,8 +180,7 @@ class Log:
         present = path.stat().st_size if path.exists() else 0
         if present < length:
             raise CheckpointError(
-                f"{path}: has {present} bytes, but had {length} when the checkpoint was written. Lines were removed: "
-                "put them back, or start a new run."
+                f"{path}: has {present} bytes, but had {length} at the checkpoint. Lines were removed: put them back."
             )
         self._file = path.open("ab")
         self._file.truncate(length)

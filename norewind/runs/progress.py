@@ -51,15 +51,13 @@ class Progress:
         self.bars: Bars | None = None
         self._tasks: dict[str, TaskID] = {}
         if self.console.is_terminal and not quiet:
-            columns = (
+            shown = (
                 TextColumn("{task.description}", markup=False),
                 BarColumn(bar_width=20),
                 TextColumn("{task.fields[words]}"),
             )
             # Predictions on standard output go around the bars, as bytes.
-            self.bars = Bars(
-                *columns, console=self.console, redirect_stdout=False, redirect_stderr=False, transient=True
-            )
+            self.bars = Bars(*shown, console=self.console, redirect_stdout=False, redirect_stderr=False, transient=True)
             if self.many:
                 self._all = self.bars.add_task("all runs", total=runs, words="")
 

@@ -168,8 +168,9 @@ class Settings(StreamSettings):
         return self if self.kind == "task" else replace(self, format=self.kind)
 
     def as_json(self) -> dict[str, Any]:
-        """All settings that are not None."""
-        return {name: value for name in _kinds(Settings) if (value := getattr(self, name)) is not None}
+        """All settings that are not None, as JSON would give them back."""
+        values = {name: getattr(self, name) for name in _kinds(Settings)}
+        return {name: list(v) if isinstance(v, tuple) else v for name, v in values.items() if v is not None}
 
 
 @cache

@@ -26,11 +26,7 @@ class SweepError(RuntimeError):
 def records(plan: Plan, out: Path) -> dict[str, Record]:
     """The records of the runs in a plan that are finished."""
     found = {name: read_record(out / "runs" / f"{name}.json") for name in plan}
-    return {
-        name: record
-        for name, record in found.items()
-        if record is not None and record["settings"] == json.loads(json.dumps(plan[name].as_json()))
-    }
+    return {name: record for name, record in found.items() if record and record["settings"] == plan[name].as_json()}
 
 
 def sweep(plan: Plan, out: Path | str, *, jobs: int | None = None, quiet: bool = False) -> dict[str, Record]:
@@ -38,13 +34,8 @@ def sweep(plan: Plan, out: Path | str, *, jobs: int | None = None, quiet: bool =
 
     Records go to `out`/runs, one JSON file per run. While a run is being trained it has a
     run folder in `out`/folders; an interrupted sweep continues from there when it is called
-    again.
-
-    Args:
-        plan: the name and the settings of every run.
-        out: the folder of records and run folders.
-        jobs: the number of runs to train at the same time; by default one per core.
-        quiet: show no progress.
+    again. `jobs` runs are trained at the same time, by default one per core. `quiet` shows
+    no progress.
     """
     out = Path(out)
     finished = records(plan, out)

@@ -62,9 +62,7 @@ class RowReader:
         check_choice("missing", missing, ("last", "mean", "fail", "skip"))
         check_choice("bad", bad, ("fail", "skip"))
         if len(dialect.delimiter) != 1 or dialect.delimiter in '"\r\n':
-            raise StreamError(
-                f"the delimiter must be one character, not a quote or a line break: {dialect.delimiter!r}."
-            )
+            raise StreamError(f"the delimiter must be one character, no quote or line break: {dialect.delimiter!r}.")
         self.columns: list[str] = []
         self._source, self._progress, self._lines = source, progress, Lines(source, progress)
         self._dialect, self._is_csv = dialect, dialect.format == "csv"
@@ -166,11 +164,9 @@ class RowReader:
         self._lines.drop()
 
     def _error(self, problem: BadRow, remedy: str) -> StreamError:
-        here = self._progress.here
+        offset, _, lines, *_ = self._progress.here
         cut = " (the last line has no newline: it may be cut off)" if self._lines.is_cut() else ""
-        return StreamError(
-            f"{self._source.name}, line {here.lines + 1} (byte {here.offset}) is bad: {problem}{cut}. {remedy}"
-        )
+        return StreamError(f"{self._source.name}, line {lines + 1} (byte {offset}) is bad: {problem}{cut}. {remedy}")
 
 
 def number_of(value: Any) -> float:

@@ -80,10 +80,8 @@ class Progress:
         if self.here.offset == 0:
             return StreamError(f"{name} is empty: there is nothing to learn from.")
         skipped = "".join(f", {reason} skipped: {count}" for reason, count in self.here.counts.items())
-        return StreamError(
-            f"{name} ends at byte {self.here.offset}, before the first sample ({found}{skipped}). "
-            f"A sample needs {needs}."
-        )
+        where = f"{name} ends at byte {self.here.offset}, before the first sample"
+        return StreamError(f"{where} ({found}{skipped}). A sample needs {needs}.")
 
 
 def unread(kind: str, **rest: Any) -> dict[str, Any]:
@@ -105,25 +103,20 @@ def check_position(position: Any, kind: str, fields: type[msgspec.Struct], same:
     """Refuse a position unless it has this kind and exactly these fields, and was saved with the `same` options."""
     if isinstance(position, dict) and position.get("kind") != kind:
         raise StreamError(
-            f"the saved position belongs to a stream of {position.get('kind')!r}, but this is a stream of {kind!r}. "
-            "Open the stream with the settings that the position was saved with."
+            f"the saved position belongs to a stream of {position.get('kind')!r}, but this is a stream of {kind!r}: "
+            "open it with the settings that the position was saved with."
         )
     try:
         msgspec.convert(position, fields)
     except msgspec.ValidationError as error:
         raise damaged(str(error).replace("`", "")) from None
     for name, value in same.items():
-        if position[name] != value:
-            raise StreamError(
-                f"the run started with {name} = {position[name]!r}, but now it is {value!r}. Change it back, or start "
-                "a new run."
-            )
+        if (before := position[name]) != value:
+            raise StreamError(f"the run started with {name} = {before!r}, but now it is {value!r}. Change it back.")
 
 
 def damaged(why: str) -> StreamError:
-    return StreamError(
-        f"the saved position of the stream is damaged: {why}. Resume from another checkpoint, or start a new run."
-    )
+    return StreamError(f"the saved position is damaged: {why}. Resume from another checkpoint, or start a new run.")
 
 
 def afresh(position: dict[str, Any]) -> dict[str, Any]:

@@ -40,17 +40,11 @@ class Source:
     """
 
     def __init__(
-        self,
-        path: str | os.PathLike[str] | int,
-        *,
-        continues: bool = False,
-        stop: Callable[[], bool] = lambda: False,
+        self, path: str | os.PathLike[str] | int, *, continues: bool = False, stop: Callable[[], bool] = lambda: False
     ):
         descriptor = 0 if path == "-" else path
-        if descriptor == 0:
-            self.name = "standard input"
-        else:
-            self.name = f"file descriptor {path}" if isinstance(path, int) else os.fspath(path)
+        named = f"file descriptor {path}" if isinstance(path, int) else os.fspath(path)
+        self.name = "standard input" if descriptor == 0 else named
         self.ended = False
         self._continues, self._stop = continues, stop
         try:
@@ -85,21 +79,15 @@ class Source:
         while here.offset < place.offset:
             data = self._read(min(BLOCK, place.offset - here.offset), None)
             if not data and self.ended:
-                raise StreamError(
-                    f"{self.name} has only {here.offset} bytes, but the run has read {place.offset}: the file shrank, "
-                    f"or this is another pipe. {_SAME_AGAIN}"
-                )
+                found = f"has only {here.offset} bytes, but the run has read {place.offset}: the file shrank"
+                raise StreamError(f"{self.name} {found}, or this is another pipe. {_SAME_AGAIN}")
             if not data:
-                raise StreamError(
-                    f"{self.name}: stopped at byte {here.offset}, before byte {place.offset}, where the run resumes. "
-                    "Resume it again."
-                )
+                where = f"stopped at byte {here.offset}, before byte {place.offset}, where the run resumes"
+                raise StreamError(f"{self.name}: {where}. Resume it again.")
             here = here.after(data)
         if here.crc != place.crc:
-            raise StreamError(
-                f"{self.name} is not what the run has read: its first {place.offset} bytes differ (checksum "
-                f"{here.crc:08x}, not {place.crc:08x}). {_SAME_AGAIN}"
-            )
+            found = f"is not what the run has read: its first {place.offset} bytes differ"
+            raise StreamError(f"{self.name} {found}. {_SAME_AGAIN}")
 
     def fragments(self, patience: float | None) -> Iterator[bytes]:
         """Iterate over the bytes as they come, until the end, until a stop, or until `patience` (seconds) runs out.

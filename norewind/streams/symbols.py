@@ -171,19 +171,16 @@ class CharacterStream(_SymbolStream):
             self.alphabet = alphabet or ""
             self._skips = bad == "skip"
             if position is not None:
-                self._check(position, alphabet)
-                self.alphabet = position["alphabet"]
+                same = {} if alphabet is None else {"alphabet": alphabet}
+                check_position(position, "characters", _CharacterPosition, same)
+                self.alphabet, previous = position["alphabet"], position["previous"]
+                if len(self.alphabet) > self.symbols or (self.alphabet and _alphabet_fault(self.alphabet)):
+                    raise damaged("its alphabet cannot be used")
+                if previous is not None and previous >= len(self.alphabet):
+                    raise damaged(f"its alphabet has no symbol {previous}")
             self._table = np.full(UNICODE, -1, np.int32)
             self._table[_codes(self.alphabet)] = np.arange(len(self.alphabet))
             self._begin(source, position or unread("characters", alphabet=self.alphabet, previous=None))
-
-    def _check(self, position: dict[str, Any], alphabet: str | None) -> None:
-        check_position(position, "characters", _CharacterPosition, {} if alphabet is None else {"alphabet": alphabet})
-        known, previous = position["alphabet"], position["previous"]
-        if len(known) > self.symbols or (known and _alphabet_fault(known)):
-            raise damaged("its alphabet cannot be used")
-        if previous is not None and previous >= len(known):
-            raise damaged(f"its alphabet has no symbol {previous}")
 
     def _next(self, limit: int) -> np.ndarray | None:
         # Where many are skipped, looking further ahead finds more symbols. But new ones must be numbered in order.
@@ -203,7 +200,10 @@ class CharacterStream(_SymbolStream):
         codes = _codes(text)
         symbols = self._table[codes]
         if symbols.min() < 0:
-            self._grow(codes[symbols < 0])
+            # New characters are numbered in the order of their appearance, while there is room.
+            new = list(dict.fromkeys(codes[symbols < 0].tolist()))[: self.symbols - len(self.alphabet)]
+            self._table[new] = np.arange(len(self.alphabet), len(self.alphabet) + len(new))
+            self.alphabet += "".join(map(chr, new))
             symbols = self._table[codes]
         known = symbols >= 0
         if not known.any() or not (self._skips or known[0]):
@@ -217,12 +217,6 @@ class CharacterStream(_SymbolStream):
             self._progress.skip("unknown symbols", end - len(places))
         self._leave(text[:end].encode())
         return symbols[places]
-
-    def _grow(self, codes: np.ndarray) -> None:
-        """Number new characters in the order of their appearance, while there is room."""
-        new = list(dict.fromkeys(codes.tolist()))[: self.symbols - len(self.alphabet)]
-        self._table[new] = np.arange(len(self.alphabet), len(self.alphabet) + len(new))
-        self.alphabet += "".join(map(chr, new))
 
     def _skip(self, data: bytes, reason: str, number: int, what: str) -> None:
         if not self._skips:
@@ -254,10 +248,8 @@ def encode(text: bytes | str, alphabet: str) -> np.ndarray:
         raise StreamError(f"the text is not valid UTF-8: {error}.") from None
     for index, letter in enumerate(letters):
         if letter not in alphabet:
-            raise StreamError(
-                f"the text has the character {letter!r} at index {index}, which is not in the alphabet so far: "
-                f"{alphabet!r}."
-            )
+            where = f"the text has the character {letter!r} at index {index}"
+            raise StreamError(f"{where}, which is not in the alphabet so far: {alphabet!r}.")
     return np.array([alphabet.index(letter) for letter in letters], np.int32)
 
 

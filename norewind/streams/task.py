@@ -13,8 +13,6 @@ from norewind.streams.symbols import decode, encode
 if TYPE_CHECKING:
     from norewind.tasks import Text
 
-BLOCK = 4096
-
 
 class _TaskPosition(msgspec.Struct, forbid_unknown_fields=True):
     kind: str
@@ -45,20 +43,17 @@ class TaskStream(Stream):
         if position is not None:
             check_position(position, "task", _TaskPosition, {"task": text.name, "seed": seed})
             self._taken = position["characters"]
-        self._chunks = text.chunks(seed, BLOCK, self._taken)
-        self._ahead = np.empty(0, np.int32)
+        self._chunks = text.chunks(seed, 1, self._taken)
+        self._previous = next(self._chunks)
 
     def take(self, count: int, patience: float | None = None) -> Samples:
         """Return the next `count` samples. A task never ends, and `patience` is not needed: all of them are there."""
         check_count(count)
-        parts, length = [self._ahead], len(self._ahead)
-        while length < count + 1:
-            parts.append(next(self._chunks))
-            length += BLOCK
-        whole = np.concatenate(parts)
-        self._ahead = whole[count:]
+        targets = self._chunks.send(count)
+        xs = np.append(self._previous, targets[:-1])
+        self._previous = targets[-1:]
         self._taken += count
-        return Samples(whole[:count], whole[1 : count + 1])
+        return Samples(xs, targets)
 
     def position(self) -> dict[str, Any]:
         return {"kind": "task", "task": self._text.name, "seed": self._seed, "characters": self._taken}

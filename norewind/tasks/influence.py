@@ -19,10 +19,6 @@ class InfluenceBalancing:
     v is n − minus times +1, then minus times −1. The deeper a unit, the later it acts on
     the first one: at first θ raises s₁, and in the long run the majority of the signs
     decides. `transition(params, state, x)` ignores x.
-
-    The influence ∂s₁/∂θ is known exactly: `influences` after t = 1, 2, ... steps from a
-    fixed state, and `influence_limit` in the long run. `limit` is the θ* that solves the
-    task.
     """
 
     n: int
@@ -48,7 +44,6 @@ class InfluenceBalancing:
         return jnp.asarray(theta, float)
 
     def initial_state(self) -> jax.Array:
-        """Zeros."""
         return jnp.zeros(self.n)
 
     def transition(self, params: jax.Array, state: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -69,12 +64,8 @@ class InfluenceBalancing:
         ['1', '1', '1/2', '-1/4', '-17/16']
         """
         signs = self.signs
-
-        def first_entry(j):
-            # Aʲ = ((1 + shift) / 2)ʲ, and i shifts move the sign of unit i + 1 to the first place.
-            return Fraction(sum(comb(j, i) * sign for i, sign in enumerate(signs)), 2**j)
-
-        return accumulate(first_entry(j) for j in count())
+        # Aʲ = ((1 + shift) / 2)ʲ, and i shifts move the sign of unit i + 1 to the first place.
+        return accumulate(Fraction(sum(comb(j, i) * sign for i, sign in enumerate(signs)), 2**j) for j in count())
 
     def block_influence(self, window: int) -> Fraction:
         """The exact sum of ∂s₁/∂θ over a block of T = `window` steps, without influence from before it.

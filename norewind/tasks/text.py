@@ -1,6 +1,6 @@
 """Endless synthetic text: two languages with known entropy rates."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import log2
@@ -31,8 +31,8 @@ class Text:
     draw: Callable[[np.random.Generator], np.ndarray] = field(repr=False)
     block_length: int | None = None
 
-    def chunks(self, seed: int, size: int, start: int = 0) -> Iterator[np.ndarray]:
-        """The endless text of a seed from character `start`, `size` symbols at a time.
+    def chunks(self, seed: int, size: int, start: int = 0) -> Generator[np.ndarray, int | None, None]:
+        """The endless text of a seed from character `start`, `size` symbols at a time, or as many as are sent to it.
 
         The text does not depend on the size. To skip to a distant `start` costs nothing if
         all blocks have the same length, and otherwise about two seconds per 10⁸ characters.
@@ -51,8 +51,8 @@ class Text:
                 length += len(drawn)
                 block += 1
             whole = np.concatenate(parts)
-            yield whole[:size]
             rest = whole[size:]
+            size = (yield whole[:size]) or size
 
     def pairs(self, seed: int, size: int, start: int = 0) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Chunks of `size` inputs and their targets, the next symbols."""
@@ -108,9 +108,7 @@ def distant_brackets(s: int = 1, k: int = 5, a: int = 10) -> Text:
     ('[', ']', '[', ']\\n', True)
     """
     if s < 1 or k < 0 or not 1 <= a <= len(ascii_letters):
-        raise ValueError(
-            f"distant_brackets needs s >= 1, k >= 0 and 1 <= a <= {len(ascii_letters)}, not s={s}, k={k} and a={a}."
-        )
+        raise ValueError(f"distant_brackets needs s >= 1, k >= 0 and a from 1 to 52, not s={s}, k={k} and a={a}.")
     length = 2 * s + k + 5
     left, right, newline = a, a + 1, a + 2
 
