@@ -13,9 +13,10 @@ import numpy as np
 RECENT = 8
 OTHER, NEWLINE, FIRST_LETTER = 0, 1, 2
 
-_WORD, _LAST_WORD, _WORD_BEFORE, _ABOVE, _COLUMN = range(RECENT, RECENT + 5)
+_WORD, _LAST_WORD, _WORD_BEFORE, _ABOVE, _COLUMN, _EXPECTED = range(RECENT, RECENT + 6)
 _ORDERS = [tuple(range(order)) for order in (0, 1, 2, 3, 4, 5, 6, 8)]
 _SKIPS = [(1, 2), (0, 2)]
+_MATCHES = [(_EXPECTED, 0)]
 _WORDS = [(_WORD,), (_WORD, _LAST_WORD), (_WORD, _LAST_WORD, _WORD_BEFORE), (_WORD, _WORD_BEFORE)]
 _LINES = [(_ABOVE, _COLUMN, 0)]
 
@@ -33,7 +34,7 @@ class Past(NamedTuple):
 
 def contexts_of(text: bool) -> list[tuple[int, ...]]:
     """The features that make up each context; words and lines mean something in texts only."""
-    return _ORDERS + _SKIPS + (_WORDS + _LINES if text else [])
+    return _ORDERS + _SKIPS + _MATCHES + (_WORDS + _LINES if text else [])
 
 
 def byte_classes() -> np.ndarray:
@@ -71,17 +72,17 @@ def place_above(past: Past, position: jax.Array) -> tuple[jax.Array, jax.Array, 
     return above, above < past.line, jnp.minimum(column, 255)
 
 
-def features(past: Past, above: jax.Array, column: jax.Array) -> jax.Array:
+def features(past: Past, above: jax.Array, column: jax.Array, expected: jax.Array) -> jax.Array:
     """The numbers that `multipliers` turn into contexts."""
     recent = (past.recent + 1).astype(jnp.uint32)
-    others = jnp.stack([past.word, past.last_word, past.word_before, above.astype(jnp.uint32), column])
+    others = jnp.stack([past.word, past.last_word, past.word_before, above.astype(jnp.uint32), column, expected.astype(jnp.uint32)])
     return jnp.concatenate([recent, others])
 
 
 def multipliers(contexts: list[tuple[int, ...]]) -> np.ndarray:
     """A fixed random odd number for each feature of each context, 0 for the others; the last column is a salt."""
-    random = np.random.default_rng(0).integers(0, 2**31, (len(contexts), _COLUMN + 2)) * 2 + 1
-    used = np.array([[feature in context for feature in range(_COLUMN + 1)] + [True] for context in contexts])
+    random = np.random.default_rng(0).integers(0, 2**31, (len(contexts), _EXPECTED + 2)) * 2 + 1
+    used = np.array([[feature in context for feature in range(_EXPECTED + 1)] + [True] for context in contexts])
     return np.where(used, random, 0).astype(np.uint32)
 
 

@@ -47,6 +47,7 @@ class Node(NamedTuple):
     mixed: mixing.Mixed
     level: jax.Array
     slots: jax.Array
+    indirect: jax.Array
     bucket: jax.Array
     expects_one: jax.Array
     possible: jax.Array
@@ -86,10 +87,11 @@ def predicted(plan: Plan, memory: Memory, moment: Moment, level, node: jax.Array
     sign = jnp.where(agrees, 2.0 * expects_one - 1, 0.0)
     matched = sign * jnp.stack([_logit(reliable), 2 * reliable - 1])
 
+    a = jnp.where(seen, _table_logit(p), 0)
+    b = jnp.where(seen, _table_logit(indirect), 0)
     inputs = jnp.concatenate(
         [
-            jnp.where(seen, _logit(p), 0),
-            jnp.where(seen, _logit(indirect), 0),
+            a, b,
             (p - 0.5) * jnp.minimum(n, 30) * 0.15,
             matched,
             members,
@@ -106,7 +108,7 @@ def predicted(plan: Plan, memory: Memory, moment: Moment, level, node: jax.Array
     )
     context = (moment.recent[0].astype(jnp.uint32) << plan.depth) + node.astype(jnp.uint32)
     mixed = mixing.mixed(memory.mixer, inputs, chosen, context)
-    return Node(mixed, level, found, bucket, expects_one, tree.can_be_one(node, level, plan.depth, plan.symbols))
+    return Node(mixed, level, found, indirect, bucket, expects_one, tree.can_be_one(node, level, plan.depth, plan.symbols))
 
 
 def one(node: Node) -> jax.Array:
@@ -117,9 +119,10 @@ def one(node: Node) -> jax.Array:
 def learned(memory: Memory, node: Node, bit: jax.Array, samples: jax.Array) -> tuple[Memory, jax.Array]:
     """The memory and the contexts' slots after this bit."""
     _, n, history = slots.unpacked(node.slots)
-    here = (history[:, None] == np.arange(slots.HISTORIES, dtype=np.uint32)) & (n > 0)[:, None]
+    here = history[:, None] == np.arange(slots.HISTORIES, dtype=np.uint32)
     histories, reliability, uses = (_of_level(all, node.level) for all in memory[:3])
-    histories = jnp.where(here, histories + (bit - histories) * _HISTORY_RATE, histories)
+    new_h = node.indirect + (bit - node.indirect) * jnp.where(n > 0, _HISTORY_RATE, 0)
+    histories = jnp.where(here, new_h[:, None], histories)
 
     was_right = (node.expects_one == bit).astype(jnp.float32)
     used = (np.arange(matching.BUCKETS) == node.bucket) & (node.bucket > 0)
@@ -148,3 +151,8 @@ def _guess(history: int) -> float:
 def _logit(p: jax.Array) -> jax.Array:
     p = jnp.clip(p, _LEAST_INPUT, 1 - _LEAST_INPUT)
     return jnp.log(p) - jnp.log1p(-p)
+
+
+_T = np.log((np.arange(4096)+.5)/(4095.5-np.arange(4096))).astype(np.float32)
+def _table_logit(p):
+    return jnp.asarray(_T).at[(p*4096).astype(jnp.int32)].get(mode="promise_in_bounds")

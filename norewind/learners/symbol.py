@@ -44,9 +44,11 @@ def moved(plan: Plan, run: CountsRun, x: jax.Array) -> tuple[CountsRun, nodes.Mo
     matches = matching.followed(run.matches, x, contexts.scrambled((recent * RUN_MULTIPLIERS).sum(dtype=jnp.uint32)))
     place, there, column = contexts.place_above(past, position)
     above = jnp.where(there, matching.at(matches, place) + 1, 0)
-    features = contexts.features(past, above, column)
+    expected = matching.at(matches, matches.pointer)
+    strength = jnp.where(matches.length > 0, (expected + 1) * 32 + jnp.minimum(matches.length, 31), 0)
+    features = contexts.features(past, above, column, strength)
     hashes = (plan.multipliers[:, :-1] * features).sum(-1, dtype=jnp.uint32) + plan.multipliers[:, -1]
-    moment = nodes.Moment(hashes, matching.at(matches, matches.pointer), matches.length, past.recent)
+    moment = nodes.Moment(hashes, expected, matches.length, past.recent)
     return run._replace(past=past, matches=matches), moment
 
 
