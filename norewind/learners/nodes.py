@@ -14,10 +14,12 @@ import numpy as np
 from norewind.learners import contexts, matching, mixing, slots, tree
 from norewind.learners.plan import Plan
 
-_COUNT_LIMIT = 250.0
-_HISTORY_RATE, _RELIABILITY_RATE = 0.02, 0.005
+import os
+E=lambda k,d: float(os.environ.get(k,d))
+_COUNT_LIMIT = E('CL',250.0)
+_HISTORY_RATE, _RELIABILITY_RATE = E('HR',0.01), 0.005
 _LEAST_INPUT = 1 / 4096
-_RATE, _EXTRA_RATE, _RATE_HALVES_AT = 0.002, 0.013, 20_000
+_RATE, _EXTRA_RATE, _RATE_HALVES_AT = E('R0',0.002), E('R1',0.013), 20_000
 _INPUTS_PER_CONTEXT = 3
 _BIAS = 0.3
 _IN_BOUNDS = "promise_in_bounds"
