@@ -72,7 +72,7 @@ def fresh_memory(plan: Plan) -> Memory:
 def rows_for(plan: Plan, hashes: jax.Array, node: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Where in the table the group of bits that begins at this node has its rows, and their checks."""
     hashed = contexts.scrambled(hashes + node.astype(jnp.uint32) * jnp.uint32(0x9E3779B1))
-    return plan.offsets + (hashed & plan.masks).astype(jnp.int32), hashed
+    return plan.offsets + (hashed & (plan.masks - 1)).astype(jnp.int32), hashed
 
 
 def predicted(plan: Plan, memory: Memory, moment: Moment, level, node: jax.Array, found, members) -> Node:

@@ -30,7 +30,7 @@ def planned(symbols: int, members: int, tables: int, text: bool) -> Plan:
     depth = tree.depth_of(symbols)
     useful = [depth * len(context) + 5 if max(context, default=0) < contexts.RECENT else 31 for context in chosen]
     row = 4 * slots.WIDTH
-    fitting = [bits for bits in range(31) if sum(row << min(bits, most) for most in useful) <= tables]
+    fitting = [bits for bits in range(1, 31) if sum(row << min(bits, most) for most in useful) <= tables]
     if not fitting:
         raise ValueError(f"tables is {tables} bytes, but the {len(chosen)} contexts need at least {row * len(chosen)}.")
     sizes = np.array([1 << min(fitting[-1], most) for most in useful])

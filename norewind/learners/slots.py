@@ -32,8 +32,15 @@ def learned(slots: jax.Array, bit: jax.Array, limit: float) -> jax.Array:
     return (p << 14) | (n << 6) | history
 
 
-def rows_of(table: jax.Array, places: jax.Array, checks: jax.Array) -> jax.Array:
-    """The rows at these places; one that belongs to another context is fresh."""
-    rows = table.at[places].get(mode="promise_in_bounds")
-    mine = rows[..., :1] == checks[..., None]
-    return jnp.where(mine, rows, 0).at[..., 0].set(checks)
+def rows_of(table: jax.Array, places: jax.Array, checks: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Where each context's row is and what it holds: one of the two from this place on, which is even.
+
+    If neither belongs to the context, the one that was used less makes room for a fresh one.
+    """
+    pairs = table.reshape(-1, 2, WIDTH).at[places >> 1].get(mode="promise_in_bounds")
+    mine = pairs[..., 0] == checks[..., None]
+    uses = pairs[..., 1] >> 6 & 255
+    second = ~mine[..., 0] & (mine[..., 1] | (uses[..., 1] < uses[..., 0]))
+    row = jnp.where(second[..., None], pairs[..., 1, :], pairs[..., 0, :])
+    row = jnp.where((row[..., 0] == checks)[..., None], row, 0).at[..., 0].set(checks)
+    return places + second, row

@@ -58,10 +58,9 @@ def learned(plan: Plan, run: CountsRun, moment: nodes.Moment, target, logits) ->
     state = run.memory, jnp.ones((), jnp.int32), jnp.zeros((), jnp.float32)
     groups = tree.groups_of(plan.depth)
     starts = [(target + (1 << plan.depth)) >> (plan.depth - group.start) for group in groups]
-    found = [nodes.rows_for(plan, moment.hashes, start) for start in starts]
     # All are read before any is written: what the first bits write cannot change what the last bits find.
-    all_rows = [slots.rows_of(table, *where) for where in found]
-    for group, (places, _), rows in zip(groups, found, all_rows, strict=True):
+    found = [slots.rows_of(table, *nodes.rows_for(plan, moment.hashes, start)) for start in starts]
+    for group, (places, rows) in zip(groups, found, strict=True):
         # Only the rows go into the inner loop: the table stays outside, where XLA updates it in place.
         def one_bit(level, state, first=group.start):
             memory, node, loss, rows = state
@@ -91,7 +90,7 @@ def log_probabilities(plan: Plan, run: CountsRun, moment: nodes.Moment, members:
     start, inner = node >> (level - first), (node & ((1 << (level - first)) - 1)) + (1 << (level - first))
     starts, which = np.unique(start, return_inverse=True)
     places, checks = jax.vmap(lambda one: nodes.rows_for(plan, moment.hashes, one))(jnp.asarray(starts, jnp.int32))
-    found = slots.rows_of(run.table, places, checks)[which, :, inner]
+    found = slots.rows_of(run.table, places, checks)[1][which, :, inner]
     logits = jnp.concatenate(tree.level_logits(members, plan.depth), -1).T
 
     def one(level, node, found, logits):
