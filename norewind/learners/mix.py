@@ -1,0 +1,120 @@
+"""A mixture of experts that is never much worse than the best of them, on any stream."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from norewind.checks import ModelError
+from norewind.compilation import compiled_loop
+from norewind.learner import scan_some
+
+
+class MixRun(NamedTuple):
+    """The logarithms of the experts' weights, each as the sum of two 32-bit numbers, a larger and what it leaves."""
+
+    large: jax.Array
+    small: jax.Array
+
+
+class Mix(NamedTuple):
+    """What `mix` returns: pure functions from run to run."""
+
+    init: Callable[[], MixRun]
+    scan: Callable[..., tuple[MixRun, np.ndarray]]
+    distribution: Callable[[MixRun, jax.Array], np.ndarray]
+    weights: Callable[[MixRun], np.ndarray]
+
+
+def mix(experts: int, *, switching: float = 0.0) -> Mix:
+    """Bayes' mixture of experts who predict the same stream: p(y) = Σᵢ wᵢ pᵢ(y), then wᵢ ← wᵢ pᵢ(y) / p(y).
+
+    All it needs to learn is how much each expert lost, in nats.
+
+    - `init() -> run` starts with equal weights.
+    - `scan(run, losses) -> (run, mixed)` takes the experts' losses (samples, experts) and
+      gives the mixture's. With `count=k`, of the first k samples only, the rest zeros.
+    - `distribution(run, log_probabilities)` mixes the experts' log-probabilities
+      (experts, symbols) of the next symbol. A coder that works bit by bit goes by sums of
+      it, Σᵢ wᵢ pᵢ(prefix and bit) / Σᵢ wᵢ pᵢ(prefix), so that its code is as long.
+    - `weights(run)` are the weights.
+
+    **The guarantee**, for K experts and every stream whatever: the total loss is at most
+    that of the best expert + log K. With `switching` = α > 0 every expert passes a share
+    α of its weight on to the others after each sample (Herbster and Warmuth's fixed
+    share), so that the mixture can follow a change: its total is at most that of any
+    sequence of experts with m switches in T samples + log K + m log((K − 1)/α) +
+    (T − 1 − m) log(1/(1 − α)). A mixture's losses may be an expert's in another mixture.
+
+    Weights are kept as logarithms with 48 bits and computed with 64, whatever JAX's own
+    setting, so rounding adds at most 2⁻⁴⁴ (1 + the largest loss or logarithm of a weight)
+    a sample. A loss that is not a number counts as infinite; without switching, such an
+    expert never comes back.
+
+    >>> import numpy as np
+    >>> from norewind.learners.mix import mix
+    >>> losses = np.log(2) * np.array([[1, 5], [1, 5], [1, 5]])
+    >>> mixture = mix(2)
+    >>> run, mixed = mixture.scan(mixture.init(), losses)
+    >>> (mixed / np.log(2)).round(3), mixture.weights(run).round(3)
+    (array([1.913, 1.082, 1.005]), array([1., 0.]))
+    """
+    if experts < 1:
+        raise ModelError(f"mix: there must be at least one expert, not {experts}.")
+    if not 0 <= switching < 1:
+        raise ModelError(f"mix: switching is {switching}, but it is a share: from 0 to less than 1.")
+
+    def init():
+        with jax.enable_x64(True):
+            return _split(jnp.full(experts, -jnp.log(experts)))
+
+    def shared(log_weights):
+        if switching == 0 or experts == 1:
+            return log_weights
+        passed_on = switching / (experts - 1) * -jnp.expm1(log_weights)
+        return jnp.log((1 - switching) * jnp.exp(log_weights) + passed_on)
+
+    def one(run, losses):
+        log_weights = _joined(run)
+        joint = log_weights - jnp.where(jnp.isnan(losses), jnp.inf, losses)
+        log_probability = jax.nn.logsumexp(joint)
+        # Where every expert is infinitely wrong there is nothing to learn from.
+        posterior = jnp.where(log_probability == -jnp.inf, log_weights, joint - log_probability)
+        return _split(shared(jnp.minimum(posterior, 0))), -log_probability
+
+    compiled = compiled_loop(lambda run, losses, count: scan_some(one, run, losses, count))
+
+    @jax.jit
+    def mixed(run, log_probabilities):
+        known = jnp.where(jnp.isnan(log_probabilities), -jnp.inf, log_probabilities)
+        return jax.nn.logsumexp(_joined(run)[:, None] + known, axis=0)
+
+    def scan(run, losses, *, count=None):
+        losses = np.asarray(losses, np.float64)
+        if losses.ndim != 2 or losses.shape[1] != experts:
+            raise ModelError(f"mix: losses has shape {losses.shape}, but it must be (samples, {experts}).")
+        with jax.enable_x64(True):
+            run, total = compiled(run, losses, len(losses) if count is None else count)
+        return run, np.asarray(total)
+
+    def distribution(run, log_probabilities):
+        with jax.enable_x64(True):
+            return np.asarray(mixed(run, np.asarray(log_probabilities, np.float64)))
+
+    def weights(run):
+        return np.exp(np.asarray(run.large, np.float64) + np.asarray(run.small, np.float64))
+
+    return Mix(init, scan, distribution, weights)
+
+
+def _split(log_weights: jax.Array) -> MixRun:
+    # Not astype there and back, which XLA takes for nothing at all.
+    large = jax.lax.reduce_precision(log_weights, exponent_bits=8, mantissa_bits=23)
+    rest = jnp.where(large == -jnp.inf, 0, log_weights - large)
+    return MixRun(large.astype(jnp.float32), rest.astype(jnp.float32))
+
+
+def _joined(run: MixRun) -> jax.Array:
+    return run.large.astype(jnp.float64) + run.small

@@ -1,0 +1,100 @@
+"""One symbol of the stream: the contexts it is seen in, its bits one after another, and every symbol's probability."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from norewind.learners import contexts, matching, nodes, slots, tree
+from norewind.learners.plan import Plan
+
+RUN_MULTIPLIERS = contexts.multipliers([tuple(range(matching.LEAST))])[0, : contexts.RECENT]
+_LAST_SAMPLE = np.iinfo(np.int32).max
+
+
+class CountsRun(NamedTuple):
+    """Everything that counts know, as one pytree whose size never changes. `classes` says what each symbol is."""
+
+    table: jax.Array
+    memory: nodes.Memory
+    past: contexts.Past
+    matches: matching.Matches
+    classes: jax.Array
+    samples: jax.Array
+
+
+def fresh(plan: Plan, history: int, classes: np.ndarray) -> CountsRun:
+    """Nothing has been seen."""
+    return CountsRun(
+        jnp.zeros((plan.rows, slots.WIDTH), jnp.uint32),
+        nodes.fresh_memory(plan),
+        contexts.empty_past(),
+        matching.no_matches(history, max(1, history // 4), plan.symbols),
+        jnp.array(classes, jnp.int32),
+        jnp.zeros((), jnp.int32),
+    )
+
+
+def moved(plan: Plan, run: CountsRun, x: jax.Array) -> tuple[CountsRun, nodes.Moment]:
+    """The run that has seen x, and the moment before the next symbol."""
+    position = run.matches.position + 1
+    past = contexts.seen(run.past, x, run.classes.at[x].get(mode="promise_in_bounds"), position)
+    recent = (past.recent + 1).astype(jnp.uint32)
+    matches = matching.followed(run.matches, x, contexts.scrambled((recent * RUN_MULTIPLIERS).sum(dtype=jnp.uint32)))
+    place, there, column = contexts.place_above(past, position)
+    above = jnp.where(there, matching.at(matches, place) + 1, 0)
+    expected = matching.at(matches, matches.pointer)
+    strength = jnp.where(matches.length > 0, (expected + 1) * 32 + jnp.minimum(matches.length, 31), 0)
+    features = contexts.features(past, above, column, strength)
+    hashes = (plan.multipliers[:, :-1] * features).sum(-1, dtype=jnp.uint32) + plan.multipliers[:, -1]
+    moment = nodes.Moment(hashes, expected, matches.length, past.recent)
+    return run._replace(past=past, matches=matches), moment
+
+
+def learned(plan: Plan, run: CountsRun, moment: nodes.Moment, target, logits) -> tuple[CountsRun, jax.Array]:
+    """Predict the target bit by bit and learn from every bit; the loss in nats. `logits` are the members', by level."""
+    table = run.table
+    state = run.memory, jnp.ones((), jnp.int32), jnp.zeros((), jnp.float32)
+    groups = tree.groups_of(plan.depth)
+    starts = [(target + (1 << plan.depth)) >> (plan.depth - group.start) for group in groups]
+    # All are read before any is written: what the first bits write cannot change what the last bits find.
+    found = [slots.rows_of(table, *nodes.rows_for(plan, moment.hashes, start)) for start in starts]
+    for group, (places, rows) in zip(groups, found, strict=True):
+        # Only the rows go into the inner loop: the table stays outside, where XLA updates it in place.
+        def one_bit(level, state, first=group.start):
+            memory, node, loss, rows = state
+            bit = (target >> (plan.depth - level - 1)) & 1
+            inner = (node & ((1 << (level - first)) - 1)) + (1 << (level - first))
+            found = jax.lax.dynamic_slice_in_dim(rows, inner, 1, 1)[:, 0]
+            members = jax.lax.dynamic_index_in_dim(logits, level, 1, keepdims=False)
+            at_node = nodes.predicted(plan, memory, moment, level, node, found, members)
+            one = nodes.one(at_node)
+            loss = loss - jnp.log(jnp.where(bit == 1, one, 1 - one))
+            memory, new = nodes.learned(memory, at_node, bit.astype(jnp.float32), run.samples)
+            rows = jax.lax.dynamic_update_slice_in_dim(rows, new[:, None], inner, 1)
+            return memory, 2 * node + bit, loss, rows
+
+        *state, rows = jax.lax.fori_loop(group.start, group.stop, one_bit, (*state, rows))
+        table = table.at[places].set(rows, unique_indices=True, mode="promise_in_bounds")
+    memory, _, loss = state
+    samples = jnp.minimum(run.samples, _LAST_SAMPLE - 1) + 1
+    return run._replace(table=table, memory=memory, samples=samples), loss
+
+
+def log_probabilities(plan: Plan, run: CountsRun, moment: nodes.Moment, members: jax.Array) -> jax.Array:
+    """The log-probability of every symbol to come next; `members` are the members' log-probabilities (K, symbols)."""
+    node = np.arange(1, 1 << plan.depth)
+    level = np.array([number.bit_length() - 1 for number in node.tolist()])
+    first = np.concatenate([[group.start] * len(group) for group in tree.groups_of(plan.depth)])[level]
+    start, inner = node >> (level - first), (node & ((1 << (level - first)) - 1)) + (1 << (level - first))
+    starts, which = np.unique(start, return_inverse=True)
+    places, checks = jax.vmap(lambda one: nodes.rows_for(plan, moment.hashes, one))(jnp.asarray(starts, jnp.int32))
+    found = slots.rows_of(run.table, places, checks)[1][which, :, inner]
+    logits = jnp.concatenate(tree.level_logits(members, plan.depth), -1).T
+
+    def one(level, node, found, logits):
+        return nodes.one(nodes.predicted(plan, run.memory, moment, level, node, found, logits))
+
+    numbers = jnp.asarray(level, jnp.int32), jnp.asarray(node, jnp.int32)
+    return tree.leaves(jax.vmap(one)(*numbers, found, logits), plan.symbols)
