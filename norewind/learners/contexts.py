@@ -75,7 +75,9 @@ def place_above(past: Past, position: jax.Array) -> tuple[jax.Array, jax.Array, 
 def features(past: Past, above: jax.Array, column: jax.Array, expected: jax.Array) -> jax.Array:
     """The numbers that `multipliers` turn into contexts."""
     recent = (past.recent + 1).astype(jnp.uint32)
-    others = jnp.stack([past.word, past.last_word, past.word_before, above.astype(jnp.uint32), column, expected.astype(jnp.uint32)])
+    others = jnp.stack(
+        [past.word, past.last_word, past.word_before, above.astype(jnp.uint32), column, expected.astype(jnp.uint32)]
+    )
     return jnp.concatenate([recent, others])
 
 

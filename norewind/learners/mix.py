@@ -25,6 +25,7 @@ class Mix(NamedTuple):
     init: Callable[[], MixRun]
     scan: Callable[..., tuple[MixRun, np.ndarray]]
     distribution: Callable[[MixRun, jax.Array], np.ndarray]
+    distributions: Callable[..., np.ndarray]
     weights: Callable[[MixRun], np.ndarray]
 
 
@@ -39,6 +40,8 @@ def mix(experts: int, *, switching: float = 0.0) -> Mix:
     - `distribution(run, log_probabilities)` mixes the experts' log-probabilities
       (experts, symbols) of the next symbol. A coder that works bit by bit goes by sums of
       it, Σᵢ wᵢ pᵢ(prefix and bit) / Σᵢ wᵢ pᵢ(prefix), so that its code is as long.
+    - `distributions(run, losses, log_probabilities)` does so for all samples of a chunk
+      (samples, experts, symbols), each before anything is learned from it.
     - `weights(run)` are the weights.
 
     **The guarantee**, for K experts and every stream whatever: the total loss is at most
@@ -103,10 +106,21 @@ def mix(experts: int, *, switching: float = 0.0) -> Mix:
         with jax.enable_x64(True):
             return np.asarray(mixed(run, np.asarray(log_probabilities, np.float64)))
 
+    @jax.jit
+    def mixed_chunk(run, losses, log_probabilities):
+        def body(run, inputs):
+            return one(run, inputs[0])[0], mixed(run, inputs[1])
+
+        return jax.lax.scan(body, run, (losses, log_probabilities))[1]
+
+    def distributions(run, losses, log_probabilities):
+        with jax.enable_x64(True):
+            return np.asarray(mixed_chunk(run, np.asarray(losses, np.float64), np.asarray(log_probabilities)))
+
     def weights(run):
         return np.exp(np.asarray(run.large, np.float64) + np.asarray(run.small, np.float64))
 
-    return Mix(init, scan, distribution, weights)
+    return Mix(init, scan, distribution, distributions, weights)
 
 
 def _split(log_weights: jax.Array) -> MixRun:

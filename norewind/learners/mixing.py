@@ -16,7 +16,8 @@ _KNOTS = 2 * _REACH * _STEPS_PER_LOGIT + 1
 _MAPS = 1 << 16
 _MAP_RATE = 0.02
 import os
-_LAST_RATE = float(os.environ.get('LR','0.001'))
+
+_LAST_RATE = float(os.environ.get("LR", "0.001"))
 LEAST_PROBABILITY = 2.0**-16
 
 
@@ -48,7 +49,11 @@ class Mixer(NamedTuple):
 def fresh(sizes: tuple[int, ...], start: jax.Array) -> Mixer:
     """Every context begins with the same weights; the map begins as the identity."""
     knots = jax.nn.sigmoid((jnp.arange(_KNOTS) / _STEPS_PER_LOGIT - _REACH).astype(jnp.float32))
-    return Mixer(tuple(jnp.tile(start, (size, 1)) for size in sizes), jnp.tile(knots, (_MAPS, 1)), jnp.full((sizes[0], len(sizes)), 1/len(sizes), jnp.float32))
+    return Mixer(
+        tuple(jnp.tile(start, (size, 1)) for size in sizes),
+        jnp.tile(knots, (_MAPS, 1)),
+        jnp.full((sizes[0], len(sizes)), 1 / len(sizes), jnp.float32),
+    )
 
 
 def mixed(mixer: Mixer, inputs: jax.Array, chosen: tuple[jax.Array, ...], context: jax.Array) -> Mixed:
@@ -71,7 +76,20 @@ def mixed(mixer: Mixer, inputs: jax.Array, chosen: tuple[jax.Array, ...], contex
     low, high = knots[0]
     corrected = low + share * (high - low)
     one = jnp.clip((jax.nn.sigmoid(logit) + corrected) / 2, LEAST_PROBABILITY, 1 - LEAST_PROBABILITY)
-    return Mixed(one, inputs, chosen, weights, jax.nn.sigmoid(logits), map_at, knots, share, logits, last_row, last, jax.nn.sigmoid(logit))
+    return Mixed(
+        one,
+        inputs,
+        chosen,
+        weights,
+        jax.nn.sigmoid(logits),
+        map_at,
+        knots,
+        share,
+        logits,
+        last_row,
+        last,
+        jax.nn.sigmoid(logit),
+    )
 
 
 def learned(mixer: Mixer, mixed: Mixed, bit: jax.Array, rate: jax.Array) -> Mixer:
@@ -85,4 +103,8 @@ def learned(mixer: Mixer, mixed: Mixed, bit: jax.Array, rate: jax.Array) -> Mixe
     shares = _MAP_RATE * jnp.stack([1 - mixed.share, mixed.share])
     knots = mixed.knots + (bit - mixed.knots) * shares
     last = mixed.last + _LAST_RATE * (bit - mixed.last_one) * mixed.logits
-    return Mixer(weights, jax.lax.dynamic_update_slice(mixer.map, knots, mixed.map_at), jax.lax.dynamic_update_slice_in_dim(mixer.last, last[None], mixed.last_row, 0))
+    return Mixer(
+        weights,
+        jax.lax.dynamic_update_slice(mixer.map, knots, mixed.map_at),
+        jax.lax.dynamic_update_slice_in_dim(mixer.last, last[None], mixed.last_row, 0),
+    )

@@ -5,6 +5,7 @@ from a symbol's first bits changes what is said about its last, and the probabil
 all symbols can be had at once.
 """
 
+import os
 from typing import NamedTuple
 
 import jax
@@ -14,12 +15,11 @@ import numpy as np
 from norewind.learners import contexts, matching, mixing, slots, tree
 from norewind.learners.plan import Plan
 
-import os
-E=lambda k,d: float(os.environ.get(k,d))
-_COUNT_LIMIT = E('CL',250.0)
-_HISTORY_RATE, _RELIABILITY_RATE = E('HR',0.01), 0.005
+E = lambda k, d: float(os.environ.get(k, d))
+_COUNT_LIMIT = E("CL", 250.0)
+_HISTORY_RATE, _RELIABILITY_RATE = E("HR", 0.01), 0.005
 _LEAST_INPUT = 1 / 4096
-_RATE, _EXTRA_RATE, _RATE_HALVES_AT = E('R0',0.002), E('R1',0.013), 20_000
+_RATE, _EXTRA_RATE, _RATE_HALVES_AT = E("R0", 0.002), E("R1", 0.013), 20_000
 _INPUTS_PER_CONTEXT = 3
 _BIAS = 0.3
 _IN_BOUNDS = "promise_in_bounds"
@@ -93,7 +93,8 @@ def predicted(plan: Plan, memory: Memory, moment: Moment, level, node: jax.Array
     b = jnp.where(seen, _table_logit(indirect), 0)
     inputs = jnp.concatenate(
         [
-            a, b,
+            a,
+            b,
             (p - 0.5) * jnp.minimum(n, 30) * 0.15,
             matched,
             members,
@@ -110,7 +111,9 @@ def predicted(plan: Plan, memory: Memory, moment: Moment, level, node: jax.Array
     )
     context = (moment.recent[0].astype(jnp.uint32) << plan.depth) + node.astype(jnp.uint32)
     mixed = mixing.mixed(memory.mixer, inputs, chosen, context)
-    return Node(mixed, level, found, indirect, bucket, expects_one, tree.can_be_one(node, level, plan.depth, plan.symbols))
+    return Node(
+        mixed, level, found, indirect, bucket, expects_one, tree.can_be_one(node, level, plan.depth, plan.symbols)
+    )
 
 
 def one(node: Node) -> jax.Array:
@@ -155,6 +158,8 @@ def _logit(p: jax.Array) -> jax.Array:
     return jnp.log(p) - jnp.log1p(-p)
 
 
-_T = np.log((np.arange(4096)+.5)/(4095.5-np.arange(4096))).astype(np.float32)
+_T = np.log((np.arange(4096) + 0.5) / (4095.5 - np.arange(4096))).astype(np.float32)
+
+
 def _table_logit(p):
-    return jnp.asarray(_T).at[(p*4096).astype(jnp.int32)].get(mode="promise_in_bounds")
+    return jnp.asarray(_T).at[(p * 4096).astype(jnp.int32)].get(mode="promise_in_bounds")

@@ -46,6 +46,8 @@ class Series:
         gaussian: also forecast variances, as `losses.known_gaussian` expects them.
     """
 
+    chunk = 1_000
+
     def __init__(
         self,
         members: Sequence[tuple],

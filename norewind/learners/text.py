@@ -41,7 +41,7 @@ class TextLearner:
         classes: what the symbols are in a text; see `counts`.
     """
 
-    horizon = 0
+    chunk = 4_000
 
     def __init__(
         self,
@@ -86,17 +86,9 @@ class TextLearner:
         losses = mixed.reshape(steps, self.window).sum(axis=1)
         if not outputs:
             return new, losses
-        whole = self._mixed(run.mix, all_losses, members, np.asarray(seen[1]), samples)
+        experts = np.concatenate([*([] if members is None else [np.asarray(members)]), seen[1][:, None]], axis=1)
+        whole = self.mix.distributions(run.mix, all_losses, experts)
         return new, (losses, whole.reshape(np.shape(xs) + whole.shape[1:]))
-
-    def _mixed(self, weights, losses, members, counted, samples: int) -> np.ndarray:
-        """The mixture's log-probabilities of all symbols, sample by sample."""
-        experts = np.concatenate([np.asarray(members), counted[:, None]], axis=1)
-        whole = np.zeros_like(counted)
-        for i in range(samples):
-            whole[i] = self.mix.distribution(weights, experts[i])
-            weights, _ = self.mix.scan(weights, losses[i : i + 1])
-        return whole
 
     def forward(self, run: TextRun, xs: Any, *, count: Any = None) -> tuple[TextRun, Any]:
         """Log-probabilities of what follows each symbol, without learning."""
@@ -107,10 +99,10 @@ class TextLearner:
         members = jnp.stack([jax.nn.log_softmax(logits) for _, logits in answered], axis=1) if answered else None
         table, whole = self.counts.forward(run.counts, xs, count, members=members)
         new = TextRun(tuple(network for network, _ in answered), table, run.mix)
-        if not answered:
+        if members is None:
             return new, whole
-        experts = jnp.concatenate([members, whole[:, None]], axis=1)
-        return new, jax.nn.logsumexp(self.mix.log_weights(run.mix)[None, :, None] + experts, axis=1)
+        weights = (run.mix.large + run.mix.small)[None, :, None]
+        return new, jax.nn.logsumexp(weights + jnp.concatenate([members, whole[:, None]], axis=1), axis=1)
 
     def reset(self, run: TextRun) -> TextRun:
         """Begin a new text; what was learned stays."""

@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING, Any
 
 import jax
-import numpy as np
 
 from norewind import cells, estimators, losses
 from norewind.combinators import window
@@ -24,7 +23,7 @@ NETWORKS = {64: 8, 128: 20, 192: 51}
 MEGABYTES = 64
 
 
-def text(symbols: int, budget: float, seed: int, classes: np.ndarray | None) -> tuple[TextLearner, Any]:
+def text(symbols: int, budget: float, seed: int) -> tuple[TextLearner, Any]:
     """Counts, and the largest network that the budget allows beside them."""
     hidden = max((size for size, cost in NETWORKS.items() if COUNTS + cost <= budget), default=None)
     networks = []
@@ -34,7 +33,7 @@ def text(symbols: int, budget: float, seed: int, classes: np.ndarray | None) -> 
         learner = online(estimator, adam(inverse_sqrt(RATE, ALPHA)), nonfinite="skip")
         weights, noise = jax.random.split(jax.random.key(seed))
         networks.append((learner, learner.init(cell.init(weights), cell.initial_state(), noise)))
-    learner = TextLearner(networks, symbols, window=WINDOW, megabytes=MEGABYTES, classes=classes)
+    learner: Any = TextLearner(networks, symbols, window=WINDOW, megabytes=MEGABYTES)
     return learner, learner.init()
 
 

@@ -17,15 +17,19 @@ from norewind.runs.scores import RowScore, Score, SymbolScore
 from norewind.runs.settings import Settings, SettingsError
 from norewind.streams import ByteStream, CharacterStream, Dialect, RowStream, Source, TaskStream
 
+AUTO = "auto"
+
 
 class Shape(NamedTuple):
-    """What a model must fit: the numbers of inputs, outputs and targets, and how far ahead they are (rows only)."""
+    """What a model must fit: the numbers of inputs, outputs and targets, how far ahead they are, and which
+    inputs they are (rows only)."""
 
     inputs: int
     outputs: int
     symbols: bool
     targets: int = 0
     horizon: int = 0
+    known: tuple[int, ...] = ()
 
 
 class Opened(NamedTuple):
@@ -70,10 +74,14 @@ def open_stream(
     if settings.kind == "text":
         size, bad = settings.alphabet_size, settings.bad
         return _symbols(CharacterStream(source, settings.alphabet, size=size, bad=bad, position=position))
+    inputs = settings.inputs
+    if inputs and settings.method == AUTO and settings.horizon:
+        # What is to be forecast is known up to now, and says most about what comes.
+        inputs = tuple(dict.fromkeys([*inputs, *settings.targets]))
     rows = RowStream(
         source,
         dialect=Dialect(settings.kind, header=settings.header, delimiter=settings.delimiter),
-        inputs=settings.inputs or None,
+        inputs=inputs or None,
         targets=settings.targets or None,
         horizon=settings.horizon,
         missing=settings.missing,
@@ -82,7 +90,8 @@ def open_stream(
         position=position,
     )
     outputs = len(rows.targets) * (2 if settings.loss == "gaussian" else 1)
-    shape = Shape(len(rows.inputs), outputs, False, len(rows.targets), settings.horizon)
+    known = tuple(rows.inputs.index(target) for target in rows.targets if target in rows.inputs)
+    shape = Shape(len(rows.inputs), outputs, False, len(rows.targets), settings.horizon, known)
     return Opened(rows, shape, RowScore(rows.targets, settings.loss, settings.horizon))
 
 
@@ -92,6 +101,8 @@ def _symbols(stream: ByteStream | CharacterStream | TaskStream) -> Opened:
 
 
 def build(settings: Settings, shape: Shape) -> Built:
+    if settings.method == AUTO:
+        return _auto(settings, shape)
     try:
         method = names.parse_method(settings.method)
     except ValueError as error:
@@ -113,6 +124,22 @@ def build(settings: Settings, shape: Shape) -> Built:
         # Forecasts have the type of the parameters, also in double precision.
         run = learner.init(run, x, np.asarray(jnp.zeros(shape.outputs)), target)
     return Built(learner, run, method.window)
+
+
+def _auto(settings: Settings, shape: Shape) -> Built:
+    from norewind.runs import auto
+
+    defaults = Settings()
+    for name in ("cell", "hidden", "layers", "optimizer", "rate", "alpha", "clip", "precision"):
+        if getattr(settings, name) != getattr(defaults, name):
+            raise SettingsError(
+                f"{name} is {getattr(settings, name)!r}, but auto chooses it itself. Set --budget, or choose a method "
+                "of your own, such as --method uoro:window=16."
+            )
+    if shape.symbols:
+        learner, run = auto.text(shape.inputs, settings.budget, settings.seed)
+        return Built(learner, run, learner.window)
+    return Built(*auto.series(shape, settings.loss == "gaussian", settings.budget, settings.seed), 1)
 
 
 def cell_of(settings: Settings, shape: Shape) -> cells.Cell:

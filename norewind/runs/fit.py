@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from norewind import checks
@@ -150,7 +151,7 @@ class _Training:
         self.tally, self.watch = Tally(**entries.get("tally", {})), Watch(**entries.get("watch", {}))
         if "score" in entries:
             score.state = deepcopy(entries["score"])
-        self.chunk = chunk_steps(run, window)
+        self.chunk = chunk_steps(learner, run, window)
         self.early = Early(self.outputs_of, self.steps, self.tally.samples, entries.get("answered", 0))
         self.log = folder.log(METRICS) if folder else None
         self.began = time.perf_counter() - entries.get("seconds", 0.0)
@@ -229,7 +230,9 @@ class _Training:
 
     def outputs_of(self, waiting: Samples) -> Any:
         """The outputs in the next window; what would be learned from it is forgotten again."""
-        return self.learner.scan(self.run, *self.steps.windows(waiting, self.chunk), count=1, outputs=True)[1][1]
+        # A copy, since some learners use up the run they start from.
+        run = jax.tree.map(jnp.copy, self.run)
+        return self.learner.scan(run, *self.steps.windows(waiting, self.chunk), count=1, outputs=True)[1][1]
 
     def report(self) -> dict[str, Any]:
         line = {
@@ -279,8 +282,10 @@ def _check_fits(learner: Any, horizon: int, window: int) -> None:
         raise ValueError(f"fit: window is {window}, but the learner takes windows of {learner.window}.")
 
 
-def chunk_steps(run: Run, window: int) -> int:
+def chunk_steps(learner: Any, run: Any, window: int) -> int:
     """Steps in one call of the compiled loop: enough to hide what a call costs, few enough to stop soon."""
+    if hasattr(learner, "chunk"):
+        return learner.chunk // window
     numbers = sum(leaf.size for leaf in jax.tree.leaves(run))
     return max(1, min(CHUNK, max(SHORTEST_CHUNK, WORK // numbers)) // window)
 

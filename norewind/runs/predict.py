@@ -45,7 +45,7 @@ def predictions(
         learner, run = built.learner, built.learner.reset(built.run) if fresh else built.run
         window = built.window if learn else 1
         steps = as_steps(opened.stream, window, position)
-        chunk = chunk_steps(run, window)
+        chunk = chunk_steps(learner, run, window)
 
         def answer(run, xs, targets, count):
             if not learn:

@@ -118,8 +118,12 @@ class Settings(StreamSettings):
     layers: Count = 1
     """The number of layers."""
 
-    method: str = "uoro:window=16"
-    """The gradient estimator: uoro, uoro:window=4,rank=8, rtrl, bptt:16, or another from docs/methods.md."""
+    method: str = "auto"
+    """auto mixes the best learners for the stream. Or one network, trained by a gradient estimator: uoro:window=16,
+    uoro:window=4,rank=8, rtrl, bptt:16, or another from docs/methods.md."""
+
+    budget: Annotated[float, msgspec.Meta(gt=0)] = 50
+    """auto: the time that one sample may take, in microseconds on one core."""
 
     optimizer: OptimizerName = "adam"
     """The optimizer."""
