@@ -16,7 +16,7 @@ from norewind.runs.metrics import Diverged
 from norewind.runs.settings import Settings
 from norewind.schedules import inverse_sqrt
 from norewind.streams import StreamError
-from norewind.structure import declare
+from norewind.structure import Layer, declare
 
 __all__ = [
     "CheckpointError",
@@ -27,6 +27,7 @@ __all__ = [
     "Fitted",
     "Hooks",
     "Intervals",
+    "Layer",
     "Learner",
     "Model",
     "ModelError",
