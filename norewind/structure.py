@@ -208,11 +208,13 @@ def for_each_leaf(function: Callable, index: Tree, params: Tree) -> Tree:
 
 def spread(index: Tree, values: jax.Array, params: Tree) -> Tree:
     """For every weight, the value of the unit that it feeds, as a tree like the parameters; 0 if it feeds none."""
-    return for_each_leaf(
-        lambda units, leaf: (jnp.zeros(()) if units is None else values[units]).astype(jnp.result_type(leaf)),
-        index,
-        params,
-    )
+
+    def one_leaf(units, leaf):
+        # JAX 0.10 keeps a constant of 64 bits as it was when first seen, also after x64 is switched: take 32.
+        value = jnp.zeros(()) if units is None else values[jnp.asarray(units, jnp.int32)]
+        return value.astype(jnp.result_type(leaf))
+
+    return for_each_leaf(one_leaf, index, params)
 
 
 def sum_per_unit(index: Tree, weights: Tree, size: int) -> jax.Array:

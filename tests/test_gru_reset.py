@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from norewind import cells, losses, nobacktrack, rtrl
+from norewind.structure import structure_of
 from norewind.testing import Example, check_exact, check_structure, run_estimator
 
 HIDDEN, INPUTS = 4, 3
@@ -83,7 +84,7 @@ def test_the_default_is_the_reset_before_the_product():
     default, before = cells.gru(3, 4, 2), cells.gru(3, 4, 2, reset="before")
     params = jax.jit(default.init)(key)
     assert jax.tree.map(jnp.shape, params)["bias"] == (12,)
-    assert not hasattr(default.transition, "structure")
+    assert structure_of(default.transition).units is None  # a reset gate reaches all units
     for a, b in zip(jax.tree.leaves(params), jax.tree.leaves(jax.jit(before.init)(key)), strict=True):
         np.testing.assert_array_equal(a, b)
     with pytest.raises(ValueError, match='reset must be "before" or "after"'):
