@@ -1,5 +1,8 @@
 """Small models that declare their structure, and references for the methods that use it."""
 
+from functools import cache, partial
+
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,33 +16,62 @@ from norewind.testing import Example, exact_grads, path_signs, run_estimator, si
 from norewind.testing.oracles import windows
 from norewind.trees import real_leaves, with_real_leaves
 
-
-def from_cell(name, cell, length=4):
-    symbols = np.random.default_rng(3).integers(0, 3, length + 1).astype(np.int32)
-    params = jax.jit(cell.init)(jax.random.key(4))
-    state = jax.tree.map(lambda leaf: leaf + 0.3, cell.initial_state())
-    return Example(name, params, state, cell.transition, losses.cross_entropy, symbols[:-1], symbols[1:])
-
-
-DENSE = {
-    "rnn": lambda n: cells.rnn(3, n, 3),
-    "elman": lambda n: cells.elman(3, n, 3),
-    "reservoir": lambda n: cells.reservoir(3, n, 3, leak=0.4, sparsity=0.0),
-    "lstm": lambda n: cells.lstm(3, n, 3, embedding=False),
-    "gru_after": lambda n: cells.gru(3, n, 3, reset="after"),
-    "gru": lambda n: cells.gru(3, n, 3),
+ELEMENTWISE = {
+    "lru": cells.lru,
+    "rtu": cells.rtu,
+    "linear_rtu": partial(cells.rtu, linear=True),
+    "elstm": cells.elstm,
+    "mingru": cells.mingru,
+    "diagonal_gru": cells.diagonal_gru,
 }
+DENSE = {
+    "rnn": cells.rnn,
+    "elman": cells.elman,
+    "reservoir": partial(cells.reservoir, leak=0.4),
+    "lstm": partial(cells.lstm, embedding=False),
+    "gru": cells.gru,
+    "gru_after": partial(cells.gru, reset="after"),
+}
+OTHERS = {
+    "embedding": cells.lstm,
+    "feedback_reservoir": cells.feedback_reservoir,
+    "equinox_gru": lambda inputs, hidden, outputs: cells.from_equinox(
+        lambda key: eqx.nn.GRUCell(inputs, hidden, key=key), inputs, outputs
+    ),
+}
+SMALL = {"hidden": 3, "prenorm": True}
 
 
-def dense(name, hidden=3, length=4):
-    example = from_cell(name, DENSE[name](hidden), length)
-    # A reservoir's readout starts at zero, where no gradient reaches the state.
-    noise = np.random.default_rng(5)
-    params = jax.tree.map(lambda leaf: leaf + 0.3 * noise.normal(size=leaf.shape).astype(leaf.dtype), example.params)
-    return example._replace(params=params)
+def of_cell(name, hidden=2, length=4, readout=False):
+    """One of these cells on a few samples, in the current precision."""
+    return _of_cell(name, hidden, length, readout, jax.config.jax_enable_x64)
 
 
-def turning(length=8):
+@cache  # the same functions every time, so that what was compiled for one test serves the next
+def _of_cell(name, hidden, length, readout, x64):
+    cell = (ELEMENTWISE | DENSE | OTHERS)[name](3, hidden, 3)
+    return from_cell(name, cells.with_readout(cell, 3, 3, **SMALL) if readout else cell, length)
+
+
+def from_cell(name, cell, length=4, symbols=True):
+    """A cell on a few samples. Drawing its own initial parameters would take longer than most tests."""
+    rng = np.random.default_rng(3)
+    shapes = jax.eval_shape(cell.init, jax.random.key(0))
+    params = jax.tree.map(lambda leaf: jnp.asarray(0.6 * rng.normal(size=leaf.shape)), shapes)
+    state = jax.tree.map(lambda leaf: jnp.asarray(0.3 + 0.1 * np.arange(leaf.size)), jax.eval_shape(cell.initial_state))
+    if symbols:
+        xs = rng.integers(0, 3, length + 1).astype(np.int32)
+        return Example(name, params, state, cell.transition, losses.cross_entropy, xs[:-1], xs[1:])
+    xs, targets = rng.normal(size=(2, length, 3))
+    return Example(name, params, state, cell.transition, losses.squared_error, xs, targets)
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+@cache
+def turning(length=4):
     """Two numbers a unit that turn into one another, nonlinearly, with a counter beside them."""
 
     def transition(params, state, x):
@@ -54,17 +86,18 @@ def turning(length=8):
     units = {"angle": rows, "decay": rows, "input": rows, "out": None}
     told = declare(transition, units=lambda params: units, elementwise=True)
     params = {
-        "angle": jnp.array([0.4, 1.1]),
-        "decay": jnp.array([0.9, 0.7]),
-        "input": jnp.array([[0.5, -0.3], [0.8, 0.2]]),
-        "out": jnp.array([1.0, -0.6, 0.4, 0.9]),
+        "angle": np.array([0.4, 1.1]),
+        "decay": np.array([0.9, 0.7]),
+        "input": np.array([[0.5, -0.3], [0.8, 0.2]]),
+        "out": np.array([1.0, -0.6, 0.4, 0.9]),
     }
-    state = {"a": jnp.array([0.2, -0.4]), "b": jnp.array([0.1, 0.3]), "tick": jnp.array(0, jnp.int32)}
-    xs = jnp.sin(1.0 + jnp.arange(2.0 * length)).reshape(length, 2)
-    return Example("turning", params, state, told, losses.squared_error, xs, jnp.cos(xs[:, 0]))
+    state = {"a": np.array([0.2, -0.4]), "b": np.array([0.1, 0.3]), "tick": np.array(0, np.int32)}
+    xs = np.sin(1.0 + np.arange(2.0 * length)).reshape(length, 2)
+    return Example("turning", params, state, told, losses.squared_error, xs, np.cos(xs[:, 0]))
 
 
-def spinning(length=8):
+@cache
+def spinning(length=4):
     """A complex number a unit, with complex weights, and not holomorphic."""
 
     def transition(params, state, x):
@@ -75,12 +108,12 @@ def spinning(length=8):
     rows = np.arange(2)
     told = declare(transition, units=lambda params: {"turn": rows, "input": rows, "out": None}, elementwise=True)
     params = {
-        "turn": jnp.array([0.7 + 0.5j, 0.2 - 0.8j]),
-        "input": jnp.array([0.4 - 0.3j, 0.9 + 0.1j]),
-        "out": jnp.array([0.6 + 0.8j, -0.5 + 0.3j]),
+        "turn": np.array([0.7 + 0.5j, 0.2 - 0.8j]),
+        "input": np.array([0.4 - 0.3j, 0.9 + 0.1j]),
+        "out": np.array([0.6 + 0.8j, -0.5 + 0.3j]),
     }
-    xs = jnp.sin(1.0 + jnp.arange(length))
-    return Example("spinning", params, jnp.array([0.2 + 0.1j, -0.3j]), told, losses.squared_error, xs, jnp.cos(xs))
+    xs = np.sin(1.0 + np.arange(length))
+    return Example("spinning", params, np.array([0.2 + 0.1j, -0.3j]), told, losses.squared_error, xs, np.cos(xs))
 
 
 def masked_rtrl(example, steps=1):
@@ -150,6 +183,10 @@ def mean_errors(make, count, example, window=1):
         return jnp.max(jnp.stack(jax.tree.leaves(apart)))
 
     return np.asarray(jax.jit(jax.vmap(error))(jnp.arange(count)))
+
+
+def scaled(factor, tree):
+    return jax.tree.map(lambda leaf: factor * leaf, tree)
 
 
 def choose(number, trees):

@@ -7,7 +7,7 @@ import structured
 
 from norewind import rflo, snap1, window
 from norewind.structure import structure_of
-from norewind.testing import check_estimator, check_exact, run_estimator
+from norewind.testing import check_exact, run_estimator
 from norewind.testing.oracles import windows
 from norewind.traces import cut_product
 
@@ -46,13 +46,9 @@ def worst(got, wanted):
     return max(jax.tree.leaves(jax.tree.map(lambda a, b: np.max(np.abs(a - b)), got, wanted)))
 
 
-def test_conformance():
-    check_estimator(rflo, models=[structured.dense("reservoir", 2)])
-
-
 @pytest.mark.usefixtures("x64")
 def test_it_is_the_published_recursion():
-    example = structured.dense("reservoir", 3, 6)
+    example = structured.of_cell("reservoir", 3, 6)
     got, wanted = grads_of(rflo(example.transition, example.loss), example), by_hand(example, 0.4)
     assert worst(got, wanted) < 1e-10
     sums = jax.tree.map(lambda leaf: leaf.reshape(2, 3, *leaf.shape[1:]).sum(axis=1), wanted)
@@ -62,9 +58,9 @@ def test_it_is_the_published_recursion():
 
 
 @pytest.mark.usefixtures("x64")
-@pytest.mark.parametrize("name", ["lstm", "gru"])
+@pytest.mark.parametrize("name", ["gru", pytest.param("lstm", marks=pytest.mark.slow)])
 def test_it_is_autodiff_with_the_recurrent_inputs_stopped(name):
-    example = structured.dense(name)
+    example = structured.of_cell(name)
     cut = example._replace(transition=structure_of(example.transition).mixing(cut_product))
     check_exact(lambda *_: rflo(example.transition, example.loss), models=[cut])
     with pytest.raises(AssertionError, match="not exact"):

@@ -8,13 +8,10 @@ import structured
 from jax.flatten_util import ravel_pytree
 
 from norewind import bptt, cells, declare, snap1, window
-from norewind.estimator import Estimate, Estimator, linearise, model_of
-from norewind.structure import structure_of
-from norewind.testing import check_estimator, check_exact, check_structure
+from norewind.estimator import Estimate, Estimator, linearise, linearise_state, model_of
+from norewind.testing import check_exact, check_structure
 from norewind.testing.oracles import run_estimator, windows
-from norewind.traces import along_traces, cut_product, linearise_state, next_traces, own_product, unit_by_unit
-
-ELEMENTWISE = [structured.turning, structured.spinning]
+from norewind.traces import along_traces, cut_product, next_traces, own_product, unit_by_unit, units_of
 
 
 def windowed(transition, loss):
@@ -40,17 +37,24 @@ def worst_error(estimator, example, steps=1):
     return max(np.max(np.abs(grads - wanted)), np.max(np.abs(np.stack(traces) - rows)))
 
 
-def test_conformance():
-    check_estimator(snap1, models=[structured.dense("lstm", 2)])
-    check_estimator(snap1, claims="exact", models=[structured.turning(4)])
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("name", structured.ELEMENTWISE)
+def test_it_is_exact_for_the_elementwise_cells(name):
+    check_exact(snap1, models=[structured.of_cell(name)])
 
 
 @pytest.mark.usefixtures("x64")
-@pytest.mark.parametrize("model", ELEMENTWISE, ids=lambda model: model.__name__)
-def test_it_is_exact_for_elementwise_recurrences(model):
-    example = model()
-    check_exact(snap1, models=[example])
-    check_exact(windowed, window=4, models=[example])
+@pytest.mark.parametrize("model", [structured.turning, structured.spinning], ids=lambda model: model.__name__)
+def test_it_is_exact_for_other_elementwise_recurrences(model):
+    check_exact(snap1, models=[model()])
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize(
+    "name", ["lru", *(pytest.param(name, marks=pytest.mark.slow) for name in structured.ELEMENTWISE if name != "lru")]
+)
+def test_it_is_exact_in_windows(name):
+    check_exact(windowed, window=2, models=[structured.of_cell(name)])
 
 
 @pytest.mark.usefixtures("x64")
@@ -60,19 +64,18 @@ def test_without_traces_it_is_not_exact():
 
 
 @pytest.mark.usefixtures("x64")
-@pytest.mark.parametrize("name", ["lru", "rtu", "elstm", "mingru", "diagonal_gru"])
-def test_it_is_exact_for_the_elementwise_cells(name):
-    example = structured.from_cell(name, getattr(cells, name)(3, 3, 3))
-    check_exact(snap1, models=[example])
-    check_exact(windowed, window=2, models=[example])
+@pytest.mark.parametrize(
+    "name", ["lstm", *(pytest.param(name, marks=pytest.mark.slow) for name in ("elman", "rnn", "reservoir"))]
+)
+def test_for_other_models_it_is_rtrl_with_a_mask(name):
+    example = structured.of_cell(name, 3)
+    assert worst_error(snap1(example.transition, example.loss), example) < 1e-10
 
 
 @pytest.mark.usefixtures("x64")
-@pytest.mark.parametrize("name", [name for name in structured.DENSE if name != "gru"])
-def test_for_other_models_it_is_rtrl_with_a_mask(name):
-    example = structured.dense(name, length=6)
+def test_in_windows_only_what_is_carried_is_masked():
+    example = structured.of_cell("gru_after", 3, 6)
     check_structure(example.transition, example.params, example.state, example.xs[0])
-    assert worst_error(snap1(example.transition, example.loss), example) < 1e-10
     assert worst_error(windowed(example.transition, example.loss), example, steps=3) < 1e-10
 
 
@@ -84,7 +87,7 @@ def gru_by_hand(example):
     influence = dict.fromkeys(("input", "gates", "candidate", "bias"), 0.0)
     for x in example.xs:
         drive = p["input"][x] + p["bias"]
-        r, z = (1 / (1 + np.exp(-part)) for part in (drive[:n] + u_r @ h, drive[n : 2 * n] + u_z @ h))
+        r, z = (structured.sigmoid(part) for part in (drive[:n] + u_r @ h, drive[n : 2 * n] + u_z @ h))
         c = np.tanh(drive[2 * n :] + u_c @ (r * h))
         a_c = z * (1 - c**2)
         a_r, a_z = a_c * np.diag(u_c) * h * r * (1 - r), (c - h) * z * (1 - z)
@@ -104,7 +107,7 @@ def gru_by_hand(example):
 
 @pytest.mark.usefixtures("x64")
 def test_for_the_authors_gru_it_is_the_recipe():
-    example = structured.dense("gru", length=5)
+    example = structured.of_cell("gru", 3)
     estimator = snap1(example.transition, example.loss)
     run = jax.jit(
         lambda: run_estimator(estimator, example, estimator.init(example.params, example.state, jax.random.key(0)))
@@ -115,7 +118,7 @@ def test_for_the_authors_gru_it_is_the_recipe():
 
 
 def test_false_declarations_are_caught():
-    example = structured.from_cell("rnn", cells.rnn(3, 4, 3))
+    example = structured.of_cell("rnn", 4)
     told = example.transition.structure
 
     def check(**wrong):
@@ -152,7 +155,7 @@ def mutant(number, transition, loss):
     )
 
     def step(params, state, carry, x, target):
-        units = structure_of(alone).units(params)
+        units = units_of(alone, params)
         point = linearise(model, params, state, x, target)
         views = [linearise_state(view, params, state, x) for view in (alone, cut, transition)]
         right, own_cut, mixed = (next_traces(view, units, carry, params) for view in views)
@@ -160,7 +163,7 @@ def mutant(number, transition, loss):
         carried = jax.tree.map(jnp.subtract, right, fresh)
         new = structured.choose(number, [right, own_cut, mixed, carried, fresh, right, right])
         seen = structured.choose(number, [*[carry] * 5, carry[::-1], right])
-        state_grad, direct = point.vjp(jax.tree.map(jnp.zeros_like, state), jnp.ones_like(point.loss))
+        state_grad, direct = point.loss_grads()
         grad = jax.tree.map(jnp.add, direct, along_traces(units, state_grad, seen, params))
         return point.state, new, Estimate(point.loss, grad, point.output)
 
@@ -169,7 +172,7 @@ def mutant(number, transition, loss):
 
 @pytest.mark.usefixtures("x64")
 def test_mutants_are_caught():
-    example = structured.dense("lstm")
+    example = structured.of_cell("lstm", 3)
     wanted, _ = structured.masked_rtrl(example)
 
     def error(number):
