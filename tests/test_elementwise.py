@@ -99,11 +99,6 @@ def test_what_they_declare_is_true(name):
     check_structure(model.transition, model.params, model.state, model.xs[0])
 
 
-@pytest.mark.usefixtures("x64")
-def test_rtrl_is_exact():
-    check_exact(rtrl, models=[structured.of_cell("lru")])
-
-
 def test_a_false_claim_of_elementwise_is_found():
     model = structured.of_cell("elman", 4)
     told = declare(model.transition, elementwise=True)

@@ -21,8 +21,9 @@ def one_term(*model, **options):
     return kronecker(*model, terms=1, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
-@pytest.mark.parametrize("name", ["gru", pytest.param("lstm", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["gru", "lstm"])
 def test_it_is_unbiased(name):
     # Two terms hold two steps without noise: four more have it, three of which show in a gradient.
     check_unbiased(two_terms, models=[structured.of_cell(name, 1 if name == "lstm" else 2, 6)])
