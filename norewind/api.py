@@ -16,7 +16,7 @@ from norewind.runs.fit import Fitted, Hooks, Intervals, fit
 from norewind.runs.metrics import Diverged
 from norewind.runs.settings import Settings
 from norewind.streams import StreamError
-from norewind.structure import declare
+from norewind.structure import Layer, declare
 
 __all__ = [
     "Ahead",
@@ -28,6 +28,7 @@ __all__ = [
     "Fitted",
     "Hooks",
     "Intervals",
+    "Layer",
     "Learner",
     "Model",
     "ModelError",

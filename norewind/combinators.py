@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from norewind import checks
 from norewind.estimator import Estimate, Estimator, Loss, Transition, parallel_model, reset_carry, samples_of
 from norewind.noise import as_key
+from norewind.structure import Structure, mixed_by, structure_of
 from norewind.trees import Tree
 
 
@@ -26,6 +27,13 @@ class WindowedTransition:
             return checks.transition_result(self.transition(params, state, x), state)
 
         return jax.lax.scan(body, state, x)
+
+    @property
+    def structure(self) -> Structure:
+        """What the steps declare of themselves and what stays true over many of them."""
+        step = structure_of(self.transition)
+        mixing = step.mixing and (lambda product: WindowedTransition(mixed_by(self.transition, product)))
+        return Structure(step.units if step.elementwise else None, elementwise=step.elementwise, mixing=mixing)
 
     def samples(self, x: Tree) -> int:
         first = jax.tree.map(lambda leaf: leaf[0], x)

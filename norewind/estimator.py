@@ -178,5 +178,11 @@ def linearise(model: Model, params: Tree, state: Tree, x: Tree, target: Tree) ->
     return Linearisation(new_state, output, results[1], jvp, vjp)
 
 
+def linearise_state(transition: Transition, params: Tree, state: Tree, x: Tree) -> Linearisation:
+    """The derivatives of the new state alone, without output and loss."""
+    model = Model(lambda *inputs: (transition(*inputs)[0], ()), lambda output, target: jnp.zeros(()))
+    return linearise(model, params, state, x, ())
+
+
 def zeros_like(tree: Any) -> Any:
     return jax.tree.map(jnp.zeros_like, tree)

@@ -15,7 +15,21 @@ if TYPE_CHECKING:
     from norewind.trees import Tree
 
 TaskName = Literal["anbn", "brackets"]
-CellName = Literal["elman", "feedback_reservoir", "gru", "liquid", "lstm", "plain_lstm", "reservoir", "rnn"]
+CellName = Literal[
+    "diagonal_gru",
+    "elman",
+    "elstm",
+    "feedback_reservoir",
+    "gru",
+    "liquid",
+    "lru",
+    "lstm",
+    "mingru",
+    "plain_lstm",
+    "reservoir",
+    "rnn",
+    "rtu",
+]
 """`plain_lstm` is the LSTM without embedding, where every weight feeds one unit."""
 OptimizerName = Literal["adam", "adagrad", "rmsprop", "sgd"]
 

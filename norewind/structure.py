@@ -14,6 +14,17 @@ from norewind.trees import Tree, real_leaves
 
 UNITS = "to know which unit each weight feeds"
 
+Product = Callable[[jax.Array, jax.Array], jax.Array]
+"""`product(W, v)`: the product of a matrix with a vector, or something in its place."""
+
+
+class Layer(NamedTuple):
+    """An affine layer z = W a that all the weights stand in. See `declare`."""
+
+    rows: Callable[[Tree], Tree]
+    inputs: Callable[[Tree, Tree, Tree], Tree]
+    bias: Callable[[Tree], jax.Array]
+
 
 class Structure(NamedTuple):
     """The declarations of a model, each optional. See `declare`."""
@@ -21,6 +32,9 @@ class Structure(NamedTuple):
     units: Callable[[Tree], Tree] | None = None
     memory: Callable[[Tree], jax.Array] | None = None
     output_units: tuple[int, ...] | None = None
+    elementwise: bool | None = None
+    mixing: Callable[[Product], Transition] | None = None
+    layer: Layer | None = None
 
 
 @dataclass(frozen=True)
@@ -43,6 +57,9 @@ def declare(
     units: Callable[[Tree], Tree] | None = None,
     memory: Callable[[Tree], jax.Array] | None = None,
     output_units: tuple[int, ...] | None = None,
+    elementwise: bool | None = None,
+    mixing: Callable[[Product], Transition] | None = None,
+    layer: Layer | None = None,
 ) -> Transition:
     """The same transition, with declarations about the model that some methods need.
 
@@ -55,6 +72,19 @@ def declare(
       rest of the state, entry i of its new value depends on no entry of its old value
       but entry i.
     - `output_units`: the positions in the state of the units that are the output, in order.
+    - `elementwise`: True for a model whose units do not read one another: every floating
+      leaf of the state is a vector with one entry per unit, and entry i of its new value
+      depends on the old state through the entries i of its leaves only. A trace of each
+      weight's influence on its own unit is then the whole influence.
+    - `mixing(product)`: the same model with `product(W, v)` in place of every W @ v
+      through which its units read one another. With a product that lets no derivative
+      pass between units it is elementwise, and its units are those declared here, or by
+      itself where they hold for it only.
+    - `layer`: the affine layer z = W a by which all weights reach the state, as
+      `Layer(rows, inputs, bias)`. `rows(params)` is the entry of z that each weight feeds,
+      in the form of `units`; `inputs(params, state, x)` what each weight is multiplied
+      with, a tree like the parameters with arrays that broadcast to each leaf (None where
+      `rows` has it), the same for every row; `bias(params)` the leaf that is added to z.
 
     `norewind.testing.check_structure` compares a declaration with the model.
 
@@ -66,11 +96,48 @@ def declare(
     >>> told = norewind.declare(transition, units=lambda params: {"w": rows[:, None], "b": rows, "out": None})
     >>> estimator = norewind.nobacktrack(told, norewind.losses.squared_error)
     """
-    return DeclaredTransition(transition, Structure(units, memory, output_units))
+    return DeclaredTransition(transition, Structure(units, memory, output_units, elementwise, mixing, layer))
 
 
 def structure_of(transition: Transition) -> Structure:
     return getattr(transition, "structure", Structure())
+
+
+def declared_around(
+    inner: Transition,
+    around: Callable[[Transition], Transition],
+    get: Callable[[Tree], Tree],
+    put: Callable[[Tree], Tree],
+) -> Transition:
+    """`around(inner)` with what the inner transition declares, but for its output units: the output is another.
+
+    `get(params)` are the inner parameters, and `put(tree)` makes a tree like the outer
+    ones of a tree like those, with None for the rest, which must not reach the state.
+    """
+    told = structure_of(inner)
+    if told == Structure():
+        return around(inner)
+
+    def put_in(function):
+        return function and (lambda params, *rest: put(function(get(params), *rest)))
+
+    mixing, layer = told.mixing, told.layer
+    return declare(
+        around(inner),
+        units=put_in(told.units),
+        memory=told.memory,
+        elementwise=told.elementwise,
+        mixing=mixing and (lambda product: declared_around(mixing(product), around, get, put)),
+        layer=layer and Layer(put_in(layer.rows), put_in(layer.inputs), lambda params: layer.bias(get(params))),
+    )
+
+
+def mixed_by(transition: Transition, product: Product) -> Transition:
+    """The model with a product that lets no derivative pass between units, then declared as elementwise."""
+    told = structure_of(transition)
+    assert told.mixing is not None
+    alone = told.mixing(product)
+    return declare(alone, units=structure_of(alone).units or told.units, elementwise=True)
 
 
 def required(who: str, use: str, transition: Transition, **needs: str) -> list[Any]:
@@ -97,7 +164,7 @@ def reaches_state(transition: Transition, params: Tree, state: Tree, x: Tree) ->
     return jax.tree.unflatten(structure, used[: len(leaves)])
 
 
-def declared_units(who: str, transition: Transition, params: Tree, state: Tree, x: Tree) -> Tree:
+def covered_units(who: str, transition: Transition, params: Tree, state: Tree, x: Tree) -> Tree:
     """The declared units that the weights feed, or an error if the declaration is missing or incomplete."""
     (units,) = required(who, "a cell where every weight feeds one unit", transition, units=UNITS)
     index = units(params)
@@ -108,6 +175,12 @@ def declared_units(who: str, transition: Transition, params: Tree, state: Tree, 
             "(weights shared by several units have none). Use a model without it, or a method for any model, such as "
             "uoro."
         )
+    return index
+
+
+def declared_units(who: str, transition: Transition, params: Tree, state: Tree, x: Tree) -> Tree:
+    """The units that the weights feed, as declared, in a model that keeps one number per unit in every leaf."""
+    index = covered_units(who, transition, params, state, x)
     for path, leaf in jax.tree_util.tree_leaves_with_path(real_leaves(state)):
         if jnp.ndim(leaf) != 1:
             raise ModelError(
@@ -135,11 +208,13 @@ def for_each_leaf(function: Callable, index: Tree, params: Tree) -> Tree:
 
 def spread(index: Tree, values: jax.Array, params: Tree) -> Tree:
     """For every weight, the value of the unit that it feeds, as a tree like the parameters; 0 if it feeds none."""
-    return for_each_leaf(
-        lambda units, leaf: (jnp.zeros(()) if units is None else values[units]).astype(jnp.result_type(leaf)),
-        index,
-        params,
-    )
+
+    def one_leaf(units, leaf):
+        # JAX 0.10 keeps a constant of 64 bits as it was when first seen, also after x64 is switched: take 32.
+        value = jnp.zeros(()) if units is None else values[jnp.asarray(units, jnp.int32)]
+        return value.astype(jnp.result_type(leaf))
+
+    return for_each_leaf(one_leaf, index, params)
 
 
 def sum_per_unit(index: Tree, weights: Tree, size: int) -> jax.Array:

@@ -4,18 +4,24 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import structured
 from jax.experimental import io_callback
 
 from norewind import (
     Estimator,
+    anchored,
     average,
     bptt,
     diffusion,
     dni,
+    kf_rtrl,
+    kronecker,
     nobacktrack,
     readout_only,
+    rflo,
     rtrl,
     sliding_bptt,
+    snap1,
     uoro,
 )
 from norewind.testing import check_estimator, example, yield_checks
@@ -23,6 +29,10 @@ from norewind.testing import check_estimator, example, yield_checks
 
 def rank_2(transition, loss, **options):
     return average(uoro(transition, loss, **options), 2)
+
+
+def kronecker_1(transition, loss, **options):
+    return kronecker(transition, loss, terms=1, **options)
 
 
 ESTIMATORS = {
@@ -38,6 +48,26 @@ ESTIMATORS = {
 def test_estimator(name):
     make, claims = ESTIMATORS[name]
     check_estimator(make, claims=claims)
+
+
+SLOW = pytest.mark.slow
+WITH_STRUCTURE = [
+    # a method for models that declare their structure, such a model, what it claims for it
+    pytest.param(snap1, "mingru", "exact"),
+    pytest.param(snap1, "gru", None, marks=SLOW),
+    *(pytest.param(snap1, name, "exact", marks=SLOW) for name in structured.ELEMENTWISE if name != "mingru"),
+    pytest.param(anchored, "elman", "unbiased"),
+    pytest.param(anchored, "mingru", "exact", marks=SLOW),
+    pytest.param(kf_rtrl, "elman", "unbiased"),
+    pytest.param(kronecker_1, "elman", "unbiased", marks=SLOW),
+    pytest.param(rflo, "reservoir", None),
+    pytest.param(rflo, "diagonal_gru", "exact", marks=SLOW),
+]
+
+
+@pytest.mark.parametrize(("make", "model", "claims"), WITH_STRUCTURE)
+def test_estimator_for_models_with_structure(make, model, claims):
+    check_estimator(make, claims=claims, models=[structured.of_cell(model, length=3)])
 
 
 @pytest.mark.parametrize("check", list(yield_checks(bptt, models=[example("rnn")])))

@@ -58,7 +58,7 @@ def test_options_reach_the_estimator():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("nonsense", "no method is called 'nonsense': choose from bpdc, bptt"),
+        ("nonsense", "no method is called 'nonsense': choose from anchored, bpdc"),
         ("uoro:speed=3", "uoro has no option 'speed': it has rank, rho, window"),
         ("uoro:rank=0", "rank must be a whole number from 1, not 0"),
         ("uoro:rank", "uoro: the option rank needs a value, as in uoro:rank=8"),

@@ -9,19 +9,20 @@ import pytest
 
 import norewind
 from norewind.compilation import FASTER_LOOPS
+from norewind.structure import DeclaredTransition, structure_of
 
 HIDDEN, LENGTH = 64, 256
 # Kernels that one step of a GRU-64 may launch, as the compilers of the two JAX versions make them today. A new
 # compiler may need a few more; look at the table of `make bench` before you raise a number.
 KERNELS = {
-    "0.12": {"uoro": 115, "uoro:rank=8": 130, "bptt": 59},
-    "0.10": {"uoro": 115, "uoro:rank=8": 130, "bptt": 59},
+    "0.12": {"uoro": 115, "uoro:rank=8": 130, "bptt": 59, "snap1": 79},
+    "0.10": {"uoro": 115, "uoro:rank=8": 130, "bptt": 59, "snap1": 79},
 }
 COMPILER = ".".join(jax.__version__.split(".")[:2])
 # Arrays as large as a matrix of recurrent weights that one step may write, in sets of these weights: the parameters,
 # Adam's two moments, and for UORO θ̃. At rank 8, also seven more θ̃, their mean, an eighth of the squares in the norms
-# of eight θ̃ and eight νᵀI. An outer product that is written out is one more.
-WRITTEN = {"uoro": 4, "uoro:rank=8": 16.5, "bptt": 3}
+# of eight θ̃ and eight νᵀI. For SnAp-1, its trace. An outer product that is written out is one more.
+WRITTEN = {"uoro": 4, "uoro:rank=8": 16.5, "bptt": 3, "snap1": 4}
 
 
 def learner_and_run(method, cell=None):
@@ -88,9 +89,11 @@ def test_bytes_carried():
     assert carried("uoro:window=16")[0] == one
     assert carried("rtrl")[0] == HIDDEN * params
     assert carried("bptt")[0] == 0
+    readout = sum(leaf.nbytes for leaf in jax.tree.leaves(run.params["readout"]))
+    assert carried("snap1")[0] == carried("snap1:window=16")[0] == params - readout
 
 
-@pytest.mark.parametrize("method", ["uoro", "uoro:rank=8", "uoro:window=16", "bptt:16", "rtrl"])
+@pytest.mark.parametrize("method", ["uoro", "uoro:rank=8", "uoro:window=16", "bptt:16", "rtrl", "snap1"])
 def test_one_trace_and_one_compilation(method):
     """The model is traced once, and chunks of one length are compiled once, however long the stream."""
     cell, traces, compilations = norewind.cells.gru(3, 8, 3), [], []
@@ -99,7 +102,8 @@ def test_one_trace_and_one_compilation(method):
         traces.append(x)
         return cell.transition(params, state, x)
 
-    learner, run = learner_and_run(method, cell._replace(transition=transition))
+    counting = DeclaredTransition(transition, structure_of(cell.transition))
+    learner, run = learner_and_run(method, cell._replace(transition=counting))
     chunk = jnp.zeros((4, norewind.names.parse_method(method).window), int)
     chunk = chunk[:, 0] if chunk.shape[1] == 1 else chunk
     run, _ = learner.scan(run, chunk, chunk)

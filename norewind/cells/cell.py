@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from norewind.estimator import Transition
+from norewind.structure import Layer
 from norewind.trees import Tree
 
 
@@ -83,6 +84,21 @@ def read_input(table: jax.Array, x: jax.Array) -> jax.Array:
     )
 
 
+def affine_layer(
+    rows: Callable[[Tree], Tree], others: Callable[..., dict[str, jax.Array]], bias: str = "bias"
+) -> Layer:
+    """The layer of a cell with an input table and a bias; `others` are the inputs of its other weights."""
+
+    def inputs(params, state, x):
+        vector = jnp.asarray(x)
+        if jnp.issubdtype(vector.dtype, jnp.integer):
+            vector = jnp.arange(params["input"].shape[0]) == vector
+        own = {"input": vector[:, None], bias: jnp.ones(())} | others(params, state, x)
+        return {name: own[name].astype(params[name].dtype) if name in own else None for name in params}
+
+    return Layer(rows, inputs, lambda params: params[bias])
+
+
 def readout_init(key: jax.Array, hidden: int, outputs: int, dtype) -> Tree:
     weight_key, bias_key = jax.random.split(key)
     return {
@@ -95,8 +111,9 @@ def zero_readout(hidden: int, outputs: int, dtype) -> Tree:
     return {"weight": jnp.zeros((outputs, hidden), dtype), "bias": jnp.zeros(outputs, dtype)}
 
 
-def read_out(readout: Tree, hidden: jax.Array) -> jax.Array:
-    return readout["weight"] @ hidden + readout["bias"]
+def read_out(readout: Tree | None, hidden: jax.Array) -> jax.Array:
+    """W_o h + b_o; without a readout, h itself (see `with_readout`)."""
+    return hidden if readout is None else readout["weight"] @ hidden + readout["bias"]
 
 
 def layer_units(size: int) -> dict[str, np.ndarray]:

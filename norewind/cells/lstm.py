@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from norewind.cells.cell import Cell, input_table, read_input, read_out, readout_init, uniform
+from norewind.cells.cell import Cell, affine_layer, input_table, read_input, read_out, readout_init, uniform
 from norewind.structure import declare
 
 
@@ -46,18 +46,29 @@ def lstm(inputs: int, hidden: int, outputs: int, *, symbols: bool = True, embedd
     def initial_state():
         return {"h": jnp.zeros(hidden, dtype), "c": jnp.zeros(hidden, dtype)}
 
-    def transition(params, state, x):
-        fed = params["input"] @ read_input(params["embedding"], x) if embedding else read_input(params["input"], x)
-        drive = fed + params["input_bias"] + params["recurrent"] @ state["h"] + params["recurrent_bias"]
-        enter, forget, leave, new = drive.reshape(4, hidden)
-        c = jax.nn.sigmoid(forget - 0.3) * state["c"] + jax.nn.sigmoid(enter) * jnp.tanh(new)
-        h = jax.nn.sigmoid(leave) * jnp.tanh(c)
-        return {"h": h, "c": c}, read_out(params["readout"], h)
+    def mixing(product):
+        def transition(params, state, x):
+            fed = params["input"] @ read_input(params["embedding"], x) if embedding else read_input(params["input"], x)
+            drive = fed + params["input_bias"]
+            drive = drive + product(params["recurrent"], state["h"]) + params["recurrent_bias"]
+            enter, forget, leave, new = drive.reshape(4, hidden)
+            c = jax.nn.sigmoid(forget - 0.3) * state["c"] + jax.nn.sigmoid(enter) * jnp.tanh(new)
+            h = jax.nn.sigmoid(leave) * jnp.tanh(c)
+            return {"h": h, "c": c}, read_out(params["readout"], h)
+
+        return transition
 
     def units(params):
-        row = np.tile(np.arange(hidden), 4)
+        return fed_by(np.tile(np.arange(hidden), 4))
+
+    def fed_by(row):
         shared = {"embedding": None, "input": row[:, None]} if embedding else {"input": row}
         rest = {"input_bias": row, "recurrent": row[:, None], "recurrent_bias": row, "readout": None}
         return shared | rest
 
-    return Cell(init, initial_state, declare(transition, units=units, memory=lambda state: state["c"]))
+    def others(params, state, x):
+        return {"recurrent": state["h"], "input_bias": jnp.ones(())}
+
+    layer = None if embedding else affine_layer(lambda params: fed_by(np.arange(4 * hidden)), others, "recurrent_bias")
+    told = {"units": units, "memory": lambda state: state["c"], "mixing": mixing, "layer": layer}
+    return Cell(init, initial_state, declare(mixing(jnp.matmul), **told))

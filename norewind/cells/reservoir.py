@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from norewind.cells.cell import Cell, layer_units, read_input, read_out, within, zero_readout
+from norewind.cells.cell import Cell, affine_layer, layer_units, read_input, read_out, within, zero_readout
 from norewind.structure import declare
 
 
@@ -49,12 +49,19 @@ def reservoir(
             "readout": zero_readout(hidden, outputs, dtype),
         }
 
-    def transition(params, state, x):
-        drive = params["recurrent"] @ state + read_input(params["input"], x) + params["bias"]
-        state = (1 - leak) * state + leak * jnp.tanh(drive)
-        return state, read_out(params["readout"], state)
+    def mixing(product):
+        def transition(params, state, x):
+            drive = product(params["recurrent"], state) + read_input(params["input"], x) + params["bias"]
+            state = (1 - leak) * state + leak * jnp.tanh(drive)
+            return state, read_out(params["readout"], state)
 
-    declared = declare(transition, units=lambda params: {**layer_units(hidden), "readout": None})
+        return transition
+
+    def units(params):
+        return {**layer_units(hidden), "readout": None}
+
+    layer = affine_layer(units, lambda params, state, x: {"recurrent": state})
+    declared = declare(mixing(jnp.matmul), units=units, mixing=mixing, layer=layer)
     return Cell(init, lambda: jnp.zeros(hidden, dtype), declared)
 
 
@@ -102,13 +109,20 @@ def feedback_reservoir(
             "bias": jnp.zeros(size, dtype).at[:hidden].set(bias),
         }
 
-    def transition(params, state, x):
-        drive = params["recurrent"] @ jnp.tanh(state) + read_input(params["input"], x) + params["bias"]
-        state = (1 - leak) * state + leak * drive
-        return state, state[hidden:]
+    def mixing(product):
+        def transition(params, state, x):
+            drive = product(params["recurrent"], jnp.tanh(state)) + read_input(params["input"], x) + params["bias"]
+            state = (1 - leak) * state + leak * drive
+            return state, state[hidden:]
 
-    declared = declare(transition, units=lambda params: layer_units(size), output_units=tuple(range(hidden, size)))
-    return Cell(init, lambda: jnp.zeros(size, dtype), declared)
+        return transition
+
+    def units(params):
+        return layer_units(size)
+
+    layer = affine_layer(units, lambda params, state, x: {"recurrent": jnp.tanh(state)})
+    told = {"units": units, "output_units": tuple(range(hidden, size)), "mixing": mixing, "layer": layer}
+    return Cell(init, lambda: jnp.zeros(size, dtype), declare(mixing(jnp.matmul), **told))
 
 
 def _sparse_weights(key: jax.Array, hidden: int, spectral_radius: float, sparsity: float, dtype) -> jax.Array:

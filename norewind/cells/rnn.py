@@ -3,7 +3,16 @@
 import jax
 import jax.numpy as jnp
 
-from norewind.cells.cell import Cell, input_table, layer_units, read_input, read_out, readout_init, uniform
+from norewind.cells.cell import (
+    Cell,
+    affine_layer,
+    input_table,
+    layer_units,
+    read_input,
+    read_out,
+    readout_init,
+    uniform,
+)
 from norewind.structure import declare
 
 
@@ -23,11 +32,14 @@ def rnn(inputs: int, hidden: int, outputs: int, *, symbols: bool = True, dtype=f
     ((4,), (2,))
     """
 
-    def transition(params, state, x):
-        state = read_input(params["input"], x) + params["recurrent"] @ jnp.tanh(state) + params["bias"]
-        return state, read_out(params["readout"], jnp.tanh(state))
+    def mixing(product):
+        def transition(params, state, x):
+            state = read_input(params["input"], x) + product(params["recurrent"], jnp.tanh(state)) + params["bias"]
+            return state, read_out(params["readout"], jnp.tanh(state))
 
-    return _tanh_network(transition, inputs, hidden, outputs, symbols, dtype)
+        return transition
+
+    return _tanh_network(mixing, jnp.tanh, inputs, hidden, outputs, symbols, dtype)
 
 
 def elman(inputs: int, hidden: int, outputs: int, *, symbols: bool = True, dtype=float) -> Cell:
@@ -48,14 +60,17 @@ def elman(inputs: int, hidden: int, outputs: int, *, symbols: bool = True, dtype
     ((4,), (2,))
     """
 
-    def transition(params, state, x):
-        state = jnp.tanh(read_input(params["input"], x) + params["recurrent"] @ state + params["bias"])
-        return state, read_out(params["readout"], state)
+    def mixing(product):
+        def transition(params, state, x):
+            state = jnp.tanh(read_input(params["input"], x) + product(params["recurrent"], state) + params["bias"])
+            return state, read_out(params["readout"], state)
 
-    return _tanh_network(transition, inputs, hidden, outputs, symbols, dtype)
+        return transition
+
+    return _tanh_network(mixing, lambda state: state, inputs, hidden, outputs, symbols, dtype)
 
 
-def _tanh_network(transition, inputs: int, hidden: int, outputs: int, symbols: bool, dtype) -> Cell:
+def _tanh_network(mixing, activation, inputs: int, hidden: int, outputs: int, symbols: bool, dtype) -> Cell:
     def init(key):
         keys = jax.random.split(key, 4)
         return {
@@ -65,5 +80,9 @@ def _tanh_network(transition, inputs: int, hidden: int, outputs: int, symbols: b
             "readout": readout_init(keys[3], hidden, outputs, dtype),
         }
 
-    declared = declare(transition, units=lambda params: {**layer_units(hidden), "readout": None})
+    def units(params):
+        return {**layer_units(hidden), "readout": None}
+
+    layer = affine_layer(units, lambda params, state, x: {"recurrent": activation(state)})
+    declared = declare(mixing(jnp.matmul), units=units, mixing=mixing, layer=layer)
     return Cell(init, lambda: jnp.zeros(hidden, dtype), declared)

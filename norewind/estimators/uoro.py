@@ -1,5 +1,6 @@
 """Unbiased Online Recurrent Optimization: Algorithm 1 of the paper."""
 
+from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 import jax
@@ -42,7 +43,18 @@ def _released(numerator: jax.Array, denominator: jax.Array) -> jax.Array:
     return jnp.sqrt((numerator + 1e-5) / (denominator + 1e-5))
 
 
-NORMALISERS = {"paper": _paper, "released": _released}
+Normaliser = Callable[[jax.Array, jax.Array], jax.Array]
+NORMALISERS: dict[str, Normaliser] = {"paper": _paper, "released": _released}
+
+
+def merge(normaliser: Normaliser, past: tuple[Tree, Tree], new: tuple[Tree, Tree]) -> tuple[Tree, Tree]:
+    """Two products a ⊗ a' and b ⊗ b' as the one of ρ0 a + ρ1 b with a'/ρ0 + b'/ρ1.
+
+    If both b and b' have a random sign as a factor, its mean is the sum of the two.
+    """
+    (a, a_right), (b, b_right) = past, new
+    rho0, rho1 = normaliser(norm(a_right), norm(a)), normaliser(norm(b_right), norm(b))
+    return combine(rho0, a, rho1, b), combine(1 / rho0, a_right, 1 / rho1, b_right)
 
 
 def uoro(
@@ -92,14 +104,7 @@ def uoro(
         pushed, loss_tangent = point.jvp(carry.s_tilde)  # J s̃ and ∂ℓ/∂s · s̃
         signs, key = noise(carry.key, pushed)
         _, signs_back = point.pull_back(signs)  # νᵀI
-        rho0 = normaliser(norm(carry.theta_tilde), norm(pushed))
-        rho1 = normaliser(norm(signs_back), norm(signs))
-        new = Carry(
-            s_tilde=combine(rho0, pushed, rho1, signs),
-            theta_tilde=combine(1 / rho0, carry.theta_tilde, 1 / rho1, signs_back),
-            key=key,
-        )
-        return new, loss_tangent
+        return Carry(*merge(normaliser, (pushed, carry.theta_tilde), (signs, signs_back)), key), loss_tangent
 
     def step(params, state, carry, x, target):
         point = linearise(model, params, state, x, target)

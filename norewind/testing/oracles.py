@@ -1,4 +1,4 @@
-"""Proofs of what an estimator claims, or a model declares, by plain autodiff. Nothing depends on chance.
+"""Proofs of what an estimator claims, by plain autodiff. Nothing depends on chance.
 
 A tolerance of 1e-10 needs float64: use `jax.enable_x64` (or `jax_enable_x64`).
 """
@@ -6,16 +6,13 @@ A tolerance of 1e-10 needs float64: use `jax.enable_x64` (or `jax_enable_x64`).
 from collections.abc import Callable
 from functools import partial
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
 
 from norewind.estimator import Estimate, Estimator, Loss, Transition
-from norewind.structure import for_each_leaf, structure_of
 from norewind.testing.examples import Example, examples
-from norewind.trees import Tree, is_key, real_leaves, with_real_leaves
+from norewind.trees import Tree, is_key, real_leaves
 
 MakeEstimator = Callable[..., Estimator]
 
@@ -53,7 +50,8 @@ def _cut(tree: Tree, window: int) -> Tree:
     return jax.tree.map(lambda leaf: np.reshape(leaf, (-1, window, *leaf.shape[1:])), tree)
 
 
-def _windows(example: Example, window: int) -> Example:
+def windows(example: Example, window: int) -> Example:
+    """The same samples, so many in one step."""
     if window == 1:
         return example
     return example._replace(xs=_cut(example.xs, window), targets=_cut(example.targets, window))
@@ -83,7 +81,7 @@ def check_exact(
     """
     for example in models or examples():
         estimator = make_estimator(example.transition, example.loss)
-        data = _windows(example, window)
+        data = windows(example, window)
         carry = jax.jit(estimator.init)(example.params, example.state, jax.random.key(0))
         grads = jax.jit(lambda carry, e=estimator, d=data: run_estimator(e, d, carry)[2].grad)(carry)
         _assert_close(grads, _exact_for(example, window), tolerance, f"{example.name}: gradient is not exact")
@@ -142,7 +140,7 @@ def check_unbiased(
     """
     for example in models or examples():
         estimator = make_estimator(example.transition, example.loss, noise=path_signs)
-        data = _windows(example, window)
+        data = windows(example, window)
         steps = jax.tree.leaves(data.targets)[0].shape[0]
         width = sum(leaf.size for leaf in jax.tree.leaves(real_leaves(example.state)))
         # The noise of the last step enters no gradient, so it need not be enumerated.
@@ -165,53 +163,3 @@ def _assert_close(got: Tree, wanted: Tree, tolerance: float, what: str) -> None:
     for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(got), jax.tree.leaves(wanted), strict=True):
         error = float(np.max(np.abs(np.asarray(a) - np.asarray(b))))
         assert error <= tolerance, f"{what} at {jax.tree_util.keystr(path)}: off by {error:.3g}"
-
-
-def check_structure(transition: Transition, params: Tree, state: Tree, x: Tree) -> None:
-    """Assert that what a transition declares (`norewind.declare`) is true at this point, from its full derivatives.
-
-    A wrong declaration can pass at special points, so use parameters and states without
-    zeros.
-
-    >>> import jax, jax.numpy as jnp, norewind
-    >>> cell = norewind.cells.rnn(inputs=3, hidden=4, outputs=3)
-    >>> norewind.testing.check_structure(cell.transition, cell.init(jax.random.key(0)), jnp.ones(4), jnp.array(0))
-    """
-    structure = structure_of(transition)
-    assert any(part is not None for part in structure), "this transition declares nothing (see norewind.declare)"
-    if structure.units is not None:
-        _check_units(transition, params, state, x, structure.units(params))
-    if structure.memory is not None:
-        _check_memory(transition, params, state, x, structure.memory)
-    if structure.output_units is not None:
-        new_state, output = jax.jit(transition)(params, state, x)
-        units = ravel_pytree(real_leaves(new_state))[0][np.array(structure.output_units)]
-        assert np.allclose(units, jnp.ravel(output)), "the output is not the declared output_units of the state"
-
-
-def _check_units(transition, params, state, x, index) -> None:
-    leaves = real_leaves(state)
-    influence = jax.jit(jax.jacrev(lambda params: real_leaves(transition(params, state, x)[0])))(params)
-    nowhere = -1
-    units = for_each_leaf(lambda own, leaf: np.broadcast_to(nowhere if own is None else own, leaf.shape), index, params)
-    for (place, _), rows in zip(
-        jax.tree_util.tree_leaves_with_path(leaves), jax.tree.structure(leaves).flatten_up_to(influence), strict=True
-    ):
-        for (path, own), one in zip(jax.tree_util.tree_leaves_with_path(units), jax.tree.leaves(rows), strict=True):
-            reached, what = np.asarray(one) != 0, "reaches the state"
-            if np.any(own != nowhere):
-                reached &= np.arange(len(reached)).reshape(-1, *(1,) * own.ndim) != own
-                what = "feeds a unit that is not the declared one"
-            where = f"state{jax.tree_util.keystr(place)}"
-            assert not reached.any(), f"params{jax.tree_util.keystr(path)} {what} ({where})"
-
-
-def _check_memory(transition, params, state, x, memory) -> None:
-    def new_memory(leaf):
-        leaves = eqx.tree_at(memory, real_leaves(state), leaf)
-        return memory(real_leaves(transition(params, with_real_leaves(state, leaves), x)[0]))
-
-    jacobian = np.asarray(jax.jit(jax.jacrev(new_memory))(memory(real_leaves(state))))
-    assert np.all(jacobian == np.diag(np.diag(jacobian))), (
-        "the declared memory cell of one unit reaches that of another"
-    )
