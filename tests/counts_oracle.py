@@ -1,11 +1,13 @@
 """The counts of norewind.learners once more, in plain Python: one symbol, one bit, one context at a time.
 
-Slow and clear. Hashes are exact whole numbers; everything else is a Python float.
+Slow and clear. Hashes are exact whole numbers. Probabilities that are remembered have 32 bits, as in the
+tables, because their logits are looked up by their first twelve; everything else is a Python float.
 """
 
 from math import exp, log
 
 import numpy as np
+from numpy import float32
 
 from norewind.learners import contexts
 from norewind.learners.symbol import RUN_MULTIPLIERS
@@ -20,8 +22,13 @@ def scrambled(number):
 
 
 def logit(p):
-    p = min(max(p, 1 / 4096), 1 - 1 / 4096)
+    """Of the middle of one of 4096 equal parts."""
+    p = (int(p * 4096) + 0.5) / 4096
     return log(p / (1 - p))
+
+
+def moved(p, bit, rate):
+    return p + (float32(bit) - p) * float32(rate)
 
 
 def sigmoid(x):
@@ -38,8 +45,7 @@ class Slot:
         return (self.p + 0.5) / 2**18
 
     def learn(self, bit):
-        p = self.one()
-        p += (bit - p) * max(1 / (self.n + 1.2), 1 / 250)
+        p = moved(float32(self.one()), bit, max(1 / (float32(self.n) + float32(1.2)), 1 / 250))
         self.p = min(max(int(p * 2**18), 0), 2**18 - 1)
         self.n = min(self.n + 1, 255)
         self.last = (self.last + str(bit))[-5:]
@@ -55,8 +61,9 @@ def guess(last):
 class Oracle:
     """`learn(x, target, members)` gives the loss; `members` are lists of every symbol's probability."""
 
-    def __init__(self, plan, classes, history):
-        self.plan, self.classes, self.places = plan, classes, history // 4
+    def __init__(self, plan):
+        self.plan, self.places = plan, plan.history // 4
+        self.classes = [0] * plan.symbols if plan.classes is None else plan.classes.tolist()
         self.rows = {}
         self.stream = []
         self.words = [0, 0, 0]
@@ -66,7 +73,7 @@ class Oracle:
         self.reliability = {}
         share = 1 / len(plan.contexts)
         self.start = [share] * (3 * len(plan.contexts)) + [0.25] * 2 + [0.3] * plan.members + [0.25]
-        self.weights, self.maps = {}, {}
+        self.weights, self.last, self.maps = {}, {}, {}
         self.samples = 0
 
     def recent(self, back):
@@ -104,23 +111,30 @@ class Oracle:
         column = len(self.stream) - self.lines[0]
         above = self.lines[1] + column
         above = self.stream[above] + 1 if above < self.lines[0] else 0
-        features = [self.recent(back) + 1 for back in range(1, 9)] + [*self.words, above, min(column, 255), 1]
+        pointer, length = self.match
+        expected = (self.stream[pointer] + 1) * 32 + min(length, 31) if length else 0
+        features = [self.recent(back) + 1 for back in range(1, 9)]
+        features += [*self.words, above, min(column, 255), expected, 1]
         multipliers = self.plan.multipliers.tolist()
         return [sum(a * b for a, b in zip(row, features, strict=True)) % WORD for row in multipliers]
 
     def rows_for(self, hashes, start):
         """For each context the place of its row and the row: its check, and the slots of its nodes."""
-        checks = [scrambled((number + start * 0x9E3779B1) % WORD) for number in hashes]
-        places = [(k, check & int(self.plan.masks[k])) for k, check in enumerate(checks)]
-        rows = [self.rows.get(place, (None, {})) for place in places]
-        fresh = [(check, {}) for check in checks]
-        return places, [row if row[0] == new[0] else new for row, new in zip(rows, fresh, strict=True)]
+        found = []
+        for k, number in enumerate(hashes):
+            check = scrambled((number + start * 0x9E3779B1) % WORD)
+            place = check & int(self.plan.masks[k]) & ~1
+            two = [self.rows.get((k, place + way), (0, {})) for way in (0, 1)]
+            uses = [row[1][1].n if 1 in row[1] else 0 for row in two]
+            way = next((way for way in (0, 1) if two[way][0] == check), int(uses[1] < uses[0]))
+            found.append(((k, place + way), two[way] if two[way][0] == check else (check, {})))
+        return zip(*found, strict=True)
 
     def learn(self, x, target, members=()):
         self.see(x)
         hashes, depth = self.hashes(), self.plan.depth
-        starts = {8: (0, 4), 7: (0, 4), 5: (0, 3), 2: (0,)}[depth]
-        groups = [self.rows_for(hashes, (target + (1 << depth)) >> (depth - first)) for first in starts]
+        starts = {9: (0, 3, 6), 8: (0, 4), 5: (0, 3), 2: (0,)}[depth]
+        groups = [tuple(self.rows_for(hashes, (target + (1 << depth)) >> (depth - first))) for first in starts]
         node, loss = 1, 0.0
         for level in range(depth):
             first = max(start for start in starts if start <= level)
@@ -144,9 +158,11 @@ class Oracle:
             min(length if length < 16 else 12 + length // 4 if length < 32 else 18 + length // 16, 31) if agrees else 0
         )
         sign = 2 * says - 1 if agrees else 0
-        reliable = self.reliability.setdefault((level, bucket), [1 - 0.5 / (bucket + 1.5), 0])
+        reliable = self.reliability.setdefault((level, bucket), [float32(1 - 0.5 / (bucket + 1.5)), 0])
 
-        known = [self.histories.setdefault((level, k, slot.last), guess(slot.last)) for k, slot in enumerate(here)]
+        known = [
+            self.histories.setdefault((level, k, slot.last), float32(guess(slot.last))) for k, slot in enumerate(here)
+        ]
         inputs = [logit(slot.one()) if slot.n else 0 for slot in here]
         inputs += [logit(p) if slot.n else 0 for p, slot in zip(known, here, strict=True)]
         inputs += [(slot.one() - 0.5) * min(slot.n, 30) * 0.15 for slot in here]
@@ -156,12 +172,16 @@ class Oracle:
         quality = (bucket > 0) + (bucket >= 16) + (bucket >= 20)
         seen = sum(slot.n > 0 for slot in here)
         direction = 1 + says if agrees else 0
-        chosen = [(quality, node), (seen, level), (self.recent(1), level), (direction, self.recent(2), level)]
+        # Large alphabets share rows: 256 for symbols, 32 for the nodes of a level.
+        row, one_back, two_back = node % 32 + 32 * level, self.recent(1) % 256, self.recent(2) % 256
+        row = node if self.plan.depth <= 8 else row
+        chosen = [(quality, row), (seen, level), (one_back, level), (direction, two_back, level)]
         sets = [self.weights.setdefault((i, one), list(self.start)) for i, one in enumerate(chosen)]
         logits = [min(max(float(np.dot(weights, inputs)), -12), 12) for weights in sets]
-        mixed = sum(logits) / 4
+        last = self.last.setdefault((quality, row), [1 / 4] * 4)
+        mixed = min(max(float(np.dot(last, logits)), -12), 12)
 
-        knots = self.maps.setdefault((self.recent(1), node), [sigmoid(i / 2 - 8) for i in range(33)])
+        knots = self.maps.setdefault((one_back, row), [sigmoid(i / 2 - 8) for i in range(33)])
         place = min(max((mixed + 8) * 2, 0), 31.999)
         knot, share = int(place), place - int(place)
         corrected = knots[knot] + share * (knots[knot + 1] - knots[knot])
@@ -173,15 +193,16 @@ class Oracle:
         for weights, own in zip(sets, logits, strict=True):
             error = bit - sigmoid(own)
             weights[:] = [w + rate * error * x for w, x in zip(weights, inputs, strict=True)]
+        last[:] = [w + 0.001 * (bit - sigmoid(mixed)) * x for w, x in zip(last, logits, strict=True)]
         knots[knot] += (bit - knots[knot]) * 0.02 * (1 - share)
         knots[knot + 1] += (bit - knots[knot + 1]) * 0.02 * share
         if bucket:
-            step = max(1 / (reliable[1] + 1.5), 0.005)
-            reliable[0] = min(max(reliable[0] + ((says == bit) - reliable[0]) * step, 0.3), 1 - 1 / 4096)
+            step = max(1 / (float32(reliable[1]) + float32(1.5)), 0.005)
+            reliable[0] = min(max(moved(reliable[0], says == bit, step), float32(0.3)), float32(1 - 1 / 4096))
             reliable[1] += 1
         for k, slot in enumerate(here):
             if slot.n:
-                self.histories[level, k, slot.last] += (bit - known[k]) * 0.02
+                self.histories[level, k, slot.last] = moved(known[k], bit, 0.01)
             slot.learn(bit)
         return -log(one if bit else 1 - one)
 

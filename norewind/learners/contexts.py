@@ -1,9 +1,10 @@
 """The contexts of a symbol: sums of hashed features of the past, one number each.
 
-Features are the last eight symbols, the word so far and the two before it, and the line:
-the symbol above, and the column.
+Features are the last eight symbols, the word so far and the two before it, the line (the
+symbol above, and the column), and the symbol that a match expects.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -37,8 +38,15 @@ def contexts_of(text: bool) -> list[tuple[int, ...]]:
     return _ORDERS + _SKIPS + _MATCHES + (_WORDS + _LINES if text else [])
 
 
+def classes_of(characters: Sequence[str]) -> np.ndarray:
+    """What each character is: a letter of either case, the end of a line, or neither."""
+    letters = [FIRST_LETTER + ord(one.lower()[0]) if one.isalpha() else OTHER for one in characters]
+    newline = np.array([one == "\n" for one in characters])
+    return np.where(newline, NEWLINE, np.array(letters)).astype(np.int32)
+
+
 def byte_classes() -> np.ndarray:
-    """What each byte is: a letter of either case, or a part of one beyond ASCII; the end of a line; or neither."""
+    """What each byte is: as above, and what is beyond ASCII counts as a part of a letter."""
     code = np.arange(256)
     lower = np.where((code >= ord("A")) & (code <= ord("Z")), code + 32, code)
     letter = ((lower >= ord("a")) & (lower <= ord("z"))) | (code >= 128)

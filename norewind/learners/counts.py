@@ -1,7 +1,7 @@
 """Counts of symbols in hashed contexts, mixed bit by bit, as PAQ does."""
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,6 @@ from norewind.checks import ModelError, common_length
 from norewind.compilation import compiled_loop
 from norewind.learner import scan_some
 from norewind.learners import contexts, symbol, tree
-from norewind.learners.plan import planned
 from norewind.learners.symbol import CountsRun
 
 
@@ -20,12 +19,12 @@ class Counts(NamedTuple):
     """What `counts` returns: functions from run to run, compiled once per shape."""
 
     init: Callable[..., CountsRun]
-    scan: Callable[..., tuple[CountsRun, jax.Array]]
-    distribution: Callable[..., jax.Array]
+    scan: Callable[..., tuple[CountsRun, Any]]
+    forward: Callable[..., tuple[CountsRun, jax.Array]]
 
 
 def counts(
-    symbols: int = 256, *, members: int = 0, tables: int = 1 << 28, history: int = 1 << 22, text: bool = True
+    symbols: int = 256, *, members: int = 0, megabytes: float = 256, classes: Sequence[int] | np.ndarray | None = None
 ) -> Counts:
     """Learn a stream of symbols in one pass, in memory that is chosen beforehand.
 
@@ -36,25 +35,29 @@ def counts(
     map. `members` other learners can be mixed in: their log-probabilities become those
     of bits.
 
-    - `init(key=None, classes=None) -> run` starts a run; nothing is random. `classes` says
-      what each symbol is: 0, or 1 for the end of a line, or the same number from 2 for
-      every form of a letter. Bytes need no classes.
-    - `scan(run, xs, targets, members=None) -> (run, losses)` learns from a chunk; the
-      losses are in nats. `members` holds, for each sample, log-probabilities (K, symbols)
-      that depend on nothing after x. With `count=k` it learns from the first k samples
-      only, with the same program; with `outputs=True` it returns `(run, (losses,
-      log_probabilities))`, which costs many times more. **The run that goes in is used
-      up**: its tables are updated in place.
-    - `distribution(run, x, members=None)` is the log-probability of every symbol to
-      follow x. The run stays as it is.
+    - `init() -> run` starts a run; nothing is random.
+    - `scan(run, xs, targets) -> (run, losses)` learns from a chunk; the losses are in
+      nats. `members=` holds, for each sample, log-probabilities (K, symbols) that depend on
+      nothing after x. With `count=k` it learns from the first k samples only, with the
+      same program. With `outputs=True` it returns `(run, (losses, log_probabilities))`,
+      which takes many times longer. **The run that goes in is used up**: its tables are
+      updated in place.
+    - `forward(run, xs, count=None) -> (run, log_probabilities)` says how likely every
+      symbol is to follow each x. The run that comes out has seen them, but has learned
+      nothing; the one that goes in stays as it is.
 
-    `tables` is in bytes: rows of 64 for each context and half of a symbol, so a tenth of
-    a kilobyte for each symbol of a short text and each of up to 15 contexts. `history`
-    is the number of symbols among which repeats are found, a power of two.
+    `megabytes` (of a million bytes) is how large a run may be. A stream fills about a
+    kilobyte of the tables with every new symbol, less if it repeats itself; when they are
+    full, contexts seen once give way. The symbols themselves are kept in a sixteenth of
+    it, to find repeats.
+
+    `classes` makes a text of symbols other than bytes: for each symbol 0, or 1 for the
+    end of a line, or the same number from 2 for every form of a letter. See
+    `norewind.learners.contexts.classes_of`.
 
     >>> import jax.numpy as jnp
     >>> from norewind.learners.counts import counts
-    >>> learner = counts(tables=1 << 20, history=1 << 10)
+    >>> learner = counts(megabytes=16)
     >>> text = jnp.array(list(b"the cat sat on the mat, " * 20))
     >>> run, losses = learner.scan(learner.init(), text[:-1], text[1:])
     >>> bool(losses[:20].mean() > 3), bool(losses[-100:].mean() < 0.1)
@@ -62,48 +65,55 @@ def counts(
     """
     if symbols < 2:
         raise ModelError(f"counts: symbols is {symbols}, but it takes at least 2 to have something to predict.")
-    if history < 64 or history & (history - 1):
-        raise ModelError(f"counts: history is {history}, but it must be a power of two from 64.")
-    plan = planned(symbols, members, tables, text)
+    if classes is None and symbols == 256:
+        classes = contexts.byte_classes()
+    if classes is not None and np.shape(classes) != (symbols,):
+        raise ModelError(f"counts: classes has shape {np.shape(classes)}, but there are {symbols} symbols.")
+    plan = symbol.planned(symbols, members, megabytes, None if classes is None else np.asarray(classes, np.int32))
 
-    def init(key=None, classes=None):
-        del key
-        if classes is None:
-            classes = contexts.byte_classes() if text and symbols == 256 else np.zeros(symbols, np.int32)
-        if np.shape(classes) != (symbols,):
-            raise ModelError(f"init: classes has shape {np.shape(classes)}, but there are {symbols} symbols.")
-        return symbol.fresh(plan, history, np.asarray(classes))
-
-    def loop(run, xs, targets, members, count, outputs):
+    def learn(run, xs, targets, members, count, outputs):
         def one(run, inputs):
             x, target, logits, member = inputs
             run, moment = symbol.moved(plan, run, x)
             whole = symbol.log_probabilities(plan, run, moment, member) if outputs else None
+            # The barrier puts every read before the first write, or XLA would copy what is written.
+            run, whole = jax.lax.optimization_barrier((run, whole)) if outputs else (run, whole)
             run, loss = symbol.learned(plan, run, moment, target, logits)
             return run, (loss, whole) if outputs else loss
 
         logits = tree.path_logits(members, targets[:, None], plan.depth)
         return scan_some(one, run, (xs, targets, logits, members if outputs else None), count)
 
-    compiled = compiled_loop(loop, static_argnames="outputs", donate_argnums=0)
+    def look(run, xs, members, count):
+        def one(seen, inputs):
+            x, member = inputs
+            now, moment = symbol.moved(plan, run._replace(past=seen[0], matches=seen[1]), x)
+            return (now.past, now.matches), symbol.log_probabilities(plan, run, moment, member)
 
-    def scan(run, xs, targets, members=None, *, count=None, outputs=False):
+        return scan_some(one, (run.past, run.matches), (xs, members), count)
+
+    compiled_learn = compiled_loop(learn, static_argnames="outputs", donate_argnums=0)
+    compiled_look = compiled_loop(look)
+
+    def scan(run, xs, targets, *, members=None, count=None, outputs=False):
         xs, targets = _symbols("xs", xs, symbols), _symbols("targets", targets, symbols)
         length = common_length("scan", xs=xs, targets=targets)
         members = _members(members, (length, plan.members, symbols))
-        if isinstance(count, int) and not 0 <= count <= length:
-            raise ValueError(f"scan: count is {count}, but the chunk holds {length} samples.")
-        return compiled(run, xs, targets, members, length if count is None else count, outputs=outputs)
+        return compiled_learn(run, xs, targets, members, _count("scan", count, length), outputs=outputs)
 
-    @jax.jit
-    def compiled_distribution(run, x, members):
-        run, moment = symbol.moved(plan, run, x)
-        return symbol.log_probabilities(plan, run, moment, members)
+    def forward(run, xs, count=None, *, members=None):
+        xs = _symbols("xs", xs, symbols)
+        members = _members(members, (len(xs), plan.members, symbols))
+        (past, matches), whole = compiled_look(run, xs, members, _count("forward", count, len(xs)))
+        return run._replace(past=past, matches=matches), whole
 
-    def distribution(run, x, members=None):
-        return compiled_distribution(run, _symbols("x", x, symbols), _members(members, (plan.members, symbols)))
+    return Counts(lambda: symbol.fresh(plan), scan, forward)
 
-    return Counts(init, scan, distribution)
+
+def _count(what: str, count, length: int):
+    if isinstance(count, int) and not 0 <= count <= length:
+        raise ValueError(f"{what}: count is {count}, but the chunk holds {length} samples.")
+    return length if count is None else count
 
 
 def _symbols(name: str, values, symbols: int) -> jax.Array:

@@ -5,9 +5,12 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from norewind.learners.plan import Plan, symbol_type
+
 LEAST = 5
 BUCKETS = 32
 _COMPARED = 32
+_TOLD_APART = 31
 _LONGEST = 65535
 
 
@@ -24,11 +27,12 @@ class Matches(NamedTuple):
     length: jax.Array
 
 
-def no_matches(history: int, places: int, symbols: int) -> Matches:
-    """Nothing has been seen. Both sizes are powers of two."""
-    dtype = jnp.uint8 if symbols <= 256 else jnp.uint16 if symbols <= 65536 else jnp.int32
-    ring, position, pointer = jnp.zeros(history, dtype), jnp.zeros((), jnp.uint32), jnp.zeros((), jnp.uint32)
-    return Matches(ring, jnp.zeros(places, jnp.uint32), position, pointer, jnp.zeros((), jnp.int32))
+def no_matches(plan: Plan) -> Matches:
+    """Nothing has been seen."""
+    ring, places = jnp.zeros(plan.history, symbol_type(plan.symbols)), jnp.zeros(plan.history // 4, jnp.uint32)
+    # Two zeros, because scan gives every array of a run away, and none can be given away twice.
+    position, pointer = jnp.zeros((), jnp.uint32), jnp.zeros((), jnp.uint32)
+    return Matches(ring, places, position, pointer, jnp.zeros((), jnp.int32))
 
 
 def at(matches: Matches, position: jax.Array) -> jax.Array:
@@ -59,3 +63,10 @@ def bucket(length: jax.Array) -> jax.Array:
     """Lengths in 32 classes, finest where they are short."""
     classes = jnp.where(length < 16, length, jnp.where(length < 32, 12 + length // 4, 18 + length // 16))
     return jnp.minimum(classes, BUCKETS - 1)
+
+
+def opinion(matches: Matches) -> tuple[jax.Array, jax.Array]:
+    """The symbol that the match expects, and a number for it and the match's length: 0 if there is no match."""
+    expected = at(matches, matches.pointer)
+    known = (expected + 1) * (_TOLD_APART + 1) + jnp.minimum(matches.length, _TOLD_APART)
+    return expected, jnp.where(matches.length > 0, known, 0)

@@ -5,7 +5,6 @@ from a symbol's first bits changes what is said about its last, and the probabil
 all symbols can be had at once.
 """
 
-import os
 from typing import NamedTuple
 
 import jax
@@ -15,13 +14,16 @@ import numpy as np
 from norewind.learners import contexts, matching, mixing, slots, tree
 from norewind.learners.plan import Plan
 
-E = lambda k, d: float(os.environ.get(k, d))
-_COUNT_LIMIT = E("CL", 250.0)
-_HISTORY_RATE, _RELIABILITY_RATE = E("HR", 0.01), 0.005
-_LEAST_INPUT = 1 / 4096
-_RATE, _EXTRA_RATE, _RATE_HALVES_AT = E("R0", 0.002), E("R1", 0.013), 20_000
+_COUNT_LIMIT = 250.0
+_HISTORY_RATE, _RELIABILITY_RATE = 0.01, 0.005
+_PROBABILITIES = (np.arange(4096) + 0.5) / 4096
+_LOGITS = np.log(_PROBABILITIES / (1 - _PROBABILITIES)).astype(np.float32)
+_MOST_RELIABLE = 1 - 1 / 4096
+_RATE, _EXTRA_RATE, _RATE_HALVES_AT = 0.002, 0.013, 20_000
 _INPUTS_PER_CONTEXT = 3
 _BIAS = 0.3
+# Of a large alphabet, several symbols share their weights.
+_RECENT_ROWS = 256
 _IN_BOUNDS = "promise_in_bounds"
 
 
@@ -60,12 +62,13 @@ def fresh_memory(plan: Plan) -> Memory:
     guesses = np.array([_guess(history) for history in range(slots.HISTORIES)], np.float32)
     lengths = np.arange(matching.BUCKETS)
     start = [1 / len(plan.contexts)] * (_INPUTS_PER_CONTEXT * len(plan.contexts)) + [0.25] * 2 + [0.3] * plan.members
-    sizes = 4 << plan.depth, *(plan.depth * n for n in (len(plan.contexts) + 1, plan.symbols, 3 * plan.symbols))
+    recent, rows = min(plan.symbols, _RECENT_ROWS), tree.node_rows(plan.depth)
+    sizes = 4 * rows, *(plan.depth * number for number in (len(plan.contexts) + 1, recent, 3 * recent))
     return Memory(
         jnp.tile(guesses, (plan.depth, len(plan.contexts), 1)),
         jnp.tile((1 - 0.5 / (lengths + 1.5)).astype(np.float32), (plan.depth, 1)),
         jnp.zeros((plan.depth, matching.BUCKETS), jnp.float32),
-        mixing.fresh(sizes, jnp.array([*start, 0.25], jnp.float32)),
+        mixing.fresh(sizes, jnp.array([*start, 0.25], jnp.float32), recent * rows),
     )
 
 
@@ -89,12 +92,10 @@ def predicted(plan: Plan, memory: Memory, moment: Moment, level, node: jax.Array
     sign = jnp.where(agrees, 2.0 * expects_one - 1, 0.0)
     matched = sign * jnp.stack([_logit(reliable), 2 * reliable - 1])
 
-    a = jnp.where(seen, _table_logit(p), 0)
-    b = jnp.where(seen, _table_logit(indirect), 0)
     inputs = jnp.concatenate(
         [
-            a,
-            b,
+            jnp.where(seen, _logit(p), 0),
+            jnp.where(seen, _logit(indirect), 0),
             (p - 0.5) * jnp.minimum(n, 30) * 0.15,
             matched,
             members,
@@ -103,17 +104,17 @@ def predicted(plan: Plan, memory: Memory, moment: Moment, level, node: jax.Array
     )
     quality = (bucket > 0) + (bucket >= 16).astype(jnp.int32) + (bucket >= 20)
     direction = jnp.where(agrees, 1 + expects_one, 0)
+    rows, row = tree.node_rows(plan.depth), tree.node_row(node, level, plan.depth)
+    last, before = moment.recent[0] % _RECENT_ROWS, moment.recent[1] % _RECENT_ROWS
     chosen = (
-        quality * (1 << plan.depth) + node,
+        quality * rows + row,
         seen.sum() * plan.depth + level,
-        moment.recent[0] * plan.depth + level,
-        (direction * plan.symbols + moment.recent[1]) * plan.depth + level,
+        last * plan.depth + level,
+        (direction * min(plan.symbols, _RECENT_ROWS) + before) * plan.depth + level,
     )
-    context = (moment.recent[0].astype(jnp.uint32) << plan.depth) + node.astype(jnp.uint32)
-    mixed = mixing.mixed(memory.mixer, inputs, chosen, context)
-    return Node(
-        mixed, level, found, indirect, bucket, expects_one, tree.can_be_one(node, level, plan.depth, plan.symbols)
-    )
+    mixed = mixing.mixed(memory.mixer, inputs, chosen, last * rows + row)
+    possible = tree.can_be_one(node, level, plan.depth, plan.symbols)
+    return Node(mixed, level, found, indirect, bucket, expects_one, possible)
 
 
 def one(node: Node) -> jax.Array:
@@ -124,15 +125,16 @@ def one(node: Node) -> jax.Array:
 def learned(memory: Memory, node: Node, bit: jax.Array, samples: jax.Array) -> tuple[Memory, jax.Array]:
     """The memory and the contexts' slots after this bit."""
     _, n, history = slots.unpacked(node.slots)
-    here = history[:, None] == np.arange(slots.HISTORIES, dtype=np.uint32)
     histories, reliability, uses = (_of_level(all, node.level) for all in memory[:3])
-    new_h = node.indirect + (bit - node.indirect) * jnp.where(n > 0, _HISTORY_RATE, 0)
-    histories = jnp.where(here, new_h[:, None], histories)
+    # Not a scatter: with one, XLA does not compile the loop over bits as one function, which takes twice the time.
+    here = history[:, None] == np.arange(slots.HISTORIES, dtype=np.uint32)
+    indirect = node.indirect + (bit - node.indirect) * jnp.where(n > 0, _HISTORY_RATE, 0)
+    histories = jnp.where(here, indirect[:, None], histories)
 
     was_right = (node.expects_one == bit).astype(jnp.float32)
     used = (np.arange(matching.BUCKETS) == node.bucket) & (node.bucket > 0)
     step = jnp.maximum(1 / (uses + 1.5), _RELIABILITY_RATE)
-    moved = jnp.clip(reliability + (was_right - reliability) * step, 0.3, 1 - _LEAST_INPUT)
+    moved = jnp.clip(reliability + (was_right - reliability) * step, 0.3, _MOST_RELIABLE)
 
     rate = _RATE + _EXTRA_RATE / (1 + samples / _RATE_HALVES_AT)
     new = histories, jnp.where(used, moved, reliability), uses + used
@@ -154,12 +156,5 @@ def _guess(history: int) -> float:
 
 
 def _logit(p: jax.Array) -> jax.Array:
-    p = jnp.clip(p, _LEAST_INPUT, 1 - _LEAST_INPUT)
-    return jnp.log(p) - jnp.log1p(-p)
-
-
-_T = np.log((np.arange(4096) + 0.5) / (4095.5 - np.arange(4096))).astype(np.float32)
-
-
-def _table_logit(p):
-    return jnp.asarray(_T).at[(p * 4096).astype(jnp.int32)].get(mode="promise_in_bounds")
+    """From a table: logarithms would take half of all the time."""
+    return jnp.asarray(_LOGITS).at[(p * _LOGITS.size).astype(jnp.int32)].get(mode=_IN_BOUNDS)

@@ -7,46 +7,47 @@ import jax.numpy as jnp
 import numpy as np
 
 from norewind.learners import contexts, matching, nodes, slots, tree
-from norewind.learners.plan import Plan
+from norewind.learners.plan import Plan, with_table, without_table
 
 RUN_MULTIPLIERS = contexts.multipliers([tuple(range(matching.LEAST))])[0, : contexts.RECENT]
 _LAST_SAMPLE = np.iinfo(np.int32).max
 
 
 class CountsRun(NamedTuple):
-    """Everything that counts know, as one pytree whose size never changes. `classes` says what each symbol is."""
+    """Everything that counts know, as one pytree whose size never changes."""
 
     table: jax.Array
     memory: nodes.Memory
     past: contexts.Past
     matches: matching.Matches
-    classes: jax.Array
     samples: jax.Array
 
 
-def fresh(plan: Plan, history: int, classes: np.ndarray) -> CountsRun:
+def planned(symbols: int, members: int, megabytes: float, classes: np.ndarray | None) -> Plan:
+    """A plan for a run of at most so many megabytes: the table gets what the rest leaves over."""
+    plan = without_table(symbols, members, megabytes * 1e6, classes)
+    rest = jax.eval_shape(lambda: fresh(plan)._replace(table=None))
+    return with_table(plan, megabytes * 1e6 - sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(rest)))
+
+
+def fresh(plan: Plan) -> CountsRun:
     """Nothing has been seen."""
-    return CountsRun(
-        jnp.zeros((plan.rows, slots.WIDTH), jnp.uint32),
-        nodes.fresh_memory(plan),
-        contexts.empty_past(),
-        matching.no_matches(history, max(1, history // 4), plan.symbols),
-        jnp.array(classes, jnp.int32),
-        jnp.zeros((), jnp.int32),
-    )
+    table = jnp.zeros((plan.rows, slots.WIDTH), jnp.uint32)
+    samples = jnp.zeros((), jnp.int32)
+    return CountsRun(table, nodes.fresh_memory(plan), contexts.empty_past(), matching.no_matches(plan), samples)
 
 
 def moved(plan: Plan, run: CountsRun, x: jax.Array) -> tuple[CountsRun, nodes.Moment]:
-    """The run that has seen x, and the moment before the next symbol."""
+    """The run that has seen x, and the moment before the next symbol. What has been learned stays as it is."""
     position = run.matches.position + 1
-    past = contexts.seen(run.past, x, run.classes.at[x].get(mode="promise_in_bounds"), position)
+    kind = jnp.int32(contexts.OTHER) if plan.classes is None else jnp.asarray(plan.classes)[x]
+    past = contexts.seen(run.past, x, kind, position)
     recent = (past.recent + 1).astype(jnp.uint32)
     matches = matching.followed(run.matches, x, contexts.scrambled((recent * RUN_MULTIPLIERS).sum(dtype=jnp.uint32)))
     place, there, column = contexts.place_above(past, position)
     above = jnp.where(there, matching.at(matches, place) + 1, 0)
-    expected = matching.at(matches, matches.pointer)
-    strength = jnp.where(matches.length > 0, (expected + 1) * 32 + jnp.minimum(matches.length, 31), 0)
-    features = contexts.features(past, above, column, strength)
+    expected, opinion = matching.opinion(matches)
+    features = contexts.features(past, above, column, opinion)
     hashes = (plan.multipliers[:, :-1] * features).sum(-1, dtype=jnp.uint32) + plan.multipliers[:, -1]
     moment = nodes.Moment(hashes, expected, matches.length, past.recent)
     return run._replace(past=past, matches=matches), moment

@@ -31,8 +31,21 @@ def can_be_one(node: jax.Array, level: jax.Array | int, depth: int, symbols: int
     return ((2 * node + 1) << (depth - level - 1)) - (1 << depth) < symbols
 
 
+def node_rows(depth: int) -> int:
+    """How many rows of weights the nodes have."""
+    return 1 << depth if depth <= 8 else 32 * depth
+
+
+def node_row(node: jax.Array, level: jax.Array | int, depth: int) -> jax.Array:
+    """The row of a node. In a large tree, several nodes share one, but never those of different levels."""
+    return node if depth <= 8 else 32 * level + node % 32
+
+
 def level_logits(log_probabilities: jax.Array, depth: int) -> list[jax.Array]:
-    """For every level of the tree, the log-odds of a one at each of its nodes, along the last axis."""
+    """For every level of the tree, the log-odds of a one at each of its nodes, along the last axis.
+
+    What is not a number says nothing: even odds.
+    """
     masses = jnp.exp(log_probabilities)
     missing = (1 << depth) - masses.shape[-1]
     masses = jnp.pad(masses, [(0, 0)] * (masses.ndim - 1) + [(0, missing)])
@@ -40,7 +53,7 @@ def level_logits(log_probabilities: jax.Array, depth: int) -> list[jax.Array]:
     for _ in range(depth):
         pairs = masses.reshape(*masses.shape[:-1], masses.shape[-1] // 2, 2)
         odds = jnp.log(pairs[..., 1] + _TINY_MASS) - jnp.log(pairs[..., 0] + _TINY_MASS)
-        levels.append(jnp.clip(odds, -LARGEST_LOGIT, LARGEST_LOGIT))
+        levels.append(jnp.clip(jnp.where(jnp.isnan(odds), 0, odds), -LARGEST_LOGIT, LARGEST_LOGIT))
         masses = pairs.sum(-1)
     return levels[::-1]
 
