@@ -38,7 +38,9 @@ def row_errors(path: Path, column: str, horizon: int, season: int, samples: int)
     taken = stream.take(samples)
     assert taken is not None
     assert taken.last is not None
-    x, target, last = (part[:, 0].astype(float) for part in (taken.xs, taken.targets, taken.last))
+    # Row by row, what was forecast there: the targets come `horizon` rows later.
+    ahead = taken.xs[: len(taken.xs) - horizon], taken.targets[horizon:], taken.last[horizon:]
+    x, target, last = (part[:, 0].astype(float) for part in ahead)
     known = ~np.isnan(target)
     # What came a season before the target; in the first season nothing better is known than the newest value.
     back = season - horizon
