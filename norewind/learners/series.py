@@ -167,13 +167,14 @@ def linear_members(inputs: int, targets: int, horizon: int) -> list[tuple]:
     chosen = [(lags(inputs, count), forgetting) for count in counts for forgetting in FORGETTING]
     wide = max(1, LAGS[1] // inputs)
     chosen.append((together(lags(inputs, wide), oscillators(inputs, max(1, OSCILLATORS // inputs))), FORGETTING[0]))
+    learners = [LeastSquares(features, targets, forgetting, LIMIT) for features, forgetting in chosen]
+    return [member(learner, learner.init(), inputs, targets, horizon) for learner in learners]
+
+
+def member(learner: Any, run: Any, inputs: int, targets: int, horizon: int) -> tuple:
+    """A learner of samples and the run it starts from, as a member of a `Series`."""
+    if not horizon:
+        return learner, run
+    ahead = Ahead(learner, known_squared_error, horizon)
     x, y = np.zeros(inputs, np.float32), np.zeros(targets, np.float32)
-    members = []
-    for features, forgetting in chosen:
-        learner = LeastSquares(features, targets, forgetting, LIMIT)
-        member = learner, learner.init()
-        if horizon:
-            ahead = Ahead(learner, known_squared_error, horizon)
-            member = ahead, ahead.init(learner.init(), x, y, y)
-        members.append(member)
-    return members
+    return ahead, ahead.init(run, x, y, y)
