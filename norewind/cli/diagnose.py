@@ -45,7 +45,7 @@ def diagnose(
 
     try:
         chosen = parse_methods(methods)
-        model, data = read(Settings(**vars(stream), cell=cell), samples)
+        model, data = read(Settings(**vars(stream), cell=cell, method="rtrl"), samples)
         with Progress(console=Console(stderr=True), transient=True) as progress:
             bar = progress.add_task("compiling", total=None)
             report = norewind.diagnose(

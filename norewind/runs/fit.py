@@ -20,7 +20,7 @@ from norewind.runs.metrics import Tally, Watch, digits
 from norewind.runs.scores import Score
 from norewind.runs.windows import Early, StreamLike, as_steps, count_of, fingerprint
 from norewind.streams.stream import Samples, StreamError
-from norewind.trees import Tree, is_differentiable, norm
+from norewind.trees import Tree, is_differentiable, is_key, norm
 
 CHUNK = 4_000
 """The largest number of samples in one call of the compiled loop. A call costs as much as 40 samples of a GRU-64."""
@@ -145,7 +145,8 @@ class _Training:
         self.learner, self.window, self.folder, self.score, self.hooks = learner, window, folder, score, hooks
         self.intervals, self.watches = intervals, watch
         entries = folder.entries if folder else {}
-        self.run = folder.saved.restore(run) if entries else run
+        # A copy, since some learners use up the run they are given.
+        self.run = folder.saved.restore(run) if entries else copied(run)
         self.steps = as_steps(stream, window, entries.get("position"))
         _check_fits(learner, self.steps.stream.horizon, window)
         self.tally, self.watch = Tally(**entries.get("tally", {})), Watch(**entries.get("watch", {}))
@@ -230,9 +231,9 @@ class _Training:
 
     def outputs_of(self, waiting: Samples) -> Any:
         """The outputs in the next window; what would be learned from it is forgotten again."""
-        # A copy, since some learners use up the run they start from.
-        run = jax.tree.map(jnp.copy, self.run)
-        return self.learner.scan(run, *self.steps.windows(waiting, self.chunk), count=1, outputs=True)[1][1]
+        return self.learner.scan(copied(self.run), *self.steps.windows(waiting, self.chunk), count=1, outputs=True)[1][
+            1
+        ]
 
     def report(self) -> dict[str, Any]:
         line = {
@@ -288,6 +289,10 @@ def chunk_steps(learner: Any, run: Any, window: int) -> int:
         return learner.chunk // window
     numbers = sum(leaf.size for leaf in jax.tree.leaves(run))
     return max(1, min(CHUNK, max(SHORTEST_CHUNK, WORK // numbers)) // window)
+
+
+def copied(run: Any) -> Any:
+    return jax.tree.map(lambda leaf: leaf if is_key(leaf) else jnp.array(leaf), run)
 
 
 @jax.jit

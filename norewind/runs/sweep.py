@@ -26,7 +26,13 @@ class SweepError(RuntimeError):
 def records(plan: Plan, out: Path) -> dict[str, Record]:
     """The records of the runs in a plan that are finished."""
     found = {name: read_record(out / "runs" / f"{name}.json") for name in plan}
-    return {name: record for name, record in found.items() if record and record["settings"] == plan[name].as_json()}
+    return {name: record for name, record in found.items() if record and _was_made_with(record, plan[name])}
+
+
+def _was_made_with(record: Record, settings: Settings) -> bool:
+    """Whether a record has these settings. It may be older than some of them, which then had their defaults."""
+    unknown = record["settings"].keys() - settings.as_json().keys()
+    return not unknown and Settings(**record["settings"]) == settings
 
 
 def sweep(plan: Plan, out: Path | str, *, jobs: int | None = None, quiet: bool = False) -> dict[str, Record]:
