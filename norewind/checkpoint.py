@@ -25,6 +25,8 @@ from norewind.trees import Tree, is_key, named_leaves
 FORMAT = 3
 """Increased whenever checkpoints of other versions of norewind can no longer be read."""
 
+LARGEST = 100_000_000
+"""Bytes that the checkpoints of a run may take together. The newest is kept whatever its size."""
 ARRAY = "stored as"
 _NAME = re.compile(r"(\d{15})-([0-9a-f]{16})\.safetensors")
 
@@ -158,9 +160,16 @@ def _write(folder: Path, samples: int, arrays: dict[str, np.ndarray], extra: dic
     write_atomically(path, content)
     # Names are ordered by samples: of two with the same number, only the one just written stays.
     twins = [twin for twin in folder.glob(f"{samples:015d}-*.safetensors") if twin != path]
-    for old in [*twins, *checkpoints(folder)[:-keep]]:
+    for old in [*twins, *_too_many(folder, keep)]:
         old.unlink(missing_ok=True)
     return path
+
+
+def _too_many(folder: Path, keep: int) -> list[Path]:
+    """All but the newest `keep` checkpoints, or fewer if these are too large together."""
+    newest = checkpoints(folder)[::-1]
+    sizes = np.cumsum([path.stat().st_size for path in newest])
+    return newest[max(1, min(keep, int(np.sum(sizes <= LARGEST)))) :]
 
 
 def _checksum(content: bytes) -> str:

@@ -339,3 +339,13 @@ def test_a_folder_may_be_a_string(tmp_path):
     restored, extra = checkpoint.load(str(path), run)
     assert np.array_equal(restored["weights"], run["weights"])
     assert extra["samples"] == 7
+
+
+def test_large_checkpoints_are_fewer(tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoint, "LARGEST", 10_000)
+    run = {"table": np.zeros(1_000, np.float32)}
+    for samples in range(1, 6):
+        checkpoint.save(tmp_path, samples, run, keep=4)
+    assert [int(path.name[:15]) for path in checkpoint.checkpoints(tmp_path)] == [4, 5]
+    checkpoint.save(tmp_path, 6, {"table": np.zeros(10_000, np.float32)}, keep=4)
+    assert [int(path.name[:15]) for path in checkpoint.checkpoints(tmp_path)] == [6]

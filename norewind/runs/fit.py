@@ -37,7 +37,7 @@ class Intervals:
         metrics_every: samples between lines of metrics.
         checkpoint_every: samples between checkpoints; None for none but the last.
         checkpoint_seconds: also save when the last checkpoint is this old; None or 0 to leave this out.
-        keep: the number of checkpoints to keep.
+        keep: the number of checkpoints to keep; fewer if they exceed 100 MB together.
         flush: learn and predict at most this many seconds after a sample arrives; None to wait for full chunks.
     """
 

@@ -94,7 +94,7 @@ class RunFolder:
 
     Args:
         path: the folder, which is created if needed.
-        keep: the number of checkpoints to keep.
+        keep: the number of checkpoints to keep; fewer if they exceed 100 MB together.
         new: refuse a folder that holds a run already.
         damaged: fail on a damaged checkpoint, or skip to the one before it.
         say: called with messages for the user.

@@ -153,7 +153,7 @@ class Settings(StreamSettings):
     """Also write a checkpoint when the last one is this many seconds old. 0 turns this off."""
 
     keep: Count = 3
-    """The number of checkpoints to keep."""
+    """The number of checkpoints to keep; fewer if they exceed 100 MB together."""
 
     predictions: Literal["none", "file", "stdout"] = "none"
     """Write every sample's prediction and surprise as JSON lines: to predictions.jsonl in the run folder, or stdout."""
