@@ -1,5 +1,7 @@
 """Counts, bit by bit: against the same arithmetic in plain Python, cut anywhere, in fixed memory, summing to one."""
 
+from functools import cache
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -37,21 +39,28 @@ def member_distributions(length, members, symbols, seed=0):
     return np.asarray(jax.nn.log_softmax(jnp.asarray(drawn, jnp.float32)))
 
 
-@pytest.fixture(scope="module")
+@cache
+def learner_of(symbols, members, megabytes):
+    """Tests share compiled programs where they can."""
+    classes = np.arange(symbols) % 9 if symbols == 21 else None
+    return counts(symbols, members=members, megabytes=megabytes, classes=classes)
+
+
+@pytest.fixture
 def bytes_learner():
-    return counts(megabytes=BYTES)
+    return learner_of(256, 0, BYTES)
 
 
 @pytest.mark.parametrize(
-    ("symbols", "members", "megabytes", "classes"),
-    [(256, 0, BYTES, contexts.byte_classes()), (21, 2, 0.45, np.arange(21) % 9), (2, 1, 0.1, None), (300, 0, 16, None)],
+    ("symbols", "members", "megabytes"), [(256, 0, BYTES), (21, 2, 0.45), (2, 1, 0.1), (300, 0, 16)]
 )
-def test_every_loss_is_that_of_plain_python(symbols, members, megabytes, classes):
-    stream = symbols_of(symbols=symbols)[:200]
+def test_every_loss_is_that_of_plain_python(symbols, members, megabytes):
+    stream = symbols_of(symbols=symbols)[:301]
     stream = stream * 7 % symbols if symbols > 256 else stream
     logs = member_distributions(len(stream) - 1, members, symbols)
-    learner = counts(symbols, members=members, megabytes=megabytes, classes=classes)
+    learner = learner_of(symbols, members, megabytes)
     _, losses = learner.scan(learner.init(), stream[:-1], stream[1:], members=logs)
+    classes = {256: contexts.byte_classes(), 21: np.arange(21) % 9}.get(symbols)
     oracle = Oracle(planned(symbols, members, megabytes, classes))
     expected = [
         oracle.learn(int(x), int(target), np.exp(np.float64(member)).tolist())
@@ -168,12 +177,12 @@ def test_of_two_rows_the_one_used_less_makes_room():
 
 
 def test_a_member_that_is_right_is_heard_and_one_that_is_no_number_is_not():
-    stream = np.random.default_rng(1).integers(0, 8, 400)
-    learner = counts(8, members=2, megabytes=0.2)
-    good = np.log(np.where(np.arange(8) == stream[1:, None], 0.93, 0.01))
+    stream = np.random.default_rng(1).integers(0, 21, 301)
+    learner = learner_of(21, 2, 0.45)
+    good = np.log(np.where(np.arange(21) == stream[1:, None], 0.9, 0.005))
     logs = np.stack([good, np.full_like(good, np.nan)], 1)
     run, losses = learner.scan(learner.init(), stream[:-1], stream[1:], members=logs)
-    assert losses[-100:].mean() < 0.3
+    assert losses[-100:].mean() < 0.4
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(run))
 
 
