@@ -133,7 +133,7 @@ class Oracle:
     def learn(self, x, target, members=()):
         self.see(x)
         hashes, depth = self.hashes(), self.plan.depth
-        starts = {9: (0, 3, 6), 8: (0, 4), 5: (0, 3), 2: (0,)}[depth]
+        starts = {9: (0, 3, 6), 8: (0, 4), 5: (0, 3), 1: (0,)}[depth]
         groups = [tuple(self.rows_for(hashes, (target + (1 << depth)) >> (depth - first))) for first in starts]
         node, loss = 1, 0.0
         for level in range(depth):

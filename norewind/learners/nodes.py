@@ -75,7 +75,7 @@ def fresh_memory(plan: Plan) -> Memory:
 def rows_for(plan: Plan, hashes: jax.Array, node: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Where in the table the group of bits that begins at this node has its rows, and their checks."""
     hashed = contexts.scrambled(hashes + node.astype(jnp.uint32) * jnp.uint32(0x9E3779B1))
-    return plan.offsets + (hashed & (plan.masks - 1)).astype(jnp.int32), hashed
+    return jnp.asarray(plan.offsets) + (hashed & (plan.masks - 1)).astype(jnp.int32), hashed
 
 
 def predicted(plan: Plan, memory: Memory, moment: Moment, level, node: jax.Array, found, members) -> Node:
@@ -137,9 +137,12 @@ def learned(memory: Memory, node: Node, bit: jax.Array, samples: jax.Array) -> t
     moved = jnp.clip(reliability + (was_right - reliability) * step, 0.3, _MOST_RELIABLE)
 
     rate = _RATE + _EXTRA_RATE / (1 + samples / _RATE_HALVES_AT)
-    new = histories, jnp.where(used, moved, reliability), uses + used
-    levels = [jax.lax.dynamic_update_index_in_dim(*pair, node.level, 0) for pair in zip(memory[:3], new, strict=True)]
-    memory = Memory(*levels, mixing.learned(memory.mixer, node.mixed, bit, rate))
+    memory = Memory(
+        jax.lax.dynamic_update_index_in_dim(memory.histories, histories, node.level, 0),
+        jax.lax.dynamic_update_index_in_dim(memory.reliability, jnp.where(used, moved, reliability), node.level, 0),
+        jax.lax.dynamic_update_index_in_dim(memory.reliability_seen, uses + used, node.level, 0),
+        mixing.learned(memory.mixer, node.mixed, bit, rate),
+    )
     return memory, slots.learned(node.slots, bit, _COUNT_LIMIT)
 
 
