@@ -5,6 +5,7 @@ import sys
 
 import norewind
 from norewind.cli.compare import compare
+from norewind.cli.compress import compress, decompress
 from norewind.cli.diagnose import diagnose
 from norewind.cli.generate import generate
 from norewind.cli.plot import plot
@@ -17,7 +18,7 @@ from norewind.cli.train import train, with_config
 
 COMMANDS = {
     command.__name__: command
-    for command in (train, resume, predict, sample, plot, compare, diagnose, generate, reproduce)
+    for command in (train, resume, predict, sample, compress, decompress, plot, compare, diagnose, generate, reproduce)
 }
 
 

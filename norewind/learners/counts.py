@@ -12,6 +12,7 @@ from norewind.checks import ModelError, common_length
 from norewind.compilation import compiled_loop
 from norewind.learner import scan_some
 from norewind.learners import contexts, symbol, tree
+from norewind.learners.plan import Plan
 from norewind.learners.symbol import CountsRun
 
 
@@ -21,6 +22,7 @@ class Counts(NamedTuple):
     init: Callable[..., CountsRun]
     scan: Callable[..., tuple[CountsRun, Any]]
     forward: Callable[..., tuple[CountsRun, jax.Array]]
+    plan: Plan
 
 
 def counts(
@@ -107,7 +109,7 @@ def counts(
         (past, matches), whole = compiled_look(run, xs, members, _count("forward", count, len(xs)))
         return run._replace(past=past, matches=matches), whole
 
-    return Counts(lambda: symbol.fresh(plan), scan, forward)
+    return Counts(lambda: symbol.fresh(plan), scan, forward, plan)
 
 
 def _count(what: str, count, length: int):

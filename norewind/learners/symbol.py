@@ -55,32 +55,52 @@ def moved(plan: Plan, run: CountsRun, x: jax.Array) -> tuple[CountsRun, nodes.Mo
 
 def learned(plan: Plan, run: CountsRun, moment: nodes.Moment, target, logits) -> tuple[CountsRun, jax.Array]:
     """Predict the target bit by bit and learn from every bit; the loss in nats. `logits` are the members', by level."""
-    table = run.table
-    state = run.memory, jnp.ones((), jnp.int32), jnp.zeros((), jnp.float32)
-    groups = tree.groups_of(plan.depth)
-    starts = [(target + (1 << plan.depth)) >> (plan.depth - group.start) for group in groups]
+
+    def choose(level, node, one, loss):
+        bit = (target >> (plan.depth - level - 1)) & 1
+        return bit, loss - jnp.log(jnp.where(bit == 1, one, 1 - one))
+
+    def logits_at(level, node):
+        return jax.lax.dynamic_index_in_dim(logits, level, 1, keepdims=False)
+
+    starts = [(target + (1 << plan.depth)) >> (plan.depth - group.start) for group in tree.groups_of(plan.depth)]
+    run, _, loss = walked(plan, run, moment, logits_at, choose, jnp.zeros((), jnp.float32), starts)
+    return run, loss
+
+
+def walked(plan: Plan, run: CountsRun, moment: nodes.Moment, logits_at, choose, state, starts=None):
+    """Go down a symbol's bits, and learn from each: `(run, symbol, state)`.
+
+    `choose(level, node, one, state) -> (bit, state)` gives every bit, of which `one` is the
+    probability that it is a one. `starts` are the first nodes of each group of bits, if
+    the symbol is known; then all its rows of the table are read at once, which is faster.
+    """
+    groups, table, node, memory = tree.groups_of(plan.depth), run.table, jnp.ones((), jnp.int32), run.memory
     # All are read before any is written: what the first bits write cannot change what the last bits find.
-    found = [slots.rows_of(table, *nodes.rows_for(plan, moment.hashes, start)) for start in starts]
-    for group, (places, rows) in zip(groups, found, strict=True):
+    known = starts and [slots.rows_of(table, *nodes.rows_for(plan, moment.hashes, start)) for start in starts]
+    written = []
+    for number, group in enumerate(groups):
+        places, rows = known[number] if known else slots.rows_of(table, *nodes.rows_for(plan, moment.hashes, node))
+
         # Only the rows go into the inner loop: the table stays outside, where XLA updates it in place.
-        def one_bit(level, state, first=group.start):
-            memory, node, loss, rows = state
-            bit = (target >> (plan.depth - level - 1)) & 1
+        def one_bit(level, loop, first=group.start):
+            memory, node, state, rows = loop
             inner = (node & ((1 << (level - first)) - 1)) + (1 << (level - first))
             found = jax.lax.dynamic_slice_in_dim(rows, inner, 1, 1)[:, 0]
-            members = jax.lax.dynamic_index_in_dim(logits, level, 1, keepdims=False)
-            at_node = nodes.predicted(plan, memory, moment, level, node, found, members)
-            one = nodes.one(at_node)
-            loss = loss - jnp.log(jnp.where(bit == 1, one, 1 - one))
+            at_node = nodes.predicted(plan, memory, moment, level, node, found, logits_at(level, node))
+            bit, state = choose(level, node, nodes.one(at_node), state)
             memory, new = nodes.learned(memory, at_node, bit.astype(jnp.float32), run.samples)
             rows = jax.lax.dynamic_update_slice_in_dim(rows, new[:, None], inner, 1)
-            return memory, 2 * node + bit, loss, rows
+            return memory, 2 * node + bit, state, rows
 
-        *state, rows = jax.lax.fori_loop(group.start, group.stop, one_bit, (*state, rows))
+        memory, node, state, rows = jax.lax.fori_loop(group.start, group.stop, one_bit, (memory, node, state, rows))
+        written.append((places, rows))
+    # The barrier puts every read before the first write, or XLA would copy the table.
+    table, written = jax.lax.optimization_barrier((table, written))
+    for places, rows in written:
         table = table.at[places].set(rows, unique_indices=True, mode="promise_in_bounds")
-    memory, _, loss = state
     samples = jnp.minimum(run.samples, _LAST_SAMPLE - 1) + 1
-    return run._replace(table=table, memory=memory, samples=samples), loss
+    return run._replace(table=table, memory=memory, samples=samples), node - (1 << plan.depth), state
 
 
 def log_probabilities(plan: Plan, run: CountsRun, moment: nodes.Moment, members: jax.Array) -> jax.Array:

@@ -1,0 +1,77 @@
+"""`norewind compress` and `norewind decompress`: a file coded with the learner's own predictions."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from norewind.runs.settings import option
+
+ENDING = ".norewind"
+
+
+def compress(
+    file: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")],
+    *,
+    out: Annotated[Path | None, option("FILE", f"FILE{ENDING}")] = None,
+    budget: float = 50,
+) -> None:
+    """Compress a file with the predictions of `train`'s default method, to show that its bits are real.
+
+    This is a benchmark, not an archiver: only the same versions on the same kind of
+    processor can decompress the file again, and elsewhere it is refused.
+
+    Args:
+        file: what to compress.
+        out: where to write.
+        budget: the time that one byte may take, in microseconds on one core, as for train.
+    """
+    from norewind.files import write_atomically
+    from norewind.runs.compress import compressed
+
+    content = file.read_bytes()
+    code = _shown("compress", len(content), lambda report: compressed(content, budget=budget, report=report))
+    out = out or file.with_name(file.name + ENDING)
+    write_atomically(out, code)
+    bits = f", {8 * len(code) / len(content):.4f} bits per byte" if content else ""
+    print(f"{out}: {len(content):,} bytes became {len(code):,}{bits}.", file=sys.stderr)
+
+
+def decompress(
+    file: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")],
+    *,
+    out: Annotated[Path | None, option("FILE", f"FILE without {ENDING}")] = None,
+) -> None:
+    """Decompress a file that `norewind compress` made with the same versions on the same kind of processor.
+
+    Args:
+        file: what to decompress.
+        out: where to write. An existing file is not overwritten unless it is named here.
+    """
+    from norewind.files import write_atomically
+    from norewind.runs.compress import decompressed
+
+    if out is None:
+        out = file.with_suffix("") if file.suffix == ENDING else file.with_name(file.name + ".decompressed")
+        if out.exists():
+            raise SystemExit(f"norewind decompress: {out} exists. Name the file to write with --out.")
+    data = file.read_bytes()
+    content = _shown("decompress", len(data), lambda report: decompressed(data, report=report))
+    write_atomically(out, content)
+    print(f"{out}: {len(content):,} bytes.", file=sys.stderr)
+
+
+def _shown(command: str, size: int, work):
+    """Do the work with a progress bar; what is wrong with the file ends the command with a message."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from norewind.runs.compress import CodeError
+
+    try:
+        with Progress(console=Console(stderr=True), transient=True) as progress:
+            bar = progress.add_task(command, total=size if command == "compress" else None)
+            return work(lambda done: progress.update(bar, completed=done))
+    except CodeError as error:
+        raise SystemExit(f"norewind {command}: {error}") from None
