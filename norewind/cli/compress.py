@@ -6,6 +6,7 @@ from typing import Annotated
 
 import tyro
 
+from norewind.cli.running import BAD_INPUT, leave
 from norewind.runs.settings import option
 
 ENDING = ".norewind"
@@ -55,7 +56,7 @@ def decompress(
     if out is None:
         out = file.with_suffix("") if file.suffix == ENDING else file.with_name(file.name + ".decompressed")
         if out.exists():
-            raise SystemExit(f"norewind decompress: {out} exists. Name the file to write with --out.")
+            leave(f"norewind decompress: {out} exists. Name the file to write with --out.", BAD_INPUT)
     data = file.read_bytes()
     content = _shown("decompress", len(data), lambda report: decompressed(data, report=report))
     write_atomically(out, content)
@@ -74,4 +75,4 @@ def _shown(command: str, size: int, work):
             bar = progress.add_task(command, total=size if command == "compress" else None)
             return work(lambda done: progress.update(bar, completed=done))
     except CodeError as error:
-        raise SystemExit(f"norewind {command}: {error}") from None
+        leave(f"norewind {command}: {error}", BAD_INPUT)
