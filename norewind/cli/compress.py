@@ -71,7 +71,8 @@ def _shown(command: str, size: int, work):
     from norewind.runs.compress import CodeError
 
     try:
-        with Progress(console=Console(stderr=True), transient=True) as progress:
+        console = Console(stderr=True)
+        with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
             bar = progress.add_task(command, total=size if command == "compress" else None)
             return work(lambda done: progress.update(bar, completed=done))
     except CodeError as error:
