@@ -6,14 +6,13 @@ from contextlib import ExitStack
 from copy import deepcopy
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import equinox as eqx
 import jax
 import numpy as np
 
 from norewind import checks
-from norewind.learner import Learner, Run
 from norewind.runs.folder import METRICS, RunFolder
 from norewind.runs.metrics import Tally, Watch, digits
 from norewind.runs.scores import Score
@@ -71,6 +70,14 @@ class Hooks:
     should_stop: Callable[[], bool] = lambda: False
 
 
+class StreamLearner(Protocol):
+    """What `fit` needs of a learner: it learns from a chunk of steps, and says what it carries."""
+
+    def scan(self, run: Any, xs: Any, targets: Any, *, count: int, outputs: bool) -> tuple[Any, Any]: ...
+
+    def carry(self, run: Any) -> Tree: ...
+
+
 class Fitted(NamedTuple):
     """The result of `fit`: the run, the samples it has seen in total, whether the stream has ended, and the carry."""
 
@@ -82,8 +89,8 @@ class Fitted(NamedTuple):
 
 def fit(
     stream: StreamLike,
-    learner: Learner,
-    run: Run,
+    learner: StreamLearner,
+    run: Any,
     *,
     window: int = 1,
     samples: int | None = None,
@@ -108,7 +115,7 @@ def fit(
         stream: an iterable of (x, target) pairs, which must start from the beginning again when training continues
             from a checkpoint; or one of `norewind.streams`, at the position of the checkpoint; or a function that
             opens such a stream at a position (None for the start).
-        learner: what learns, e.g. from `norewind.online`.
+        learner: what learns, e.g. from `norewind.online`; for rows to come, `norewind.Ahead`.
         run: where it starts from, e.g. from `learner.init`.
         window: the number of samples in one step of the learner.
         samples: stop after this many samples in total; by default at the end of the stream.
@@ -279,7 +286,7 @@ def _check_fits(learner: Any, horizon: int, window: int) -> None:
         raise ValueError(f"fit: window is {window}, but the learner takes windows of {learner.window}.")
 
 
-def chunk_steps(run: Run, window: int) -> int:
+def chunk_steps(run: Any, window: int) -> int:
     """Steps in one call of the compiled loop: enough to hide what a call costs, few enough to stop soon."""
     numbers = sum(leaf.size for leaf in jax.tree.leaves(run))
     return max(1, min(CHUNK, max(SHORTEST_CHUNK, WORK // numbers)) // window)
