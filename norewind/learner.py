@@ -1,6 +1,5 @@
 """The online learner: an estimator and an optimizer, one sample (or window) at a time."""
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal
 
@@ -11,11 +10,11 @@ import optax
 from jax.core import Tracer
 
 from norewind import checks
+from norewind.chunks import careful_step, chunk_is_finite, chunk_of, fast_step, scan_some, skipping_step
 from norewind.combinators import one_step_of
-from norewind.compilation import compiled_loop
-from norewind.estimator import Estimate, Estimator, Model
+from norewind.estimator import Estimate, Estimator
 from norewind.run import NonFiniteError, Run, Update
-from norewind.trees import Tree, all_finite, strong, where
+from norewind.trees import Tree, strong
 
 
 def online(
@@ -62,9 +61,9 @@ class Learner:
     def __init__(self, update: Update, stops: bool):
         self.update, self.stops = update, stops
         self.compiled_step = jax.jit(update.advance_if_finite)
-        self.fast_chunk = _chunk(update, _fast_step if stops else _skipping_step)
-        self.careful_chunk = _chunk(update, _careful_step)
-        self.compiled_transition = jax.jit(partial(_checked_transition, update))
+        self.fast_chunk = chunk_of(update, fast_step if stops else skipping_step)
+        self.careful_chunk = chunk_of(update, careful_step)
+        self.compiled_transition = jax.jit(update.transition)
         self.compiled_forward = jax.jit(partial(_forward, update))
         self.compiled_reset = jax.jit(update.reset)
 
@@ -118,10 +117,8 @@ class Learner:
         - `outputs`: return `(run, (losses, outputs))`.
         """
         _nothing_pending(run, "scan")
-        if newest is not None:
-            _model_of(self.update)
-            if resets is not None or run.ahead is None:
-                raise ValueError("scan: with `newest`, the run must have a state `ahead`, and there are no resets.")
+        if newest is not None and (resets is not None or run.ahead is None):
+            raise ValueError("scan: with `newest`, the run must have a state `ahead`, and there are no resets.")
         resets = None if resets is None else jnp.asarray(resets)
         more = {"resets": resets, "newest": newest}
         inputs = {"xs": xs, "targets": targets, **{name: part for name, part in more.items() if part is not None}}
@@ -130,7 +127,7 @@ class Learner:
         steps = xs, targets, resets, newest
         (new,), seen = self.fast_chunk((run,), steps, count, outputs)
         losses = seen[0] if outputs else seen
-        if self.stops and _is_false(_chunk_is_finite(run, new, losses)):
+        if self.stops and _is_false(chunk_is_finite(run, new, losses)):
             # Go through the chunk again, step by step, to the last good run.
             (last_good, _), _ = self.careful_chunk((run, jnp.array(True)), steps, count, False)
             raise _nonfinite(last_good)
@@ -184,108 +181,11 @@ class Learner:
         return self.compiled_reset(run, mask)
 
 
-def _fast_step(update: Update, run: Run, sample: tuple[Tree, Tree, Tree]):
-    x, target, newest = sample
-    run, estimate = update.advance(run, x, target)
-    run, output = _answer(update, run, newest, estimate.output)
-    return (run,), estimate.loss, output
-
-
-def _skipping_step(update: Update, run: Run, sample: tuple[Tree, Tree, Tree]):
-    x, target, newest = sample
-    run, estimate, _ = update.advance_if_finite(run, x, target)
-    new, output = _answer(update, run, newest, estimate.output)
-    return (where(_ahead_is_finite(run, new), new, run),), estimate.loss, output
-
-
-def _careful_step(update: Update, run: Run, good: jax.Array, sample: tuple[Tree, Tree, Tree]):
-    """Advances as long as everything is finite, and then stands still."""
-    x, target, newest = sample
-    new, estimate, finite = update.advance_if_finite(run, x, target)
-    new, output = _answer(update, new, newest, estimate.output)
-    good = good & finite & _ahead_is_finite(run, new)
-    return (where(good, new, run), good), estimate.loss, output
-
-
-def _answer(update: Update, run: Run, newest: Tree, output: Tree) -> tuple[Run, Tree]:
-    """Answer the newest input, if there is one; otherwise `output` stays the answer."""
-    if newest is None:
-        return run, output
-    ahead, output = _checked_transition(update, run.params, run.ahead, newest)
-    return run._replace(ahead=strong(ahead)), output
-
-
-def _chunk(update: Update, one_step: Callable) -> Callable:
-    """A compiled loop of one of the steps above over the leading axis of its inputs, resets included."""
-
-    def chunk(loop, inputs, count, outputs):
-        def body(loop, inputs):
-            x, target, when, newest = inputs
-            run, *rest = loop
-            if when is not None:
-                run = update.reset(run, when)
-            loop, loss, output = one_step(update, run, *rest, (x, target, newest))
-            return loop, (loss, output) if outputs else loss
-
-        return jax.lax.scan(body, loop, inputs) if count is None else scan_some(body, loop, inputs, count)
-
-    return compiled_loop(chunk, static_argnames="outputs")
-
-
-def scan_some(body, carry, inputs, count):
-    """`jax.lax.scan` over the first `count` entries, where `count` need not be known when compiling.
-
-    Beyond `count` the outputs are zeros.
-    """
-
-    def entry(i):
-        return jax.tree.map(lambda leaf: jax.lax.dynamic_index_in_dim(jnp.asarray(leaf), i, keepdims=False), inputs)
-
-    def write(i, carry_and_outputs):
-        carry, outputs = carry_and_outputs
-        carry, output = body(carry, entry(i))
-        outputs = jax.tree.map(lambda all, one: jax.lax.dynamic_update_index_in_dim(all, one, i, 0), outputs, output)
-        return carry, outputs
-
-    length = jax.tree.leaves(inputs)[0].shape[0]
-    shapes = jax.eval_shape(body, carry, jax.eval_shape(entry, 0))[1]
-    empty = jax.tree.map(lambda one: jnp.zeros((length, *one.shape), one.dtype), shapes)
-    return jax.lax.fori_loop(0, count, write, (carry, empty))
-
-
-@jax.jit
-def _chunk_is_finite(before: Run, after: Run, losses: jax.Array) -> jax.Array:
-    """Whether a chunk gave finite numbers only.
-
-    One look after the chunk is enough, because what is not finite stays in what a run
-    keeps; a look at every gradient would be one more pass over the parameters in every
-    step. A state that was not finite from the start may be so on purpose.
-    """
-    state_is_finite = all_finite(after.state) | ~all_finite((before.state, before.initial_state))
-    return all_finite((losses, after.params, after.carry)) & state_is_finite & _ahead_is_finite(before, after)
-
-
-def _ahead_is_finite(before: Run, after: Run) -> jax.Array:
-    if after.ahead is None:
-        return jnp.array(True)
-    return all_finite(after.ahead) | ~all_finite((before.ahead, before.initial_state))
-
-
 def _forward(update: Update, run: Run, xs: Tree, count: jax.Array) -> tuple[Run, Tree]:
     state = run.state if run.ahead is None else run.ahead
-    transition = one_step_of(_model_of(update).transition)
+    transition = one_step_of(update.model.transition)
     state, outputs = scan_some(lambda state, x: transition(run.params, state, x), state, xs, count)
     return run._replace(state=state) if run.ahead is None else run._replace(ahead=state), outputs
-
-
-def _checked_transition(update: Update, params: Tree, state: Tree, x: Tree) -> tuple[Tree, Tree]:
-    return checks.transition_result(_model_of(update).transition(params, state, x), state)
-
-
-def _model_of(update: Update) -> Model:
-    if update.estimator.model is None:
-        raise ValueError("this estimator was made without its model: build it with Estimator(..., model=...).")
-    return update.estimator.model
 
 
 def _check_count(what: str, count: Any, length: int) -> None:

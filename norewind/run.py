@@ -1,13 +1,14 @@
 """A training run, and one step of learning: from run to run."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 
-from norewind.estimator import Estimate, Estimator, reset_carry
+from norewind import checks
+from norewind.estimator import Estimate, Estimator, Model, reset_carry
 from norewind.optimizers import at_sample
 from norewind.trees import Tree, all_finite, strong, where
 
@@ -37,7 +38,7 @@ class Run(NamedTuple):
 class NonFiniteError(ArithmeticError):
     """A number that must be finite was not. `step` is the step, counted from 1; `run` is the last good run."""
 
-    def __init__(self, message: str, step: int, run: Run):
+    def __init__(self, message: str, step: int, run: Any):
         super().__init__(message)
         self.step = step
         self.run = run
@@ -49,6 +50,15 @@ class Update:
 
     estimator: Estimator
     optimizer: optax.GradientTransformationExtraArgs
+
+    @property
+    def model(self) -> Model:
+        if self.estimator.model is None:
+            raise ValueError("this estimator was made without its model: build it with Estimator(..., model=...).")
+        return self.estimator.model
+
+    def transition(self, params: Tree, state: Tree, x: Tree) -> tuple[Tree, Tree]:
+        return checks.transition_result(self.model.transition(params, state, x), state)
 
     def advance(self, run: Run, x: Tree, target: Tree) -> tuple[Run, Estimate]:
         state, carry, estimate = self.estimator.step(run.params, run.state, run.carry, x, target)

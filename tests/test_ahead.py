@@ -206,6 +206,13 @@ def test_a_reset_begins_again_with_the_parameters_learned():
 def test_what_does_not_fit_is_refused(tmp_path):
     with pytest.raises(ValueError, match="Ahead: horizon"):
         Ahead(ahead_of("rtrl", 1)[0].learner, squared_error, horizon=0)
+    learner, run = ahead_of("rtrl", 1)
+    xs, targets = table()
+    for wrong in (run.run._replace(ahead=None), {}), (run.run, {"resets": np.zeros(ROWS, bool)}):
+        with pytest.raises(ValueError, match="with `newest`, the run must have a state `ahead`"):
+            learner.learner.scan(wrong[0], xs, targets, newest=xs, **wrong[1])
+    with pytest.raises(ValueError, match="forward: count is 31"):
+        learner.learner.forward(run.run, xs, count=31)
     path = tmp_path / "rows.csv"
     path.write_text("a,b\n1,2\n")
     for horizon, size, message in (

@@ -9,8 +9,8 @@ import numpy as np
 from jax.core import Tracer
 
 from norewind.checks import ModelError, common_length
+from norewind.chunks import scan_some
 from norewind.compilation import compiled_loop
-from norewind.learner import scan_some
 from norewind.learners import contexts, symbol, tree
 from norewind.learners.plan import Plan
 from norewind.learners.symbol import CountsRun

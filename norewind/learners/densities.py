@@ -5,8 +5,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from norewind.chunks import scan_some
 from norewind.compilation import compiled_loop
-from norewind.learner import scan_some
 
 REMEMBERED = 0.99
 """How much of an expert's record is kept from row to row: about the last hundred rows count."""

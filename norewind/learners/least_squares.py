@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from norewind import checks
+from norewind.chunks import scan_some
 from norewind.compilation import compiled_loop
-from norewind.learner import scan_some
 from norewind.trees import Tree
 
 LARGEST_INPUT = 10.0

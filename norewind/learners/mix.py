@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from norewind.checks import ModelError
+from norewind.chunks import scan_some
 from norewind.compilation import compiled_loop
-from norewind.learner import scan_some
 
 
 class MixRun(NamedTuple):

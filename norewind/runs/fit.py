@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from copy import deepcopy
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import equinox as eqx
 import jax
@@ -14,7 +14,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from norewind import checks
-from norewind.learner import Learner, Run
 from norewind.runs.folder import METRICS, RunFolder
 from norewind.runs.metrics import Tally, Watch, digits
 from norewind.runs.scores import Score
@@ -72,6 +71,14 @@ class Hooks:
     should_stop: Callable[[], bool] = lambda: False
 
 
+class StreamLearner(Protocol):
+    """What `fit` needs of a learner: it learns from a chunk of steps, and says what it carries."""
+
+    def scan(self, run: Any, xs: Any, targets: Any, *, count: int, outputs: bool) -> tuple[Any, Any]: ...
+
+    def carry(self, run: Any) -> Tree: ...
+
+
 class Fitted(NamedTuple):
     """The result of `fit`: the run, the samples it has seen in total, whether the stream has ended, and the carry."""
 
@@ -83,8 +90,8 @@ class Fitted(NamedTuple):
 
 def fit(
     stream: StreamLike,
-    learner: Learner,
-    run: Run,
+    learner: StreamLearner,
+    run: Any,
     *,
     window: int = 1,
     samples: int | None = None,
@@ -109,7 +116,7 @@ def fit(
         stream: an iterable of (x, target) pairs, which must start from the beginning again when training continues
             from a checkpoint; or one of `norewind.streams`, at the position of the checkpoint; or a function that
             opens such a stream at a position (None for the start).
-        learner: what learns, e.g. from `norewind.online`.
+        learner: what learns, e.g. from `norewind.online`; for rows to come, `norewind.Ahead`.
         run: where it starts from, e.g. from `learner.init`.
         window: the number of samples in one step of the learner.
         samples: stop after this many samples in total; by default at the end of the stream.

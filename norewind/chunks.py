@@ -1,0 +1,98 @@
+"""Compiled loops of learning over a chunk of samples or windows."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from norewind.compilation import compiled_loop
+from norewind.run import Run, Update
+from norewind.trees import Tree, all_finite, strong, where
+
+
+def fast_step(update: Update, run: Run, sample: tuple[Tree, Tree, Tree]):
+    x, target, newest = sample
+    run, estimate = update.advance(run, x, target)
+    run, output = _answer(update, run, newest, estimate.output)
+    return (run,), estimate.loss, output
+
+
+def skipping_step(update: Update, run: Run, sample: tuple[Tree, Tree, Tree]):
+    x, target, newest = sample
+    run, estimate, _ = update.advance_if_finite(run, x, target)
+    new, output = _answer(update, run, newest, estimate.output)
+    kept = new if newest is None else where(_ahead_is_finite(run, new), new, run)
+    return (kept,), estimate.loss, output
+
+
+def careful_step(update: Update, run: Run, good: jax.Array, sample: tuple[Tree, Tree, Tree]):
+    """Advances as long as everything is finite, and then stands still."""
+    x, target, newest = sample
+    new, estimate, finite = update.advance_if_finite(run, x, target)
+    new, output = _answer(update, new, newest, estimate.output)
+    good = good & finite & _ahead_is_finite(run, new)
+    return (where(good, new, run), good), estimate.loss, output
+
+
+def _answer(update: Update, run: Run, newest: Tree, output: Tree) -> tuple[Run, Tree]:
+    """Answer the newest input, if there is one; otherwise `output` stays the answer."""
+    if newest is None:
+        return run, output
+    ahead, output = update.transition(run.params, run.ahead, newest)
+    return run._replace(ahead=strong(ahead)), output
+
+
+def chunk_of(update: Update, one_step: Callable) -> Callable:
+    """A compiled loop of one of the steps above over the leading axis of its inputs, resets included."""
+
+    def chunk(loop, inputs, count, outputs):
+        def body(loop, inputs):
+            x, target, when, newest = inputs
+            run, *rest = loop
+            if when is not None:
+                run = update.reset(run, when)
+            loop, loss, output = one_step(update, run, *rest, (x, target, newest))
+            return loop, (loss, output) if outputs else loss
+
+        return jax.lax.scan(body, loop, inputs) if count is None else scan_some(body, loop, inputs, count)
+
+    return compiled_loop(chunk, static_argnames="outputs")
+
+
+def scan_some(body, carry, inputs, count):
+    """`jax.lax.scan` over the first `count` entries, where `count` need not be known when compiling.
+
+    Beyond `count` the outputs are zeros.
+    """
+
+    def entry(i):
+        return jax.tree.map(lambda leaf: jax.lax.dynamic_index_in_dim(jnp.asarray(leaf), i, keepdims=False), inputs)
+
+    def write(i, carry_and_outputs):
+        carry, outputs = carry_and_outputs
+        carry, output = body(carry, entry(i))
+        outputs = jax.tree.map(lambda all, one: jax.lax.dynamic_update_index_in_dim(all, one, i, 0), outputs, output)
+        return carry, outputs
+
+    length = jax.tree.leaves(inputs)[0].shape[0]
+    shapes = jax.eval_shape(body, carry, jax.eval_shape(entry, 0))[1]
+    empty = jax.tree.map(lambda one: jnp.zeros((length, *one.shape), one.dtype), shapes)
+    return jax.lax.fori_loop(0, count, write, (carry, empty))
+
+
+@jax.jit
+def chunk_is_finite(before: Run, after: Run, losses: jax.Array) -> jax.Array:
+    """Whether a chunk gave finite numbers only.
+
+    One look after the chunk is enough, because what is not finite stays in what a run
+    keeps; a look at every gradient would be one more pass over the parameters in every
+    step. A state that was not finite from the start may be so on purpose.
+    """
+    state_is_finite = all_finite(after.state) | ~all_finite((before.state, before.initial_state))
+    return all_finite((losses, after.params, after.carry)) & state_is_finite & _ahead_is_finite(before, after)
+
+
+def _ahead_is_finite(before: Run, after: Run) -> jax.Array:
+    if after.ahead is None:
+        return jnp.array(True)
+    return all_finite(after.ahead) | ~all_finite((before.ahead, before.initial_state))
