@@ -67,7 +67,7 @@ WITH_STRUCTURE = [
 
 @pytest.mark.parametrize(("make", "model", "claims"), WITH_STRUCTURE)
 def test_estimator_for_models_with_structure(make, model, claims):
-    check_estimator(make, claims=claims, models=[structured.of_cell(model, length=3)])
+    check_estimator(make, claims=claims, models=[structured.of_cell(model)])
 
 
 @pytest.mark.parametrize("check", list(yield_checks(bptt, models=[example("rnn")])))
