@@ -97,6 +97,11 @@ def where(condition: jax.Array, new: Tree, old: Tree) -> Tree:
     return jax.tree.map(leaf, new, old)
 
 
+def copied(tree: Tree) -> Tree:
+    """A copy of every array, for functions that use up what they are given."""
+    return jax.tree.map(lambda leaf: leaf if is_key(leaf) else jnp.array(leaf), tree)
+
+
 def is_key(leaf: Any) -> bool:
     return hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 

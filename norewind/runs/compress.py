@@ -68,6 +68,7 @@ def _header(data: bytes) -> tuple[dict[str, Any], bytes]:
     if not data.startswith(MAGIC):
         raise CodeError("this file was not written by norewind compress.")
     line, _, code = data[len(MAGIC) :].partition(b"\n")
+    header: dict[str, Any] = {}
     try:
         header = json.loads(line)
         fits = header.keys() == {*_machine(), "budget", "bytes", "first", "sha256"}

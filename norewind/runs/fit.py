@@ -10,22 +10,15 @@ from typing import Any, NamedTuple, Protocol
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from norewind import checks
 from norewind.runs.folder import METRICS, RunFolder
 from norewind.runs.metrics import Tally, Watch, digits
 from norewind.runs.scores import Score
-from norewind.runs.windows import Early, StreamLike, as_steps, count_of, fingerprint
+from norewind.runs.windows import Early, StreamLike, as_steps, chunk_steps, count_of, fingerprint
 from norewind.streams.stream import Samples, StreamError
-from norewind.trees import Tree, is_differentiable, is_key, norm
-
-CHUNK = 4_000
-"""The largest number of samples in one call of the compiled loop. A call costs as much as 40 samples of a GRU-64."""
-WORK = CHUNK * 50_000
-"""Samples times numbers in the run: large models get shorter chunks, so that they stop as quickly as small ones."""
-SHORTEST_CHUNK = 100
+from norewind.trees import Tree, copied, is_differentiable, norm
 
 
 @dataclass(frozen=True)
@@ -288,18 +281,6 @@ def _check_fits(learner: Any, horizon: int, window: int) -> None:
         )
     if getattr(learner, "window", window) != window:
         raise ValueError(f"fit: window is {window}, but the learner takes windows of {learner.window}.")
-
-
-def chunk_steps(learner: Any, run: Any, window: int) -> int:
-    """Steps in one call of the compiled loop: enough to hide what a call costs, few enough to stop soon."""
-    if hasattr(learner, "chunk"):
-        return learner.chunk // window
-    numbers = sum(leaf.size for leaf in jax.tree.leaves(run))
-    return max(1, min(CHUNK, max(SHORTEST_CHUNK, WORK // numbers)) // window)
-
-
-def copied(run: Any) -> Any:
-    return jax.tree.map(lambda leaf: leaf if is_key(leaf) else jnp.array(leaf), run)
 
 
 @jax.jit

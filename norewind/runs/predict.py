@@ -11,10 +11,9 @@ import numpy as np
 
 from norewind import names
 from norewind.runs.build import Built, Shape, build, open_stream, set_precision
-from norewind.runs.fit import chunk_steps
 from norewind.runs.folder import Saved
 from norewind.runs.settings import Settings, SettingsError
-from norewind.runs.windows import Early, as_steps, count_of
+from norewind.runs.windows import Early, as_steps, chunk_steps, count_of
 from norewind.streams import ByteStream, afresh
 from norewind.streams.symbols import decode, encode
 

@@ -11,6 +11,12 @@ import numpy as np
 
 from norewind.streams.stream import Samples, Stream
 
+CHUNK = 4_000
+"""The largest number of samples in one call of the compiled loop. A call costs as much as 40 samples of a GRU-64."""
+WORK = CHUNK * 50_000
+"""Samples times numbers in the run: large models get shorter chunks, so that they stop as quickly as small ones."""
+SHORTEST_CHUNK = 100
+
 Position = dict[str, Any]
 StreamLike = Stream | Iterable[tuple[Any, Any]] | Callable[[Position | None], Stream]
 
@@ -164,3 +170,11 @@ def _stacked(entries: tuple) -> Any:
 def fingerprint(position: Position | None) -> str:
     """A position as text, with checksums of its arrays."""
     return json.dumps(position, default=lambda array: [str(array.dtype), array.shape, zlib.crc32(array.tobytes())])
+
+
+def chunk_steps(learner: Any, run: Any, window: int) -> int:
+    """Steps in one call of the compiled loop: enough to hide what a call costs, few enough to stop soon."""
+    if hasattr(learner, "chunk"):
+        return learner.chunk // window
+    numbers = sum(leaf.size for leaf in jax.tree.leaves(run))
+    return max(1, min(CHUNK, max(SHORTEST_CHUNK, WORK // numbers)) // window)

@@ -16,11 +16,11 @@ from run_folders import everything
 import norewind
 from norewind.checkpoint import CheckpointError, checkpoints
 from norewind.learner import NonFiniteError
-from norewind.runs.fit import Fitted, Hooks, Intervals, chunk_steps
+from norewind.runs.fit import Fitted, Hooks, Intervals
 from norewind.runs.folder import FolderInUse, RunFolder, read_log
 from norewind.runs.metrics import Diverged
 from norewind.runs.scores import Score
-from norewind.runs.windows import IteratedStream, Steps
+from norewind.runs.windows import IteratedStream, Steps, chunk_steps
 from norewind.streams import ByteStream, Source, TaskStream
 
 WINDOW = 3
@@ -96,7 +96,7 @@ def test_metrics_are_the_losses_of_the_learner(model, whole):
     taken = steps.take(133)
     assert taken is not None
     # The same compiled program: learning amplifies the rounding of another one.
-    run, losses = learner.scan(run, *steps.windows(taken, chunk_steps(run, WINDOW)), count=133)
+    run, losses = learner.scan(run, *steps.windows(taken, chunk_steps(learner, run, WINDOW)), count=133)
     # The mean of every sample, although there is one loss per window of three.
     assert lines[0]["loss"] == pytest.approx(float(losses[:17].sum()) / 51, rel=1e-5)
     # Every line is about its own interval.
@@ -375,4 +375,4 @@ def test_what_waits_for_its_window_is_saved_even_if_nothing_was_learned_since(tm
 )
 def test_large_models_get_short_chunks(numbers, window, steps):
     """So that an interruption does not wait for thousands of slow samples."""
-    assert chunk_steps({"a": np.broadcast_to(0.0, numbers)}, window) == steps  # type: ignore[arg-type]
+    assert chunk_steps(None, {"a": np.broadcast_to(0.0, numbers)}, window) == steps  # type: ignore[arg-type]
