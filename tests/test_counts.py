@@ -9,7 +9,7 @@ import pytest
 from counts_oracle import Oracle
 
 from norewind.checks import ModelError
-from norewind.learners import contexts, slots, tree
+from norewind.learners import contexts, matching, slots, tree
 from norewind.learners.counts import counts
 from norewind.learners.symbol import fresh, planned
 
@@ -165,6 +165,16 @@ def test_a_long_repeat_is_found_in_the_ring_and_forgotten_with_it():
         xs, targets = (np.resize(part, length) for part in (stream[:-1], stream[1:]))
         _, losses = learner.scan(learner.init(), xs, targets, count=len(stream) - 1)
         assert (losses[: len(stream) - 1][-40:].mean() < 1.0) == remembered
+
+
+def test_the_newest_symbols_do_not_match_themselves_around_the_ring():
+    plan = planned(256, 0, BYTES, None)._replace(history=64)
+    matches, follow = matching.no_matches(plan), jax.jit(matching.followed)
+    for i, symbol in enumerate(np.random.default_rng(0).integers(0, 256, 85)):
+        # The place where the last symbol looks was written exactly one round earlier.
+        matches = follow(matches, jnp.int32(symbol), jnp.uint32(0 if i in (20, 84) else 1 + i % 15))
+    assert int(matches.position - matches.pointer) == len(matches.ring)
+    assert int(matches.length) == 0
 
 
 def test_of_two_rows_the_one_used_less_makes_room():

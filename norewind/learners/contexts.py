@@ -34,8 +34,8 @@ class Past(NamedTuple):
 
 
 def contexts_of(text: bool) -> list[tuple[int, ...]]:
-    """The features that make up each context; words and lines mean something in texts only."""
-    return _ORDERS + _SKIPS + _MATCHES + (_WORDS + _LINES if text else [])
+    """The features that make up each context, the longest last; words and lines mean something in texts only."""
+    return _SKIPS + _MATCHES + (_LINES if text else []) + _ORDERS + (_WORDS if text else [])
 
 
 def classes_of(characters: Sequence[str]) -> np.ndarray:

@@ -46,12 +46,12 @@ def counts(
       updated in place.
     - `forward(run, xs, count=None) -> (run, log_probabilities)` says how likely every
       symbol is to follow each x. The run that comes out has seen them, but has learned
-      nothing; the one that goes in stays as it is.
+      nothing. It shares its tables with the one that went in: once one of the two learns,
+      both are used up.
 
-    `megabytes` (of a million bytes) is how large a run may be. A stream fills about a
-    kilobyte of the tables with every new symbol, less if it repeats itself; when they are
-    full, contexts seen once give way. The symbols themselves are kept in a sixteenth of
-    it, to find repeats.
+    `megabytes` (of a million bytes) is how large a run may be. Every symbol fills up to two
+    kilobytes of the tables, less if the stream repeats itself; when they are full, what was
+    seen least gives way. A sixteenth keeps the symbols themselves, to find repeats.
 
     `classes` makes a text of symbols other than bytes: for each symbol 0, or 1 for the
     end of a line, or the same number from 2 for every form of a letter. See

@@ -37,7 +37,7 @@ def without_table(symbols: int, members: int, size: float, classes: np.ndarray |
     """A plan for a run of `size` bytes, a sixteenth of them for the history; the table has no rows yet."""
     chosen, depth = contexts.contexts_of(classes is not None), tree.depth_of(symbols)
     history = 64
-    while history * 2 * (4 + symbol_type(symbols).itemsize * 4) / 4 <= size / _SHARE_OF_HISTORY:
+    while 2 * history * (symbol_type(symbols).itemsize + 1) <= size / _SHARE_OF_HISTORY:
         history *= 2
     none = np.zeros(len(chosen), np.int32)
     multipliers = contexts.multipliers(chosen)
@@ -45,7 +45,10 @@ def without_table(symbols: int, members: int, size: float, classes: np.ndarray |
 
 
 def with_table(plan: Plan, size: float) -> Plan:
-    """Regions are powers of two, as large as `size` bytes allow, but no larger than a short context can use."""
+    """Regions are powers of two, as large as `size` bytes allow, but no larger than a short context can use.
+
+    What is left over when all are equal goes to the last contexts, which are the longest.
+    """
     of_symbols = [max(context, default=0) < contexts.RECENT for context in plan.contexts]
     useful = [
         plan.depth * len(context) + 5 if counted else 31
@@ -56,7 +59,11 @@ def with_table(plan: Plan, size: float) -> Plan:
     if not fitting:
         missing = (2 * row * len(useful) - size) / 1e6
         raise ModelError(f"counts: {missing:.3g} megabytes are missing to hold the tables. Raise megabytes.")
-    sizes = np.array([1 << min(fitting[-1], most) for most in useful])
+    bits = [min(fitting[-1], most) for most in useful]
+    for last in reversed(range(len(bits))):
+        if bits[last] < useful[last] and row * (sum(1 << one for one in bits) + (1 << bits[last])) <= size:
+            bits[last] += 1
+    sizes = np.array([1 << one for one in bits])
     offsets, masks = (np.cumsum(sizes) - sizes).astype(np.int32), (sizes - 1).astype(np.uint32)
     return plan._replace(offsets=offsets, masks=masks)
 
