@@ -83,6 +83,7 @@ WRONG_CARRIES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 def test_mutants_of_the_carry_are_caught():
     structured.check_mutants_of_the_carry(anchored, WRONG_CARRIES, structured.of_cell("elman"))

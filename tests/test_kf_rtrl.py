@@ -34,6 +34,7 @@ WRONG = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 def test_mutants_are_caught():
     structured.check_mutants_of_the_carry(kf_rtrl, WRONG, structured.of_cell("elman"))

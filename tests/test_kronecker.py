@@ -44,11 +44,14 @@ def tail_of(values):
     return next(tail for tail in tails if (len(tail) - 1) * tail[0] <= tail.sum() + 1e-12)
 
 
+reduce_by_each = jax.jit(jax.vmap(reduce, (None, None, 0)))
+
+
 def all_signs(left, right):
     """Every sum that a reduction can give."""
     terms = len(left) - 1
     signs = np.array(list(product([1.0, -1.0], repeat=terms)))
-    lefts, rights = jax.jit(jax.vmap(lambda s: reduce(left, right, s)))(signs)
+    lefts, rights = reduce_by_each(left, right, signs)
     assert lefts.shape[1:] == (terms, left.shape[1])
     assert rights.shape[1:] == (terms, right.shape[1])
     return np.einsum("sti,stj->sij", lefts, rights)

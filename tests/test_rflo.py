@@ -57,8 +57,9 @@ def test_it_is_the_published_recursion():
         assert worst(got, wrong) > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
-@pytest.mark.parametrize("name", ["gru", pytest.param("lstm", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["gru", "lstm"])
 def test_it_is_autodiff_with_the_recurrent_inputs_stopped(name):
     example = structured.of_cell(name)
     cut = example._replace(transition=structure_of(example.transition).mixing(cut_product))

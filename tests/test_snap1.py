@@ -170,6 +170,7 @@ def mutant(number, transition, loss):
     return Estimator(snap1(transition, loss).init, step, model)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 def test_mutants_are_caught():
     example = structured.of_cell("lstm", 3)
