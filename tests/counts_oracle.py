@@ -9,8 +9,8 @@ from math import exp, log
 import numpy as np
 from numpy import float32
 
-from norewind.learners import contexts
-from norewind.learners.symbol import RUN_MULTIPLIERS
+from norewind.learners.counting import contexts
+from norewind.learners.counting.symbol import RUN_MULTIPLIERS
 
 WORD = 2**32
 

@@ -9,9 +9,9 @@ import pytest
 from counts_oracle import Oracle
 
 from norewind.checks import ModelError
-from norewind.learners import contexts, matching, slots, tree
+from norewind.learners.counting import contexts, matching, slots, tree
+from norewind.learners.counting.symbol import fresh, planned
 from norewind.learners.counts import counts
-from norewind.learners.symbol import fresh, planned
 
 BYTES = 12  # Megabytes, of which most are the map that corrects the mixture.
 TEXT = (

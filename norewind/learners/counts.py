@@ -11,9 +11,9 @@ from jax.core import Tracer
 from norewind.checks import ModelError, common_length
 from norewind.chunks import scan_some
 from norewind.compilation import compiled_loop
-from norewind.learners import contexts, symbol, tree
-from norewind.learners.plan import Plan
-from norewind.learners.symbol import CountsRun
+from norewind.learners.counting import contexts, symbol, tree
+from norewind.learners.counting.plan import Plan
+from norewind.learners.counting.symbol import CountsRun
 
 
 class Counts(NamedTuple):
@@ -55,7 +55,7 @@ def counts(
 
     `classes` makes a text of symbols other than bytes: for each symbol 0, or 1 for the
     end of a line, or the same number from 2 for every form of a letter. See
-    `norewind.learners.contexts.classes_of`.
+    `norewind.learners.counting.contexts.classes_of`.
 
     >>> import jax.numpy as jnp
     >>> from norewind.learners.counts import counts

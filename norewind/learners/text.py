@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from norewind import checks
+from norewind.learners.counting.symbol import CountsRun
 from norewind.learners.counts import counts
 from norewind.learners.mix import mix
-from norewind.learners.symbol import CountsRun
 from norewind.trees import Tree
 
 SWITCHING = 1e-4

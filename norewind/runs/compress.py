@@ -14,7 +14,7 @@ import numpy as np
 import norewind
 from norewind.combinators import one_step_of
 from norewind.compilation import compiled_loop
-from norewind.learners import coding, symbol, tree
+from norewind.learners.counting import coding, symbol, tree
 from norewind.learners.text import TextLearner
 from norewind.runs import auto
 

@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from norewind.learners import contexts, matching, mixing, slots, tree
-from norewind.learners.plan import Plan
+from norewind.learners.counting import contexts, matching, mixing, slots, tree
+from norewind.learners.counting.plan import Plan
 
 _COUNT_LIMIT = 250.0
 _HISTORY_RATE, _RELIABILITY_RATE = 0.01, 0.005

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from norewind.learners.tree import LARGEST_LOGIT
+from norewind.learners.counting.tree import LARGEST_LOGIT
 
 # The correction maps the mixed log-odds, in steps of a half from -8 to 8, to probabilities, for each context.
 _STEPS_PER_LOGIT, _REACH = 2, 8

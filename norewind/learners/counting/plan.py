@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from norewind.checks import ModelError
-from norewind.learners import contexts, slots, tree
+from norewind.learners.counting import contexts, slots, tree
 
 _SHARE_OF_HISTORY = 16
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from norewind.learners.plan import Plan, symbol_type
+from norewind.learners.counting.plan import Plan, symbol_type
 
 LEAST = 5
 BUCKETS = 32

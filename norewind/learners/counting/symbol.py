@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from norewind.learners import contexts, matching, nodes, slots, tree
-from norewind.learners.plan import Plan, with_table, without_table
+from norewind.learners.counting import contexts, matching, nodes, slots, tree
+from norewind.learners.counting.plan import Plan, with_table, without_table
 
 RUN_MULTIPLIERS = contexts.multipliers([tuple(range(matching.LEAST))])[0, : contexts.RECENT]
 _LAST_SAMPLE = np.iinfo(np.int32).max
