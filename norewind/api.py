@@ -10,6 +10,11 @@ from norewind.instruments.compare import Comparison, compare
 from norewind.instruments.diagnose import diagnose
 from norewind.learner import Learner, NonFiniteError, Run, online
 from norewind.learners.ahead import Ahead
+from norewind.learners.counts import counts
+from norewind.learners.least_squares import LeastSquares
+from norewind.learners.mix import mix
+from norewind.learners.series import Series
+from norewind.learners.text import TextLearner
 from norewind.noise import random_signs
 from norewind.optimizers import adam, inverse_sqrt
 from norewind.runs.fit import Fitted, Hooks, Intervals, fit
@@ -30,22 +35,27 @@ __all__ = [
     "Intervals",
     "Layer",
     "Learner",
+    "LeastSquares",
     "Model",
     "ModelError",
     "NonFiniteError",
     "Run",
+    "Series",
     "Settings",
     "StreamError",
+    "TextLearner",
     "adam",
     "average",
     "cells",
     "checkpoint",
     "compare",
+    "counts",
     "declare",
     "diagnose",
     "fit",
     "inverse_sqrt",
     "losses",
+    "mix",
     "names",
     "online",
     "parallel",
