@@ -159,8 +159,10 @@ def _write(folder: Path, samples: int, arrays: dict[str, np.ndarray], extra: dic
     path = folder / f"{samples:015d}-{_checksum(content)}.safetensors"
     write_atomically(path, content)
     # Names are ordered by samples: of two with the same number, only the one just written stays.
-    twins = [twin for twin in folder.glob(f"{samples:015d}-*.safetensors") if twin != path]
-    for old in [*twins, *_too_many(folder, keep)]:
+    for twin in folder.glob(f"{samples:015d}-*.safetensors"):
+        if twin != path:
+            twin.unlink(missing_ok=True)
+    for old in _too_many(folder, keep):
         old.unlink(missing_ok=True)
     return path
 

@@ -349,3 +349,9 @@ def test_large_checkpoints_are_fewer(tmp_path, monkeypatch):
     assert [int(path.name[:15]) for path in checkpoint.checkpoints(tmp_path)] == [4, 5]
     checkpoint.save(tmp_path, 6, {"table": np.zeros(10_000, np.float32)}, keep=4)
     assert [int(path.name[:15]) for path in checkpoint.checkpoints(tmp_path)] == [6]
+
+
+def test_the_newest_of_twins_stays(tmp_path):
+    for number in range(8):
+        path = checkpoint.save(tmp_path, 5, {"number": np.full(1, number)}, keep=1)
+        assert checkpoint.checkpoints(tmp_path) == [path]
