@@ -243,6 +243,18 @@ def test_numbers_that_are_not_finite_leave_the_run_before_them(method, bad):
         assert_same(caught.value.run, good)
 
 
+def test_the_newest_state_of_the_last_good_run_stands_still_too():
+    xs, targets = (part.astype(np.float32) for part in table())
+    learner, start = ahead_of("rtrl", 3)
+    worse = xs.copy()
+    worse[17] = np.inf
+    with pytest.raises(NonFiniteError) as caught:
+        learner.learner.scan(start.run, xs[:-3], targets[3:], newest=worse[3:])
+    good, _ = learner.learner.scan(start.run, xs[:-3], targets[3:], newest=xs[3:], count=14)
+    assert caught.value.step == 15
+    assert_same(caught.value.run, good, 1e-6)
+
+
 def test_skipped_numbers_leave_the_newest_state_finite():
     xs, targets = (part.astype(np.float32) for part in table())
     xs[17] = np.inf
