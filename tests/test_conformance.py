@@ -42,15 +42,18 @@ ESTIMATORS = {
     "bptt": (bptt, None),
     "rank 2": (rank_2, None),
 }
+LONG = ("rtrl", "rank 2")
+SLOW = pytest.mark.slow
 
 
-@pytest.mark.parametrize("name", ESTIMATORS)
+@pytest.mark.parametrize(
+    "name", ["uoro", "bptt", *(pytest.param(name, marks=pytest.mark.slow) for name in ("rtrl", "rank 2"))]
+)
 def test_estimator(name):
     make, claims = ESTIMATORS[name]
     check_estimator(make, claims=claims)
 
 
-SLOW = pytest.mark.slow
 WITH_STRUCTURE = [
     # a method for models that declare their structure, such a model, what it claims for it
     pytest.param(snap1, "mingru", "exact"),

@@ -59,6 +59,7 @@ def distance(got, wanted):
     return max(jax.tree.leaves(jax.tree.map(lambda a, b: float(jnp.max(jnp.abs(a - b))), got, wanted)))
 
 
+@pytest.mark.slow
 def test_conformance():
     check_estimator(diffusion, models=[built_in("user_made")], perturbs_state=True)
 

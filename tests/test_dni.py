@@ -14,6 +14,7 @@ from norewind.testing import example as built_in
 STEPS = 4
 
 
+@pytest.mark.slow
 def test_conformance():
     check_estimator(dni, models=[built_in("gru"), built_in("user_made")])
 

@@ -8,7 +8,7 @@ from norewind.runs.folder import settings_of
 
 def test_options_go_before_the_file_and_the_file_before_the_defaults(whole, tmp_path):
     config = tmp_path / "config.toml"
-    config.write_text('hidden = 5\nrate = 1\nstandardise = false\ninputs = ["sun"]\nsamples = 0\n')
+    config.write_text('method = "uoro"\nhidden = 5\nrate = 1\nstandardise = false\ninputs = ["sun"]\nsamples = 0\n')
     code = norewind(
         *("train", whole / "table.csv", "--config", config, "--rate", 0.5, "--out", tmp_path / "run", "--quiet")
     )
