@@ -33,6 +33,10 @@ CellName = Literal[
 """`plain_lstm` is the LSTM without embedding, where every weight feeds one unit."""
 OptimizerName = Literal["adam", "adagrad", "rmsprop", "sgd"]
 
+AUTO = "auto"
+"""The method that mixes several learners; it is no estimator. Of symbols, its steps are windows of this many:"""
+AUTO_WINDOW = 16
+
 TASKS: tuple[TaskName, ...] = get_args(TaskName)
 CELLS: tuple[CellName, ...] = get_args(CellName)
 OPTIMIZERS: tuple[OptimizerName, ...] = get_args(OptimizerName)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from norewind.names import parse_method
+from norewind.names import AUTO, AUTO_WINDOW, parse_method
 from norewind.runs.record import Record
 
 
@@ -13,8 +13,15 @@ def points(record: Record) -> np.ndarray:
     [10, 20, 25]
     >>> points({"every": 10, "curve": [0.3, 0.2, 0.1], "samples": 24, "settings": {"method": "bptt:4"}}).tolist()
     [12, 20, 24]
+    >>> auto = {"every": 40, "curve": [2.0, 1.0], "samples": 80, "settings": {"method": "auto"}}
+    >>> points({**auto, "unit": "bits"}).tolist(), points({**auto, "unit": "squared error"}).tolist()
+    ([48, 80], [40, 80])
     """
-    window = parse_method(record["settings"]["method"]).window if "settings" in record else 1
+    window = 1
+    if "settings" in record and (method := record["settings"]["method"]) != AUTO:
+        window = parse_method(method).window
+    elif record.get("unit") == "bits":
+        window = AUTO_WINDOW
     multiples = record["every"] * np.arange(1, record["samples"] // record["every"] + 1)
     ends = np.unique(np.append(-(-multiples // window) * window, record["samples"]))
     return ends[: len(record["curve"])]

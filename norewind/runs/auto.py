@@ -9,12 +9,12 @@ from norewind.combinators import window
 from norewind.learner import online
 from norewind.learners.series import Series, linear_members, member
 from norewind.learners.text import TextLearner
+from norewind.names import AUTO_WINDOW
 from norewind.optimizers import adam, inverse_sqrt
 
 if TYPE_CHECKING:
     from norewind.runs.build import Shape
 
-WINDOW = 16
 RATE, ALPHA = 5e-3, 0.005
 COUNTS = 20
 """Microseconds that counts take for a byte, on one core of the machine that docs/speed.md names."""
@@ -37,7 +37,7 @@ def text(symbols: int, budget: float, seed: int) -> tuple[TextLearner, Any]:
         learner = online(estimator, adam(inverse_sqrt(RATE, ALPHA)), nonfinite="skip")
         weights, noise = jax.random.split(jax.random.key(seed))
         networks.append((learner, learner.init(cell.init(weights), cell.initial_state(), noise)))
-    learner: Any = TextLearner(networks, symbols, window=WINDOW, megabytes=MEGABYTES)
+    learner: Any = TextLearner(networks, symbols, window=AUTO_WINDOW, megabytes=MEGABYTES)
     return learner, learner.init()
 
 

@@ -17,8 +17,6 @@ from norewind.runs.scores import RowScore, Score, SymbolScore
 from norewind.runs.settings import Settings, SettingsError
 from norewind.streams import ByteStream, CharacterStream, Dialect, RowStream, Source, TaskStream
 
-AUTO = "auto"
-
 
 class Shape(NamedTuple):
     """What a model must fit: the numbers of inputs, outputs and targets, how far ahead they are, and which
@@ -75,7 +73,7 @@ def open_stream(
         size, bad = settings.alphabet_size, settings.bad
         return _symbols(CharacterStream(source, settings.alphabet, size=size, bad=bad, position=position))
     inputs = settings.inputs
-    if inputs and settings.method == AUTO and settings.horizon:
+    if inputs and settings.method == names.AUTO and settings.horizon:
         # What is to be forecast is known up to now, and says most about what comes.
         inputs = tuple(dict.fromkeys([*inputs, *settings.targets]))
     rows = RowStream(
@@ -101,7 +99,7 @@ def _symbols(stream: ByteStream | CharacterStream | TaskStream) -> Opened:
 
 
 def build(settings: Settings, shape: Shape) -> Built:
-    if settings.method == AUTO:
+    if settings.method == names.AUTO:
         return _auto(settings, shape)
     try:
         method = names.parse_method(settings.method)
