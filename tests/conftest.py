@@ -1,5 +1,17 @@
+import os
+import shutil
+import tempfile
+
 import jax
 import pytest
+
+# Processes that test side by side, and those they start, share what they compile. The first one makes the folder.
+CACHE = os.environ.get("NOREWIND_TEST_CACHE") or tempfile.mkdtemp(prefix="norewind-compiled-")
+IS_OWNER = "NOREWIND_TEST_CACHE" not in os.environ
+os.environ["NOREWIND_TEST_CACHE"] = os.environ["JAX_COMPILATION_CACHE_DIR"] = CACHE
+os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+jax.config.update("jax_compilation_cache_dir", CACHE)
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 
 # Almost all the time of these tests is XLA compiling tiny programs: let it try less hard.
 # The README's quickstart and the demo run in processes of their own, fully optimised.
@@ -11,3 +23,8 @@ def x64():
     """Claims of exactness are checked in double precision."""
     with jax.enable_x64(True):
         yield
+
+
+def pytest_unconfigure():
+    if IS_OWNER:
+        shutil.rmtree(CACHE, ignore_errors=True)
