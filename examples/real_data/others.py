@@ -8,12 +8,12 @@ forecast at each row of the row `horizon` rows later. Everything is forecast bef
 seen. The CPU time does not contain that of importing the library.
 """
 
-import importlib
 import json
 import sys
 import time
 import warnings
 from collections import deque
+from importlib import import_module
 from importlib.metadata import version
 from typing import NamedTuple
 
@@ -30,7 +30,7 @@ stream is no longer young."""
 def main() -> None:
     warnings.filterwarnings("ignore")
     job, path = json.loads(sys.argv[1]), sys.argv[2]
-    importlib.import_module({"river": "river.time_series", "ppmd": "pyppmd"}.get(library(job), "statsforecast.models"))
+    import_module({"river": "river.time_series", "ppmd": "pyppmd"}.get(library(job), "statsforecast.models"))
     answers, made = [], []
     values = None if job["model"] == "ppmd" else np.load(path)
     for setting in job["tries"]:
@@ -52,10 +52,8 @@ def library(job: dict) -> str:
 
 
 def code_length(path: str, order: int) -> int:
-    import pyppmd
-
     with open(path, "rb") as file:
-        return len(pyppmd.compress(file.read(), max_order=order, mem_size=1 << 28, variant="I"))
+        return len(import_module("pyppmd").compress(file.read(), max_order=order, mem_size=1 << 28, variant="I"))
 
 
 def forecast(values: np.ndarray, job: dict, setting) -> tuple[np.ndarray, int]:
@@ -87,16 +85,15 @@ def regressed(values: np.ndarray, horizon: int, make) -> np.ndarray:
 
 
 def linear(rate: float):
-    from river import linear_model, optim, preprocessing
-
-    model = linear_model.LinearRegression(optim.SGD(rate))
-    return preprocessing.StandardScaler() | preprocessing.TargetStandardScaler(regressor=model)
+    return standardised(import_module("river.linear_model").LinearRegression(import_module("river.optim").SGD(rate)))
 
 
 def bayesian(smoothing: float | None):
-    from river import linear_model, preprocessing
+    return standardised(import_module("river.linear_model").BayesianLinearRegression(smoothing=smoothing))
 
-    model = linear_model.BayesianLinearRegression(smoothing=smoothing)
+
+def standardised(model):
+    preprocessing = import_module("river.preprocessing")
     return preprocessing.StandardScaler() | preprocessing.TargetStandardScaler(regressor=model)
 
 
@@ -105,14 +102,11 @@ REGRESSIONS = {"linear": linear, "Bayesian linear": bayesian}
 
 def rolled_river(values: np.ndarray, job: dict, model: str, setting: float) -> tuple[np.ndarray, int]:
     """A time series model that learns from every row and forecasts after it."""
-    from river import linear_model, optim, preprocessing, time_series
-
-    season = job["season"]
+    season, time_series = job["season"], import_module("river.time_series")
     if model == "HoltWinters":
         made = time_series.HoltWinters(setting, beta=0.01, gamma=0.2, seasonality=season, multiplicative=False)
     else:
-        regressor = preprocessing.StandardScaler() | linear_model.LinearRegression(optim.SGD(setting))
-        made = time_series.SNARIMAX(p=LAGS, d=0, q=2, m=season, sp=2, sd=0, sq=1, regressor=regressor)
+        made = time_series.SNARIMAX(p=LAGS, d=0, q=2, m=season, sp=2, sd=0, sq=1, regressor=linear(setting))
     forecasts, failures = values.copy(), 0
     for i, value in enumerate(values.tolist()):
         made.learn_one(value)
@@ -140,7 +134,7 @@ def rolled_statsforecast(values: np.ndarray, job: dict, name: str, setting: None
     season = job["season"]
     every = 12 if name == "MSTL" else max(336, len(values) // FITS)
     schedule = Schedule(2 * season + 2, every, HISTORY if season <= 24 else 5 * season)
-    return rolled(values, job["horizon"], schedule, MODELS[name](season), forward=name != "MSTL")
+    return rolled(values, job["horizon"], schedule, made_by_statsforecast(name, season), forward=name != "MSTL")
 
 
 def rolled(values, horizon: int, schedule: Schedule, model, *, forward: bool) -> tuple[np.ndarray, int]:
@@ -167,43 +161,16 @@ def rolled(values, horizon: int, schedule: Schedule, model, *, forward: bool) ->
     return forecasts, failures
 
 
-def _ets(season: int):
-    from statsforecast.models import AutoETS
+def made_by_statsforecast(name: str, season: int):
+    models = import_module("statsforecast.models")
+    if name == "AutoETS":
+        return models.AutoETS(season_length=season if season <= 24 else 1)
+    if name == "AutoTheta":
+        return models.AutoTheta(season_length=season)
+    if name == "seasonal ARIMA":
+        return models.ARIMA(order=(2, 0, 1), season_length=season, seasonal_order=(0, 1, 1))
+    return models.MSTL(season_length=[season, 7 * season]) if name == "MSTL" else models.AutoARIMA()
 
-    return AutoETS(season_length=season if season <= 24 else 1)
-
-
-def _theta(season: int):
-    from statsforecast.models import AutoTheta
-
-    return AutoTheta(season_length=season)
-
-
-def _arima(season: int):
-    from statsforecast.models import AutoARIMA
-
-    return AutoARIMA()
-
-
-def _seasonal_arima(season: int):
-    from statsforecast.models import ARIMA
-
-    return ARIMA(order=(2, 0, 1), season_length=season, seasonal_order=(0, 1, 1))
-
-
-def _mstl(season: int):
-    from statsforecast.models import MSTL
-
-    return MSTL(season_length=[season, 7 * season])
-
-
-MODELS = {
-    "AutoETS": _ets,
-    "AutoTheta": _theta,
-    "AutoARIMA": _arima,
-    "seasonal ARIMA": _seasonal_arima,
-    "MSTL": _mstl,
-}
 
 if __name__ == "__main__":
     main()

@@ -87,11 +87,11 @@ STREAMS = (
 Plan = dict[str, Settings]
 
 
-def settings_of(stream: Stream, cache: Path, samples: float | None = None, points: int = POINTS) -> Settings:
+def settings_of(stream: Stream, cache: Path, samples: float | None = None) -> Settings:
     """What all runs on a stream share."""
     total = int(min(stream.settings.samples or 0, samples or float("inf"))) // 16 * 16
     source = str(cache / stream.item.file)
-    return replace(stream.settings, source=source, samples=total, metrics_every=max(1, total // points))
+    return replace(stream.settings, source=source, samples=total, metrics_every=max(1, total // POINTS))
 
 
 def first_plan(cache: Path, samples: float | None = None) -> Plan:
@@ -138,21 +138,21 @@ def _tried(stream: Stream, kind: Kind, shared: Settings, rate: float, seed: int)
 
 def seeds_plan(cache: Path, samples: float | None = None) -> Plan:
     """auto with many seeds on every stream, on disturbed copies of the series, and on the paper's tasks."""
-    length = min(SHORT, samples or SHORT)
-    streams = {f"{stream.name}_as-it-is": settings_of(stream, cache, length, 10) for stream in STREAMS}
+    length = int(min(SHORT, samples or SHORT))
+    streams = {f"{stream.name}_as-it-is": settings_of(stream, cache, length) for stream in STREAMS}
     for stream in STREAMS:
         if not stream.is_text:
-            shared = settings_of(stream, cache, length, 10)
+            shared = settings_of(stream, cache, length)
             for change in disturb.CHANGES:
                 source = str(disturb.path_of(Path(shared.source), change))
                 streams[f"{stream.name}_{change}"] = replace(
                     shared, source=source, standardise=change != disturb.SCALED
                 )
-    outages = settings_of(next(stream for stream in STREAMS if stream.name == "water"), cache, length, 10)
+    outages = settings_of(next(stream for stream in STREAMS if stream.name == "water"), cache, length)
     source = str(cache / fetch.WATER_WITH_OUTAGES.file)
     streams["water_with-outages"] = replace(outages, source=source, inputs=("Water flow [l/s]",))
     for task in ("anbn", "brackets"):
-        streams[f"{task}_as-it-is"] = Settings(source=task, samples=length // 16 * 16, metrics_every=length // 10)
+        streams[f"{task}_as-it-is"] = Settings(source=task, samples=length // 16 * 16, metrics_every=length // POINTS)
     return {
         f"{name}_seed={seed}": replace(shared, seed=seed)
         for seed in range(MANY_SEEDS)

@@ -15,6 +15,7 @@ from norewind.runs.record import Record, read_record
 from norewind.runs.sweep import records
 
 LAST = 0.2  # "the last fifth"
+CLOSE = 1.01
 
 
 class Entry(NamedTuple):
@@ -153,7 +154,18 @@ def verdict(found: list[Found]) -> str:
                 f"{one.auto.microseconds:.0f}" if one.auto.microseconds is not None else "",
             ]
         )
-    return markdown(["stream", "auto", "the best of all others", "ratio", "ratio to zpaq -m5", "µs a sample"], lines)
+    header = ["stream", "auto", "the best of all others", "ratio", "ratio to zpaq -m5", "µs a sample"]
+    return f"{markdown(header, lines)}\n{summary(found)}\n"
+
+
+def summary(found: list[Found]) -> str:
+    """How often the bar is reached, in words."""
+    ratios = [one.auto.whole / one.best_other.whole for one in found]
+    below, close = sum(ratio < 1 for ratio in ratios), sum(ratio <= CLOSE for ratio in ratios)
+    return (
+        f"`auto` is below the best of all others on {below} of {len(found)} streams, and at most 1 % above it "
+        f"on {close} of {len(found)}."
+    )
 
 
 def seeds_table(found: dict[str, Record]) -> str:
