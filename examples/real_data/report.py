@@ -33,7 +33,13 @@ class Entry(NamedTuple):
 
     @property
     def late(self) -> float | None:
-        values = [final(record, LAST) for record in self.records if record.get("curve")]
+        # All intervals are whole windows, whatever the method: see settings_of.
+        curves = [
+            {name: record[name] for name in ("every", "samples", "curve")}
+            for record in self.records
+            if "curve" in record
+        ]
+        values = [final(curve, LAST) for curve in curves]
         return float(np.mean(values)) if values else None
 
     @property
@@ -92,7 +98,7 @@ def gathered(stream: Stream, runs: dict[str, Record], out: Path) -> Found:
         wanted = {"method": kind.method, "cell": kind.cell, "rate": rate}
         chosen = [one for one in own if wanted.items() <= one["settings"].items()]
         hidden = kind.of_texts if stream.is_text else kind.of_series
-        entries.append(_entry(f"{kind.name}-{hidden}", f"rate {rate:g}" if rate else "", chosen))
+        entries.append(_entry(kind.name.format(hidden), f"rate {rate:g}" if rate else "", chosen))
     for name in jobs_of(stream):
         record = read_record(baseline_path(out, stream, name))
         if record is not None and record["mean"] is not None:
