@@ -15,7 +15,7 @@ from pathlib import Path
 import fetch
 from baselines import find_baselines
 from disturb import write_copies
-from plan import STREAMS, first_plan, second_plan, seeds_plan, short_samples
+from plan import STREAMS, first_plan, second_plan, seeds_plan
 from report import report
 
 from norewind.runs.sweep import sweep
@@ -40,7 +40,8 @@ def main() -> None:
     if "seeds" in steps:
         for stream in STREAMS:
             if not stream.is_text:
-                write_copies(cache / stream.item.file, stream.settings.inputs, short_samples(stream, samples))
+                rows = int(stream.settings.samples or 0)
+                write_copies(cache / stream.item.file, stream.settings.inputs, rows)
         sweep(seeds_plan(cache, samples), out / "seeds", jobs=options.jobs)
     if "report" in steps:
         print(report(cache, out, samples))

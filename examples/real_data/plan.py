@@ -91,8 +91,8 @@ Plan = dict[str, Settings]
 def settings_of(stream: Stream, cache: Path, samples: float | None = None) -> Settings:
     """What all runs on a stream share."""
     total = int(min(stream.settings.samples or 0, samples or float("inf"))) // WINDOW * WINDOW
-    source, every = str(cache / stream.item.file), max(WINDOW, total // POINTS // WINDOW * WINDOW)
-    return replace(stream.settings, source=source, samples=total, metrics_every=every)
+    source = str(cache / stream.item.file)
+    return replace(stream.settings, source=source, samples=total, metrics_every=max(1, total // POINTS))
 
 
 def first_plan(cache: Path, samples: float | None = None) -> Plan:
@@ -137,11 +137,6 @@ def _tried(stream: Stream, kind: Kind, shared: Settings, rate: float, seed: int)
     return replace(shared, method=kind.method, cell=kind.cell, hidden=hidden, rate=rate, seed=seed, watch=False)
 
 
-def short_samples(stream: Stream, samples: float | None = None) -> int:
-    """The samples of a run on a stream among those with many seeds."""
-    return int(settings_of(stream, Path(), min(SHORT, samples or SHORT)).samples or 0)
-
-
 def seeds_plan(cache: Path, samples: float | None = None) -> Plan:
     """auto with many seeds on every stream, on disturbed copies of the series, and on the paper's tasks."""
     length = int(min(SHORT, samples or SHORT))
@@ -157,7 +152,7 @@ def seeds_plan(cache: Path, samples: float | None = None) -> Plan:
     outages = settings_of(next(stream for stream in STREAMS if stream.name == "water"), cache, length)
     source = str(cache / fetch.WATER_WITH_OUTAGES.file)
     streams["water_with-outages"] = replace(outages, source=source, inputs=("Water flow [l/s]",))
-    tasks = Settings(samples=length // WINDOW * WINDOW, metrics_every=max(WINDOW, length // POINTS))
+    tasks = Settings(samples=length // WINDOW * WINDOW, metrics_every=max(1, length // POINTS))
     streams |= {f"{task}_as-it-is": replace(tasks, source=task) for task in ("anbn", "brackets")}
     return {
         f"{name}_seed={seed}": replace(shared, seed=seed)

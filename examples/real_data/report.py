@@ -33,19 +33,19 @@ class Entry(NamedTuple):
 
     @property
     def late(self) -> float | None:
-        # All intervals are whole windows, whatever the method: see settings_of.
-        curves = [
-            {name: record[name] for name in ("every", "samples", "curve")}
-            for record in self.records
-            if "curve" in record
-        ]
-        values = [final(curve, LAST) for curve in curves]
+        values = [last_fifth(record) for record in self.records if "curve" in record]
         return float(np.mean(values)) if values else None
 
     @property
     def microseconds(self) -> float | None:
         known = [record["microseconds"] for record in self.records if record["microseconds"] is not None]
         return min(known) if known else None
+
+
+def last_fifth(record: Record) -> float:
+    # What does not name a method that sets a window has a point after every so many samples.
+    plain = record["settings"].get("method", "auto") == "auto"
+    return final({name: record[name] for name in ("every", "samples", "curve")} if plain else record, LAST)
 
 
 class Found(NamedTuple):
