@@ -33,7 +33,7 @@ def lru(
 
     The time constants τ = e^−ν start log-spaced over `times` steps, the phases e^θ
     uniform up to min(π, 6π/τ). With `ring=(r_min, r_max, max_phase)` they start as in
-    the paper: λ uniform in the ring r_min ≤ |λ| ≤ r_max, up to that phase.
+    the paper: λ uniform in the ring of radii r_min to r_max, up to that phase.
     `symbols=False` scales the initial B for float vectors instead of integer symbols.
 
     The recurrence is elementwise, so a trace per weight carries its whole influence: an
