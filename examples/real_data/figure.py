@@ -17,7 +17,7 @@ def draw(found: list[Any], path: Path) -> None:
     figure, axes = figures.new_figure(panel=(10, 0.62 * len(found) + 1.6))
     ax = axes[0, 0]
     ax.axvline(1, color="black", linewidth=1)
-    labels = ["auto", *(kind.name for kind in KINDS)]
+    labels = ["auto", *(kind.name.replace("-{}", "") for kind in KINDS)]
     for y, one in enumerate(found):
         best = one.best_baseline.whole
         others = [min(WORST, entry.whole / best) for entry in one.entries if entry.is_baseline]

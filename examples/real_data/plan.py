@@ -16,6 +16,7 @@ SEEDS = 3
 MANY_SEEDS = 20
 SHORT = 20_000  # samples of a run among those with many seeds
 POINTS = 50  # of a learning curve
+WINDOW = 16  # the longest of any method
 
 
 class Stream(NamedTuple):
@@ -37,7 +38,8 @@ class Stream(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """A method with its cell, and its hidden units on texts and on series: as many as fit into the time of auto."""
+    """A method with its cell, its name with the number of hidden units left open, and this number on texts and on
+    series: as many as fit into the time of auto."""
 
     name: str
     method: str
@@ -47,13 +49,12 @@ class Kind(NamedTuple):
 
 
 KINDS = (
-    Kind("uoro:window=16, GRU", "uoro:window=16", "gru", 128, 192),
-    Kind("bptt:16, GRU", "bptt:16", "gru", 192, 256),
-    Kind("snap1, GRU", "snap1", "gru", 64, 128),
-    Kind("snap1, LRU (exact)", "snap1", "lru", 64, 256),
-    Kind("rtrl, GRU", "rtrl", "gru", 10, 24),
+    Kind("uoro:window=16, GRU-{}", "uoro:window=16", "gru", 128, 192),
+    Kind("bptt:16, GRU-{}", "bptt:16", "gru", 192, 256),
+    Kind("snap1, GRU-{}", "snap1", "gru", 64, 128),
+    Kind("snap1, LRU-{} (exact)", "snap1", "lru", 64, 256),
+    Kind("rtrl, GRU-{}", "rtrl", "gru", 10, 24),
 )
-METHODS = ("auto", *(kind.name for kind in KINDS))
 
 
 def _text(samples: int) -> Settings:
@@ -64,7 +65,7 @@ def _series(samples: int, horizon: int, *columns: str) -> Settings:
     return Settings(format="csv", samples=samples, horizon=horizon, inputs=columns)
 
 
-# Whole windows of 16, so that every method is scored on the same samples.
+# Whole windows, so that every method is scored on the same samples.
 STREAMS = (
     Stream("bible", "King James Bible", fetch.BIBLE, _text(200_000)),
     Stream("german", "German messages of a program", fetch.GERMAN, _text(171_008)),
@@ -89,7 +90,7 @@ Plan = dict[str, Settings]
 
 def settings_of(stream: Stream, cache: Path, samples: float | None = None) -> Settings:
     """What all runs on a stream share."""
-    total = int(min(stream.settings.samples or 0, samples or float("inf"))) // 16 * 16
+    total = int(min(stream.settings.samples or 0, samples or float("inf"))) // WINDOW * WINDOW
     source = str(cache / stream.item.file)
     return replace(stream.settings, source=source, samples=total, metrics_every=max(1, total // POINTS))
 
@@ -151,8 +152,8 @@ def seeds_plan(cache: Path, samples: float | None = None) -> Plan:
     outages = settings_of(next(stream for stream in STREAMS if stream.name == "water"), cache, length)
     source = str(cache / fetch.WATER_WITH_OUTAGES.file)
     streams["water_with-outages"] = replace(outages, source=source, inputs=("Water flow [l/s]",))
-    for task in ("anbn", "brackets"):
-        streams[f"{task}_as-it-is"] = Settings(source=task, samples=length // 16 * 16, metrics_every=length // POINTS)
+    tasks = Settings(samples=length // WINDOW * WINDOW, metrics_every=max(1, length // POINTS))
+    streams |= {f"{task}_as-it-is": replace(tasks, source=task) for task in ("anbn", "brackets")}
     return {
         f"{name}_seed={seed}": replace(shared, seed=seed)
         for seed in range(MANY_SEEDS)

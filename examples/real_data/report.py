@@ -33,13 +33,19 @@ class Entry(NamedTuple):
 
     @property
     def late(self) -> float | None:
-        values = [final(record, LAST) for record in self.records if record.get("curve")]
+        values = [last_fifth(record) for record in self.records if "curve" in record]
         return float(np.mean(values)) if values else None
 
     @property
     def microseconds(self) -> float | None:
         known = [record["microseconds"] for record in self.records if record["microseconds"] is not None]
         return min(known) if known else None
+
+
+def last_fifth(record: Record) -> float:
+    # What does not name a method that sets a window has a point after every so many samples.
+    plain = record["settings"].get("method", "auto") == "auto"
+    return final({name: record[name] for name in ("every", "samples", "curve")} if plain else record, LAST)
 
 
 class Found(NamedTuple):
@@ -92,7 +98,7 @@ def gathered(stream: Stream, runs: dict[str, Record], out: Path) -> Found:
         wanted = {"method": kind.method, "cell": kind.cell, "rate": rate}
         chosen = [one for one in own if wanted.items() <= one["settings"].items()]
         hidden = kind.of_texts if stream.is_text else kind.of_series
-        entries.append(_entry(f"{kind.name}-{hidden}", f"rate {rate:g}" if rate else "", chosen))
+        entries.append(_entry(kind.name.format(hidden), f"rate {rate:g}" if rate else "", chosen))
     for name in jobs_of(stream):
         record = read_record(baseline_path(out, stream, name))
         if record is not None and record["mean"] is not None:
