@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from norewind import checks
+from norewind.learners.counting.contexts import empty_past
 from norewind.learners.counting.symbol import CountsRun
 from norewind.learners.counts import counts
 from norewind.learners.mix import mix
@@ -80,8 +81,7 @@ class TextLearner:
             run.counts, self._flat(xs), self._flat(targets), members=members, count=samples, outputs=outputs
         )
         all_losses = np.concatenate([own, np.asarray(seen[0] if outputs else seen)[:, None]], axis=1)
-        weights = run.mix
-        weights, mixed = self.mix.scan(weights, all_losses, count=samples)
+        weights, mixed = self.mix.scan(run.mix, all_losses, count=samples)
         new = TextRun(tuple(network for network, _ in learned), table, weights)
         losses = mixed.reshape(steps, self.window).sum(axis=1)
         if not outputs:
@@ -96,7 +96,7 @@ class TextLearner:
             learner.forward(network, xs, count=count)
             for learner, network in zip(self.networks, run.networks, strict=True)
         ]
-        members = jnp.stack([jax.nn.log_softmax(logits) for _, logits in answered], axis=1) if answered else None
+        members = _log_probabilities(tuple(logits for _, logits in answered)) if answered else None
         table, whole = self.counts.forward(run.counts, xs, count, members=members)
         new = TextRun(tuple(network for network, _ in answered), table, run.mix)
         if members is None:
@@ -107,8 +107,7 @@ class TextLearner:
     def reset(self, run: TextRun) -> TextRun:
         """Begin a new text; what was learned stays."""
         networks = (learner.reset(network) for learner, network in zip(self.networks, run.networks, strict=True))
-        fresh = self.counts.init()
-        return TextRun(tuple(networks), run.counts._replace(past=fresh.past), run.mix)
+        return TextRun(tuple(networks), run.counts._replace(past=empty_past()), run.mix)
 
     def carry(self, run: TextRun) -> Tree:
         return tuple(learner.carry(network) for learner, network in zip(self.networks, run.networks, strict=True))

@@ -6,7 +6,8 @@ import jax
 
 from norewind import cells, estimators, losses
 from norewind.combinators import window
-from norewind.learner import online
+from norewind.estimator import Estimator
+from norewind.learner import Learner, Run, online
 from norewind.learners.series import Series, linear_members, member
 from norewind.learners.text import TextLearner
 from norewind.names import AUTO_WINDOW
@@ -34,9 +35,7 @@ def text(symbols: int, budget: float, seed: int) -> tuple[TextLearner, Any]:
     if hidden is not None:
         cell = cells.gru(inputs=symbols, hidden=hidden, outputs=symbols, symbols=True)
         estimator = estimators.bptt(*window(cell.transition, losses.cross_entropy))
-        learner = online(estimator, adam(inverse_sqrt(RATE, ALPHA)), nonfinite="skip")
-        weights, noise = jax.random.split(jax.random.key(seed))
-        networks.append((learner, learner.init(cell.init(weights), cell.initial_state(), noise)))
+        networks.append(_network(cell, estimator, inverse_sqrt(RATE, ALPHA), seed))
     learner: Any = TextLearner(networks, symbols, window=AUTO_WINDOW, megabytes=MEGABYTES)
     return learner, learner.init()
 
@@ -49,10 +48,14 @@ def series(shape: "Shape", gaussian: bool, budget: float, seed: int) -> tuple[Se
         cells.lru(shape.inputs, LRU, shape.targets, symbols=False), *sizes, hidden=LRU, symbols=False
     )
     estimator = estimators.snap1(cell.transition, losses.known_squared_error)
-    for rate in RATES[: int((budget - LINEAR) / NETWORK)]:
-        learner = online(estimator, adam(rate), nonfinite="skip")
-        weights, noise = jax.random.split(jax.random.key(seed))
-        run = learner.init(cell.init(weights), cell.initial_state(), noise)
-        members.append(member(learner, run, *sizes, shape.horizon))
+    for rate in RATES[: max(0, int((budget - LINEAR) / NETWORK))]:
+        members.append(member(*_network(cell, estimator, rate, seed), *sizes, shape.horizon))
     learner = Series(members, shape.targets, shape.horizon, known=shape.known, gaussian=gaussian)
     return learner, learner.init()
+
+
+def _network(cell: cells.Cell, estimator: Estimator, rate: Any, seed: int) -> tuple[Learner, Run]:
+    """A learner that drops what is not finite, and the run it starts from."""
+    learner = online(estimator, adam(rate), nonfinite="skip")
+    weights, noise = jax.random.split(jax.random.key(seed))
+    return learner, learner.init(cell.init(weights), cell.initial_state(), noise)

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from run_folders import assert_refused, at_sample, everything, norewind
 
+from norewind.runs.auto import RATES, series
+from norewind.runs.build import Shape
 from norewind.runs.folder import read_log
 
 OPTIONS = ("--metrics-every", 500, "--checkpoint-every", 400, "--quiet", "--predictions", "file")
@@ -81,3 +83,10 @@ def test_what_it_chooses_itself_cannot_be_set(whole, tmp_path, capsys):
     code = norewind("train", whole / "text", "--out", tmp_path / "run", "--hidden", 32)
     assert_refused(capsys, code, "hidden is 32, but auto chooses it itself", "--method")
     assert not (tmp_path / "run" / "settings.toml").exists()
+
+
+@pytest.mark.parametrize(("budget", "networks"), [(1, 0), (15, 0), (30, 0), (40, 1), (50, 2), (1000, len(RATES))])
+def test_the_budget_decides_how_many_networks_there_are(budget, networks):
+    learner, _ = series(Shape(1, 1, False, targets=1, horizon=1, known=(0,)), False, budget, 0)
+    least, _ = series(Shape(1, 1, False, targets=1, horizon=1, known=(0,)), False, 1, 0)
+    assert len(learner.members) - len(least.members) == networks
