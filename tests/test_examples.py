@@ -6,9 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
-import pytest
-
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
 
@@ -57,34 +54,3 @@ def test_real_data_says_kindly_that_it_needs_the_network(tmp_path):
     assert done.returncode == 1
     assert "could not be downloaded" in done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_the_tables_of_real_data_are_those_that_were_printed():
-    assert (ROOT / "results/real-data/table.md").read_text() in (ROOT / "docs/real-data.md").read_text()
-
-
-@pytest.fixture
-def baselines(monkeypatch):
-    monkeypatch.syspath_prepend(EXAMPLES / "real_data")
-    import baselines
-
-    return baselines
-
-
-def test_counts_of_real_data_are_a_proper_code(baselines):
-    # Over all continuations of a text, the probabilities add up to one.
-    for order in (0, 1, 2):
-        total = sum(2 ** -baselines.count_bits("abcabcab" + symbol, order, 3)[-1] for symbol in "abc")
-        assert total == pytest.approx(1)
-    # And a text without chance is learned: a few bits in all instead of 1.58 each.
-    assert baselines.count_bits("abc" * 100, 2, 3).sum() < 25
-    assert baselines.count_bits("abc" * 100, 0, 3).mean() > 1.5
-
-
-def test_linear_forecasts_of_real_data_use_only_the_past(baselines):
-    x = np.sin(np.arange(400) / 5)
-    target = np.roll(x, -3)
-    forecasts = baselines.linear_forecasts(x, target, 3, 4)
-    assert np.abs(forecasts[300:390] - target[300:390]).max() < 0.02
-    x[200:], target[197:] = 7, 7
-    assert np.array_equal(baselines.linear_forecasts(x, target, 3, 4)[:200], forecasts[:200])

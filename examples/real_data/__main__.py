@@ -1,49 +1,65 @@
-"""UORO, truncated BPTT, RTRL and simple baselines on real text and real time series.
+"""The default of norewind, single methods and the best of others on eight real streams.
 
-python examples/real_data --out results/real-data
+    python examples/real_data --out results/real-data            # everything
+    python examples/real_data baselines runs report --out ...    # some of it
+
+`baselines`: what others reach. `runs`: auto, and single methods with five rates and then
+three seeds. `seeds`: auto with twenty seeds, also on disturbed streams. `compress`: the
+texts, compressed with auto and decompressed again. `report`: tables and the figure. What
+is finished is kept, so each may be interrupted and called again.
 """
 
 import argparse
 import os
 from pathlib import Path
 
-from fetch import fetched
-from plan import STREAMS, plan
+import fetch
+from baselines import find_baselines
+from compression import compress_texts
+from disturb import write_copies
+from plan import STREAMS, first_plan, second_plan, seeds_plan
 from report import report
 
-from norewind.runs.sweep import records, sweep
+from norewind.runs.sweep import sweep
+
+STEPS = ("baselines", "runs", "seeds", "compress", "report")
 
 
 def main() -> None:
     options = parse_options()
-    runs = plan(options.cache, options.seeds, options.samples)
-    if options.report_only:
-        found = records(runs, options.out)
-    else:
+    steps, cache, out, samples = options.steps or STEPS, options.cache, options.out, options.samples
+    if set(steps) != {"report"}:
+        for item in (*(stream.item for stream in STREAMS), fetch.WATER_WITH_OUTAGES):
+            fetch.fetched(item, cache)
+    # Runs with another seed are the same program: it is compiled once and kept.
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache / "compiled"))
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+    if "baselines" in steps:
+        find_baselines(cache, out, samples, options.jobs)
+    if "runs" in steps:
+        found = sweep(first_plan(cache, samples), out, jobs=options.jobs)
+        sweep(second_plan(cache, found, samples), out, jobs=options.jobs)
+    if "seeds" in steps:
         for stream in STREAMS:
-            fetched(stream.item, options.cache)
-        # Runs with another seed are the same program: it is compiled once and kept.
-        os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(options.cache / "compiled"))
-        os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
-        found = sweep(runs, options.out, jobs=options.jobs)
-    if not found:
-        raise SystemExit(f"There are no records of this plan in {options.out / 'runs'}.")
-    print(report(found, options.cache, options.out))
+            if not stream.is_text:
+                rows = int(stream.settings.samples or 0)
+                write_copies(cache / stream.item.file, stream.settings.inputs, rows)
+        sweep(seeds_plan(cache, samples), out / "seeds", jobs=options.jobs)
+    if "compress" in steps:
+        compress_texts(cache, out, samples)
+    if "report" in steps:
+        print(report(cache, out, samples))
 
 
 def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        description="UORO, truncated BPTT, RTRL and simple baselines on real text and real time series.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        prog="python examples/real_data", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("steps", nargs="*", choices=[*STEPS, []], help="what to do (default: everything)")
     parser.add_argument("--out", type=Path, default=Path("runs/real-data"), help="folder of records, tables, figures")
     parser.add_argument("--cache", type=Path, default=Path("runs/cache"), help="folder of the data that was fetched")
-    parser.add_argument("--seeds", type=int, default=3, help="runs of each kind")
     parser.add_argument("--samples", type=float, help="at most this many samples of each stream")
-    parser.add_argument(
-        "--report-only", action="store_true", help="train nothing, report on the records that are there"
-    )
-    parser.add_argument("--jobs", type=int, default=None, help="runs to train at the same time (None: one per core)")
+    parser.add_argument("--jobs", type=int, help="runs at the same time (default: one per core)")
     return parser.parse_args()
 
 

@@ -1,71 +1,161 @@
-"""What is run: every method on every stream."""
+"""What is run: every method on every stream, with the same number of tries; and the default with many seeds."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from fetch import BIBLE, ELECTRICITY, HEART, Item
+import disturb
+import fetch
 
+from norewind.runs.record import Record
 from norewind.runs.settings import Settings
 
-METHODS = ("uoro", "uoro:window=16", "bptt:16", "sliding_bptt:16", "rtrl")
-RATES = (1e-3, 1e-2)
+RATES = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
+SEEDS = 3
+MANY_SEEDS = 20
+SHORT = 20_000  # samples of a run among those with many seeds
 POINTS = 50  # of a learning curve
+WINDOW = 16  # the longest of any method
 
 
 class Stream(NamedTuple):
-    """A stream, the settings that all its runs share, and how the report names it."""
+    """A stream, how the report names it, and the settings that all its runs share."""
 
     name: str
     title: str
-    item: Item
+    item: fetch.Item
     settings: Settings
-    methods: tuple[str, ...] = METHODS
-    season: int = 1  # rows after which a series comes back to roughly where it was
-    drawn: tuple[str, ...] = ("counts, order 0", "counts, order 2")  # the baselines in the figure
+    seasons: tuple[int, ...] = ()  # rows after which a series comes back to roughly where it was
+
+    @property
+    def is_text(self) -> bool:
+        return self.settings.format == "bytes"
 
     @property
     def unit(self) -> str:
-        return "bits" if self.settings.format == "text" else "squared error, in variances"
+        return "bits a character" if self.is_text else "squared error, in variances"
 
 
-# Without the watch, a run that has lost what it knew is not stopped, and its number shows it.
-SHARED = Settings(alpha=0.03, watch=False)
-TEXT = replace(SHARED, format="text", alphabet_size=80)
-STREAMS = (
-    Stream(
-        "electricity",
-        "electricity demand of Victoria, hourly, 6 hours ahead, GRU-16",
-        ELECTRICITY,
-        replace(SHARED, inputs=("y",), horizon=6, hidden=16, samples=3_594),
-        season=24,
-        drawn=("running mean", "24 rows before", "linear, 24 lags"),
-    ),
-    Stream(
-        "heart",
-        "a person's pulse, 100 Hz, 0.1 seconds ahead, GRU-16",
-        HEART,
-        replace(SHARED, inputs=("hr",), horizon=10, hidden=16, samples=30_000),
-        season=64,
-        drawn=("running mean", "linear, 64 lags"),
-    ),
-    Stream("text-16", "King James Bible, GRU-16", BIBLE, replace(TEXT, hidden=16, samples=5e4)),
-    # Without the two methods that would take too long at this size.
-    Stream("text-64", "King James Bible, GRU-64", BIBLE, replace(TEXT, hidden=64, samples=2e5), METHODS[:3]),
+class Kind(NamedTuple):
+    """A method with its cell, its name with the number of hidden units left open, and this number on texts and on
+    series: as many as fit into the time of auto."""
+
+    name: str
+    method: str
+    cell: str
+    of_texts: int
+    of_series: int
+
+
+KINDS = (
+    Kind("uoro:window=16, GRU-{}", "uoro:window=16", "gru", 128, 192),
+    Kind("bptt:16, GRU-{}", "bptt:16", "gru", 192, 256),
+    Kind("snap1, GRU-{}", "snap1", "gru", 64, 128),
+    Kind("snap1, LRU-{} (exact)", "snap1", "lru", 64, 256),
+    Kind("rtrl, GRU-{}", "rtrl", "gru", 10, 24),
 )
 
 
-def plan(cache: Path, seeds: int = 3, samples: float | None = None) -> dict[str, Settings]:
-    """All runs by name, seed by seed, so that an interrupted study is a complete one with fewer seeds."""
-    return {name: run for seed in range(seeds) for stream in STREAMS for name, run in _of(stream, cache, seed, samples)}
+def _text(samples: int) -> Settings:
+    return Settings(format="bytes", samples=samples)
 
 
-def _of(stream: Stream, cache: Path, seed: int, samples: float | None):
-    shared = stream.settings
-    total = int(min(shared.samples or 0, samples or float("inf")))
+def _series(samples: int, horizon: int, *columns: str) -> Settings:
+    return Settings(format="csv", samples=samples, horizon=horizon, inputs=columns)
+
+
+# Whole windows, so that every method is scored on the same samples.
+STREAMS = (
+    Stream("bible", "King James Bible", fetch.BIBLE, _text(200_000)),
+    Stream("german", "German messages of a program", fetch.GERMAN, _text(171_008)),
+    Stream("code", "Python source code", fetch.CODE, _text(200_000)),
+    Stream(
+        "electricity", "electricity demand, hourly, 6 hours ahead", fetch.ELECTRICITY, _series(3_600, 6, "y"), (24, 168)
+    ),
+    Stream("water", "flow of water, hourly, 6 hours ahead", fetch.WATER, _series(1_264, 6, "flow"), (24, 168)),
+    Stream(
+        "weather",
+        "weather, five columns, hourly, 6 hours ahead",
+        fetch.WEATHER,
+        _series(8_704, 6, "temp", "dewp", "humid", "wind_speed", "pressure"),
+        (24, 168),
+    ),
+    Stream("pulse", "pulse, 100 Hz, 0.1 s ahead", fetch.PULSE, _series(30_000, 10, "hr"), (64,)),
+    Stream("sensors", "two pulses, one after the other", fetch.SENSORS, _series(30_000, 10, "pulse"), (64,)),
+)
+
+Plan = dict[str, Settings]
+
+
+def settings_of(stream: Stream, cache: Path, samples: float | None = None) -> Settings:
+    """What all runs on a stream share."""
+    total = int(min(stream.settings.samples or 0, samples or float("inf"))) // WINDOW * WINDOW
     source = str(cache / stream.item.file)
-    shared = replace(shared, source=source, samples=total, metrics_every=max(1, total // POINTS), seed=seed)
-    for rate in RATES:
-        for method in stream.methods:
-            name = f"{stream.name}_{method.replace(':', '-')}_rate={rate:g}_seed={seed}"
-            yield name, replace(shared, method=method, rate=rate)
+    return replace(stream.settings, source=source, samples=total, metrics_every=max(1, total // POINTS))
+
+
+def first_plan(cache: Path, samples: float | None = None) -> Plan:
+    """auto with every seed, and every other method with every rate and the first seed."""
+    runs: Plan = {}
+    for stream in STREAMS:
+        shared = settings_of(stream, cache, samples)
+        runs |= {f"{stream.name}_auto_seed={seed}": replace(shared, seed=seed) for seed in range(SEEDS)}
+        for kind in KINDS:
+            runs |= {_name(stream, kind, rate, 0): _tried(stream, kind, shared, rate, 0) for rate in RATES}
+    return runs
+
+
+def second_plan(cache: Path, found: Mapping[str, Record], samples: float | None = None) -> Plan:
+    """Every method with the best of its rates and the other seeds, given the records of the first plan."""
+    runs: Plan = {}
+    for stream in STREAMS:
+        shared = settings_of(stream, cache, samples)
+        for kind in KINDS:
+            rate = best_rate(stream, kind, found)
+            if rate is not None:
+                seeds = range(1, SEEDS)
+                runs |= {_name(stream, kind, rate, seed): _tried(stream, kind, shared, rate, seed) for seed in seeds}
+    return runs
+
+
+def best_rate(stream: Stream, kind: Kind, found: Mapping[str, Record]) -> float | None:
+    """The rate with the smallest loss over the whole stream; None if no run came through."""
+    tried = {rate: found.get(_name(stream, kind, rate, 0)) for rate in RATES}
+    means = {rate: one["mean"] for rate, one in tried.items() if one and one["problem"] is None}
+    return min(means, key=means.__getitem__) if means else None
+
+
+def _name(stream: Stream, kind: Kind, rate: float, seed: int) -> str:
+    word = f"{kind.method}-{kind.cell}".replace(":", "-")
+    return f"{stream.name}_{word}_rate={rate:g}_seed={seed}"
+
+
+def _tried(stream: Stream, kind: Kind, shared: Settings, rate: float, seed: int) -> Settings:
+    hidden = kind.of_texts if stream.is_text else kind.of_series
+    # Without the watch, a run that has lost what it knew is not stopped, and its number shows it.
+    return replace(shared, method=kind.method, cell=kind.cell, hidden=hidden, rate=rate, seed=seed, watch=False)
+
+
+def seeds_plan(cache: Path, samples: float | None = None) -> Plan:
+    """auto with many seeds on every stream, on disturbed copies of the series, and on the paper's tasks."""
+    length = int(min(SHORT, samples or SHORT))
+    streams = {f"{stream.name}_as-it-is": settings_of(stream, cache, length) for stream in STREAMS}
+    for stream in STREAMS:
+        if not stream.is_text:
+            shared = settings_of(stream, cache, length)
+            for change in disturb.CHANGES:
+                source = str(disturb.path_of(Path(shared.source), change))
+                streams[f"{stream.name}_{change}"] = replace(
+                    shared, source=source, standardise=change != disturb.SCALED
+                )
+    outages = settings_of(next(stream for stream in STREAMS if stream.name == "water"), cache, length)
+    source = str(cache / fetch.WATER_WITH_OUTAGES.file)
+    streams["water_with-outages"] = replace(outages, source=source, inputs=("Water flow [l/s]",))
+    tasks = Settings(samples=length // WINDOW * WINDOW, metrics_every=max(1, length // POINTS))
+    streams |= {f"{task}_as-it-is": replace(tasks, source=task) for task in ("anbn", "brackets")}
+    return {
+        f"{name}_seed={seed}": replace(shared, seed=seed)
+        for seed in range(MANY_SEEDS)
+        for name, shared in streams.items()
+    }

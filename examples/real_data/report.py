@@ -1,159 +1,216 @@
-"""Tables and figures from the records of runs and from the baselines."""
+"""Tables and the figure, from the records of runs and baselines."""
 
-import json
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from baselines import count_bits, row_errors
-from fetch import fetched
-from plan import METHODS, STREAMS, Stream
+from baselines import jobs_of
+from baselines import path_of as baseline_path
+from compression import compression_table
+from figure import draw
+from plan import KINDS, MANY_SEEDS, STREAMS, Stream, best_rate, first_plan, second_plan, seeds_plan
 
-from norewind.instruments import figures
-from norewind.instruments.curves import final, losses, points
+from norewind.instruments.curves import final
 from norewind.instruments.tables import comma_separated, markdown
-from norewind.runs.record import Record
+from norewind.runs.record import Record, read_record
+from norewind.runs.sweep import records
 
 LAST = 0.2  # "the last fifth"
+CLOSE = 1.01
 
 
 class Entry(NamedTuple):
-    """A row of a table: a method at a rate, or a baseline. The records of a baseline hold its curve alone."""
+    """A row of a table: a method at the best of its rates, over its seeds, or a baseline at the best of its tries."""
 
-    method: str
-    rate: float | None
+    name: str
+    setting: str
     records: list[Record]
     diverged: int = 0
-    cpu_seconds: float | None = None
+    is_baseline: bool = False
+
+    @property
+    def whole(self) -> float:
+        return float(np.mean([record["mean"] for record in self.records])) if self.records else float("inf")
+
+    @property
+    def late(self) -> float | None:
+        values = [last_fifth(record) for record in self.records if "curve" in record]
+        return float(np.mean(values)) if values else None
+
+    @property
+    def microseconds(self) -> float | None:
+        known = [record["microseconds"] for record in self.records if record["microseconds"] is not None]
+        return min(known) if known else None
 
 
-def report(records: dict[str, Record], cache: Path, out: Path) -> str:
-    """Write table.md, table.csv, baselines.json and the figures; return the tables."""
-    entries = {}
-    simple = baselines(records, cache, out)
-    for stream in STREAMS:
-        own = [record for name, record in records.items() if name.startswith(f"{stream.name}_")]
-        if own:
-            entries[stream.name] = trained(own) + [
-                Entry(name, None, [one]) for name, one in simple[stream.name].items()
+def last_fifth(record: Record) -> float:
+    # What does not name a method that sets a window has a point after every so many samples.
+    plain = record["settings"].get("method", "auto") == "auto"
+    return final({name: record[name] for name in ("every", "samples", "curve")} if plain else record, LAST)
+
+
+class Found(NamedTuple):
+    """A stream with all that was found on it, and the best of the baselines."""
+
+    stream: Stream
+    entries: list[Entry]
+
+    @property
+    def auto(self) -> Entry:
+        return self.entries[0]
+
+    @property
+    def best_baseline(self) -> Entry:
+        return min((entry for entry in self.entries if entry.is_baseline), key=lambda entry: entry.whole)
+
+    @property
+    def best_other(self) -> Entry:
+        return min(self.entries[1:], key=lambda entry: entry.whole)
+
+
+def report(cache: Path, out: Path, samples: float | None = None) -> str:
+    """Write table.md, table.csv, verdict.md, seeds.md, compression.md and figure.png; return the tables."""
+    tried = records(first_plan(cache, samples), out)
+    again = records(second_plan(cache, tried, samples), out)
+    found = [gathered(stream, tried | again, out) for stream in STREAMS]
+    found = [one for one in found if one.auto.records and any(entry.is_baseline for entry in one.entries)]
+    if not found:
+        raise SystemExit(f"There are no records of this study in {out}.")
+    seeds = seeds_table(records(seeds_plan(cache, samples), out / "seeds"))
+    texts = {
+        "table.md": "\n".join([*map(table, found), made_with([*tried.values(), *again.values()], found)]),
+        "table.csv": comma_separated(
+            ["stream", *HEADER], [[one.stream.name, *row] for one in found for row in rows(one)]
+        ),
+        "verdict.md": verdict(found),
+        "seeds.md": seeds,
+        "compression.md": compression_table(cache, out, tried, samples),
+    }
+    for name, text in texts.items():
+        (out / name).write_text(text, encoding="utf-8")
+    draw(found, out / "figure.png")
+    return "\n".join([texts["table.md"], texts["verdict.md"], seeds])
+
+
+def gathered(stream: Stream, runs: dict[str, Record], out: Path) -> Found:
+    own = [record for name, record in runs.items() if name.startswith(f"{stream.name}_")]
+    entries = [_entry("auto", "", [one for one in own if one["settings"]["method"] == "auto"])]
+    for kind in KINDS:
+        rate = best_rate(stream, kind, runs)
+        wanted = {"method": kind.method, "cell": kind.cell, "rate": rate}
+        chosen = [one for one in own if wanted.items() <= one["settings"].items()]
+        hidden = kind.of_texts if stream.is_text else kind.of_series
+        entries.append(_entry(kind.name.format(hidden), f"rate {rate:g}" if rate else "", chosen))
+    for name in jobs_of(stream):
+        record = read_record(baseline_path(out, stream, name))
+        if record is not None and record["mean"] is not None:
+            entries.append(Entry(name, _setting(name, record["best"]), [record], is_baseline=True))
+    return Found(stream, entries)
+
+
+def _entry(name: str, setting: str, found: list[Record]) -> Entry:
+    good = [record for record in found if record["problem"] is None]
+    return Entry(name, setting, good, len(found) - len(good))
+
+
+def _setting(name: str, best: Any) -> str:
+    words = {"ppmd": "order", "HoltWinters": "alpha", "Bayesian": "smoothing", "squares": "ridge"}
+    word = next((word for part, word in words.items() if part in name), "rate")
+    return "" if best is None else f"{word} {best:g}"
+
+
+HEADER = ("method", "setting", "whole stream", "to the best baseline", "last fifth", "single runs", "µs a sample")
+
+
+def rows(found: Found) -> list[list[str]]:
+    """Every entry as text: means over its runs, and their range."""
+    best, lines = found.best_baseline.whole, []
+    for entry in found.entries:
+        means = [record["mean"] for record in entry.records]
+        lines.append(
+            [
+                entry.name,
+                entry.setting,
+                f"{entry.whole:.3f}" if means else "diverged",
+                f"{entry.whole / best:.3f}" if means else "",
+                "" if entry.late is None else f"{entry.late:.3f}",
+                f"{min(means):.3f} to {max(means):.3f}" if len(means) > 1 else "",
+                "" if entry.microseconds is None else f"{entry.microseconds:.{0 if entry.microseconds > 10 else 1}f}",
             ]
-    sections = [table(stream, entries[stream.name]) for stream in STREAMS if stream.name in entries]
-    text = "\n".join([*sections, made_with(list(records.values()))])
-    rows = [[name, *cells(entry)] for name, found in entries.items() for entry in found]
-    (out / "table.md").write_text(text)
-    (out / "table.csv").write_text(comma_separated(["stream", *HEADER], rows))
-    for name, streams in (("text", STREAMS[2:]), ("series", STREAMS[:2])):
-        draw([(stream, entries[stream.name]) for stream in streams if stream.name in entries], out / f"{name}.png")
-    return text
+        )
+    return lines
 
 
-def trained(records: list[Record]) -> list[Entry]:
-    """One entry per method and rate, over its seeds."""
-    kinds = dict.fromkeys((record["settings"]["method"], record["settings"]["rate"]) for record in records)
-    entries = []
-    for method, rate in sorted(kinds, key=lambda kind: (METHODS.index(kind[0]), kind[1])):
-        group = [r for r in records if (r["settings"]["method"], r["settings"]["rate"]) == (method, rate)]
-        good = [record for record in group if record["problem"] is None]
-        seconds = [record["cpu_seconds"] for record in group if record["cpu_seconds"] is not None]
-        entries.append(Entry(method, rate, good, len(group) - len(good), float(np.mean(seconds)) if seconds else None))
-    return entries
+def table(found: Found) -> str:
+    count = max(record["samples"] for entry in found.entries for record in entry.records)
+    return f"**{found.stream.title}** ({found.stream.unit}; {count:,} samples)\n\n{markdown(HEADER, rows(found))}"
 
 
-def baselines(records: dict[str, Record], cache: Path, out: Path) -> dict[str, dict[str, Record]]:
-    """The curves of all baselines, by stream, over the samples and intervals of the runs; computed once and kept."""
-    path = out / "baselines.json"
-    kept = json.loads(path.read_text()) if path.exists() else {}
-    for stream in STREAMS:
-        own = [r for name, r in records.items() if name.startswith(f"{stream.name}_") and r["problem"] is None]
-        if own and not _fits(kept.get(stream.name), own[0]):
-            found = compute_baselines(stream, own[0]["settings"], fetched(stream.item, cache))
-            kept[stream.name] = {name: intervals(values, own[0]) for name, values in found.items()}
-    out.mkdir(parents=True, exist_ok=True)
-    path.write_text("{\n" + ",\n".join(f"{json.dumps(n)}: {json.dumps(v)}" for n, v in kept.items()) + "\n}\n")
-    return kept
+def verdict(found: list[Found]) -> str:
+    """auto against the best of everything else, and on texts against zpaq."""
+    lines = []
+    for one in found:
+        other = one.best_other
+        zpaq = next((entry for entry in one.entries if entry.name == "zpaq -m5"), None)
+        lines.append(
+            [
+                one.stream.title,
+                f"{one.auto.whole:.3f}",
+                f"{other.name}: {other.whole:.3f}",
+                f"{one.auto.whole / other.whole:.3f}",
+                f"{one.auto.whole / zpaq.whole:.3f}" if zpaq else "",
+                f"{one.auto.microseconds:.0f}" if one.auto.microseconds is not None else "",
+            ]
+        )
+    header = ["stream", "auto", "the best of all others", "ratio", "ratio to zpaq -m5", "µs a sample"]
+    return f"{markdown(header, lines)}\n{summary(found)}\n"
 
 
-def _fits(kept: dict[str, Record] | None, run: Record) -> bool:
-    return kept is not None and all(np.array_equal(points(one), points(run)) for one in kept.values())
+def summary(found: list[Found]) -> str:
+    """How often the bar is reached, in words."""
+    ratios = [one.auto.whole / one.best_other.whole for one in found]
+    below, close = sum(ratio < 1 for ratio in ratios), sum(ratio <= CLOSE for ratio in ratios)
+    return (
+        f"`auto` is below the best of all others on {below} of {len(found)} streams, and at most 1 % above it "
+        f"on {close} of {len(found)}."
+    )
 
 
-def compute_baselines(stream: Stream, settings: dict, source: Path) -> dict[str, np.ndarray]:
-    """The loss of every baseline at every sample that has a target."""
-    samples = int(settings["samples"])
-    if settings["format"] == "text":
-        text = source.read_text(encoding="utf-8")[: samples + 1]
-        return {f"counts, order {order}": count_bits(text, order, settings["alphabet_size"]) for order in (0, 2, 4)}
-    return row_errors(source, settings["inputs"][0], settings["horizon"], stream.season, samples)
+def seeds_table(found: dict[str, Record]) -> str:
+    """How many runs of auto diverged, on every stream and every disturbed copy."""
+    groups: dict[tuple[str, str], list[Record]] = {}
+    for name, record in found.items():
+        stream, change, _ = name.split("_")
+        groups.setdefault((stream, change.replace("-", " ")), []).append(record)
+    lines = []
+    for (stream, change), group in groups.items():
+        losses = [record["mean"] for record in group if record["mean"] is not None]
+        trivial = [np.nanmean([np.nan if one is None else one for one in record["baseline"]]) for record in group]
+        lines.append(
+            [
+                stream,
+                change,
+                f"{max(record['samples'] for record in group):,}",
+                f"{sum(record['problem'] is not None for record in group)} of {len(group)}",
+                f"{min(losses):.4g} to {max(losses):.4g}" if losses else "",
+                f"{np.mean(trivial):.4g}" if trivial else "",
+            ]
+        )
+    problems = [record for record in found.values() if record["problem"] is not None]
+    missing = "" if all(len(group) == MANY_SEEDS for group in groups.values()) else " (the study is not finished)"
+    summary = f"{len(problems)} of {len(found)} runs diverged{missing}.\n"
+    header = ["stream", "change", "samples", "diverged", "mean loss of the runs", "trivial forecast"]
+    return markdown(header, lines) + "\n" + summary
 
 
-def intervals(values: np.ndarray, run: Record) -> Record:
-    """Means over the intervals of a run. (Of rows, the first few have no target: the first mean is over fewer.)"""
-    ends = points(run)
-    parts = np.split(values, ends[:-1] - (ends[-1] - len(values)))
-    curve = [float(f"{part.mean():.6g}") for part in parts]
-    return {"every": run["every"], "samples": run["samples"], "curve": curve}
-
-
-HEADER = ("method", "rate", "whole stream", "last fifth", "of single runs", "runs", "diverged", "CPU seconds a run")
-
-
-def cells(entry: Entry) -> list[str]:
-    """An entry as text: means over its runs, and the range of the last fifth."""
-    whole = [final(record, 1) for record in entry.records]
-    late = [final(record, LAST) for record in entry.records]
-    is_run = entry.rate is not None
-    return [
-        entry.method,
-        f"{entry.rate:g}" if is_run else "",
-        f"{np.mean(whole):.3f}" if whole else "",
-        f"{np.mean(late):.3f}" if late else "",
-        f"{min(late):.3f} to {max(late):.3f}" if is_run and late else "",
-        str(len(entry.records) + entry.diverged) if is_run else "",
-        str(entry.diverged) if is_run else "",
-        f"{entry.cpu_seconds:.0f}" if entry.cpu_seconds is not None else "",
-    ]
-
-
-def table(stream: Stream, entries: list[Entry]) -> str:
-    title = f"**{stream.title}** ({stream.unit}, {entries[-1].records[0]['samples']:,} samples)"
-    return f"{title}\n\n{markdown(HEADER, map(cells, entries))}"
-
-
-def made_with(records: list[Record]) -> str:
+def made_with(runs: list[Record], found: list[Found]) -> str:
     """How many runs there are, what they cost, and what made them."""
-    versions = sorted({f"norewind {record['norewind']}, JAX {record['jax']}" for record in records})
-    minutes = sum(record["cpu_seconds"] or 0 for record in records) / 60
-    old = " They were made by an earlier version, in its record format." if "converted" in records[0] else ""
-    return f"{len(records)} runs, {minutes:.1f} minutes of CPU time in total; {'; '.join(versions)}.{old}\n"
-
-
-def draw(panels: list[tuple[Stream, list[Entry]]], path: Path) -> None:
-    """A panel per stream: every method at the better of its rates, and the baselines in grey."""
-    if not panels:
-        return
-    figure, axes = figures.new_figure(len(panels), panel=(9, 3.9))
-    for ax, (stream, entries) in zip(axes[:, 0], panels, strict=True):
-        for method in stream.methods:
-            tried = [entry for entry in entries if entry.method == method and entry.records]
-            if not tried:
-                continue
-            best = min(tried, key=lambda entry: np.mean([final(record, 1) for record in entry.records]))
-            look = figures.look(METHODS.index(method))
-            ax.plot(*averaged(best.records), label=f"{method}, rate {best.rate:g}", **look)
-        simple = [entry for entry in entries if entry.rate is None and entry.method in stream.drawn]
-        for entry, marker in zip(simple, "so^", strict=False):
-            ax.plot(
-                *averaged(entry.records), color=figures.GREY, lw=0.8, marker=marker, markersize=3, label=entry.method
-            )
-        ax.set(xlabel="samples", ylabel=stream.unit, xlim=(0, None))
-        ax.set_title(stream.title, fontsize=10, loc="left")
-        figures.count_axis(ax)
-        ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False, fontsize=9, handlelength=3.5)
-    figures.save(figure, path)
-
-
-def averaged(records: list[Record], group: int = 5) -> tuple[np.ndarray, np.ndarray]:
-    """Several curves as their mean, over fewer and longer intervals, for the eye."""
-    length = len(records[0]["curve"]) // group * group
-    mean = np.mean([losses(record)[:length] for record in records], axis=0)
-    return points(records[0])[:length][group - 1 :: group], mean.reshape(-1, group).mean(axis=1)
+    versions = sorted({f"norewind {record['norewind']}, JAX {record['jax']}" for record in runs})
+    others = [entry.records[0] for one in found for entry in one.entries if entry.is_baseline]
+    libraries = {f"{name} {v}" for one in others for name, v in one["libraries"].items()}
+    minutes = sum(record["cpu_seconds"] or 0 for record in runs) / 60
+    diverged = sum(record["problem"] is not None for record in runs)
+    return (
+        f"{len(runs)} runs, {minutes:.0f} minutes of CPU time in total; {diverged} diverged. {'; '.join(versions)}; "
+        f"{', '.join(sorted(libraries))}.\n"
+    )

@@ -64,10 +64,15 @@ def decompressed(data: bytes, *, report: Callable[[int], None] = lambda done: No
     return bytes(content)
 
 
+def code_of(data: bytes) -> bytes:
+    """A compressed file without its header."""
+    return data[len(MAGIC) :].partition(b"\n")[2]
+
+
 def _header(data: bytes) -> tuple[dict[str, Any], bytes]:
     if not data.startswith(MAGIC):
         raise CodeError("this file was not written by norewind compress.")
-    line, _, code = data[len(MAGIC) :].partition(b"\n")
+    line = data[len(MAGIC) :].partition(b"\n")[0]
     header: dict[str, Any] = {}
     try:
         header = json.loads(line)
@@ -83,7 +88,7 @@ def _header(data: bytes) -> tuple[dict[str, Any], bytes]:
                 f"this file was compressed with {name} {header[name]}, and this is {here}. The last bit of every "
                 "number must agree: decompress it where it was made."
             )
-    return header, code
+    return header, code_of(data)
 
 
 def _machine() -> dict[str, str]:
