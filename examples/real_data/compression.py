@@ -1,6 +1,7 @@
 """The three texts compressed with the predictions of `auto`, decompressed again, and compared with compressors."""
 
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ def _measured(content: bytes, budget: float) -> Record:
         raise AssertionError("What came back is not what was compressed.")
     times.append(time.process_time())
     header = len(packed) - len(compress.code_of(packed))
-    seconds = [round(after - before, 1) for before, after in zip(times, times[1:], strict=False)]
+    seconds = [round(after - before, 1) for before, after in pairwise(times)]
     return {"bytes": len(packed), "header": header, "cpu_seconds": seconds[0], "cpu_seconds_back": seconds[1]}
 
 

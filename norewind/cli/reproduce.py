@@ -1,4 +1,4 @@
-"""`norewind reproduce`: the paper's experiments."""
+"""`norewind reproduce`: the paper's experiments, and those on long memory."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -9,12 +9,12 @@ from norewind.runs.settings import option
 
 
 def reproduce(
-    what: Annotated[Literal["influence", "brackets", "anbn", "all"], tyro.conf.Positional],
+    what: Annotated[Literal["influence", "brackets", "anbn", "all", "memory"], tyro.conf.Positional],
     *,
-    out: Annotated[Path | None, option("FOLDER", "results/paper or results/quick")] = None,
+    out: Annotated[Path | None, option("FOLDER", "results/paper, results/quick or results/memory")] = None,
     quick: bool = False,
-    seeds: Annotated[int | None, option("N", "anbn 5, brackets 3, influence 10")] = None,
-    samples: Annotated[float | None, option("N", "1e7")] = None,
+    seeds: Annotated[int | None, option("N", "anbn 5, brackets 3, influence 10, memory 3")] = None,
+    samples: Annotated[float | None, option("N", "1e7; memory 1e6 and 2e6")] = None,
     rates: tuple[float, ...] = (1e-3, 3e-4, 1e-4),
     windows: tuple[int, ...] = (1, 10, 100, 200),
     controls: bool = True,
@@ -26,7 +26,7 @@ def reproduce(
     Finished runs are kept: repeat the command to continue an interrupted one.
 
     Args:
-        what: one experiment, or all of them.
+        what: one experiment of the paper, or all of them; or memory, which is not from the paper.
         out: the folder to write to.
         quick: influence balancing in full, and runs on text that are too short to conclude anything; about two minutes.
         seeds: runs per curve and per cell of the table.
@@ -42,6 +42,13 @@ def reproduce(
     for name, count in (("seeds", seeds), ("jobs", jobs)):
         if count is not None and count < 1:
             raise SystemExit(f"norewind reproduce: --{name} must be at least 1, but it is {count}.")
+    if what == "memory":
+        from norewind.paper.memory_report import reproduce_memory
+
+        length = int(samples) if samples else (20_000 if quick else None)
+        folder = out or Path("results/quick/memory" if quick else "results/memory")
+        print(reproduce_memory(folder, samples=length, seeds=seeds or 3, jobs=jobs, report_only=report_only))
+        return
     from norewind.paper.influence import SEEDS, influence_plan
     from norewind.paper.plans import text_plan
     from norewind.paper.reproduce import reproduce as run
