@@ -10,7 +10,7 @@ import optax
 from jax.core import Tracer
 
 from norewind import checks
-from norewind.chunks import careful_step, chunk_is_finite, chunk_of, fast_step, scan_some, skipping_step
+from norewind.chunks import careful_step, chunk_is_finite, chunk_of, fast_step, scan_some, skipping_step, watching_step
 from norewind.combinators import one_step_of
 from norewind.estimator import Estimate, Estimator
 from norewind.run import NonFiniteError, Run, Update
@@ -61,7 +61,8 @@ class Learner:
     def __init__(self, update: Update, stops: bool):
         self.update, self.stops = update, stops
         self.compiled_step = jax.jit(update.advance_if_finite)
-        self.fast_chunk = chunk_of(update, fast_step if stops else skipping_step)
+        self.fast_chunk = chunk_of(update, fast_step if stops else watching_step)
+        self.skipping_chunk = chunk_of(update, skipping_step)
         self.careful_chunk = chunk_of(update, careful_step)
         self.compiled_transition = jax.jit(update.transition)
         self.compiled_forward = jax.jit(partial(_forward, update))
@@ -126,11 +127,16 @@ class Learner:
         _check_count("scan", count, length)
         steps = xs, targets, resets, newest
         (new,), seen = self.fast_chunk((run,), steps, count, outputs)
-        losses = seen[0] if outputs else seen
-        if self.stops and _is_false(chunk_is_finite(run, new, losses)):
-            # Go through the chunk again, step by step, to the last good run.
-            (last_good, _), _ = self.careful_chunk((run, jnp.array(True)), steps, count, False)
-            raise _nonfinite(last_good)
+        finite = chunk_is_finite(run, new, seen[0] if outputs else seen)
+        if self.stops:
+            if _is_false(finite):
+                # Go through the chunk again, step by step, to the last good run.
+                (last_good, _), _ = self.careful_chunk((run, jnp.array(True)), steps, count, False)
+                raise _nonfinite(last_good)
+        elif isinstance(finite, Tracer) or not bool(finite):
+            # Again, with a look at every step. Inside a caller's own transformation it cannot be known whether there is
+            # a need: there, the first pass is not used, and the compiler drops it.
+            (new,), seen = self.skipping_chunk((run,), steps, count, outputs)
         return new, seen
 
     def forward(self, run: Run, xs: Tree, *, count: int | jax.Array | None = None) -> tuple[Run, Tree]:

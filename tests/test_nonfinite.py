@@ -117,8 +117,34 @@ def test_a_step_notices_an_infinite_gradient_that_the_optimizer_clips():
             with pytest.raises(NonFiniteError):
                 learner.step(run, 9.0, 1.0)
         else:
-            after, _ = learner.step(run, 9.0, 1.0)
-            assert (int(after.skipped), float(after.params)) == (1, 0.5)
+            for after in (learner.step(run, 9.0, 1.0)[0], learner.scan(run, np.array([9.0]), np.array([1.0]))[0]):
+                assert (int(after.skipped), float(after.params)) == (1, 0.5)
+
+
+def test_skip_looks_at_every_step_only_where_something_is_not_finite(monkeypatch):
+    xs = np.array(FRAGILE, np.float32)
+    learner, run = fragile_learner(nonfinite="skip")
+    stopping, _ = fragile_learner()
+    seen = []
+    monkeypatch.setattr(
+        learner, "skipping_chunk", lambda *rest, chunk=learner.skipping_chunk: seen.append(1) or chunk(*rest)
+    )
+    after, losses = learner.scan(run, xs, xs)
+    assert seen == []
+    assert_same((after, losses), stopping.scan(run, xs, xs), tolerance=1e-6)
+    xs[3] = 9.0
+    learner.scan(run, xs, xs)
+    assert seen == [1]
+
+
+def test_skip_inside_a_transformation_of_the_caller():
+    xs = np.array(FRAGILE, np.float32)
+    xs[3] = 9.0
+    learner, run = fragile_learner(nonfinite="skip")
+    expected, _ = learner.scan(run, xs, xs)
+    after, _ = jax.jit(learner.scan)(run, xs, xs)
+    assert int(after.skipped) == 1
+    assert_same(after, expected, tolerance=1e-6)
 
 
 def test_parameters_that_overflow_stop_the_run():
