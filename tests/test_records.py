@@ -48,7 +48,7 @@ def test_the_records_of_real_data(monkeypatch, tmp_path):
     report.report(cache, tmp_path / "copy")
     for name in ("table.md", "table.csv", "verdict.md", "seeds.md", "compression.md"):
         assert (tmp_path / "copy" / name).read_text() == (out / name).read_text()
-    for name in ("plan", "report", "fetch", "baselines", "disturb", "forecasts", "figure", "compression"):
+    for name in ("plan", "report", "fetch", "baselines", "disturb", "forecasts", "figure", "coded"):
         sys.modules.pop(name, None)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import fetch
 from baselines import find_baselines
-from compression import compress_texts
+from coded import compress_texts
 from disturb import write_copies
 from plan import STREAMS, first_plan, second_plan, seeds_plan
 from report import report

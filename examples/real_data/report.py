@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from baselines import jobs_of
 from baselines import path_of as baseline_path
-from compression import compression_table
+from coded import compression_table
 from figure import draw
 from plan import KINDS, MANY_SEEDS, STREAMS, Stream, best_rate, first_plan, second_plan, seeds_plan
 
