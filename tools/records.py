@@ -92,8 +92,15 @@ def paper(root: Path) -> Named:
 
 def instruments(root: Path) -> Named:
     """The commands of docs/diagnose.md."""
-    for name, file in (("sizes", "table.md"), ("moving", "table.md"), ("compare", "comparison.md")):
-        yield f"instruments/{name}", (root / "results/instruments" / name / file).read_text(encoding="utf-8")
+    for name in ("sizes", "moving", "anchored-lstm", "anchored-gru"):
+        yield f"instruments/{name}", (root / "results/instruments" / name / "table.md").read_text(encoding="utf-8")
+    for name in ("compare", "anchored-training"):
+        yield f"instruments/{name}", (root / "results/instruments" / name / "comparison.md").read_text(encoding="utf-8")
+
+
+def memory(root: Path) -> Named:
+    """`norewind reproduce memory`."""
+    yield "memory/table", (root / "results/memory/table.md").read_text(encoding="utf-8")
 
 
 def fraction(share: float) -> str:
@@ -108,4 +115,4 @@ def fraction(share: float) -> str:
     return named[min(named, key=lambda one: abs(one - share))]
 
 
-SOURCES = (methods, commands, bench, real_data, defaults, paper, instruments)
+SOURCES = (methods, commands, bench, real_data, defaults, paper, instruments, memory)
