@@ -13,6 +13,7 @@ from norewind.cells.readout import with_readout
 from norewind.cells.reservoir import feedback_reservoir, reservoir
 from norewind.cells.rnn import elman, rnn
 from norewind.cells.rtu import rtu
+from norewind.cells.torch_modules import from_torch, to_torch
 
 __all__ = [
     "Cell",
@@ -23,6 +24,7 @@ __all__ = [
     "from_equinox",
     "from_flax",
     "from_haiku",
+    "from_torch",
     "gru",
     "liquid",
     "lru",
@@ -32,5 +34,6 @@ __all__ = [
     "rnn",
     "rtu",
     "stack",
+    "to_torch",
     "with_readout",
 ]

@@ -1,0 +1,176 @@
+"""PyTorch modules as norewind cells: converted once, trained by JAX, and written back."""
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from norewind.cells.cell import Cell, read_out, readout_init
+from norewind.cells.torch_operations import OPERATIONS
+from norewind.trees import Tree
+
+INNER = "inner."
+
+
+def from_torch(module: Any, inputs: int, outputs: int | None = None, *, initial_state: Tree = None) -> Cell:
+    """A cell from a PyTorch module that makes one step of a recurrence.
+
+    The module is one of `RNNCell`, `GRUCell`, `LSTMCell`, `RNN`, `GRU` and `LSTM`, or one of
+    your own with `module(x, state) -> (output, state)` for a single x, without a batch. It is
+    converted once, through `torch.export`, and not used again: parameters start from its
+    weights, whatever the key. An operation that cannot be converted is refused by name.
+
+    Args:
+        module: the PyTorch module.
+        inputs: the size of its input; integer symbols are fed to it as one-hot vectors.
+        outputs: the size of a linear readout to add; None if the module has its own.
+        initial_state: the state to begin with, for a module of your own: arrays in a tuple, list or dict.
+
+    `to_torch` writes what was learned back into the module. Needs PyTorch: `pip install
+    norewind[torch]`.
+    """
+    step, start = _one_step(module)
+    start = start if initial_state is None else initial_state
+    if start is None:
+        raise ValueError(f"from_torch does not know the state of a {type(module).__name__}: pass initial_state=.")
+    start = jax.tree.map(lambda leaf: np.asarray(leaf, dtype=np.float32), start)
+    weights = {name: jnp.asarray(value.detach().numpy()) for name, value in module.named_parameters()}
+    run = _converted(step, inputs, start)
+    width = jax.eval_shape(lambda: run(weights, np.zeros(inputs, np.float32), start)[0]).shape
+    if outputs is not None and len(width) != 1:
+        raise ValueError(f"from_torch: the module's output has shape {width}, but a readout needs a vector.")
+
+    def init(key):
+        readout = {} if outputs is None else {"readout": readout_init(key, width[0], outputs, jnp.float32)}
+        return {"module": weights, **readout}
+
+    def transition(params, state, x):
+        x = jnp.asarray(x)
+        vector = jax.nn.one_hot(x, inputs) if jnp.issubdtype(x.dtype, jnp.integer) else x
+        output, state = run(params["module"], vector, state)
+        return state, read_out(params["readout"], output) if "readout" in params else output
+
+    return Cell(init, lambda: jax.tree.map(jnp.asarray, start), transition)
+
+
+def to_torch(params: Tree, module: Any) -> None:
+    """Write the parameters of a cell from `from_torch` into the PyTorch module it was made from, in place.
+
+    A linear readout that `from_torch` added is not part of the module: it stays in `params["readout"]`.
+    """
+    import torch  # pyright: ignore[reportMissingImports]
+
+    own, given = dict(module.named_parameters()), params["module"]
+    if own.keys() != given.keys():
+        odd = sorted(own.keys() ^ given.keys())[0]
+        raise ValueError(f"to_torch: {odd} is not in both the module and the parameters: it is another module.")
+    with torch.no_grad():
+        for name, value in given.items():
+            own[name].copy_(torch.from_numpy(np.array(value)))
+
+
+def _one_step(module: Any) -> tuple[Any, Tree]:
+    """The module as `step(x, state) -> (output, state)`, and its initial state if that is known."""
+    from torch import nn  # pyright: ignore[reportMissingImports]
+
+    def zeros(*shape):
+        return np.zeros(shape, np.float32)
+
+    if isinstance(module, nn.LSTMCell):
+        return _step_of(module, _lstm_cell), (zeros(module.hidden_size), zeros(module.hidden_size))
+    if isinstance(module, nn.RNNCell | nn.GRUCell):
+        return _step_of(module, _cell), zeros(module.hidden_size)
+    if isinstance(module, nn.RNN | nn.GRU | nn.LSTM):
+        if module.bidirectional or (module.dropout and module.training):
+            raise ValueError("from_torch: a bidirectional module and one with dropout cannot be run online.")
+        h = zeros(module.num_layers, module.proj_size or module.hidden_size)
+        c = zeros(module.num_layers, module.hidden_size)
+        return _step_of(module, _sequence), (h, c) if isinstance(module, nn.LSTM) else h
+    return _step_of(module, lambda module, x, state: module(x, state)), None
+
+
+def _cell(module, x, state):
+    state = module(x, state)
+    return state, state
+
+
+def _lstm_cell(module, x, state):
+    state = module(x, state)
+    return state[0], state
+
+
+def _sequence(module, x, state):
+    # A sequence of one step, without a batch.
+    output, state = module(x.unsqueeze(0), state)
+    return output.squeeze(0), state
+
+
+def _step_of(module: Any, call: Callable) -> Any:
+    from torch import nn  # pyright: ignore[reportMissingImports]
+
+    class Step(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = module
+
+        def forward(self, x, state):
+            return call(self.inner, x, state)
+
+    return Step()
+
+
+def _converted(step: Any, inputs: int, start: Tree) -> Callable[[Tree, Tree, Tree], tuple[Tree, Tree]]:
+    """`run(weights, x, state) -> (output, state)`: the exported program, operation by operation."""
+    import torch  # pyright: ignore[reportMissingImports]
+    from torch.utils import _pytree as pytree  # pyright: ignore[reportMissingImports]
+
+    example = torch.zeros(inputs), pytree.tree_map(lambda leaf: torch.from_numpy(np.array(leaf)), start)
+    with warnings.catch_warnings():
+        # It says that RNN, GRU and LSTM keep their weights in a list as well.
+        warnings.simplefilter("ignore", UserWarning)
+        program = torch.export.export(step, example).run_decompositions()
+    signature, nodes = program.graph_signature, list(program.graph.nodes)
+    if signature.buffers_to_mutate or signature.user_inputs_to_mutate:
+        raise ValueError("from_torch: the module changes its buffers or inputs in place. Keep them in its state.")
+    unknown = {str(node.target) for node in nodes if node.op == "call_function"} - OPERATIONS.keys()
+    if unknown:
+        raise ValueError(f"from_torch cannot convert {', '.join(sorted(unknown))}. Write that part in JAX.")
+    fixed = {**program.state_dict, **program.constants}
+    constants = {
+        node: jnp.asarray(fixed[source].detach().numpy())
+        for node, source in {
+            **signature.inputs_to_buffers,
+            **signature.inputs_to_lifted_tensor_constants,
+        }.items()
+    }
+
+    def run(weights, x, state):
+        given = iter(pytree.tree_leaves((x, state)))
+        values: dict[str, Any] = {}
+
+        def read(argument):
+            return values[argument.name] if isinstance(argument, torch.fx.Node) else argument
+
+        for node in nodes:
+            if node.op == "placeholder":
+                name = signature.inputs_to_parameters.get(node.name)
+                if name:
+                    values[node.name] = weights[name.removeprefix(INNER)]
+                else:
+                    values[node.name] = constants[node.name] if node.name in constants else next(given)
+            elif node.op == "call_function":
+                arguments = torch.fx.node.map_aggregate(node.args, read)
+                values[node.name] = OPERATIONS[str(node.target)](*arguments, **_known(node.kwargs, read))
+        # The last node is the output.
+        return pytree.tree_unflatten([read(one) for one in nodes[-1].args[0]], program.call_spec.out_spec)
+
+    return run
+
+
+def _known(keywords: dict[str, Any], read: Callable) -> dict[str, Any]:
+    """Keywords that change values; those about types and places do not here."""
+    dropped = {"dtype", "device", "layout", "pin_memory", "memory_format", "requires_grad"}
+    return {name: read(value) for name, value in keywords.items() if name not in dropped}
