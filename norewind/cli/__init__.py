@@ -4,6 +4,7 @@ import signal
 import sys
 
 import norewind
+from norewind.cli.cache import keep_compiled
 from norewind.cli.compare import compare
 from norewind.cli.compress import compress, decompress
 from norewind.cli.diagnose import diagnose
@@ -30,6 +31,7 @@ def main(arguments: list[str] | None = None) -> None:
     if arguments == ["--version"]:
         print(f"norewind {norewind.__version__}")
         return
+    keep_compiled()
     try:
         with friendly(" ".join(arguments[:1])):
             commands = {**COMMANDS, "train": with_config(arguments)}

@@ -1,0 +1,45 @@
+"""Compiled programs are kept between commands: the next one starts sooner. Importing this does not import JAX."""
+
+import hashlib
+import os
+import platform
+from importlib.metadata import version
+from pathlib import Path
+
+VARIABLE = "NOREWIND_CACHE"
+LARGEST = 200_000_000
+"""Bytes that the kept programs may take. Beyond it, JAX removes those that were not used for longest."""
+
+
+def keep_compiled() -> None:
+    """Let JAX keep what it compiles in the user's cache folder.
+
+    The environment variable NOREWIND_CACHE names another folder, or turns this off with
+    `off`. Whoever has told JAX itself what to do is not overruled.
+    """
+    chosen = os.environ.get(VARIABLE, "")
+    if chosen == "off" or "JAX_COMPILATION_CACHE_DIR" in os.environ:
+        return
+    try:
+        folder = (Path(chosen) if chosen else _users_cache() / "norewind") / _machine()
+        folder.mkdir(parents=True, exist_ok=True)
+        usable = os.access(folder, os.W_OK)
+    except (OSError, RuntimeError, ValueError):
+        usable = False
+    if usable:
+        os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder)
+        os.environ.setdefault("JAX_COMPILATION_CACHE_MAX_SIZE", str(LARGEST))
+        os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.05")
+        os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+
+
+def _users_cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+
+
+def _machine() -> str:
+    """A name for what compiled programs depend on: the version of JAX, and the kind of processor."""
+    information = Path("/proc/cpuinfo")
+    lines = information.read_text().splitlines() if information.exists() else []
+    features = "".join(sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))}))
+    return f"jax-{version('jax')}-{platform.machine()}-{hashlib.sha256(features.encode()).hexdigest()[:12]}"

@@ -1,0 +1,66 @@
+"""What was compiled is kept in the user's cache folder, unless that is impossible or not wanted."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from norewind.cli.cache import keep_compiled
+
+NAMES = ("JAX_COMPILATION_CACHE_DIR", "JAX_COMPILATION_CACHE_MAX_SIZE")
+
+
+@pytest.fixture
+def environment(monkeypatch, tmp_path):
+    for name in (*NAMES, "NOREWIND_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return monkeypatch
+
+
+def kept() -> Path | None:
+    keep_compiled()
+    return Path(os.environ[NAMES[0]]) if NAMES[0] in os.environ else None
+
+
+def test_in_the_cache_folder_of_the_user_with_a_bound(environment, tmp_path):
+    folder = kept()
+    assert folder is not None
+    assert folder.is_dir()
+    assert folder.parent == tmp_path / ".cache/norewind"
+    assert int(os.environ[NAMES[1]]) == 200_000_000
+
+
+def test_in_another_folder(environment, tmp_path):
+    environment.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    folder = kept()
+    assert folder is not None
+    assert folder.parent == tmp_path / "xdg/norewind"
+    environment.delenv(NAMES[0])
+    environment.setenv("NOREWIND_CACHE", str(tmp_path / "mine"))
+    folder = kept()
+    assert folder is not None
+    assert folder.parent == tmp_path / "mine"
+
+
+def test_not_at_all(environment, tmp_path):
+    environment.setenv("NOREWIND_CACHE", "off")
+    assert kept() is None
+    # A folder that cannot be made: its parent is a file.
+    (tmp_path / "file").write_text("")
+    environment.setenv("NOREWIND_CACHE", str(tmp_path / "file/cache"))
+    assert kept() is None
+
+
+def test_what_was_told_to_jax_stays(environment):
+    environment.setenv(NAMES[0], "elsewhere")
+    assert kept() == Path("elsewhere")
+    assert NAMES[1] not in os.environ
+
+
+def test_the_choice_is_made_before_jax_is_imported():
+    code = "import sys, norewind.cli.cache as cache; cache.keep_compiled(); sys.exit('jax' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
