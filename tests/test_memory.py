@@ -66,7 +66,7 @@ def test_the_best_rate_is_repeated_with_other_seeds_and_reported(record, tmp_pat
     monkeypatch.setattr(memory, "KINDS", (("grow", "bptt:4", "rnn", 16),))
     monkeypatch.setattr(memory_report, "KINDS", memory.KINDS)
     for run in memory.tries(30_000):
-        reached = {3e-4: 5, 1e-3: 9, 3e-3: 7}[run.rate]
+        reached = {1e-3: 9, 3e-3: 7}[run.rate]
         write(tmp_path, run, record, reached)
     (again,) = memory.repeats(memory.memory_records(memory.tries(30_000), tmp_path), 30_000, seeds=2)
     assert (again.rate, again.seed) == (1e-3, 1)

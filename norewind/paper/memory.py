@@ -14,7 +14,7 @@ import numpy as np
 from norewind import names
 from norewind.runs.record import Record, read_record, versions, write_record
 
-RATES = (3e-4, 1e-3, 3e-3)
+RATES = (1e-3, 3e-3)
 SEEDS = 3
 POINTS = 50
 PIECE = 1_000
@@ -53,7 +53,6 @@ KINDS = (
     ("grow", "uoro", "gru", 128),
     ("grow", "bptt:16", "gru", 128),
     ("grow", "kf_rtrl", "rnn", 32),
-    ("grow", "kronecker:rank=4", "rnn", 32),
 )
 """Task, method, cell and hidden units."""
 LENGTHS = {"pause": 1_000_000, "grow": 2_000_000}
