@@ -13,7 +13,8 @@ from norewind.estimator import Loss
 from norewind.learner import online
 from norewind.learners.ahead import Ahead
 from norewind.optimizers import inverse_sqrt
-from norewind.runs.scores import RowScore, Score, SymbolScore
+from norewind.runs.row_scores import RowScore
+from norewind.runs.scores import Score, SymbolScore
 from norewind.runs.settings import Settings, SettingsError
 from norewind.streams import ByteStream, CharacterStream, Dialect, RowStream, Source, TaskStream
 
@@ -81,6 +82,7 @@ def open_stream(
         dialect=Dialect(settings.kind, header=settings.header, delimiter=settings.delimiter),
         inputs=inputs or None,
         targets=settings.targets or None,
+        copy=settings.copy,
         horizon=settings.horizon,
         missing=settings.missing,
         bad=settings.bad,
@@ -88,9 +90,10 @@ def open_stream(
         position=position,
     )
     outputs = len(rows.targets) * (2 if settings.loss == "gaussian" else 1)
-    known = tuple(rows.inputs.index(target) for target in rows.targets if target in rows.inputs)
-    shape = Shape(len(rows.inputs), outputs, False, len(rows.targets), settings.horizon, known)
-    return Opened(rows, shape, RowScore(rows.targets, settings.loss, settings.horizon))
+    # Rules for targets that are known up to now need all of them.
+    known = tuple(rows.known) if len(rows.known) == len(rows.targets) else ()
+    shape = Shape(rows.width, outputs, False, len(rows.targets), settings.horizon, known)
+    return Opened(rows, shape, RowScore(rows.targets, settings.loss, settings.horizon, settings.period))
 
 
 def _symbols(stream: ByteStream | CharacterStream | TaskStream) -> Opened:

@@ -24,6 +24,7 @@ CHANGEABLE = {
     "tensorboard",
     "watch",
     "source",
+    "copy",
 }
 """Settings that may change when a run is resumed. The others determine what its numbers mean."""
 
@@ -62,11 +63,17 @@ class StreamSettings:
     alphabet_size: Count = 256
     """text: the largest number of different symbols if no alphabet is given."""
 
-    inputs: Annotated[tuple[str, ...], option("COLUMN ...", "all numeric columns of the first row")] = ()
-    """csv, jsonl: the columns that the model sees."""
+    inputs: Annotated[tuple[str, ...], option("COLUMN ...", "all numbers but those of rows and times")] = ()
+    """csv, jsonl: the columns that the model sees: numbers, booleans, text (as categories), times, nested values."""
 
-    targets: Annotated[tuple[str, ...], option("COLUMN ...", "the inputs")] = ()
+    targets: Annotated[tuple[str, ...], option("COLUMN ...", "the numbers among the inputs")] = ()
     """csv, jsonl: the columns to forecast."""
+
+    copy: Annotated[tuple[str, ...], option("COLUMN ...", "none")] = ()
+    """csv, jsonl: columns to copy into the predictions as they are, such as an id or a time."""
+
+    period: Annotated[Count | None, option("ROWS", "the best of 7, 12, 24 and 168")] = None
+    """csv, jsonl: compare with the value this many rows ago, such as a day."""
 
     horizon: Annotated[int, msgspec.Meta(ge=0)] = 1
     """csv, jsonl: how many rows ahead to forecast, or how late labels come. 0 takes targets from the same row."""
@@ -143,7 +150,7 @@ class Settings(StreamSettings):
     samples: Annotated[Amount | None, option("N", "the whole stream")] = None
     """Stop after this many samples in total, rounded down to whole windows. 1e6 is understood."""
 
-    metrics_every: Count = 10_000
+    metrics_every: Annotated[Count | None, option("N", "about 200 lines, however long the stream is")] = None
     """Write a line of metrics every N samples."""
 
     checkpoint_every: Count = 100_000

@@ -12,7 +12,8 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 import numpy as np
 
-from norewind.streams.parsing import LARGEST
+from norewind.streams.columns import DAY, LARGEST
+from norewind.streams.parsing import CATEGORIES
 from norewind.streams.position import Count, damaged
 from norewind.streams.stream import Samples
 
@@ -43,20 +44,36 @@ class Statistics(NamedTuple):
 
 
 class Row(NamedTuple):
-    """The numbers of a row, NaN where missing, and the statistics up to and including it."""
+    """The numbers of a row, NaN where missing, the statistics up to and including it, its line, and what is copied."""
 
     values: list[float]
     statistics: Statistics
+    line: int
+    copied: str | None
+
+
+CYCLES = {"hour": DAY, "weekday": 7 * DAY}
+"""Seconds after which the time of day and the day of the week come again."""
 
 
 class Layout(NamedTuple):
-    """The number of columns in use, which of them are inputs and which are targets, and what is done with them."""
+    """The number of columns in use, which of them are inputs and which are targets, and what is done with them.
+
+    Inputs are the numbers, then the categories (one number of 0 or 1 for each), then the
+    cycles of times (cosine and sine).
+    """
 
     columns: int
-    inputs: list[int]
+    numbers: list[int]
     targets: list[int]
     fill_with_newest: bool
     standardise: bool
+    categories: list[int] = []  # noqa: RUF012 (never changed)
+    cycles: list[tuple[int, float]] = []  # noqa: RUF012 (never changed)
+
+    @property
+    def width(self) -> int:
+        return len(self.numbers) + CATEGORIES * len(self.categories) + 2 * len(self.cycles)
 
 
 def no_statistics(columns: int) -> Statistics:
@@ -87,6 +104,9 @@ def samples_of(rows: list[Row], layout: Layout, waiting: np.ndarray, delay: int)
         scales[: len(rows), :, :2],
         last.astype(np.float32),
         now[..., :2],
+        values[:, layout.targets],
+        np.array([row.line for row in rows], np.int64),
+        np.array([row.copied for row in rows], object) if rows and rows[0].copied is not None else None,
     )
     return samples, scales[len(nothing) :][-delay:]
 
@@ -101,14 +121,21 @@ def _scales(statistics: list[np.ndarray], layout: Layout) -> np.ndarray:
 
 
 def _xs(values: np.ndarray, statistics: list[np.ndarray], layout: Layout) -> np.ndarray:
-    values = values[:, layout.inputs]
-    counts, means, squares, newest = (table[:, layout.inputs] for table in statistics)
+    counts, means, squares, newest = statistics
     filling = np.where(counts > 0, newest, means) if layout.fill_with_newest else means
-    values = np.where(np.isnan(values), filling, values)
+    known = np.where(np.isnan(values), filling, values)
+    numbers = known[:, layout.numbers]
     if layout.standardise:
-        deviations = _deviations(counts, squares)
-        values = np.where(deviations > 0, _standardised(values, means, deviations), 0.0)
-    return values.astype(np.float32)
+        means, deviations = means[:, layout.numbers], _deviations(counts, squares)[:, layout.numbers]
+        numbers = np.where(deviations > 0, _standardised(numbers, means, deviations), 0.0)
+    parts = [numbers]
+    # A mean of categories is none.
+    named = known if layout.fill_with_newest else values
+    parts += [named[:, [place]] == np.arange(CATEGORIES) for place in layout.categories]
+    for place, cycle in layout.cycles:
+        angle = 2 * np.pi * (known[:, place] % cycle) / cycle
+        parts.append(np.stack([np.cos(angle), np.sin(angle)], axis=1))
+    return np.concatenate(parts, axis=1).astype(np.float32)
 
 
 def _deviations(counts: np.ndarray, squares: np.ndarray) -> np.ndarray:
