@@ -152,11 +152,12 @@ def draw_rows(path: Path, fitted: "Fitted", opened: "Opened") -> None:
     from norewind.runs.row_scores import RowScore
 
     if isinstance(opened.score, RowScore) and len(opened.score.state["recent"]):
-        recent, columns = opened.score.state["recent"], opened.score.columns
+        recent, columns = opened.score.state["recent"], opened.score.labels
         row_figures.draw_stretch(recent, columns, fitted.samples, path / STRETCH)
 
 
 def closing_words(path: Path, fitted: "Fitted", opened: "Opened") -> str:
+    from norewind.runs.class_scores import ClassScore, class_words
     from norewind.runs.folder import CURVE, METRICS, STRETCH, read_log
     from norewind.runs.row_scores import RowScore
     from norewind.runs.summary import summary, table
@@ -169,6 +170,8 @@ def closing_words(path: Path, fitted: "Fitted", opened: "Opened") -> str:
             words += f" ({opened.score.trivial}: {lines[-1]['baseline']:.4f})"
     for reason, count in opened.stream.counts.items():
         words += f", {count:,} {reason} skipped"
+    if isinstance(opened.score, ClassScore):
+        return f"{words}.\n{class_words(lines)}\nSee {path / CURVE}."
     if isinstance(opened.score, RowScore):
         result = summary(lines, squared=not opened.score.gaussian)
         compared = f"\n{table(result)}" if result else ""

@@ -52,8 +52,10 @@ def forecast(settings: Settings, saved: Saved, steps: int | None = None) -> Fore
     """
     if settings.kind not in ("csv", "jsonl"):
         raise SettingsError("this run predicts symbols: see what comes next with norewind sample.")
-    if not settings.horizon:
+    if not settings.horizons[-1]:
         raise SettingsError("this run has a horizon of 0: it predicts targets of the same row, and nothing ahead.")
+    if settings.loss == "classes":
+        raise SettingsError("this run forecasts a class: see its newest forecasts with norewind predict.")
     position = saved.entries["position"]
     opened = open_stream(replace(settings, source=os.devnull), position["stream"], continues=True)
     with opened.stream as stream:
@@ -68,32 +70,37 @@ def forecast(settings: Settings, saved: Saved, steps: int | None = None) -> Fore
             xs = position["left"][0]
             run, _ = learner.forward(run, xs)
             last += len(xs)
-        horizon = settings.horizon
+        horizon, width = score.horizon, len(score.columns)
         steps = steps or (horizon if horizon > 1 else 24)
-        made, own = score.forecasts(learner.pending(run))
+        errors = None if score.gaussian else _recent_errors(score)
         center, scale, _ = np.moveaxis(stream.scales_ahead(horizon), -1, 0)
-        recent = _recent_error(score) if not score.gaussian else None
         # NaN until there are so many rows.
         missing = ((horizon - len(center), 0), (0, 0))
         center, scale = (np.pad(part, missing, constant_values=np.nan) for part in (center, scale))
-        means = list(center + scale * made)
-        spreads = [spread if recent is None else recent for spread in scale * own]
+        means, spreads = [], []
+        for rows, outputs in learner.pending(run).items():
+            # The nearest horizon that reaches a row knows most about it.
+            made, own = score.forecasts(outputs)
+            new = slice(len(means), None)
+            means += list((center[-rows:] + scale[-rows:] * made)[new])
+            spreads += list((scale[-rows:] * own if errors is None else np.tile(errors[rows], (rows, 1)))[new])
         for step in range(1, steps - horizon + 1):
             run, (outputs, _) = learner.forward(run, stream.imagined(means[step - 1], step)[None])
             made, own = score.forecasts(np.asarray(outputs))
-            means.append(center[-1] + scale[-1] * made[0])
-            new = recent if recent is not None else scale[-1] * own[0]
+            means.append(center[-1] + scale[-1] * made[0, -width:])
+            new = scale[-1] * own[0, -width:] if errors is None else errors[horizon]
             added = np.sqrt(new**2 + spreads[step - 1] ** 2)
             spreads.append(np.minimum(added, np.fmax(new, scale[-1] if settings.standardise else np.inf)))
-    columns = score.columns
-    return Forecast(columns, last, np.array(means[:steps]), np.array(spreads[:steps]), score.state["recent"], horizon)
+    newest = score.state["recent"][:, :width]
+    return Forecast(score.columns, last, np.array(means[:steps]), np.array(spreads[:steps]), newest, horizon)
 
 
-def _recent_error(score: RowScore) -> np.ndarray:
-    """The root mean squared error of every target over the newest rows; NaN where it is not known."""
+def _recent_errors(score: RowScore) -> dict[int, np.ndarray]:
+    """The root mean squared error of every target over the newest rows, by horizon; NaN where it is not known."""
     values, forecasts, _ = np.moveaxis(score.state["recent"], -1, 0)
     squares = (values - forecasts) ** 2
     known = ~np.isnan(squares)
     sums, counts = np.where(known, squares, 0).sum(axis=0), known.sum(axis=0)
     errors = np.sqrt(np.where(counts > 0, sums / np.maximum(counts, 1), np.nan))
-    return np.pad(errors, (0, len(score.columns) - len(errors)), constant_values=np.nan)
+    errors = np.pad(errors, (0, len(score.labels) - len(errors)), constant_values=np.nan)
+    return dict(zip(score.horizons, np.split(errors, len(score.horizons)), strict=True))

@@ -79,17 +79,19 @@ def sampled(
 ) -> bytes:
     """Text of `length` symbols that the model writes, after its own stream or after a prompt.
 
-    A `temperature` below 1 prefers likely symbols. `seed` is that of the random choices.
+    Only symbols that the run has seen are written. A `temperature` below 1 prefers likely
+    ones. `seed` is that of the random choices.
     """
     encode, decode, symbols = _code(settings, saved)
     built = restored(settings, saved, Shape(symbols, symbols, True))
     start = encode(prompt) if prompt else _unread(settings, saved)
+    seen = jnp.asarray(saved.entries["score"]["seen"])
 
     @jax.jit
     def write(run, start, key):
         def draw(carry, key):
             run, logits = carry
-            symbol = jax.random.categorical(key, logits / temperature)
+            symbol = jax.random.categorical(key, jnp.where(seen, logits / temperature, -jnp.inf))
             run, outputs = built.learner.forward(run, symbol[None])
             return (run, outputs[0]), symbol
 

@@ -12,7 +12,7 @@ from norewind.runs.metrics import digits, mean, running_sum
 from norewind.runs.scores import Score
 from norewind.streams.stream import Samples
 
-ROW_UNITS = {"squared": "squared error", "gaussian": "nats per value"}
+ROW_UNITS = {"squared": "squared error", "gaussian": "nats per value", "classes": "bits"}
 PERIODS = (7, 12, 24, 168)
 """Rows after which many series are back where they were; of these the best is shown."""
 RECENT = 200
@@ -33,15 +33,19 @@ class RowScore(Score):
     trivial = "running mean"
     needs_outputs = True
 
-    def __init__(self, columns: Sequence[str], loss: str, horizon: int = 1, period: int | None = None):
-        self.columns, self.horizon = list(columns), horizon
+    def __init__(self, columns: Sequence[str], loss: str, horizon: int | Sequence[int] = 1, period: int | None = None):
+        self.columns, self.horizons = list(columns), [horizon] if isinstance(horizon, int) else list(horizon)
+        self.horizon = self.horizons[-1]
+        many = len(self.horizons) > 1
+        # One for every horizon and column: what is forecast.
+        self.labels = [f"{column} in {rows}" if many else column for rows in self.horizons for column in self.columns]
         self.gaussian = loss == "gaussian"
         self.unit = ROW_UNITS[loss]
-        self.scale = (1 if self.gaussian else 2) / len(self.columns)
-        self.delay = max(1, horizon)
+        self.scale = (1 if self.gaussian else 2) / len(self.labels)
+        self.delay = max(1, self.horizon)
         self.periods = [rows for rows in ([period] if period else PERIODS) if rows > self.delay]
         self.forecasters = ["model", "mean", "persistence", *self.periods]
-        width, kinds = len(self.columns), len(self.forecasters)
+        width, kinds = len(self.labels), len(self.forecasters)
         self.state = {
             "baseline": [0, 0.0],
             "persistence": [0, 0.0],
@@ -75,7 +79,10 @@ class RowScore(Score):
         for row in range(len(self.state["past"]), len(past)):
             past[row] = np.where(np.isnan(past[row]), past[row - 1], past[row])  # the last known value
         depth, rows = len(self.state["past"]), len(samples.values)
-        ago = [past[depth - lag : depth - lag + rows] for lag in (self.delay, *self.periods)]
+        ago = [past[depth - lag : depth - lag + rows] for lag in self.periods]
+        newest = [past[depth - max(1, lag) :][:rows] for lag in self.horizons]
+        parts = (part[:, place * len(self.columns) :][:, : len(self.columns)] for place, part in enumerate(newest))
+        ago.insert(0, np.concatenate(list(parts), axis=1))
         errors = np.stack([model, center, *ago]) - samples.values
         # On the same rows: those that the model was scored on. (One period ago there may have been no row.)
         errors = np.where(np.isnan(samples.targets) | np.isnan(errors[:3]).any(axis=0), np.nan, errors)
@@ -117,7 +124,7 @@ class RowScore(Score):
                 "rmse": digits(float(np.sqrt(squares / count))) if count else None,
                 "rows": int(count),
             }
-            for column, (count, total, squares) in zip(self.columns, sums.tolist(), strict=False)
+            for column, (count, total, squares) in zip(self.labels, sums.tolist(), strict=False)
         }
 
     def predictions(self, first: int, samples: Samples, outputs: Any) -> Iterator[dict[str, Any]]:
@@ -135,10 +142,10 @@ class RowScore(Score):
         errors = (samples.targets.astype(np.float64) - predictions) / deviations
         now, then = (np.moveaxis(scales, -1, 0) for scales in (samples.ahead, samples.scales))
         for i, known in enumerate(~np.isnan(errors)):
-            entry: dict[str, Any] = {"sample": first + i} | _place(samples, i)
+            entry: dict[str, Any] = {"sample": first + i} | place_of(samples, i)
             center, deviation = (now if self.horizon else then)[:, i]
             if self.horizon:
-                entry |= {"for": first + i + self.horizon, "forecast": self.row(center + deviation * forecasts[i])}
+                entry |= {"for": self._rows(first + i), "forecast": self.row(center + deviation * forecasts[i])}
             if self.gaussian:
                 entry["deviation"] = self.row(deviation * spreads[i])
             center, deviation = then[:, i]
@@ -152,15 +159,24 @@ class RowScore(Score):
             yield entry
 
     def forecasts(self, outputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Standardised forecasts, and their standard deviations."""
-        width = len(self.columns)
+        """Standardised forecasts, and their standard deviations; of one horizon or of all."""
+        width = outputs.shape[1] // (2 if self.gaussian else 1)
         forecasts = np.asarray(outputs[:, :width], np.float64)
         if not self.gaussian:
             return forecasts, np.ones_like(forecasts)
         return forecasts, np.exp(np.asarray(log_variance(jnp.asarray(outputs[:, width:])), np.float64) / 2)
 
-    def row(self, values: np.ndarray, *, sent: bool = False) -> dict[str, float | None]:
-        """Numbers by column: as they were sent, or with seven digits, as far as a forecast can be known."""
+    def _rows(self, row: int) -> Any:
+        """The rows that are forecast at this one."""
+        return row + self.horizon if len(self.horizons) == 1 else {str(rows): row + rows for rows in self.horizons}
+
+    def row(self, values: np.ndarray, *, sent: bool = False) -> dict[str, Any]:
+        """Numbers by column, or by horizon and column: as they were sent, or the seven digits that a forecast has."""
+        if len(values) > len(self.columns):
+            parts = np.split(values, len(self.horizons))
+            if sent:
+                return self.row(parts[0], sent=True)
+            return {str(rows): self.row(part) for rows, part in zip(self.horizons, parts, strict=True)}
         return {
             column: None if not np.isfinite(value) else _plain(value) if sent else float(f"{value:.7g}")
             for column, value in zip(self.columns, values.tolist(), strict=True)
@@ -171,7 +187,7 @@ def _plain(value: float) -> float:
     return int(value) if value.is_integer() and abs(value) < 2**53 else value
 
 
-def _place(samples: Samples, i: int) -> dict[str, Any]:
+def place_of(samples: Samples, i: int) -> dict[str, Any]:
     """Where a row stands, and what is copied from it."""
     place: dict[str, Any] = {} if samples.lines is None else {"line": int(samples.lines[i])}
     return place if samples.copied is None else {**place, "copied": json.loads(samples.copied[i])}

@@ -52,11 +52,13 @@ class SymbolScore(Score):
 
     def __init__(self, symbols: int, name: Callable[[int], Any]):
         self.name = name
-        self.state = {"counts": [0] * symbols}
+        self.state = {"counts": [0] * symbols, "seen": [False] * symbols}
 
     def add(self, samples: Samples, outputs: Any = None) -> int:
         counts = self.state["counts"]
-        self.state["counts"] = (counts + np.bincount(samples.targets, minlength=len(counts))).tolist()
+        new = np.bincount(samples.targets, minlength=len(counts))
+        self.state["counts"] = (counts + new).tolist()
+        self.state["seen"] = (np.array(self.state["seen"]) | (new > 0)).tolist()
         return len(samples.targets)
 
     def take(self) -> dict[str, Any]:

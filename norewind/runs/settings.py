@@ -75,11 +75,13 @@ class StreamSettings:
     period: Annotated[Count | None, option("ROWS", "the best of 7, 12, 24 and 168")] = None
     """csv, jsonl: compare with the value this many rows ago, such as a day."""
 
-    horizon: Annotated[int, msgspec.Meta(ge=0)] = 1
-    """csv, jsonl: how many rows ahead to forecast, or how late labels come. 0 takes targets from the same row."""
+    horizon: Annotated[Annotated[int, msgspec.Meta(ge=0)] | str, option("ROWS", "1")] = 1
+    """csv, jsonl: how many rows ahead to forecast, or how late labels come. 0 takes targets from the same row. 1,6,24
+    trains a model for each."""
 
-    loss: Literal["squared", "gaussian"] = "squared"
-    """csv, jsonl: the squared error, or the negative log likelihood of a Gaussian whose variance is forecast too."""
+    loss: Literal["squared", "gaussian", "classes"] = "squared"
+    """csv, jsonl: the squared error; the negative log likelihood of a Gaussian whose variance is forecast too; or of a
+    target that is a class (text, true and false, 0 and 1), that of its probability."""
 
     missing: Literal["last", "mean", "fail", "skip"] = "last"
     """csv, jsonl: replace a missing input by the column's last value or its mean so far, stop, or skip the row."""
@@ -100,6 +102,13 @@ class StreamSettings:
         """Convert and check every value, before anything is opened or compiled."""
         for name, kind in _kinds(type(self)).items():
             object.__setattr__(self, name, _checked(name, getattr(self, name), kind))
+        if isinstance(self.horizon, str):
+            object.__setattr__(self, "horizon", _horizons(self.horizon))
+
+    @property
+    def horizons(self) -> tuple[int, ...]:
+        """The horizons, from the nearest to the farthest."""
+        return (self.horizon,) if isinstance(self.horizon, int) else tuple(map(int, self.horizon.split(",")))
 
     @property
     def kind(self) -> Literal["task", "bytes", "text", "csv", "jsonl"]:
@@ -182,6 +191,19 @@ class Settings(StreamSettings):
         """All settings that are not None, as JSON would give them back."""
         values = {name: getattr(self, name) for name in _kinds(Settings)}
         return {name: list(v) if isinstance(v, tuple) else v for name, v in values.items() if v is not None}
+
+
+def _horizons(text: str) -> int | str:
+    """Horizons in order, each once, separated by commas; a single one as a number."""
+    try:
+        rows = sorted({int(part) for part in text.split(",")})
+        if rows[0] < (0 if len(rows) == 1 else 1):
+            raise ValueError
+    except ValueError:
+        raise SettingsError(
+            f"horizon is {text!r}, but it must be rows ahead: one number, or several as 1,6,24."
+        ) from None
+    return rows[0] if len(rows) == 1 else ",".join(map(str, rows))
 
 
 @cache

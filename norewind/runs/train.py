@@ -105,7 +105,7 @@ def _hooks(settings: Settings, folder: RunFolder, opened: Opened, progress: Prog
 
 def columns_of(stream: RowStream) -> dict[str, Any]:
     """What a run uses of a table, and what it does not use and why."""
-    return {name: getattr(stream, name) for name in ("inputs", "targets", "horizon", "ignored")}
+    return {name: getattr(stream, name) for name in ("inputs", "targets", "horizons", "ignored")}
 
 
 def column_words(stream: RowStream) -> str:
@@ -113,7 +113,8 @@ def column_words(stream: RowStream) -> str:
         return ", ".join(words[:12]) + (f" and {len(words) - 12} more" if len(words) > 12 else "")
 
     same = "the same" if stream.targets == stream.inputs and len(stream.inputs) > 1 else some(stream.targets)
-    when = f"{stream.horizon} row{'s' if stream.horizon > 1 else ''} ahead" if stream.horizon else "of the same row"
+    rows = ", ".join(map(str, stream.horizons))
+    when = f"{rows} row{'s' if stream.horizon > 1 else ''} ahead" if stream.horizon else "of the same row"
     lines = [f"inputs:  {some(stream.inputs)}", f"targets: {same}, {when}"]
     if stream.ignored:
         lines.append(f"ignored: {some([f'{name} ({why})' for name, why in stream.ignored.items()])}")

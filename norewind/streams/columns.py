@@ -66,6 +66,18 @@ def judged(values: list[Any]) -> Judged:
     return Judged("category", "text")
 
 
+def kind_of(name: str, column: Judged, *, target: bool, classes: bool) -> Kind:
+    """How a column is read that is used. With `classes`, a target is a class whatever it looks like."""
+    if target and classes:
+        return "category"
+    if target and column.kind == "category":
+        raise BadRow(f"the target {name!r} is text. Learn it as a class: --loss classes.")
+    if column.kind is None:
+        inside = f"Name one of the values inside it, such as {name}.0 or {name}.key."
+        raise BadRow(f"the column {name!r} is {column.why_not}. {inside}")
+    return "number" if target and column.kind == "time" else column.kind
+
+
 def _counts(numbers: list[float]) -> str:
     steps = {after - before for before, after in pairwise(numbers)}
     return "it counts the rows" if steps == {1.0} and len(numbers) >= ENOUGH_TO_COUNT else ""

@@ -40,11 +40,13 @@ class Dialect:
     - `header`: whether the first line of a CSV file names the columns. Otherwise they are
       called 1, 2 and so on.
     - `delimiter`: the character between the fields of a CSV file.
+    - `classes`: the target is a class, whatever it is written as (text, true, 0 or 1).
     """
 
     format: Literal["csv", "jsonl"] = "csv"
     header: bool = True
     delimiter: str = ","
+    classes: bool = False
 
 
 CSV = Dialect()

@@ -1,15 +1,14 @@
 """Streams of rows: numbers in columns, from CSV or JSON lines."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-import msgspec
 import numpy as np
 
 from norewind.streams import scaling
-from norewind.streams.columns import Judged, Kind, at, judged, varying
+from norewind.streams.columns import BadRow, Judged, at, judged, kind_of, varying
 from norewind.streams.parsing import CSV, Dialect, RowReader
-from norewind.streams.position import Count, Progress, SourcePosition, check_position, damaged, unread
+from norewind.streams.position import Progress, check_position, damaged, unread
 from norewind.streams.reading import Source, closed_on_error
 from norewind.streams.scaling import CYCLES, Layout, Row, samples_of
 from norewind.streams.stream import Samples, Stream, StreamError, check_count
@@ -17,22 +16,6 @@ from norewind.streams.stream import Samples, Stream, StreamError, check_count
 UNREAD = unread("rows")
 # How many numbers are kept in lists before they become arrays, which take far less memory.
 BATCH = 20_000
-Names = Annotated[list[str], msgspec.Meta(min_length=1)]
-
-
-class _RowPosition(SourcePosition):
-    inside: bool
-    format: str
-    horizon: Count
-    standardise: bool
-    columns: list[str]
-    inputs: Names
-    targets: Names
-    kinds: dict[str, Kind]
-    cycles: dict[str, list[str]]
-    categories: dict[str, list[str]]
-    statistics: list[scaling.SavedColumn]
-    waiting: Any
 
 
 class RowStream(Stream):
@@ -49,7 +32,8 @@ class RowStream(Stream):
     - `targets`: the names of the target columns, by default the numbers among the inputs.
     - `copy`: the names of columns to hand out as they are, as JSON text.
     - `horizon`: how many rows ahead to forecast. With 0 the targets are those of the same
-      row, and must not be inputs.
+      row, and must not be inputs. With several, such as [1, 6, 24], samples have the targets
+      side by side, once for each.
     - `missing`: what to do about a missing input. It is replaced by the newest value of its
       column ("last") or by the mean so far ("mean"), it is an error ("fail"), or the row is
       skipped and counted ("skip"). A value is missing if its field is empty, NA, NaN or
@@ -63,7 +47,7 @@ class RowStream(Stream):
 
     The stream has the attributes `inputs` and `targets`, the names of the columns, `ignored`,
     why the others are not used, `width`, the length of a row of inputs, `known`, the places
-    of the targets in it, and `horizon`. A learner for it learns from row t − h when row t
+    of the targets in it, and `horizon`, the longest of `horizons`. A learner for it learns from row t − h when row t
     brings its targets, and then forecasts row t + h: see `norewind.Ahead`.
 
     >>> import os
@@ -88,26 +72,30 @@ class RowStream(Stream):
         inputs: Sequence[str] | None = None,
         targets: Sequence[str] | None = None,
         copy: Sequence[str] = (),
-        horizon: int = 1,
+        horizon: int | Sequence[int] = 1,
         missing: Literal["last", "mean", "fail", "skip"] = "last",
         bad: Literal["fail", "skip"] = "fail",
         standardise: bool = True,
         position: dict[str, Any] | None = None,
     ):
         with closed_on_error(source):
-            if horizon < 0:
-                raise StreamError(f"the horizon must be 0 or more rows, not {horizon}.")
+            self.horizons = [horizon] if isinstance(horizon, int) else list(horizon)
+            if self.horizons[:1] < [0] or (len(self.horizons) > 1 and self.horizons[0] < 1):
+                raise StreamError(f"the horizon must be 0 or more rows, not {horizon}; several must be 1 or more.")
+            if self.horizons != sorted(set(self.horizons)):
+                raise StreamError(f"several horizons must be in order, each once, not {horizon}.")
             start = UNREAD if position is None else position
             if start != UNREAD:
-                asked = {"format": dialect.format, "horizon": horizon, "standardise": standardise}
+                asked = {"format": dialect.format, "horizon": self._saved_horizon(), "standardise": standardise}
                 named = {name: list(value) for name, value in (("inputs", inputs), ("targets", targets)) if value}
-                check_position(start, "rows", _RowPosition, asked | named)
+                check_position(start, "rows", scaling.RowPosition, asked | named)
             self._source, self._progress = source, Progress(start)
             self._reader = RowReader(source, self._progress, dialect, missing=missing, bad=bad)
-            self._format, self.horizon, self._standardise = dialect.format, horizon, standardise
+            self._format, self.horizon, self._standardise = dialect.format, self.horizons[-1], standardise
+            self._classes = dialect.classes
             self._fill_with_newest = missing == "last"
             # What is known when predicting is that of the row before, even if the targets come with the row itself.
-            self._delay = max(1, horizon)
+            self._delays = [max(1, rows) for rows in self.horizons]
             self.inputs, self.targets, self._copied = list(inputs or []), list(targets or []), list(copy)
             self.ignored: dict[str, str] = {}
             if start == UNREAD:
@@ -123,11 +111,17 @@ class RowStream(Stream):
         if not named:
             usable = [name for name, column in seen.items() if not column.why_not]
             self.inputs = [name for name in usable if self.horizon > 0 or name not in self.targets]
+            if self._classes and self.horizon:
+                # What was known of the class up to now says most about what comes.
+                self.inputs += [name for name in self.targets if name not in self.inputs and name in seen]
         if not self.targets:
             self.targets = [name for name in self.inputs if name in seen and seen[name].kind == "number"]
         self._check_columns(seen)
         used = list(dict.fromkeys([*self.inputs, *self.targets]))
-        self._kinds = {name: self._kind(name, seen[name]) for name in used}
+        try:
+            self._kinds = {n: kind_of(n, seen[n], target=n in self.targets, classes=self._classes) for n in used}
+        except BadRow as problem:
+            raise StreamError(f"{self._source.name}: {problem}") from None
         times = [name for name in self.inputs if self._kinds[name] == "time"]
         self._cycles = {name: varying([at(row, name) for row in rows]) for name in times}
         self.ignored = {
@@ -138,14 +132,6 @@ class RowStream(Stream):
         self._choose()
         self._statistics = scaling.no_statistics(self._layout.columns)
         self._waiting = self._nothing_known()
-
-    def _kind(self, name: str, column: Judged) -> Kind:
-        if column.kind == "time" and name in self.targets:
-            return "number"
-        if column.kind is None:
-            where = f"{self._source.name}: the column {name!r} is {column.why_not}"
-            raise StreamError(f"{where}. Name one of the values inside it, such as {name}.0 or {name}.key.")
-        return column.kind
 
     def _check_columns(self, seen: dict[str, Judged]) -> None:
         name, names = self._source.name, list(seen)
@@ -187,6 +173,7 @@ class RowStream(Stream):
             targets=[used.index(column) for column in self.targets],
             fill_with_newest=self._fill_with_newest,
             standardise=self._standardise,
+            classes=self._classes,
             categories=[used.index(name) for name in self.inputs if self._kinds[name] == "category"],
             cycles=[
                 (used.index(name), CYCLES[cycle])
@@ -211,7 +198,8 @@ class RowStream(Stream):
         self._choose()
         self._statistics = scaling.restored_statistics(position["statistics"], self._layout.columns)
         targets = len(self.targets)
-        self._waiting = scaling.restored_waiting(position["waiting"], targets, self._delay, self._standardise)
+        scaled = self._standardise and not self._classes
+        self._waiting = scaling.restored_waiting(position["waiting"], targets, self._delays[-1], scaled)
         self._source.go_to(self._progress.here)
         if self._progress.here.offset == 0:
             # The start of another source (see `afresh`), which may have its columns in another order.
@@ -221,8 +209,16 @@ class RowStream(Stream):
 
     def _nothing_known(self) -> np.ndarray:
         """The scales before the first row: targets of the same row need none if they are not standardised."""
-        needs_none = self.horizon == 0 and not self._standardise
+        needs_none = self.horizon == 0 and (self._classes or not self._standardise)
         return np.tile([0.0, 1.0, np.nan], (int(needs_none), len(self.targets), 1))
+
+    def _saved_horizon(self) -> int | list[int]:
+        return self.horizons[0] if len(self.horizons) == 1 else list(self.horizons)
+
+    def class_name(self, number: int) -> str:
+        """What a class is called; those that came when there were too many have one name."""
+        known = list(self._reader.categories[self.targets[0]])
+        return known[number] if number < len(known) else "(another)"
 
     @property
     def width(self) -> int:
@@ -232,7 +228,7 @@ class RowStream(Stream):
         return self._progress.position(
             inside=self._progress.marked.inside,
             format=self._format,
-            horizon=self.horizon,
+            horizon=self._saved_horizon(),
             standardise=self._standardise,
             columns=list(self._reader.columns),
             inputs=list(self.inputs),
@@ -256,7 +252,7 @@ class RowStream(Stream):
         for gap, place in enumerate(self._times, len(self._kinds)):
             values[place] += step * values[gap]
         row = Row(values, self._statistics, 0, None)
-        return samples_of([row], self._layout, self._waiting, self._delay)[0].xs[0]
+        return samples_of([row], self._layout, self._waiting, self._delays)[0].xs[0]
 
     @property
     def counts(self) -> dict[str, int]:
@@ -270,7 +266,7 @@ class RowStream(Stream):
         length, problem = 0, None
 
         def convert() -> None:
-            samples, self._waiting = samples_of(rows, self._layout, self._waiting, self._delay)
+            samples, self._waiting = samples_of(rows, self._layout, self._waiting, self._delays)
             parts.append(samples)
             rows.clear()
 
