@@ -159,6 +159,7 @@ def draw_rows(path: Path, fitted: "Fitted", opened: "Opened") -> None:
 def closing_words(path: Path, fitted: "Fitted", opened: "Opened") -> str:
     from norewind.runs.class_scores import ClassScore, class_words
     from norewind.runs.folder import CURVE, METRICS, STRETCH, read_log
+    from norewind.runs.line_scores import LineScore, top_words
     from norewind.runs.row_scores import RowScore
     from norewind.runs.summary import summary, table
 
@@ -176,4 +177,5 @@ def closing_words(path: Path, fitted: "Fitted", opened: "Opened") -> str:
         result = summary(lines, squared=not opened.score.gaussian)
         compared = f"\n{table(result)}" if result else ""
         return f"{words}.{compared}\nSee {path / CURVE} and {path / STRETCH}."
-    return f"{words}. See {path / CURVE}."
+    top = top_words(opened.score.state) if isinstance(opened.score, LineScore) else ""
+    return f"{words}. See {path / CURVE}." + (f"\n{top}" if top else "")

@@ -15,6 +15,7 @@ from norewind.learners.ahead import Ahead
 from norewind.learners.several import Several
 from norewind.optimizers import inverse_sqrt
 from norewind.runs.class_scores import ClassScore
+from norewind.runs.line_scores import LineScore
 from norewind.runs.row_scores import RowScore
 from norewind.runs.scores import Score, SymbolScore
 from norewind.runs.settings import Settings, SettingsError
@@ -74,13 +75,13 @@ def open_stream(
             task = names.task(settings.source, settings.parameters)
         except (TypeError, ValueError) as error:
             raise SettingsError(f"parameters: {error}") from None
-        return _symbols(TaskStream(task, settings.seed, position=position))
+        return _symbols(TaskStream(task, settings.seed, position=position), settings)
     source = Source(settings.source, continues=continues, stop=stop)
     if settings.kind == "bytes":
-        return _symbols(ByteStream(source, position=position))
+        return _symbols(ByteStream(source, position=position), settings)
     if settings.kind == "text":
         size, bad = settings.alphabet_size, settings.bad
-        return _symbols(CharacterStream(source, settings.alphabet, size=size, bad=bad, position=position))
+        return _symbols(CharacterStream(source, settings.alphabet, size=size, bad=bad, position=position), settings)
     inputs = settings.inputs
     if inputs and settings.method == names.AUTO and settings.horizons[-1]:
         # What is to be forecast is known up to now, and says most about what comes.
@@ -110,9 +111,13 @@ def open_stream(
     return Opened(rows, shape, RowScore(rows.targets, settings.loss, settings.horizons, settings.period))
 
 
-def _symbols(stream: ByteStream | CharacterStream | TaskStream) -> Opened:
+def _symbols(stream: ByteStream | CharacterStream | TaskStream, settings: Settings) -> Opened:
     name = int if isinstance(stream, ByteStream) else lambda symbol: stream.decode([symbol]).decode()
-    return Opened(stream, Shape(stream.symbols, stream.symbols, True), SymbolScore(stream.symbols, name))
+    shape = Shape(stream.symbols, stream.symbols, True)
+    if settings.per == "symbol":
+        return Opened(stream, shape, SymbolScore(stream.symbols, name))
+    newline = (10).__eq__ if isinstance(stream, ByteStream) else lambda symbol: name(symbol) == "\n"
+    return Opened(stream, shape, LineScore(stream.symbols, name, stream.decode, newline, settings.top))
 
 
 def build(settings: Settings, shape: Shape) -> Built:

@@ -63,6 +63,12 @@ class StreamSettings:
     alphabet_size: Count = 256
     """text: the largest number of different symbols if no alphabet is given."""
 
+    per: Literal["symbol", "line"] = "symbol"
+    """bytes, text: write one prediction per symbol, or one per line with its bits per symbol and a robust score."""
+
+    top: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = 0
+    """bytes, text: with --per line, show this many of the most surprising lines at the end."""
+
     inputs: Annotated[tuple[str, ...], option("COLUMN ...", "all numbers but those of rows and times")] = ()
     """csv, jsonl: the columns that the model sees: numbers, booleans, text (as categories), times, nested values."""
 

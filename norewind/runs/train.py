@@ -98,8 +98,12 @@ def _hooks(settings: Settings, folder: RunFolder, opened: Opened, progress: Prog
         def on_predictions(*predicted):
             write(opened.score.predictions(*predicted))
 
-        write = folder.log(PREDICTIONS).write if settings.predictions == "file" else print_lines
-        predictions = None if settings.predictions == "none" else on_predictions
+        write = {"file": lambda: folder.log(PREDICTIONS).write, "stdout": lambda: print_lines, "none": lambda: list}[
+            settings.predictions
+        ]()
+        # The most surprising lines are collected while they are written down, or not.
+        wanted = settings.predictions != "none" or settings.top
+        predictions = on_predictions if wanted else None
         yield replace(hooks, metrics=on_metrics, chunk=on_chunk, predictions=predictions)
 
 
