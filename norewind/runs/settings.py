@@ -24,7 +24,6 @@ CHANGEABLE = {
     "tensorboard",
     "watch",
     "source",
-    "copy",
 }
 """Settings that may change when a run is resumed. The others determine what its numbers mean."""
 

@@ -90,7 +90,7 @@ def test_predictions_on_rows_are_those_of_the_cell(whole, tmp_path, capsys, tabl
         assert (guess["sample"], guess["for"]) == (number, number + 1)
         assert list(guess["forecast"].values()) == pytest.approx(forecast, rel=1e-4)
     # Nothing in this file forecast its first row.
-    assert set(guesses[0]) == {"sample", "for", "forecast"}
+    assert set(guesses[0]) == {"sample", "line", "for", "forecast"}
     for before, guess, (_, deviations, _), forecast, target in zip(
         guesses, guesses[1:], xs, forecasts, rows[1:], strict=False
     ):
