@@ -63,6 +63,20 @@ def test_the_mixture_learns_what_follows_what_and_nothing_comes_from_the_future(
         np.testing.assert_array_equal(scanned(learner, xs, changed)[2][:81], made[:81])
 
 
+class Oracle:
+    """A member that is told the class that comes `horizon` rows later, as its input."""
+
+    def scan(self, run, xs, targets, *, count, outputs):
+        return run, (None, (20 * np.eye(4)[xs[:, 0].astype(int)], None))
+
+
+def test_a_member_is_weighed_by_what_it_had_forecast():
+    random = np.random.default_rng(0).integers(0, 4, ROWS + 4).astype(np.float32)[:, None]
+    learner = ClassLearner([(Oracle(), ())], 4, 4)
+    _, losses, *_ = scanned(learner, random[4:], random[:ROWS])
+    assert losses[20:].max() < 0.01
+
+
 def test_cross_entropy_of_known_classes():
     logits = np.log(np.array([0.5, 0.25, 0.25], np.float32))
     assert float(known_cross_entropy(logits, np.array([1.0]))) == pytest.approx(np.log(4))

@@ -176,6 +176,7 @@ def closing_words(path: Path, fitted: "Fitted", opened: "Opened") -> str:
     if isinstance(opened.score, RowScore):
         result = summary(lines, squared=not opened.score.gaussian)
         compared = f"\n{table(result)}" if result else ""
-        return f"{words}.{compared}\nSee {path / CURVE} and {path / STRETCH}."
+        stretch = f" and {path / STRETCH}" if len(opened.score.state["recent"]) else ""
+        return f"{words}.{compared}\nSee {path / CURVE}{stretch}."
     top = top_words(opened.score.state) if isinstance(opened.score, LineScore) else ""
     return f"{words}. See {path / CURVE}." + (f"\n{top}" if top else "")

@@ -15,7 +15,7 @@ CARRY_LIMIT = 1e6
 
 SEEN_AT_ONCE = 10_000
 """Samples that the watch looks at together: the mean of fewer says little."""
-FEWEST, SHARE = 20, 20
+FEWEST, SHARE = 50, 20
 """Lines of metrics are this many samples apart, and later a share of all samples: about 200 lines up to 10⁷ samples."""
 
 
@@ -36,7 +36,7 @@ def next_line(samples: int, every: int | None = None) -> int:
     """The number of samples at the next line of metrics.
 
     >>> next_line(150), next_line(10_000), next_line(150, every=100)
-    (160, 10400, 200)
+    (200, 10313, 200)
     """
     if every is not None:
         return (samples // every + 1) * every

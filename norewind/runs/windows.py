@@ -86,9 +86,7 @@ class Steps:
     def position(self) -> Position:
         left = None
         if self.waiting is not None:
-            left = [
-                part.tolist() if getattr(part, "dtype", None) is np.dtype(object) else part for part in self.waiting
-            ]
+            left = [_as_list(part) for part in self.waiting]
         return {"stream": self.stream.position(), "left": left}
 
 
@@ -159,6 +157,10 @@ class IteratedStream(Stream):
 
     def position(self) -> Position:
         return {"items": self._items}
+
+
+def _as_list(part: Any) -> Any:
+    return part.tolist() if isinstance(part, np.ndarray) and part.dtype == np.dtype(object) else part
 
 
 def _as_array(part: Any) -> Any:

@@ -6,7 +6,7 @@ from typing import Any, Literal
 import numpy as np
 
 from norewind.streams import scaling
-from norewind.streams.columns import BadRow, Judged, at, judged, kind_of, varying
+from norewind.streams.columns import BadRow, Judged, Kind, at, judged, kind_of, varying
 from norewind.streams.parsing import CSV, Dialect, RowReader
 from norewind.streams.position import Progress, check_position, damaged, unread
 from norewind.streams.reading import Source, closed_on_error
@@ -98,6 +98,7 @@ class RowStream(Stream):
             self._delays = [max(1, rows) for rows in self.horizons]
             self.inputs, self.targets, self._copied = list(inputs or []), list(targets or []), list(copy)
             self.ignored: dict[str, str] = {}
+            self._kinds: dict[str, Kind] = {}
             if start == UNREAD:
                 self._begin()
             else:
@@ -290,7 +291,8 @@ class RowStream(Stream):
                 raise self._reader.too_short()
             return self._progress.end()
         convert()
-        return Samples(*(None if part[0] is None else np.concatenate(part) for part in zip(*parts, strict=True)))
+        joined: list[Any] = [None if part[0] is None else np.concatenate(part) for part in zip(*parts, strict=True)]
+        return Samples(*joined)
 
     def close(self) -> None:
         self._source.close()
