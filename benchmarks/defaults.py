@@ -31,7 +31,7 @@ def plan(seeds: int = 10, paper_seeds: int = 10, samples: float = 1e6) -> dict[s
     runs = {}
     for name, count in (("defaults", seeds), ("paper", paper_seeds)):
         for seed, (task, cell) in product(range(count), KINDS):
-            run = Settings(task, cell=cell, method="uoro:window=16", seed=seed, samples=samples)
+            run = Settings(task, cell=cell, method="uoro:window=16", seed=seed, samples=samples, metrics_every=10_000)
             if name == "paper":
                 run = replace(run, method="uoro", alpha=ALPHA[task])
             runs[f"{task}-{cell}-{name}-{samples / 1e6:g}M-seed{seed}"] = run
@@ -40,7 +40,7 @@ def plan(seeds: int = 10, paper_seeds: int = 10, samples: float = 1e6) -> dict[s
 
 def clipping_plan(seeds: int = 3, samples: float = 2e5) -> dict[str, Settings]:
     """UORO without a window on aⁿbⁿ, with and without clipping."""
-    base = Settings("anbn", method="uoro", alpha=ALPHA["anbn"], samples=samples)
+    base = Settings("anbn", method="uoro", alpha=ALPHA["anbn"], samples=samples, metrics_every=10_000)
     return {f"clip-{c:g}-seed{seed}": replace(base, clip=c, seed=seed) for seed in range(seeds) for c in (0.0, 1.0)}
 
 

@@ -1,12 +1,11 @@
 #!/bin/sh
-# A shell pipeline that learns what a log looks like while it is written, and shows the lines that surprise it.
+# Learn what a log looks like while it is written, and show the lines that surprise most.
 #
 #     sh examples/pipeline.sh                          # a log that is made up here
-#     tail -F app.log | sh examples/pipeline.sh -      # a log of your own
+#     tail -F app.log | sh examples/pipeline.sh -      # a log of your own, until Ctrl-C
 set -eu
 
 NOREWIND=${NOREWIND:-norewind}
-PYTHON=${PYTHON:-python3}
 FOLDER=$(mktemp -d)
 trap 'rm -rf "$FOLDER"' EXIT
 trap 'exit 130' INT TERM
@@ -22,26 +21,7 @@ log() {
     }'
 }
 
-# One JSON line per character comes in. A line of the log is shown if it cost more bits per character than its limit:
-# three times the mean of the lines so far, of which the first 200 are only learned from.
-surprising() {
-    "$PYTHON" -c '
-import json, sys
-line, bits, lines, usual = "", 0.0, 0, 0.0
-for entry in map(json.loads, sys.stdin):
-    if entry["symbol"] != "\n":
-        line, bits = line + entry["symbol"], bits + entry["surprise"]
-        continue
-    lines, cost = lines + 1, bits / max(1, len(line))
-    if lines > 200 and cost > 3 * usual:
-        print(f"line {lines}, {cost:.1f} bits per character where {usual:.1f} are usual: {line}", flush=True)
-    usual += (cost - usual) / min(lines, 200)
-    line, bits = "", 0.0
-'
-}
-
-# --flush 1: once the model is compiled, no line waits longer than a second for its answer.
+# With --predictions stdout --flush 1 there is a JSON line with a score for every line of the log, within a second.
 log "$@" |
-    $NOREWIND train - --format text --hidden 32 --method uoro --rate 3e-3 \
-        --predictions stdout --flush 1 --quiet --out "$FOLDER/log" |
-    surprising
+    $NOREWIND train - --format text --hidden 32 --method uoro --rate 3e-3 --per line --top 3 --out "$FOLDER/log" 2>&1 |
+    sed -n '/^The .* most surprising lines/,$p'

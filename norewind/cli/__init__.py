@@ -8,6 +8,7 @@ from norewind.cli.cache import keep_compiled
 from norewind.cli.compare import compare
 from norewind.cli.compress import compress, decompress
 from norewind.cli.diagnose import diagnose
+from norewind.cli.forecast import forecast
 from norewind.cli.generate import generate
 from norewind.cli.plot import plot
 from norewind.cli.predict import predict
@@ -17,10 +18,9 @@ from norewind.cli.running import friendly, leave
 from norewind.cli.sample import sample
 from norewind.cli.train import train, with_config
 
-COMMANDS = {
-    command.__name__: command
-    for command in (train, resume, predict, sample, compress, decompress, plot, compare, diagnose, generate, reproduce)
-}
+USE = (train, resume, forecast, predict, sample, plot, compress, decompress)
+STUDY = (compare, diagnose, generate, reproduce)
+COMMANDS = {command.__name__: command for command in (*USE, *STUDY)}
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -77,6 +77,8 @@ def read(settings: Settings, count: int) -> tuple[Any, tuple[Any, Any]]:
     from norewind.runs.build import cell_of, loss_of, open_stream
 
     checks.at_least_one("--samples", count)
+    if len(settings.horizons) > 1:
+        raise ValueError(f"--horizon is {settings.horizon}, but here it must be a single one.")
     opened = open_stream(settings)
     with opened.stream:
         rows = opened.stream.take(count + opened.shape.horizon)

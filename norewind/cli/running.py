@@ -122,6 +122,7 @@ def run_in(command: str, path: Path, settings: Settings, *, quiet: bool, continu
         with Progress(quiet=quiet) as progress, RunFolder(path, say=progress.say, **hold) as folder:
             fitted, opened = train(settings, folder, continues=continues, progress=progress, hooks=hooks)
         draw(path)
+        draw_rows(path, fitted, opened)
     if not quiet:
         print(closing_words(path, fitted, opened), file=sys.stderr)
         if stop():
@@ -135,15 +136,32 @@ def draw(*paths: Path, out: Path | None = None) -> None:
     from norewind.runs.folder import CURVE, METRICS, read_log, settings_of
     from norewind.runs.train import unit_of
 
-    units = {unit_of(settings_of(path)) for path in paths}
+    all_settings = [settings_of(path) for path in paths]
+    units = {unit_of(settings) for settings in all_settings}
     if len(units) > 1:
         raise SettingsError(f"these runs are measured in {' and '.join(sorted(units))}: draw them separately.")
     curves = [(str(path), read_log(path / METRICS)) for path in paths]
-    draw_curves(curves, units.pop(), out or paths[0] / CURVE)
+    rows = all_settings[0].kind in ("csv", "jsonl")
+    draw_curves(curves, units.pop(), out or paths[0] / CURVE, "the mean so far" if rows else "order-0 entropy")
+
+
+def draw_rows(path: Path, fitted: "Fitted", opened: "Opened") -> None:
+    """Draw the newest rows of a table with their forecasts."""
+    from norewind.instruments import row_figures
+    from norewind.runs.folder import STRETCH
+    from norewind.runs.row_scores import RowScore
+
+    if isinstance(opened.score, RowScore) and len(opened.score.state["recent"]):
+        recent, columns = opened.score.state["recent"], opened.score.labels
+        row_figures.draw_stretch(recent, columns, fitted.samples, path / STRETCH)
 
 
 def closing_words(path: Path, fitted: "Fitted", opened: "Opened") -> str:
-    from norewind.runs.folder import CURVE, METRICS, read_log
+    from norewind.runs.class_scores import ClassScore, class_words
+    from norewind.runs.folder import CURVE, METRICS, STRETCH, read_log
+    from norewind.runs.line_scores import LineScore, top_words
+    from norewind.runs.row_scores import RowScore
+    from norewind.runs.summary import summary, table
 
     words = f"{fitted.samples:,} samples"
     lines = read_log(path / METRICS)
@@ -153,4 +171,12 @@ def closing_words(path: Path, fitted: "Fitted", opened: "Opened") -> str:
             words += f" ({opened.score.trivial}: {lines[-1]['baseline']:.4f})"
     for reason, count in opened.stream.counts.items():
         words += f", {count:,} {reason} skipped"
-    return f"{words}. See {path / CURVE}."
+    if isinstance(opened.score, ClassScore):
+        return f"{words}.\n{class_words(lines)}\nSee {path / CURVE}."
+    if isinstance(opened.score, RowScore):
+        result = summary(lines, squared=not opened.score.gaussian)
+        compared = f"\n{table(result)}" if result else ""
+        stretch = f" and {path / STRETCH}" if len(opened.score.state["recent"]) else ""
+        return f"{words}.{compared}\nSee {path / CURVE}{stretch}."
+    top = top_words(opened.score.state) if isinstance(opened.score, LineScore) else ""
+    return f"{words}. See {path / CURVE}." + (f"\n{top}" if top else "")

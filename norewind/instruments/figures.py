@@ -71,20 +71,38 @@ def count_axis(ax: Axes) -> None:
     ax.xaxis.set_major_formatter(EngFormatter(sep=""))
 
 
-def draw_curves(runs: Sequence[tuple[str, Sequence[dict[str, Any]]]], unit: str, path: Path | str) -> Path:
-    """The loss of every line of metrics against samples; of a single run, what trivial forecasts cost as well."""
+SIMPLE = {"persistence": ("the last value", ":"), "seasonal": ("one period ago", "-."), "baseline": ("trivial", "--")}
+
+
+def draw_curves(
+    runs: Sequence[tuple[str, Sequence[dict[str, Any]]]], unit: str, path: Path | str, trivial: str = "baseline"
+) -> Path:
+    """The loss of every line of metrics against samples; of a single run, what simple forecasts cost as well.
+
+    `trivial` is what the baseline is called.
+    """
     figure, axes = new_figure(panel=(8, 4.5))
-    ax = axes[0, 0]
+    ax, drawn = axes[0, 0], 0
     for number, (name, lines) in enumerate(runs):
-        ax.plot(*_points(lines, "loss"), label=name, **look(number))
+        points = _points(lines, "loss")
+        drawn += points.shape[1]
+        ax.plot(*points, label=name, marker="o", markersize=2.5, **look(number))
     if len(runs) == 1:
-        for entry, words, style in (("persistence", "persistence", ":"), ("baseline", "baseline", "--")):
+        for entry, (words, style) in SIMPLE.items():
             samples, values = _points(runs[0][1], entry)
             if len(values):
-                ax.plot(samples, values, style, color=GREY, linewidth=1, label=words)
-    ax.set(xlabel="samples", ylabel=unit, title="mean loss per interval")
+                words = trivial if entry == "baseline" else words
+                marker = {"marker": "s", "markersize": 2} if len(values) < 5 else {}
+                ax.plot(samples, values, style, color=GREY, linewidth=1, label=words, **marker)
+    if not drawn:
+        words = "Nothing to draw yet: no sample with a known target was predicted."
+        ax.annotate(words, (0.5, 0.5), xycoords="axes fraction", ha="center", va="center")
+    heights = np.concatenate([line.get_ydata() for line in ax.get_lines()]) if drawn else np.ones(1)
+    if heights.min() > 0 and heights.max() > 20 * heights.min():
+        ax.set_yscale("log")  # the first rows would flatten the rest
+    ax.set(xlabel="samples learned from", ylabel=f"mean {unit} since the last point", title="how well it predicts")
     count_axis(ax)
-    legend(figure, [ax], columns=1 if len(runs) > 1 else 3)
+    legend(figure, [ax], columns=1 if len(runs) > 1 else 4)
     return save(figure, path)
 
 

@@ -158,6 +158,10 @@ class Ahead:
         new = run._replace(run=inner, outputs=waiting[count : count + self.horizon], samples=samples)
         return new, (np.asarray(outputs), waiting[: len(xs)])
 
+    def pending(self, run: AheadRun) -> dict[int, np.ndarray]:
+        """The forecasts of the rows to come, the next one first, under the horizon that they reach."""
+        return {self.horizon: run.outputs}
+
     def reset(self, run: AheadRun) -> AheadRun:
         """Begin a new sequence: the state returns to the initial one, and nothing waits. The parameters stay."""
         inner = self.learner.reset(run.run)

@@ -112,6 +112,10 @@ class Series:
         new = run._replace(members=members, history=history, outputs=pending[count : count + self.horizon])
         return new, self._shown(pending, len(xs))
 
+    def pending(self, run: SeriesRun) -> dict[int, np.ndarray]:
+        """The forecasts of the rows to come; see `Ahead.pending`."""
+        return {self.horizon: self._output(run.outputs)}
+
     def reset(self, run: SeriesRun) -> SeriesRun:
         """Begin a new sequence; what was learned stays."""
         members = tuple(learner.reset(member) for learner, member in zip(self.members, run.members, strict=True))

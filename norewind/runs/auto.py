@@ -3,11 +3,14 @@
 from typing import TYPE_CHECKING, Any
 
 import jax
+import numpy as np
 
 from norewind import cells, estimators, losses
 from norewind.combinators import window
 from norewind.estimator import Estimator
 from norewind.learner import Learner, Run, online
+from norewind.learners.ahead import Ahead
+from norewind.learners.classes import ClassLearner
 from norewind.learners.series import Series, linear_members, member
 from norewind.learners.text import TextLearner
 from norewind.names import AUTO_WINDOW
@@ -25,6 +28,7 @@ MEGABYTES = 64
 LINEAR, NETWORK = 30, 10
 """Microseconds that all least squares, and one network of a series, take for a row."""
 RATES = (1e-3, 3e-4)
+CLASS_RATES = (3e-3, 3e-4)
 LRU = 32
 
 
@@ -52,6 +56,25 @@ def series(shape: "Shape", gaussian: bool, budget: float, seed: int) -> tuple[Se
         members.append(member(*_network(cell, estimator, rate, seed), *sizes, shape.horizon))
     learner = Series(members, shape.targets, shape.horizon, known=shape.known, gaussian=gaussian)
     return learner, learner.init()
+
+
+def classes(shape: "Shape", budget: float, seed: int) -> tuple[ClassLearner, Any]:
+    """Counts, and as many networks as the budget allows beside them; one at least."""
+    sizes = shape.inputs, shape.outputs
+    cell = cells.with_readout(
+        cells.lru(shape.inputs, LRU, shape.outputs, symbols=False), *sizes, hidden=LRU, symbols=False
+    )
+    estimator = estimators.snap1(cell.transition, losses.known_cross_entropy)
+    members = []
+    for rate in CLASS_RATES[: max(1, int(budget / NETWORK))]:
+        learner, run = _network(cell, estimator, rate, seed)
+        if shape.horizon:
+            learner = Ahead(learner, losses.known_cross_entropy, shape.horizon)
+            x, output, target = (np.zeros(width, np.float32) for width in (shape.inputs, shape.outputs, 1))
+            run = learner.init(run, x, output, target)
+        members.append((learner, run))
+    made = ClassLearner(members, shape.outputs, shape.horizon)
+    return made, made.init()
 
 
 def _network(cell: cells.Cell, estimator: Estimator, rate: Any, seed: int) -> tuple[Learner, Run]:

@@ -12,10 +12,15 @@ from norewind import cells, losses, names
 from norewind.estimator import Loss
 from norewind.learner import online
 from norewind.learners.ahead import Ahead
+from norewind.learners.several import Several
 from norewind.optimizers import inverse_sqrt
-from norewind.runs.scores import RowScore, Score, SymbolScore
+from norewind.runs.class_scores import ClassScore
+from norewind.runs.line_scores import LineScore
+from norewind.runs.row_scores import RowScore
+from norewind.runs.scores import Score, SymbolScore
 from norewind.runs.settings import Settings, SettingsError
 from norewind.streams import ByteStream, CharacterStream, Dialect, RowStream, Source, TaskStream
+from norewind.streams.parsing import CATEGORIES
 
 
 class Shape(NamedTuple):
@@ -26,8 +31,13 @@ class Shape(NamedTuple):
     outputs: int
     symbols: bool
     targets: int = 0
-    horizon: int = 0
+    horizons: tuple[int, ...] = (0,)
     known: tuple[int, ...] = ()
+
+    @property
+    def horizon(self) -> int:
+        """The farthest horizon."""
+        return self.horizons[-1]
 
 
 class Opened(NamedTuple):
@@ -65,40 +75,56 @@ def open_stream(
             task = names.task(settings.source, settings.parameters)
         except (TypeError, ValueError) as error:
             raise SettingsError(f"parameters: {error}") from None
-        return _symbols(TaskStream(task, settings.seed, position=position))
+        return _symbols(TaskStream(task, settings.seed, position=position), settings)
     source = Source(settings.source, continues=continues, stop=stop)
     if settings.kind == "bytes":
-        return _symbols(ByteStream(source, position=position))
+        return _symbols(ByteStream(source, position=position), settings)
     if settings.kind == "text":
         size, bad = settings.alphabet_size, settings.bad
-        return _symbols(CharacterStream(source, settings.alphabet, size=size, bad=bad, position=position))
+        return _symbols(CharacterStream(source, settings.alphabet, size=size, bad=bad, position=position), settings)
     inputs = settings.inputs
-    if inputs and settings.method == names.AUTO and settings.horizon:
+    if inputs and settings.method == names.AUTO and settings.horizons[-1]:
         # What is to be forecast is known up to now, and says most about what comes.
         inputs = tuple(dict.fromkeys([*inputs, *settings.targets]))
+    classes = settings.loss == "classes"
+    if classes and (len(settings.targets) != 1 or len(settings.horizons) > 1):
+        raise SettingsError("loss is 'classes': name one target (--targets COLUMN), and one horizon.")
     rows = RowStream(
         source,
-        dialect=Dialect(settings.kind, header=settings.header, delimiter=settings.delimiter),
+        dialect=Dialect(settings.kind, header=settings.header, delimiter=settings.delimiter, classes=classes),
         inputs=inputs or None,
         targets=settings.targets or None,
-        horizon=settings.horizon,
+        copy=settings.copy,
+        horizon=settings.horizons,
         missing=settings.missing,
         bad=settings.bad,
         standardise=settings.standardise,
         position=position,
     )
+    if classes:
+        shape = Shape(rows.width, CATEGORIES + 1, False, 1, settings.horizons)
+        return Opened(rows, shape, ClassScore(CATEGORIES + 1, rows.class_name, rows.horizon))
     outputs = len(rows.targets) * (2 if settings.loss == "gaussian" else 1)
-    known = tuple(rows.inputs.index(target) for target in rows.targets if target in rows.inputs)
-    shape = Shape(len(rows.inputs), outputs, False, len(rows.targets), settings.horizon, known)
-    return Opened(rows, shape, RowScore(rows.targets, settings.loss, settings.horizon))
+    # Rules for targets that are known up to now need all of them.
+    known = tuple(rows.known) if len(rows.known) == len(rows.targets) else ()
+    shape = Shape(rows.width, outputs, False, len(rows.targets), settings.horizons, known)
+    return Opened(rows, shape, RowScore(rows.targets, settings.loss, settings.horizons, settings.period))
 
 
-def _symbols(stream: ByteStream | CharacterStream | TaskStream) -> Opened:
+def _symbols(stream: ByteStream | CharacterStream | TaskStream, settings: Settings) -> Opened:
     name = int if isinstance(stream, ByteStream) else lambda symbol: stream.decode([symbol]).decode()
-    return Opened(stream, Shape(stream.symbols, stream.symbols, True), SymbolScore(stream.symbols, name))
+    shape = Shape(stream.symbols, stream.symbols, True)
+    if settings.per == "symbol":
+        return Opened(stream, shape, SymbolScore(stream.symbols, name))
+    newline = (10).__eq__ if isinstance(stream, ByteStream) else lambda symbol: name(symbol) == "\n"
+    return Opened(stream, shape, LineScore(stream.symbols, name, stream.decode, newline, settings.top))
 
 
 def build(settings: Settings, shape: Shape) -> Built:
+    if len(shape.horizons) > 1:
+        built = [build(settings, shape._replace(horizons=(rows,))) for rows in shape.horizons]
+        learner = Several([one.learner for one in built], shape.targets)
+        return Built(learner, tuple(one.run for one in built), built[0].window)
     if settings.method == names.AUTO:
         return _auto(settings, shape)
     try:
@@ -137,6 +163,8 @@ def _auto(settings: Settings, shape: Shape) -> Built:
     if shape.symbols:
         learner, run = auto.text(shape.inputs, settings.budget, settings.seed)
         return Built(learner, run, learner.window)
+    if settings.loss == "classes":
+        return Built(*auto.classes(shape, settings.budget, settings.seed), 1)
     return Built(*auto.series(shape, settings.loss == "gaussian", settings.budget, settings.seed), 1)
 
 
@@ -154,6 +182,8 @@ def loss_of(settings: Settings, shape: Shape) -> Loss:
     """The loss of one sample; a target that is missing costs nothing."""
     if shape.symbols:
         return losses.cross_entropy
+    if settings.loss == "classes":
+        return losses.known_cross_entropy
     return losses.known_gaussian if settings.loss == "gaussian" else losses.known_squared_error
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from norewind import checks
 from norewind.runs.folder import METRICS, RunFolder
-from norewind.runs.metrics import Tally, Watch, digits
+from norewind.runs.metrics import SEEN_AT_ONCE, Tally, Watch, digits, next_line
 from norewind.runs.scores import Score
 from norewind.runs.windows import Early, StreamLike, as_steps, chunk_steps, count_of, fingerprint
 from norewind.streams.stream import Samples, StreamError
@@ -26,14 +26,14 @@ class Intervals:
     """How often `fit` reports and saves.
 
     Args:
-        metrics_every: samples between lines of metrics.
+        metrics_every: samples between lines of metrics; None for about 200 lines, however long the stream is.
         checkpoint_every: samples between checkpoints; None for none but the last.
         checkpoint_seconds: also save when the last checkpoint is this old; None or 0 to leave this out.
         keep: the number of checkpoints to keep; fewer if they exceed 100 MB together.
         flush: learn and predict at most this many seconds after a sample arrives; None to wait for full chunks.
     """
 
-    metrics_every: int = 10_000
+    metrics_every: int | None = None
     checkpoint_every: int | None = 100_000
     checkpoint_seconds: float | None = None
     keep: int = 3
@@ -96,7 +96,7 @@ def fit(
 ) -> Fitted:
     """Train on a stream until it ends, or up to a total number of samples; in a folder, so that nothing is lost.
 
-    Every `intervals.metrics_every` samples there is a line of metrics: `samples`, the mean
+    Now and then (see `Intervals`) there is a line of metrics: `samples`, the mean
     `loss` since the last line and the `mean` from the start, the norm of the `carry`, and
     `seconds`. With a folder, lines are appended to metrics.jsonl there, and checkpoints are
     written along the way and at the end. Called again with the same folder, `fit` continues
@@ -190,33 +190,34 @@ class _Training:
     def steps_to_take(self, samples: int | None) -> int:
         """The steps of the next chunk: no further than the next line of metrics or the next checkpoint."""
 
-        def steps_until(every: int | None) -> int:
-            return self.chunk if every is None else -(-(every - self.tally.samples % every) // self.window)
-
-        left = self.chunk if samples is None else (samples - self.tally.samples) // self.window
-        every = self.intervals.metrics_every, self.intervals.checkpoint_every
-        return min(self.chunk, left, *map(steps_until, every))
+        done, saves = self.tally.samples, self.intervals.checkpoint_every
+        left = self.chunk if samples is None else (samples - done) // self.window
+        line = -(-(next_line(done, self.intervals.metrics_every) - done) // self.window)
+        checkpoint = self.chunk if saves is None else -(-(saves - done % saves) // self.window)
+        return min(self.chunk, left, line, checkpoint)
 
     def learn(self, taken: Samples) -> None:
         before, count = self.tally.samples, count_of(taken)
-        predicts = self.hooks.predictions is not None
+        predicts = self.hooks.predictions is not None or self.score.needs_outputs
         self.run, seen = self.learner.scan(
             self.run, *self.steps.windows(taken, self.chunk), count=count // self.window, outputs=predicts
         )
         losses = seen[0] if predicts else seen
         losses = np.asarray(losses, np.float64)[: count // self.window] * self.score.scale
-        self.tally.add(losses, count, self.score.add(taken))
+        outputs = self.steps.flat(seen[1], count) if predicts else None
+        self.tally.add(losses, count, self.score.add(taken, outputs))
         if self.hooks.predictions is not None:
-            self.hooks.predictions(*self.early.rest(taken, self.steps.flat(seen[1], count)))
+            self.hooks.predictions(*self.early.rest(taken, outputs))
         self.hooks.chunk(self.tally.samples, float(losses.sum()) / count)
 
         def passed(every: int | None) -> bool:
             return every is not None and self.tally.samples // every > before // every
 
-        if passed(self.intervals.metrics_every):
+        every = self.intervals.metrics_every
+        if next_line(before, every) <= self.tally.samples:
             line = self.report()
             if self.watches:
-                self.watch.see(line)
+                self.watch.see(line, SEEN_AT_ONCE if every is None else 0)
         oldest = self.intervals.checkpoint_seconds
         late = bool(oldest) and time.perf_counter() - self.saved_when > oldest
         # What looks like the beginning of a divergence must not replace the good checkpoints.

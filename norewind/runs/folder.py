@@ -17,6 +17,7 @@ from norewind.runs.settings import CHANGEABLE, SETTINGS, Settings, SettingsError
 from norewind.trees import Tree
 
 METRICS, PREDICTIONS, CURVE = "metrics.jsonl", "predictions.jsonl", "curve.png"
+COLUMNS, STRETCH, FORECAST = "columns.json", "stretch.png", "forecast.png"
 
 
 class FolderInUse(RuntimeError):
@@ -147,6 +148,11 @@ class RunFolder:
         self.settings, self.writer.keep = settings, settings.keep
         if self.new:
             write_atomically(self.path / SETTINGS, write_toml(settings).encode())
+
+    def note(self, name: str, content: dict[str, Any]) -> None:
+        """Write something down that is known when a new run begins."""
+        if self.new:
+            write_atomically(self.path / name, (json.dumps(content, ensure_ascii=False, indent=1) + "\n").encode())
 
     def log(self, name: str) -> "Log":
         """The log of this name, continued where the newest checkpoint left it."""

@@ -13,6 +13,12 @@ CARRY_LIMIT = 1e6
 """Healthy runs stay below a thousandth of this (an influence of 10⁶, which is about the square of the norm)."""
 
 
+SEEN_AT_ONCE = 10_000
+"""Samples that the watch looks at together: the mean of fewer says little."""
+FEWEST, SHARE = 50, 20
+"""Lines of metrics are this many samples apart, and later a share of all samples: about 200 lines up to 10⁷ samples."""
+
+
 class Diverged(ArithmeticError):
     """A run diverged at sample `samples`. The last good checkpoint is kept."""
 
@@ -24,6 +30,20 @@ class Diverged(ArithmeticError):
 def running_sum(start: float, values: np.ndarray) -> float:
     """The sum of a start and of values in order. (np.sum adds pairwise: its rounding depends on the cut.)"""
     return float(np.cumsum(np.concatenate([[start], np.ravel(values).astype(np.float64)]))[-1])
+
+
+def next_line(samples: int, every: int | None = None) -> int:
+    """The number of samples at the next line of metrics.
+
+    >>> next_line(150), next_line(10_000), next_line(150, every=100)
+    (200, 10313, 200)
+    """
+    if every is not None:
+        return (samples // every + 1) * every
+    line = 0
+    while line <= samples:
+        line += max(FEWEST, line // SHARE)
+    return line
 
 
 @dataclass
@@ -69,13 +89,16 @@ class Watch:
 
     good: int = 0
     bad: int = 0
+    waiting: list = field(default_factory=lambda: [0, 0.0, 0.0])
+    seen: int = 0
 
     @property
     def healthy(self) -> bool:
         """Whether the newest line was fine. Only then is a checkpoint worth keeping."""
         return self.bad == 0
 
-    def see(self, line: dict[str, Any]) -> None:
+    def see(self, line: dict[str, Any], together: int = 0) -> None:
+        """Look at a line; with `together`, at the mean of the lines over that many samples."""
         samples = line["samples"]
         if line["carry"] is None or line["carry"] > CARRY_LIMIT:
             size = "not finite" if line["carry"] is None else f"{line['carry']:g}"
@@ -83,6 +106,13 @@ class Watch:
         loss, baseline = line["loss"], line.get("baseline")
         if loss is None or baseline is None:
             return
+        count, self.seen = samples - self.seen, samples
+        self.waiting = [self.waiting[0] + count, self.waiting[1] + count * loss, self.waiting[2] + count * baseline]
+        if self.waiting[0] < together:
+            return
+        if together:
+            loss, baseline = self.waiting[1] / self.waiting[0], self.waiting[2] / self.waiting[0]
+        self.waiting = [0, 0.0, 0.0]
         if self.good < PATIENCE:
             self.good = self.good + 1 if loss < baseline - (1 - LEARNED) * abs(baseline) else 0
             return

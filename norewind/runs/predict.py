@@ -1,6 +1,7 @@
 """A trained run, put to use: predictions on a stream, and samples of text."""
 
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 from norewind import names
 from norewind.runs.build import Built, Shape, build, open_stream, set_precision
 from norewind.runs.folder import Saved
+from norewind.runs.line_scores import LineScore
 from norewind.runs.settings import Settings, SettingsError
 from norewind.runs.windows import Early, as_steps, chunk_steps, count_of
 from norewind.streams import ByteStream, afresh
@@ -40,6 +42,10 @@ def predictions(
     limit = None if settings.samples is None else int(settings.samples)
     opened = open_stream(settings, position["stream"], stop=should_stop)
     with opened.stream:
+        if isinstance(opened.score, LineScore):
+            # What is usual is known; the line that was cut off goes on only in the run's own stream.
+            begins = {} if source is None else {"begun": False, "line": 1, "symbols": [], "bits": []}
+            opened.score.state = {**deepcopy(saved.entries["score"]), **begins}
         built = restored(settings, saved, opened.shape)
         learner, run = built.learner, built.learner.reset(built.run) if fresh else built.run
         window = built.window if learn else 1
@@ -79,17 +85,19 @@ def sampled(
 ) -> bytes:
     """Text of `length` symbols that the model writes, after its own stream or after a prompt.
 
-    A `temperature` below 1 prefers likely symbols. `seed` is that of the random choices.
+    Only symbols that the run has seen are written. A `temperature` below 1 prefers likely
+    ones. `seed` is that of the random choices.
     """
     encode, decode, symbols = _code(settings, saved)
     built = restored(settings, saved, Shape(symbols, symbols, True))
     start = encode(prompt) if prompt else _unread(settings, saved)
+    seen = jnp.asarray(saved.entries["score"]["seen"])
 
     @jax.jit
     def write(run, start, key):
         def draw(carry, key):
             run, logits = carry
-            symbol = jax.random.categorical(key, logits / temperature)
+            symbol = jax.random.categorical(key, jnp.where(seen, logits / temperature, -jnp.inf))
             run, outputs = built.learner.forward(run, symbol[None])
             return (run, outputs[0]), symbol
 

@@ -21,9 +21,11 @@ class Line:
     unit: str
     total: int | None
     samples: int
+    start: int = 0
     loss: float | None = None
     first: tuple[float, int] | None = None
     spoke: float = field(default_factory=time.monotonic)
+    beside: dict[str, float] = field(default_factory=dict)
 
     def words(self, now: float) -> str:
         parts = [f"{self.samples:,} samples"]
@@ -37,6 +39,8 @@ class Line:
                 parts.append(f"{duration((self.total - self.samples) / speed)} left")
         if self.loss is not None:
             parts.append(f"{self.loss:.4f} {self.unit}")
+            if self.beside:
+                parts[-1] += f" ({', '.join(f'{name} {value:.4f}' for name, value in self.beside.items())})"
         return ", ".join(parts)
 
 
@@ -71,7 +75,7 @@ class Progress:
             self.bars.stop()
 
     def begin(self, name: str, unit: str, samples: int = 0, total: int | None = None) -> None:
-        self.lines[name] = Line(unit, total, samples)
+        self.lines[name] = Line(unit, total, samples, samples)
         if self.bars:
             self._tasks[name] = self.bars.add_task(name, total=total, completed=samples, words="compiling")
         elif self.many:
@@ -82,14 +86,18 @@ class Progress:
         line, now = self.lines[name], time.monotonic()
         # The first chunk waits for the compiler, so the clock starts after it.
         line.first = line.first or (now, samples)
-        weight = min(1, (samples - line.samples) / SMOOTHED_OVER)
-        line.loss = loss if line.loss is None else line.loss + weight * (loss - line.loss)
+        weight = (samples - line.samples) / max(1, min(SMOOTHED_OVER, samples - line.start))
+        line.loss = loss if line.loss is None else line.loss + min(1, weight) * (loss - line.loss)
         line.samples = samples
         if self.bars:
             self.bars.update(self._tasks[name], completed=samples, words=line.words(now))
         elif not self.quiet and now - line.spoke >= SECONDS_BETWEEN_LINES:
             line.spoke = now
             self.say(f"{name}: {line.words(now)}" if self.many else line.words(now))
+
+    def compare(self, name: str, beside: dict[str, float | None]) -> None:
+        """Show what simple forecasts cost, beside the loss."""
+        self.lines[name].beside = {words: value for words, value in beside.items() if value is not None}
 
     def end(self, name: str, words: str) -> None:
         self.lines.pop(name, None)

@@ -62,17 +62,31 @@ class StreamSettings:
     alphabet_size: Count = 256
     """text: the largest number of different symbols if no alphabet is given."""
 
-    inputs: Annotated[tuple[str, ...], option("COLUMN ...", "all numeric columns of the first row")] = ()
-    """csv, jsonl: the columns that the model sees."""
+    per: Literal["symbol", "line"] = "symbol"
+    """bytes, text: write one prediction per symbol, or one per line with its bits per symbol and a robust score."""
 
-    targets: Annotated[tuple[str, ...], option("COLUMN ...", "the inputs")] = ()
+    top: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = 0
+    """bytes, text: with --per line, show this many of the most surprising lines at the end."""
+
+    inputs: Annotated[tuple[str, ...], option("COLUMN ...", "all numbers but those of rows and times")] = ()
+    """csv, jsonl: the columns that the model sees: numbers, booleans, text (as categories), times, nested values."""
+
+    targets: Annotated[tuple[str, ...], option("COLUMN ...", "the numbers among the inputs")] = ()
     """csv, jsonl: the columns to forecast."""
 
-    horizon: Annotated[int, msgspec.Meta(ge=0)] = 1
-    """csv, jsonl: how many rows ahead to forecast, or how late labels come. 0 takes targets from the same row."""
+    copy: Annotated[tuple[str, ...], option("COLUMN ...", "none")] = ()
+    """csv, jsonl: columns to copy into the predictions as they are, such as an id or a time."""
 
-    loss: Literal["squared", "gaussian"] = "squared"
-    """csv, jsonl: the squared error, or the negative log likelihood of a Gaussian whose variance is forecast too."""
+    period: Annotated[Count | None, option("ROWS", "the best of 7, 12, 24 and 168")] = None
+    """csv, jsonl: compare with the value this many rows ago, such as a day."""
+
+    horizon: Annotated[Annotated[int, msgspec.Meta(ge=0)] | str, option("ROWS", "1")] = 1
+    """csv, jsonl: how many rows ahead to forecast, or how late labels come. 0 takes targets from the same row. 1,6,24
+    trains a model for each."""
+
+    loss: Literal["squared", "gaussian", "classes"] = "squared"
+    """csv, jsonl: the squared error; the negative log likelihood of a Gaussian whose variance is forecast too; or of a
+    target that is a class (text, true and false, 0 and 1), that of its probability."""
 
     missing: Literal["last", "mean", "fail", "skip"] = "last"
     """csv, jsonl: replace a missing input by the column's last value or its mean so far, stop, or skip the row."""
@@ -93,6 +107,13 @@ class StreamSettings:
         """Convert and check every value, before anything is opened or compiled."""
         for name, kind in _kinds(type(self)).items():
             object.__setattr__(self, name, _checked(name, getattr(self, name), kind))
+        if isinstance(self.horizon, str):
+            object.__setattr__(self, "horizon", _horizons(self.horizon))
+
+    @property
+    def horizons(self) -> tuple[int, ...]:
+        """The horizons, from the nearest to the farthest."""
+        return (self.horizon,) if isinstance(self.horizon, int) else tuple(map(int, self.horizon.split(",")))
 
     @property
     def kind(self) -> Literal["task", "bytes", "text", "csv", "jsonl"]:
@@ -143,7 +164,7 @@ class Settings(StreamSettings):
     samples: Annotated[Amount | None, option("N", "the whole stream")] = None
     """Stop after this many samples in total, rounded down to whole windows. 1e6 is understood."""
 
-    metrics_every: Count = 10_000
+    metrics_every: Annotated[Count | None, option("N", "about 200 lines, however long the stream is")] = None
     """Write a line of metrics every N samples."""
 
     checkpoint_every: Count = 100_000
@@ -175,6 +196,19 @@ class Settings(StreamSettings):
         """All settings that are not None, as JSON would give them back."""
         values = {name: getattr(self, name) for name in _kinds(Settings)}
         return {name: list(v) if isinstance(v, tuple) else v for name, v in values.items() if v is not None}
+
+
+def _horizons(text: str) -> int | str:
+    """Horizons in order, each once, separated by commas; a single one as a number."""
+    try:
+        rows = sorted({int(part) for part in text.split(",")})
+        if rows[0] < (0 if len(rows) == 1 else 1):
+            raise ValueError
+    except ValueError:
+        raise SettingsError(
+            f"horizon is {text!r}, but it must be rows ahead: one number, or several as 1,6,24."
+        ) from None
+    return rows[0] if len(rows) == 1 else ",".join(map(str, rows))
 
 
 @cache

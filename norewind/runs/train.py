@@ -15,13 +15,18 @@ from norewind.checks import ModelError
 from norewind.learner import NonFiniteError
 from norewind.runs.build import Opened, build, open_stream, set_precision
 from norewind.runs.fit import Fitted, Hooks, Intervals, fit
-from norewind.runs.folder import METRICS, PREDICTIONS, RunFolder, as_lines, read_log
+from norewind.runs.folder import COLUMNS, METRICS, PREDICTIONS, RunFolder, as_lines, read_log
 from norewind.runs.metrics import Diverged, digits
 from norewind.runs.progress import Progress
 from norewind.runs.record import Record
-from norewind.runs.scores import ROW_UNITS, SymbolScore
+from norewind.runs.row_scores import ROW_UNITS
+from norewind.runs.scores import SymbolScore
 from norewind.runs.settings import SETTINGS, Settings, SettingsError, read_toml
+from norewind.streams import RowStream
 from norewind.trees import Tree, is_key
+
+BESIDE = {"persistence": "last value", "seasonal": "period ago", "baseline": "trivial"}
+"""How progress calls simple forecasts."""
 
 
 def train(
@@ -50,6 +55,9 @@ def train(
         built = build(settings, opened.shape)
         # Not before the stream and the model are known to work: a mistake leaves no settings behind.
         folder.begin(settings)
+        if isinstance(opened.stream, RowStream) and folder.new:
+            folder.note(COLUMNS, columns_of(opened.stream))
+            (progress or Progress(quiet=True)).say(column_words(opened.stream))
         with _hooks(settings, folder, opened, progress or Progress(quiet=True), hooks) as all_hooks:
             fitted = fit(
                 opened.stream,
@@ -76,6 +84,7 @@ def _hooks(settings: Settings, folder: RunFolder, opened: Opened, progress: Prog
 
         def on_metrics(line):
             hooks.metrics(line)
+            progress.compare(name, {words: line.get(entry) for entry, words in BESIDE.items()})
             if events:
                 for entry, value in line.items():
                     if isinstance(value, float):
@@ -89,9 +98,31 @@ def _hooks(settings: Settings, folder: RunFolder, opened: Opened, progress: Prog
         def on_predictions(*predicted):
             write(opened.score.predictions(*predicted))
 
-        write = folder.log(PREDICTIONS).write if settings.predictions == "file" else print_lines
-        predictions = None if settings.predictions == "none" else on_predictions
+        write = {"file": lambda: folder.log(PREDICTIONS).write, "stdout": lambda: print_lines, "none": lambda: list}[
+            settings.predictions
+        ]()
+        # The most surprising lines are collected while they are written down, or not.
+        wanted = settings.predictions != "none" or settings.top
+        predictions = on_predictions if wanted else None
         yield replace(hooks, metrics=on_metrics, chunk=on_chunk, predictions=predictions)
+
+
+def columns_of(stream: RowStream) -> dict[str, Any]:
+    """What a run uses of a table, and what it does not use and why."""
+    return {name: getattr(stream, name) for name in ("inputs", "targets", "horizons", "ignored")}
+
+
+def column_words(stream: RowStream) -> str:
+    def some(words: list[str]) -> str:
+        return ", ".join(words[:12]) + (f" and {len(words) - 12} more" if len(words) > 12 else "")
+
+    same = "the same" if stream.targets == stream.inputs and len(stream.inputs) > 1 else some(stream.targets)
+    rows = ", ".join(map(str, stream.horizons))
+    when = f"{rows} row{'s' if stream.horizon > 1 else ''} ahead" if stream.horizon else "of the same row"
+    lines = [f"inputs:  {some(stream.inputs)}", f"targets: {same}, {when}"]
+    if stream.ignored:
+        lines.append(f"ignored: {some([f'{name} ({why})' for name, why in stream.ignored.items()])}")
+    return "\n".join(lines)
 
 
 def unit_of(settings: Settings) -> str:
@@ -138,14 +169,16 @@ def trial(settings: Settings, path: Path, hooks: Hooks, clock: Clock) -> Record 
     A method that refuses the model and a run that diverges have a record too: its
     `problem` says what happened.
     """
-    if (path / SETTINGS).exists() and read_toml(path / SETTINGS) != settings:
+    # Curves that are compared have their points at the same places.
+    trained = settings if settings.metrics_every else replace(settings, metrics_every=10_000)
+    if (path / SETTINGS).exists() and read_toml(path / SETTINGS) != trained:
         shutil.rmtree(path)  # left by another plan that used the same name
     problem, diverged_at, carried = None, None, None
     with RunFolder(path) as folder:
         resumed = folder.saved is not None
         folder.new = not resumed
         try:
-            fitted, _ = train(settings, folder, hooks=hooks)
+            fitted, _ = train(trained, folder, hooks=hooks)
             carried = carried_bytes(fitted.carry)
         except (ModelError, SettingsError) as error:
             problem = f"refused: {error}"
@@ -169,7 +202,7 @@ def trial(settings: Settings, path: Path, hooks: Hooks, clock: Clock) -> Record 
         "diverged_at": diverged_at,
         "unit": unit_of(settings),
         "mean": digits(last.get("mean")),
-        "every": settings.metrics_every,
+        "every": settings.metrics_every or 10_000,
         "curve": [digits(line["loss"]) for line in lines],
         "baseline": [digits(line.get("baseline")) for line in lines],
         **({"persistence": [digits(line["persistence"]) for line in lines]} if "persistence" in last else {}),

@@ -45,7 +45,8 @@ class Steps:
     def __init__(self, stream: Stream, window: int, left: list | None = None):
         self.stream = stream
         self.window = window
-        self.waiting = None if left is None else Samples(*left)
+        # Texts are saved as a list, being no array that a checkpoint could hold.
+        self.waiting = None if left is None else Samples(*(_as_array(part) for part in left))
 
     def take(self, steps: int, patience: float | None = None) -> Samples | None:
         """The samples of up to `steps` windows, in order; None at the end of the stream."""
@@ -83,7 +84,10 @@ class Steps:
         return jax.tree.map(unshaped, outputs)
 
     def position(self) -> Position:
-        return {"stream": self.stream.position(), "left": None if self.waiting is None else list(self.waiting)}
+        left = None
+        if self.waiting is not None:
+            left = [_as_list(part) for part in self.waiting]
+        return {"stream": self.stream.position(), "left": left}
 
 
 class Early:
@@ -153,6 +157,14 @@ class IteratedStream(Stream):
 
     def position(self) -> Position:
         return {"items": self._items}
+
+
+def _as_list(part: Any) -> Any:
+    return part.tolist() if isinstance(part, np.ndarray) and part.dtype == np.dtype(object) else part
+
+
+def _as_array(part: Any) -> Any:
+    return np.array(part, object) if isinstance(part, list) and part and isinstance(part[0], str) else part
 
 
 def count_of(samples: Samples) -> int:

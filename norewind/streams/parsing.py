@@ -3,19 +3,32 @@
 import csv
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
-from norewind.streams.position import Progress
+from norewind.streams.columns import (
+    BadRow,
+    Kind,
+    MissingValue,
+    at,
+    boolean_of,
+    category_of,
+    is_missing,
+    leaves,
+    number_of,
+    time_of,
+)
+from norewind.streams.position import Progress, damaged
 from norewind.streams.reading import LONGEST, Lines, Source
 from norewind.streams.stream import StreamError, check_choice
 
-# Larger numbers do not fit 32-bit floats, and their squares would not fit 64-bit ones.
-LARGEST = 3e38
 BLANK = (b"", b"\r")
-# Besides NaN, which `float` reads itself.
-MISSING = frozenset(["", "na", "null"])
+FIRST_ROWS = 100
+CATEGORIES = 16
+"""Different values of one column that are told apart; further ones count as one."""
+SECONDS = 1.0
+"""How long a pipe may take from its first row on for the others by which its columns are judged."""
 
 
 @dataclass(frozen=True)
@@ -27,34 +40,36 @@ class Dialect:
     - `header`: whether the first line of a CSV file names the columns. Otherwise they are
       called 1, 2 and so on.
     - `delimiter`: the character between the fields of a CSV file.
+    - `classes`: the target is a class, whatever it is written as (text, true, 0 or 1).
     """
 
     format: Literal["csv", "jsonl"] = "csv"
     header: bool = True
     delimiter: str = ","
+    classes: bool = False
 
 
 CSV = Dialect()
 
 
-class BadRow(ValueError):
-    """What is wrong with a row; the reader adds where it is."""
+class Line(NamedTuple):
+    """A row as read: the numbers of the columns in use, the number of its line, and copied columns as JSON text."""
 
-    counted_as = "bad rows"
+    values: list[float]
+    number: int
+    copied: str | None
 
 
-class MissingValue(BadRow):
-    """A row without a value that it needs."""
-
-    counted_as = "rows with missing values"
+READ: dict[Kind, Callable[[Any], float]] = {"number": number_of, "boolean": boolean_of, "time": time_of}
 
 
 class RowReader:
     """The rows of a source as lists of numbers, with NaN for missing values.
 
-    `columns` are the names of all columns, known once `read_header` or `first_row` was called. A
-    bad row is an error, or is skipped and counted, depending on `missing` and `bad`. After
-    an error, the next attempt fails at the same row again.
+    `columns` are the names of all columns, known once `read_header` or `first_rows` was
+    called. A category is the number of its place in `categories`, by column, which grow as
+    they appear. A bad row is an error, or is skipped and counted, depending on `missing` and
+    `bad`. After an error, the next attempt fails at the same row again.
     """
 
     def __init__(self, source: Source, progress: Progress, dialect: Dialect, *, missing: str, bad: str):
@@ -64,14 +79,28 @@ class RowReader:
         if len(dialect.delimiter) != 1 or dialect.delimiter in '"\r\n':
             raise StreamError(f"the delimiter must be one character, no quote or line break: {dialect.delimiter!r}.")
         self.columns: list[str] = []
+        self.categories: dict[str, dict[str, int]] = {}
         self._source, self._progress, self._lines = source, progress, Lines(source, progress)
         self._dialect, self._is_csv = dialect, dialect.format == "csv"
         self._missing, self._bad = missing, bad
 
-    def choose(self, used: list[str], required: list[str]) -> None:
-        """Choose the columns to read (`used`), and those of them whose values may not be missing (`required`)."""
-        self._used = used
+    def choose(self, kinds: dict[str, Kind], required: list[str], copied: list[str]) -> None:
+        """Choose the columns to read with their kinds, those whose values may not be missing, and those to copy."""
+        used = list(kinds)
+        self._used, self._copied = [(name, READ.get(kind)) for name, kind in kinds.items()], copied
         self._required = [used.index(name) for name in required] if self._missing in ("fail", "skip") else []
+        for name, kind in kinds.items():
+            if kind == "category":
+                self.categories.setdefault(name, {})
+
+    def restore(self, categories: dict[str, list[str]], columns: set[str]) -> None:
+        """Go on with the categories of these columns."""
+        if set(categories) != columns:
+            raise damaged("its categories are not those of its columns")
+        for name, known in categories.items():
+            self.categories[name] = {value: number for number, value in enumerate(known)}
+            if len(self.categories[name]) < len(known):
+                raise damaged(f"its categories name one of {name!r} twice")
 
     def read_header(self) -> None:
         if not self._is_csv or not self._dialect.header:
@@ -83,30 +112,50 @@ class RowReader:
             raise self._error(problem, "Fix the header.") from None
         self._lines.drop()
 
-    def first_row(self) -> dict[str, Any]:
-        """The fields of the first good row, by column. The row is not dropped: `rows` starts with it."""
+    def first_rows(self) -> list[dict[str, Any]]:
+        """The first good rows, at least one, by column. They are not dropped: `rows` starts with them."""
         fragments = self._source.fragments(None)
         while True:
             line = self._first_line(fragments)
             try:
-                row = self._row(self._text(line))
+                rows = [self._row(self._text(line))]
+                break
             except BadRow as problem:
                 self._skip(problem)
-                continue
-            self.columns = list(row)
-            return row
-
-    def rows(self, fragments: Iterator[bytes]) -> Iterator[list[float]]:
-        """The numbers of the columns in use, row by row, until there are no more fragments."""
-        while (line := self._lines.peek(fragments)) is not None:
+        self.columns = self.columns or list(rows[0])
+        # A file is there; who sends rows to a pipe one by one may wait for the answer to the first.
+        patience = SECONDS if self._source.size is None else None
+        for line in self._lines.ahead(self._source.fragments(patience), FIRST_ROWS)[1:]:
             try:
-                values = None if line in BLANK else self._values(self._text(line))
+                if line not in BLANK:
+                    rows.append(self._row(self._text(line)))
+            except BadRow:
+                continue  # said when its turn comes
+        if not self._is_csv:
+            self._columns_of(rows)
+        return rows
+
+    def _columns_of(self, rows: list[dict[str, Any]]) -> None:
+        """Name the columns of JSON objects: all keys, and inside of nested values unless they are bad rows."""
+        names: dict[str, None] = {}
+        for row in rows:
+            names |= dict.fromkeys(name for name, _ in leaves(row))
+        outer = {name for name in names if "." not in name}
+        self.columns = [name for name in names if name in outer or name.split(".")[0] not in outer]
+
+    def rows(self, fragments: Iterator[bytes]) -> Iterator[Line]:
+        """The rows, until there are no more fragments."""
+        while (line := self._lines.peek(fragments)) is not None:
+            number = self._progress.here.lines + 1
+            try:
+                row = None if line in BLANK else self._row(self._text(line))
+                values = self._values(row) if row is not None else None
             except BadRow as problem:
                 self._skip(problem)
                 continue
             self._lines.drop()
-            if values:
-                yield values
+            if values and row is not None:
+                yield Line(values, number, self._copy(row))
 
     def too_short(self) -> StreamError:
         if not self._source.ended:
@@ -143,18 +192,37 @@ class RowReader:
             raise BadRow(f"it has {len(fields)} fields, but there are {len(names)} columns")
         return dict(zip(names, fields, strict=True))
 
-    def _values(self, text: str) -> list[float]:
-        row = self._row(text)
+    def _values(self, row: dict[str, Any]) -> list[float]:
         values = []
         try:
-            for name in self._used:
-                values.append(number_of(row.get(name)))
+            for name, read in self._used:
+                value = row.get(name) if self._is_csv else at(row, name)
+                values.append(read(value) if read else math.nan if is_missing(value) else category_of(value))
         except BadRow as problem:
-            raise BadRow(f"column {self._used[len(values)]!r}: {problem}") from None
+            raise BadRow(f"column {self._used[len(values)][0]!r}: {problem}") from None
         for place in self._required:
             if values[place] != values[place]:
-                raise MissingValue(f"column {self._used[place]!r} has no value")
+                raise MissingValue(f"column {self._used[place][0]!r} has no value")
+        if self.categories:
+            # Not before the row is known to be good.
+            values = [self._number(name, value) for (name, _), value in zip(self._used, values, strict=True)]
         return values
+
+    def _number(self, column: str, value: float | str) -> float:
+        """The number of a category; those that come when there are too many share one."""
+        if not isinstance(value, str):
+            return value
+        known = self.categories[column]
+        if value not in known and len(known) < CATEGORIES:
+            known[value] = len(known)
+        return float(known.get(value, CATEGORIES))
+
+    def _copy(self, row: dict[str, Any]) -> str | None:
+        if not self._copied:
+            return None
+        values = {name: row.get(name) if self._is_csv else at(row, name) for name in self._copied}
+        # JSON has no NaN; Python reads it all the same.
+        return json.dumps({name: None if value != value else value for name, value in values.items()})
 
     def _skip(self, problem: BadRow) -> None:
         option, policy = ("missing", self._missing) if isinstance(problem, MissingValue) else ("bad", self._bad)
@@ -167,40 +235,6 @@ class RowReader:
         offset, _, lines, *_ = self._progress.here
         cut = " (the last line has no newline: it may be cut off)" if self._lines.is_cut() else ""
         return StreamError(f"{self._source.name}, line {lines + 1} (byte {offset}) is bad: {problem}{cut}. {remedy}")
-
-
-def number_of(value: Any) -> float:
-    """A field of a row as a number; NaN if it is missing."""
-    if value is None:
-        return math.nan
-    # Python would read 1_000 as a number; True is a kind of int.
-    if type(value) not in (str, float, int) or (type(value) is str and "_" in value):
-        raise BadRow(f"{_shown(value)} is not a number")
-    try:
-        number = float(value)
-    except OverflowError:
-        number = math.inf  # an integer of hundreds of digits
-    except ValueError:
-        if value.strip().lower() in MISSING:
-            return math.nan
-        raise BadRow(f"{_shown(value)} is not a number") from None
-    if abs(number) > LARGEST:
-        raise BadRow(f"{_shown(value)} is too large: numbers may go to ±{LARGEST:g}")
-    return number
-
-
-def is_number(value: Any) -> bool:
-    try:
-        return not math.isnan(number_of(value))
-    except BadRow:
-        return False
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, int) and abs(value) > LARGEST:
-        return "it"  # thousands of digits, which Python may even refuse to print
-    text = repr(value)
-    return text if len(text) <= 40 else text[:37] + "..."
 
 
 def _fields(text: str, delimiter: str) -> list[str]:

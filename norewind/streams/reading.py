@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 
 from norewind.streams.position import Mark, Progress
 from norewind.streams.stream import StreamError
@@ -174,6 +175,15 @@ class Lines:
                 return bytes(self._rest) if self._source.ended and self._rest else None
             self._add(fragment)
         return self._whole[0]
+
+    def ahead(self, fragments: Iterator[bytes], count: int) -> list[bytes]:
+        """The next lines, up to `count` or `LONGEST` bytes, without moving past any."""
+        size = 0
+        while len(self._whole) < count and size + len(self._rest) <= LONGEST and (fragment := next(fragments, b"")):
+            self._add(fragment)
+            size += len(fragment)
+        rest = [bytes(self._rest)] if self._source.ended and self._rest else []
+        return [*islice(self._whole, count), *rest][:count]
 
     def drop(self) -> None:
         if self._whole:

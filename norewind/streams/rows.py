@@ -1,34 +1,21 @@
 """Streams of rows: numbers in columns, from CSV or JSON lines."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-import msgspec
 import numpy as np
 
 from norewind.streams import scaling
-from norewind.streams.parsing import CSV, Dialect, RowReader, is_number
-from norewind.streams.position import Count, Progress, SourcePosition, check_position, unread
+from norewind.streams.columns import BadRow, Judged, Kind, at, judged, kind_of, varying
+from norewind.streams.parsing import CSV, Dialect, RowReader
+from norewind.streams.position import Progress, check_position, damaged, unread
 from norewind.streams.reading import Source, closed_on_error
-from norewind.streams.scaling import Layout, Row, samples_of
+from norewind.streams.scaling import CYCLES, Layout, Row, samples_of
 from norewind.streams.stream import Samples, Stream, StreamError, check_count
 
 UNREAD = unread("rows")
 # How many numbers are kept in lists before they become arrays, which take far less memory.
 BATCH = 20_000
-Names = Annotated[list[str], msgspec.Meta(min_length=1)]
-
-
-class _RowPosition(SourcePosition):
-    inside: bool
-    format: str
-    horizon: Count
-    standardise: bool
-    columns: list[str]
-    inputs: Names
-    targets: Names
-    statistics: list[scaling.SavedColumn]
-    waiting: Any
 
 
 class RowStream(Stream):
@@ -37,27 +24,31 @@ class RowStream(Stream):
     - `source`: where the rows come from. It is closed with the stream.
     - `dialect`: how they are written, by default as CSV with a header. Blank lines mean
       nothing.
-    - `inputs`: the names of the input columns, by default all that hold a number in the
-      first row.
-    - `targets`: the names of the target columns, by default the inputs.
+    - `inputs`: the names of the input columns, by default all that hold numbers or booleans
+      in the first 100 rows, except numbers of rows and times. Text is read as categories:
+      the first 16 that appear are told apart. Times become the hour of the day, the day of
+      the week and the time since the row before, where these vary in the first rows. Values
+      inside JSON objects and lists have names such as sensor.temp and axes.0.
+    - `targets`: the names of the target columns, by default the numbers among the inputs.
+    - `copy`: the names of columns to hand out as they are, as JSON text.
     - `horizon`: how many rows ahead to forecast. With 0 the targets are those of the same
-      row, and must not be inputs.
+      row, and must not be inputs. With several, such as [1, 6, 24], samples have the targets
+      side by side, once for each.
     - `missing`: what to do about a missing input. It is replaced by the newest value of its
       column ("last") or by the mean so far ("mean"), it is an error ("fail"), or the row is
       skipped and counted ("skip"). A value is missing if its field is empty, NA, NaN or
-      null, or if a JSON object does not have its key. A missing target is NaN: nothing is
-      learned from it.
+      null, or if a JSON object lacks its key. A missing target is NaN, and not learned from.
     - `bad`: what to do about anything else that is not a row of numbers. It is an error
       ("fail"), or is skipped and counted ("skip").
-    - `standardise`: whether columns are standardised by the mean and the standard deviation
-      of their values so far, and clipped to ±100. Inputs use the values up to and including
-      their own row. Targets use those known when predicting, and are NaN while these are
-      fewer than ten.
+    - `standardise`: whether columns are standardised by the mean and deviation of their values
+      so far, and clipped to ±100: inputs by those up to and including their own row, targets
+      by those known when predicting. Targets are NaN while these are fewer than ten.
     - `position`: what another stream's `position()` returned, to resume there.
 
-    The stream has the attributes `inputs` and `targets`, the names of the columns, and
-    `horizon`. A learner for it learns from row t − h when row t brings its targets, and then
-    forecasts row t + h: see `norewind.Ahead`.
+    The stream has the attributes `inputs` and `targets`, the names of the columns, `ignored`,
+    why the others are not used, `width`, the length of a row of inputs, `known`, the places
+    of the targets in it, and `horizon`, the longest of `horizons`. A learner for it learns from row t − h when row t
+    brings its targets, and then forecasts row t + h: see `norewind.Ahead`.
 
     >>> import os
     >>> reader, writer = os.pipe()
@@ -80,27 +71,34 @@ class RowStream(Stream):
         dialect: Dialect = CSV,
         inputs: Sequence[str] | None = None,
         targets: Sequence[str] | None = None,
-        horizon: int = 1,
+        copy: Sequence[str] = (),
+        horizon: int | Sequence[int] = 1,
         missing: Literal["last", "mean", "fail", "skip"] = "last",
         bad: Literal["fail", "skip"] = "fail",
         standardise: bool = True,
         position: dict[str, Any] | None = None,
     ):
         with closed_on_error(source):
-            if horizon < 0:
-                raise StreamError(f"the horizon must be 0 or more rows, not {horizon}.")
+            self.horizons = [horizon] if isinstance(horizon, int) else list(horizon)
+            if self.horizons[:1] < [0] or (len(self.horizons) > 1 and self.horizons[0] < 1):
+                raise StreamError(f"the horizon must be 0 or more rows, not {horizon}; several must be 1 or more.")
+            if self.horizons != sorted(set(self.horizons)):
+                raise StreamError(f"several horizons must be in order, each once, not {horizon}.")
             start = UNREAD if position is None else position
             if start != UNREAD:
-                asked = {"format": dialect.format, "horizon": horizon, "standardise": standardise}
+                asked = {"format": dialect.format, "horizon": self._saved_horizon(), "standardise": standardise}
                 named = {name: list(value) for name, value in (("inputs", inputs), ("targets", targets)) if value}
-                check_position(start, "rows", _RowPosition, asked | named)
+                check_position(start, "rows", scaling.RowPosition, asked | named)
             self._source, self._progress = source, Progress(start)
             self._reader = RowReader(source, self._progress, dialect, missing=missing, bad=bad)
-            self._format, self.horizon, self._standardise = dialect.format, horizon, standardise
+            self._format, self.horizon, self._standardise = dialect.format, self.horizons[-1], standardise
+            self._classes = dialect.classes
             self._fill_with_newest = missing == "last"
             # What is known when predicting is that of the row before, even if the targets come with the row itself.
-            self._delay = max(1, horizon)
-            self.inputs, self.targets = list(inputs or []), list(targets or [])
+            self._delays = [max(1, rows) for rows in self.horizons]
+            self.inputs, self.targets, self._copied = list(inputs or []), list(targets or []), list(copy)
+            self.ignored: dict[str, str] = {}
+            self._kinds: dict[str, Kind] = {}
             if start == UNREAD:
                 self._begin()
             else:
@@ -108,75 +106,154 @@ class RowStream(Stream):
 
     def _begin(self) -> None:
         self._reader.read_header()
-        if not self._reader.columns or not self.inputs:
-            row = self._reader.first_row()
-            numbers = [name for name, value in row.items() if is_number(value)]
-            self.inputs = self.inputs or [name for name in numbers if self.horizon > 0 or name not in self.targets]
-        self.targets = self.targets or self.inputs
+        rows = self._reader.first_rows()
+        seen = {name: judged([at(row, name) for row in rows]) for name in self._reader.columns}
+        named = bool(self.inputs)
+        if not named:
+            usable = [name for name, column in seen.items() if not column.why_not]
+            self.inputs = [name for name in usable if self.horizon > 0 or name not in self.targets]
+            if self._classes and self.horizon:
+                # What was known of the class up to now says most about what comes.
+                self.inputs += [name for name in self.targets if name not in self.inputs and name in seen]
+        if not self.targets:
+            self.targets = [name for name in self.inputs if name in seen and seen[name].kind == "number"]
+        self._check_columns(seen)
+        used = list(dict.fromkeys([*self.inputs, *self.targets]))
+        try:
+            self._kinds = {n: kind_of(n, seen[n], target=n in self.targets, classes=self._classes) for n in used}
+        except BadRow as problem:
+            raise StreamError(f"{self._source.name}: {problem}") from None
+        times = [name for name in self.inputs if self._kinds[name] == "time"]
+        self._cycles = {name: varying([at(row, name) for row in rows]) for name in times}
+        self.ignored = {
+            name: "not among the inputs" if named else column.why_not
+            for name, column in seen.items()
+            if name not in used
+        }
         self._choose()
         self._statistics = scaling.no_statistics(self._layout.columns)
         self._waiting = self._nothing_known()
 
-    def _choose(self) -> None:
-        name, names = self._source.name, self._reader.columns
+    def _check_columns(self, seen: dict[str, Judged]) -> None:
+        name, names = self._source.name, list(seen)
         columns = ", ".join(map(repr, names[:20])) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
-        if not self.inputs:
-            raise StreamError(
-                f"{name} has no column to learn from: of {columns}, none "
-                + ("but the targets " if self.horizon == 0 else "")
-                + "holds a number in the first row. Name the inputs."
-            )
-        for column in [*self.inputs, *self.targets]:
-            if column not in self._reader.columns:
-                hint = " (a key may be null in the first line, but must be there)" if self._format == "jsonl" else ""
+        for column in [*self.inputs, *self.targets, *self._copied]:
+            if column not in seen:
+                hint = (
+                    " (a key may be null at first, but must be there in one of the first lines)"
+                    if self._format == "jsonl"
+                    else ""
+                )
                 raise StreamError(f"{name} has no column {column!r}. It has {columns}{hint}.")
+        if not self.inputs or not self.targets:
+            why = [f"{column!r} ({judged.why_not})" for column, judged in seen.items() if judged.why_not][:20]
+            raise StreamError(
+                f"{name} has no column to {'forecast' if self.inputs else 'learn from'}: of {columns}, none "
+                + ("but the targets " if self.horizon == 0 and self.targets else "")
+                + "holds numbers that are not those of its rows or times. Name the inputs and the targets"
+                + (f"; by default these are not used: {', '.join(why)}." if why else ".")
+            )
+
+    def _choose(self) -> None:
+        """Decide how the columns in use become inputs and targets."""
         both = [column for column in self.targets if column in self.inputs]
         if self.horizon == 0 and both:
             raise StreamError(
                 f"with a horizon of 0, the target {both[0]!r} is an input of the same row: nothing is left to predict. "
                 "Choose a horizon of 1 or more, or targets that are not inputs."
             )
-        used = list(dict.fromkeys([*self.inputs, *self.targets]))
-        self._reader.choose(used, self.inputs)
+        used = list(self._kinds)
+        self._reader.choose(self._kinds, self.inputs, self._copied)
+        # How long ago the row before came is a column of its own, after those of the table.
+        self._times = [used.index(name) for name in self._cycles]
+        gaps = [len(used) + place for place, cycles in enumerate(self._cycles.values()) if "gap" in cycles]
+        numbers = [name for name in self.inputs if self._kinds[name] in ("number", "boolean")]
         self._layout = Layout(
-            columns=len(used),
-            inputs=[used.index(column) for column in self.inputs],
+            columns=len(used) + len(self._times),
+            numbers=[*(used.index(name) for name in numbers), *gaps],
             targets=[used.index(column) for column in self.targets],
             fill_with_newest=self._fill_with_newest,
             standardise=self._standardise,
+            classes=self._classes,
+            categories=[used.index(name) for name in self.inputs if self._kinds[name] == "category"],
+            cycles=[
+                (used.index(name), CYCLES[cycle])
+                for name, cycles in self._cycles.items()
+                for cycle in cycles
+                if cycle != "gap"
+            ],
         )
+        self.known = [numbers.index(target) for target in both if target in numbers]
 
     def _restore(self, position: dict[str, Any]) -> None:
         self._reader.columns = list(position["columns"])
         self.inputs, self.targets = list(position["inputs"]), list(position["targets"])
+        self._kinds, self._cycles = dict(position["kinds"]), position["cycles"]
+        if list(self._kinds) != list(dict.fromkeys([*self.inputs, *self.targets])):
+            raise damaged("its kinds are not those of its columns")
+        if {name for name, kind in self._kinds.items() if kind == "time"} != set(self._cycles):
+            raise damaged("its cycles are not those of its times")
+        names = {name for name, kind in self._kinds.items() if kind == "category"}
+        self._reader.restore(position["categories"], names)
+        self._check_columns(dict.fromkeys(self._reader.columns, Judged("number")))
         self._choose()
         self._statistics = scaling.restored_statistics(position["statistics"], self._layout.columns)
         targets = len(self.targets)
-        self._waiting = scaling.restored_waiting(position["waiting"], targets, self._delay, self._standardise)
+        scaled = self._standardise and not self._classes
+        self._waiting = scaling.restored_waiting(position["waiting"], targets, self._delays[-1], scaled)
         self._source.go_to(self._progress.here)
         if self._progress.here.offset == 0:
             # The start of another source (see `afresh`), which may have its columns in another order.
             self._waiting = self._nothing_known()
             self._reader.read_header()
-            self._choose()
+            self._check_columns(dict.fromkeys(self._reader.columns, Judged("number")))
 
     def _nothing_known(self) -> np.ndarray:
         """The scales before the first row: targets of the same row need none if they are not standardised."""
-        needs_none = self.horizon == 0 and not self._standardise
+        needs_none = self.horizon == 0 and (self._classes or not self._standardise)
         return np.tile([0.0, 1.0, np.nan], (int(needs_none), len(self.targets), 1))
+
+    def _saved_horizon(self) -> int | list[int]:
+        return self.horizons[0] if len(self.horizons) == 1 else list(self.horizons)
+
+    def class_name(self, number: int) -> str:
+        """What a class is called; those that came when there were too many have one name."""
+        known = list(self._reader.categories[self.targets[0]])
+        return known[number] if number < len(known) else "(another)"
+
+    @property
+    def width(self) -> int:
+        return self._layout.width
 
     def position(self) -> dict[str, Any]:
         return self._progress.position(
             inside=self._progress.marked.inside,
             format=self._format,
-            horizon=self.horizon,
+            horizon=self._saved_horizon(),
             standardise=self._standardise,
             columns=list(self._reader.columns),
             inputs=list(self.inputs),
             targets=list(self.targets),
+            kinds=dict(self._kinds),
+            cycles={name: list(cycles) for name, cycles in self._cycles.items()},
+            categories={name: list(known) for name, known in self._reader.categories.items()},
             statistics=scaling.saved_statistics(self._statistics),
             waiting=self._waiting,
         )
+
+    def scales_ahead(self, rows: int) -> np.ndarray:
+        """Mean, deviation and newest value of every target after each of the last rows, of shape (rows, targets, 3)."""
+        return self._waiting[-rows:]
+
+    def imagined(self, targets: np.ndarray, step: int) -> np.ndarray:
+        """The inputs of a row to come if it brings these targets: other values stay, and times go on."""
+        values = list(self._statistics.newest)
+        for place, value in zip(self._layout.targets, targets.tolist(), strict=True):
+            values[place] = value
+        for gap, place in enumerate(self._times, len(self._kinds)):
+            values[place] += step * values[gap]
+        row = Row(values, self._statistics, 0, None)
+        return samples_of([row], self._layout, self._waiting, self._delays)[0].xs[0]
 
     @property
     def counts(self) -> dict[str, int]:
@@ -190,14 +267,15 @@ class RowStream(Stream):
         length, problem = 0, None
 
         def convert() -> None:
-            samples, self._waiting = samples_of(rows, self._layout, self._waiting, self._delay)
+            samples, self._waiting = samples_of(rows, self._layout, self._waiting, self._delays)
             parts.append(samples)
             rows.clear()
 
         try:
-            for values in self._reader.rows(self._source.fragments(patience)):
+            for values, line, copied in self._reader.rows(self._source.fragments(patience)):
+                values += [values[place] - self._statistics.newest[place] for place in self._times]
                 self._statistics = self._statistics.after(values)
-                rows.append(Row(values, self._statistics))
+                rows.append(Row(values, self._statistics, line, copied))
                 self._progress.mark()
                 length += 1
                 if len(rows) * self._layout.columns >= BATCH:
@@ -213,7 +291,8 @@ class RowStream(Stream):
                 raise self._reader.too_short()
             return self._progress.end()
         convert()
-        return Samples(*map(np.concatenate, zip(*parts, strict=True)))
+        joined: list[Any] = [None if part[0] is None else np.concatenate(part) for part in zip(*parts, strict=True)]
+        return Samples(*joined)
 
     def close(self) -> None:
         self._source.close()

@@ -12,8 +12,9 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 import numpy as np
 
-from norewind.streams.parsing import LARGEST
-from norewind.streams.position import Count, damaged
+from norewind.streams.columns import DAY, LARGEST, Kind
+from norewind.streams.parsing import CATEGORIES
+from norewind.streams.position import Count, SourcePosition, damaged
 from norewind.streams.stream import Samples
 
 # With fewer values than this, a standard deviation says too little to standardise a target by.
@@ -43,57 +44,81 @@ class Statistics(NamedTuple):
 
 
 class Row(NamedTuple):
-    """The numbers of a row, NaN where missing, and the statistics up to and including it."""
+    """The numbers of a row, NaN where missing, the statistics up to and including it, its line, and what is copied."""
 
     values: list[float]
     statistics: Statistics
+    line: int
+    copied: str | None
+
+
+CYCLES = {"hour": DAY, "weekday": 7 * DAY}
+"""Seconds after which the time of day and the day of the week come again."""
 
 
 class Layout(NamedTuple):
-    """The number of columns in use, which of them are inputs and which are targets, and what is done with them."""
+    """The number of columns in use, which of them are inputs and which are targets, and what is done with them.
+
+    Inputs are the numbers, then the categories (one number of 0 or 1 for each), then the
+    cycles of times (cosine and sine).
+    """
 
     columns: int
-    inputs: list[int]
+    numbers: list[int]
     targets: list[int]
     fill_with_newest: bool
     standardise: bool
+    categories: list[int] = []  # noqa: RUF012 (never changed)
+    cycles: list[tuple[int, float]] = []  # noqa: RUF012 (never changed)
+    classes: bool = False
+
+    @property
+    def width(self) -> int:
+        return len(self.numbers) + CATEGORIES * len(self.categories) + 2 * len(self.cycles)
 
 
 def no_statistics(columns: int) -> Statistics:
     return Statistics([0] * columns, [0.0] * columns, [0.0] * columns, [math.nan] * columns)
 
 
-def samples_of(rows: list[Row], layout: Layout, waiting: np.ndarray, delay: int) -> tuple[Samples, np.ndarray]:
+def samples_of(rows: list[Row], layout: Layout, waiting: np.ndarray, delays: list[int]) -> tuple[Samples, np.ndarray]:
     """Rows as samples, and the scales that wait for targets to come, of which `waiting` were there before.
 
     Scales are the mean, the deviation and the newest value of every target, which are known
-    after a row; they standardise the targets that come `delay` rows later. All three are NaN
-    where too little is known.
+    after a row; they standardise the targets that come so many rows later. All three are NaN
+    where too little is known. With several `delays`, the longest last, targets come side by
+    side, once for each.
     """
     values = _table([row.values for row in rows], layout.columns)
     statistics = _tables([row.statistics for row in rows], layout.columns)
     now = _scales([table[:, layout.targets] for table in statistics], layout)
-    nothing = np.full((max(0, delay - len(waiting)), *now.shape[1:]), np.nan)
-    scales = np.concatenate([nothing, waiting, now])
-    mean, deviation, newest = np.moveaxis(scales[: len(rows)], -1, 0)
-    targets, last = values[:, layout.targets], newest
-    if layout.standardise:
+    longest = delays[-1]
+    nothing = np.full((max(0, longest - len(waiting)), *now.shape[1:]), np.nan)
+    waiting = np.concatenate([nothing, waiting, now])
+    scales = np.concatenate([waiting[longest - delay :][: len(rows)] for delay in delays], axis=1)
+    mean, deviation, newest = np.moveaxis(scales, -1, 0)
+    sent = np.tile(values[:, layout.targets], len(delays))
+    targets, last = sent, newest
+    if layout.standardise and not layout.classes:
         targets, last = _standardised(targets, mean, deviation), _standardised(last, mean, deviation)
     else:
         targets = np.where(np.isnan(mean), np.nan, targets)
     samples = Samples(
         _xs(values, statistics, layout),
         targets.astype(np.float32),
-        scales[: len(rows), :, :2],
+        scales[..., :2],
         last.astype(np.float32),
-        now[..., :2],
+        np.tile(now[..., :2], (1, len(delays), 1)),
+        sent,
+        np.array([row.line for row in rows], np.int64),
+        np.array([row.copied for row in rows], object) if rows and rows[0].copied is not None else None,
     )
-    return samples, scales[len(nothing) :][-delay:]
+    return samples, waiting[len(nothing) :][-longest:]
 
 
 def _scales(statistics: list[np.ndarray], layout: Layout) -> np.ndarray:
     counts, means, squares, newest = statistics
-    if not layout.standardise:
+    if not layout.standardise or layout.classes:
         return np.stack([np.zeros_like(means), np.ones_like(means), newest], axis=-1)
     deviations = _deviations(counts, squares)
     unknown = (counts < ENOUGH) | (deviations == 0)
@@ -101,14 +126,21 @@ def _scales(statistics: list[np.ndarray], layout: Layout) -> np.ndarray:
 
 
 def _xs(values: np.ndarray, statistics: list[np.ndarray], layout: Layout) -> np.ndarray:
-    values = values[:, layout.inputs]
-    counts, means, squares, newest = (table[:, layout.inputs] for table in statistics)
+    counts, means, squares, newest = statistics
     filling = np.where(counts > 0, newest, means) if layout.fill_with_newest else means
-    values = np.where(np.isnan(values), filling, values)
+    known = np.where(np.isnan(values), filling, values)
+    numbers = known[:, layout.numbers]
     if layout.standardise:
-        deviations = _deviations(counts, squares)
-        values = np.where(deviations > 0, _standardised(values, means, deviations), 0.0)
-    return values.astype(np.float32)
+        means, deviations = means[:, layout.numbers], _deviations(counts, squares)[:, layout.numbers]
+        numbers = np.where(deviations > 0, _standardised(numbers, means, deviations), 0.0)
+    parts = [numbers]
+    # A mean of categories is none.
+    named = known if layout.fill_with_newest else values
+    parts += [named[:, [place]] == np.arange(CATEGORIES) for place in layout.categories]
+    for place, cycle in layout.cycles:
+        angle = 2 * np.pi * (known[:, place] % cycle) / cycle
+        parts.append(np.stack([np.cos(angle), np.sin(angle)], axis=1))
+    return np.concatenate(parts, axis=1).astype(np.float32)
 
 
 def _deviations(counts: np.ndarray, squares: np.ndarray) -> np.ndarray:
@@ -132,6 +164,24 @@ def _table(rows: list[Any], columns: int) -> np.ndarray:
 # In positions None stands for NaN, which JSON does not have.
 Value = Annotated[float, msgspec.Meta(ge=-LARGEST, le=LARGEST)]
 SavedColumn = tuple[Count, Value, Annotated[float, msgspec.Meta(ge=0, le=sys.float_info.max)], Value | None]
+Names = Annotated[list[str], msgspec.Meta(min_length=1)]
+
+
+class RowPosition(SourcePosition):
+    """The fields that positions of rows have."""
+
+    inside: bool
+    format: str
+    horizon: Count | list[Count]
+    standardise: bool
+    columns: list[str]
+    inputs: Names
+    targets: Names
+    kinds: dict[str, Kind]
+    cycles: dict[str, list[str]]
+    categories: dict[str, list[str]]
+    statistics: list[SavedColumn]
+    waiting: Any
 
 
 def saved_statistics(statistics: Statistics) -> list[list[Any]]:

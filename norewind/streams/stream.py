@@ -22,6 +22,10 @@ class Samples(NamedTuple):
     - `last`: the persistence forecast of the targets, which is the newest value of each
       target's column that was known then, standardised like the target. None for symbols.
     - `ahead`: the scales known after each row, in which forecasts made there are expressed.
+    - `values`: the targets as they were sent, in float64; a category is its number. NaN is a
+      missing value.
+    - `lines`: the number of the line that each row stands in, from 1.
+    - `copied`: the columns to copy, one JSON text per row. None if there are none.
     """
 
     xs: np.ndarray
@@ -29,6 +33,9 @@ class Samples(NamedTuple):
     scales: np.ndarray | None = None
     last: np.ndarray | None = None
     ahead: np.ndarray | None = None
+    values: np.ndarray | None = None
+    lines: np.ndarray | None = None
+    copied: np.ndarray | None = None
 
 
 class Stream(Protocol):

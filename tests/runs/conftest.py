@@ -11,6 +11,7 @@ def shared_programs(monkeypatch):
     monkeypatch.setattr("norewind.runs.train.build", cached_build)
     monkeypatch.setattr("norewind.runs.predict.build", cached_build)
     monkeypatch.setattr("norewind.instruments.figures.draw_curves", lambda *_: None)
+    monkeypatch.setattr("norewind.instruments.row_figures.draw_stretch", lambda *_: None)
 
 
 @pytest.fixture(autouse=True)

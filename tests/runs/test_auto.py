@@ -87,6 +87,6 @@ def test_what_it_chooses_itself_cannot_be_set(whole, tmp_path, capsys):
 
 @pytest.mark.parametrize(("budget", "networks"), [(1, 0), (15, 0), (30, 0), (40, 1), (50, 2), (1000, len(RATES))])
 def test_the_budget_decides_how_many_networks_there_are(budget, networks):
-    learner, _ = series(Shape(1, 1, False, targets=1, horizon=1, known=(0,)), False, budget, 0)
-    least, _ = series(Shape(1, 1, False, targets=1, horizon=1, known=(0,)), False, 1, 0)
+    learner, _ = series(Shape(1, 1, False, targets=1, horizons=(1,), known=(0,)), False, budget, 0)
+    least, _ = series(Shape(1, 1, False, targets=1, horizons=(1,), known=(0,)), False, 1, 0)
     assert len(learner.members) - len(least.members) == networks

@@ -232,7 +232,14 @@ def test_an_endless_stream_needs_no_end(tmp_path):
     assert stream.position()["characters"] == 2_500
     asked = iter([False, False, True])
     assert (
-        norewind.fit(stream, learner, fitted.run, hooks=Hooks(should_stop=lambda: next(asked, True))).samples == 8_000
+        norewind.fit(
+            stream,
+            learner,
+            fitted.run,
+            intervals=Intervals(metrics_every=10_000),
+            hooks=Hooks(should_stop=lambda: next(asked, True)),
+        ).samples
+        == 8_000
     )
 
 

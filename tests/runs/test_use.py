@@ -45,7 +45,7 @@ def plain(run, xs, fresh=False):
     """Outputs of the cell of a run over inputs, one after the other."""
     settings, saved = saved_run(run)
     symbols = xs.ndim == 1
-    shape = Shape(256, 256, True) if symbols else Shape(2, 2, False, targets=2, horizon=1)
+    shape = Shape(256, 256, True) if symbols else Shape(2, 2, False, targets=2, horizons=(1,))
     trained = predict.restored(settings, saved, shape).run
     inner = trained if symbols else trained.run
     state = inner.initial_state if fresh else inner.state if symbols else inner.ahead
@@ -90,7 +90,7 @@ def test_predictions_on_rows_are_those_of_the_cell(whole, tmp_path, capsys, tabl
         assert (guess["sample"], guess["for"]) == (number, number + 1)
         assert list(guess["forecast"].values()) == pytest.approx(forecast, rel=1e-4)
     # Nothing in this file forecast its first row.
-    assert set(guesses[0]) == {"sample", "for", "forecast"}
+    assert set(guesses[0]) == {"sample", "line", "for", "forecast"}
     for before, guess, (_, deviations, _), forecast, target in zip(
         guesses, guesses[1:], xs, forecasts, rows[1:], strict=False
     ):

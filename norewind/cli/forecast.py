@@ -1,0 +1,58 @@
+"""`norewind forecast`: what comes next."""
+
+import csv
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+from tyro.conf import Positional
+
+from norewind.runs.settings import SettingsError, option
+
+MOST = 100_000
+
+
+def forecast(
+    run: Annotated[Path, Positional],
+    *,
+    steps: Annotated[int | None, option("ROWS", "the horizon of the run; 24 if it is 1")] = None,
+    format: Literal["jsonl", "csv"] = "jsonl",
+    figure: Annotated[Path | None, option("FILE", "forecast.png in the run folder")] = None,
+) -> None:
+    """Print what comes next after the end of a run's stream, row by row, with its standard deviation.
+
+    A run with a horizon of H forecasts H rows directly. For later ones, it is given its own
+    forecasts in place of rows. The run itself is not changed, and its source is not read.
+
+        norewind forecast runs/power --steps 24 --format csv > next.csv
+
+    Args:
+        run: the run folder.
+        steps: how many rows to forecast.
+        format: how to print them.
+        figure: where to draw the newest rows and the forecast; .png, .pdf or .svg.
+    """
+    if steps is not None and not 1 <= steps <= MOST:
+        raise SettingsError(f"--steps must be from 1 to {MOST:,}, but it is {steps}.")
+    if figure is not None and figure.suffix not in (".png", ".pdf", ".svg"):
+        raise SettingsError(f"--figure must end in .png, .pdf or .svg, not {figure}.")
+    import numpy as np
+
+    from norewind.instruments import row_figures
+    from norewind.runs.folder import FORECAST, saved_run
+    from norewind.runs.forecast import forecast as ahead
+    from norewind.runs.train import print_lines
+
+    result = ahead(*saved_run(run), steps)
+    both = np.stack([result.means, result.deviations], axis=-1)
+    path = figure or run / FORECAST
+    row_figures.draw_stretch(result.recent, result.columns, result.last, path, both)
+    print(f"See {path}.", file=sys.stderr)
+    if format == "jsonl":
+        print_lines(result.entries())
+    else:
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerow(["row", *result.columns, *(f"{column} deviation" for column in result.columns)])
+        for entry in result.entries():
+            writer.writerow([entry["for"], *entry["forecast"].values(), *entry["deviation"].values()])
+        sys.stdout.flush()

@@ -1,0 +1,47 @@
+"""Figures of tables: the last stretch of the data with its forecasts, and what comes next."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from norewind.instruments.figures import COLOURS, GREY, legend, new_figure, save
+
+PANELS = 4
+
+
+def draw_stretch(
+    recent: np.ndarray, columns: Sequence[str], last: int, path: Path | str, ahead: np.ndarray | None = None
+) -> Path:
+    """The newest values of each target with what had been forecast of them, and with `ahead` what comes next.
+
+    Args:
+        recent: values, forecasts and their standard deviations, of shape (rows, targets, 3), oldest first.
+        columns: the names of the targets.
+        last: the number of the newest row.
+        path: the figure; .png, .pdf or .svg.
+        ahead: forecasts and their standard deviations (NaN if unknown), of shape (steps, targets, 2).
+    """
+    count = min(PANELS, len(columns), recent.shape[1])
+    figure, axes = new_figure(count, 1, panel=(8, 4.2 if count == 1 else 2.6), sharex=True)
+    rows = np.arange(last - len(recent) + 1, last + 1)
+    for place, ax in enumerate(axes[:, 0]):
+        values, forecasts, _ = np.moveaxis(recent[:, place], -1, 0)
+        ax.plot(rows, values, ".-", color="black", linewidth=1, markersize=3, label="data")
+        known = ~np.isnan(forecasts)
+        ax.plot(rows[known], forecasts[known], "--", color=COLOURS[1], linewidth=1.4, label="forecast before it came")
+        if ahead is not None:
+            steps = np.arange(last + 1, last + 1 + len(ahead))
+            means, spreads = np.moveaxis(ahead[:, place], -1, 0)
+            ax.axvline(last + 0.5, color=GREY, linewidth=0.8)
+            ax.plot(steps, means, "o-", color=COLOURS[0], linewidth=1.4, markersize=3, label="forecast of what comes")
+            band = 1.96 * np.where(np.isnan(spreads), 0, spreads)
+            words = "95 % if errors are Gaussian"
+            ax.fill_between(steps, means - band, means + band, color=COLOURS[0], alpha=0.15, linewidth=0, label=words)
+        elif not known.any():
+            ax.annotate("no forecasts yet: there were too few rows", (0.5, 0.5), xycoords="axes fraction", ha="center")
+        ax.set_ylabel(columns[place])
+    axes[-1, 0].set_xlabel("row")
+    axes[0, 0].set_title("the newest rows" + (" and what comes next" if ahead is not None else ", and their forecasts"))
+    legend(figure, axes[:, 0], columns=4)
+    return save(figure, path)

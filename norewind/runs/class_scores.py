@@ -1,0 +1,110 @@
+"""How forecasts of a class are scored: bits and accuracy, beside simple rules."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from norewind.losses import BIT
+from norewind.runs.row_scores import place_of
+from norewind.runs.scores import Score
+from norewind.streams.stream import Samples
+
+RIGHT = ("model", "majority", "last")
+
+
+class ClassScore(Score):
+    """Forecasts of classes, in bits; the baseline is the entropy of the classes since the last line.
+
+    `accuracy` is the share of classes that were the likeliest one, `majority` that of the
+    class that was the most frequent so far, and `last` that of the newest class known.
+
+    Args:
+        classes: the number of classes.
+        name: how a class is called.
+        horizon: how many rows ahead they are forecast.
+    """
+
+    unit = "bits"
+    scale = 1 / BIT
+    trivial = "class frequencies"
+    needs_outputs = True
+
+    def __init__(self, classes: int, name: Callable[[int], Any], horizon: int):
+        self.name, self.horizon, self.delay = name, horizon, max(1, horizon)
+        self.state = {
+            "counts": [0] * classes,
+            "all": [0] * classes,
+            "right": dict.fromkeys(RIGHT, 0),
+            "past": [-1] * self.delay,
+            "commonest": [-1] * self.delay,
+        }
+
+    def add(self, samples: Samples, outputs: Any = None) -> int:
+        targets = samples.targets[:, 0]
+        guesses = None if outputs is None else np.argmax(outputs[1] if self.horizon else outputs, axis=-1)
+        assert samples.values is not None
+        state = self.state
+        for row, (value, target) in enumerate(zip(samples.values[:, 0].tolist(), targets.tolist(), strict=True)):
+            # What was known when it was forecast.
+            last, commonest = state["past"][0], state["commonest"][0]
+            if target == target:
+                came = int(target)
+                state["counts"][came] += 1
+                for name, guess in zip(RIGHT, (-1 if guesses is None else guesses[row], commonest, last), strict=True):
+                    state["right"][name] += int(guess == came)
+            if value == value:
+                state["all"][int(value)] += 1
+            newest = int(value) if value == value else state["past"][-1]
+            state["past"] = [*state["past"][1:], newest]
+            state["commonest"] = [*state["commonest"][1:], int(np.argmax(state["all"]))]
+        return int(np.sum(~np.isnan(targets)))
+
+    def take(self) -> dict[str, Any]:
+        counts, right = np.array(self.state["counts"]), self.state["right"]
+        self.state["counts"], self.state["right"] = [0] * len(counts), dict.fromkeys(RIGHT, 0)
+        total = int(counts.sum())
+        if not total:
+            return {"baseline": None}
+        shares = counts[counts > 0] / total
+        accuracies = {name: round(right[entry] / total, 6) for entry, name in zip(RIGHT, NAMES, strict=True)}
+        return {"baseline": float(-np.sum(shares * np.log2(shares))), "scored": total, **accuracies}
+
+    def predictions(self, first: int, samples: Samples, outputs: Any) -> Iterator[dict[str, Any]]:
+        """For each row the likeliest class to come, and how good the forecast was that had been made of it."""
+        made, due = (np.asarray(part, np.float64) for part in (outputs if self.horizon else (outputs, outputs)))
+        made, due = (part - np.logaddexp.reduce(part, axis=-1, keepdims=True) for part in (made, due))
+        for i, target in enumerate(samples.targets[:, 0].tolist()):
+            entry: dict[str, Any] = {"sample": first + i} | place_of(samples, i)
+            if self.horizon:
+                guess = int(made[i].argmax())
+                entry |= {"for": first + i + self.horizon, "forecast": self.name(guess)}
+                entry["probability"] = round(float(np.exp(made[i, guess])), 6)
+            if not self.horizon or target == target:
+                guess = int(due[i].argmax())
+                entry |= {"prediction": self.name(guess), "predicted": round(float(np.exp(due[i, guess])), 6)}
+                entry["target"] = self.name(int(target)) if target == target else None
+                entry["surprise"] = round(float(-due[i, int(target)] / BIT), 6) if target == target else None
+            yield entry
+
+
+NAMES = ("accuracy", "majority", "last")
+
+
+def class_words(lines: Sequence[dict[str, Any]]) -> str:
+    """Bits and accuracy over the last half of a run, with a warning if a simple rule was right more often."""
+    scored = [line for line in lines if line.get("scored")]
+    last = [line for line in scored if 2 * line["samples"] > scored[-1]["samples"]]
+    if not last:
+        return "No row with a known class was forecast."
+    total = sum(line["scored"] for line in last)
+    means = {name: sum(line[name] * line["scored"] for line in last) / total for name in ("loss", *NAMES)}
+    words = (
+        f"last {total:,} rows: right {means['accuracy']:.1%} of the time (the majority class: {means['majority']:.1%}, "
+        f"the last class: {means['last']:.1%}), {means['loss']:.4f} bits"
+    )
+    best = max(NAMES[1:], key=means.__getitem__)
+    if means[best] > means["accuracy"]:
+        rule = {"majority": "the majority class", "last": "the last class"}[best]
+        words += f"\nWarning: {rule} was right more often than this model. Trust that rule, or train longer."
+    return words

@@ -1,0 +1,96 @@
+"""What a run has come to, beside simple forecasts, in a few lines for people."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+TARGETS = 3
+"""The number of targets whose errors are shown; the others are in metrics.jsonl."""
+
+
+class Summary(NamedTuple):
+    """Forecasts by name over the last half of a run: squared errors in variances, and errors in the table's units.
+
+    `errors` holds, by forecast and column, the mean absolute and the root mean squared error.
+    """
+
+    rows: int
+    losses: dict[str, float]
+    errors: dict[str, dict[str, tuple[float, float]]]
+
+    @property
+    def better(self) -> str | None:
+        """The simple forecast that is better than the model, if there is one: the best of them."""
+        shares = {name: self._share(name) for name in self.errors}
+        best = min((name for name in shares if name != MODEL), key=shares.__getitem__, default=MODEL)
+        return best if shares and shares[best] < shares[MODEL] else None
+
+    def _share(self, name: str) -> float:
+        """The squared error as a share of that of the mean, over all columns."""
+        pairs = [(self.errors[name][column][1], rmse) for column, (_, rmse) in self.errors["the mean so far"].items()]
+        return float(np.mean([(ours / theirs) ** 2 if theirs else 1.0 for ours, theirs in pairs]))
+
+
+MODEL = "this model"
+ENTRIES = {MODEL: "loss", "the last value": "persistence", "the mean so far": "baseline", "": "seasonal"}
+NOTHING = {"": {"rows": 0}}
+NAMES = {MODEL: "model", "the last value": "persistence", "the mean so far": "mean", "": "seasonal"}
+
+
+def summary(lines: Sequence[dict[str, Any]], *, squared: bool = True) -> Summary | None:
+    """Sum up lines of metrics of a run on rows; None if nothing was scored."""
+    scored = [line for line in lines if line.get("errors")]
+    if not scored:
+        return None
+    period = scored[-1].get("period")
+    last = [line for line in scored if 2 * line["samples"] > scored[-1]["samples"] and line.get("period") == period]
+    losses, errors = {}, {}
+    weights = [_rows(line["errors"]["model"]) for line in last]
+    for name, entry in ENTRIES.items():
+        shown = name or f"{period} rows ago"
+        # What was not known for some of the rows is not compared on the others.
+        if any(
+            _rows(line["errors"].get(NAMES[name], NOTHING)) < rows for line, rows in zip(last, weights, strict=True)
+        ):
+            continue
+        errors[shown] = _errors([line["errors"][NAMES[name]] for line in last])
+        values = [(line.get(entry), weight) for line, weight in zip(last, weights, strict=True)]
+        known = [(value, weight) for value, weight in values if value is not None and weight]
+        if squared and known:
+            losses[shown] = sum(value * weight for value, weight in known) / sum(weight for _, weight in known)
+    return Summary(sum(weights), losses, errors)
+
+
+def _rows(errors: dict[str, dict[str, Any]]) -> int:
+    return max(column["rows"] for column in errors.values())
+
+
+def _errors(parts: list[dict[str, dict[str, Any]]]) -> dict[str, tuple[float, float]]:
+    found = {}
+    for column in parts[-1]:
+        known = [part[column] for part in parts if part[column]["rows"]]
+        rows = sum(part["rows"] for part in known)
+        if rows:
+            total = sum(part["mae"] * part["rows"] for part in known)
+            squares = sum(part["rmse"] ** 2 * part["rows"] for part in known)
+            found[column] = total / rows, float(np.sqrt(squares / rows))
+    return found
+
+
+def table(result: Summary) -> str:
+    """The summary as text, with a warning if a simple forecast was better."""
+    columns = list(result.errors[MODEL])[:TARGETS]
+    head = [f"last {result.rows:,} rows", *(["squared error"] if result.losses else [])]
+    head += [f"{column[:20]}: {kind}" for column in columns for kind in ("MAE", "RMSE")]
+    rows = [head]
+    for name, errors in result.errors.items():
+        cells = [f"{result.losses[name]:.4f}"] if name in result.losses else [""] if result.losses else []
+        rows.append([name, *cells, *(f"{value:.4g}" for column in columns for value in errors[column])])
+    widths = [max(len(row[place]) for row in rows) for place in range(len(head))]
+    lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows]
+    if result.better:
+        lines.append(
+            f"Warning: {result.better} was a better forecast than this model. Trust that one, or train longer."
+        )
+    return "\n".join(lines)

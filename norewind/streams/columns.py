@@ -1,0 +1,210 @@
+"""What the columns of a table hold, judged by its first rows."""
+
+import math
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple
+
+Kind = Literal["number", "boolean", "category", "time"]
+"""How the values of a column are read."""
+
+ENOUGH_TO_COUNT = 20
+"""In fewer rows, numbers that go up by one may be anything."""
+DAY = 86_400.0
+LARGEST_ROW = 10_000
+TRUTH = {"true": 1.0, "false": 0.0}
+UNIX_TIMES = [(unit * 3e8, unit * 4e9, unit) for unit in (1, 1e3, 1e6, 1e9)]
+"""From 1979 to 2096 in seconds, milliseconds, microseconds and nanoseconds."""
+# Besides NaN, which `float` reads itself.
+MISSING = frozenset(["", "na", "null"])
+# Larger numbers do not fit 32-bit floats, and their squares would not fit 64-bit ones.
+LARGEST = 3e38
+
+
+class BadRow(ValueError):
+    """What is wrong with a row; the reader adds where it is."""
+
+    counted_as = "bad rows"
+
+
+class MissingValue(BadRow):
+    """A row without a value that it needs."""
+
+    counted_as = "rows with missing values"
+
+
+class Judged(NamedTuple):
+    """How a column can be read (None: not at all), and why it is not used unless it is named (empty: it is)."""
+
+    kind: Kind | None
+    why_not: str = ""
+
+
+def judged(values: list[Any]) -> Judged:
+    """Judge a column by its first values.
+
+    >>> judged(["1", "", "3"])
+    Judged(kind='number', why_not='')
+    >>> judged(["2024-05-01 10:00", "2024-05-01 11:00"])
+    Judged(kind='time', why_not='a timestamp')
+    """
+    present = [value for value in values if not is_missing(value)]
+    if not present:
+        return Judged("number", f"empty in the first {len(values)} rows" if len(values) > 1 else "empty")
+    most = len(present) / 2
+    if sum(reads(boolean_of, value) for value in present) > most:
+        return Judged("boolean")
+    numbers = [number_of(value) for value in present if reads(number_of, value)]
+    if len(numbers) > most:
+        return Judged("number", _counts(numbers)) if not _is_unix_time(numbers) else Judged("time", "a timestamp")
+    if sum(reads(time_of, value) for value in present) > most:
+        return Judged("time", "a timestamp")
+    if any(isinstance(value, dict | list) for value in present):
+        return Judged(None, "neither a number nor text")
+    return Judged("category", "text")
+
+
+def kind_of(name: str, column: Judged, *, target: bool, classes: bool) -> Kind:
+    """How a column is read that is used. With `classes`, a target is a class whatever it looks like."""
+    if target and classes:
+        return "category"
+    if target and column.kind == "category":
+        raise BadRow(f"the target {name!r} is text. Learn it as a class: --loss classes.")
+    if column.kind is None:
+        inside = f"Name one of the values inside it, such as {name}.0 or {name}.key."
+        raise BadRow(f"the column {name!r} is {column.why_not}. {inside}")
+    return "number" if target and column.kind == "time" else column.kind
+
+
+def _counts(numbers: list[float]) -> str:
+    steps = {after - before for before, after in pairwise(numbers)}
+    return "it counts the rows" if steps == {1.0} and len(numbers) >= ENOUGH_TO_COUNT else ""
+
+
+def _is_unix_time(numbers: list[float]) -> bool:
+    grows = all(after >= before for before, after in pairwise(numbers))
+    first, last = numbers[0], numbers[-1]
+    known = any(low <= first < last <= high for low, high, _ in UNIX_TIMES)
+    return known and grows and len(numbers) >= ENOUGH_TO_COUNT
+
+
+def reads(read: Any, value: Any) -> bool:
+    try:
+        return not math.isnan(read(value))
+    except BadRow:
+        return False
+
+
+def is_missing(value: Any) -> bool:
+    if isinstance(value, str):
+        return value.strip().lower() in MISSING or value.strip().lower() == "nan"
+    return value is None or (isinstance(value, float) and math.isnan(value))
+
+
+def number_of(value: Any) -> float:
+    """A field of a row as a number; NaN if it is missing."""
+    if value is None:
+        return math.nan
+    # Python would read 1_000 as a number; True is a kind of int.
+    if type(value) not in (str, float, int) or (type(value) is str and "_" in value):
+        raise BadRow(f"{shown(value)} is not a number")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf  # an integer of hundreds of digits
+    except ValueError:
+        if value.strip().lower() in MISSING:
+            return math.nan
+        raise BadRow(f"{shown(value)} is not a number") from None
+    if abs(number) > LARGEST:
+        raise BadRow(f"{shown(value)} is too large: numbers may go to ±{LARGEST:g}")
+    return number
+
+
+def boolean_of(value: Any) -> float:
+    if is_missing(value):
+        return math.nan
+    truth = value if isinstance(value, bool) else TRUTH.get(value.strip().lower()) if isinstance(value, str) else None
+    if truth is None:
+        raise BadRow(f"{shown(value)} is neither true nor false")
+    return float(truth)
+
+
+def time_of(value: Any) -> float:
+    """A date and time as seconds since 1970, from text (ISO 8601, also with slashes) or from Unix time."""
+    if is_missing(value):
+        return math.nan
+    if isinstance(value, str):
+        text = value.strip()
+        try:
+            moment = datetime.fromisoformat(
+                text.replace("/", "-") + ("-01" if re.fullmatch(r"\d{4}[-/]\d\d", text) else "")
+            )
+            # Eight digits are rather a number.
+            if not text.isdigit():
+                return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+        except (ValueError, OverflowError):
+            pass
+    try:
+        number = number_of(value)
+    except BadRow:
+        number = math.nan
+    for low, high, unit in UNIX_TIMES:
+        if low <= number <= high:
+            return number / unit
+    raise BadRow(f"{shown(value)} is not a time: write it as 2024-05-31T18:00:00, or in seconds since 1970")
+
+
+def category_of(value: Any) -> str:
+    """A field of a row as the name of a category. Booleans and numbers have names too."""
+    if isinstance(value, dict | list):
+        raise BadRow(f"{shown(value)} is not a category")
+    return value.strip() if isinstance(value, str) else str(value)
+
+
+def shown(value: Any) -> str:
+    if isinstance(value, int) and abs(value) > LARGEST:
+        return "it"  # thousands of digits, which Python may even refuse to print
+    text = repr(value)
+    return text if len(text) <= 40 else text[:37] + "..."
+
+
+def leaves(row: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The values of a JSON object with their names: sensor.temp for nested objects, axes.0 for lists."""
+    waiting: list[tuple[str, Any]] = list(reversed(row.items()))
+    number = 0
+    while waiting:
+        name, value = waiting.pop()
+        inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else None
+        if inner:
+            waiting.extend(reversed([(f"{name}.{key}", part) for key, part in inner]))
+            continue
+        number += 1
+        if number > LARGEST_ROW:
+            raise BadRow(f"it has more than {LARGEST_ROW} values")
+        yield name, value
+
+
+def at(row: dict[str, Any], name: str) -> Any:
+    """The value of a name as `leaves` gives it; None if there is none."""
+    if name in row or "." not in name:
+        return row.get(name)
+    value: Any = row
+    for part in name.split("."):
+        if isinstance(value, dict):
+            value = value.get(part)
+        elif isinstance(value, list) and part.isdecimal() and int(part) < len(value):
+            value = value[int(part)]
+        else:
+            return None
+    return value
+
+
+def varying(values: list[Any]) -> list[str]:
+    """What varies in times, and may say something: the hour of the day, the day of the week, the gap between rows."""
+    times = [time_of(value) for value in values if not is_missing(value) and reads(time_of, value)]
+    gaps = {after - before for before, after in pairwise(times)}
+    cycles = {"hour": {time % DAY for time in times}, "weekday": {time // DAY for time in times}, "gap": gaps}
+    return [name for name, found in cycles.items() if len(found) > 1]

@@ -1,0 +1,91 @@
+"""`norewind forecast`: what comes next is what the model would say if it came."""
+
+import csv
+import io
+import json
+
+import numpy as np
+import pytest
+from run_folders import MODEST, assert_refused, everything, norewind
+
+from norewind.runs.folder import read_log, saved_run
+from norewind.runs.forecast import forecast
+
+ROWS = 202
+OPTIONS = (*MODEST, "--no-standardise", "--predictions", "file", "--rate", 0.01)
+
+
+@pytest.fixture(scope="module")
+def wave(tmp_path_factory):
+    random = np.random.default_rng(0)
+    rows = [f"{np.sin(t / 3) + random.normal() / 10:.3f},{np.cos(t / 3):.3f}\n" for t in range(ROWS)]
+    path = tmp_path_factory.mktemp("wave") / "wave.csv"
+    path.write_text("x,y\n" + "".join(rows))
+    return path
+
+
+def test_it_goes_on_from_its_own_forecasts_as_if_they_had_come(wave, tmp_path, capsys):
+    source = tmp_path / "wave.csv"
+    source.write_text(wave.read_text())
+    run = tmp_path / "run"
+    assert norewind("train", source, "--out", run, "--method", "rtrl", *OPTIONS) == 0
+    before = everything(run)
+    result = forecast(*saved_run(run), 10)
+    assert (result.last, result.direct, result.means.shape) == (ROWS, 1, (10, 2))
+    entry = result.entries()[0]
+    assert (entry["for"], entry["step"]) == (ROWS + 1, 1)
+    assert entry["forecast"] == read_log(run / "predictions.jsonl")[-1]["forecast"]
+    # The deviation is that of its newest errors, and grows, as later ones add up.
+    errors = result.recent[..., 0] - result.recent[..., 1]
+    np.testing.assert_allclose(result.deviations[0], np.sqrt(np.nanmean(errors**2, axis=0)))
+    np.testing.assert_allclose(result.deviations[3], 2 * result.deviations[0])
+    # The same rows, now sent:
+    source.write_text(wave.read_text() + "".join(f"{x!r},{y!r}\n" for x, y in result.means.tolist()))
+    capsys.readouterr()
+    assert norewind("predict", run) == 0
+    sent = [json.loads(line)["forecast"] for line in capsys.readouterr().out.splitlines()]
+    np.testing.assert_allclose([list(row.values()) for row in sent[:-1]], result.means[1:], rtol=1e-4, atol=1e-5)
+    assert everything(run) == before
+
+
+@pytest.mark.parametrize("method", ["bptt:4", "rtrl"])
+def test_what_was_trained_ahead_is_forecast_directly(wave, tmp_path, capsys, method):
+    """What waits for its window when the stream ends is not learned from first, so its forecasts differ a little."""
+    run = tmp_path / "run"
+    options = ("--method", method, *OPTIONS, "--horizon", 6, "--flush", 0.01, "--loss", "gaussian")
+    assert norewind("train", wave, "--out", run, *options) == 0
+    made = {entry["for"]: entry for entry in read_log(run / "predictions.jsonl")}
+    capsys.readouterr()
+    assert norewind("forecast", run, "--format", "csv", "--figure", tmp_path / "next.png") == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [int(row["row"]) for row in rows] == list(range(ROWS + 1, ROWS + 7))
+    waiting = ROWS % 4 if method == "bptt:4" else 0
+    for row in rows[: 6 - waiting]:
+        for column in "xy":
+            known = made[int(row["row"])]
+            assert float(row[column]) == pytest.approx(known["forecast"][column], rel=1e-5)
+            assert float(row[f"{column} deviation"]) == pytest.approx(known["deviation"][column], rel=1e-5)
+
+
+def test_the_mixture_forecasts_too_and_its_source_may_be_gone(wave, tmp_path):
+    source = tmp_path / "gone.csv"
+    source.write_text(wave.read_text())
+    run = tmp_path / "run"
+    assert norewind("train", source, "--out", run, "--budget", 1, "--predictions", "file", "--quiet") == 0
+    source.unlink()
+    result = forecast(*saved_run(run), 5)
+    assert result.entries()[0]["forecast"] == read_log(run / "predictions.jsonl")[-1]["forecast"]
+    # A wave goes on as a wave.
+    expected = np.cos(np.arange(ROWS, ROWS + 5) / 3)
+    assert np.abs(result.means[:, 1] - expected).max() < 0.3
+
+
+def test_what_cannot_be_forecast_is_refused(whole, wave, tmp_path, capsys):
+    assert_refused(capsys, norewind("forecast", whole / "bytes"), "norewind sample")
+    assert_refused(capsys, norewind("forecast", whole / "rows", "--steps", 0), "--steps")
+    assert_refused(capsys, norewind("forecast", tmp_path), "holds no run")
+    assert norewind("train", wave, "--out", tmp_path / "run", "--method", "rtrl", *OPTIONS, "--samples", 3) == 0
+    # Too few rows to know anything but zeros: no number is made up.
+    capsys.readouterr()
+    assert norewind("forecast", tmp_path / "run", "--steps", 2) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2

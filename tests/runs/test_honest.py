@@ -1,0 +1,152 @@
+"""What a run on rows says about itself: its columns, and how it does beside simple forecasts."""
+
+import json
+
+import numpy as np
+import pytest
+from run_folders import SMALL, everything, norewind
+
+from norewind.instruments.figures import draw_curves
+from norewind.instruments.row_figures import draw_stretch
+from norewind.runs.folder import read_log
+from norewind.runs.metrics import SEEN_AT_ONCE, Watch, next_line
+from norewind.runs.row_scores import RowScore
+from norewind.runs.summary import summary, table
+from norewind.streams import RowStream, Source
+
+ROWS = 400
+
+
+@pytest.fixture(scope="module")
+def daily(tmp_path_factory):
+    """A wave of 24 rows with noise, an id, a time and a word."""
+    values = 50 + 10 * np.sin(2 * np.pi * np.arange(ROWS) / 24) + np.random.default_rng(0).normal(size=ROWS)
+    path = tmp_path_factory.mktemp("daily") / "daily.csv"
+    rows = [f"{i},2024-01-{1 + i // 24:02}T{i % 24:02}:00,eco,{value:.2f}\n" for i, value in enumerate(values)]
+    path.write_text("id,ts,mode,power\n" + "".join(rows))
+    return path, np.round(values, 2)
+
+
+def scored(path, horizon, guesses, period=None, cuts=(ROWS,)):
+    """A score that has seen the table, with these standardised forecasts of its rows."""
+    score = RowScore(["power"], "squared", horizon, period)
+    with RowStream(Source(path), horizon=horizon) as stream:
+        start = 0
+        for cut in cuts:
+            samples = stream.take(cut - start)
+            score.add(samples, (guesses[start:cut], guesses[start:cut]))
+            start = cut
+    return score
+
+
+@pytest.mark.parametrize("horizon", [1, 5])
+def test_simple_forecasts_are_those_of_their_definition(daily, horizon):
+    path, values = daily
+    line = scored(path, horizon, np.zeros((ROWS, 1), np.float32)).take()
+    assert line["period"] == 24
+    known = 9 + horizon  # ten values tell a deviation
+    means = np.array([values[: t - horizon + 1].mean() for t in range(known, ROWS)])
+    for name, forecasts in {
+        "mean": means,
+        "model": means,  # its forecast is 0 standard deviations
+        "persistence": values[known - horizon : ROWS - horizon],
+        "seasonal": values[: ROWS - 24],
+    }.items():
+        first = ROWS - len(forecasts)
+        found, errors = line["errors"][name]["power"], forecasts - values[first:]
+        assert found["rows"] == ROWS - first
+        assert found["mae"] == pytest.approx(np.abs(errors).mean(), rel=1e-4)
+        assert found["rmse"] == pytest.approx(np.sqrt((errors**2).mean()), rel=1e-4)
+
+
+def test_cuts_change_no_bit_of_a_score(daily):
+    path, _ = daily
+    guesses = np.random.default_rng(1).normal(size=(ROWS, 1)).astype(np.float32)
+    whole, cut = (scored(path, 2, guesses, 30, cuts) for cuts in ((ROWS,), (1, 7, 200, ROWS)))
+    for name, value in whole.state.items():
+        np.testing.assert_array_equal(value, cut.state[name])
+    assert whole.take() == cut.take()
+
+
+def test_a_model_that_loses_is_told_so(daily):
+    path, _ = daily
+    score = scored(path, 1, np.full((ROWS, 1), 5.0, np.float32))
+    line = {"samples": ROWS, "loss": 25.0, **score.take()}
+    # 24 rows ago was not known for all rows of this line.
+    assert summary([line]).better == "the last value"
+    line["errors"]["seasonal"]["power"]["rows"] = line["errors"]["model"]["power"]["rows"]
+    result = summary([line])
+    assert result.better == "24 rows ago"
+    assert "Warning: 24 rows ago was a better forecast" in table(result)
+    # One that knows the future does not lose.
+    with RowStream(Source(path)) as stream:
+        targets = np.nan_to_num(stream.take(ROWS).targets)
+    result = summary([{"samples": ROWS, "loss": 0.0, **scored(path, 1, targets).take()}])
+    assert result.better is None
+    assert "Warning" not in table(result)
+
+
+def test_a_run_says_what_it_uses_and_how_it_does(daily, tmp_path, capsys):
+    path, values = daily
+    run = tmp_path / "run"
+    options = ("--method", "uoro", "--hidden", 4, "--predictions", "file", "--copy", "id", "ts")
+    assert norewind("train", path, "--out", run, *options) == 0
+    said = capsys.readouterr().err
+    for words in (
+        "inputs:  power",
+        "targets: power, 1 row ahead",
+        "ignored: id (it counts the rows), ts (a timestamp), mode (text)",
+        "power: MAE",
+        "the last value",
+        "24 rows ago",
+        "stretch.png",
+    ):
+        assert words in said
+    assert json.loads((run / "columns.json").read_text())["ignored"]["mode"] == "text"
+    entries = read_log(run / "predictions.jsonl")
+    assert [entry["line"] for entry in entries] == list(range(2, ROWS + 2))
+    assert entries[30]["copied"] == {"id": "30", "ts": "2024-01-02T06:00"}
+    assert [entry["target"]["power"] for entry in entries[20:]] == values[20:].tolist()
+    assert len(read_log(run / "metrics.jsonl")) == 8
+
+
+def test_copied_columns_wait_for_their_window_too(daily, tmp_path):
+    path, _ = daily
+    options = ("--method", "uoro:window=3", *SMALL[2:], "--predictions", "file", "--copy", "ts", "--inputs", "power")
+    assert norewind("train", path, "--out", tmp_path / "whole", *options) == 0
+    short = tmp_path / "short.csv"
+    lines = path.read_text().splitlines(True)
+    short.write_text("".join(lines[:102]))
+    assert norewind("train", short, "--out", tmp_path / "run", *options) == 0
+    short.write_text("".join(lines))
+    assert norewind("resume", tmp_path / "run", "--quiet") == 0
+    whole, run = everything(tmp_path / "whole"), everything(tmp_path / "run")
+    assert run["predictions"] == whole["predictions"]
+    assert run["metrics"] == whole["metrics"]
+
+
+def test_lines_of_metrics_are_about_200_whatever_the_length():
+    for samples, most in ((1_000, 50), (10**5, 200), (10**7, 250)):
+        line, count = 0, 0
+        while (line := next_line(line)) <= samples:
+            count += 1
+        assert 15 < count < most
+
+
+def test_the_watch_sees_short_lines_together():
+    watch = Watch()
+    for number in range(1, 501):
+        watch.see({"samples": 100 * number, "loss": 1.0, "carry": 1.0, "baseline": 2.0}, SEEN_AT_ONCE)
+    assert watch.good == 5
+    # Fifty bad lines in a row are one odd stretch.
+    for number in range(501, 551):
+        watch.see({"samples": 100 * number, "loss": 9.0, "carry": 1.0, "baseline": 2.0}, SEEN_AT_ONCE)
+    assert watch.healthy
+
+
+def test_figures_are_never_empty(tmp_path):
+    for lines in ([], [{"samples": 3, "loss": None}], [{"samples": 3, "loss": 1.0, "baseline": 2.0}]):
+        assert draw_curves([("run", lines)], "squared error", tmp_path / "curve.png").stat().st_size > 5_000
+    recent = np.full((5, 2, 3), np.nan)
+    recent[..., 0] = 1
+    assert draw_stretch(recent, ["a", "b"], 5, tmp_path / "stretch.png").stat().st_size > 5_000

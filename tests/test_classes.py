@@ -1,0 +1,130 @@
+"""Classes: read as they are written, forecast without the future, and scored beside simple rules."""
+
+import numpy as np
+import pytest
+from alike import assert_same
+from stream_pipes import Pipe
+
+from norewind.learners.classes import ClassLearner
+from norewind.losses import known_cross_entropy
+from norewind.runs.class_scores import ClassScore, class_words
+from norewind.streams import Dialect, RowStream, StreamError
+
+CLASSES = Dialect(classes=True)
+ROWS = 120
+
+
+def table(seed=0):
+    """Classes that follow each other in a circle, with some exceptions; a few are unknown."""
+    random = np.random.default_rng(seed)
+    targets = (np.arange(ROWS) + (random.random(ROWS) < 0.1)) % 3
+    targets = targets.astype(np.float32)[:, None]
+    targets[[7, 50]] = np.nan
+    return np.zeros((ROWS, 1), np.float32), targets
+
+
+def scanned(learner, xs, targets, cuts=()):
+    run, parts = learner.init(), []
+    for start, stop in zip([0, *cuts], [*cuts, len(xs)], strict=True):
+        pad = [(0, 5), (0, 0)]  # chunks may be longer than what counts
+        run, (losses, outputs) = learner.scan(
+            run, np.pad(xs[start:stop], pad), np.pad(targets[start:stop], pad), count=stop - start, outputs=True
+        )
+        shown = outputs if learner.horizon else (outputs, outputs)
+        parts.append((losses[: stop - start], *(np.asarray(part)[: stop - start] for part in shown)))
+    return run, *(np.concatenate(part) for part in zip(*parts, strict=True))
+
+
+@pytest.mark.parametrize("horizon", [0, 1, 4])
+def test_the_mixture_learns_what_follows_what_and_nothing_comes_from_the_future(horizon):
+    learner = ClassLearner([], 4, horizon)
+    xs, targets = table()
+    run, losses, made, due = scanned(learner, xs, targets)
+    np.testing.assert_allclose(np.exp(made).sum(axis=1), 1, rtol=1e-5)
+    if horizon:
+        np.testing.assert_array_equal(due[horizon:], made[:-horizon])
+    known = ~np.isnan(targets[:, 0])
+    came = targets[known, 0].astype(int)
+    np.testing.assert_allclose(losses[known], -due[known, came], rtol=1e-6)
+    assert (losses[~known] == 0).all()
+    assert losses[-60:].mean() < 0.75 < np.log(3)
+    # Cuts change nothing, and no forecast depends on a later class.
+    for cuts in ((1,), (3, 4, 60)):
+        assert_same(scanned(learner, xs, targets, cuts), (run, losses, made, due))
+    other = table(seed=1)[1]
+    for t in range(0, ROWS, 7):
+        changed = np.concatenate([targets[: t + 1], other[t + 1 :]])
+        _, _, again, _ = scanned(learner, xs, changed)
+        np.testing.assert_array_equal(again[: t + 1], made[: t + 1])
+    if not horizon:
+        # Not even on that of its own row.
+        changed = targets.copy()
+        changed[80] = (changed[80] + 1) % 3
+        np.testing.assert_array_equal(scanned(learner, xs, changed)[2][:81], made[:81])
+
+
+class Oracle:
+    """A member that is told the class that comes `horizon` rows later, as its input."""
+
+    def scan(self, run, xs, targets, *, count, outputs):
+        return run, (None, (20 * np.eye(4)[xs[:, 0].astype(int)], None))
+
+
+def test_a_member_is_weighed_by_what_it_had_forecast():
+    random = np.random.default_rng(0).integers(0, 4, ROWS + 4).astype(np.float32)[:, None]
+    learner = ClassLearner([(Oracle(), ())], 4, 4)
+    _, losses, *_ = scanned(learner, random[4:], random[:ROWS])
+    assert losses[20:].max() < 0.01
+
+
+def test_cross_entropy_of_known_classes():
+    logits = np.log(np.array([0.5, 0.25, 0.25], np.float32))
+    assert float(known_cross_entropy(logits, np.array([1.0]))) == pytest.approx(np.log(4))
+    assert float(known_cross_entropy(logits, np.array([np.nan]))) == 0
+
+
+def test_text_booleans_and_labels_are_classes():
+    for written in (["eco", "fast"], ["true", "false"], ["0", "1"]):
+        text = "a,y\n" + "".join(f"{i * i},{written[i % 2]}\n" for i in range(9)) + "5,\n"
+        with Pipe(text.encode()) as source:
+            stream = RowStream(source, dialect=CLASSES, targets=["y"])
+            samples = stream.take(100)
+        assert stream.inputs == ["a", "y"]
+        assert stream.width == 17
+        np.testing.assert_array_equal(samples.targets[:, 0], [np.nan, 1, 0, 1, 0, 1, 0, 1, 0, np.nan])
+        assert [stream.class_name(number) for number in (0, 1, 2)] == [*written, "(another)"]
+    with Pipe(b"a,y\n1,eco\n2,fast\n") as source, pytest.raises(StreamError, match="'y' is text. .*--loss classes"):
+        RowStream(source, targets=["y"])
+
+
+@pytest.mark.parametrize("horizon", [0, 1, 3])
+def test_accuracies_are_those_of_their_definition(horizon):
+    _, targets = table()
+    values = targets[:, 0]
+    text = "y\n" + "".join("\n" if value != value else f"c{int(value)}\n" for value in values)
+    text = text.replace("\n\n", '\n""\n').replace("y\n", "y,x\n", 1).replace("\n", ",1\n").replace("x,1", "x")
+    with Pipe(text.encode()) as source:
+        stream = RowStream(source, dialect=CLASSES, inputs=["x"], targets=["y"], horizon=horizon)
+        samples = stream.take(1_000)
+    guesses = np.random.default_rng(1).normal(size=(ROWS, 17))
+    score = ClassScore(17, stream.class_name, horizon)
+    scored = score.add(samples, (guesses, guesses) if horizon else guesses)
+    line = score.take()
+    delay = max(1, horizon)
+    right = dict.fromkeys(("accuracy", "majority", "last"), 0)
+    for t in range(horizon, ROWS):
+        if np.isnan(values[t]):
+            continue
+        before = samples.values[: t - delay + 1, 0]
+        before = before[~np.isnan(before)].astype(int)
+        right["accuracy"] += guesses[t].argmax() == samples.values[t, 0]
+        right["majority"] += len(before) > 0 and np.bincount(before).argmax() == samples.values[t, 0]
+        right["last"] += len(before) > 0 and before[-1] == samples.values[t, 0]
+    assert line["scored"] == scored == ROWS - 2 - horizon
+    for name, count in right.items():
+        assert line[name] == pytest.approx(count / scored, abs=1e-6)
+    words = class_words([{"samples": ROWS, "loss": 2.0, **line}])
+    assert "Warning" in words
+    entries = list(score.predictions(1, samples, (guesses, guesses) if horizon else guesses))
+    assert entries[20]["target"] == stream.class_name(int(samples.values[20, 0]))
+    assert ("forecast" in entries[20]) == (horizon > 0)
