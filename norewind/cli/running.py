@@ -153,4 +153,9 @@ def closing_words(path: Path, fitted: "Fitted", opened: "Opened") -> str:
             words += f" ({opened.score.trivial}: {lines[-1]['baseline']:.4f})"
     for reason, count in opened.stream.counts.items():
         words += f", {count:,} {reason} skipped"
+    if opened.stream.unfinished:
+        words += (
+            f". {opened.stream.unfinished:,} bytes at the end are not whole yet, and wait for the file to grow "
+            f"(if it is complete: norewind resume {path} --final)"
+        )
     return f"{words}. See {path / CURVE}."

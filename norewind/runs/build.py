@@ -66,7 +66,7 @@ def open_stream(
         except (TypeError, ValueError) as error:
             raise SettingsError(f"parameters: {error}") from None
         return _symbols(TaskStream(task, settings.seed, position=position))
-    source = Source(settings.source, continues=continues, stop=stop)
+    source = Source(settings.source, continues=continues, stop=stop, final=settings.final)
     if settings.kind == "bytes":
         return _symbols(ByteStream(source, position=position))
     if settings.kind == "text":

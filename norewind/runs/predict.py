@@ -33,7 +33,7 @@ def predictions(
     `settings.samples` and within `settings.flush` seconds. `learn`: keep learning along the
     way. `fresh`: begin with the initial state. Ends when `should_stop()` returns True.
     """
-    position = saved.entries["position"]
+    position, settings = saved.entries["position"], replace(settings, final=True)
     if source is not None:
         position = {"stream": afresh(position["stream"]), "left": None}
         settings = replace(settings, source=source)

@@ -24,6 +24,8 @@ CHANGEABLE = {
     "tensorboard",
     "watch",
     "source",
+    "bad",
+    "final",
 }
 """Settings that may change when a run is resumed. The others determine what its numbers mean."""
 
@@ -55,6 +57,9 @@ class StreamSettings:
 
     bad: Literal["fail", "skip"] = "fail"
     """What to do with bad input (invalid UTF-8, an unknown symbol, a broken row): stop, or skip and count it."""
+
+    final: bool = False
+    """The file will not grow: use its last line although it has no newline. (Otherwise it waits for one.)"""
 
     alphabet: Annotated[str | None, option("TEXT", "grows as symbols appear")] = None
     """text: all symbols that may occur."""

@@ -111,7 +111,7 @@ class RowReader:
     def too_short(self) -> StreamError:
         if not self._source.ended:
             return StreamError(f"{self._source.name}: stopped before its first row came.")
-        return self._progress.too_short(self._source.name, "rows: 0", "a row")
+        return self._progress.too_short(self._source.name, "rows: 0", "a row", self._source.unfinished)
 
     def _first_line(self, fragments: Iterator[bytes]) -> bytes:
         while (line := self._lines.peek(fragments)) is not None:

@@ -29,8 +29,10 @@ class Source:
     - `continues`: the source starts right at the position of the stream, so nothing is
       dropped or checked.
     - `stop`: called between reads and while waiting. Once it returns True, no more is read.
+    - `final`: a file will not grow any more. Otherwise its last line waits for its newline.
 
-    `name` is what messages call the source, and `ended` says whether all of it was read.
+    `name` is what messages call the source, `ended` says whether all of it was read, and
+    `unfinished` how many bytes at the end of a file then wait for the rest of their line.
 
     >>> reader, writer = os.pipe()
     >>> os.write(writer, b"some bytes")
@@ -40,12 +42,19 @@ class Source:
     """
 
     def __init__(
-        self, path: str | os.PathLike[str] | int, *, continues: bool = False, stop: Callable[[], bool] = lambda: False
+        self,
+        path: str | os.PathLike[str] | int,
+        *,
+        continues: bool = False,
+        stop: Callable[[], bool] = lambda: False,
+        final: bool = False,
     ):
         descriptor = 0 if path == "-" else path
         named = f"file descriptor {path}" if isinstance(path, int) else os.fspath(path)
         self.name = "standard input" if descriptor == 0 else named
         self.ended = False
+        self.unfinished = 0
+        self._final = final
         self._continues, self._stop = continues, stop
         try:
             self._file = open(descriptor, "rb", buffering=0, closefd=not isinstance(descriptor, int))  # noqa: SIM115
@@ -66,6 +75,11 @@ class Source:
         """The current size of a file in bytes; None for a pipe, whose size is unknown."""
         status = os.fstat(self._file.fileno())
         return status.st_size if stat.S_ISREG(status.st_mode) else None
+
+    @property
+    def complete(self) -> bool:
+        """Whether all of it was read and nothing can follow: a pipe cannot grow after its end, but a file can."""
+        return self.ended and (self._final or self.size is None)
 
     def close(self) -> None:
         """Close the file if it was opened by its path. Nothing can be read any more."""
@@ -165,13 +179,19 @@ class Lines:
         self._dropping = False
 
     def peek(self, fragments: Iterator[bytes]) -> bytes | None:
-        """The next line, without its newline; None if there is none, or not yet. The last line may have no newline."""
+        """The next line, without its newline; None if there is none, or not yet.
+
+        The last line may have no newline, but is not used before the source is complete.
+        """
         while not self._whole:
             if len(self._rest) > LONGEST:
                 return bytes(self._rest)
             fragment = next(fragments, b"")
             if not fragment:
-                return bytes(self._rest) if self._source.ended and self._rest else None
+                if self._source.complete and self._rest:
+                    return bytes(self._rest)
+                self._source.unfinished = len(self._rest) if self._source.ended else 0
+                return None
             self._add(fragment)
         return self._whole[0]
 

@@ -45,6 +45,10 @@ class _SymbolStream(Stream):
     def counts(self) -> dict[str, int]:
         return self._progress.counts
 
+    @property
+    def unfinished(self) -> int:
+        return self._source.unfinished
+
     def take(self, count: int, patience: float | None = None) -> Samples | None:
         check_count(count)
         missing = count + (self._previous is None)
@@ -56,7 +60,7 @@ class _SymbolStream(Stream):
                 if part is None:
                     fragment = next(fragments, b"")
                     self._ahead += fragment
-                    if not fragment and not (self._source.ended and self._ahead):
+                    if not fragment and not (self._source.complete and self._ahead):
                         break
                 elif len(part):
                     parts.append(part)
@@ -70,12 +74,13 @@ class _SymbolStream(Stream):
         if len(symbols):
             self._previous = int(symbols[-1])
         self._progress.hand_out(len(samples.xs), problem)
-        if len(samples.xs) or self._ahead or not self._source.ended:
+        if len(samples.xs) or not self._source.ended or (self._ahead and self._source.complete):
             return samples
+        self._source.unfinished = len(self._ahead)
         start = self._progress.start
         if start and start["previous"] is None:
             found = f"{self._kind}: {0 if self._previous is None else 1}"
-            raise self._progress.too_short(self._source.name, found, f"two {self._kind}")
+            raise self._progress.too_short(self._source.name, found, f"two {self._kind}", len(self._ahead))
         self._progress.end()
         return None
 
@@ -186,7 +191,7 @@ class CharacterStream(_SymbolStream):
         # Where many are skipped, looking further ahead finds more symbols. But new ones must be numbered in order.
         sight = max(limit, SIGHT) if self._skips and len(self.alphabet) == self.symbols else limit
         window = self._ahead[: 4 * sight]  # a character has at most four bytes
-        final = self._source.ended and len(window) == len(self._ahead)
+        final = self._source.complete and len(window) == len(self._ahead)
         try:
             text, _ = codecs.utf_8_decode(window, "strict", final)
         except UnicodeDecodeError as error:
