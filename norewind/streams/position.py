@@ -130,5 +130,5 @@ def afresh(position: dict[str, Any]) -> dict[str, Any]:
     """
     if position.get("kind") == "task":
         return position
-    start = unread(position["kind"], previous=None, inside=False)
+    start = unread(position.get("kind", ""), previous=None, inside=False)
     return {**position, **{name: value for name, value in start.items() if name in position}}

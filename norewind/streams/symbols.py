@@ -112,7 +112,7 @@ class ByteStream(_SymbolStream):
     def __init__(self, source: Source, *, position: dict[str, Any] | None = None):
         with closed_on_error(source):
             if position is not None:
-                check_position(position, "bytes", _BytePosition, {})
+                check_symbols(position, "bytes")
             self._begin(source, position or unread("bytes", previous=None))
 
     def _next(self, limit: int) -> np.ndarray | None:
@@ -176,13 +176,8 @@ class CharacterStream(_SymbolStream):
             self.alphabet = alphabet or ""
             self._skips = bad == "skip"
             if position is not None:
-                same = {} if alphabet is None else {"alphabet": alphabet}
-                check_position(position, "characters", _CharacterPosition, same)
-                self.alphabet, previous = position["alphabet"], position["previous"]
-                if len(self.alphabet) > self.symbols or (self.alphabet and _alphabet_fault(self.alphabet)):
-                    raise damaged("its alphabet cannot be used")
-                if previous is not None and previous >= len(self.alphabet):
-                    raise damaged(f"its alphabet has no symbol {previous}")
+                check_symbols(position, "characters", alphabet, self.symbols)
+                self.alphabet = position["alphabet"]
             self._table = np.full(UNICODE, -1, np.int32)
             self._table[_codes(self.alphabet)] = np.arange(len(self.alphabet))
             self._begin(source, position or unread("characters", alphabet=self.alphabet, previous=None))
@@ -243,6 +238,18 @@ class CharacterStream(_SymbolStream):
     def decode(self, symbols: Sequence[int] | np.ndarray) -> bytes:
         """Return the text that `symbols` stand for, in UTF-8."""
         return decode(symbols, self.alphabet, self.symbols)
+
+
+def check_symbols(position: dict[str, Any], kind: str, alphabet: str | None = None, size: int = 256) -> None:
+    """Refuse a position of bytes or characters that is damaged, or was saved with another alphabet."""
+    if kind == "bytes":
+        return check_position(position, kind, _BytePosition, {})
+    check_position(position, kind, _CharacterPosition, {} if alphabet is None else {"alphabet": alphabet})
+    known, previous = position["alphabet"], position["previous"]
+    if len(known) > size or (known and _alphabet_fault(known)):
+        raise damaged("its alphabet cannot be used")
+    if previous is not None and previous >= len(known):
+        raise damaged(f"its alphabet has no symbol {previous}")
 
 
 def encode(text: bytes | str, alphabet: str) -> np.ndarray:
