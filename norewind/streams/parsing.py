@@ -13,7 +13,6 @@ from norewind.streams.stream import StreamError, check_choice
 
 # Larger numbers do not fit 32-bit floats, and their squares would not fit 64-bit ones.
 LARGEST = 3e38
-BLANK = (b"", b"\r")
 # Besides NaN, which `float` reads itself.
 MISSING = frozenset(["", "na", "null"])
 
@@ -93,6 +92,9 @@ class RowReader:
             except BadRow as problem:
                 self._skip(problem)
                 continue
+            for name in row:
+                if not name.isascii() and any("\ud800" <= letter <= "\udfff" for letter in name):
+                    raise self._error(BadRow(f"the key {name!r} has half a character"), "Rename it.")
             self.columns = list(row)
             return row
 
@@ -100,7 +102,7 @@ class RowReader:
         """The numbers of the columns in use, row by row, until there are no more fragments."""
         while (line := self._lines.peek(fragments)) is not None:
             try:
-                values = None if line in BLANK else self._values(self._text(line))
+                values = None if self._is_blank(line) else self._values(self._text(line))
             except BadRow as problem:
                 self._skip(problem)
                 continue
@@ -115,10 +117,14 @@ class RowReader:
 
     def _first_line(self, fragments: Iterator[bytes]) -> bytes:
         while (line := self._lines.peek(fragments)) is not None:
-            if line not in BLANK:
+            if not self._is_blank(line):
                 return line
             self._lines.drop()
         raise self.too_short()
+
+    def _is_blank(self, line: bytes) -> bool:
+        """In CSV, spaces are a field, or separate empty ones."""
+        return line in (b"", b"\r") if self._is_csv else not line.strip()
 
     def _text(self, line: bytes) -> str:
         if self._progress.here.inside:
@@ -173,8 +179,9 @@ def number_of(value: Any) -> float:
     """A field of a row as a number; NaN if it is missing."""
     if value is None:
         return math.nan
-    # Python would read 1_000 as a number; True is a kind of int.
-    if type(value) not in (str, float, int) or (type(value) is str and "_" in value):
+    # Python would read 1_000 and the digits of other scripts as numbers; True is a kind of int.
+    is_text = type(value) is str
+    if type(value) not in (str, float, int) or (is_text and ("_" in value or not value.strip().isascii())):
         raise BadRow(f"{_shown(value)} is not a number")
     try:
         number = float(value)

@@ -3,6 +3,7 @@
 import os
 import select
 import stat
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -57,7 +58,9 @@ class Source:
         self._final = final
         self._continues, self._stop = continues, stop
         try:
-            self._file = open(descriptor, "rb", buffering=0, closefd=not isinstance(descriptor, int))  # noqa: SIM115
+            self._file = open(  # noqa: SIM115
+                descriptor, "rb", buffering=0, closefd=not isinstance(descriptor, int), opener=_open_at_once
+            )
         except FileNotFoundError:
             raise StreamError(f"{self.name} does not exist. Check the path.") from None
         except IsADirectoryError:
@@ -150,6 +153,12 @@ class Source:
                 "the run when the file is complete again. To follow a log that is rotated, use a pipe (tail -F)."
             )
         self._largest = size
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """Do not wait for somebody to write to a pipe before it is opened: whether to stop is asked while reading."""
+    is_pipe = sys.platform == "linux" and os.path.exists(path) and stat.S_ISFIFO(os.stat(path).st_mode)
+    return os.open(path, flags | os.O_NONBLOCK if is_pipe else flags)
 
 
 _SAME_AGAIN = "Give the same stream again from its start, or say that it starts where the run stopped (continues)."
