@@ -64,7 +64,7 @@ class StreamSettings:
     alphabet: Annotated[str | None, option("TEXT", "grows as symbols appear")] = None
     """text: all symbols that may occur."""
 
-    alphabet_size: Count = 256
+    alphabet_size: Annotated[int, msgspec.Meta(ge=1, le=0x110000)] = 256
     """text: the largest number of different symbols if no alphabet is given."""
 
     inputs: Annotated[tuple[str, ...], option("COLUMN ...", "all numeric columns of the first row")] = ()
@@ -73,7 +73,7 @@ class StreamSettings:
     targets: Annotated[tuple[str, ...], option("COLUMN ...", "the inputs")] = ()
     """csv, jsonl: the columns to forecast."""
 
-    horizon: Annotated[int, msgspec.Meta(ge=0)] = 1
+    horizon: Annotated[int, msgspec.Meta(ge=0, le=10**9)] = 1
     """csv, jsonl: how many rows ahead to forecast, or how late labels come. 0 takes targets from the same row."""
 
     loss: Literal["squared", "gaussian"] = "squared"
@@ -117,10 +117,10 @@ class Settings(StreamSettings):
     cell: CellName = "gru"
     """The recurrent cell. plain_lstm is the LSTM without embedding."""
 
-    hidden: Count = 64
+    hidden: Annotated[int, msgspec.Meta(ge=1, le=10**9)] = 64
     """The number of hidden units in each layer."""
 
-    layers: Count = 1
+    layers: Annotated[int, msgspec.Meta(ge=1, le=100)] = 1
     """The number of layers."""
 
     method: str = "auto"
@@ -193,10 +193,19 @@ def _checked(name: str, value: Any, kind: Any) -> Any:
         raise SettingsError(f"{name} is {value!r}, but it must be one of {', '.join(get_args(kind))}.")
     if isinstance(value, float) and not isfinite(value):
         raise SettingsError(f"{name} is {value!r}, but it must be a finite number.")
+    if any(
+        isinstance(text, str) and not _is_unicode(text) for text in (value if isinstance(value, tuple) else [value])
+    ):
+        raise SettingsError(f"{name} is {value!r}, which is not valid UTF-8. Rename it, or use - and a pipe.")
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
         raise SettingsError(f"{name} is {value!r}: {str(error).split(' - at')[0].replace('`', '')}.") from None
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether UTF-8 can hold it. (Python reads arguments of other bytes as halves of characters.)"""
+    return text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def write_toml(settings: Settings) -> str:
