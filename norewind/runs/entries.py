@@ -63,6 +63,8 @@ def check_entries(path: Path, entries: dict[str, Any]) -> None:
         raise _damaged(path, "it tallies more in an interval than in all")
     if saved.answered > _waiting(path, saved.position.left):
         raise _damaged(path, "more samples were answered than wait")
+    if saved.position.left is not None and not _fits(saved.position.left, saved.position.stream):
+        raise _damaged(path, "the samples that wait for their window are not those of its stream")
 
 
 def check_score(path: Path, saved: dict[str, Any], own: dict[str, Any]) -> None:
@@ -82,6 +84,19 @@ def _waiting(path: Path, left: list[Any] | None) -> int:
     if len(lengths) != 1:
         raise _damaged(path, "the samples that wait for their window are not of one length")
     return lengths.pop()
+
+
+def _fits(left: list[Any], stream: dict[str, Any]) -> bool:
+    """Whether samples that wait can be those of one of our streams; of others nothing is known."""
+    known = {"bytes": 256, "characters": len(str(stream.get("alphabet"))), "task": 256, "rows": None}
+    kind = stream.get("kind")
+    if kind not in known:
+        return True
+    parts = [part for part in left[:2] if isinstance(part, np.ndarray)]
+    dtype, axes = (np.float32, 2) if kind == "rows" else (np.int32, 1)
+    if len(parts) < 2 or any(part.dtype != dtype or part.ndim != axes for part in parts):
+        return False
+    return kind == "rows" or all(part.min() >= 0 and part.max() < known[kind] for part in parts if part.size)
 
 
 def _same_form(saved: Any, own: Any) -> bool:

@@ -15,7 +15,7 @@ def forge(run, change, samples=None):
     arrays, entries = read(path)
     entries = change(entries) or entries
     path.unlink()
-    _write(path.parent, int(path.name[:15]) if samples is None else samples, arrays, entries, None)
+    _write(path.parent, int(path.name[:15]) if samples is None else samples, arrays, entries, 9)
 
 
 def put(value, *place):
@@ -53,7 +53,7 @@ FORGED = {
     "log absolute": put({"/tmp/x": 0}, "logs"),
     "log unknown": put({"settings.toml": 0}, "logs"),
     "log length": put({"metrics.jsonl": -1}, "logs"),
-    "log too long": put({"metrics.jsonl": 10**9}, "logs"),
+    "log too long": put(10**9, "logs", "metrics.jsonl"),
     "settings": put([], "settings"),
     "settings other": put(7, "settings", "hidden"),
     "position": put(None, "position"),
@@ -82,19 +82,19 @@ def run(whole, tmp_path):
 def test_forged_entries_are_refused(run, capsys, name):
     before = {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()}
     forge(run, FORGED[name])
-    assert_refused(capsys, norewind("resume", run), str(run))
+    assert_refused(capsys, norewind("resume", run))
     assert {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()} == before
     assert not list(run.parent.glob("*.jsonl"))
 
 
 def test_a_number_of_samples_other_than_in_the_name_is_refused(run, capsys):
-    forge(run, lambda entries: None, samples=7)
+    forge(run, lambda entries: None, samples=10**6)
     assert_refused(capsys, norewind("resume", run), "its numbers of samples differ", "--damaged skip")
 
 
-def test_waiting_samples_of_another_kind_are_refused(run, capsys, whole):
-    left = [np.zeros(1), np.zeros(1), None, None, None]
-    forge(run, put(left, "position", "left"))
+@pytest.mark.parametrize("part", [np.zeros(1), np.zeros((1, 1), np.int32), np.array([256], np.int32)])
+def test_waiting_samples_of_another_kind_are_refused(run, capsys, part):
+    forge(run, put([part, part, None, None, None], "position", "left"))
     code = norewind("predict", run, "--learn")
     assert_refused(capsys, code, "the samples that wait for their window")
 
