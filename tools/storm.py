@@ -64,7 +64,7 @@ def stream(kind: str, samples: int) -> bytes:
         values = np.random.default_rng(0).normal(size=samples).cumsum() % 10
         return b"level\n" + b"".join(b"%.2f\n" % value for value in values)
     text = anbn()
-    return text.decode(next(text.chunks(0, samples)))
+    return text.decode(next(text.chunks(0, samples))).encode()
 
 
 class Storm:
