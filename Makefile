@@ -1,4 +1,4 @@
-# make setup | demo | test | test-all | lint | numbers | docs | bench | clean
+# make setup | demo | test | test-all | storm | fuzz | lint | numbers | docs | bench | clean
 #
 # Everything runs in a virtual environment of the project's own, with pinned versions.
 # PYTHON chooses the interpreter; by default the newest supported one that really runs.
@@ -12,7 +12,7 @@ BIN := .venv/bin
 PIP_FLAGS := --quiet --disable-pip-version-check -c constraints.txt --build-constraint constraints.txt
 JOBS ?= 2
 
-.PHONY: setup demo test test-all lint numbers docs bench clean
+.PHONY: setup demo test test-all storm fuzz lint numbers docs bench clean
 
 setup: .venv/ready
 
@@ -33,6 +33,13 @@ test: setup
 # Everything, and how much of the package it runs through.
 test-all: setup
 	$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal -m 'slow or not slow' --cov=norewind
+
+# Not part of the tests: hours of kills, and ten minutes of random input (docs/reliability.md).
+storm: setup
+	$(BIN)/python -m tools.storm $(STORM)
+
+fuzz: setup
+	$(BIN)/python -m tools.fuzz $(FUZZ)
 
 lint: setup
 	$(BIN)/ruff check .

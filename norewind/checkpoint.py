@@ -124,14 +124,18 @@ class Writer:
         *,
         before: Callable[[], None] = lambda: None,
         after: Callable[[Path], None] = lambda path: None,
+        replaces: bool = True,
     ) -> None:
-        """Copy the run, and write it in the background. `before` and `after` are called there too."""
+        """Copy the run, and write it in the background. `before` and `after` are called there too.
+
+        Without `replaces` no older checkpoint is removed.
+        """
         self.wait()
         arrays = _arrays(run)
 
         def work():
             before()
-            after(_write(self.folder, samples, arrays, extra, self.keep))
+            after(_write(self.folder, samples, arrays, extra, self.keep if replaces else None))
 
         self._writing = self._pool.submit(work)
 
@@ -142,7 +146,7 @@ class Writer:
             writing.result()
 
 
-def _write(folder: Path, samples: int, arrays: dict[str, np.ndarray], extra: dict[str, Any], keep: int) -> Path:
+def _write(folder: Path, samples: int, arrays: dict[str, np.ndarray], extra: dict[str, Any], keep: int | None) -> Path:
     versions = {"version": norewind.__version__, "jax": jax.__version__, "python": platform.python_version()}
     about = {**extra, "format": FORMAT, **versions, "samples": samples}
     arrays = dict(arrays)
@@ -162,7 +166,7 @@ def _write(folder: Path, samples: int, arrays: dict[str, np.ndarray], extra: dic
     for twin in folder.glob(f"{samples:015d}-*.safetensors"):
         if twin != path:
             twin.unlink(missing_ok=True)
-    for old in _too_many(folder, keep):
+    for old in [] if keep is None else _too_many(folder, keep):
         old.unlink(missing_ok=True)
     return path
 
@@ -170,7 +174,7 @@ def _write(folder: Path, samples: int, arrays: dict[str, np.ndarray], extra: dic
 def _too_many(folder: Path, keep: int) -> list[Path]:
     """All but the newest `keep` checkpoints, or fewer if these are too large together."""
     newest = checkpoints(folder)[::-1]
-    sizes = np.cumsum([path.stat().st_size for path in newest])
+    sizes = np.cumsum([path.lstat().st_size for path in newest])
     return newest[max(1, min(keep, int(np.sum(sizes <= LARGEST)))) :]
 
 

@@ -31,6 +31,41 @@ def parameters_and_state(params: Tree, state: Tree) -> None:
     for place, leaf in named_leaves("state", state):
         if not _is_array_or_number(leaf):
             raise ModelError(f"{place} is a {type(leaf).__name__}, not an array. Convert it with jax.numpy.asarray.")
+    for place, leaf in [*named_leaves("params", params), *named_leaves("state", state)]:
+        if jnp.result_type(leaf) == jnp.float16:
+            raise ModelError(
+                f"{place} has dtype float16, in which small numbers that methods and optimizers need are zero. Use "
+                "bfloat16, which is as small, or float32."
+            )
+
+
+def model(transition: Any, loss: Any) -> None:
+    """A transition and a loss must be functions."""
+    if not callable(transition):
+        is_cell = hasattr(transition, "transition")
+        remedy = "Pass cell.transition" if is_cell else "It is called as transition(params, state, x)"
+        raise ModelError(f"the transition is {_kind(transition)}, not a function. {remedy}.")
+    if not callable(loss):
+        remedy = "It is called as loss(output, target), like norewind.losses.cross_entropy"
+        raise ModelError(f"the loss is {_kind(loss)}, not a function. {remedy}.")
+
+
+def not_swapped(params: Tree, state: Tree, transition: Any) -> None:
+    """Refuse parameters and state in the wrong order. (In our cells, only parameters are matrices.)"""
+    single = getattr(transition, "transition", transition)
+    single = getattr(single, "transition", single)
+    if not getattr(single, "__module__", "").startswith("norewind.cells."):
+        return
+    if _has_matrix(state) and not _has_matrix(params):
+        raise ModelError("init: the parameters and the state are swapped. Call init(params, state, key).")
+
+
+def run(what: str, value: Any, kind: type) -> None:
+    if not isinstance(value, kind):
+        hint = " (step and scan return a pair: pass on its first entry)" if isinstance(value, tuple) else ""
+        raise ModelError(
+            f"{what} takes a run, as learner.init(params, state, key) returns it, not {_kind(value)}{hint}."
+        )
 
 
 def transition_result(result: Any, state: Tree) -> tuple[Tree, Tree]:
@@ -107,6 +142,10 @@ def at_least_one(what: str, number: Any) -> None:
 
 def _is_array_or_number(leaf: Any) -> bool:
     return hasattr(leaf, "dtype") or isinstance(leaf, bool | int | float | complex)
+
+
+def _has_matrix(tree: Tree) -> bool:
+    return any(jnp.ndim(leaf) > 1 for leaf in jax.tree.leaves(tree))
 
 
 def _kind(value: Any) -> str:

@@ -63,10 +63,13 @@ def window(transition: Transition, loss: Loss) -> tuple[Transition, Loss]:
     (4, 3)
     """
 
+    checks.model(transition, loss)
+
     def windowed_loss(outputs, targets):
         checks.common_length("window", x=outputs, target=targets)
         return jnp.sum(jax.vmap(lambda o, t: checks.loss_result(loss(o, t)))(outputs, targets))
 
+    windowed_loss.__dict__["inner"] = loss
     return WindowedTransition(transition), windowed_loss
 
 

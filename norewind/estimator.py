@@ -99,6 +99,7 @@ def samples_of(transition: Transition) -> Callable[[Tree], int]:
 
 
 def model_of(transition: Transition, loss: Loss) -> Model:
+    checks.model(transition, loss)
     return Model(transition, loss, samples_of(transition))
 
 
@@ -114,6 +115,8 @@ def parallel_model(model: Model) -> Model:
     def samples(x):
         return model.samples(jax.tree.map(lambda leaf: leaf[0], x))
 
+    for outer, inner in ((transition, model.transition), (loss, model.loss)):
+        outer.__dict__["inner"] = inner
     return Model(transition, loss, samples)
 
 

@@ -1,15 +1,40 @@
-"""Files that are there whole or not at all."""
+"""Files that are there whole or not at all, never written through a link, and named when something goes wrong."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+
+@contextmanager
+def naming(path: Path | str) -> Iterator[None]:
+    """Let errors of the operating system name the file. (A full disk does not say of itself what it is full for.)"""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        raise OSError(error.errno, error.strerror, os.fspath(path)) from None
+
+
+def open_itself(path: Path, flags: int) -> int:
+    """A descriptor of the file itself: a symbolic link is refused, as it could lead to somebody's own file."""
+    try:
+        return os.open(path, flags | os.O_NOFOLLOW, 0o666)
+    except OSError as error:
+        if path.is_symlink():
+            why = "a symbolic link, and norewind does not write through links; remove it"
+            raise OSError(error.errno, why, os.fspath(path)) from None
+        raise
 
 
 def write_atomically(path: Path, content: bytes) -> None:
     """A file appears complete under its name, or the old one stays; also through a crash of the machine."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    temporary.unlink(missing_ok=True)
     try:
-        with temporary.open("wb") as file:
+        with naming(path), temporary.open("xb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())

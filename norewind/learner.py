@@ -13,6 +13,7 @@ from norewind import checks
 from norewind.chunks import careful_step, chunk_is_finite, chunk_of, fast_step, scan_some, skipping_step, watching_step
 from norewind.combinators import one_step_of
 from norewind.estimator import Estimate, Estimator
+from norewind.ranges import Ranges, check, ranges_of
 from norewind.run import NonFiniteError, Run, Update
 from norewind.trees import Tree, strong
 
@@ -67,10 +68,13 @@ class Learner:
         self.compiled_transition = jax.jit(update.transition)
         self.compiled_forward = jax.jit(partial(_forward, update))
         self.compiled_reset = jax.jit(update.reset)
+        self._ranges: dict[Any, Ranges] = {}
 
     def init(self, params: Tree, state: Tree, key: jax.Array) -> Run:
         """Start a run. A reset returns to `state`; `key` is for the estimator's noise."""
         checks.parameters_and_state(params, state)
+        model = self.update.estimator.model
+        checks.not_swapped(params, state, model and model.transition)
         params, state = strong(params), strong(state)
         zero = jnp.zeros((), jnp.int32)
         return Run(
@@ -87,6 +91,7 @@ class Learner:
     def step(self, run: Run, x: Tree, target: Tree) -> tuple[Run, Estimate]:
         """Learn from one sample or window: `x` is the model's input; the loss compares its output with `target`."""
         _nothing_pending(run, "step")
+        self._check_symbols("step: ", run, x, target)
         new, estimate, finite = self.compiled_step(run, x, target)
         if self.stops and _is_false(finite):
             raise _nonfinite(run)
@@ -125,6 +130,8 @@ class Learner:
         inputs = {"xs": xs, "targets": targets, **{name: part for name, part in more.items() if part is not None}}
         length = checks.common_length("scan", **inputs)
         _check_count("scan", count, length)
+        if not isinstance(count, Tracer):
+            self._check_symbols("scan: ", run, xs, targets, length if count is None else int(count))
         steps = xs, targets, resets, newest
         (new,), seen = self.fast_chunk((run,), steps, count, outputs)
         finite = chunk_is_finite(run, new, seen[0] if outputs else seen)
@@ -152,6 +159,8 @@ class Learner:
 
     def predict(self, run: Run, x: Tree) -> tuple[Run, Tree]:
         """Answer the input `x` now, with an output; it then waits in the run for its target."""
+        checks.run("predict", run, Run)
+        self._check_symbols("predict: ", run, x)
         ahead, output = self.compiled_transition(run.params, run.ahead if run.pending else run.state, x)
         return run._replace(pending=(*run.pending, x), ahead=ahead), output
 
@@ -160,6 +169,7 @@ class Learner:
 
         Targets may come k samples late, in order: the run then holds k inputs and one more state.
         """
+        checks.run("learn", run, Run)
         if not run.pending:
             raise ValueError("no input waits for a target: call predict(run, x) before learn(run, target).")
         x, *later = run.pending
@@ -167,6 +177,23 @@ class Learner:
         if not later:
             return new, estimate
         return new._replace(pending=tuple(later), ahead=run.ahead), estimate
+
+    def _check_symbols(self, what: str, run: Run, xs: Tree, targets: Tree = None, count: int | None = None) -> None:
+        """Refuse symbols and labels that the model does not know, in arrays with an entry for each of `count` steps."""
+        parts = [np.asarray(part) if type(part) is int else part for part in (xs, targets) if part is not None]
+        if any(isinstance(part, Tracer) or not hasattr(part, "dtype") for part in parts):
+            return
+        examples = [
+            jax.ShapeDtypeStruct(part.shape if count is None else part.shape[1:], jnp.result_type(part))
+            for part in parts
+        ]
+        key = tuple((example.shape, example.dtype) for example in examples)
+        if key not in self._ranges:
+            both = (*examples, None)[:2]
+            self._ranges[key] = ranges_of(self.update.estimator.model, run.params, run.state, *both)
+        for kind, size, part in zip(("input", "target"), self._ranges[key], parts, strict=False):
+            if size is not None:
+                check(kind, np.asarray(part)[:count] if np.ndim(part) else part, size, what)
 
     def carry(self, run: Run) -> Tree:
         """What the estimator carries along."""
@@ -200,6 +227,7 @@ def _check_count(what: str, count: Any, length: int) -> None:
 
 
 def _nothing_pending(run: Run, what: str) -> None:
+    checks.run(what, run, Run)
     if run.pending:
         raise ValueError(
             f"{what}: inputs still wait for their targets ({len(run.pending)} of them). "

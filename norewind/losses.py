@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 
+from norewind import ranges
 from norewind.checks import ModelError
 
 
@@ -13,6 +14,12 @@ def cross_entropy(logits: jax.Array, target: jax.Array) -> jax.Array:
     >>> round(float(cross_entropy(jnp.zeros(4), jnp.array(2))) / BIT, 6)
     2.0
     """
+    if not jnp.issubdtype(jnp.result_type(target), jnp.integer):
+        raise ModelError(
+            f"cross_entropy: the target has dtype {jnp.result_type(target)}, but a symbol is an integer. Convert it "
+            "(.astype(int)), or use squared_error for numbers."
+        )
+    ranges.note(ranges.TARGET, target, jnp.shape(logits)[-1])
     return -jax.nn.log_softmax(logits)[target]
 
 

@@ -153,16 +153,45 @@ def test_a_file_that_has_grown_goes_on(tmp_path):
     assert first + rest == whole
 
 
-def test_a_last_line_without_newline_may_get_one_but_may_not_grow(tmp_path):
+def test_a_final_line_without_newline_may_get_one_but_may_not_grow(tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text("a\n1\n2\n3")
-    _, _, (position, _) = drain(RowStream(Source(path), standardise=False))
+    _, _, (position, _) = drain(RowStream(Source(path, final=True), standardise=False))
     path.write_text("a\n1\n2\n3\n4\n")
     (sample,), *_ = drain(RowStream(Source(path), standardise=False, position=loaded(position)))
     assert np.frombuffer(sample[1], np.float32) == 4
     path.write_text("a\n1\n2\n35\n4\n")
     *_, error = drain(RowStream(Source(path), standardise=False, position=loaded(position)))
     assert "line 4 (byte 7) is bad: it continues a line that had no newline yet" in error
+
+
+@pytest.mark.parametrize("cut", range(1, 5))
+@pytest.mark.parametrize("kind", ["rows", "text"])
+def test_what_is_not_whole_at_the_end_of_a_file_waits(tmp_path, kind, cut):
+    """A file cut anywhere gives no sample that the whole one does not have, and loses none."""
+
+    def opened(position=None):
+        if kind == "rows":
+            return RowStream(Source(path), standardise=False, bad="skip", position=position)
+        return CharacterStream(Source(path), bad="skip", position=position)
+
+    path, content = tmp_path / "file", "a,b\n1,2\n13,25\n" if kind == "rows" else "abää🙂"
+    path.write_bytes(content.encode())
+    whole, _, end = drain(opened())
+    path.write_bytes(content.encode()[:-cut])
+    first, _, (position, _) = drain(opened())
+    path.write_bytes(content.encode())
+    rest, _, rest_end = drain(opened(loaded(position)))
+    assert first + rest == whole
+    assert rest_end == end
+
+
+def test_a_file_of_one_line_without_newline_says_what_it_waits_for(tmp_path):
+    (tmp_path / "file").write_bytes(b"a,b\n1,2")
+    with pytest.raises(StreamError, match="3 bytes that wait for the rest of their line.*or declare it final"):
+        RowStream(Source(tmp_path / "file"))
+    with RowStream(Source(tmp_path / "file", final=True)) as stream:
+        assert len(stream.take(2).xs) == 1
 
 
 def test_a_pipe_may_go_on_without_being_replayed():

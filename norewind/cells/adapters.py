@@ -10,7 +10,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from norewind import ranges
 from norewind.cells.cell import Cell, read_out, readout_init
+from norewind.checks import ModelError
 from norewind.trees import Tree
 
 
@@ -31,6 +33,7 @@ def from_equinox(
     """
     import equinox as eqx
 
+    _check_factory("from_equinox", make, eqx.Module, "lambda key: equinox.nn.GRUCell(3, 8, key=key)")
     example = make(jax.random.key(0))
     _, static = eqx.partition(example, eqx.is_inexact_array)
 
@@ -66,6 +69,8 @@ def from_flax(make: Callable[[Any], Any], inputs: int, outputs: int) -> Cell:
     """
     from flax import nnx
 
+    _check_factory("from_flax", make, nnx.Module, "lambda rngs: nnx.GRUCell(3, 8, rngs=rngs)")
+
     def parts(key):
         module = make(nnx.Rngs(key))
         return module, *nnx.split(module, nnx.Param, ...)
@@ -100,6 +105,7 @@ def from_haiku(make: Callable[[], Any], inputs: int, outputs: int) -> Cell:
     """
     import haiku as hk
 
+    _check_factory("from_haiku", make, hk.Module, "lambda: haiku.GRU(8)")
     core = hk.without_apply_rng(hk.transform(lambda x, state: make()(x, state)))
     start = hk.without_apply_rng(hk.transform(lambda: make().initial_state(None)))
 
@@ -113,6 +119,15 @@ def from_haiku(make: Callable[[], Any], inputs: int, outputs: int) -> Cell:
     return _with_readout(init_module, lambda: start.apply({}), module_step, inputs, outputs)
 
 
+def _check_factory(who: str, make: Any, module: type, example: str) -> None:
+    is_class = isinstance(make, type) and issubclass(make, module)
+    # Equinox makes modules of functions too, such as those it compiles.
+    wraps = hasattr(make, "__wrapped__")
+    if not callable(make) or is_class or (isinstance(make, module) and not wraps):
+        found = f"the class {make.__name__}" if is_class else f"a {type(make).__name__}"
+        raise ModelError(f"{who} takes a function that makes the module, such as {example}, not {found}.")
+
+
 def _with_readout(init_module, initial_state, module_step, inputs: int, outputs: int) -> Cell:
     """A cell of another library with a linear readout; integer symbols are fed to it as one-hot vectors."""
 
@@ -124,7 +139,10 @@ def _with_readout(init_module, initial_state, module_step, inputs: int, outputs:
 
     def transition(params, state, x):
         x = jnp.asarray(x)
-        vector = jax.nn.one_hot(x, inputs, dtype=float) if jnp.issubdtype(x.dtype, jnp.integer) else x
+        is_symbol = jnp.issubdtype(x.dtype, jnp.integer)
+        if is_symbol:
+            ranges.note(ranges.INPUT, x, inputs)
+        vector = jax.nn.one_hot(x, inputs, dtype=float) if is_symbol else x
         state, hidden = module_step(params["cell"], state, vector)
         return state, read_out(params["readout"], hidden)
 

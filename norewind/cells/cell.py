@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from norewind import ranges
 from norewind.estimator import Transition
 from norewind.structure import Layer
 from norewind.trees import Tree
@@ -74,6 +75,7 @@ def read_input(table: jax.Array, x: jax.Array) -> jax.Array:
     x = jnp.asarray(x)
     inputs = table.shape[0]
     if jnp.issubdtype(x.dtype, jnp.integer) and x.shape == ():
+        ranges.note(ranges.INPUT, x, inputs)
         return table[x]
     if jnp.issubdtype(x.dtype, jnp.floating) and x.shape == (inputs,):
         return x.astype(table.dtype) @ table

@@ -4,6 +4,7 @@ import signal
 import sys
 
 import norewind
+from norewind import standard
 from norewind.cli.cache import keep_compiled
 from norewind.cli.compare import compare
 from norewind.cli.compress import compress, decompress
@@ -27,6 +28,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Train recurrent models on endless streams: online, in one pass, in constant memory."""
     import tyro
 
+    standard.prepare()
     arguments = sys.argv[1:] if arguments is None else arguments
     if arguments == ["--version"]:
         print(f"norewind {norewind.__version__}")
@@ -38,3 +40,5 @@ def main(arguments: list[str] | None = None) -> None:
             tyro.extras.subcommand_cli_from_dict(commands, prog="norewind", description=main.__doc__, args=arguments)
     except KeyboardInterrupt:
         leave("norewind: interrupted.", 128 + signal.SIGINT)
+    finally:
+        standard.drop_output()

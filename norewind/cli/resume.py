@@ -15,6 +15,8 @@ def resume(
     samples: Annotated[float | None, option("N", "as in the settings")] = None,
     source: Annotated[str | None, option("SOURCE", "as in the settings")] = None,
     continues: bool = False,
+    final: bool = False,
+    bad: Annotated[Literal["fail", "skip"] | None, option("{fail,skip}", "as in the settings")] = None,
     damaged: Literal["fail", "skip"] = "fail",
     quiet: bool = False,
 ) -> None:
@@ -28,11 +30,14 @@ def resume(
         samples: stop after this many samples in total.
         source: where the stream is now, if it was moved; - for standard input.
         continues: the stream starts where the checkpoint was written, instead of at its beginning.
+        final: the file will not grow any more: use its last line although it has no newline.
+        bad: stop at bad input, or skip and count it from now on.
         damaged: if the newest checkpoint is damaged, fail or skip to the one before it.
         quiet: print nothing unless something is wrong.
     """
     from norewind.cli.running import run_in
     from norewind.runs.folder import settings_of
 
-    changed = {name: value for name, value in (("samples", samples), ("source", source)) if value is not None}
+    options = {"samples": samples, "source": source, "bad": bad, "final": final or None}
+    changed = {name: value for name, value in options.items() if value is not None}
     run_in("resume", run, replace(settings_of(run), **changed), quiet=quiet, continues=continues, damaged=damaged)

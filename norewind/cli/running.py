@@ -1,6 +1,6 @@
 """What commands share: training until the end or a signal, exit codes, messages without a traceback."""
 
-import os
+import errno
 import signal
 import sys
 from collections.abc import Iterator
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from norewind.runs.settings import Settings, SettingsError
+from norewind.standard import drop_output
 
 if TYPE_CHECKING:
     from norewind.runs.build import Opened
@@ -18,6 +19,10 @@ BAD_INPUT = 1
 """Something is wrong with the stream, the settings, the folder or a checkpoint."""
 DIVERGED = 3
 """The run diverged; its last good checkpoint is kept."""
+
+
+OUTPUT_ERRORS = (errno.EBADF, errno.ENOSPC, errno.EFBIG, errno.EIO)
+"""What may go wrong with standard output, which has no file name. (A closed one is a bad descriptor.)"""
 
 
 class StopOnSignal:
@@ -65,13 +70,14 @@ def friendly(command: str, folder: Path | None = None, stop: StopOnSignal | None
         raise SystemExit(128 + signal.SIGPIPE) from None
     except OSError as error:
         drop_output()
-        where = f"{error.filename}: " if error.filename else ""
+        named = error.filename or ("standard output" if error.errno in OUTPUT_ERRORS else None)
+        where = f"{named}: " if named else ""
         fail(f"{where}{error.strerror or error}.{_kept(folder, False)}")
     except Exception as error:
         # Imported now, so that --help need not wait for JAX.
         from norewind.checkpoint import CheckpointError
         from norewind.learner import NonFiniteError
-        from norewind.runs.folder import FolderInUse
+        from norewind.runs.lock import FolderInUse
         from norewind.runs.metrics import Diverged
         from norewind.streams import StreamError
 
@@ -86,23 +92,15 @@ def friendly(command: str, folder: Path | None = None, stop: StopOnSignal | None
 
 
 def _kept(folder: Path | None, diverged: bool) -> str:
-    from norewind.checkpoint import checkpoints
+    from norewind.runs.folder import last_good
 
     if folder is None:
         return ""
-    found = checkpoints(folder / "checkpoints")
-    kept = f" The last good checkpoint, {found[-1]}, is kept." if found else " There was no checkpoint yet."
+    found = last_good(folder)
+    kept = f" The last good checkpoint, {found}, is kept." if found else " There was no checkpoint yet."
     if diverged:
         return f"{kept} The same settings would diverge again: start a new run with a lower --rate or another --seed."
     return f"{kept} To go on: norewind resume {folder}" if found else kept
-
-
-def drop_output() -> None:
-    """Keep Python from flushing a standard output that is closed or full again at exit."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def leave(message: str, code: int) -> NoReturn:
@@ -171,6 +169,11 @@ def closing_words(path: Path, fitted: "Fitted", opened: "Opened") -> str:
             words += f" ({opened.score.trivial}: {lines[-1]['baseline']:.4f})"
     for reason, count in opened.stream.counts.items():
         words += f", {count:,} {reason} skipped"
+    if opened.stream.unfinished:
+        words += (
+            f". {opened.stream.unfinished:,} bytes at the end are not whole yet, and wait for the file to grow "
+            f"(if it is complete: norewind resume {path} --final)"
+        )
     if isinstance(opened.score, ClassScore):
         return f"{words}.\n{class_words(lines)}\nSee {path / CURVE}."
     if isinstance(opened.score, RowScore):

@@ -1,6 +1,7 @@
 """Figures, all in one style: made here, saved here. Line styles and markers tell curves apart without colour."""
 
 from collections.abc import Iterable, Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
+
+from norewind.files import write_atomically
 
 COLOURS = ("#08519c", "#d94801", "#238b45", "#6a51a3", "#b8860b", "#cb181d", "#41b6c4", "#525252", "#dd3497", "#7a5230")
 LINES = ("-", (0, (4, 1.6)), (0, (7, 1.5, 1.5, 1.5)), (0, (1, 1)), (0, (9, 2)))
@@ -40,9 +43,13 @@ def new_figure(rows: int = 1, columns: int = 1, *, panel: tuple[float, float] = 
 def save(figure: Figure, path: Path | str) -> Path:
     """Write a figure as .png, .pdf or .svg, and return its path."""
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path = path if path.suffix else path.with_suffix(".png")
+    content = BytesIO()
     with matplotlib.rc_context({"svg.hashsalt": "norewind"}):
-        figure.savefig(path, dpi=120, bbox_inches="tight", metadata=METADATA.get(path.suffix))
+        figure.savefig(
+            content, format=path.suffix[1:], dpi=120, bbox_inches="tight", metadata=METADATA.get(path.suffix)
+        )
+    write_atomically(path, content.getvalue())
     return path
 
 

@@ -10,7 +10,7 @@ import optax
 
 from norewind import cells, losses, names
 from norewind.estimator import Loss
-from norewind.learner import online
+from norewind.learner import Learner, Run, online
 from norewind.learners.ahead import Ahead
 from norewind.learners.several import Several
 from norewind.optimizers import inverse_sqrt
@@ -19,6 +19,7 @@ from norewind.runs.line_scores import LineScore
 from norewind.runs.row_scores import RowScore
 from norewind.runs.scores import Score, SymbolScore
 from norewind.runs.settings import Settings, SettingsError
+from norewind.runs.sizes import check_size
 from norewind.streams import ByteStream, CharacterStream, Dialect, RowStream, Source, TaskStream
 from norewind.streams.parsing import CATEGORIES
 
@@ -76,7 +77,7 @@ def open_stream(
         except (TypeError, ValueError) as error:
             raise SettingsError(f"parameters: {error}") from None
         return _symbols(TaskStream(task, settings.seed, position=position), settings)
-    source = Source(settings.source, continues=continues, stop=stop)
+    source = Source(settings.source, continues=continues, stop=stop, final=settings.final)
     if settings.kind == "bytes":
         return _symbols(ByteStream(source, position=position), settings)
     if settings.kind == "text":
@@ -125,8 +126,21 @@ def build(settings: Settings, shape: Shape) -> Built:
         built = [build(settings, shape._replace(horizons=(rows,))) for rows in shape.horizons]
         learner = Several([one.learner for one in built], shape.targets)
         return Built(learner, tuple(one.run for one in built), built[0].window)
+    check_size(settings, shape, _start)
     if settings.method == names.AUTO:
         return _auto(settings, shape)
+    method, learner, begin = _single(settings, shape)
+    run = begin()
+    if shape.horizon:
+        learner = Ahead(learner, loss_of(settings, shape), shape.horizon, method.window)
+        x, target = (np.zeros(width, np.float32) for width in (shape.inputs, shape.targets))
+        # Forecasts have the type of the parameters, also in double precision.
+        run = learner.init(run, x, np.asarray(jnp.zeros(shape.outputs)), target)
+    return Built(learner, run, method.window)
+
+
+def _single(settings: Settings, shape: Shape) -> tuple[names.Method, Learner, Callable[[], Run]]:
+    """The method, its learner, and the function that starts a run: only this makes any large array."""
     try:
         method = names.parse_method(settings.method)
     except ValueError as error:
@@ -137,17 +151,31 @@ def build(settings: Settings, shape: Shape) -> Built:
         optimizer = optax.chain(optax.clip_by_global_norm(settings.clip), optimizer)
     example: Any = np.int32(0) if shape.symbols else jnp.zeros(shape.inputs)
     weights, noise = jax.random.split(jax.random.key(settings.seed))
+
+    def refused(error: ValueError) -> SettingsError:
+        return SettingsError(f"method {settings.method} does not work with cell {settings.cell}: {error}")
+
+    def begin() -> Run:
+        try:
+            return learner.init(cell.init(weights), cell.initial_state(), noise)
+        except ValueError as error:
+            raise refused(error) from None
+
     try:
         learner = online(method.make(cell.transition, loss, example), optimizer)
-        run = learner.init(cell.init(weights), cell.initial_state(), noise)
     except ValueError as error:
-        raise SettingsError(f"method {settings.method} does not work with cell {settings.cell}: {error}") from None
-    if shape.horizon:
-        learner = Ahead(learner, loss, shape.horizon, method.window)
-        x, target = (np.zeros(width, np.float32) for width in (shape.inputs, shape.targets))
-        # Forecasts have the type of the parameters, also in double precision.
-        run = learner.init(run, x, np.asarray(jnp.zeros(shape.outputs)), target)
-    return Built(learner, run, method.window)
+        raise refused(error) from None
+    return method, learner, begin
+
+
+def _start(settings: Settings, shape: Shape) -> tuple[Callable[[], Any], int]:
+    """What starts a run, and the samples in a window. Of `auto`, only many symbols or columns make a large one."""
+    if settings.method != names.AUTO:
+        method, _, begin = _single(settings, shape)
+        return begin, method.window
+    if max(shape.inputs, shape.outputs) <= 256:
+        return lambda: (), 1
+    return lambda: _auto(settings, shape._replace(horizons=(min(1, shape.horizon),))).run, 1
 
 
 def _auto(settings: Settings, shape: Shape) -> Built:

@@ -13,6 +13,7 @@ import jax
 import numpy as np
 
 from norewind import checks
+from norewind.runs.entries import check_score
 from norewind.runs.folder import METRICS, RunFolder
 from norewind.runs.metrics import SEEN_AT_ONCE, Tally, Watch, digits, next_line
 from norewind.runs.scores import Score
@@ -150,7 +151,8 @@ class _Training:
         self.steps = as_steps(stream, window, entries.get("position"))
         _check_fits(learner, self.steps.stream.horizon, window)
         self.tally, self.watch = Tally(**entries.get("tally", {})), Watch(**entries.get("watch", {}))
-        if "score" in entries:
+        if folder and folder.saved:
+            check_score(folder.saved.path, entries["score"], score.state)
             score.state = deepcopy(entries["score"])
         self.chunk = chunk_steps(learner, run, window)
         self.early = Early(self.outputs_of, self.steps, self.tally.samples, entries.get("answered", 0))
@@ -269,7 +271,9 @@ class _Training:
                 "score": deepcopy(self.score.state),
                 "watch": asdict(self.watch),
             }
-            self.folder.save(self.tally.samples, self.run, entries, self.hooks.checkpoint)
+            # What looks like the beginning of a divergence is kept beside the good checkpoints, not in their place.
+            replaces = self.watch.healthy or not self.watches
+            self.folder.save(self.tally.samples, self.run, entries, self.hooks.checkpoint, replaces=replaces)
 
 
 def _check_fits(learner: Any, horizon: int, window: int) -> None:

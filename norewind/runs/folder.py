@@ -7,21 +7,18 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-import filelock
 import jax
 import numpy as np
 
 from norewind.checkpoint import CheckpointError, DamagedError, Writer, checkpoints, read, restored
-from norewind.files import write_atomically
+from norewind.files import naming, open_itself, write_atomically
+from norewind.runs.entries import check_entries
+from norewind.runs.lock import check_is_ours, locked, make_folder, remove_unused
 from norewind.runs.settings import CHANGEABLE, SETTINGS, Settings, SettingsError, read_toml, write_toml
 from norewind.trees import Tree
 
 METRICS, PREDICTIONS, CURVE = "metrics.jsonl", "predictions.jsonl", "curve.png"
 COLUMNS, STRETCH, FORECAST = "columns.json", "stretch.png", "forecast.png"
-
-
-class FolderInUse(RuntimeError):
-    """Another process is training in this folder."""
 
 
 class Saved(NamedTuple):
@@ -53,13 +50,14 @@ def newest_checkpoint(
     for path in reversed(checkpoints(folder / "checkpoints")):
         try:
             saved = Saved(path, *read(path))
+            check_entries(path, saved.entries)
         except DamagedError as error:
             if damaged == "fail":
                 raise CheckpointError(f"{error} To skip it: norewind resume {folder} --damaged skip") from None
             say(f"{error} Going on from the one before.")
             aside.append(path)
         except CheckpointError:
-            if path.exists():
+            if os.path.lexists(path):
                 raise
             # The run is being trained meanwhile, and has replaced it by a newer one.
             return newest_checkpoint(folder, damaged, say)
@@ -69,6 +67,19 @@ def newest_checkpoint(
             return saved
     if aside:
         raise CheckpointError(f"{folder}: all its checkpoints are damaged. Start a new run in another folder.")
+    return None
+
+
+def last_good(folder: Path) -> Path | None:
+    """The newest checkpoint that was not written while the loss was above the baseline."""
+    for path in reversed(checkpoints(folder / "checkpoints")):
+        try:
+            entries = read(path)[1]
+            check_entries(path, entries)
+        except CheckpointError:
+            continue
+        if not entries["watch"]["bad"]:
+            return path
     return None
 
 
@@ -94,7 +105,7 @@ class RunFolder:
     holds beside the run.
 
     Args:
-        path: the folder, which is created if needed.
+        path: the folder, which is created if needed. One with other files in it is refused.
         keep: the number of checkpoints to keep; fewer if they exceed 100 MB together.
         new: refuse a folder that holds a run already.
         damaged: fail on a damaged checkpoint, or skip to the one before it.
@@ -116,14 +127,14 @@ class RunFolder:
         self.entries: dict[str, Any] = {}
         self.settings: Settings | None = None
         self._logs: dict[str, Log] = {}
+        self._saves = False
 
     def __enter__(self) -> "RunFolder":
-        self.path.mkdir(parents=True, exist_ok=True)
+        made = make_folder(self.path)
         with ExitStack() as stack:
-            try:
-                stack.enter_context(filelock.FileLock(self.path / "lock", timeout=0))
-            except filelock.Timeout:
-                raise FolderInUse(f"{self.path}: another process is training in it. Wait for it to end.") from None
+            stack.push(lambda error, *_: remove_unused(made, SETTINGS) if error and not self._saves else None)
+            check_is_ours(self.path)
+            stack.enter_context(locked(self.path))
             if self.new and checkpoints(self.path / "checkpoints"):
                 raise SettingsError(f"{self.path} already holds a run: norewind resume {self.path}, or another --out.")
             self.saved = newest_checkpoint(self.path, self.damaged, self.say)
@@ -160,14 +171,18 @@ class RunFolder:
             self._logs[name] = Log(self.path / name, self.entries.get("logs", {}).get(name, 0))
         return self._logs[name]
 
-    def save(self, samples: int, run: Tree, entries: dict[str, Any], after: Callable[[Path], None]) -> None:
-        """Write a checkpoint in the background, and call `after` with its path."""
+    def save(
+        self, samples: int, run: Tree, entries: dict[str, Any], after: Callable[[Path], None], *, replaces: bool = True
+    ) -> None:
+        """Write a checkpoint in the background, in place of the oldest or not, and call `after` with its path."""
+        self._saves = True
         # A log that is not written this time may be continued another time.
         lengths = {**self.entries.get("logs", {}), **{name: log.length for name, log in self._logs.items()}}
         entries = {**entries, "logs": lengths}
         if self.settings is not None:
             entries["settings"] = self.settings.as_json()
-        self.writer.submit(samples, run, entries, before=lambda: self._each_log(Log.sync), after=after)
+        sync = lambda: self._each_log(Log.sync)  # noqa: E731
+        self.writer.submit(samples, run, entries, before=sync, after=after, replaces=replaces)
 
     def _each_log(self, do: Callable[["Log"], None]) -> None:
         for log in self._logs.values():
@@ -183,27 +198,31 @@ class Log:
 
     def __init__(self, path: Path, length: int = 0):
         self.path = path
-        present = path.stat().st_size if path.exists() else 0
+        present = path.lstat().st_size if os.path.lexists(path) else 0
         if present < length:
             raise CheckpointError(
                 f"{path}: has {present} bytes, but had {length} at the checkpoint. Lines were removed: put them back."
             )
-        self._file = path.open("ab")
-        self._file.truncate(length)
+        self._file = os.fdopen(open_itself(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab")
+        with naming(path):
+            self._file.truncate(length)
         self.length = length
 
     def write(self, entries: Iterable[dict[str, Any]]) -> None:
         """Append entries, one line each, in one piece."""
         content = as_lines(entries)
-        self._file.write(content)
-        self._file.flush()
+        with naming(self.path):
+            self._file.write(content)
+            self._file.flush()
         self.length += len(content)
 
     def sync(self) -> None:
-        os.fsync(self._file.fileno())
+        with naming(self.path):
+            os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        self._file.close()
+        with naming(self.path):
+            self._file.close()
 
 
 def as_lines(entries: Iterable[dict[str, Any]]) -> bytes:

@@ -17,7 +17,7 @@ from norewind.runs.line_scores import LineScore
 from norewind.runs.settings import Settings, SettingsError
 from norewind.runs.windows import Early, as_steps, chunk_steps, count_of
 from norewind.streams import ByteStream, afresh
-from norewind.streams.symbols import decode, encode
+from norewind.streams.symbols import check_symbols, decode, encode
 
 
 def predictions(
@@ -35,7 +35,7 @@ def predictions(
     `settings.samples` and within `settings.flush` seconds. `learn`: keep learning along the
     way. `fresh`: begin with the initial state. Ends when `should_stop()` returns True.
     """
-    position = saved.entries["position"]
+    position, settings = saved.entries["position"], replace(settings, final=True)
     if source is not None:
         position = {"stream": afresh(position["stream"]), "left": None}
         settings = replace(settings, source=source)
@@ -123,11 +123,13 @@ def _code(settings: Settings, saved: Saved) -> tuple[Callable[[str], np.ndarray]
     if settings.kind in ("csv", "jsonl"):
         raise SettingsError("this run forecasts numbers; only a run on bytes or text can write text.")
     if settings.kind == "bytes":
+        check_symbols(saved.entries["position"]["stream"], "bytes")
         return ByteStream.encode, ByteStream.decode, ByteStream.symbols
     if settings.kind == "task":
         alphabet = names.task(settings.source, settings.parameters).alphabet
         size = len(alphabet)
     else:
-        alphabet = saved.entries["position"]["stream"]["alphabet"]
+        alphabet = saved.entries["position"]["stream"].get("alphabet", "")
         size = len(settings.alphabet or "") or settings.alphabet_size
+        check_symbols(saved.entries["position"]["stream"], "characters", settings.alphabet, size)
     return partial(encode, alphabet=alphabet), partial(decode, alphabet=alphabet, size=size), size

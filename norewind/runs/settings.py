@@ -24,6 +24,8 @@ CHANGEABLE = {
     "tensorboard",
     "watch",
     "source",
+    "bad",
+    "final",
 }
 """Settings that may change when a run is resumed. The others determine what its numbers mean."""
 
@@ -56,10 +58,13 @@ class StreamSettings:
     bad: Literal["fail", "skip"] = "fail"
     """What to do with bad input (invalid UTF-8, an unknown symbol, a broken row): stop, or skip and count it."""
 
+    final: bool = False
+    """The file will not grow: use its last line although it has no newline. (Otherwise it waits for one.)"""
+
     alphabet: Annotated[str | None, option("TEXT", "grows as symbols appear")] = None
     """text: all symbols that may occur."""
 
-    alphabet_size: Count = 256
+    alphabet_size: Annotated[int, msgspec.Meta(ge=1, le=0x110000)] = 256
     """text: the largest number of different symbols if no alphabet is given."""
 
     per: Literal["symbol", "line"] = "symbol"
@@ -80,7 +85,7 @@ class StreamSettings:
     period: Annotated[Count | None, option("ROWS", "the best of 7, 12, 24 and 168")] = None
     """csv, jsonl: compare with the value this many rows ago, such as a day."""
 
-    horizon: Annotated[Annotated[int, msgspec.Meta(ge=0)] | str, option("ROWS", "1")] = 1
+    horizon: Annotated[Annotated[int, msgspec.Meta(ge=0, le=10**9)] | str, option("ROWS", "1")] = 1
     """csv, jsonl: how many rows ahead to forecast, or how late labels come. 0 takes targets from the same row. 1,6,24
     trains a model for each."""
 
@@ -133,10 +138,10 @@ class Settings(StreamSettings):
     cell: CellName = "gru"
     """The recurrent cell. plain_lstm is the LSTM without embedding."""
 
-    hidden: Count = 64
+    hidden: Annotated[int, msgspec.Meta(ge=1, le=10**9)] = 64
     """The number of hidden units in each layer."""
 
-    layers: Count = 1
+    layers: Annotated[int, msgspec.Meta(ge=1, le=100)] = 1
     """The number of layers."""
 
     method: str = "auto"
@@ -222,10 +227,19 @@ def _checked(name: str, value: Any, kind: Any) -> Any:
         raise SettingsError(f"{name} is {value!r}, but it must be one of {', '.join(get_args(kind))}.")
     if isinstance(value, float) and not isfinite(value):
         raise SettingsError(f"{name} is {value!r}, but it must be a finite number.")
+    if any(
+        isinstance(text, str) and not _is_unicode(text) for text in (value if isinstance(value, tuple) else [value])
+    ):
+        raise SettingsError(f"{name} is {value!r}, which is not valid UTF-8. Rename it, or use - and a pipe.")
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
         raise SettingsError(f"{name} is {value!r}: {str(error).split(' - at')[0].replace('`', '')}.") from None
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether UTF-8 can hold it. (Python reads arguments of other bytes as halves of characters.)"""
+    return text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def write_toml(settings: Settings) -> str:

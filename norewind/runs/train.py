@@ -12,6 +12,7 @@ from typing import Any
 import jax
 
 from norewind.checks import ModelError
+from norewind.files import naming
 from norewind.learner import NonFiniteError
 from norewind.runs.build import Opened, build, open_stream, set_precision
 from norewind.runs.fit import Fitted, Hooks, Intervals, fit
@@ -131,9 +132,10 @@ def unit_of(settings: Settings) -> str:
 
 def print_lines(entries: Iterable[dict[str, Any]]) -> None:
     """JSON lines on standard output, at once, in UTF-8 whatever the locale."""
-    sys.stdout.flush()
-    sys.stdout.buffer.write(as_lines(entries))
-    sys.stdout.buffer.flush()
+    with naming("standard output"):
+        sys.stdout.flush()
+        sys.stdout.buffer.write(as_lines(entries))
+        sys.stdout.buffer.flush()
 
 
 def _events(folder: Path, samples: int) -> Any:

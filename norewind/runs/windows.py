@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from norewind.streams.position import damaged
 from norewind.streams.stream import Samples, Stream
 
 CHUNK = 4_000
@@ -58,6 +59,8 @@ class Steps:
         if new is None and (self.waiting is None or waiting < self.window):
             return None
         parts = [part for part in (self.waiting, new) if part is not None]
+        if len({_kind_of(part) for part in parts}) > 1:
+            raise damaged("the samples that wait for their window are not like those that follow")
         whole = jax.tree.map(lambda *parts: np.concatenate(parts), *parts)
         usable = min(count_of(whole) // self.window * self.window, wanted)
         self.waiting = None if usable == count_of(whole) else first(whole, None, usable)
@@ -125,7 +128,9 @@ class IteratedStream(Stream):
 
     def __init__(self, pairs: Iterable[tuple[Any, Any]], window: int = 1, position: Position | None = None):
         self._window = window
-        self._items = (position or {}).get("items", 0)
+        if position is not None and not (position.keys() == {"items"} and _is_count(position["items"])):
+            raise damaged(f"it is {position!r}, but should be a number of items")
+        self._items = position["items"] if position else 0
         self._pairs = islice(iter(pairs), self._items, None)
 
     def take(self, count: int, patience: float | None = None) -> Samples | None:
@@ -173,6 +178,15 @@ def count_of(samples: Samples) -> int:
 
 def first(samples: Samples, stop: int | None, start: int = 0) -> Samples:
     return jax.tree.map(lambda leaf: leaf[start:stop], samples)
+
+
+def _kind_of(samples: Samples) -> tuple:
+    leaves, structure = jax.tree.flatten(tuple(samples))
+    return structure, *((leaf.dtype, leaf.shape[1:]) for leaf in map(np.asarray, leaves))
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 2**63
 
 
 def _stacked(entries: tuple) -> Any:

@@ -107,8 +107,9 @@ def number_of(value: Any) -> float:
     """A field of a row as a number; NaN if it is missing."""
     if value is None:
         return math.nan
-    # Python would read 1_000 as a number; True is a kind of int.
-    if type(value) not in (str, float, int) or (type(value) is str and "_" in value):
+    # Python would read 1_000 and the digits of other scripts as numbers; True is a kind of int.
+    is_text = type(value) is str
+    if type(value) not in (str, float, int) or (is_text and ("_" in value or not value.strip().isascii())):
         raise BadRow(f"{shown(value)} is not a number")
     try:
         number = float(value)

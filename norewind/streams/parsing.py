@@ -23,7 +23,6 @@ from norewind.streams.position import Progress, damaged
 from norewind.streams.reading import LONGEST, Lines, Source
 from norewind.streams.stream import StreamError, check_choice
 
-BLANK = (b"", b"\r")
 FIRST_ROWS = 100
 CATEGORIES = 16
 """Different values of one column that are told apart; further ones count as one."""
@@ -127,7 +126,7 @@ class RowReader:
         patience = SECONDS if self._source.size is None else None
         for line in self._lines.ahead(self._source.fragments(patience), FIRST_ROWS)[1:]:
             try:
-                if line not in BLANK:
+                if not self._is_blank(line):
                     rows.append(self._row(self._text(line)))
             except BadRow:
                 continue  # said when its turn comes
@@ -142,13 +141,16 @@ class RowReader:
             names |= dict.fromkeys(name for name, _ in leaves(row))
         outer = {name for name in names if "." not in name}
         self.columns = [name for name in names if name in outer or name.split(".")[0] not in outer]
+        for name in names:
+            if not name.isascii() and any("\ud800" <= letter <= "\udfff" for letter in name):
+                raise self._error(BadRow(f"the key {name!r} has half a character"), "Rename it.")
 
     def rows(self, fragments: Iterator[bytes]) -> Iterator[Line]:
         """The rows, until there are no more fragments."""
         while (line := self._lines.peek(fragments)) is not None:
             number = self._progress.here.lines + 1
             try:
-                row = None if line in BLANK else self._row(self._text(line))
+                row = None if self._is_blank(line) else self._row(self._text(line))
                 values = self._values(row) if row is not None else None
             except BadRow as problem:
                 self._skip(problem)
@@ -160,14 +162,18 @@ class RowReader:
     def too_short(self) -> StreamError:
         if not self._source.ended:
             return StreamError(f"{self._source.name}: stopped before its first row came.")
-        return self._progress.too_short(self._source.name, "rows: 0", "a row")
+        return self._progress.too_short(self._source.name, "rows: 0", "a row", self._source.unfinished)
 
     def _first_line(self, fragments: Iterator[bytes]) -> bytes:
         while (line := self._lines.peek(fragments)) is not None:
-            if line not in BLANK:
+            if not self._is_blank(line):
                 return line
             self._lines.drop()
         raise self.too_short()
+
+    def _is_blank(self, line: bytes) -> bool:
+        """In CSV, spaces are a field, or separate empty ones."""
+        return line in (b"", b"\r") if self._is_csv else not line.strip()
 
     def _text(self, line: bytes) -> str:
         if self._progress.here.inside:

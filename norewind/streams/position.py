@@ -76,8 +76,11 @@ class Progress:
         offset, crc, lines, counts, _ = self.marked
         return {"kind": self._kind, "offset": offset, "crc": crc, "lines": lines, "counts": dict(counts), **rest}
 
-    def too_short(self, name: str, found: str, needs: str) -> StreamError:
-        if self.here.offset == 0:
+    def too_short(self, name: str, found: str, needs: str, unfinished: int = 0) -> StreamError:
+        if unfinished:
+            found += f", and {unfinished} bytes that wait for the rest of their line"
+            needs += ". If the file is complete, end it with a newline or declare it final"
+        elif self.here.offset == 0:
             return StreamError(f"{name} is empty: there is nothing to learn from.")
         skipped = "".join(f", {reason} skipped: {count}" for reason, count in self.here.counts.items())
         where = f"{name} ends at byte {self.here.offset}, before the first sample"
@@ -127,5 +130,5 @@ def afresh(position: dict[str, Any]) -> dict[str, Any]:
     """
     if position.get("kind") == "task":
         return position
-    start = unread(position["kind"], previous=None, inside=False)
+    start = unread(position.get("kind", ""), previous=None, inside=False)
     return {**position, **{name: value for name, value in start.items() if name in position}}

@@ -3,6 +3,7 @@
 import os
 import select
 import stat
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -30,8 +31,10 @@ class Source:
     - `continues`: the source starts right at the position of the stream, so nothing is
       dropped or checked.
     - `stop`: called between reads and while waiting. Once it returns True, no more is read.
+    - `final`: a file will not grow any more. Otherwise its last line waits for its newline.
 
-    `name` is what messages call the source, and `ended` says whether all of it was read.
+    `name` is what messages call the source, `ended` says whether all of it was read, and
+    `unfinished` how many bytes at the end of a file then wait for the rest of their line.
 
     >>> reader, writer = os.pipe()
     >>> os.write(writer, b"some bytes")
@@ -41,15 +44,24 @@ class Source:
     """
 
     def __init__(
-        self, path: str | os.PathLike[str] | int, *, continues: bool = False, stop: Callable[[], bool] = lambda: False
+        self,
+        path: str | os.PathLike[str] | int,
+        *,
+        continues: bool = False,
+        stop: Callable[[], bool] = lambda: False,
+        final: bool = False,
     ):
         descriptor = 0 if path == "-" else path
         named = f"file descriptor {path}" if isinstance(path, int) else os.fspath(path)
         self.name = "standard input" if descriptor == 0 else named
         self.ended = False
+        self.unfinished = 0
+        self._final = final
         self._continues, self._stop = continues, stop
         try:
-            self._file = open(descriptor, "rb", buffering=0, closefd=not isinstance(descriptor, int))  # noqa: SIM115
+            self._file = open(  # noqa: SIM115
+                descriptor, "rb", buffering=0, closefd=not isinstance(descriptor, int), opener=_open_at_once
+            )
         except FileNotFoundError:
             raise StreamError(f"{self.name} does not exist. Check the path.") from None
         except IsADirectoryError:
@@ -67,6 +79,11 @@ class Source:
         """The current size of a file in bytes; None for a pipe, whose size is unknown."""
         status = os.fstat(self._file.fileno())
         return status.st_size if stat.S_ISREG(status.st_mode) else None
+
+    @property
+    def complete(self) -> bool:
+        """Whether all of it was read and nothing can follow: a pipe cannot grow after its end, but a file can."""
+        return self.ended and (self._final or self.size is None)
 
     def close(self) -> None:
         """Close the file if it was opened by its path. Nothing can be read any more."""
@@ -139,6 +156,12 @@ class Source:
         self._largest = size
 
 
+def _open_at_once(path: str, flags: int) -> int:
+    """Do not wait for somebody to write to a pipe before it is opened: whether to stop is asked while reading."""
+    is_pipe = sys.platform == "linux" and os.path.exists(path) and stat.S_ISFIFO(os.stat(path).st_mode)
+    return os.open(path, flags | os.O_NONBLOCK if is_pipe else flags)
+
+
 _SAME_AGAIN = "Give the same stream again from its start, or say that it starts where the run stopped (continues)."
 
 
@@ -166,13 +189,19 @@ class Lines:
         self._dropping = False
 
     def peek(self, fragments: Iterator[bytes]) -> bytes | None:
-        """The next line, without its newline; None if there is none, or not yet. The last line may have no newline."""
+        """The next line, without its newline; None if there is none, or not yet.
+
+        The last line may have no newline, but is not used before the source is complete.
+        """
         while not self._whole:
             if len(self._rest) > LONGEST:
                 return bytes(self._rest)
             fragment = next(fragments, b"")
             if not fragment:
-                return bytes(self._rest) if self._source.ended and self._rest else None
+                if self._source.complete and self._rest:
+                    return bytes(self._rest)
+                self._source.unfinished = len(self._rest) if self._source.ended else 0
+                return None
             self._add(fragment)
         return self._whole[0]
 

@@ -260,6 +260,10 @@ class RowStream(Stream):
         """How many bad rows and how many rows with missing values were skipped."""
         return self._progress.counts
 
+    @property
+    def unfinished(self) -> int:
+        return self._source.unfinished
+
     def take(self, count: int, patience: float | None = None) -> Samples | None:
         check_count(count)
         parts: list[Samples] = []

@@ -56,6 +56,11 @@ class Stream(Protocol):
         """How much was skipped, by reason, up to the last sample handed out."""
         return {}
 
+    @property
+    def unfinished(self) -> int:
+        """The bytes at the end of a file that wait for the rest of their line or character."""
+        return 0
+
     def take(self, count: int, patience: float | None = None) -> Samples | None:
         """Return the next `count` samples, or None if the stream has ended and no sample is left.
 

@@ -45,6 +45,10 @@ class _SymbolStream(Stream):
     def counts(self) -> dict[str, int]:
         return self._progress.counts
 
+    @property
+    def unfinished(self) -> int:
+        return self._source.unfinished
+
     def take(self, count: int, patience: float | None = None) -> Samples | None:
         check_count(count)
         missing = count + (self._previous is None)
@@ -56,7 +60,7 @@ class _SymbolStream(Stream):
                 if part is None:
                     fragment = next(fragments, b"")
                     self._ahead += fragment
-                    if not fragment and not (self._source.ended and self._ahead):
+                    if not fragment and not (self._source.complete and self._ahead):
                         break
                 elif len(part):
                     parts.append(part)
@@ -70,12 +74,13 @@ class _SymbolStream(Stream):
         if len(symbols):
             self._previous = int(symbols[-1])
         self._progress.hand_out(len(samples.xs), problem)
-        if len(samples.xs) or self._ahead or not self._source.ended:
+        if len(samples.xs) or not self._source.ended or (self._ahead and self._source.complete):
             return samples
+        self._source.unfinished = len(self._ahead)
         start = self._progress.start
         if start and start["previous"] is None:
             found = f"{self._kind}: {0 if self._previous is None else 1}"
-            raise self._progress.too_short(self._source.name, found, f"two {self._kind}")
+            raise self._progress.too_short(self._source.name, found, f"two {self._kind}", len(self._ahead))
         self._progress.end()
         return None
 
@@ -107,7 +112,7 @@ class ByteStream(_SymbolStream):
     def __init__(self, source: Source, *, position: dict[str, Any] | None = None):
         with closed_on_error(source):
             if position is not None:
-                check_position(position, "bytes", _BytePosition, {})
+                check_symbols(position, "bytes")
             self._begin(source, position or unread("bytes", previous=None))
 
     def _next(self, limit: int) -> np.ndarray | None:
@@ -171,13 +176,8 @@ class CharacterStream(_SymbolStream):
             self.alphabet = alphabet or ""
             self._skips = bad == "skip"
             if position is not None:
-                same = {} if alphabet is None else {"alphabet": alphabet}
-                check_position(position, "characters", _CharacterPosition, same)
-                self.alphabet, previous = position["alphabet"], position["previous"]
-                if len(self.alphabet) > self.symbols or (self.alphabet and _alphabet_fault(self.alphabet)):
-                    raise damaged("its alphabet cannot be used")
-                if previous is not None and previous >= len(self.alphabet):
-                    raise damaged(f"its alphabet has no symbol {previous}")
+                check_symbols(position, "characters", alphabet, self.symbols)
+                self.alphabet = position["alphabet"]
             self._table = np.full(UNICODE, -1, np.int32)
             self._table[_codes(self.alphabet)] = np.arange(len(self.alphabet))
             self._begin(source, position or unread("characters", alphabet=self.alphabet, previous=None))
@@ -186,7 +186,7 @@ class CharacterStream(_SymbolStream):
         # Where many are skipped, looking further ahead finds more symbols. But new ones must be numbered in order.
         sight = max(limit, SIGHT) if self._skips and len(self.alphabet) == self.symbols else limit
         window = self._ahead[: 4 * sight]  # a character has at most four bytes
-        final = self._source.ended and len(window) == len(self._ahead)
+        final = self._source.complete and len(window) == len(self._ahead)
         try:
             text, _ = codecs.utf_8_decode(window, "strict", final)
         except UnicodeDecodeError as error:
@@ -238,6 +238,18 @@ class CharacterStream(_SymbolStream):
     def decode(self, symbols: Sequence[int] | np.ndarray) -> bytes:
         """Return the text that `symbols` stand for, in UTF-8."""
         return decode(symbols, self.alphabet, self.symbols)
+
+
+def check_symbols(position: dict[str, Any], kind: str, alphabet: str | None = None, size: int = 256) -> None:
+    """Refuse a position of bytes or characters that is damaged, or was saved with another alphabet."""
+    if kind == "bytes":
+        return check_position(position, kind, _BytePosition, {})
+    check_position(position, kind, _CharacterPosition, {} if alphabet is None else {"alphabet": alphabet})
+    known, previous = position["alphabet"], position["previous"]
+    if len(known) > size or (known and _alphabet_fault(known)):
+        raise damaged("its alphabet cannot be used")
+    if previous is not None and previous >= len(known):
+        raise damaged(f"its alphabet has no symbol {previous}")
 
 
 def encode(text: bytes | str, alphabet: str) -> np.ndarray:

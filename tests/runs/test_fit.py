@@ -17,7 +17,8 @@ import norewind
 from norewind.checkpoint import CheckpointError, checkpoints
 from norewind.learner import NonFiniteError
 from norewind.runs.fit import Fitted, Hooks, Intervals
-from norewind.runs.folder import FolderInUse, RunFolder, read_log
+from norewind.runs.folder import RunFolder, last_good, read_log
+from norewind.runs.lock import FolderInUse
 from norewind.runs.metrics import Diverged
 from norewind.runs.scores import Score
 from norewind.runs.windows import IteratedStream, Steps, chunk_steps
@@ -299,6 +300,15 @@ def test_a_divergence_keeps_the_good_checkpoints(model, tmp_path):
     baselines = [1e9] * 5 + [-1.0] * 30
     fitted = train(model, stream, folder=tmp_path / "off", score=Baseline(baselines), watch=False)
     assert fitted.samples == 798
+
+
+@pytest.mark.parametrize("samples", [330, None], ids=["stopped", "ended"])
+def test_a_suspicious_end_does_not_replace_the_last_good_checkpoint(model, tmp_path, samples):
+    """Lines are bad from 300 on, so that the checkpoint of 282 is the last good one."""
+    baselines = [1e9] * 5 + [-1.0] * 4
+    train(model, folder=tmp_path, score=Baseline(baselines), samples=samples, keep=1)
+    assert [int(path.name[:15]) for path in checkpoints(tmp_path / "checkpoints")] == [282, samples or 399]
+    assert int(last_good(tmp_path).name[:15]) == 282
 
 
 def test_suspicion_survives_an_interruption(model, tmp_path):

@@ -38,7 +38,9 @@ def test_a_full_disk_leaves_the_last_checkpoint(whole, tmp_path, capsys):
     run = tmp_path / "run"
     with largest_file(80_000):
         code = norewind("train", whole / "text", "--out", run, *TEXT)
-    assert_refused(capsys, code, "File too large", f"{newest(run)}, is kept. To go on: norewind resume {run}")
+    assert_refused(
+        capsys, code, "predictions.jsonl: File too large", f"{newest(run)}, is kept. To go on: norewind resume {run}"
+    )
     assert 0 < int(newest(run).name[:15]) < 2_001
     assert norewind("resume", run, "--quiet") == 0
     assert everything(run) == everything(whole / "bytes")
@@ -57,7 +59,7 @@ def test_predictions_to_a_full_device_end_in_one_message(whole, capsys, monkeypa
         monkeypatch.setattr(sys, "stdout", full)
         code = norewind("predict", whole / "bytes", whole / "text", "--samples", 30)
         monkeypatch.undo()
-    assert_refused(capsys, code, "norewind predict: No space left on device.\n")
+    assert_refused(capsys, code, "norewind predict: standard output: No space left on device.\n")
 
 
 @pytest.mark.parametrize("command", ["train", "resume", "predict", "sample", "plot"])
@@ -83,7 +85,7 @@ def test_a_folder_belongs_to_one_process(whole, tmp_path, capsys):
     with (run / "predictions.jsonl").open("ab") as log:
         log.write(b"being written by another process\n")
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
-    with (run / "lock").open("w") as lock:
+    with (run / "lock").open("r+") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         for command in (["train", whole / "text", "--out", run, *TEXT], ["resume", run, "--damaged", "skip"]):
             assert_refused(capsys, norewind(*command), f"{run}: another process is training in it")

@@ -16,8 +16,8 @@ from norewind.runs.folder import read_log
         ("header.csv", b"a,b\n", (), ["byte 4"]),
         ("empty.jsonl", b"", (), ["empty"]),
         ("empty.txt", b"", ("--format", "text"), ["empty"]),
-        ("cut.csv", b"a,b\n1,2\n2,3\n4", (), ["line 4 (byte 12)", "1 fields", "cut off"]),
-        ("cut.jsonl", b'{"a": 1}\n{"a": 2}\n{"a": ', (), ["line 3 (byte 18)", "JSON", "cut off"]),
+        ("cut.csv", b"a,b\n1,2\n2,3\n4", ("--final",), ["line 4 (byte 12)", "1 fields", "cut off"]),
+        ("cut.jsonl", b'{"a": 1}\n{"a": 2}\n{"a": ', ("--final",), ["line 3 (byte 18)", "JSON", "cut off"]),
         ("bad.txt", b"abc\xff\xfedef", ("--format", "text"), ["byte 3", "UTF-8"]),
         ("bad.csv", b"a\n1\n2\n\xff\n", (), ["line 4 (byte 6)", "UTF-8"]),
         ("missing.csv", b"a,b\n1,2\n", ("--inputs", "c"), ["no column 'c'", "'a', 'b'"]),
@@ -46,6 +46,26 @@ def test_bad_input_after_a_checkpoint_leaves_it(whole, tmp_path, capsys, table):
     (tmp_path / "table.csv").write_bytes(table)
     assert norewind("resume", run, "--quiet") == 0
     assert everything(run) == everything(whole / "rows")
+
+
+def test_a_line_that_was_cut_off_is_learned_from_when_it_is_whole(whole, tmp_path, capsys, table):
+    (tmp_path / "table.csv").write_bytes(table[:-3])
+    run = tmp_path / "run"
+    assert norewind("train", tmp_path / "table.csv", "--out", run, *ROWS[:-1]) == 0
+    assert "bytes at the end are not whole yet, and wait" in capsys.readouterr().err
+    (tmp_path / "table.csv").write_bytes(table)
+    assert norewind("resume", run, "--quiet") == 0
+    assert everything(run) == everything(whole / "rows")
+
+
+def test_a_run_that_stopped_at_bad_input_can_skip_it(tmp_path, capsys, table):
+    lines = table.splitlines(True)
+    (tmp_path / "table.csv").write_bytes(b"".join([*lines[:400], b"oops,1\n", *lines[400:650]]))
+    run = tmp_path / "run"
+    assert norewind("train", tmp_path / "table.csv", "--out", run, *ROWS) == 1
+    assert norewind("resume", run, "--bad", "skip") == 0
+    assert "649 samples" in capsys.readouterr().err
+    assert read_log(run / "metrics.jsonl")[-1]["skipped"] == {"bad rows": 1}
 
 
 def test_bad_input_is_skipped_and_counted(tmp_path, capsys, table):

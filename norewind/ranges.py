@@ -1,0 +1,72 @@
+"""Symbols and labels out of range: seen in the arrays that a learner is given, before the compiled loop runs.
+
+Inside it nothing can be raised, and an index beyond the end of an array reads the nearest entry.
+"""
+
+from contextvars import ContextVar
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+
+from norewind.checks import ModelError
+from norewind.trees import Tree
+
+_noted: ContextVar[dict[str, set[int]] | None] = ContextVar("noted", default=None)
+INPUT, TARGET = "input", "target"
+ADVICE = {INPUT: "Make the cell with more inputs.", TARGET: "Give the model more outputs."}
+
+
+class Ranges(NamedTuple):
+    """How many input symbols and labels a model knows; None where that cannot be told."""
+
+    inputs: int | None
+    targets: int | None
+
+
+def note(what: str, symbol: Any, size: int) -> None:
+    """A model reads this symbol, of so many: refuse a known one that is out of range, note the size of an unknown."""
+    if not isinstance(symbol, Tracer):
+        check(what, symbol, size)
+    elif (noted := _noted.get()) is not None:
+        noted[what].add(size)
+
+
+def check(what: str, symbols: Any, size: int, where: str = "") -> None:
+    values = np.asarray(symbols)
+    low, high = (values.min(), values.max()) if values.size else (0, 0)
+    if low < 0 or high >= size:
+        found = low if low < 0 else high
+        raise ModelError(
+            f"{where}there is the {what} {found}, but the model knows {size}: 0 to {size - 1}. {ADVICE[what]}"
+        )
+
+
+def ranges_of(model: Any, params: Tree, state: Tree, x: Tree, target: Tree) -> Ranges:
+    """What our own cells and losses note while shapes are evaluated. Other models may do anything with x and target."""
+    noted: dict[str, set[int]] = {INPUT: set(), TARGET: set()}
+    if model is not None and _is_ours(model.transition) and _is_ours(model.loss):
+        token = _noted.set(noted)
+        try:
+            # New functions, as JAX does not evaluate the shapes of one that it knows again.
+            _, output = jax.eval_shape(lambda *inputs: model.transition(*inputs), params, state, x)
+            if target is not None:
+                jax.eval_shape(lambda *inputs: model.loss(*inputs), output, target)
+        finally:
+            _noted.reset(token)
+    found = (sizes.pop() if len(sizes) == 1 else None for sizes in (noted[INPUT], noted[TARGET]))
+    return Ranges(*(size if _are_symbols(part) else None for size, part in zip(found, (x, target), strict=True)))
+
+
+def _is_ours(function: Any) -> bool:
+    """Whether a transition or a loss is one of ours, perhaps in windows or for many streams."""
+    inner = getattr(function, "inner", None) or getattr(function, "transition", None)
+    if inner is not None:
+        return _is_ours(inner)
+    return getattr(function, "__module__", "").startswith(("norewind.cells.", "norewind.losses"))
+
+
+def _are_symbols(part: Tree) -> bool:
+    return hasattr(part, "dtype") and jnp.issubdtype(part.dtype, jnp.integer)

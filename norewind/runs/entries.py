@@ -1,0 +1,113 @@
+"""What a checkpoint holds beside its arrays: checked as a whole when it is read, as it may have been forged."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import jax
+import msgspec
+import numpy as np
+
+from norewind.checkpoint import CheckpointError, DamagedError
+from norewind.streams.position import Count
+
+Number = Annotated[float, msgspec.Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=sys.float_info.max)]
+Sums = tuple[Count, Number]
+
+
+class _Position(msgspec.Struct, forbid_unknown_fields=True):
+    """The position of the stream, which the stream checks, and the samples that wait for their window."""
+
+    stream: dict[str, Any]
+    left: list[Any] | None
+
+
+class _Tally(msgspec.Struct, forbid_unknown_fields=True):
+    samples: Count
+    interval: Sums
+    all: Sums
+
+
+class _Watch(msgspec.Struct, forbid_unknown_fields=True):
+    good: Count
+    bad: Count
+
+
+class _Entries(msgspec.Struct, forbid_unknown_fields=True):
+    format: Count
+    version: str
+    jax: str
+    python: str
+    samples: Count
+    seconds: Seconds
+    position: _Position
+    answered: Count
+    tally: _Tally
+    score: dict[str, Any]
+    watch: _Watch
+    # A log has one of the names that we write to, so that none can lead out of the folder.
+    logs: dict[Literal["metrics.jsonl", "predictions.jsonl"], Count]
+    settings: dict[str, Any] = {}
+
+
+def check_entries(path: Path, entries: dict[str, Any]) -> None:
+    """Refuse entries that no run of ours can have saved."""
+    try:
+        saved = msgspec.convert(entries, _Entries)
+    except msgspec.ValidationError as error:
+        raise _damaged(path, str(error).replace("`", "")) from None
+    if not int(path.name[:15]) == saved.samples == saved.tally.samples:
+        raise _damaged(path, "its numbers of samples differ")
+    if saved.tally.interval[0] > saved.tally.all[0]:
+        raise _damaged(path, "it tallies more in an interval than in all")
+    if saved.answered > _waiting(path, saved.position.left):
+        raise _damaged(path, "more samples were answered than wait")
+    if saved.position.left is not None and not _fits(saved.position.left, saved.position.stream):
+        raise _damaged(path, "the samples that wait for their window are not those of its stream")
+
+
+def check_score(path: Path, saved: dict[str, Any], own: dict[str, Any]) -> None:
+    """Refuse the state of a score that does not have the form of a fresh one, if that has any."""
+    if own and not _same_form(saved, own):
+        raise CheckpointError(f"{path}: the score in it is not that of this stream. Start a new run.")
+
+
+def _waiting(path: Path, left: list[Any] | None) -> int:
+    if left is None:
+        return 0
+    arrays = jax.tree.leaves(left)
+    lengths = {len(array) for array in arrays if isinstance(array, np.ndarray) and array.ndim}
+    are_arrays = all(isinstance(array, np.ndarray) and array.ndim for array in arrays)
+    if not 2 <= len(left) <= 5 or any(part is None for part in left[:2]) or not are_arrays:
+        raise _damaged(path, "the samples that wait for their window are not arrays")
+    if len(lengths) != 1:
+        raise _damaged(path, "the samples that wait for their window are not of one length")
+    return lengths.pop()
+
+
+def _fits(left: list[Any], stream: dict[str, Any]) -> bool:
+    """Whether samples that wait can be those of one of our streams; of others nothing is known."""
+    known = {"bytes": 256, "characters": len(str(stream.get("alphabet"))), "task": 256, "rows": None}
+    kind = stream.get("kind")
+    if kind not in known:
+        return True
+    parts = [part for part in left[:2] if isinstance(part, np.ndarray)]
+    dtype, axes = (np.float32, 2) if kind == "rows" else (np.int32, 1)
+    if len(parts) < 2 or any(part.dtype != dtype or part.ndim != axes for part in parts):
+        return False
+    return kind == "rows" or all(part.min() >= 0 and part.max() < known[kind] for part in parts if part.size)
+
+
+def _same_form(saved: Any, own: Any) -> bool:
+    if isinstance(own, dict):
+        return isinstance(saved, dict) and saved.keys() == own.keys() and all(_same_form(saved[n], own[n]) for n in own)
+    if isinstance(own, list):
+        return isinstance(saved, list) and len(saved) == len(own) and all(map(_same_form, saved, own))
+    if type(own) is int:
+        return type(saved) is int and saved >= 0
+    return type(saved) in (int, float) and abs(saved) <= sys.float_info.max
+
+
+def _damaged(path: Path, why: str) -> DamagedError:
+    return DamagedError(f"{path}: damaged: {why}.")

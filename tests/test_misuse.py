@@ -1,0 +1,124 @@
+"""Likely mistakes in Python: each is refused where it is made, with what to do."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import norewind
+from norewind import ModelError, cells, online, parallel, uoro, window
+from norewind.losses import cross_entropy
+
+KEY = jax.random.key(0)
+CELL = cells.gru(3, 4, 3)
+PARAMS, STATE = CELL.init(KEY), CELL.initial_state()
+
+
+def started(estimator, streams=None):
+    learner = online(estimator, optax.sgd(0.1))
+    state = STATE if streams is None else jnp.stack([STATE] * streams)
+    return learner, learner.init(PARAMS, state, KEY)
+
+
+ESTIMATOR = uoro(CELL.transition, cross_entropy)
+LEARNER, RUN = started(ESTIMATOR)
+GOOD = np.array([0, 1, 2, 1])
+
+
+@pytest.mark.parametrize(("bad", "found"), [(7, 7), (3, 3), (-1, -1)])
+def test_symbols_and_labels_out_of_range(bad, found):
+    spoiled = np.array([0, bad, 2, 1])
+    for array in (np.asarray, jnp.asarray):
+        with pytest.raises(ModelError, match=rf"scan: there is the target {found}, but the model knows 3: 0 to 2"):
+            LEARNER.scan(RUN, array(GOOD), array(spoiled))
+        with pytest.raises(ModelError, match=rf"scan: there is the input {found}, but the model knows 3.*more inputs"):
+            LEARNER.scan(RUN, array(spoiled), array(GOOD))
+    for x in (bad, jnp.array(bad)):
+        with pytest.raises(ModelError, match=f"step: there is the target {found}"):
+            LEARNER.step(RUN, 1, x)
+        with pytest.raises(ModelError, match=f"predict: there is the input {found}"):
+            LEARNER.predict(RUN, x)
+
+
+def test_labels_out_of_range_in_windows_in_streams_and_in_fit():
+    wide = jnp.array([[0, 1], [7, 1]])
+    for estimator, streams in ((uoro(*window(CELL.transition, cross_entropy)), None), (parallel(ESTIMATOR, 2), 2)):
+        learner, run = started(estimator, streams)
+        with pytest.raises(ModelError, match="there is the target 7"):
+            learner.scan(run, jnp.zeros((2, 2), int), wide)
+    with pytest.raises(ModelError, match="there is the target 7"):
+        norewind.fit([(0, 1), (1, 7)], LEARNER, RUN)
+
+
+def test_what_is_not_learned_from_may_be_out_of_range():
+    LEARNER.scan(RUN, np.array([0, 1, 9]), np.array([1, 2, -1]), count=2)
+
+
+def test_a_model_of_the_user_may_take_any_symbol():
+    def transition(params, state, x):
+        return CELL.transition(params, state, x % 3)
+
+    learner = online(uoro(transition, lambda output, target: cross_entropy(output, target % 3)), optax.sgd(0.1))
+    _, losses = learner.scan(learner.init(PARAMS, STATE, KEY), np.array([0, 4]), np.array([4, 8]))
+    assert bool(jnp.isfinite(losses).all())
+
+
+def test_known_symbols_and_labels_are_checked_at_once():
+    with pytest.raises(ModelError, match="there is the target 7, but the model knows 3.*more outputs"):
+        cross_entropy(jnp.zeros(3), jnp.array(7))
+    with pytest.raises(ModelError, match="there is the input 9"):
+        CELL.transition(PARAMS, STATE, jnp.array(9))
+    for target in (1.0, jnp.array(True)):
+        with pytest.raises(ModelError, match="cross_entropy: the target has dtype .*squared_error for numbers"):
+            cross_entropy(jnp.zeros(3), target)
+
+
+@pytest.mark.parametrize("make", [cells.gru, cells.lstm])
+def test_swapped_parameters_and_state(make):
+    cell = make(3, 4, 3)
+    for transition, loss in ((cell.transition, cross_entropy), window(cell.transition, cross_entropy)):
+        learner = online(uoro(transition, loss), optax.sgd(0.1))
+        with pytest.raises(ModelError, match=r"swapped. Call init\(params, state, key\)"):
+            learner.init(cell.initial_state(), cell.init(KEY), KEY)
+
+
+@pytest.mark.parametrize("value", [PARAMS, (RUN, None), None], ids=["params", "pair", "None"])
+def test_something_that_is_no_run(value):
+    calls = {
+        "step": lambda: LEARNER.step(value, 0, 0),
+        "scan": lambda: LEARNER.scan(value, GOOD, GOOD),
+        "forward": lambda: LEARNER.forward(value, GOOD),
+        "predict": lambda: LEARNER.predict(value, 0),
+        "learn": lambda: LEARNER.learn(value, 0),
+        "reset": lambda: LEARNER.reset(value),
+    }
+    for name, call in calls.items():
+        with pytest.raises(ModelError, match=f"{name} takes a run, as learner.init"):
+            call()
+
+
+def test_a_model_of_the_wrong_kind():
+    for make in (uoro, norewind.bptt, norewind.rtrl, window):
+        with pytest.raises(ModelError, match="the transition is a Cell.*Pass cell.transition"):
+            make(CELL, cross_entropy)
+        with pytest.raises(ModelError, match="the loss is a str, not a function.*cross_entropy"):
+            make(CELL.transition, "cross_entropy")
+
+
+def test_half_precision_is_refused_by_name():
+    cell = cells.gru(3, 4, 3, dtype=jnp.float16)
+    learner = online(uoro(cell.transition, cross_entropy), optax.sgd(0.1))
+    with pytest.raises(ModelError, match=r"params\['bias'\] has dtype float16.*bfloat16"):
+        learner.init(cell.init(KEY), cell.initial_state(), KEY)
+
+
+def test_a_module_in_place_of_what_makes_one():
+    import equinox
+    from flax import nnx
+
+    for module in (equinox.nn.GRUCell, equinox.nn.GRUCell(3, 4, key=KEY)):
+        with pytest.raises(ModelError, match="from_equinox takes a function that makes the module, such as lambda key"):
+            cells.from_equinox(module, 3, 3)
+    with pytest.raises(ModelError, match="from_flax takes a function that makes the module.*not a GRUCell"):
+        cells.from_flax(nnx.GRUCell(3, 4, rngs=nnx.Rngs(0)), 3, 3)

@@ -1,0 +1,173 @@
+"""`make fuzz`: random and damaged input to readers, settings and checkpoints, for some minutes.
+
+Whatever comes, it is used or refused with an error of ours; anything else ends the fuzzing.
+"""
+
+import argparse
+import hashlib
+import io
+import os
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+
+from norewind.checkpoint import CheckpointError, _write, read
+from norewind.runs.entries import check_entries
+from norewind.runs.settings import Settings, SettingsError, _kinds, read_toml, write_toml
+from norewind.streams import ByteStream, CharacterStream, Dialect, RowStream, Source, StreamError
+
+PIECES = [
+    b"",
+    b"a,b\n",
+    b"1,2\n",
+    b'"',
+    b"\xff",
+    b"\r\n",
+    b" ",
+    b",",
+    b"\n",
+    b"nan",
+    b"1e999",
+    b'{"a": 1}\n',
+    b"{",
+    b"[" * 99,
+]
+numbers = st.one_of(st.integers(), st.floats(), st.booleans(), st.none(), st.text(max_size=5))
+values = st.recursive(numbers, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner))
+content = st.lists(st.one_of(st.sampled_from(PIECES), st.binary(max_size=20)), max_size=20).map(b"".join)
+policies = st.sampled_from(["fail", "skip"])
+
+
+def drained(make: Callable[[Source], object], data: bytes, folder: Path) -> None:
+    """Read a file to its end, and resume at every position."""
+    (folder / "data").write_bytes(data)
+
+    def take(position):
+        try:
+            with make(Source(folder / "data"), position) as stream:
+                while (taken := stream.take(3)) is not None:
+                    assert len(taken.xs)
+                    yield stream.position()
+        except StreamError:
+            return
+
+    for position in list(take(None))[:5]:
+        list(take(position))
+
+
+def readers(folder: Path):
+    @given(content, st.sampled_from(["csv", "jsonl", "text", "bytes"]), policies, st.integers(0, 2), st.booleans())
+    def one(data, format, bad, horizon, header):
+        def make(source, position):
+            if format == "bytes":
+                return ByteStream(source, position=position)
+            if format == "text":
+                return CharacterStream(source, size=4, bad=bad, position=position)
+            dialect = Dialect(format, header=header)
+            return RowStream(source, dialect=dialect, bad=bad, horizon=horizon, targets=["a"], position=position)
+
+        drained(make, data, folder)
+
+    return one
+
+
+def options(folder: Path):
+    names = st.one_of(st.sampled_from(sorted(_kinds(Settings))), st.text(max_size=5))
+
+    @given(st.dictionaries(names, values, max_size=3), content)
+    def one(entries, text):
+        try:
+            known = {name: value for name, value in entries.items() if name in _kinds(Settings)}
+            made = Settings(**known)
+            (folder / "settings.toml").write_text(write_toml(made), encoding="utf-8")
+            assert read_toml(folder / "settings.toml") == made
+        except SettingsError:
+            pass
+        try:
+            (folder / "settings.toml").write_bytes(text)
+            read_toml(folder / "settings.toml")
+        except SettingsError:
+            pass
+
+    return one
+
+
+def saved_entries() -> dict:
+    return {
+        "seconds": 1.0,
+        "position": {"stream": {"kind": "bytes", "previous": 3}, "left": [np.zeros(2, np.int32)] * 2},
+        "answered": 0,
+        "tally": {"samples": 7, "interval": [1, 1.0], "all": [2, 2.0]},
+        "score": {"counts": [0] * 4},
+        "watch": {"good": 0, "bad": 0},
+        "logs": {"metrics.jsonl": 10},
+        "settings": {},
+    }
+
+
+def checkpoints(folder: Path):
+    places = [(name,) for name in saved_entries()]
+    places += [(a, b) for a in ("position", "tally", "watch", "logs") for b in (*saved_entries()[a], "more")]
+    whole = _write(folder, 7, {"w": np.arange(9.0)}, saved_entries(), None).read_bytes()
+
+    def tried(data: bytes) -> None:
+        path = folder / f"{7:015d}-{hashlib.sha256(data).hexdigest()[:16]}.safetensors"
+        path.write_bytes(data)
+        try:
+            check_entries(path, read(path)[1])
+        except CheckpointError:
+            pass
+        finally:
+            path.unlink()
+
+    @given(st.sampled_from(places), values, st.integers(0, len(whole) - 1), st.binary(max_size=6))
+    def one(place, value, where, damage):
+        tried(whole[:where] + damage + whole[where + len(damage) :])
+        tried(whole[:where])
+        entries = saved_entries()
+        inner = entries if len(place) == 1 else entries[place[0]]
+        inner[place[-1]] = value
+        path = _write(folder, 7, {"w": np.arange(9.0)}, entries, None)
+        tried(path.read_bytes())
+
+    return one
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--seed", type=int, default=0)
+    given_options = parser.parse_args()
+    ends, inputs, rounds = time.monotonic() + 60 * given_options.minutes, Counter(), random.Random(given_options.seed)
+    quick = settings(
+        max_examples=200, deadline=None, database=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate]
+    )
+    os.environ.setdefault("PYTHONUNBUFFERED", "1")
+    with tempfile.TemporaryDirectory() as folder:
+        targets = {make.__name__: make(Path(folder)) for make in (readers, options, checkpoints)}
+        while time.monotonic() < ends:
+            for name, target in targets.items():
+                inner = target.hypothesis.inner_test
+
+                def counted(*arguments, inner=inner, name=name, **keywords):
+                    inputs[name] += 1
+                    inner(*arguments, **keywords)
+
+                target.hypothesis.inner_test = counted
+                seed(rounds.getrandbits(32))(quick(target))()
+                target.hypothesis.inner_test = inner
+    print(f"{inputs.total()} inputs, none that was not used or refused (seed {given_options.seed})")
+    print(", ".join(f"{name} {count}" for name, count in inputs.items()))
+
+
+if __name__ == "__main__":
+    sys.stdout = io.TextIOWrapper(sys.stdout.buffer, line_buffering=True)
+    main()
