@@ -1,10 +1,11 @@
 """The lock of a run folder: one process holds it at a time, and it is the sign that the folder is ours."""
 
-import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+import filelock
 
 from norewind.checkpoint import checkpoints
 from norewind.files import naming, open_itself
@@ -22,18 +23,17 @@ class FolderInUse(RuntimeError):
 def locked(folder: Path) -> Iterator[None]:
     """Hold the folder, or raise `FolderInUse`."""
     path = folder / LOCK
-    descriptor = open_itself(path, os.O_RDWR | os.O_CREAT)
+    # A symbolic link could lead to somebody's own file: this refuses it, as the library does not follow it either.
+    os.close(open_itself(path, os.O_RDWR | os.O_CREAT))
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise FolderInUse(f"{folder}: another process is training in it. Wait for it to end.") from None
+        lock = filelock.FileLock(path, timeout=0).acquire()
+    except filelock.Timeout:
+        raise FolderInUse(f"{folder}: another process is training in it. Wait for it to end.") from None
+    with lock:
         with naming(path):
-            if os.fstat(descriptor).st_size == 0:
-                os.write(descriptor, SIGN)
+            if not path.stat().st_size:
+                path.write_bytes(SIGN)
         yield
-    finally:
-        os.close(descriptor)
 
 
 def check_is_ours(folder: Path) -> None:
