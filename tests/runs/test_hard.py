@@ -132,7 +132,7 @@ def test_files_are_replaced_not_written_through(tmp_path):
 def test_a_failed_start_leaves_no_folder(whole, tmp_path, options):
     (tmp_path / "empty").touch()
     (tmp_path / "text").write_bytes(b'"')
-    assert norewind("train", tmp_path / options[0], *options[1:], "--out", tmp_path / "runs" / "run", *SMALL) == 1
+    assert norewind("train", tmp_path / options[0], "--out", tmp_path / "runs" / "run", *SMALL, *options[1:]) == 1
     assert not (tmp_path / "runs").exists()
 
 
