@@ -1,5 +1,6 @@
 """Standard output and error as they may be: closed, of any encoding, of any width."""
 
+import io
 import os
 import shutil
 import sys
@@ -22,7 +23,7 @@ def prepare() -> None:
     if sys.stderr is None:
         sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
     for file in (sys.stdout, sys.stderr):
-        if hasattr(file, "reconfigure"):
+        if isinstance(file, io.TextIOWrapper):
             file.reconfigure(errors="backslashreplace")
     if shutil.get_terminal_size().columns < NARROWEST:
         os.environ["COLUMNS"] = str(NARROWEST)

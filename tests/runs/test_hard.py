@@ -129,10 +129,10 @@ def test_files_are_replaced_not_written_through(tmp_path):
     [("nothing",), ("text", "--method", "magic"), ("empty",), ("text", "--format", "csv")],
     ids=lambda o: o[-1],
 )
-def test_a_failed_start_leaves_no_folder(whole, tmp_path, options):
+def test_a_failed_start_leaves_no_folder(tmp_path, options):
     (tmp_path / "empty").touch()
     (tmp_path / "text").write_bytes(b'"')
-    assert norewind("train", tmp_path / options[0], *options[1:], "--out", tmp_path / "runs" / "run", *SMALL) == 1
+    assert norewind("train", tmp_path / options[0], "--out", tmp_path / "runs" / "run", *SMALL, *options[1:]) == 1
     assert not (tmp_path / "runs").exists()
 
 
@@ -160,7 +160,7 @@ def test_a_key_with_half_a_character(tmp_path):
         RowStream(Source(tmp_path / "rows"), dialect=Dialect("jsonl"))
 
 
-def test_a_checkpoint_that_is_a_dangling_link(whole, tmp_path, capsys, text):
+def test_a_checkpoint_that_is_a_dangling_link(tmp_path, capsys, text):
     (tmp_path / "text").write_bytes(text)
     run = tmp_path / "run"
     assert norewind("train", tmp_path / "text", "--out", run, *TEXT, "--samples", 600) == 0
