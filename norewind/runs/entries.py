@@ -10,6 +10,7 @@ import numpy as np
 
 from norewind.checkpoint import CheckpointError, DamagedError
 from norewind.streams.position import Count
+from norewind.streams.stream import Samples
 
 Number = Annotated[float, msgspec.Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=sys.float_info.max)]
@@ -32,6 +33,8 @@ class _Tally(msgspec.Struct, forbid_unknown_fields=True):
 class _Watch(msgspec.Struct, forbid_unknown_fields=True):
     good: Count
     bad: Count
+    waiting: tuple[Count, Number, Number]
+    seen: Count
 
 
 class _Entries(msgspec.Struct, forbid_unknown_fields=True):
@@ -79,7 +82,7 @@ def _waiting(path: Path, left: list[Any] | None) -> int:
     arrays = jax.tree.leaves(left)
     lengths = {len(array) for array in arrays if isinstance(array, np.ndarray) and array.ndim}
     are_arrays = all(isinstance(array, np.ndarray) and array.ndim for array in arrays)
-    if not 2 <= len(left) <= 5 or any(part is None for part in left[:2]) or not are_arrays:
+    if not 2 <= len(left) <= len(Samples._fields) or any(part is None for part in left[:2]) or not are_arrays:
         raise _damaged(path, "the samples that wait for their window are not arrays")
     if len(lengths) != 1:
         raise _damaged(path, "the samples that wait for their window are not of one length")
@@ -103,9 +106,15 @@ def _same_form(saved: Any, own: Any) -> bool:
     if isinstance(own, dict):
         return isinstance(saved, dict) and saved.keys() == own.keys() and all(_same_form(saved[n], own[n]) for n in own)
     if isinstance(own, list):
-        return isinstance(saved, list) and len(saved) == len(own) and all(map(_same_form, saved, own))
+        # One that begins empty may hold anything later.
+        return isinstance(saved, list) and (not own or (len(saved) == len(own) and all(map(_same_form, saved, own))))
+    if isinstance(own, np.ndarray):
+        same = isinstance(saved, np.ndarray) and saved.dtype == own.dtype and saved.shape[1:] == own.shape[1:]
+        return same and (not len(own) or len(saved) == len(own))
+    if type(own) is bool:
+        return type(saved) is bool
     if type(own) is int:
-        return type(saved) is int and saved >= 0
+        return type(saved) is int and saved >= min(0, own)
     return type(saved) in (int, float) and abs(saved) <= sys.float_info.max
 
 
