@@ -193,10 +193,10 @@ HUGE = {
     "window": (Settings(method=f"bptt:{10**12}", hidden=4), SYMBOLS, "smaller"),
     "horizon": (
         Settings(method="uoro", hidden=4, source="x.csv", horizon=10**9),
-        Shape(99, 99, False, 99, 10**9),
+        Shape(99, 99, False, 99, (10**9,)),
         "--horizon [0-9]+ would fit",
     ),
-    "auto": (Settings(source="x.csv", horizon=10**9), Shape(99, 99, False, 99, 10**9), "--horizon [0-9]+ would fit"),
+    "auto": (Settings(source="x.csv", horizon=10**9), Shape(99, 99, False, 99, (10**9,)), "--horizon [0-9]+ would fit"),
 }
 
 
