@@ -161,7 +161,7 @@ def series_tries(stream: Stream, name: str, tries: tuple, settings: Settings, py
             made = least_squares(series, int(name.split()[2]), setting) if linear else simple_forecasts(series, name)
             forecasts.append(made)
             answers.append({"cpu_seconds": round(time.process_time() - began, 3)})
-    every = settings.metrics_every
+    every = settings.metrics_every or 1
     errors = [squared_errors(series, made) for made in forecasts]
     return [scored(one, every) | answer for one, answer in zip(errors, answers, strict=True)], libraries
 

@@ -23,10 +23,9 @@ def keep_compiled() -> None:
     try:
         folder = (Path(chosen) if chosen else _users_cache() / "norewind") / _machine()
         folder.mkdir(parents=True, exist_ok=True)
-        usable = os.access(folder, os.W_OK)
     except (OSError, RuntimeError, ValueError):
-        usable = False
-    if usable:
+        return  # no home, or one that cannot be written to
+    if os.access(folder, os.W_OK):
         os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder)
         os.environ.setdefault("JAX_COMPILATION_CACHE_MAX_SIZE", str(LARGEST))
         os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.05")
