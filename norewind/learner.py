@@ -88,7 +88,7 @@ class Learner:
         _nothing_pending(run, "step")
         new, estimate, finite = self.compiled_step(run, x, target)
         if self.stops and _is_false(finite):
-            raise _nonfinite(run)
+            raise nonfinite_error(run)
         return new, estimate
 
     def scan(
@@ -130,7 +130,7 @@ class Learner:
         if self.stops and _is_false(chunk_is_finite(run, new, losses)):
             # Go through the chunk again, step by step, to the last good run.
             (last_good, _), _ = self.careful_chunk((run, jnp.array(True)), steps, count, False)
-            raise _nonfinite(last_good)
+            raise nonfinite_error(last_good)
         return new, seen
 
     def forward(self, run: Run, xs: Tree, *, count: int | jax.Array | None = None) -> tuple[Run, Tree]:
@@ -206,7 +206,7 @@ def _is_false(flag: jax.Array) -> bool:
     return not isinstance(flag, Tracer) and not bool(flag)
 
 
-def _nonfinite(run: Run) -> NonFiniteError:
+def nonfinite_error(run: Run) -> NonFiniteError:
     step = int(run.steps) + 1
     return NonFiniteError(
         f"step {step} (counting from 1) gave a loss, gradient, state or carry that is not finite. The run before it "

@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple, Protocol
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from norewind import checks
@@ -158,6 +159,36 @@ class Ahead:
         new = run._replace(run=inner, outputs=waiting[count : count + self.horizon], samples=samples)
         return new, (np.asarray(outputs), waiting[: len(xs)])
 
+    def step(self, run: AheadRun, x: jax.Array, target: jax.Array) -> tuple[AheadRun, jax.Array, Any]:
+        """`scan` of one row inside a compiled function, without windows: `(run, loss, (output, due))`.
+
+        The first `horizon` rows of a run go through `answer` instead.
+        """
+        if self.window > 1:
+            raise ValueError(f"step: the learner takes windows of {self.window} rows; use scan.")
+
+        inner, (_, outputs) = self.learner.scan(
+            run.run, run.xs[:1], target[None], newest=x[None], count=1, outputs=True
+        )
+        due = run.outputs[0]
+        return self._moved(run, inner, x, outputs[0]), self._losses(due[None], target[None])[0], (outputs[0], due)
+
+    def answer(self, run: AheadRun, x: jax.Array) -> tuple[AheadRun, Any]:
+        """One row inside a compiled function, without learning: `(run, (output, due))`.
+
+        So begins a run: nothing can be learned from its first `horizon` rows when they come.
+        """
+        inner, outputs = self.learner.forward(run.run, x[None], count=1)
+        return self._moved(run, inner, x, outputs[0]), (outputs[0], run.outputs[0])
+
+    def _moved(self, run: AheadRun, inner: Any, x: jax.Array, output: jax.Array) -> AheadRun:
+        samples = jnp.where(run.samples < jnp.iinfo(jnp.int32).max, run.samples + 1, run.samples)
+        return AheadRun(inner, shifted(run.xs, x), run.targets, shifted(run.outputs, output), samples)
+
+    def to_come(self, run: AheadRun) -> np.ndarray:
+        """The forecasts of the next `horizon` rows, each of them made `horizon` rows before its own."""
+        return np.asarray(run.outputs)
+
     def reset(self, run: AheadRun) -> AheadRun:
         """Begin a new sequence: the state returns to the initial one, and nothing waits. The parameters stay."""
         inner = self.learner.reset(run.run)
@@ -172,6 +203,11 @@ class Ahead:
 
     def _steps(self, rows: np.ndarray) -> np.ndarray:
         return rows if self.window == 1 else rows.reshape(-1, self.window, *rows.shape[1:])
+
+
+def shifted(rows: jax.Array, newest: jax.Array) -> jax.Array:
+    """The rows without the oldest, and with a new one."""
+    return jnp.concatenate([rows, newest[None].astype(rows.dtype)])[1:]
 
 
 def _counted(samples: np.ndarray, more: int) -> np.ndarray:

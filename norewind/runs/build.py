@@ -52,8 +52,9 @@ def open_stream(
     *,
     continues: bool = False,
     stop: Callable[[], bool] = lambda: False,
+    source: Any = None,
 ) -> Opened:
-    """Open the stream that settings name, at a position.
+    """Open the stream that settings name, at a position; from `source` if that is given.
 
     With `continues`, the source starts at that position instead of at its beginning.
     Waiting for input ends when `stop()` returns True.
@@ -66,7 +67,7 @@ def open_stream(
         except (TypeError, ValueError) as error:
             raise SettingsError(f"parameters: {error}") from None
         return _symbols(TaskStream(task, settings.seed, position=position))
-    source = Source(settings.source, continues=continues, stop=stop)
+    source = source or Source(settings.source, continues=continues, stop=stop)
     if settings.kind == "bytes":
         return _symbols(ByteStream(source, position=position))
     if settings.kind == "text":

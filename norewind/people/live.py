@@ -1,0 +1,335 @@
+"""A run that lives in this process: it takes rows one at a time or by the thousand, and can be saved as a run folder."""
+
+import os
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from functools import lru_cache
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from norewind.packing import Single
+from norewind.people.feed import Feed, line_writer, row_of, rows_of
+from norewind.runs.build import Built, Opened, Shape, build, open_stream, set_precision
+from norewind.runs.fit import Hooks, Intervals, fit
+from norewind.runs.folder import RunFolder, Saved
+from norewind.runs.metrics import Tally, Watch, mean
+from norewind.runs.settings import SETTINGS, Settings, SettingsError
+from norewind.streams import Samples, Source, StreamError, afresh
+
+POINTS = 200
+"""Lines of metrics for one `fit`, about, and how many of them are kept to be shown."""
+BATCH = 256
+"""Rows learned one by one whose losses wait to be added up together."""
+Row = dict[str, Any]
+
+
+class Live:
+    """A stream of rows, its learner and its run, under the settings of the command line.
+
+    Everything opens with the first row, since rows name the columns.
+    """
+
+    def __init__(self, settings: Settings, saved: Saved | None = None):
+        if settings.precision == "double":
+            set_precision(settings)
+        self.settings, self.saved = settings, saved
+        entries = saved.entries if saved else {}
+        self.position: dict[str, Any] = entries.get("position", {"stream": None, "left": None})
+        self.tally, self.watch = Tally(**entries.get("tally", {})), entries.get("watch", asdict(Watch()))
+        self.seconds, self.score_state = entries.get("seconds", 0.0), entries.get("score")
+        self.lines: deque[dict[str, Any]] = deque(maxlen=POINTS)
+        self.opened: Opened | None = None
+        self.run: Any = None
+        """Packed, as `self.single` has it."""
+        self._unscored: list[tuple[Samples, float]] = []
+        if saved:
+            self._open(Feed())
+
+    # Opening: the stream at the position, and the learner once.
+
+    def _open(self, feed: Any) -> Opened:
+        opened = self._opened(self.position["stream"], feed)
+        if self.run is None:
+            built, self.single = _built(replace(self.settings, source="", format="jsonl"), opened.shape)
+            self.learner, self.window = built.learner, built.window
+            self.run = self.single.pack(self.saved.restore(built.run) if self.saved else built.run)
+        if self.score_state is not None:
+            opened.score.state, self.score_state = self.score_state, None
+        elif self.opened:
+            opened.score.state = self.opened.score.state
+        self.opened, self.feed = opened, feed
+        position = opened.stream.position()
+        columns = position.get("columns", [])
+        self.written = line_writer(self.settings.kind, columns, self.settings.delimiter)
+        return opened
+
+    def _opened(self, position: Any, feed: Any, settings: Settings | None = None) -> Opened:
+        return open_stream(settings or self.settings, position, source=feed)
+
+    # One row at a time.
+
+    def learn(self, row: Any) -> None:
+        if self.window_is_long():
+            raise SettingsError(
+                f"learn_one: the method {self.settings.method} learns from windows of {self.window} rows. "
+                "Use fit, or a method without windows."
+            )
+        line = self._line(row)
+        if self.opened is None:
+            self._open(Feed([line]))
+        else:
+            self.feed.put(line)
+        samples = self._taken()
+        if len(samples.xs):
+            loss = self._learned(samples)
+            self._unscored.append((samples, loss))
+            if len(self._unscored) >= BATCH:
+                self.add_up()
+
+    def _learned(self, samples: Samples) -> float:
+        if self.samples < self.settings.horizon:
+            self.run, _ = self.single.answer(self.run, samples.xs[0])
+            return 0.0
+        self.run, loss, _ = self.single.step(self.run, samples.xs[0], samples.targets[0])
+        return loss
+
+    def _line(self, row: Any) -> bytes:
+        if self.opened is None and self.settings.kind != "jsonl":
+            raise SettingsError("fit a file first: only then are its columns known.")
+        return (self.written if self.opened else line_writer("jsonl", [], ","))(row_of(row))
+
+    def _taken(self) -> Samples:
+        assert self.opened is not None
+        try:
+            samples = self.opened.stream.take(1)
+        except StreamError:
+            # The bad row must not stand in the way of the next one.
+            self._forget_unread()
+            raise
+        assert samples is not None
+        return samples
+
+    def _forget_unread(self) -> None:
+        assert self.opened is not None
+        position = self.opened.stream.position()
+        if "columns" in position:
+            self.position = {**self.position, "stream": position}
+            self._open(Feed())
+        else:
+            self.opened = None
+
+    def window_is_long(self) -> bool:
+        return self.run is not None and self.window > 1
+
+    def peek(self, row: Any) -> Samples | None:
+        """The sample that a row would be, without taking it; None before there is anything to compare it with."""
+        if self.opened is None:
+            return None
+        position = self.opened.stream.position()
+        if "columns" not in position:
+            return None
+        stream = self._opened(position, Feed([self._line(row)])).stream
+        samples = stream.take(1)
+        return samples if samples is not None and len(samples.xs) else None
+
+    def entry(self, samples: Samples, outputs: Any) -> Row:
+        """What the command line would write about one sample."""
+        assert self.opened is not None
+        outputs = jax.tree.map(lambda leaf: np.asarray(leaf)[None], outputs)
+        return next(iter(self.opened.score.predictions(self.samples + 1, samples, outputs)))
+
+    def predicted(self, row: Any) -> Row | None:
+        """What the model says to a row; nothing is learned."""
+        samples = self.peek(row)
+        if samples is None:
+            return None
+        _, outputs = self.single.answer(self._run_now(), samples.xs[0])
+        return self.entry(samples, outputs)
+
+    def surprise(self, row: Any) -> float | None:
+        """How far a row is from what was forecast of it, in standard deviations (root mean square)."""
+        samples = self.peek(row)
+        if samples is None:
+            return None
+        due = self.learner.to_come(self.single.unpacked(self.run))[0]
+        return self.entry(samples, (due, due)).get("surprise")
+
+    def _run_now(self) -> Any:
+        """The run after all rows, also those that wait for their window."""
+        run = self.run
+        left = self.position["left"]
+        for x in [] if left is None else Samples(*left).xs:
+            run, _ = self.single.answer(run, x)
+        return run
+
+    # What comes next.
+
+    def forecasts(self) -> Iterator[Row]:
+        """Row after row of what comes next: first what was forecast already, then from its own forecasts."""
+        horizon = self.settings.horizon
+        if self.opened is None or "columns" not in (position := self.opened.stream.position()):
+            raise StreamError("there is nothing to forecast from yet: fit the model, or let it learn some rows.")
+        targets = self.opened.stream.targets
+        feed, run = Feed(), self._run_now()
+        # What is not forecast stays as it was.
+        stream = self._opened(position, feed, replace(self.settings, missing="last")).stream
+        scales = position["waiting"][-horizon:, :, :2]
+        made = self.learner.to_come(self.single.unpacked(run))[-len(scales) :]
+        known = deque(self._in_units(output, scale) for output, scale in zip(made, scales, strict=True))
+        while known:
+            row = known.popleft()
+            yield row
+            feed.put(self.written({name: row["forecast"][name] for name in targets}))
+            samples = stream.take(1)
+            assert samples is not None
+            run, (output, _) = self.single.answer(run, samples.xs[0])
+            known.append(self._in_units(output, samples.ahead[0]))
+
+    def _in_units(self, output: Any, scale: np.ndarray) -> Row:
+        nothing = np.full((1, len(scale)), np.nan, np.float32)
+        samples = Samples(nothing, nothing, np.full((1, *scale.shape), np.nan), nothing, scale[None])
+        return self.entry(samples, (output, output))
+
+    # Many rows.
+
+    def fit(self, data: Any, hooks: Hooks) -> None:
+        """Learn from a file by its path, or from rows, in the training loop of the command line."""
+        if isinstance(data, str | os.PathLike):
+            opened = self._open_file(os.fspath(data))
+        else:
+            rows = iter(rows_of(data))
+            top = next(rows, None)
+            if top is None:
+                return
+            lines = (self._line(row) for row in chain([top], rows))
+            opened = self._open(Feed(lines, lasts=False))
+        self.add_up()
+        before, total = 0, 0.0
+
+        def on_chunk(samples, loss):
+            nonlocal before, total
+            total += loss * (samples - before)
+            before = samples
+            hooks.chunk(samples, loss)
+
+        def on_metrics(line):
+            self.lines.append({**line, "samples": line["samples"] + self.tally.samples})
+            hooks.metrics(line)
+
+        length = len(data) if hasattr(data, "__len__") and not isinstance(data, str) else 0
+        every = max(1, length // POINTS) if length else Intervals().metrics_every
+        with opened.stream as stream:
+            fitted = fit(
+                stream,
+                self.learner,
+                self.single.unpacked(self.run),
+                window=self.window,
+                intervals=Intervals(metrics_every=every, checkpoint_every=None),
+                score=opened.score,
+                watch=self.settings.watch,
+                hooks=replace(hooks, chunk=on_chunk, metrics=on_metrics),
+            )
+            self.position = {"stream": stream.position(), "left": None}
+        self.run = self.single.pack(fitted.run)
+        average = self.lines[-1]["mean"] if self.lines else None
+        scored = round(total / average) if average else 0
+        self.tally.samples += fitted.samples
+        self.tally.all = [self.tally.all[0] + scored, self.tally.all[1] + total]
+        self._open(Feed())
+
+    def _open_file(self, path: str) -> Opened:
+        settings = replace(self.settings, source=path, format="auto").settled()
+        if self.opened is None:
+            self.settings = settings
+        elif settings.kind != self.settings.kind:
+            raise SettingsError(
+                f"{path}: the model has learned from {self.settings.kind}, and this is {settings.kind}. "
+                "Read it into a data frame, and give that."
+            )
+        else:
+            self._forget_unread()
+            self.position = {"stream": afresh(self.position["stream"]), "left": None}
+        if settings.kind not in ("csv", "jsonl"):
+            raise SettingsError(f"{path}: give a file that ends in .csv, .jsonl or .ndjson, or rows.")
+        self.settings = replace(self.settings, source=path)
+        return self._open(Source(path))
+
+    # Counts, and the folder.
+
+    @property
+    def samples(self) -> int:
+        return self.tally.samples + len(self._unscored)
+
+    def add_up(self) -> None:
+        """Add the losses of rows that were learned one by one to those from before."""
+        if not self._unscored:
+            return
+        assert self.opened is not None
+        parts, losses = zip(*self._unscored, strict=True)
+        self._unscored = []
+        samples: Samples = jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
+        scored = self.opened.score.add(samples)
+        self.tally.add(np.array(losses) * self.opened.score.scale, len(losses), scored)
+
+    @property
+    def mean_loss(self) -> float | None:
+        self.add_up()
+        return mean(self.tally.all)
+
+    def save(self, path: Path) -> None:
+        """Write the run as a folder that the command line can go on with."""
+        if self.opened is None:
+            raise SettingsError("there is nothing to save yet: fit the model, or let it learn some rows.")
+        self.add_up()
+        self.position = {**self.position, "stream": self.opened.stream.position()}
+        holds_this = self.saved is not None and path == self.saved.path.parent.parent
+        with RunFolder(path, keep=self.settings.keep, new=not holds_this) as folder:
+            if (path / SETTINGS).exists() and not holds_this:
+                raise SettingsError(f"{path} already holds a run. Choose another folder.")
+            folder.begin(self.settings)
+            entries = {
+                "seconds": self.seconds,
+                "position": self.position,
+                "answered": 0,
+                "tally": asdict(self.tally),
+                "score": self.opened.score.state,
+                "watch": self.watch,
+            }
+            folder.save(self.samples, self.single.unpacked(self.run), entries, lambda path: None)
+
+
+class _Plain:
+    """What `Single` is, for learners that have no compiled step. Nothing is packed."""
+
+    def __init__(self, learner: Any):
+        self.learner = learner
+
+    def pack(self, run: Any) -> Any:
+        return run
+
+    unpacked = pack
+
+    def step(self, run: Any, x: np.ndarray, target: np.ndarray) -> tuple[Any, float, Any]:
+        run, (losses, outputs) = self.learner.scan(run, x[None], target[None], count=1, outputs=True)
+        return run, float(losses[0]), _first(outputs)
+
+    def answer(self, run: Any, x: np.ndarray) -> tuple[Any, Any]:
+        run, outputs = self.learner.forward(run, x[None], count=1)
+        return run, _first(outputs)
+
+
+def _first(outputs: Any) -> Any:
+    return jax.tree.map(lambda leaf: leaf[0], outputs)
+
+
+@lru_cache(maxsize=16)
+def _built(settings: Settings, shape: Shape) -> tuple[Built, Any]:
+    """A learner and its compiled functions, shared by all models with the same settings and columns."""
+    built = build(settings, shape)
+    compiles = built.window == 1 and hasattr(built.learner, "answer")
+    return built, Single(built.learner, built.run) if compiles else _Plain(built.learner)
