@@ -1,15 +1,14 @@
 """A run packed for single calls: a few vectors in place of many arrays, each of which costs microseconds in a call."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from norewind.estimator import Estimate
-from norewind.learner import Learner, nonfinite_error
-from norewind.run import NonFiniteError, Run
+from norewind.run import NonFiniteError
 from norewind.trees import Tree, all_finite, is_key
 
 Vectors = tuple[jax.Array, ...]
@@ -35,7 +34,7 @@ class Packing:
             self.places.append((self.kinds.index(kind), ends[kind], ends[kind] + part.size))
             ends[kind] += part.size
         self.sizes = ends
-        self.packed = jax.jit(self.pack)
+        self.packed, self._unpack = jax.jit(self.pack), jax.jit(self.unpack)
 
     def pack(self, tree: Tree, into: Vectors | None = None) -> Vectors:
         vectors = list(into or (jnp.zeros(size, kind) for kind, size in self.sizes.items()))
@@ -57,7 +56,7 @@ class Packing:
 
     def unpacked(self, vectors: Vectors) -> Tree:
         """The tree outside of compiled functions; what was a NumPy array is one again."""
-        leaves = jax.tree.leaves(jax.jit(self.unpack)(vectors))
+        leaves = jax.tree.leaves(self._unpack(vectors))
         leaves = [np.array(leaf) if keeps else leaf for leaf, keeps in zip(leaves, self.keeps_numpy, strict=True)]
         return jax.tree.unflatten(self.structure, leaves)
 
@@ -82,12 +81,12 @@ class Single:
         self.pack, self.unpacked = packing.packed, packing.unpacked
 
         def step(vectors, x, target):
-            run, loss, outputs = learner.step(packing.unpack(vectors), x, target)
+            run, loss, outputs = _step(learner, packing.unpack(vectors), x, target)
             vectors = packing.pack(run, vectors)
             return vectors, (loss, outputs, all_finite(vectors))
 
         self._step = jax.jit(step)
-        self.answer = packing.compiled(learner.answer)
+        self.answer = packing.compiled(partial(_answer, learner))
 
     def step(self, vectors: Vectors, x: np.ndarray, target: np.ndarray) -> tuple[Vectors, float, Any]:
         """Learn from one row: the packed run, the loss and the outputs."""
@@ -95,6 +94,21 @@ class Single:
         if not finite:
             raise NonFiniteError("this row gave numbers that are not finite; the run before it is kept.", 0, None)
         return vectors, float(loss), outputs
+
+
+def _step(learner: Any, run: Tree, x: jax.Array, target: jax.Array) -> tuple[Tree, jax.Array, Any]:
+    """One row, through the learner's own step of rows or through a chunk of one."""
+    if hasattr(learner, "answer"):
+        return learner.step(run, x, target)
+    run, (losses, outputs) = learner.scan(run, x[None], target[None], count=1, outputs=True)
+    return run, losses[0], outputs[0]
+
+
+def _answer(learner: Any, run: Tree, x: jax.Array) -> tuple[Tree, Any]:
+    if hasattr(learner, "answer"):
+        return learner.answer(run, x)
+    run, outputs = learner.forward(run, x[None], count=1)
+    return run, outputs[0]
 
 
 def _data(leaf: Any) -> jax.Array:

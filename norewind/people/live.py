@@ -1,11 +1,11 @@
-"""A run that lives in this process: it takes rows one at a time or by the thousand, and can be saved as a run folder."""
+"""A run that lives in this process: it takes rows one at a time or many, and can be saved as a run folder."""
 
 import os
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, replace
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,24 @@ class Live:
         self._unscored: list[tuple[Samples, float]] = []
         if saved:
             self._open(Feed())
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle and copy: everything but what opens again."""
+        self.add_up()
+        gone = ("opened", "feed", "written", "learner", "single", "saved")
+        state = {name: value for name, value in self.__dict__.items() if name not in gone}
+        if self.opened:
+            state["position"] = {**self.position, "stream": self.opened.stream.position()}
+            state["score_state"] = self.opened.score.state
+        return state | {"run": jax.tree.map(np.asarray, self.run)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, opened=None, saved=None)
+        if self.run is not None:
+            run = self.run
+            self.run = None
+            self._open(Feed())
+            self.run = run
 
     # Opening: the stream at the position, and the learner once.
 
@@ -151,14 +169,6 @@ class Live:
         _, outputs = self.single.answer(self._run_now(), samples.xs[0])
         return self.entry(samples, outputs)
 
-    def surprise(self, row: Any) -> float | None:
-        """How far a row is from what was forecast of it, in standard deviations (root mean square)."""
-        samples = self.peek(row)
-        if samples is None:
-            return None
-        due = self.learner.to_come(self.single.unpacked(self.run))[0]
-        return self.entry(samples, (due, due)).get("surprise")
-
     def _run_now(self) -> Any:
         """The run after all rows, also those that wait for their window."""
         run = self.run
@@ -169,8 +179,11 @@ class Live:
 
     # What comes next.
 
-    def forecasts(self) -> Iterator[Row]:
-        """Row after row of what comes next: first what was forecast already, then from its own forecasts."""
+    def forecasts(self, others: Iterable[Row] = ()) -> Iterator[Row]:
+        """Row after row of what comes next: first what was forecast already, then from its own forecasts.
+
+        `others` are columns of these rows that are known already.
+        """
         horizon = self.settings.horizon
         if self.opened is None or "columns" not in (position := self.opened.stream.position()):
             raise StreamError("there is nothing to forecast from yet: fit the model, or let it learn some rows.")
@@ -181,10 +194,10 @@ class Live:
         scales = position["waiting"][-horizon:, :, :2]
         made = self.learner.to_come(self.single.unpacked(run))[-len(scales) :]
         known = deque(self._in_units(output, scale) for output, scale in zip(made, scales, strict=True))
-        while known:
+        for other in chain(others, repeat({})):
             row = known.popleft()
             yield row
-            feed.put(self.written({name: row["forecast"][name] for name in targets}))
+            feed.put(self.written({**other, **{name: row["forecast"][name] for name in targets}}))
             samples = stream.take(1)
             assert samples is not None
             run, (output, _) = self.single.answer(run, samples.xs[0])
@@ -304,7 +317,7 @@ class Live:
 
 
 class _Plain:
-    """What `Single` is, for learners that have no compiled step. Nothing is packed."""
+    """What `Single` is, for learners that take windows of rows. Nothing is packed."""
 
     def __init__(self, learner: Any):
         self.learner = learner
@@ -314,22 +327,13 @@ class _Plain:
 
     unpacked = pack
 
-    def step(self, run: Any, x: np.ndarray, target: np.ndarray) -> tuple[Any, float, Any]:
-        run, (losses, outputs) = self.learner.scan(run, x[None], target[None], count=1, outputs=True)
-        return run, float(losses[0]), _first(outputs)
-
     def answer(self, run: Any, x: np.ndarray) -> tuple[Any, Any]:
         run, outputs = self.learner.forward(run, x[None], count=1)
-        return run, _first(outputs)
-
-
-def _first(outputs: Any) -> Any:
-    return jax.tree.map(lambda leaf: leaf[0], outputs)
+        return run, jax.tree.map(lambda leaf: leaf[0], outputs)
 
 
 @lru_cache(maxsize=16)
 def _built(settings: Settings, shape: Shape) -> tuple[Built, Any]:
     """A learner and its compiled functions, shared by all models with the same settings and columns."""
     built = build(settings, shape)
-    compiles = built.window == 1 and hasattr(built.learner, "answer")
-    return built, Single(built.learner, built.run) if compiles else _Plain(built.learner)
+    return built, Single(built.learner, built.run) if built.window == 1 else _Plain(built.learner)

@@ -1,7 +1,8 @@
 """Estimators for people who have data: forecast, classify, and notice what is odd, one row at a time or many."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, Self
 
@@ -80,9 +81,12 @@ class Forecaster(Model):
         entry = self.live.predicted(row)
         return self._shown((entry or {}).get("forecast" if self.live.settings.horizon else "prediction"))
 
-    def forecast(self, steps: int = 1) -> list[Any]:
-        """The next rows. Beyond the horizon, they are forecast from the forecasts before them."""
-        return [self._shown(row["forecast"]) for row in self._next(steps)]
+    def forecast(self, steps: int = 1, others: Iterable[dict[str, Any]] = ()) -> list[Any]:
+        """The next rows. Beyond the horizon, they are forecast from the forecasts before them.
+
+        `others` are columns of these rows that are known already, one dict a row.
+        """
+        return [self._shown(row["forecast"]) for row in self._next(steps, others)]
 
     def spread(self, steps: int = 1) -> list[Any]:
         """The standard deviations of these forecasts; needs `loss="gaussian"`."""
@@ -90,10 +94,10 @@ class Forecaster(Model):
             raise SettingsError('spreads are not forecast: make the model with loss="gaussian".')
         return [self._shown(row["deviation"]) for row in self._next(steps)]
 
-    def _next(self, steps: int) -> list[dict[str, Any]]:
+    def _next(self, steps: int, others: Iterable[dict[str, Any]] = ()) -> list[dict[str, Any]]:
         if not self.live.settings.horizon:
             raise SettingsError("with a horizon of 0 there is nothing ahead: use predict_one(row).")
-        return [row for row, _ in zip(self.live.forecasts(), range(steps), strict=False)]
+        return list(islice(self.live.forecasts(others), steps))
 
     def _about(self) -> dict[str, Any]:
         return {"one": self.one}
@@ -124,7 +128,7 @@ class AnomalyDetector(Model):
 
     def score_one(self, row: Any) -> float:
         """How surprising the row would be, were it the next; 0 while too little is known. Nothing is learned."""
-        return self.live.surprise(row) or 0.0
+        return (self.live.predicted(row) or {}).get("surprise") or 0.0
 
     predict_one = score_one
 
