@@ -17,6 +17,7 @@ from norewind.learners.series import Series
 from norewind.learners.text import TextLearner
 from norewind.noise import random_signs
 from norewind.optimizers import adam, inverse_sqrt
+from norewind.packing import packed
 from norewind.people import AnomalyDetector, Classifier, Forecaster, load
 from norewind.runs.fit import Fitted, Hooks, Intervals, fit
 from norewind.runs.metrics import Diverged
@@ -63,6 +64,7 @@ __all__ = [
     "mix",
     "names",
     "online",
+    "packed",
     "parallel",
     "random_signs",
     "streams",

@@ -85,7 +85,7 @@ class Learner:
 
     def step(self, run: Run, x: Tree, target: Tree) -> tuple[Run, Estimate]:
         """Learn from one sample or window: `x` is the model's input; the loss compares its output with `target`."""
-        _nothing_pending(run, "step")
+        nothing_pending(run, "step")
         new, estimate, finite = self.compiled_step(run, x, target)
         if self.stops and _is_false(finite):
             raise nonfinite_error(run)
@@ -116,7 +116,7 @@ class Learner:
           partly filled do not even change rounding.
         - `outputs`: return `(run, (losses, outputs))`.
         """
-        _nothing_pending(run, "scan")
+        nothing_pending(run, "scan")
         if newest is not None and (resets is not None or run.ahead is None):
             raise ValueError("scan: with `newest`, the run must have a state `ahead`, and there are no resets.")
         resets = None if resets is None else jnp.asarray(resets)
@@ -139,7 +139,7 @@ class Learner:
         That is `run.ahead` where there is one. There is one input per sample, also where the
         learner takes windows.
         """
-        _nothing_pending(run, "forward")
+        nothing_pending(run, "forward")
         length = checks.common_length("forward", xs=xs)
         _check_count("forward", count, length)
         return self.compiled_forward(run, xs, length if count is None else count)
@@ -172,7 +172,7 @@ class Learner:
         The state returns to the initial one and the carry forgets the past. The parameters
         stay the same, and the noise continues.
         """
-        _nothing_pending(run, "reset")
+        nothing_pending(run, "reset")
         mask = when if hasattr(when, "dtype") else np.asarray(when)
         if mask.dtype != bool:
             raise checks.ModelError(
@@ -193,7 +193,7 @@ def _check_count(what: str, count: Any, length: int) -> None:
         raise ValueError(f"{what}: count is {count}, but the chunk holds {length} steps.")
 
 
-def _nothing_pending(run: Run, what: str) -> None:
+def nothing_pending(run: Any, what: str) -> None:
     if run.pending:
         raise ValueError(
             f"{what}: inputs still wait for their targets ({len(run.pending)} of them). "

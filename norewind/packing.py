@@ -2,14 +2,16 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from norewind.run import NonFiniteError
-from norewind.trees import Tree, all_finite, is_key
+from norewind.estimator import Estimate
+from norewind.learner import Learner, nonfinite_error, nothing_pending
+from norewind.run import NonFiniteError, Run
+from norewind.trees import Tree, all_finite, is_key, strong
 
 Vectors = tuple[jax.Array, ...]
 
@@ -68,6 +70,88 @@ class Packing:
             return self.pack(tree, vectors), results
 
         return jax.jit(call)
+
+
+class PackedRun(NamedTuple):
+    """A run as vectors, with the inputs that wait for their targets, and the state after them."""
+
+    vectors: Vectors
+    pending: tuple[Tree, ...] = ()
+    ahead: Vectors | None = None
+
+
+def packed(learner: Learner, run: Run) -> "tuple[PackedLearner, PackedRun]":
+    """A learner and its run for one sample at a time: the same numbers but for rounding, several times faster a call.
+
+    Estimates come without `grad`. For chunks use `Learner.scan`, which is faster still.
+
+    >>> import jax, norewind, optax
+    >>> cell = norewind.cells.gru(inputs=3, hidden=8, outputs=3)
+    >>> learner = norewind.online(norewind.uoro(cell.transition, norewind.losses.cross_entropy), optax.adam(1e-2))
+    >>> run = learner.init(cell.init(jax.random.key(0)), cell.initial_state(), jax.random.key(1))
+    >>> single, now = norewind.packed(learner, run)
+    >>> for symbol in [0, 1, 2, 0, 1]:
+    ...     now, output = single.predict(now, symbol)
+    ...     now, estimate = single.learn(now, (symbol + 1) % 3)
+    >>> int(single.unpacked(now).samples)
+    5
+    """
+    single = PackedLearner(learner, run)
+    return single, single.pack(run)
+
+
+class PackedLearner:
+    """What `packed` returns. `pack` and `unpacked` lead from a run to a packed one and back."""
+
+    def __init__(self, learner: Learner, run: Run):
+        update, self._stops = learner.update, learner.stops
+        self._packing = Packing(run._replace(pending=(), ahead=None))
+        self._states = Packing(run.state)
+
+        def advance(run, x, target):
+            run, estimate, finite = update.advance_if_finite(run, x, target)
+            return run, (estimate.loss, estimate.output, finite)
+
+        def transition(vectors, ahead, x):
+            run = self._packing.unpack(vectors)
+            state = run.state if ahead is None else self._states.unpack(ahead)
+            state, output = update.transition(run.params, state, x)
+            return self._states.pack(strong(state)), output
+
+        self._advance, self._transition = self._packing.compiled(advance), jax.jit(transition)
+
+    def pack(self, run: Run) -> PackedRun:
+        ahead = self._states.packed(run.ahead) if run.pending else None
+        return PackedRun(self._packing.packed(run._replace(pending=(), ahead=None)), run.pending, ahead)
+
+    def unpacked(self, run: PackedRun) -> Run:
+        ahead = None if run.ahead is None else self._states.unpacked(run.ahead)
+        return self._packing.unpacked(run.vectors)._replace(pending=run.pending, ahead=ahead)
+
+    def step(self, run: PackedRun, x: Tree, target: Tree) -> tuple[PackedRun, Estimate]:
+        """See `Learner.step`."""
+        nothing_pending(run, "step")
+        vectors, estimate = self._learned(run.vectors, x, target)
+        return PackedRun(vectors), estimate
+
+    def predict(self, run: PackedRun, x: Tree) -> tuple[PackedRun, Tree]:
+        """See `Learner.predict`."""
+        ahead, output = self._transition(run.vectors, run.ahead, x)
+        return PackedRun(run.vectors, (*run.pending, x), ahead), output
+
+    def learn(self, run: PackedRun, target: Tree) -> tuple[PackedRun, Estimate]:
+        """See `Learner.learn`."""
+        if not run.pending:
+            raise ValueError("no input waits for a target: call predict(run, x) before learn(run, target).")
+        x, *later = run.pending
+        vectors, estimate = self._learned(run.vectors, x, target)
+        return PackedRun(vectors, tuple(later), run.ahead if later else None), estimate
+
+    def _learned(self, vectors: Vectors, x: Tree, target: Tree) -> tuple[Vectors, Estimate]:
+        new, (loss, output, finite) = self._advance(vectors, x, target)
+        if self._stops and not finite:
+            raise nonfinite_error(self._packing.unpacked(vectors))
+        return new, Estimate(loss, None, output)
 
 
 class Single:
