@@ -5,9 +5,11 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
+from jax.core import Tracer
 
-from norewind import checks
+from norewind import checks, shown
 from norewind.estimator import Estimate, Estimator, Model, reset_carry
 from norewind.optimizers import at_sample
 from norewind.trees import Tree, all_finite, strong, where
@@ -33,6 +35,20 @@ class Run(NamedTuple):
     initial_state: Tree
     pending: tuple[Tree, ...] = ()
     ahead: Tree = None
+
+    def __repr__(self) -> str:
+        return shown.lines(*self._facts())
+
+    def _repr_html_(self) -> str:
+        return shown.table(*self._facts())
+
+    def _facts(self) -> tuple[str, dict[str, str]]:
+        title = f"Run after {_count(self.samples)} samples"
+        more = f" and {len(self.pending)} that wait for their targets" if self.pending else ""
+        learned = f"{_count(self.steps)}, of which {_count(self.skipped)} were skipped{more}"
+        carried = f"{shown.size(self.carry)}; optimizer: {shown.size(self.optimizer)}"
+        parts = {"parameters": shown.size(self.params), "state": shown.size(self.state), "carry": carried}
+        return title, {"steps": learned, **parts}
 
 
 class NonFiniteError(ArithmeticError):
@@ -91,6 +107,15 @@ class Update:
             state=where(when, run.initial_state, run.state),
             carry=reset_carry(self.estimator, run.params, run.initial_state, run.carry, when),
         )
+
+
+def _count(count: Any) -> str:
+    """A count as it is written; inside a transformation, or for several streams, it may be more than a number."""
+    return f"{int(count):,}" if isinstance(count, int | np.ndarray | jax.Array) and _is_concrete(count) else str(count)
+
+
+def _is_concrete(count: Any) -> bool:
+    return not isinstance(count, Tracer) and np.ndim(count) == 0
 
 
 def _saturating_add(count: jax.Array, more: int) -> jax.Array:

@@ -15,6 +15,7 @@ from norewind.runs.build import open_stream
 from norewind.runs.record import Record
 from norewind.runs.settings import Settings, SettingsError
 from norewind.runs.sweep import sweep
+from norewind.shown import markdown_as_html
 
 LAST = 0.1
 """The share of the stream, at its end, that the final loss is the mean of."""
@@ -74,6 +75,9 @@ class Comparison:
 
     def __str__(self) -> str:
         return self.table()
+
+    def _repr_html_(self) -> str:
+        return markdown_as_html(self.table())
 
     def methods(self) -> dict[str, list[Record]]:
         """The records of each method, in order."""

@@ -6,6 +6,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Self
 
+from norewind import shown
 from norewind.files import write_atomically
 from norewind.people.live import Live
 from norewind.runs.fit import Hooks
@@ -38,6 +39,33 @@ class Model:
 
     def _about(self) -> dict[str, Any]:
         return {}
+
+    def __repr__(self) -> str:
+        facts = self._facts()
+        if curve := shown.sparkline(self._curve()):
+            facts["loss"] += f"  {curve}"
+        return shown.lines(facts.pop("title"), facts)
+
+    def _repr_html_(self) -> str:
+        facts = self._facts()
+        return shown.table(facts.pop("title"), facts, self._curve())
+
+    def _facts(self) -> dict[str, str]:
+        live = self.live
+        title = f"{type(self).__name__} after {live.samples:,} rows"
+        if live.opened is None:
+            return {"title": title, "method": live.settings.method}
+        loss, stream = live.mean_loss, live.opened.stream
+        return {
+            "title": title,
+            "inputs": _listed(stream.inputs),
+            "targets": f"{_listed(stream.targets)}, {live.settings.horizon} ahead",
+            "method": live.settings.method,
+            "loss": "not known yet" if loss is None else f"{loss:.4g} {live.opened.score.unit} (mean)",
+        }
+
+    def _curve(self) -> list[float | None]:
+        return [line["loss"] for line in self.live.lines]
 
     def _rows(self, data: Any) -> Any:
         return data
@@ -143,3 +171,7 @@ def settings_of(settings: dict[str, Any], **given: Any) -> Settings:
 
 def names_of(names: str | Sequence[str]) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else tuple(names)
+
+
+def _listed(names: Sequence[str], most: int = 6) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
