@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 import norewind
-from norewind.packing import Packing
+from norewind.learners.least_squares import LeastSquares, lags
+from norewind.learners.series import Series, member
+from norewind.packing import Packing, Single
 from norewind.trees import is_key
 
 TEXT = [0, 2, 1, 1, 0, 2, 2, 1, 0, 0, 1, 2] * 3
@@ -37,7 +39,7 @@ def test_packing_loses_nothing():
     assert isinstance(again["rows"], np.ndarray)
     for before, after in zip(jax.tree.leaves(tree), jax.tree.leaves(again), strict=True):
         assert (before.dtype, before.shape) == (after.dtype, after.shape)
-        np.testing.assert_array_equal(numbers(before), numbers(after))
+        assert numbers(before).tobytes() == numbers(after).tobytes()
     # float32, int32, bool and bfloat16.
     assert len(vectors) == 4
 
@@ -90,3 +92,28 @@ def test_a_step_that_is_not_finite_leaves_the_run_as_it_was(pair):
     with pytest.raises(norewind.NonFiniteError, match="step 1 ") as error:
         single.step(now, 0, 1)
     assert int(error.value.run.steps) == 0
+
+
+@pytest.mark.parametrize("horizon", [0, 2])
+def test_rows_one_by_one_are_a_scan_of_them(horizon):
+    learner = LeastSquares(lags(2, 3), 1, forgetting=0.99, limit=5.0)
+    series = Series(
+        [member(learner, learner.init(), 2, 1, horizon)], 1, horizon, known=[0] if horizon else (), gaussian=True
+    )
+    xs = np.random.default_rng(0).normal(size=(60, 2)).cumsum(axis=0).astype(np.float32)
+    targets = xs[:, :1] - (0 if horizon else xs[:, 1:])
+    targets[: max(1, horizon)] = targets[20] = np.nan
+    run, (losses, outputs) = series.scan(series.init(), xs, targets, outputs=True)
+    single = Single(series, series.init())
+    now, seen = single.pack(series.init()), []
+    for place, (x, target) in enumerate(zip(xs, targets, strict=True)):
+        if place < horizon:
+            now, made = single.answer(now, x)
+            seen.append((0.0, made))
+        else:
+            now, *loss_and_made = single.step(now, x, target)
+            seen.append(tuple(loss_and_made))
+    found = jax.tree.map(lambda *rows: np.stack(rows), *seen)
+    for one, other in zip(jax.tree.leaves((losses, outputs)), jax.tree.leaves(found), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-3)
+    assert_same_run(single.unpacked(now), run)
