@@ -65,8 +65,32 @@ def test_a_saved_model_goes_on_as_if_nothing_had_happened(fitted, tmp_path):
     assert again.forecast(4) == other.forecast(4)
     again.save(tmp_path / "run")
     assert norewind.load(tmp_path / "run").samples == 420
+    again.save(tmp_path / "run")
     with pytest.raises(SettingsError, match="already holds a run"):
         other.save(tmp_path / "run")
+
+
+def test_fit_goes_on_after_single_rows_and_a_bad_one_changes_nothing(fitted):
+    whole, parts = small().fit(wave(400)), small().fit(wave(300))
+    for row in wave(50, 300):
+        parts.learn_one(row)
+    before = parts.forecast(3)
+    with pytest.raises(norewind.StreamError, match="'tide'"):
+        parts.fit([*wave(20, 350), {"tide": "high", "wind": 1}])
+    assert parts.samples == 350
+    assert parts.forecast(3) == before
+    parts.fit(iter(wave(50, 350)))
+    assert parts.samples == 400
+    np.testing.assert_allclose(parts.forecast(3), whole.forecast(3), rtol=1e-3, atol=1e-3)
+    statistics = [model.live.opened.stream.position()["statistics"] for model in (whole, parts)]
+    assert statistics[0] == statistics[1]
+
+
+def test_the_first_rows_were_not_forecast():
+    model = small(horizon=3)
+    for row in wave(2):
+        model.learn_one(row)
+    assert model.forecast(4) == [None] * 4
 
 
 def test_the_command_line_goes_on_with_a_saved_model_and_the_other_way_round(tmp_path, capsys):
@@ -113,6 +137,7 @@ def test_a_bad_row_is_refused_and_the_next_one_is_learned():
         (lambda: small().fit(3), "an iterable of dicts"),
         (lambda: small().spread(), "gaussian"),
         (lambda: small(horizon=0).forecast(), "predict_one"),
+        (lambda: norewind.Forecaster("tide", method="uoro:window=4").learn_one({"tide": 1}), "windows of 4"),
         (lambda: norewind.Forecaster("tide", hiden=3), "hiden"),
     ],
 )
@@ -141,6 +166,9 @@ def test_a_classifier_learns_a_rule_and_knows_how_sure_it_is(tmp_path):
     model.learn_one({"light": 0.3, "sky": "dusk"})
     with pytest.raises(norewind.StreamError, match="more classes"):
         model.learn_one({"light": 0.3, "sky": "dawn"})
+    with pytest.raises(norewind.StreamError, match="'light'"):
+        model.learn_one({"light": "bright", "sky": "day"})
+    assert (model.labels[2], model.before, model.samples) == ("dusk", 2, 602)
 
 
 def test_a_detector_finds_what_is_odd():

@@ -2,11 +2,13 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any
+from contextlib import contextmanager
+from typing import Any, Self
 
 from norewind.people.feed import row_of, rows_of
 from norewind.people.live import Live
-from norewind.people.models import Model, names_of, settings_of
+from norewind.people.models import NO_HOOKS, Model, names_of, settings_of
+from norewind.runs.fit import Hooks
 from norewind.streams import StreamError
 
 LEAST = 1e-3
@@ -43,6 +45,23 @@ class Classifier(Model):
         self.slots_before = [f"{slot} before" for slot in self.slots]
         names = (*names_of(inputs), *self.slots_before) if inputs else ()
         self.live = Live(settings_of(settings, targets=tuple(self.slots), inputs=names, horizon=0))
+
+    def fit(self, data: Any, hooks: Hooks = NO_HOOKS) -> Self:
+        with self._labels_kept_on_error():
+            return super().fit(data, hooks)
+
+    def learn_one(self, row: Any) -> None:
+        with self._labels_kept_on_error():
+            super().learn_one(row)
+
+    @contextmanager
+    def _labels_kept_on_error(self) -> Iterator[None]:
+        before = self.labels[:], self.counts.copy(), self.before
+        try:
+            yield
+        except BaseException:
+            self.labels, self.counts, self.before = before
+            raise
 
     def predict_one(self, row: Any) -> Any:
         """The most likely label; None while none is known."""

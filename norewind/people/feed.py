@@ -89,11 +89,7 @@ def _csv_line(row: dict[str, Any], columns: list[str], delimiter: str) -> bytes:
         "" if value is None else value if isinstance(value, str | int | float) else _plain(value) for value in values
     ]
     csv.writer(text, delimiter=delimiter, lineterminator="\n").writerow(fields)
-    return (
-        text.getvalue().encode()
-        if any(field != "" for field in fields)
-        else delimiter.encode() * (len(columns) - 1) + b"\n"
-    )
+    return text.getvalue().encode()
 
 
 def _plain(value: Any) -> Any:

@@ -2,19 +2,19 @@
 
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator
+from copy import deepcopy
 from dataclasses import asdict, replace
-from functools import lru_cache
-from itertools import chain, repeat
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
-from norewind.packing import Single
+from norewind import names
+from norewind.people.built import built_once
 from norewind.people.feed import Feed, line_writer, row_of, rows_of
-from norewind.runs.build import Built, Opened, Shape, build, open_stream, set_precision
+from norewind.runs.build import Opened, open_stream, set_precision
 from norewind.runs.fit import Hooks, Intervals, fit
 from norewind.runs.folder import RunFolder, Saved
 from norewind.runs.metrics import Tally, Watch, mean
@@ -38,6 +38,7 @@ class Live:
         if settings.precision == "double":
             set_precision(settings)
         self.settings, self.saved = settings, saved
+        self.home = saved.path.parent.parent.resolve() if saved else None
         entries = saved.entries if saved else {}
         self.position: dict[str, Any] = entries.get("position", {"stream": None, "left": None})
         self.tally, self.watch = Tally(**entries.get("tally", {})), entries.get("watch", asdict(Watch()))
@@ -68,34 +69,31 @@ class Live:
             self._open(Feed())
             self.run = run
 
-    # Opening: the stream at the position, and the learner once.
-
     def _open(self, feed: Any) -> Opened:
-        opened = self._opened(self.position["stream"], feed)
+        opened = self.opened_at(self.position["stream"], feed)
         if self.run is None:
-            built, self.single = _built(replace(self.settings, source="", format="jsonl"), opened.shape)
+            built, self.single = built_once(replace(self.settings, source="", format="jsonl"), opened.shape)
             self.learner, self.window = built.learner, built.window
             self.run = self.single.pack(self.saved.restore(built.run) if self.saved else built.run)
         if self.score_state is not None:
             opened.score.state, self.score_state = self.score_state, None
         elif self.opened:
-            opened.score.state = self.opened.score.state
+            opened.score.state = deepcopy(self.opened.score.state)
         self.opened, self.feed = opened, feed
         position = opened.stream.position()
         columns = position.get("columns", [])
         self.written = line_writer(self.settings.kind, columns, self.settings.delimiter)
         return opened
 
-    def _opened(self, position: Any, feed: Any, settings: Settings | None = None) -> Opened:
+    def opened_at(self, position: Any, feed: Any, settings: Settings | None = None) -> Opened:
         return open_stream(settings or self.settings, position, source=feed)
 
-    # One row at a time.
-
     def learn(self, row: Any) -> None:
-        if self.window_is_long():
+        method = self.settings.method
+        if method != names.AUTO and (window := names.parse_method(method).window) > 1:
             raise SettingsError(
-                f"learn_one: the method {self.settings.method} learns from windows of {self.window} rows. "
-                "Use fit, or a method without windows."
+                f"learn_one: the method {method} learns from windows of {window} rows. Use fit, or a method without "
+                "windows."
             )
         line = self._line(row)
         if self.opened is None:
@@ -127,22 +125,23 @@ class Live:
             samples = self.opened.stream.take(1)
         except StreamError:
             # The bad row must not stand in the way of the next one.
-            self._forget_unread()
+            self._settle()
+            self._reopen()
             raise
         assert samples is not None
         return samples
 
-    def _forget_unread(self) -> None:
-        assert self.opened is not None
-        position = self.opened.stream.position()
-        if "columns" in position:
-            self.position = {**self.position, "stream": position}
-            self._open(Feed())
+    def _reopen(self) -> None:
+        """Open the stream at the position again, without what was not taken."""
+        if self.position["stream"] is None:
+            self.opened = self.run = None
         else:
-            self.opened = None
+            self._open(Feed())
 
-    def window_is_long(self) -> bool:
-        return self.run is not None and self.window > 1
+    def _settle(self) -> None:
+        """Note where the stream stands; before its first row, there is no such place."""
+        if self.opened and "columns" in (position := self.opened.stream.position()):
+            self.position = {**self.position, "stream": position}
 
     def peek(self, row: Any) -> Samples | None:
         """The sample that a row would be, without taking it; None before there is anything to compare it with."""
@@ -151,7 +150,7 @@ class Live:
         position = self.opened.stream.position()
         if "columns" not in position:
             return None
-        stream = self._opened(position, Feed([self._line(row)])).stream
+        stream = self.opened_at(position, Feed([self._line(row)])).stream
         samples = stream.take(1)
         return samples if samples is not None and len(samples.xs) else None
 
@@ -166,10 +165,10 @@ class Live:
         samples = self.peek(row)
         if samples is None:
             return None
-        _, outputs = self.single.answer(self._run_now(), samples.xs[0])
+        _, outputs = self.single.answer(self.run_now(), samples.xs[0])
         return self.entry(samples, outputs)
 
-    def _run_now(self) -> Any:
+    def run_now(self) -> Any:
         """The run after all rows, also those that wait for their window."""
         run = self.run
         left = self.position["left"]
@@ -177,52 +176,25 @@ class Live:
             run, _ = self.single.answer(run, x)
         return run
 
-    # What comes next.
-
-    def forecasts(self, others: Iterable[Row] = ()) -> Iterator[Row]:
-        """Row after row of what comes next: first what was forecast already, then from its own forecasts.
-
-        `others` are columns of these rows that are known already.
-        """
-        horizon = self.settings.horizon
-        if self.opened is None or "columns" not in (position := self.opened.stream.position()):
-            raise StreamError("there is nothing to forecast from yet: fit the model, or let it learn some rows.")
-        targets = self.opened.stream.targets
-        feed, run = Feed(), self._run_now()
-        # What is not forecast stays as it was.
-        stream = self._opened(position, feed, replace(self.settings, missing="last")).stream
-        scales = position["waiting"][-horizon:, :, :2]
-        made = self.learner.to_come(self.single.unpacked(run))[-len(scales) :]
-        known = deque(self._in_units(output, scale) for output, scale in zip(made, scales, strict=True))
-        for other in chain(others, repeat({})):
-            row = known.popleft()
-            yield row
-            feed.put(self.written({**other, **{name: row["forecast"][name] for name in targets}}))
-            samples = stream.take(1)
-            assert samples is not None
-            run, (output, _) = self.single.answer(run, samples.xs[0])
-            known.append(self._in_units(output, samples.ahead[0]))
-
-    def _in_units(self, output: Any, scale: np.ndarray) -> Row:
-        nothing = np.full((1, len(scale)), np.nan, np.float32)
-        samples = Samples(nothing, nothing, np.full((1, *scale.shape), np.nan), nothing, scale[None])
-        return self.entry(samples, (output, output))
-
-    # Many rows.
-
     def fit(self, data: Any, hooks: Hooks) -> None:
-        """Learn from a file by its path, or from rows, in the training loop of the command line."""
-        if isinstance(data, str | os.PathLike):
-            opened = self._open_file(os.fspath(data))
-        else:
-            rows = iter(rows_of(data))
-            top = next(rows, None)
-            if top is None:
-                return
-            lines = (self._line(row) for row in chain([top], rows))
-            opened = self._open(Feed(lines, lasts=False))
+        """Learn from a file by its path, or from rows, in the training loop of the command line.
+
+        If it fails, everything is as before.
+        """
         self.add_up()
-        before, total = 0, 0.0
+        self._settle()
+        before = self.settings, self.position
+        try:
+            opened = self._open_data(data)
+            if opened is not None:
+                self._fit(opened, hooks, self._metrics_every(data))
+        except BaseException:
+            self.settings, self.position = before
+            self._reopen()
+            raise
+
+    def _fit(self, opened: Opened, hooks: Hooks, every: int) -> None:
+        before, total, average = 0, 0.0, None
 
         def on_chunk(samples, loss):
             nonlocal before, total
@@ -231,11 +203,11 @@ class Live:
             hooks.chunk(samples, loss)
 
         def on_metrics(line):
+            nonlocal average
+            average = line["mean"]
             self.lines.append({**line, "samples": line["samples"] + self.tally.samples})
             hooks.metrics(line)
 
-        length = len(data) if hasattr(data, "__len__") and not isinstance(data, str) else 0
-        every = max(1, length // POINTS) if length else Intervals().metrics_every
         with opened.stream as stream:
             fitted = fit(
                 stream,
@@ -249,11 +221,22 @@ class Live:
             )
             self.position = {"stream": stream.position(), "left": None}
         self.run = self.single.pack(fitted.run)
-        average = self.lines[-1]["mean"] if self.lines else None
-        scored = round(total / average) if average else 0
         self.tally.samples += fitted.samples
+        scored = round(total / average) if average else 0
         self.tally.all = [self.tally.all[0] + scored, self.tally.all[1] + total]
         self._open(Feed())
+
+    def _open_data(self, data: Any) -> Opened | None:
+        if isinstance(data, str | os.PathLike):
+            return self._open_file(os.fspath(data))
+        rows = iter(rows_of(data))
+        if (top := next(rows, None)) is None:
+            return None
+        return self._open(Feed((self._line(row) for row in chain([top], rows)), lasts=False))
+
+    def _metrics_every(self, data: Any) -> int:
+        is_long = hasattr(data, "__len__") and not isinstance(data, str)
+        return max(1, len(data) // POINTS) if is_long else Intervals().metrics_every
 
     def _open_file(self, path: str) -> Opened:
         settings = replace(self.settings, source=path, format="auto").settled()
@@ -265,14 +248,11 @@ class Live:
                 "Read it into a data frame, and give that."
             )
         else:
-            self._forget_unread()
             self.position = {"stream": afresh(self.position["stream"]), "left": None}
         if settings.kind not in ("csv", "jsonl"):
             raise SettingsError(f"{path}: give a file that ends in .csv, .jsonl or .ndjson, or rows.")
         self.settings = replace(self.settings, source=path)
         return self._open(Source(path))
-
-    # Counts, and the folder.
 
     @property
     def samples(self) -> int:
@@ -299,8 +279,8 @@ class Live:
         if self.opened is None:
             raise SettingsError("there is nothing to save yet: fit the model, or let it learn some rows.")
         self.add_up()
-        self.position = {**self.position, "stream": self.opened.stream.position()}
-        holds_this = self.saved is not None and path == self.saved.path.parent.parent
+        self._settle()
+        holds_this = path.resolve() == self.home
         with RunFolder(path, keep=self.settings.keep, new=not holds_this) as folder:
             if (path / SETTINGS).exists() and not holds_this:
                 raise SettingsError(f"{path} already holds a run. Choose another folder.")
@@ -314,26 +294,4 @@ class Live:
                 "watch": self.watch,
             }
             folder.save(self.samples, self.single.unpacked(self.run), entries, lambda path: None)
-
-
-class _Plain:
-    """What `Single` is, for learners that take windows of rows. Nothing is packed."""
-
-    def __init__(self, learner: Any):
-        self.learner = learner
-
-    def pack(self, run: Any) -> Any:
-        return run
-
-    unpacked = pack
-
-    def answer(self, run: Any, x: np.ndarray) -> tuple[Any, Any]:
-        run, outputs = self.learner.forward(run, x[None], count=1)
-        return run, jax.tree.map(lambda leaf: leaf[0], outputs)
-
-
-@lru_cache(maxsize=16)
-def _built(settings: Settings, shape: Shape) -> tuple[Built, Any]:
-    """A learner and its compiled functions, shared by all models with the same settings and columns."""
-    built = build(settings, shape)
-    return built, Single(built.learner, built.run) if built.window == 1 else _Plain(built.learner)
+        self.home = path.resolve()

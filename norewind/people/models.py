@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from norewind import shown
 from norewind.files import write_atomically
+from norewind.people.ahead import forecasts
 from norewind.people.live import Live
 from norewind.runs.fit import Hooks
 from norewind.runs.settings import Settings, SettingsError
@@ -125,7 +126,7 @@ class Forecaster(Model):
     def _next(self, steps: int, others: Iterable[dict[str, Any]] = ()) -> list[dict[str, Any]]:
         if not self.live.settings.horizon:
             raise SettingsError("with a horizon of 0 there is nothing ahead: use predict_one(row).")
-        return list(islice(self.live.forecasts(others), steps))
+        return list(islice(forecasts(self.live, others), steps))
 
     def _about(self) -> dict[str, Any]:
         return {"one": self.one}
