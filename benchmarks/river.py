@@ -4,18 +4,19 @@ Everything is scored progressively: predict a row, then learn from it. Our estim
 that the comparison is fair, River's are also given it as a feature. Writes a record per data set to results/river/.
 """
 
-import json
-import platform
 import sys
 import time
 from collections.abc import Callable, Iterator
+from datetime import date
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from river import base, datasets, ensemble, forest, linear_model, metrics, neighbors, preprocessing, time_series
 
+from norewind.instruments.tables import markdown
 from norewind.people import river as ours
+from norewind.runs.record import versions, write_record
 
 OUT = Path("results/river")
 SEED = 42
@@ -66,7 +67,7 @@ def regressors() -> Iterator[tuple[str, Any, bool]]:
     for remembers in (False, True):
         yield "linear regression", scaler() | linear_model.LinearRegression(), remembers
         yield "nearest neighbours", scaler() | neighbors.KNNRegressor(), remembers
-        yield "adaptive random forest", forest.ARFRegressor(seed=SEED), remembers
+        yield "adaptive random forest", scaler() | forest.ARFRegressor(seed=SEED), remembers
 
 
 def classifiers() -> Iterator[tuple[str, Any, bool]]:
@@ -126,11 +127,20 @@ def main() -> None:
     for name in sys.argv[1:] or SETS:
         metric, run = SETS[name]
         print(name, flush=True)
-        record = {"data": name, "metric": metric, "rows": run(), "seed": SEED}
-        record["versions"] = {package: version(package) for package in ("river", "jax")} | {
-            "python": platform.python_version()
-        }
-        (OUT / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n")
+        began = time.process_time()
+        record = {"data": name, "metric": metric, "seed": SEED, "rows": run()}
+        more = {"cpu seconds": round(time.process_time() - began, 1), "date": date.today().isoformat()}
+        write_record(OUT / f"{name}.json", {**record, **more, "river": version("river"), **versions()})
+
+
+def page_table(records: list[dict[str, Any]]) -> str:
+    """The table of docs/river.md."""
+    rows = [
+        [record["data"], record["metric"], row["model"], f"{row['score']:.3f}", row["rows per second"]]
+        for record in records
+        for row in record["rows"]
+    ]
+    return markdown(["data", "metric", "model", "score", "rows per CPU second"], rows)
 
 
 if __name__ == "__main__":
