@@ -14,7 +14,6 @@ from typing import Any
 
 from river import base, datasets, ensemble, forest, linear_model, metrics, neighbors, preprocessing, time_series
 
-from norewind.instruments.tables import markdown
 from norewind.people import river as ours
 from norewind.runs.record import versions, write_record
 
@@ -131,16 +130,6 @@ def main() -> None:
         record = {"data": name, "metric": metric, "seed": SEED, "rows": run()}
         more = {"cpu seconds": round(time.process_time() - began, 1), "date": date.today().isoformat()}
         write_record(OUT / f"{name}.json", {**record, **more, "river": version("river"), **versions()})
-
-
-def page_table(records: list[dict[str, Any]]) -> str:
-    """The table of docs/river.md."""
-    rows = [
-        [record["data"], record["metric"], row["model"], f"{row['score']:.3f}", row["rows per second"]]
-        for record in records
-        for row in record["rows"]
-    ]
-    return markdown(["data", "metric", "model", "score", "rows per CPU second"], rows)
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ def checked(check, estimator):
     check(estimator.clone())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("check", "estimator"), [*named(ours.Regressor(**SMALL)), *named(ours.Forecaster(**SMALL))])
 def test_river_checks_of_numbers(check, estimator):
     checked(check, estimator)

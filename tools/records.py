@@ -13,6 +13,7 @@ from pathlib import Path
 from benchmarks.defaults import clipping_plan, clipping_table, plan
 from benchmarks.defaults import table as defaults_table
 from benchmarks.report import best, load, readme_table
+from norewind.instruments.tables import markdown
 from norewind.runs import sweep
 
 Named = Iterator[tuple[str, str]]
@@ -107,4 +108,15 @@ def fraction(share: float) -> str:
     return named[min(named, key=lambda one: abs(one - share))]
 
 
-SOURCES = (methods, commands, bench, real_data, defaults, paper, instruments)
+def river(root: Path) -> Named:
+    """`python -m benchmarks.river`: norewind beside River."""
+    records = [json.loads(path.read_text()) for path in sorted((root / "results/river").glob("*.json"))]
+    rows = [
+        [record["data"], record["metric"], row["model"], f"{row['score']:.3f}", row["rows per second"]]
+        for record in records
+        for row in record["rows"]
+    ]
+    yield "river/table", markdown(["data", "score", "model", "value", "rows per CPU second"], rows)
+
+
+SOURCES = (methods, commands, bench, real_data, defaults, paper, instruments, river)
