@@ -28,12 +28,12 @@ class Classifier(Model):
         classes: the largest number of different labels.
         settings: other settings of `norewind train`.
 
-    >>> import norewind
-    >>> model = norewind.Classifier("light", classes=3)
-    >>> for second in range(300):
-    ...     model.learn_one({"second": second % 30, "light": "red" if second % 30 < 20 else "green"})
-    >>> model.predict_one({"second": 5}), model.predict_one({"second": 25})
-    ('red', 'green')
+    Example (the first call compiles for some seconds)::
+
+        model = norewind.Classifier("light", classes=2)
+        for second in range(300):
+            model.learn_one({"second": second % 30, "light": "red" if second % 30 < 20 else "green"})
+        model.predict_one({"second": 5})
     """
 
     def __init__(self, label: str, *, inputs: Sequence[str] = (), classes: int = 10, **settings: Any):
