@@ -182,7 +182,7 @@ class Ahead:
         return self._moved(run, inner, x, outputs[0]), (outputs[0], run.outputs[0])
 
     def _moved(self, run: AheadRun, inner: Any, x: jax.Array, output: jax.Array) -> AheadRun:
-        samples = jnp.where(run.samples < jnp.iinfo(jnp.int32).max, run.samples + 1, run.samples)
+        samples: Any = jnp.where(run.samples < jnp.iinfo(jnp.int32).max, run.samples + 1, run.samples)
         return AheadRun(inner, shifted(run.xs, x), run.targets, shifted(run.outputs, output), samples)
 
     def to_come(self, run: AheadRun) -> np.ndarray:
@@ -205,7 +205,7 @@ class Ahead:
         return rows if self.window == 1 else rows.reshape(-1, self.window, *rows.shape[1:])
 
 
-def shifted(rows: jax.Array, newest: jax.Array) -> jax.Array:
+def shifted(rows: Any, newest: jax.Array) -> Any:
     """The rows without the oldest, and with a new one."""
     return jnp.concatenate([rows, newest[None].astype(rows.dtype)])[1:]
 

@@ -128,7 +128,7 @@ class Series:
         forecasts, history = self._forecasts(run, x[None], made, 1, jnp)
         due = run.waiting[0] if self.horizon else None
         weighing, moments = densities.row(run.weighing, (due, target, forecasts[0]))
-        pending = jnp.concatenate([run.outputs, jnp.concatenate(moments)[None]])
+        pending: Any = jnp.concatenate([run.outputs, jnp.concatenate(moments)[None]])
         loss = self._losses(pending[:1], target[None], jnp)[0]
         waiting = shifted(run.waiting, forecasts[0]) if self.horizon else run.waiting
         new = SeriesRun(tuple(members), history, waiting, weighing, pending[1:])
@@ -142,7 +142,9 @@ class Series:
             members.append(member)
             made.append(output[0][None])
         forecasts, history = self._forecasts(run, x[None], made, 1, jnp)
-        pending = jnp.concatenate([run.outputs, jnp.concatenate(densities.mixed(run.weighing, forecasts[0]))[None]])
+        pending: Any = jnp.concatenate(
+            [run.outputs, jnp.concatenate(densities.mixed(run.weighing, forecasts[0]))[None]]
+        )
         waiting = shifted(run.waiting, forecasts[0]) if self.horizon else run.waiting
         new = SeriesRun(tuple(members), history, waiting, run.weighing, pending[1:])
         return new, self._shown_row(pending)
