@@ -56,6 +56,7 @@ def table(groups: Sequence[Sequence[Record]], every: Sequence[Record]) -> str:
     lines = []
     for group in groups:
         run, values = Remembering(**group[0]["memory"]), sorted(map(reached, group))
+        diverged = sum(record["problem"] is not None for record in group)
         form = "{:.0f}" if run.task == "grow" else "{:.3f}"
         lines.append(
             [
@@ -63,11 +64,12 @@ def table(groups: Sequence[Sequence[Record]], every: Sequence[Record]) -> str:
                 name_of(group[0]),
                 f"{run.rate:g}",
                 form.format(float(np.median(values))),
-                f"{form.format(values[0])} to {form.format(values[-1])}",
+                f"{form.format(values[0])} to {form.format(values[-1])}"
+                + (f" ({diverged} of {len(group)} diverged)" if diverged else ""),
                 f"{min(record['microseconds'] for record in group):.0f}",
             ]
         )
-    header = ["task", "method", "rate", "reached (median)", "from the best to the worst run", "µs a sample"]
+    header = ["task", "method", "rate", "reached (median)", "single runs", "µs a sample"]
     made = sorted({f"norewind {one['norewind']}, JAX {one['jax']}" for one in every})
     problems = sum(one["problem"] is not None for one in every)
     return f"{markdown(header, lines)}\n{len(every)} runs; {problems} diverged. {'; '.join(made)}.\n"
