@@ -35,7 +35,9 @@ def main() -> None:
         def show(line):
             print(f"{line['samples']:8,d} samples  {line['loss'] / BIT:.3f} bits each since the last line", flush=True)
 
-        fitted = norewind.fit(stream, learner, run, samples=options.samples, hooks=norewind.Hooks(metrics=show))
+        every = norewind.Intervals(metrics_every=10_000)
+        hooks = norewind.Hooks(metrics=show)
+        fitted = norewind.fit(stream, learner, run, samples=options.samples, intervals=every, hooks=hooks)
     prompt = stream.encode(". ")
     written = write(cell, fitted.run, prompt, writing_key)
     print("written by the model:", stream.decode(written).strip().decode())

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import norewind
 from norewind import checkpoint, files
-from norewind.checkpoint import CheckpointError, DamagedError, Writer, checkpoints, load, read, save
+from norewind.checkpoint import FORMAT, CheckpointError, DamagedError, Writer, checkpoints, load, read, save
 
 TREE = {
     "float": jnp.array([1.5, -0.0, jnp.inf, jnp.nan]),
@@ -157,7 +157,7 @@ def test_arrays_beside_the_run_come_back_bit_for_bit(tmp_path):
 
 def test_an_array_that_is_not_there_is_noticed(tmp_path):
     for name in ("nothing", [], None):
-        about = {"norewind": json.dumps({"format": 3, "position": {"stored as": name}})}
+        about = {"norewind": json.dumps({"format": FORMAT, "position": {"stored as": name}})}
         with pytest.raises(CheckpointError, match="not a whole safetensors file"):
             read(named(tmp_path, safetensors.numpy.save({"a": np.zeros(1)}, about)))
 
@@ -171,11 +171,11 @@ def test_every_truncation_is_noticed(tmp_path):
             read(path)
 
 
-@pytest.mark.parametrize("other", [2, 4])
+@pytest.mark.parametrize("other", [FORMAT - 1, FORMAT + 1])
 def test_another_format_is_refused_in_words(tmp_path, monkeypatch, other):
     monkeypatch.setattr(checkpoint, "FORMAT", other)
     monkeypatch.setattr(norewind, "__version__", "9.9")
-    path = save(tmp_path, 5, {"a": jnp.zeros(1)}, {"format": 3})
+    path = save(tmp_path, 5, {"a": jnp.zeros(1)}, {"format": FORMAT})
     monkeypatch.undo()
     with pytest.raises(
         CheckpointError, match=f"format {other} and was written by norewind 9.9. .* Use the version"
@@ -185,7 +185,7 @@ def test_another_format_is_refused_in_words(tmp_path, monkeypatch, other):
     assert not isinstance(caught.value, DamagedError)
 
 
-@pytest.mark.parametrize("version", ["3", None, 0, -1, True, 3.0, [3]])
+@pytest.mark.parametrize("version", [str(FORMAT), None, 0, -1, True, float(FORMAT), [FORMAT]])
 def test_a_format_that_cannot_be_is_refused(tmp_path, version):
     content = safetensors.numpy.save({"a": np.zeros(1)}, {"norewind": json.dumps({"format": version})})
     with pytest.raises(CheckpointError, match="has format"):
@@ -216,7 +216,7 @@ def header(entries: dict, length: int | None = None) -> bytes:
     return (len(text) if length is None else length).to_bytes(8, "little") + text
 
 
-GOOD = {"__metadata__": {"norewind": json.dumps({"format": 3})}}
+GOOD = {"__metadata__": {"norewind": json.dumps({"format": FORMAT})}}
 
 
 @pytest.mark.parametrize(
@@ -325,7 +325,7 @@ def test_nothing_in_a_checkpoint_is_executed(tmp_path, monkeypatch):
     for content in (pickle.dumps(Trap()), Path("trap.npy").read_bytes()):
         with pytest.raises(CheckpointError):
             load(named(tmp_path, content), {"a": jnp.zeros(2)})
-    about = {"norewind": json.dumps({"format": 3})}
+    about = {"norewind": json.dumps({"format": FORMAT})}
     path = named(tmp_path, safetensors.numpy.save({"['a']": np.frombuffer(pickle.dumps(Trap()), np.uint8)}, about))
     with pytest.raises(CheckpointError, match="uint8"):
         load(path, {"a": jnp.zeros(2)})

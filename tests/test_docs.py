@@ -22,7 +22,7 @@ def test_links_lead_somewhere(page):
 
 def test_the_gallery_shows_every_figure_with_a_command():
     gallery = (ROOT / "docs/gallery.md").read_text(encoding="utf-8")
-    folders = ("docs/images", "results/paper/figures", "results/bench", "results/real-data")
+    folders = ("docs/images", "results/paper/figures", "results/bench", "results/real-data", "results/memory")
     figures = [path for folder in folders for path in (ROOT / folder).glob("*.png")]
     assert len(figures) >= 10
     for path in figures:

@@ -23,7 +23,7 @@ VERSIONS = {"norewind": "0", "commit": "0", "jax": "0", "python": "0", "seconds"
 def record(value, diverged_at=None, base=ANBN, **changes):
     """A record as a run of the paper's length would leave it."""
     settings = replace(base, **{"samples": SAMPLES, **changes})
-    every = settings.metrics_every
+    every = settings.metrics_every or 10_000
     problem = None if diverged_at is None else "diverged: it was lost"
     curve = [value] * (int(settings.samples or 0) // every)
     rest = {"samples": int(settings.samples or 0), "every": every, "curve": curve, "unit": "bits", "mean": value}

@@ -53,6 +53,8 @@ def compare(
     chosen = [names.parse_method(method) if isinstance(method, str) else method for method in methods]
     with open_stream(settings).stream:
         pass  # A source that cannot be read is refused once, not by every run.
+    # Nothing is awaited: the last line of a file counts also without a newline.
+    settings = settings if settings.kind == "task" else replace(settings, final=True)
     plan = {
         f"{method.name.replace(':', '-')}_seed{seed}": replace(settings, method=method.name, seed=seed)
         for method in chosen

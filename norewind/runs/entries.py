@@ -79,7 +79,9 @@ def check_score(path: Path, saved: dict[str, Any], own: dict[str, Any]) -> None:
 def _waiting(path: Path, left: list[Any] | None) -> int:
     if left is None:
         return 0
-    arrays = jax.tree.leaves(left)
+    # Columns that are copied are text, which no array of a checkpoint holds.
+    arrays = [np.asarray(part) if _is_text(part) else part for part in left]
+    arrays = jax.tree.leaves(arrays)
     lengths = {len(array) for array in arrays if isinstance(array, np.ndarray) and array.ndim}
     are_arrays = all(isinstance(array, np.ndarray) and array.ndim for array in arrays)
     if not 2 <= len(left) <= len(Samples._fields) or any(part is None for part in left[:2]) or not are_arrays:
@@ -87,6 +89,10 @@ def _waiting(path: Path, left: list[Any] | None) -> int:
     if len(lengths) != 1:
         raise _damaged(path, "the samples that wait for their window are not of one length")
     return lengths.pop()
+
+
+def _is_text(part: Any) -> bool:
+    return isinstance(part, list) and all(isinstance(one, str) for one in part)
 
 
 def _fits(left: list[Any], stream: dict[str, Any]) -> bool:
