@@ -13,7 +13,7 @@ def reproduce(
     *,
     out: Annotated[Path | None, option("FOLDER", "results/paper, results/quick or results/memory")] = None,
     quick: bool = False,
-    seeds: Annotated[int | None, option("N", "anbn 5, brackets 3, influence 10, memory 3")] = None,
+    seeds: Annotated[int | None, option("N", "anbn 5, brackets 3, influence 10, memory 2")] = None,
     samples: Annotated[float | None, option("N", "1e7; memory 1e6 and 2e6")] = None,
     rates: tuple[float, ...] = (1e-3, 3e-4, 1e-4),
     windows: tuple[int, ...] = (1, 10, 100, 200),
@@ -47,7 +47,7 @@ def reproduce(
 
         length = int(samples) if samples else (20_000 if quick else None)
         folder = out or Path("results/quick/memory" if quick else "results/memory")
-        print(reproduce_memory(folder, samples=length, seeds=seeds or 3, jobs=jobs, report_only=report_only))
+        print(reproduce_memory(folder, samples=length, seeds=seeds or 2, jobs=jobs, report_only=report_only))
         return
     from norewind.paper.influence import SEEDS, influence_plan
     from norewind.paper.plans import text_plan

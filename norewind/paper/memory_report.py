@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from matplotlib.ticker import FixedLocator, NullFormatter, ScalarFormatter
 
 from norewind.instruments.figures import count_axis, legend, level, look, new_figure, save
 from norewind.instruments.tables import markdown
-from norewind.paper.memory import KINDS, Remembering, late_bits, memory_records, repeats, run_memory, tries
+from norewind.paper.memory import KINDS, SEEDS, Remembering, late_bits, memory_records, repeats, run_memory, tries
 from norewind.runs.record import Record
 
 EXACT = {"lru", "elstm"}
@@ -21,7 +22,7 @@ TITLES = {
 
 
 def reproduce_memory(
-    out: Path, *, samples: int | None = None, seeds: int = 3, jobs: int | None = None, report_only: bool = False
+    out: Path, *, samples: int | None = None, seeds: int = SEEDS, jobs: int | None = None, report_only: bool = False
 ) -> str:
     """Make the runs that have no record yet, draw figure.png, and write and return table.md."""
     get = memory_records if report_only else lambda plan, out: run_memory(plan, out, jobs)
@@ -86,6 +87,9 @@ def draw(groups: Sequence[Sequence[Record]], path: Path) -> None:
         count_axis(ax)
     level(axes[0, 0], 2.0, "chance")
     axes[0, 1].set_yscale("log")
+    axes[0, 1].yaxis.set_major_locator(FixedLocator([1, 2, 5, 10, 20, 50, 100]))
+    axes[0, 1].yaxis.set_major_formatter(ScalarFormatter())
+    axes[0, 1].yaxis.set_minor_formatter(NullFormatter())
     axes[0, 1].axhspan(*PUBLISHED, color="0.85", label="KF-RTRL and OK, 128 units, as published, at 2M samples")
     legend(figure, axes.flat, columns=3)
     save(figure, path)
