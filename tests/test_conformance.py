@@ -47,7 +47,7 @@ SLOW = pytest.mark.slow
 
 
 @pytest.mark.parametrize(
-    "name", ["uoro", "bptt", *(pytest.param(name, marks=pytest.mark.slow) for name in ("rtrl", "rank 2"))]
+    "name", ["bptt", *(pytest.param(name, marks=pytest.mark.slow) for name in ("uoro", "rtrl", "rank 2"))]
 )
 def test_estimator(name):
     make, claims = ESTIMATORS[name]

@@ -69,7 +69,9 @@ def test_every_loss_is_that_of_plain_python(symbols, members, megabytes):
     np.testing.assert_allclose(losses, expected, atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize(("symbols", "members", "megabytes"), [(256, 1, BYTES), (3, 0, 0.1)])
+@pytest.mark.parametrize(
+    ("symbols", "members", "megabytes"), [pytest.param(256, 1, BYTES, marks=pytest.mark.slow), (3, 0, 0.1)]
+)
 def test_the_distribution_sums_to_one_and_gives_every_loss(symbols, members, megabytes):
     stream = symbols_of(symbols=symbols)[:121]
     xs, targets = stream[:-1], stream[1:]

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
 
@@ -21,6 +23,7 @@ def output_of(*command, **changes):
     return done.stdout
 
 
+@pytest.mark.slow
 def test_text_is_learned_and_written():
     shown = output_of(sys.executable, EXAMPLES / "text.py", "--samples", "20000")
     bits = [float(number) for number in re.findall(r"([\d.]+) bits", shown)]

@@ -221,7 +221,13 @@ def test_resets_inside_a_chunk():
 
 
 @pytest.mark.usefixtures("x64")
-@pytest.mark.parametrize("name", ["parallel", "parallel of average", "average of parallel"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "parallel of average",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("parallel", "average of parallel")),
+    ],
+)
 def test_resets_per_stream(name):
     base = uoro(CELL.transition, cross_entropy)
     estimator, axis = {

@@ -57,6 +57,7 @@ def error(example, stopped):
     return max(jax.tree.leaves(jax.tree.map(lambda a, b: float(jnp.max(jnp.abs(a - b))), got, wanted)))
 
 
+@pytest.mark.slow
 def test_conformance():
     check_estimator(lstm97, models=[plain_lstm(2, 4)])
 

@@ -50,10 +50,12 @@ def grads_of(estimator, example):
     return jax.jit(lambda carry: run_estimator(estimator, example, carry)[2].grad)(carry)
 
 
+@pytest.mark.slow
 def test_readout_only_conformance():
     check_estimator(readout_only, models=[built_in("user_made"), liquid()])
 
 
+@pytest.mark.slow
 def test_bpdc_conformance():
     check_estimator(bpdc, models=[feedback()])
 

@@ -44,6 +44,7 @@ def stopped_before(model, length):
     return jax.jit(all_grads)(model.params)
 
 
+@pytest.mark.slow
 def test_conformance():
     make = lambda transition, loss, x: sliding_bptt(transition, loss, length=3, x=x)  # noqa: E731
     check_estimator(make, models=[example("user_made")], example_x=True)

@@ -14,7 +14,7 @@ OPTIONS = ("--metrics-every", 500, "--checkpoint-every", 400, "--quiet", "--pred
 KINDS = {"bytes": ("text",), "rows": ("table.csv", "--horizon", 3)}
 
 
-@pytest.fixture(scope="session", params=["bytes", "rows"])
+@pytest.fixture(scope="session", params=[pytest.param("bytes", marks=pytest.mark.slow), "rows"])
 def mixture(request, whole):
     source, *options = KINDS[request.param]
     run = whole / f"auto-{request.param}"

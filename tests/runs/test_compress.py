@@ -26,6 +26,7 @@ def test_what_comes_back_is_the_file(packed, tmp_path):
     assert (tmp_path / "again").read_bytes() == TEXT
 
 
+@pytest.mark.slow
 def test_the_size_is_that_of_the_reported_bits(packed, tmp_path):
     run = tmp_path / "run"
     assert norewind("train", packed / "text", "--out", run, "--quiet") == 0
