@@ -1,10 +1,10 @@
 """Compiled programs are kept between commands: the next one starts sooner. Importing this does not import JAX."""
 
-import hashlib
 import os
-import platform
 from importlib.metadata import version
 from pathlib import Path
+
+from norewind.machine import processor
 
 VARIABLE = "NOREWIND_CACHE"
 LARGEST = 200_000_000
@@ -38,7 +38,4 @@ def _users_cache() -> Path:
 
 def _machine() -> str:
     """A name for what compiled programs depend on: the version of JAX, and the kind of processor."""
-    information = Path("/proc/cpuinfo")
-    lines = information.read_text().splitlines() if information.exists() else []
-    features = "".join(sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))}))
-    return f"jax-{version('jax')}-{platform.machine()}-{hashlib.sha256(features.encode()).hexdigest()[:12]}"
+    return f"jax-{version('jax')}-{processor().replace(' ', '-')}"

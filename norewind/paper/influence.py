@@ -15,7 +15,7 @@ from norewind.learner import Learner, NonFiniteError, online
 from norewind.names import Method, parse_method
 from norewind.optimizers import inverse_sqrt
 from norewind.runs.fit import Hooks, Intervals, fit
-from norewind.runs.record import Record, read_record, versions, write_record
+from norewind.runs.record import Record, record_path, records_of, versions, write_record
 from norewind.streams import Samples, Stream
 from norewind.tasks import InfluenceBalancing, influence_balancing
 
@@ -52,8 +52,7 @@ def influence_plan(
 
 
 def influence_records(plan: Sequence[Balancing], out: Path) -> dict[str, Record]:
-    found = ((run, read_record(_path(out, run))) for run in plan)
-    return {run.name: record for run, record in found if record and record["influence"] == asdict(run)}
+    return records_of(plan, out, "influence")
 
 
 def run_influence(plan: Sequence[Balancing], out: Path, say: Callable[[str], None] = print) -> None:
@@ -63,7 +62,7 @@ def run_influence(plan: Sequence[Balancing], out: Path, say: Callable[[str], Non
     for (method, rate), group in groupby(missing, lambda run: (run.method, run.rate)):
         began, thetas, runs = time.perf_counter(), [], list(group)
         for run, record in zip(runs, train_influence(runs), strict=True):
-            write_record(_path(out, run), record)
+            write_record(record_path(out, run.name), record)
             thetas.append(record["theta"])
         words = ", ".join(f"{theta:.4g}" for theta in thetas[:3]) + (", ..." if len(thetas) > 3 else "")
         say(f"influence balancing, {method}, rate {rate:g}: θ = {words} ({time.perf_counter() - began:.1f} s)")
@@ -140,10 +139,6 @@ def _summary(losses: np.ndarray, thetas: np.ndarray, window: int) -> dict[str, A
         "losses": [_number(losses[a:b].mean()) for a, b in pairwise([0, *ends])],
         "thetas": [_number(thetas[end - 1]) for end in ends],
     }
-
-
-def _path(out: Path, run: Balancing) -> Path:
-    return out / "runs" / f"{run.name}.json"
 
 
 def _number(value: Any) -> float | None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from norewind import names
-from norewind.runs.record import Record, read_record, versions, write_record
+from norewind.runs.record import Record, record_path, records_of, versions, write_record
 
 RATES = (1e-3, 3e-3)
 SEEDS = 2
@@ -90,8 +90,7 @@ def late_bits(record: Record) -> float:
 
 
 def memory_records(plan: Sequence[Remembering], out: Path) -> dict[str, Record]:
-    found = {run.name: read_record(_path(out, run)) for run in plan}
-    return {run.name: one for run in plan if (one := found[run.name]) and one["memory"] == asdict(run)}
+    return records_of(plan, out, "memory")
 
 
 def run_memory(plan: Sequence[Remembering], out: Path, jobs: int | None = None) -> dict[str, Record]:
@@ -100,7 +99,7 @@ def run_memory(plan: Sequence[Remembering], out: Path, jobs: int | None = None) 
     waiting = [run for run in plan if run.name not in finished]
     with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
         for run, record in zip(waiting, pool.map(train, waiting), strict=True):
-            write_record(_path(out, run), record)
+            write_record(record_path(out, run.name), record)
             words = record["problem"] or _words(record)
             print(f"{run.name}: {words} ({record['seconds']:.0f} s)", file=sys.stderr, flush=True)
     return memory_records(plan, out)
@@ -117,6 +116,7 @@ def train(run: Remembering) -> Record:
 
     from norewind.learner import NonFiniteError
     from norewind.runs.fit import Hooks, Intervals, fit
+    from norewind.runs.scores import bits_of
     from norewind.tasks.copying import UNSCORED, Copying, Curriculum
 
     grows = run.task == "grow"
@@ -130,7 +130,7 @@ def train(run: Remembering) -> Record:
 
     def look(first, samples, outputs):
         scored = samples.targets != UNSCORED
-        losses = _bits(outputs[scored], samples.targets[scored])
+        losses = bits_of(outputs[scored])[np.arange(scored.sum()), samples.targets[scored]]
         pieces.append((losses.sum(), losses.size, stream.length, first + len(scored) - 1))
         if grows and losses.size:
             curriculum.add(losses.mean())
@@ -174,13 +174,3 @@ def _learner(run: Remembering, symbols: int, key):
     method = names.parse_method(run.method)
     learner = online(method.make(cell.transition, loss, np.int32(0)), adam(run.rate))
     return learner, learner.init(cell.init(keys[0]), cell.initial_state(), keys[1]), method.window
-
-
-def _bits(logits: np.ndarray, targets: np.ndarray) -> np.ndarray:
-    """Cross-entropy in bits."""
-    shifted = logits.astype(np.float64) - logits.max(-1, keepdims=True)
-    return (np.log(np.exp(shifted).sum(-1)) - np.take_along_axis(shifted, targets[:, None], -1)[:, 0]) / np.log(2)
-
-
-def _path(out: Path, run: Remembering) -> Path:
-    return out / "runs" / f"{run.name}.json"

@@ -4,7 +4,6 @@ import hashlib
 import json
 import platform
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -16,6 +15,7 @@ from norewind.combinators import one_step_of
 from norewind.compilation import compiled_loop
 from norewind.learners.counting import coding, symbol, tree
 from norewind.learners.text import TextLearner
+from norewind.machine import processor
 from norewind.runs import auto
 
 MAGIC = b"norewind compressed\n"
@@ -93,15 +93,11 @@ def _header(data: bytes) -> tuple[dict[str, Any], bytes]:
 
 def _machine() -> dict[str, str]:
     """Everything that may change the last bit of a prediction."""
-    information = Path("/proc/cpuinfo")
-    lines = information.read_text().splitlines() if information.exists() else []
-    chosen = {line for line in lines if line.startswith(("model name", "flags", "Features"))}
-    features = hashlib.sha256("".join(sorted(chosen)).encode()).hexdigest()[:16]
     return {
         "norewind": norewind.__version__,
         "jax": jax.__version__,
         "python": platform.python_version(),
-        "processor": f"{platform.machine()} {features}",
+        "processor": processor(),
     }
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from norewind.runs.scores import SymbolScore
+from norewind.runs.scores import SymbolScore, bits_of
 from norewind.streams.stream import Samples
 
 LONGEST = 10_000
@@ -48,10 +48,7 @@ class LineScore(SymbolScore):
 
     def predictions(self, first: int, samples: Samples, outputs: np.ndarray) -> Iterator[dict[str, Any]]:
         """One entry per line that ends in these samples."""
-        logits = np.asarray(outputs, np.float64)
-        logits = logits - logits.max(axis=-1, keepdims=True)
-        places = np.arange(len(samples.targets)), samples.targets
-        bits = (np.log(np.exp(logits).sum(axis=-1)) - logits[places]) / np.log(2)
+        bits = bits_of(outputs)[np.arange(len(samples.targets)), samples.targets]
         pairs = list(zip(samples.targets.tolist(), bits.tolist(), strict=True))
         if not self.state["begun"]:
             pairs.insert(0, (int(samples.xs[0]), 0.0))  # nothing predicts the first symbol

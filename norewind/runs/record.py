@@ -3,6 +3,8 @@
 import json
 import platform
 import subprocess
+from collections.abc import Sequence
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,16 @@ def read_record(path: Path) -> Record | None:
         return json.loads(path.read_text())
     except (FileNotFoundError, json.JSONDecodeError):
         return None
+
+
+def record_path(out: Path, name: str) -> Path:
+    return out / "runs" / f"{name}.json"
+
+
+def records_of(plan: Sequence[Any], out: Path, entry: str) -> dict[str, Record]:
+    """The records of the finished runs in a plan, by name: those that hold the run, a dataclass, as `entry`."""
+    found = ((run, read_record(record_path(out, run.name))) for run in plan)
+    return {run.name: record for run, record in found if record and record[entry] == asdict(run)}
 
 
 def versions() -> dict[str, str]:

@@ -10,6 +10,13 @@ from norewind.runs.windows import count_of
 from norewind.streams.stream import Samples
 
 
+def bits_of(outputs: Any) -> np.ndarray:
+    """−log₂ of the probability of every symbol, from logits."""
+    logits = np.asarray(outputs, np.float64)
+    logits = logits - logits.max(axis=-1, keepdims=True)
+    return (np.log(np.exp(logits).sum(axis=-1, keepdims=True)) - logits) / BIT
+
+
 class Score:
     """How the samples of a stream are scored. This one knows only their loss; others know what the samples mean.
 
@@ -69,9 +76,7 @@ class SymbolScore(Score):
 
     def predictions(self, first: int, samples: Samples, outputs: np.ndarray) -> Iterator[dict[str, Any]]:
         """The most likely symbol and its probability, the symbol that came, and −log₂ of its probability."""
-        logits = outputs.astype(np.float64)
-        logits -= logits.max(axis=-1, keepdims=True)
-        bits = (np.log(np.exp(logits).sum(axis=-1, keepdims=True)) - logits) / BIT
+        bits = bits_of(outputs)
         likeliest = bits.argmin(axis=-1)
         for i, (symbol, guess) in enumerate(zip(samples.targets.tolist(), likeliest.tolist(), strict=True)):
             yield {

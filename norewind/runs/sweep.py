@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from norewind.runs.progress import Progress
-from norewind.runs.record import Record, read_record, versions, write_record
+from norewind.runs.record import Record, read_record, record_path, versions, write_record
 from norewind.runs.settings import Settings
 
 Plan = Mapping[str, Settings]
@@ -25,7 +25,7 @@ class SweepError(RuntimeError):
 
 def records(plan: Plan, out: Path) -> dict[str, Record]:
     """The records of the runs in a plan that are finished."""
-    found = {name: read_record(out / "runs" / f"{name}.json") for name in plan}
+    found = {name: read_record(record_path(out, name)) for name in plan}
     return {name: record for name, record in found.items() if record and _was_made_with(record, plan[name])}
 
 
@@ -135,7 +135,7 @@ def _work(name: str, settings: Settings, out: Path) -> str:
     record = trial(settings, folder, hooks, clock)
     if record is None:
         return "interrupted"
-    write_record(out / "runs" / f"{name}.json", {**record, **versions()})
+    write_record(record_path(out, name), {**record, **versions()})
     shutil.rmtree(folder, ignore_errors=True)
     if record["problem"]:
         return record["problem"]

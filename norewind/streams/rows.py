@@ -16,6 +16,7 @@ from norewind.streams.stream import Samples, Stream, StreamError, check_count
 UNREAD = unread("rows")
 # How many numbers are kept in lists before they become arrays, which take far less memory.
 BATCH = 20_000
+LATE_KEY = " (a key may be null at first, but must be there in one of the first lines)"
 
 
 class RowStream(Stream):
@@ -139,11 +140,7 @@ class RowStream(Stream):
         columns = ", ".join(map(repr, names[:20])) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
         for column in [*self.inputs, *self.targets, *self._copied]:
             if column not in seen:
-                hint = (
-                    " (a key may be null at first, but must be there in one of the first lines)"
-                    if self._format == "jsonl"
-                    else ""
-                )
+                hint = LATE_KEY if self._format == "jsonl" else ""
                 raise StreamError(f"{name} has no column {column!r}. It has {columns}{hint}.")
         if not self.inputs or not self.targets:
             why = [f"{column!r} ({judged.why_not})" for column, judged in seen.items() if judged.why_not][:20]
