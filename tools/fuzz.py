@@ -71,7 +71,11 @@ kinds = [
     st.lists(st.integers(0, 3), max_size=3),
 ]
 column = st.tuples(st.sampled_from(range(len(kinds))), st.booleans())
-names = st.lists(st.sampled_from(["a", "b", "t", "a.x", "t.0"]), unique=True, max_size=2)
+names = st.one_of(
+    st.just([]),
+    st.lists(st.sampled_from(["a", "b", "t"]), unique=True, max_size=2),
+    st.lists(st.sampled_from(["a.x", "t.0", "b.y.z", "c"]), max_size=1),
+)
 
 
 @st.composite
@@ -136,10 +140,11 @@ def as_json(rows: Sequence[Sequence[Any]]) -> bytes:
 
 def columns(folder: Path, inputs: Counter):
     """Tables of any values, read with any choice of columns."""
-    loss, missing = st.booleans(), st.sampled_from(["last", "mean", "fail", "skip"])
+    loss, missing = st.booleans(), st.sampled_from(["last", "last", "mean", "fail", "skip"])
+    bads = st.sampled_from(["skip", "skip", "skip", "fail"])
     horizons = st.sampled_from([0, 1, 3, [1, 2]])
 
-    @given(tables(), st.booleans(), names, names, names, policies, missing, loss, horizons)
+    @given(tables(), st.booleans(), names, names, names, bads, missing, loss, horizons)
     def one(rows, csv_file, seen, wanted, copied, bad, missing, classes, horizon):
         inputs["tables"] += 1
         chosen = {"inputs": seen or None, "targets": wanted or None, "copy": copied, "horizon": horizon}
