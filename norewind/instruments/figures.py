@@ -81,7 +81,8 @@ def count_axis(ax: Axes) -> None:
 def plain_log(ax: Axes) -> None:
     """A logarithmic vertical axis with plain numbers."""
     ax.set_yscale("log")
-    ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5)))
+    low, high = ax.get_ylim()
+    ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5) if high < 300 * low else (1,)))
     ax.yaxis.set_major_formatter("{x:g}")
     ax.yaxis.set_minor_formatter(NullFormatter())
 
