@@ -139,8 +139,10 @@ def draw(*paths: Path, out: Path | None = None) -> None:
     if len(units) > 1:
         raise SettingsError(f"these runs are measured in {' and '.join(sorted(units))}: draw them separately.")
     curves = [(str(path), read_log(path / METRICS)) for path in paths]
-    rows = all_settings[0].kind in ("csv", "jsonl")
-    draw_curves(curves, units.pop(), out or paths[0] / CURVE, "the mean so far" if rows else "order-0 entropy")
+    first = all_settings[0]
+    rows = "class frequencies so far" if first.loss == "classes" else "the mean so far"
+    trivial = rows if first.kind in ("csv", "jsonl") else "order-0 entropy"
+    draw_curves(curves, units.pop(), out or paths[0] / CURVE, trivial)
 
 
 def draw_rows(path: Path, fitted: "Fitted", opened: "Opened") -> None:

@@ -93,7 +93,15 @@ class Comparison:
         rows = sorted(self.rows(), key=lambda row: (row["final loss"] is None, row["final loss"] or 0))
         unit = next((row["unit"] for row in rows if row["final loss"] is not None), "")
         header = ["method", f"final {unit}".strip(), "updates", "CPU µs per sample", "bytes carried", ""]
-        return markdown(header, map(_shown, rows)) + "\n" + self.note()
+        return markdown(header, map(_shown, rows)) + "\n" + self.note() + self.fewer_updates()
+
+    def fewer_updates(self) -> str:
+        """Which methods learn once in a window of samples, and so make fewer updates than the others."""
+        windows = {row["method"]: names.parse_method(row["method"]).window for row in self.rows()}
+        words = [f"{method} makes {window} times fewer updates" for method, window in windows.items() if window > 1]
+        if not words or len(set(windows.values())) == 1:
+            return ""
+        return f" On the same samples, {', '.join(words)}: one in a window."
 
     def note(self) -> str:
         """What the runs have in common, and what their losses can be compared with."""
@@ -127,8 +135,6 @@ class Comparison:
 
     def figure(self, path: Path | str) -> None:
         """The curves (means over seeds), beside the final loss against time and against memory carried."""
-        from matplotlib.ticker import LogLocator, NullFormatter
-
         from norewind.instruments import figures
 
         figure, axes = figures.new_figure(1, 3, panel=(4.4, 4.6), width_ratios=(2, 1, 1))
@@ -150,10 +156,7 @@ class Comparison:
         unit = next(iter(self.records.values()))["unit"]
         curves.set(xlabel="samples", ylabel=unit)
         if all(value > 0 for record in self.records.values() for value in losses(record)):
-            curves.set_yscale("log")
-            curves.yaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5)))
-            curves.yaxis.set_major_formatter("{x:g}")
-            curves.yaxis.set_minor_formatter(NullFormatter())
+            figures.plain_log(curves)
         figures.count_axis(curves)
         costs.set(xlabel="CPU µs per sample", ylabel=f"final {unit}", xlim=(0, None))
         memories.set(xlabel="bytes carried (0 drawn at 1)", ylabel=f"final {unit}", xscale="log")

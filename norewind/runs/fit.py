@@ -17,7 +17,7 @@ from norewind.runs.entries import check_score
 from norewind.runs.folder import METRICS, RunFolder
 from norewind.runs.metrics import SEEN_AT_ONCE, Tally, Watch, digits, next_line
 from norewind.runs.scores import Score
-from norewind.runs.windows import Early, StreamLike, as_steps, chunk_steps, count_of, fingerprint
+from norewind.runs.windows import Early, StreamLike, as_steps, check_fits, chunk_steps, count_of, fingerprint
 from norewind.streams.stream import Samples, StreamError
 from norewind.trees import Tree, copied, is_differentiable, norm
 
@@ -145,11 +145,13 @@ class _Training:
     def __init__(self, stream, learner, run, window, folder, intervals, score, watch, hooks):
         self.learner, self.window, self.folder, self.score, self.hooks = learner, window, folder, score, hooks
         self.intervals, self.watches = intervals, watch
+        # The size of the carry is that at the line; without one, there is no need to stop there.
+        self.cut_at_lines = bool(jax.tree.leaves(learner.carry(run)))
         entries = folder.entries if folder else {}
         # A copy, since some learners use up the run they are given.
         self.run = folder.saved.restore(run) if entries else copied(run)
         self.steps = as_steps(stream, window, entries.get("position"))
-        _check_fits(learner, self.steps.stream.horizon, window)
+        check_fits(learner, self.steps.stream.horizon, window)
         self.tally, self.watch = Tally(**entries.get("tally", {})), Watch(**entries.get("watch", {}))
         if folder and folder.saved:
             check_score(folder.saved.path, entries["score"], score.state)
@@ -190,13 +192,19 @@ class _Training:
         return Fitted(self.run, self.tally.samples, ended, self.learner.carry(self.run))
 
     def steps_to_take(self, samples: int | None) -> int:
-        """The steps of the next chunk: no further than the next line of metrics or the next checkpoint."""
+        """The steps of the next chunk: no further than the next checkpoint, and with a carry, the next line."""
 
         done, saves = self.tally.samples, self.intervals.checkpoint_every
         left = self.chunk if samples is None else (samples - done) // self.window
-        line = -(-(next_line(done, self.intervals.metrics_every) - done) // self.window)
+        line = self.steps_to_line() if self.cut_at_lines else self.chunk
         checkpoint = self.chunk if saves is None else -(-(saves - done % saves) // self.window)
         return min(self.chunk, left, line, checkpoint)
+
+    def steps_to_line(self) -> int:
+        """The steps to the next line of metrics."""
+        done = self.tally.samples
+        line = next_line(done, self.intervals.metrics_every, self.score.fewest)
+        return -(-(line - done) // self.window)
 
     def learn(self, taken: Samples) -> None:
         before, count = self.tally.samples, count_of(taken)
@@ -207,24 +215,34 @@ class _Training:
         losses = seen[0] if predicts else seen
         losses = np.asarray(losses, np.float64)[: count // self.window] * self.score.scale
         outputs = self.steps.flat(seen[1], count) if predicts else None
-        self.tally.add(losses, count, self.score.add(taken, outputs))
         if self.hooks.predictions is not None:
             self.hooks.predictions(*self.early.rest(taken, outputs))
+        self.note(taken, losses, outputs)
         self.hooks.chunk(self.tally.samples, float(losses.sum()) / count)
 
         def passed(every: int | None) -> bool:
             return every is not None and self.tally.samples // every > before // every
 
-        every = self.intervals.metrics_every
-        if next_line(before, every) <= self.tally.samples:
-            line = self.report()
-            if self.watches:
-                self.watch.see(line, SEEN_AT_ONCE if every is None else 0)
         oldest = self.intervals.checkpoint_seconds
         late = bool(oldest) and time.perf_counter() - self.saved_when > oldest
         # What looks like the beginning of a divergence must not replace the good checkpoints.
         if (passed(self.intervals.checkpoint_every) or late) and (self.watch.healthy or not self.watches):
             self.save()
+
+    def note(self, taken: Samples, losses: np.ndarray, outputs: Any) -> None:
+        """Add what was learned to the metrics, from line to line."""
+        start = 0
+        while start < len(losses):
+            left = self.steps_to_line()
+            steps = slice(start, min(start + left, len(losses)))
+            rows = slice(steps.start * self.window, steps.stop * self.window)
+            part, seen = jax.tree.map(lambda leaf, rows=rows: leaf[rows], (taken, outputs))
+            self.tally.add(losses[steps], rows.stop - rows.start, self.score.add(part, seen))
+            start = steps.stop
+            if steps.stop - steps.start == left:
+                line = self.report()
+                if self.watches:
+                    self.watch.see(line, SEEN_AT_ONCE if self.intervals.metrics_every is None else 0)
 
     def answer_early(self) -> None:
         """With `flush`, predict everything that has come, also samples that wait for their window."""
@@ -274,18 +292,6 @@ class _Training:
             # What looks like the beginning of a divergence is kept beside the good checkpoints, not in their place.
             replaces = self.watch.healthy or not self.watches
             self.folder.save(self.tally.samples, self.run, entries, self.hooks.checkpoint, replaces=replaces)
-
-
-def _check_fits(learner: Any, horizon: int, window: int) -> None:
-    """Refuse a learner that was made for another horizon or window."""
-    ahead = getattr(learner, "horizon", 0)
-    if ahead != horizon:
-        needed = f"norewind.Ahead(learner, loss, horizon={horizon})" if horizon else "one without norewind.Ahead"
-        raise ValueError(
-            f"fit: the learner forecasts {ahead} rows ahead, but the horizon of the stream is {horizon}: use {needed}."
-        )
-    if getattr(learner, "window", window) != window:
-        raise ValueError(f"fit: window is {window}, but the learner takes windows of {learner.window}.")
 
 
 @jax.jit

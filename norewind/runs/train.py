@@ -26,8 +26,8 @@ from norewind.runs.settings import SETTINGS, Settings, SettingsError, read_toml
 from norewind.streams import RowStream
 from norewind.trees import Tree, is_key
 
-BESIDE = {"persistence": "last value", "seasonal": "period ago", "baseline": "trivial"}
-"""How progress calls simple forecasts."""
+BESIDE = {"persistence": "last value", "seasonal": "period ago"}
+"""How progress calls simple forecasts, beside the baseline."""
 
 
 def train(
@@ -85,7 +85,8 @@ def _hooks(settings: Settings, folder: RunFolder, opened: Opened, progress: Prog
 
         def on_metrics(line):
             hooks.metrics(line)
-            progress.compare(name, {words: line.get(entry) for entry, words in BESIDE.items()})
+            beside = {**BESIDE, "baseline": opened.score.trivial}
+            progress.compare(name, {words: line.get(entry) for entry, words in beside.items()})
             if events:
                 for entry, value in line.items():
                     if isinstance(value, float):

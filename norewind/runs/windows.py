@@ -204,3 +204,15 @@ def chunk_steps(learner: Any, run: Any, window: int) -> int:
         return learner.chunk // window
     numbers = sum(leaf.size for leaf in jax.tree.leaves(run))
     return max(1, min(CHUNK, max(SHORTEST_CHUNK, WORK // numbers)) // window)
+
+
+def check_fits(learner: Any, horizon: int, window: int) -> None:
+    """Refuse a learner that was made for another horizon or window."""
+    ahead = getattr(learner, "horizon", 0)
+    if ahead != horizon:
+        needed = f"norewind.Ahead(learner, loss, horizon={horizon})" if horizon else "one without norewind.Ahead"
+        raise ValueError(
+            f"fit: the learner forecasts {ahead} rows ahead, but the horizon of the stream is {horizon}: use {needed}."
+        )
+    if getattr(learner, "window", window) != window:
+        raise ValueError(f"fit: window is {window}, but the learner takes windows of {learner.window}.")

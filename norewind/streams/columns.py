@@ -78,6 +78,25 @@ def kind_of(name: str, column: Judged, *, target: bool, classes: bool) -> Kind:
     return "number" if target and column.kind == "time" else column.kind
 
 
+def unusable(
+    seen: dict[str, Judged], inputs: list[str], targets: list[str], copied: list[str], *, same_row: bool, hint: str
+) -> str | None:
+    """What is wrong with a choice of columns, if anything is; `hint` is for a column that is not there."""
+    names = list(seen)
+    columns = ", ".join(map(repr, names[:20])) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
+    if missing := [name for name in [*inputs, *targets, *copied] if name not in seen]:
+        return f"has no column {missing[0]!r}. It has {columns}{hint}."
+    if inputs and targets:
+        return None
+    why = [f"{name!r} ({column.why_not})" for name, column in seen.items() if column.why_not][:20]
+    return (
+        f"has no column to {'forecast' if inputs else 'learn from'}: of {columns}, none "
+        + ("but the targets " if same_row and targets else "")
+        + "holds numbers that are not those of its rows or times. Name the inputs and the targets"
+        + (f"; by default these are not used: {', '.join(why)}." if why else ".")
+    )
+
+
 def _counts(numbers: list[float]) -> str:
     steps = {after - before for before, after in pairwise(numbers)}
     return "it counts the rows" if steps == {1.0} and len(numbers) >= ENOUGH_TO_COUNT else ""
@@ -140,9 +159,7 @@ def time_of(value: Any) -> float:
     if isinstance(value, str):
         text = value.strip()
         try:
-            moment = datetime.fromisoformat(
-                text.replace("/", "-") + ("-01" if re.fullmatch(r"\d{4}[-/]\d\d", text) else "")
-            )
+            moment = datetime.fromisoformat(iso(text))
             # Eight digits are rather a number.
             if not text.isdigit():
                 return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
@@ -156,6 +173,11 @@ def time_of(value: Any) -> float:
         if low <= number <= high:
             return number / unit
     raise BadRow(f"{shown(value)} is not a time: write it as 2024-05-31T18:00:00, or in seconds since 1970")
+
+
+def iso(text: str) -> str:
+    """Dates may have slashes, and no day."""
+    return text.replace("/", "-") + ("-01" if re.fullmatch(r"\d{4}[-/]\d\d", text) else "")
 
 
 def category_of(value: Any) -> str:

@@ -52,11 +52,12 @@ CSV = Dialect()
 
 
 class Line(NamedTuple):
-    """A row as read: the numbers of the columns in use, the number of its line, and copied columns as JSON text."""
+    """A row as read: the numbers of the columns in use, its line, copied columns as JSON text, its time."""
 
     values: list[float]
     number: int
     copied: str | None
+    time: Any
 
 
 READ: dict[Kind, Callable[[Any], float]] = {"number": number_of, "boolean": boolean_of, "time": time_of}
@@ -83,8 +84,9 @@ class RowReader:
         self._dialect, self._is_csv = dialect, dialect.format == "csv"
         self._missing, self._bad = missing, bad
 
-    def choose(self, kinds: dict[str, Kind], required: list[str], copied: list[str]) -> None:
-        """Choose the columns to read with their kinds, those whose values may not be missing, and those to copy."""
+    def choose(self, kinds: dict[str, Kind], required: list[str], copied: list[str], clock: str | None) -> None:
+        """Choose the columns to read with their kinds, those that may not be missing, those to copy, and the time."""
+        self._clock = clock
         used = list(kinds)
         self._used, self._copied = [(name, READ.get(kind)) for name, kind in kinds.items()], copied
         self._required = [used.index(name) for name in required] if self._missing in ("fail", "skip") else []
@@ -157,7 +159,7 @@ class RowReader:
                 continue
             self._lines.drop()
             if values and row is not None:
-                yield Line(values, number, self._copy(row))
+                yield Line(values, number, self._copy(row), None if self._clock is None else at(row, self._clock))
 
     def too_short(self) -> StreamError:
         if not self._source.ended:

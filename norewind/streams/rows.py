@@ -1,12 +1,14 @@
 """Streams of rows: numbers in columns, from CSV or JSON lines."""
 
+from collections import deque
 from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
 
 from norewind.streams import scaling
-from norewind.streams.columns import BadRow, Judged, Kind, at, judged, kind_of, varying
+from norewind.streams.clock import REMEMBERED, as_time, times_ahead
+from norewind.streams.columns import BadRow, Judged, Kind, at, judged, kind_of, unusable, varying
 from norewind.streams.parsing import CSV, Dialect, RowReader
 from norewind.streams.position import Progress, check_position, damaged, unread
 from norewind.streams.reading import Source, closed_on_error
@@ -47,9 +49,8 @@ class RowStream(Stream):
     - `position`: what another stream's `position()` returned, to resume there.
 
     The stream has the attributes `inputs` and `targets`, the names of the columns, `ignored`,
-    why the others are not used, `width`, the length of a row of inputs, `known`, the places
-    of the targets in it, and `horizon`, the longest of `horizons`. A learner for it learns from row t − h when row t
-    brings its targets, and then forecasts row t + h: see `norewind.Ahead`.
+    why the others are not used, `width`, the length of a row of inputs, `known`, the places of
+    the targets in it, and `horizon`, the longest of `horizons`. `norewind.Ahead` learns from it.
 
     >>> import os
     >>> reader, writer = os.pipe()
@@ -100,6 +101,7 @@ class RowStream(Stream):
             self.inputs, self.targets, self._copied = list(inputs or []), list(targets or []), list(copy)
             self.ignored: dict[str, str] = {}
             self._kinds: dict[str, Kind] = {}
+            self._newest_times: deque[Any] = deque(maxlen=REMEMBERED)
             if start == UNREAD:
                 self._begin()
             else:
@@ -131,25 +133,15 @@ class RowStream(Stream):
             for name, column in seen.items()
             if name not in used
         }
+        self._clock = next((name for name, column in seen.items() if column.kind == "time"), None)
         self._choose()
         self._statistics = scaling.no_statistics(self._layout.columns)
         self._waiting = self._nothing_known()
 
     def _check_columns(self, seen: dict[str, Judged]) -> None:
-        name, names = self._source.name, list(seen)
-        columns = ", ".join(map(repr, names[:20])) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
-        for column in [*self.inputs, *self.targets, *self._copied]:
-            if column not in seen:
-                hint = LATE_KEY if self._format == "jsonl" else ""
-                raise StreamError(f"{name} has no column {column!r}. It has {columns}{hint}.")
-        if not self.inputs or not self.targets:
-            why = [f"{column!r} ({judged.why_not})" for column, judged in seen.items() if judged.why_not][:20]
-            raise StreamError(
-                f"{name} has no column to {'forecast' if self.inputs else 'learn from'}: of {columns}, none "
-                + ("but the targets " if self.horizon == 0 and self.targets else "")
-                + "holds numbers that are not those of its rows or times. Name the inputs and the targets"
-                + (f"; by default these are not used: {', '.join(why)}." if why else ".")
-            )
+        hint = LATE_KEY if self._format == "jsonl" else ""
+        if problem := unusable(seen, self.inputs, self.targets, self._copied, same_row=self.horizon == 0, hint=hint):
+            raise StreamError(f"{self._source.name} {problem}")
 
     def _choose(self) -> None:
         """Decide how the columns in use become inputs and targets."""
@@ -160,7 +152,7 @@ class RowStream(Stream):
                 "Choose a horizon of 1 or more, or targets that are not inputs."
             )
         used = list(self._kinds)
-        self._reader.choose(self._kinds, self.inputs, self._copied)
+        self._reader.choose(self._kinds, self.inputs, self._copied, self._clock)
         # How long ago the row before came is a column of its own, after those of the table.
         self._times = [used.index(name) for name in self._cycles]
         gaps = [len(used) + place for place, cycles in enumerate(self._cycles.values()) if "gap" in cycles]
@@ -186,6 +178,7 @@ class RowStream(Stream):
         self._reader.columns = list(position["columns"])
         self.inputs, self.targets = list(position["inputs"]), list(position["targets"])
         self._kinds, self._cycles = dict(position["kinds"]), position["cycles"]
+        self._clock, self._newest_times = position["clock"], deque(position["times"], REMEMBERED)
         if list(self._kinds) != list(dict.fromkeys([*self.inputs, *self.targets])):
             raise damaged("its kinds are not those of its columns")
         if {name for name, kind in self._kinds.items() if kind == "time"} != set(self._cycles):
@@ -195,13 +188,13 @@ class RowStream(Stream):
         self._check_columns(dict.fromkeys(self._reader.columns, Judged("number")))
         self._choose()
         self._statistics = scaling.restored_statistics(position["statistics"], self._layout.columns)
-        targets = len(self.targets)
         scaled = self._standardise and not self._classes
-        self._waiting = scaling.restored_waiting(position["waiting"], targets, self._delays[-1], scaled)
+        self._waiting = scaling.restored_waiting(position["waiting"], len(self.targets), self._delays[-1], scaled)
         self._source.go_to(self._progress.here)
         if self._progress.here.offset == 0:
             # The start of another source (see `afresh`), which may have its columns in another order.
             self._waiting = self._nothing_known()
+            self._newest_times.clear()
             self._reader.read_header()
             self._check_columns(dict.fromkeys(self._reader.columns, Judged("number")))
 
@@ -234,6 +227,8 @@ class RowStream(Stream):
             kinds=dict(self._kinds),
             cycles={name: list(cycles) for name, cycles in self._cycles.items()},
             categories={name: list(known) for name, known in self._reader.categories.items()},
+            clock=self._clock,
+            times=list(self._newest_times),
             statistics=scaling.saved_statistics(self._statistics),
             waiting=self._waiting,
         )
@@ -241,6 +236,10 @@ class RowStream(Stream):
     def scales_ahead(self, rows: int) -> np.ndarray:
         """Mean, deviation and newest value of every target after each of the last rows, of shape (rows, targets, 3)."""
         return self._waiting[-rows:]
+
+    def times_ahead(self, steps: int) -> list[Any] | None:
+        """The times of the next rows, as the table writes them; None if they are not regular."""
+        return times_ahead(self._newest_times, steps)
 
     def imagined(self, targets: np.ndarray, step: int) -> np.ndarray:
         """The inputs of a row to come if it brings these targets: other values stay, and times go on."""
@@ -273,7 +272,9 @@ class RowStream(Stream):
             rows.clear()
 
         try:
-            for values, line, copied in self._reader.rows(self._source.fragments(patience)):
+            for values, line, copied, time in self._reader.rows(self._source.fragments(patience)):
+                if self._clock is not None:
+                    self._newest_times.append(as_time(time))
                 values += [values[place] - self._statistics.newest[place] for place in self._times]
                 self._statistics = self._statistics.after(values)
                 rows.append(Row(values, self._statistics, line, copied))

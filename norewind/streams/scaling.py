@@ -12,6 +12,7 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 import numpy as np
 
+from norewind.streams.clock import REMEMBERED
 from norewind.streams.columns import DAY, LARGEST, Kind
 from norewind.streams.parsing import CATEGORIES
 from norewind.streams.position import Count, SourcePosition, damaged
@@ -180,6 +181,8 @@ class RowPosition(SourcePosition):
     kinds: dict[str, Kind]
     cycles: dict[str, list[str]]
     categories: dict[str, list[str]]
+    clock: str | None
+    times: Annotated[list[str | int | float | None], msgspec.Meta(max_length=REMEMBERED)]
     statistics: list[SavedColumn]
     waiting: Any
 
