@@ -38,7 +38,8 @@ def train(
     """
     from norewind.cli.running import run_in
 
-    folder = out or Path("runs") / (Path(settings.source).stem.strip("-") or "stdin")
+    name = settings.source.removeprefix("kafka://").replace("/", "-") if "://" in settings.source else settings.source
+    folder = out or Path("runs") / (Path(name).stem.strip("-") or "stdin")
     run_in("train", folder, settings.settled(), quiet=quiet, new=True)
 
 

@@ -7,8 +7,9 @@ import numpy as np
 
 from norewind.streams import scaling
 from norewind.streams.columns import BadRow, Judged, Kind, at, judged, kind_of, varying
+from norewind.streams.messages import BESIDE
 from norewind.streams.parsing import CSV, Dialect, RowReader
-from norewind.streams.position import Progress, check_position, damaged, unread
+from norewind.streams.position import check_position, damaged, unread
 from norewind.streams.reading import Source, closed_on_error
 from norewind.streams.scaling import CYCLES, Layout, Row, samples_of
 from norewind.streams.stream import Samples, Stream, StreamError, check_count
@@ -48,8 +49,7 @@ class RowStream(Stream):
 
     The stream has the attributes `inputs` and `targets`, the names of the columns, `ignored`,
     why the others are not used, `width`, the length of a row of inputs, `known`, the places
-    of the targets in it, and `horizon`, the longest of `horizons`. A learner for it learns from row t − h when row t
-    brings its targets, and then forecasts row t + h: see `norewind.Ahead`.
+    of the targets in it, and `horizon`, the longest of `horizons`. For a learner, see `norewind.Ahead`.
 
     >>> import os
     >>> reader, writer = os.pipe()
@@ -90,7 +90,7 @@ class RowStream(Stream):
                 asked = {"format": dialect.format, "horizon": self._saved_horizon(), "standardise": standardise}
                 named = {name: list(value) for name, value in (("inputs", inputs), ("targets", targets)) if value}
                 check_position(start, "rows", scaling.RowPosition, asked | named)
-            self._source, self._progress = source, Progress(start)
+            self.source, self._progress = source, source.progress(start)
             self._reader = RowReader(source, self._progress, dialect, missing=missing, bad=bad)
             self._format, self.horizon, self._standardise = dialect.format, self.horizons[-1], standardise
             self._classes = dialect.classes
@@ -109,6 +109,7 @@ class RowStream(Stream):
         self._reader.read_header()
         rows = self._reader.first_rows()
         seen = {name: judged([at(row, name) for row in rows]) for name in self._reader.columns}
+        seen |= {name: seen[name]._replace(why_not="beside the value") for name in seen.keys() & BESIDE}
         named = bool(self.inputs)
         if not named:
             usable = [name for name, column in seen.items() if not column.why_not]
@@ -123,7 +124,7 @@ class RowStream(Stream):
         try:
             self._kinds = {n: kind_of(n, seen[n], target=n in self.targets, classes=self._classes) for n in used}
         except BadRow as problem:
-            raise StreamError(f"{self._source.name}: {problem}") from None
+            raise StreamError(f"{self.source.name}: {problem}") from None
         times = [name for name in self.inputs if self._kinds[name] == "time"]
         self._cycles = {name: varying([at(row, name) for row in rows]) for name in times}
         self.ignored = {
@@ -136,8 +137,8 @@ class RowStream(Stream):
         self._waiting = self._nothing_known()
 
     def _check_columns(self, seen: dict[str, Judged]) -> None:
-        name, names = self._source.name, list(seen)
-        columns = ", ".join(map(repr, names[:20])) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
+        name, columns = self.source.name, ", ".join(map(repr, list(seen)[:20]))
+        columns += f" and {len(seen) - 20} more" if len(seen) > 20 else ""
         for column in [*self.inputs, *self.targets, *self._copied]:
             if column not in seen:
                 hint = LATE_KEY if self._format == "jsonl" else ""
@@ -172,6 +173,7 @@ class RowStream(Stream):
             fill_with_newest=self._fill_with_newest,
             standardise=self._standardise,
             classes=self._classes,
+            copies=bool(self._copied),
             categories=[used.index(name) for name in self.inputs if self._kinds[name] == "category"],
             cycles=[
                 (used.index(name), CYCLES[cycle])
@@ -198,7 +200,7 @@ class RowStream(Stream):
         targets = len(self.targets)
         scaled = self._standardise and not self._classes
         self._waiting = scaling.restored_waiting(position["waiting"], targets, self._delays[-1], scaled)
-        self._source.go_to(self._progress.here)
+        self.source.go_to(self._progress.here)
         if self._progress.here.offset == 0:
             # The start of another source (see `afresh`), which may have its columns in another order.
             self._waiting = self._nothing_known()
@@ -259,7 +261,7 @@ class RowStream(Stream):
 
     @property
     def unfinished(self) -> int:
-        return self._source.unfinished
+        return self.source.unfinished
 
     def take(self, count: int, patience: float | None = None) -> Samples | None:
         check_count(count)
@@ -273,7 +275,7 @@ class RowStream(Stream):
             rows.clear()
 
         try:
-            for values, line, copied in self._reader.rows(self._source.fragments(patience)):
+            for values, line, copied in self._reader.rows(self.source.fragments(patience)):
                 values += [values[place] - self._statistics.newest[place] for place in self._times]
                 self._statistics = self._statistics.after(values)
                 rows.append(Row(values, self._statistics, line, copied))
@@ -287,7 +289,7 @@ class RowStream(Stream):
             # What came before is handed out first; the next call finds the same problem again.
             problem = error
         self._progress.hand_out(length, problem)
-        if not length and self._source.ended:
+        if not length and self.source.ended:
             if self._progress.start == UNREAD:
                 raise self._reader.too_short()
             return self._progress.end()
@@ -296,4 +298,4 @@ class RowStream(Stream):
         return Samples(*joined)
 
     def close(self) -> None:
-        self._source.close()
+        self.source.close()
