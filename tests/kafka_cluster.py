@@ -176,7 +176,7 @@ class Cluster:
             topic = request.compact().decode()
             for _ in range(request.varint() - 1):
                 partition, offset, _, note = request.take("i"), request.take("q"), request.take("i"), request.compact()
-                places.append(TopicPartition(topic, partition, offset, note.decode()))
+                places.append(TopicPartition(topic, partition, offset, note.decode().rstrip("\0")))
                 request.skip_tags()
             request.skip_tags()
         self.offsets[name] = group, places

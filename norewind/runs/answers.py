@@ -105,7 +105,7 @@ class Answers:
         """The name of the checkpoint whose transaction was committed last."""
         places = [self._kafka.TopicPartition(self._source.topic, partition) for partition in partitions]
         marks = {place.metadata for place in self._ask(lambda: self._consumer.committed(places, AT_START))}
-        found = sorted(mark.removeprefix(MARK) for mark in marks if mark and mark.startswith(MARK))
+        found = sorted(mark.removeprefix(MARK).rstrip("\0") for mark in marks if mark and mark.startswith(MARK))
         return found[-1] if found else None
 
     def write(self, entries: Iterable[dict[str, Any]]) -> None:
