@@ -7,6 +7,7 @@ them, and refuses a fenced producer. `committed` reads the log itself, with its 
 returns what a real broker would show.
 """
 
+import contextlib
 import itertools
 import json
 import logging
@@ -63,7 +64,7 @@ class Buffer:
 
 
 class Cluster:
-    """`brokers` is where the cluster answers. `before_commit` is called before a transaction is committed."""
+    """`brokers` is where the cluster answers."""
 
     def __init__(self):
         self.host = Producer({"bootstrap.servers": "x", "test.mock.num.brokers": 1}, logger=quiet)
@@ -123,7 +124,8 @@ class Cluster:
         self.is_up = False
         for connection in self.connections:
             for end in connection:
-                end.close()
+                with contextlib.suppress(OSError):
+                    end.shutdown(socket.SHUT_RDWR)  # which also wakes up whoever waits for it
         self.connections.clear()
 
     def come_back(self):

@@ -9,7 +9,7 @@ is removed, as its answers were never seen by anybody, and is made again.
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -83,16 +83,16 @@ class Answers:
         found = {path.stem: path for path in checkpoints(folder.path / "checkpoints")}
         if mark is not None and mark not in found:
             raise StreamError(
-                f"the group {self._group!r} has answered {SCHEME}{self._source.topic} up to the checkpoint {mark}, which is "
-                f"not in {folder.path}: another run answers under this name. Choose another --group."
+                f"the group {self._group!r} has answered {self._source.topic!r} up to the checkpoint {mark}, which "
+                f"is not in {folder.path}: another run answers under this name. Choose another --group."
             )
         if mark is not None:
             self._remember()
             folder.go_back(found[mark])
         elif self._note.exists() and not continues:
             raise StreamError(
-                f"the brokers do not know any more what the group {self._group!r} has answered. (They forget it after a "
-                "week without answers.) To go on from the newest checkpoint, whose answers were committed unless the "
+                f"the brokers do not know any more what the group {self._group!r} has answered. (They forget it after "
+                "a week without answers.) To go on from the newest checkpoint, whose answers were committed unless the "
                 f"run was killed just then: norewind resume {folder.path} --continues."
             )
         elif not self._note.exists():
@@ -146,14 +146,12 @@ class Answers:
 
     def abandon(self) -> None:
         """Give up what was not committed."""
-        try:
+        # If this fails, the brokers do it themselves after a while, and a run that goes on does it at once.
+        with suppress(self._kafka.KafkaException):
             if self._open:
                 self._producer.abort_transaction(AT_START)
-        except self._kafka.KafkaException:
-            pass  # the brokers do it themselves after a while, and a run that goes on does it at once
-        finally:
-            self._open = False
-            self._consumer.close()
+        self._open = False
+        self._consumer.close()
 
     def _begin(self) -> None:
         if not self._open:
@@ -178,11 +176,12 @@ class Answers:
 
     def _refused(self, error: Any) -> StreamError:
         codes, cause = self._kafka.KafkaError, error.args[0]
-        self._producer.poll(0)
+        with suppress(self._kafka.KafkaException):
+            self._producer.poll(0)  # lets the client say what was wrong
         if cause.code() in (codes._FENCED, codes.INVALID_PRODUCER_EPOCH, codes.PRODUCER_FENCED):
             return StreamError(
-                f"another process has begun to answer for the group {self._group!r}: this one stops, and what it had not "
-                "committed is left to the other."
+                f"another process has begun to answer for the group {self._group!r}: this one stops, and what it had "
+                "not committed is left to the other."
             )
         if cause.code() in (codes._TIMED_OUT, codes._TRANSPORT, codes._ALL_BROKERS_DOWN):
             return self._client.unreachable(error)

@@ -70,7 +70,9 @@ class Client:
             raise StreamError(f"the options of the client are refused: {why(error)}.") from None
 
     def _complain(self, error: Any) -> None:
-        self.complaint = why(error)
+        # That all of them are down says less than what was wrong with one.
+        if not self.complaint or error.code() != library().KafkaError._ALL_BROKERS_DOWN:
+            self.complaint = why(error)
 
     def unreachable(self, error: Exception, for_seconds: float | None = None) -> StreamError:
         found = self.complaint or why(error)

@@ -58,7 +58,12 @@ def rows(number, seed=0):
     for i, level in enumerate(levels):
         # Partitions of different rates, and times that are not quite in order.
         partition = int(generator.choice(4, p=[0.5, 0.3, 0.2, 0]))
-        yield partition, 1_700_000_000_000 + 100 * i + int(generator.integers(300)), b"s%d" % partition, {"level": level}
+        yield (
+            partition,
+            1_700_000_000_000 + 100 * i + int(generator.integers(300)),
+            b"s%d" % partition,
+            {"level": level},
+        )
 
 
 @pytest.fixture(scope="module")
@@ -159,7 +164,9 @@ def test_survives_kills_at_random_moments(cluster, whole, tmp_path):
         for _ in range(4):
             process = stage.start(run)
             count = len(checkpoints(run / "checkpoints"))
-            while process.poll() is None and len(checkpoints(run / "checkpoints")) == count and generator.random() < 0.998:
+            while (
+                process.poll() is None and len(checkpoints(run / "checkpoints")) == count and generator.random() < 0.998
+            ):
                 time.sleep(0.01)
             time.sleep(generator.expovariate(20))
             process.kill()
