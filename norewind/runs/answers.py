@@ -112,7 +112,7 @@ class Answers:
         """Send answers; nobody sees them before they are committed."""
         self._begin()
         for entry in entries:
-            copied = dict(entry["copied"])
+            copied = dict(entry.get("copied", {}))
             key = copied.pop("@key", None)
             value = {**entry, "copied": copied} if copied else {n: v for n, v in entry.items() if n != "copied"}
             self._send(as_lines([value])[:-1], key)

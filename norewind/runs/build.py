@@ -96,14 +96,12 @@ def open_stream(
     classes = settings.loss == "classes"
     if classes and (len(settings.targets) != 1 or len(settings.horizons) > 1):
         raise SettingsError("loss is 'classes': name one target (--targets COLUMN), and one horizon.")
-    # An answer has the key of the message that it answers.
-    key = ["@key"] if settings.predictions.startswith(SCHEME) else []
     rows = RowStream(
         source,
         dialect=Dialect(settings.kind, header=settings.header, delimiter=settings.delimiter, classes=classes),
         inputs=inputs or None,
         targets=settings.targets or None,
-        copy=tuple(dict.fromkeys([*settings.copy, *key])),
+        copy=copied_columns(settings),
         horizon=settings.horizons,
         missing=settings.missing,
         bad=settings.bad,
@@ -118,6 +116,12 @@ def open_stream(
     known = tuple(rows.known) if len(rows.known) == len(rows.targets) else ()
     shape = Shape(rows.width, outputs, False, len(rows.targets), settings.horizons, known)
     return Opened(rows, shape, RowScore(rows.targets, settings.loss, settings.horizons, settings.period))
+
+
+def copied_columns(settings: Settings) -> tuple[str, ...]:
+    """The columns to copy into predictions. An answer has the key of the message that it answers."""
+    key = ["@key"] if settings.predictions.startswith(SCHEME) else []
+    return tuple(dict.fromkeys([*settings.copy, *key]))
 
 
 def _topic(settings: Settings, **options: Any) -> Any:

@@ -122,8 +122,8 @@ def _hooks(
             hooks.checkpoint(path)
             if answers:
                 answers.commit(path)
-            elif settings.group and settings.source.startswith(SCHEME):
-                opened.stream.source.show(glance(path)["position"]["stream"].get("messages"))
+            elif settings.source.startswith(SCHEME):
+                opened.stream.show(glance(path)["position"]["stream"])
 
         writes = {"file": lambda: folder.log(PREDICTIONS).write, "stdout": lambda: print_lines, "none": lambda: list}
         write = answers.write if answers else writes[settings.predictions]()

@@ -50,7 +50,7 @@ class Topic:
         self._topic, self._wanted = Address.of(address)
         self._client, self._continues, self._stop, self._final, self._report = client, continues, stop, final, report
         self._kafka = library()
-        self._closed = False
+        self._group, self._closed = group, False
         self._consumer = client.make(
             "Consumer",
             {
@@ -209,9 +209,10 @@ class Topic:
     def _place(self, partition: int, *offset: int) -> Any:
         return self._kafka.TopicPartition(self._topic, partition, *offset)
 
-    def show(self, messages: dict[str, Any] | None) -> None:
+    def show(self, position: dict[str, Any]) -> None:
         """Commit the offsets of a position under the name of the group, for those who watch; nothing depends on it."""
-        if messages and not self._closed:
+        messages = position.get("messages")
+        if self._group and messages and not self._closed:
             offsets = [self._place(int(partition), offset) for partition, offset in messages["offsets"].items()]
             self._consumer.commit(offsets=offsets, asynchronous=True)
 

@@ -94,6 +94,9 @@ class Source:
     def lines(self, progress: Progress) -> "Lines":
         return Lines(self, progress)
 
+    def show(self, position: dict[str, Any]) -> None:
+        """Nobody watches how far a file was read."""
+
     def close(self) -> None:
         """Close the file if it was opened by its path. Nothing can be read any more."""
         self._file.close()

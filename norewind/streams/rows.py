@@ -90,7 +90,7 @@ class RowStream(Stream):
                 asked = {"format": dialect.format, "horizon": self._saved_horizon(), "standardise": standardise}
                 named = {name: list(value) for name, value in (("inputs", inputs), ("targets", targets)) if value}
                 check_position(start, "rows", scaling.RowPosition, asked | named)
-            self.source, self._progress = source, source.progress(start)
+            self._source, self._progress = source, source.progress(start)
             self._reader = RowReader(source, self._progress, dialect, missing=missing, bad=bad)
             self._format, self.horizon, self._standardise = dialect.format, self.horizons[-1], standardise
             self._classes = dialect.classes
@@ -124,7 +124,7 @@ class RowStream(Stream):
         try:
             self._kinds = {n: kind_of(n, seen[n], target=n in self.targets, classes=self._classes) for n in used}
         except BadRow as problem:
-            raise StreamError(f"{self.source.name}: {problem}") from None
+            raise StreamError(f"{self._source.name}: {problem}") from None
         times = [name for name in self.inputs if self._kinds[name] == "time"]
         self._cycles = {name: varying([at(row, name) for row in rows]) for name in times}
         self.ignored = {
@@ -137,7 +137,7 @@ class RowStream(Stream):
         self._waiting = self._nothing_known()
 
     def _check_columns(self, seen: dict[str, Judged]) -> None:
-        name, columns = self.source.name, ", ".join(map(repr, list(seen)[:20]))
+        name, columns = self._source.name, ", ".join(map(repr, list(seen)[:20]))
         columns += f" and {len(seen) - 20} more" if len(seen) > 20 else ""
         for column in [*self.inputs, *self.targets, *self._copied]:
             if column not in seen:
@@ -200,7 +200,7 @@ class RowStream(Stream):
         targets = len(self.targets)
         scaled = self._standardise and not self._classes
         self._waiting = scaling.restored_waiting(position["waiting"], targets, self._delays[-1], scaled)
-        self.source.go_to(self._progress.here)
+        self._source.go_to(self._progress.here)
         if self._progress.here.offset == 0:
             # The start of another source (see `afresh`), which may have its columns in another order.
             self._waiting = self._nothing_known()
@@ -208,7 +208,7 @@ class RowStream(Stream):
             self._check_columns(dict.fromkeys(self._reader.columns, Judged("number")))
 
     def _nothing_known(self) -> np.ndarray:
-        """The scales before the first row: targets of the same row need none if they are not standardised."""
+        # The scales before the first row: targets of the same row need none if they are not standardised.
         needs_none = self.horizon == 0 and (self._classes or not self._standardise)
         return np.tile([0.0, 1.0, np.nan], (int(needs_none), len(self.targets), 1))
 
@@ -261,7 +261,7 @@ class RowStream(Stream):
 
     @property
     def unfinished(self) -> int:
-        return self.source.unfinished
+        return self._source.unfinished
 
     def take(self, count: int, patience: float | None = None) -> Samples | None:
         check_count(count)
@@ -275,7 +275,7 @@ class RowStream(Stream):
             rows.clear()
 
         try:
-            for values, line, copied in self._reader.rows(self.source.fragments(patience)):
+            for values, line, copied in self._reader.rows(self._source.fragments(patience)):
                 values += [values[place] - self._statistics.newest[place] for place in self._times]
                 self._statistics = self._statistics.after(values)
                 rows.append(Row(values, self._statistics, line, copied))
@@ -286,10 +286,9 @@ class RowStream(Stream):
                 if length == count:
                     break
         except StreamError as error:
-            # What came before is handed out first; the next call finds the same problem again.
-            problem = error
+            problem = error  # what came before is handed out first; the next call finds it again
         self._progress.hand_out(length, problem)
-        if not length and self.source.ended:
+        if not length and self._source.ended:
             if self._progress.start == UNREAD:
                 raise self._reader.too_short()
             return self._progress.end()
@@ -297,5 +296,9 @@ class RowStream(Stream):
         joined: list[Any] = [None if part[0] is None else np.concatenate(part) for part in zip(*parts, strict=True)]
         return Samples(*joined)
 
+    def show(self, position: dict[str, Any]) -> None:
+        """Tell those who watch a topic how far it was learned from."""
+        self._source.show(position)
+
     def close(self) -> None:
-        self.source.close()
+        self._source.close()
