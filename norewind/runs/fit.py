@@ -195,7 +195,6 @@ class _Training:
 
     def steps_to_take(self, samples: int | None) -> int:
         """The steps of the next chunk: no further than the next line of metrics or the next checkpoint."""
-
         done, saves = self.tally.samples, self.intervals.checkpoint_every
         left = self.chunk if samples is None else (samples - done) // self.window
         line = -(-(next_line(done, self.intervals.metrics_every) - done) // self.window)
@@ -241,9 +240,8 @@ class _Training:
 
     def outputs_of(self, waiting: Samples) -> Any:
         """The outputs in the next window; what would be learned from it is forgotten again."""
-        return self.learner.scan(copied(self.run), *self.steps.windows(waiting, self.chunk), count=1, outputs=True)[1][
-            1
-        ]
+        windows = self.steps.windows(waiting, self.chunk)
+        return self.learner.scan(copied(self.run), *windows, count=1, outputs=True)[1][1]
 
     def report(self) -> dict[str, Any]:
         line = {

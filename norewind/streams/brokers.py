@@ -101,8 +101,8 @@ def read_options(path: Path) -> dict[str, str]:
 def why(error: Any) -> str:
     """What an error of the client says, without the names of its threads."""
     cause = error.args[0] if isinstance(error, Exception) and error.args else error
-    text = cause.str() if hasattr(cause, "str") else str(cause)
-    return text.rstrip(". \n")
+    words = getattr(cause, "str", cause.__str__)
+    return words().rstrip(". \n")
 
 
 def partitions_of(client: Client, consumer: Any, topic: str) -> list[int]:

@@ -168,7 +168,7 @@ class Topic:
         if came or not self._client.complaint:
             self._away, self._client.complaint = None, ""
             return
-        self._away = self._away or now
+        self._away = since = self._away or now
         if now - self._probed < min(PROBE, AWAY / 4):
             return
         self._probed = now
@@ -176,8 +176,8 @@ class Topic:
             self._consumer.list_topics(self._topic, timeout=min(1.0, AWAY / 4))
             self._away, self._client.complaint = None, ""
         except self._kafka.KafkaException as error:
-            if now - self._away > AWAY:
-                raise self._client.unreachable(error, now - self._away) from None
+            if now - since > AWAY:
+                raise self._client.unreachable(error, now - since) from None
 
     def _refuse(self, error: Any, partition: int) -> None:
         codes = self._kafka.KafkaError

@@ -102,12 +102,15 @@ class SourcePosition(msgspec.Struct, forbid_unknown_fields=True):
     counts: dict[str, Count]
 
 
+Partition = Annotated[str, msgspec.Meta(pattern="^[0-9]{1,5}$")]
+
+
 class MessagesPosition(msgspec.Struct, forbid_unknown_fields=True):
     """Where a topic was read to, by partition, and where the round ends that is being read."""
 
     topic: str
-    offsets: dict[str, Count]
-    until: dict[str, Count]
+    offsets: dict[Partition, Count]
+    until: dict[Partition, Count]
 
 
 def check_position(position: Any, kind: str, fields: type[msgspec.Struct], same: dict[str, Any]) -> None:

@@ -93,17 +93,13 @@ class RowStream(Stream):
             self._source, self._progress = source, source.progress(start)
             self._reader = RowReader(source, self._progress, dialect, missing=missing, bad=bad)
             self._format, self.horizon, self._standardise = dialect.format, self.horizons[-1], standardise
-            self._classes = dialect.classes
-            self._fill_with_newest = missing == "last"
+            self._classes, self._fill_with_newest = dialect.classes, missing == "last"
             # What is known when predicting is that of the row before, even if the targets come with the row itself.
             self._delays = [max(1, rows) for rows in self.horizons]
             self.inputs, self.targets, self._copied = list(inputs or []), list(targets or []), list(copy)
             self.ignored: dict[str, str] = {}
             self._kinds: dict[str, Kind] = {}
-            if start == UNREAD:
-                self._begin()
-            else:
-                self._restore(start)
+            self._begin() if start == UNREAD else self._restore(start)
 
     def _begin(self) -> None:
         self._reader.read_header()
