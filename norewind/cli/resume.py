@@ -29,7 +29,8 @@ def resume(
         run: the run folder.
         samples: stop after this many samples in total.
         source: where the stream is now, if it was moved; - for standard input.
-        continues: the stream starts where the checkpoint was written, instead of at its beginning.
+        continues: the stream starts where the checkpoint was written, instead of at its beginning; of a topic, at its
+            oldest message if those before it were deleted.
         final: the file will not grow any more: use its last line although it has no newline.
         bad: stop at bad input, or skip and count it from now on.
         damaged: if the newest checkpoint is damaged, fail or skip to the one before it.

@@ -22,12 +22,13 @@ def train(
 ) -> None:
     """Train a recurrent model on a stream: online, in one pass, in constant memory.
 
-    The source is a file, standard input or a built-in task: bytes, text, CSV or JSON
-    lines. The run folder holds settings.toml, metrics.jsonl, checkpoints and curve.png;
+    The source is a file, standard input, a topic of Kafka or a built-in task: bytes, text,
+    CSV or JSON. The run folder holds settings.toml, metrics.jsonl, checkpoints and curve.png;
     `norewind resume` goes on after any interruption, exactly.
 
         norewind train book.txt --out runs/book
         norewind train sensors.csv --targets power --horizon 24 --out runs/power
+        norewind train kafka://readings --brokers localhost:9092 --group forecasts --out runs/readings
         tail -F app.log | norewind train - --flush 1 --predictions stdout --out runs/log
 
     Args:
@@ -38,7 +39,8 @@ def train(
     """
     from norewind.cli.running import run_in
 
-    folder = out or Path("runs") / (Path(settings.source).stem.strip("-") or "stdin")
+    name = settings.source.removeprefix("kafka://").replace("/", "-") if "://" in settings.source else settings.source
+    folder = out or Path("runs") / (Path(name).stem.strip("-") or "stdin")
     run_in("train", folder, settings.settled(), quiet=quiet, new=True)
 
 

@@ -21,6 +21,7 @@ from norewind.runs.scores import Score, SymbolScore
 from norewind.runs.settings import Settings, SettingsError
 from norewind.runs.sizes import check_size
 from norewind.streams import ByteStream, CharacterStream, Dialect, RowStream, Source, TaskStream
+from norewind.streams.brokers import SCHEME, Client
 from norewind.streams.parsing import CATEGORIES
 
 
@@ -63,11 +64,13 @@ def open_stream(
     *,
     continues: bool = False,
     stop: Callable[[], bool] = lambda: False,
+    report: Callable[[str], None] = lambda line: None,
 ) -> Opened:
     """Open the stream that settings name, at a position.
 
     With `continues`, the source starts at that position instead of at its beginning.
-    Waiting for input ends when `stop()` returns True.
+    Waiting for input ends when `stop()` returns True. `report` is called with what was
+    wrong with a message that is skipped.
     """
     if not settings.source:
         raise SettingsError(f"no source: name a file, - for standard input, or a task ({', '.join(names.TASKS)}).")
@@ -77,7 +80,10 @@ def open_stream(
         except (TypeError, ValueError) as error:
             raise SettingsError(f"parameters: {error}") from None
         return _symbols(TaskStream(task, settings.seed, position=position), settings)
-    source = Source(settings.source, continues=continues, stop=stop, final=settings.final)
+    if settings.source.startswith(SCHEME):
+        source: Any = _topic(settings, continues=continues, stop=stop, report=report)
+    else:
+        source = Source(settings.source, continues=continues, stop=stop, final=settings.final)
     if settings.kind == "bytes":
         return _symbols(ByteStream(source, position=position), settings)
     if settings.kind == "text":
@@ -95,7 +101,7 @@ def open_stream(
         dialect=Dialect(settings.kind, header=settings.header, delimiter=settings.delimiter, classes=classes),
         inputs=inputs or None,
         targets=settings.targets or None,
-        copy=settings.copy,
+        copy=copied_columns(settings),
         horizon=settings.horizons,
         missing=settings.missing,
         bad=settings.bad,
@@ -110,6 +116,23 @@ def open_stream(
     known = tuple(rows.known) if len(rows.known) == len(rows.targets) else ()
     shape = Shape(rows.width, outputs, False, len(rows.targets), settings.horizons, known)
     return Opened(rows, shape, RowScore(rows.targets, settings.loss, settings.horizons, settings.period))
+
+
+def copied_columns(settings: Settings) -> tuple[str, ...]:
+    """The columns to copy into predictions. An answer has the key of the message that it answers."""
+    key = ["@key"] if settings.predictions.startswith(SCHEME) else []
+    return tuple(dict.fromkeys([*settings.copy, *key]))
+
+
+def _topic(settings: Settings, **options: Any) -> Any:
+    from norewind.streams.kafka import Topic
+
+    if settings.kind != "jsonl":
+        raise SettingsError(
+            f"format is {settings.format!r}, but {settings.source} is read as JSON: one object a message."
+        )
+    client = Client(settings.brokers, settings.client)
+    return Topic(settings.source, client, group=settings.group, final=settings.final, **options)
 
 
 def _symbols(stream: ByteStream | CharacterStream | TaskStream, settings: Settings) -> Opened:

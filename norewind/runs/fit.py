@@ -56,6 +56,7 @@ class Hooks:
         chunk: called after every chunk with the samples so far and the chunk's mean loss.
         predictions: called with the number of the first sample, the samples, and outputs made before learning.
         should_stop: asked before every chunk; True ends the training early.
+        settles: training waits until a checkpoint is written and its hook has returned, and nothing is predicted early.
     """
 
     metrics: Callable[[dict[str, Any]], None] = lambda line: None
@@ -63,6 +64,7 @@ class Hooks:
     chunk: Callable[[int, float], None] = lambda samples, loss: None
     predictions: Callable[[int, Samples, Any], None] | None = None
     should_stop: Callable[[], bool] = lambda: False
+    settles: bool = False
 
 
 class StreamLearner(Protocol):
@@ -179,6 +181,8 @@ class _Training:
                 ended = True
             elif count_of(taken):
                 self.learn(taken)
+            elif self.is_late() and self.is_unsaved():
+                self.save()
             if not ended:
                 self.answer_early()
         # Samples waiting for their window count too: a stream that continues does not send them again.
@@ -223,10 +227,9 @@ class _Training:
         def passed(every: int | None) -> bool:
             return every is not None and self.tally.samples // every > before // every
 
-        oldest = self.intervals.checkpoint_seconds
-        late = bool(oldest) and time.perf_counter() - self.saved_when > oldest
         # What looks like the beginning of a divergence must not replace the good checkpoints.
-        if (passed(self.intervals.checkpoint_every) or late) and (self.watch.healthy or not self.watches):
+        good = self.watch.healthy or not self.watches or self.hooks.settles
+        if (passed(self.intervals.checkpoint_every) or self.is_late()) and good:
             self.save()
 
     def note(self, taken: Samples, losses: np.ndarray, outputs: Any) -> None:
@@ -244,17 +247,20 @@ class _Training:
                 if self.watches:
                     self.watch.see(line, SEEN_AT_ONCE if self.intervals.metrics_every is None else 0)
 
+    def is_late(self) -> bool:
+        oldest = self.intervals.checkpoint_seconds
+        return bool(oldest) and time.perf_counter() - self.saved_when > oldest
+
     def answer_early(self) -> None:
         """With `flush`, predict everything that has come, also samples that wait for their window."""
         predict, flush = self.hooks.predictions, self.intervals.flush
-        if predict and flush is not None and (new := self.early.answer()):
+        if predict and flush is not None and not self.hooks.settles and (new := self.early.answer()):
             predict(*new)
 
     def outputs_of(self, waiting: Samples) -> Any:
         """The outputs in the next window; what would be learned from it is forgotten again."""
-        return self.learner.scan(copied(self.run), *self.steps.windows(waiting, self.chunk), count=1, outputs=True)[1][
-            1
-        ]
+        windows = self.steps.windows(waiting, self.chunk)
+        return self.learner.scan(copied(self.run), *windows, count=1, outputs=True)[1][1]
 
     def report(self) -> dict[str, Any]:
         line = {
@@ -292,6 +298,8 @@ class _Training:
             # What looks like the beginning of a divergence is kept beside the good checkpoints, not in their place.
             replaces = self.watch.healthy or not self.watches
             self.folder.save(self.tally.samples, self.run, entries, self.hooks.checkpoint, replaces=replaces)
+            if self.hooks.settles:
+                self.folder.writer.wait()
 
 
 @jax.jit

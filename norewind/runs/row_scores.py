@@ -10,7 +10,7 @@ import numpy as np
 from norewind.losses import log_variance
 from norewind.runs.metrics import digits, mean, running_sum, seven_digits
 from norewind.runs.scores import Score
-from norewind.streams.stream import Samples
+from norewind.streams.stream import Samples, as_place
 
 ROW_UNITS = {"squared": "squared error", "gaussian": "nats per value", "classes": "bits"}
 PERIODS = (7, 12, 24, 168)
@@ -193,7 +193,10 @@ def _plain(value: float) -> float | None:
 
 def place_of(samples: Samples, i: int) -> dict[str, Any]:
     """Where a row stands, and what is copied from it."""
-    place: dict[str, Any] = {} if samples.lines is None else {"line": int(samples.lines[i])}
+    place: dict[str, Any] = {}
+    if samples.lines is not None:
+        line = int(samples.lines[i])
+        place = {"line": line} if line > 0 else dict(zip(("partition", "offset"), as_place(line), strict=True))
     return place if samples.copied is None else {**place, "copied": json.loads(samples.copied[i])}
 
 

@@ -11,9 +11,11 @@ from typing import Any
 
 import jax
 
+from norewind.checkpoint import glance
 from norewind.checks import ModelError
 from norewind.files import naming
 from norewind.learner import NonFiniteError
+from norewind.runs.answers import answering
 from norewind.runs.build import Opened, build, open_stream, set_precision
 from norewind.runs.fit import Fitted, Hooks, Intervals, fit
 from norewind.runs.folder import COLUMNS, METRICS, PREDICTIONS, RunFolder, as_lines, read_log
@@ -24,6 +26,7 @@ from norewind.runs.row_scores import ROW_UNITS
 from norewind.runs.scores import SymbolScore
 from norewind.runs.settings import SETTINGS, Settings, SettingsError, read_toml
 from norewind.streams import RowStream
+from norewind.streams.brokers import SCHEME
 from norewind.trees import Tree, is_key
 
 BESIDE = {"persistence": "last value", "seasonal": "period ago"}
@@ -48,18 +51,25 @@ def train(
         hooks: functions to call along the way, beside those that write what the settings ask for.
     """
     set_precision(settings)
+    with answering(settings, folder, continues=continues, stop=hooks.should_stop) as answers:
+        return _train(settings, folder, answers, continues, progress or Progress(quiet=True), hooks)
+
+
+def _train(
+    settings: Settings, folder: RunFolder, answers: Any, continues: bool, progress: Progress, hooks: Hooks
+) -> tuple[Fitted, Opened]:
     if folder.saved:
         folder.saved.check_settings(settings)
     position = folder.entries.get("position", {}).get("stream")
-    opened = open_stream(settings, position, continues=continues, stop=hooks.should_stop)
+    opened = open_stream(settings, position, continues=continues, stop=hooks.should_stop, report=progress.warn)
     with opened.stream:
         built = build(settings, opened.shape)
         # Not before the stream and the model are known to work: a mistake leaves no settings behind.
         folder.begin(settings)
         if isinstance(opened.stream, RowStream) and folder.new:
             folder.note(COLUMNS, columns_of(opened.stream))
-            (progress or Progress(quiet=True)).say(column_words(opened.stream))
-        with _hooks(settings, folder, opened, progress or Progress(quiet=True), hooks) as all_hooks:
+            progress.say(column_words(opened.stream))
+        with _hooks(settings, folder, opened, progress, hooks, answers) as all_hooks:
             fitted = fit(
                 opened.stream,
                 built.learner,
@@ -67,7 +77,7 @@ def train(
                 window=built.window,
                 samples=None if settings.samples is None else int(settings.samples),
                 folder=folder,
-                intervals=Intervals(**{field.name: getattr(settings, field.name) for field in fields(Intervals)}),
+                intervals=_intervals(settings),
                 score=opened.score,
                 watch=settings.watch,
                 hooks=all_hooks,
@@ -75,8 +85,17 @@ def train(
     return fitted, opened
 
 
+def _intervals(settings: Settings) -> Intervals:
+    intervals = Intervals(**{field.name: getattr(settings, field.name) for field in fields(Intervals)})
+    # A topic has no end: who waits for a full chunk may wait for ever.
+    is_topic = settings.source.startswith(SCHEME)
+    return replace(intervals, flush=1.0) if is_topic and intervals.flush is None else intervals
+
+
 @contextmanager
-def _hooks(settings: Settings, folder: RunFolder, opened: Opened, progress: Progress, hooks: Hooks) -> Iterator[Hooks]:
+def _hooks(
+    settings: Settings, folder: RunFolder, opened: Opened, progress: Progress, hooks: Hooks, answers: Any
+) -> Iterator[Hooks]:
     """The given hooks, with progress and what the settings ask for."""
     total = None if settings.samples is None else int(settings.samples)
     before, name = folder.entries.get("samples", 0), str(folder.path)
@@ -100,13 +119,26 @@ def _hooks(settings: Settings, folder: RunFolder, opened: Opened, progress: Prog
         def on_predictions(*predicted):
             write(opened.score.predictions(*predicted))
 
-        write = {"file": lambda: folder.log(PREDICTIONS).write, "stdout": lambda: print_lines, "none": lambda: list}[
-            settings.predictions
-        ]()
+        def on_checkpoint(path):
+            hooks.checkpoint(path)
+            if answers:
+                answers.commit(path)
+            elif settings.source.startswith(SCHEME):
+                opened.stream.show(glance(path)["position"]["stream"])
+
+        writes = {"file": lambda: folder.log(PREDICTIONS).write, "stdout": lambda: print_lines, "none": lambda: list}
+        write = answers.write if answers else writes[settings.predictions]()
         # The most surprising lines are collected while they are written down, or not.
         wanted = settings.predictions != "none" or settings.top
         predictions = on_predictions if wanted else None
-        yield replace(hooks, metrics=on_metrics, chunk=on_chunk, predictions=predictions)
+        yield replace(
+            hooks,
+            metrics=on_metrics,
+            chunk=on_chunk,
+            predictions=predictions,
+            checkpoint=on_checkpoint,
+            settles=answers is not None,
+        )
 
 
 def columns_of(stream: RowStream) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from norewind.streams.columns import (
     time_of,
 )
 from norewind.streams.position import Progress, damaged
-from norewind.streams.reading import LONGEST, Lines, Source
+from norewind.streams.reading import Source
 from norewind.streams.stream import StreamError, check_choice
 
 FIRST_ROWS = 100
@@ -80,7 +80,7 @@ class RowReader:
             raise StreamError(f"the delimiter must be one character, no quote or line break: {dialect.delimiter!r}.")
         self.columns: list[str] = []
         self.categories: dict[str, dict[str, int]] = {}
-        self._source, self._progress, self._lines = source, progress, Lines(source, progress)
+        self._source, self._progress, self._lines = source, progress, source.lines(progress)
         self._dialect, self._is_csv = dialect, dialect.format == "csv"
         self._missing, self._bad = missing, bad
 
@@ -108,7 +108,7 @@ class RowReader:
             return
         line = self._first_line(self._source.fragments(None))
         try:
-            self.columns = _names(_fields(self._text(line), self._dialect.delimiter))
+            self.columns = _names(_fields(self._lines.text(line), self._dialect.delimiter))
         except BadRow as problem:
             raise self._error(problem, "Fix the header.") from None
         self._lines.drop()
@@ -119,7 +119,7 @@ class RowReader:
         while True:
             line = self._first_line(fragments)
             try:
-                rows = [self._row(self._text(line))]
+                rows = [self._row(line)]
                 break
             except BadRow as problem:
                 self._skip(problem)
@@ -129,7 +129,7 @@ class RowReader:
         for line in self._lines.ahead(self._source.fragments(patience), FIRST_ROWS)[1:]:
             try:
                 if not self._is_blank(line):
-                    rows.append(self._row(self._text(line)))
+                    rows.append(self._row(line))
             except BadRow:
                 continue  # said when its turn comes
         if not self._is_csv:
@@ -150,9 +150,9 @@ class RowReader:
     def rows(self, fragments: Iterator[bytes]) -> Iterator[Line]:
         """The rows, until there are no more fragments."""
         while (line := self._lines.peek(fragments)) is not None:
-            number = self._progress.here.lines + 1
+            number = self._lines.number()
             try:
-                row = None if self._is_blank(line) else self._row(self._text(line))
+                row = None if self._is_blank(line) else self._row(line)
                 values = self._values(row) if row is not None else None
             except BadRow as problem:
                 self._skip(problem)
@@ -175,25 +175,12 @@ class RowReader:
 
     def _is_blank(self, line: bytes) -> bool:
         """In CSV, spaces are a field, or separate empty ones."""
-        return line in (b"", b"\r") if self._is_csv else not line.strip()
+        return self._lines.may_be_blank and (line in (b"", b"\r") if self._is_csv else not line.strip())
 
-    def _text(self, line: bytes) -> str:
-        if self._progress.here.inside:
-            raise BadRow("it continues a line that had no newline yet when the run read it")
-        if len(line) > LONGEST:
-            raise BadRow(f"it is longer than {LONGEST} bytes")
-        offset = self._progress.here.offset
-        try:
-            text = line.decode()
-        except UnicodeDecodeError as error:
-            raise BadRow(f"it is not valid UTF-8, at byte {offset + error.start}") from None
-        if offset == 0:
-            text = text.removeprefix("\N{ZERO WIDTH NO-BREAK SPACE}")  # the byte order mark
-        return text.removesuffix("\r")
-
-    def _row(self, text: str) -> dict[str, Any]:
+    def _row(self, line: bytes) -> dict[str, Any]:
+        text = self._lines.text(line)
         if not self._is_csv:
-            return _object(text)
+            return {**_object(text), **self._lines.beside(line)}
         fields = _fields(text, self._dialect.delimiter)
         names = self.columns or [str(number) for number in range(1, len(fields) + 1)]
         if len(fields) != len(names):
@@ -237,12 +224,11 @@ class RowReader:
         if policy != "skip":
             raise self._error(problem, f'Fix it, or skip and count such rows ({option} = "skip").') from None
         self._progress.skip(problem.counted_as)
-        self._lines.drop()
+        self._lines.skip(str(problem))
 
     def _error(self, problem: BadRow, remedy: str) -> StreamError:
-        offset, _, lines, *_ = self._progress.here
         cut = " (the last line has no newline: it may be cut off)" if self._lines.is_cut() else ""
-        return StreamError(f"{self._source.name}, line {lines + 1} (byte {offset}) is bad: {problem}{cut}. {remedy}")
+        return StreamError(f"{self._source.name}, {self._lines.place()} is bad: {problem}{cut}. {remedy}")
 
 
 def _fields(text: str, delimiter: str) -> list[str]:

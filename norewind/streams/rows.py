@@ -9,8 +9,9 @@ import numpy as np
 from norewind.streams import scaling
 from norewind.streams.clock import REMEMBERED, as_time, times_ahead
 from norewind.streams.columns import BadRow, Judged, Kind, at, judged, kind_of, unusable, varying
+from norewind.streams.messages import BESIDE
 from norewind.streams.parsing import CSV, Dialect, RowReader
-from norewind.streams.position import Progress, check_position, damaged, unread
+from norewind.streams.position import check_position, damaged, unread
 from norewind.streams.reading import Source, closed_on_error
 from norewind.streams.scaling import CYCLES, Layout, Row, samples_of
 from norewind.streams.stream import Samples, Stream, StreamError, check_count
@@ -91,11 +92,10 @@ class RowStream(Stream):
                 asked = {"format": dialect.format, "horizon": self._saved_horizon(), "standardise": standardise}
                 named = {name: list(value) for name, value in (("inputs", inputs), ("targets", targets)) if value}
                 check_position(start, "rows", scaling.RowPosition, asked | named)
-            self._source, self._progress = source, Progress(start)
+            self._source, self._progress = source, source.progress(start)
             self._reader = RowReader(source, self._progress, dialect, missing=missing, bad=bad)
             self._format, self.horizon, self._standardise = dialect.format, self.horizons[-1], standardise
-            self._classes = dialect.classes
-            self._fill_with_newest = missing == "last"
+            self._classes, self._fill_with_newest = dialect.classes, missing == "last"
             # What is known when predicting is that of the row before, even if the targets come with the row itself.
             self._delays = [max(1, rows) for rows in self.horizons]
             self.inputs, self.targets, self._copied = list(inputs or []), list(targets or []), list(copy)
@@ -111,6 +111,7 @@ class RowStream(Stream):
         self._reader.read_header()
         rows = self._reader.first_rows()
         seen = {name: judged([at(row, name) for row in rows]) for name in self._reader.columns}
+        seen |= {name: seen[name]._replace(why_not="beside the value") for name in seen.keys() & BESIDE}
         named = bool(self.inputs)
         if not named:
             usable = [name for name, column in seen.items() if not column.why_not]
@@ -164,6 +165,7 @@ class RowStream(Stream):
             fill_with_newest=self._fill_with_newest,
             standardise=self._standardise,
             classes=self._classes,
+            copies=bool(self._copied),
             categories=[used.index(name) for name in self.inputs if self._kinds[name] == "category"],
             cycles=[
                 (used.index(name), CYCLES[cycle])
@@ -199,7 +201,7 @@ class RowStream(Stream):
             self._check_columns(dict.fromkeys(self._reader.columns, Judged("number")))
 
     def _nothing_known(self) -> np.ndarray:
-        """The scales before the first row: targets of the same row need none if they are not standardised."""
+        # The scales before the first row: targets of the same row need none if they are not standardised.
         needs_none = self.horizon == 0 and (self._classes or not self._standardise)
         return np.tile([0.0, 1.0, np.nan], (int(needs_none), len(self.targets), 1))
 
@@ -285,8 +287,7 @@ class RowStream(Stream):
                 if length == count:
                     break
         except StreamError as error:
-            # What came before is handed out first; the next call finds the same problem again.
-            problem = error
+            problem = error  # what came before is handed out first; the next call finds it again
         self._progress.hand_out(length, problem)
         if not length and self._source.ended:
             if self._progress.start == UNREAD:
@@ -295,6 +296,10 @@ class RowStream(Stream):
         convert()
         joined: list[Any] = [None if part[0] is None else np.concatenate(part) for part in zip(*parts, strict=True)]
         return Samples(*joined)
+
+    def show(self, position: dict[str, Any]) -> None:
+        """Tell those who watch a topic how far it was learned from."""
+        self._source.show(position)
 
     def close(self) -> None:
         self._source.close()

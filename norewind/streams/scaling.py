@@ -15,7 +15,7 @@ import numpy as np
 from norewind.streams.clock import REMEMBERED
 from norewind.streams.columns import DAY, LARGEST, Kind
 from norewind.streams.parsing import CATEGORIES
-from norewind.streams.position import Count, SourcePosition, damaged
+from norewind.streams.position import Count, MessagesPosition, SourcePosition, damaged
 from norewind.streams.stream import Samples
 
 # With fewer values than this, a standard deviation says too little to standardise a target by.
@@ -72,6 +72,7 @@ class Layout(NamedTuple):
     categories: list[int] = []  # noqa: RUF012 (never changed)
     cycles: list[tuple[int, float]] = []  # noqa: RUF012 (never changed)
     classes: bool = False
+    copies: bool = False
 
     @property
     def width(self) -> int:
@@ -112,7 +113,7 @@ def samples_of(rows: list[Row], layout: Layout, waiting: np.ndarray, delays: lis
         np.tile(now[..., :2], (1, len(delays), 1)),
         sent,
         np.array([row.line for row in rows], np.int64),
-        np.array([row.copied for row in rows], object) if rows and rows[0].copied is not None else None,
+        np.array([row.copied for row in rows], object) if layout.copies else None,
     )
     return samples, waiting[len(nothing) :][-longest:]
 
@@ -185,6 +186,7 @@ class RowPosition(SourcePosition):
     times: Annotated[list[str | int | float | None], msgspec.Meta(max_length=REMEMBERED)]
     statistics: list[SavedColumn]
     waiting: Any
+    messages: MessagesPosition | None = None
 
 
 def saved_statistics(statistics: Statistics) -> list[list[Any]]:
