@@ -17,6 +17,7 @@ from norewind.learners.series import Series
 from norewind.learners.text import TextLearner
 from norewind.noise import random_signs
 from norewind.optimizers import adam, inverse_sqrt
+from norewind.packing import pack
 from norewind.runs.fit import Fitted, Hooks, Intervals, fit
 from norewind.runs.metrics import Diverged
 from norewind.runs.settings import Settings
@@ -58,6 +59,7 @@ __all__ = [
     "mix",
     "names",
     "online",
+    "pack",
     "parallel",
     "random_signs",
     "streams",

@@ -44,6 +44,17 @@ class NonFiniteError(ArithmeticError):
         self.run = run
 
 
+def nonfinite_error(run: Any) -> NonFiniteError:
+    step = int(run.steps) + 1
+    return NonFiniteError(
+        f"step {step} (counting from 1) gave a loss, gradient, state or carry that is not finite. The run before it "
+        "is intact: it is this error's `run`. Check x and target of that step, lower the learning rate, "
+        'or use online(..., nonfinite="skip") to drop such samples and count them.',
+        step,
+        run,
+    )
+
+
 @dataclass(frozen=True)
 class Update:
     """An estimator and an optimizer, as pure functions from run to run. Nothing here is compiled."""
@@ -76,13 +87,18 @@ class Update:
         )
         return strong(new), estimate
 
-    def advance_if_finite(self, run: Run, x: Tree, target: Tree) -> tuple[Run, Estimate, jax.Array]:
-        """Advance, unless that gives a number that is not finite: then only the counts change."""
+    def advance_and_look(self, run: Run, x: Tree, target: Tree) -> tuple[Run, Estimate, jax.Array]:
+        """Advance, and say whether that gave finite numbers only."""
         new, estimate = self.advance(run, x, target)
         # A state may hold an infinity on purpose, such as a running minimum that starts there.
         finite = all_finite((estimate.loss, estimate.grad, new.params, new.carry)) & (
             all_finite(new.state) | ~all_finite(run.state)
         )
+        return new, estimate, finite
+
+    def advance_if_finite(self, run: Run, x: Tree, target: Tree) -> tuple[Run, Estimate, jax.Array]:
+        """Advance, unless that gives a number that is not finite: then only the counts change."""
+        new, estimate, finite = self.advance_and_look(run, x, target)
         kept = run._replace(steps=new.steps, samples=new.samples, skipped=_saturating_add(run.skipped, 1))
         return where(finite, new, kept), estimate, finite
 
