@@ -13,9 +13,9 @@ from norewind import checks
 from norewind.chunks import careful_step, chunk_is_finite, chunk_of, fast_step, scan_some, skipping_step, watching_step
 from norewind.combinators import one_step_of
 from norewind.estimator import Estimate, Estimator
-from norewind.ranges import Ranges, check, ranges_of
 from norewind.packing import PackedRun, SingleCalls, pack
-from norewind.run import NonFiniteError, Run, Update, nonfinite_error
+from norewind.ranges import Ranges, check, ranges_of
+from norewind.run import Run, Update, nonfinite_error
 from norewind.trees import Tree, strong
 
 

@@ -1,5 +1,7 @@
 """Runs packed for single calls: nothing is lost, and they learn as the others do."""
 
+from itertools import pairwise
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -44,13 +46,9 @@ def test_packing_loses_nothing():
 
 def learner_and_run(method="uoro", cell="gru", dtype=jnp.float32, **options):
     model = getattr(norewind.cells, cell)(inputs=3, hidden=5, outputs=3)
-    estimator = norewind.names.parse_method(method).make(
-        model.transition, norewind.losses.cross_entropy, jnp.array(0)
-    )
+    estimator = norewind.names.parse_method(method).make(model.transition, norewind.losses.cross_entropy, jnp.array(0))
     learner = norewind.online(estimator, norewind.adam(norewind.inverse_sqrt(1e-2, alpha=0.03)), **options)
-    params = jax.tree.map(
-        lambda leaf: leaf.astype(jnp.promote_types(leaf.dtype, dtype)), model.init(jax.random.key(0))
-    )
+    params = jax.tree.map(lambda leaf: leaf.astype(jnp.promote_types(leaf.dtype, dtype)), model.init(jax.random.key(0)))
     state = jax.tree.map(lambda leaf: leaf.astype(jnp.promote_types(leaf.dtype, dtype)), model.initial_state())
     return learner, learner.init(params, state, jax.random.key(1))
 
@@ -71,10 +69,12 @@ def test_a_packed_run_learns_as_the_other_does(method, cell):
     with jax.enable_x64(True):
         learner, run = learner_and_run(method, cell, jnp.float64)
         packed = norewind.pack(run)
-        for x, target in zip(TEXT, TEXT[1:], strict=False):
+        for x, target in pairwise(TEXT):
             run, estimate = learner.step(run, np.int32(x), np.int32(target))
             packed, found = learner.step(packed, np.int32(x), np.int32(target))
-        assert_close((found.loss, found.output, found.grad), (estimate.loss, np.asarray(estimate.output), estimate.grad))
+        assert_close(
+            (found.loss, found.output, found.grad), (estimate.loss, np.asarray(estimate.output), estimate.grad)
+        )
         assert_close(packed.unpack(), run)
         assert int(packed.samples) == len(TEXT) - 1
 

@@ -13,7 +13,7 @@ import jax
 
 from norewind.checks import ModelError
 from norewind.files import naming
-from norewind.learner import NonFiniteError
+from norewind.run import NonFiniteError
 from norewind.runs.build import Opened, build, open_stream, set_precision
 from norewind.runs.fit import Fitted, Hooks, Intervals, fit
 from norewind.runs.folder import COLUMNS, METRICS, PREDICTIONS, RunFolder, as_lines, read_log
