@@ -8,7 +8,7 @@ from norewind.estimator import Estimate, Estimator, Model
 from norewind.estimators import *  # noqa: F403
 from norewind.instruments.compare import Comparison, compare
 from norewind.instruments.diagnose import diagnose
-from norewind.learner import Learner, NonFiniteError, Run, online
+from norewind.learner import Learner, online
 from norewind.learners.ahead import Ahead
 from norewind.learners.counts import counts
 from norewind.learners.least_squares import LeastSquares
@@ -17,6 +17,8 @@ from norewind.learners.series import Series
 from norewind.learners.text import TextLearner
 from norewind.noise import random_signs
 from norewind.optimizers import adam, inverse_sqrt
+from norewind.packing import pack
+from norewind.run import NonFiniteError, Run
 from norewind.runs.fit import Fitted, Hooks, Intervals, fit
 from norewind.runs.metrics import Diverged
 from norewind.runs.settings import Settings
@@ -58,6 +60,7 @@ __all__ = [
     "mix",
     "names",
     "online",
+    "pack",
     "parallel",
     "random_signs",
     "streams",

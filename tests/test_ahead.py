@@ -12,8 +12,8 @@ from quick import slow_but
 from run_folders import MODEST, at_sample, cached_build, everything, norewind
 
 from norewind import Ahead, bptt, online, rtrl, uoro, window
-from norewind.learner import NonFiniteError
 from norewind.losses import known_squared_error, squared_error
+from norewind.run import NonFiniteError
 from norewind.runs.fit import fit
 from norewind.runs.folder import read_log
 from norewind.streams import RowStream, Source

@@ -76,7 +76,7 @@ def friendly(command: str, folder: Path | None = None, stop: StopOnSignal | None
     except Exception as error:
         # Imported now, so that --help need not wait for JAX.
         from norewind.checkpoint import CheckpointError
-        from norewind.learner import NonFiniteError
+        from norewind.run import NonFiniteError
         from norewind.runs.lock import FolderInUse
         from norewind.runs.metrics import Diverged
         from norewind.streams import StreamError

@@ -1,5 +1,6 @@
 """Methods side by side: trained on the same stream from the same parameters."""
 
+import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isnan
@@ -15,6 +16,7 @@ from norewind.runs.build import open_stream
 from norewind.runs.record import Record
 from norewind.runs.settings import Settings, SettingsError
 from norewind.runs.sweep import sweep
+from norewind.shown import markdown_as_html, sparkline
 
 LAST = 0.1
 """The share of the stream, at its end, that the final loss is the mean of."""
@@ -77,6 +79,15 @@ class Comparison:
     def __str__(self) -> str:
         return self.table()
 
+    def __repr__(self) -> str:
+        return self.table()
+
+    def _repr_html_(self) -> str:
+        return markdown_as_html(self.table()) + "".join(
+            f"<div>{html.escape(method)} {sparkline(losses(group[0]))}</div>"
+            for method, group in self.methods().items()
+        )
+
     def methods(self) -> dict[str, list[Record]]:
         """The records of each method, in order."""
         grouped: dict[str, list[Record]] = {}
@@ -112,8 +123,14 @@ class Comparison:
         return (
             f"{settings.source}, {settings.cell} of {settings.hidden}, {settings.optimizer} at {settings.rate:g} / "
             f"(1 + {settings.alpha:g} √t), {samples:,} samples, {seeds} seed{'' if seeds == 1 else 's'}; final: the "
-            f"mean over the last tenth{levels}."
+            f"mean over the last tenth{levels}.{self._fewer_updates()}"
         )
+
+    def _fewer_updates(self) -> str:
+        """Which methods make fewer updates than samples, as a window of T makes one out of T."""
+        windows = {method: names.parse_method(method).window for method in self.methods()}
+        fewer = [f"{method} {window}" for method, window in windows.items() if window > 1]
+        return f" Times fewer updates than samples: {', '.join(fewer)}." if fewer else ""
 
     def levels(self) -> dict[str, float]:
         """What to compare the losses with: floor and memoryless of a task, the final baseline of a file."""

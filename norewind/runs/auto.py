@@ -8,13 +8,14 @@ import numpy as np
 from norewind import cells, estimators, losses
 from norewind.combinators import window
 from norewind.estimator import Estimator
-from norewind.learner import Learner, Run, online
+from norewind.learner import Learner, online
 from norewind.learners.ahead import Ahead
 from norewind.learners.classes import ClassLearner
 from norewind.learners.series import Series, linear_members, member
 from norewind.learners.text import TextLearner
 from norewind.names import AUTO_WINDOW
 from norewind.optimizers import adam, inverse_sqrt
+from norewind.run import Run
 
 if TYPE_CHECKING:
     from norewind.runs.build import Shape

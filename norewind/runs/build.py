@@ -10,10 +10,11 @@ import optax
 
 from norewind import cells, losses, names
 from norewind.estimator import Loss
-from norewind.learner import Learner, Run, online
+from norewind.learner import Learner, online
 from norewind.learners.ahead import Ahead
 from norewind.learners.several import Several
 from norewind.optimizers import inverse_sqrt
+from norewind.run import Run
 from norewind.runs.class_scores import ClassScore
 from norewind.runs.line_scores import LineScore
 from norewind.runs.row_scores import RowScore

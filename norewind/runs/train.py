@@ -14,7 +14,7 @@ import jax
 from norewind.checkpoint import glance
 from norewind.checks import ModelError
 from norewind.files import naming
-from norewind.learner import NonFiniteError
+from norewind.run import NonFiniteError
 from norewind.runs.answers import answering
 from norewind.runs.build import Opened, build, open_stream, set_precision
 from norewind.runs.fit import Fitted, Hooks, Intervals, fit

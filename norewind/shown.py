@@ -1,0 +1,78 @@
+"""How things show themselves at a prompt and in a notebook: a few lines or a table, never a dump of numbers."""
+
+import html
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+BARS = "▁▂▃▄▅▆▇█"
+WIDTH, HEIGHT = 240, 40
+
+
+def sparkline(values: Iterable[float | None], width: int = 40) -> str:
+    """A curve as one line of text; long ones are averaged.
+
+    >>> sparkline([4, 3, 2, None, 1, 1])
+    '█▆▃▁▁'
+    """
+    known = np.array([value for value in values if value is not None and np.isfinite(value)])
+    if not len(known):
+        return ""
+    points = np.array([part.mean() for part in np.array_split(known, min(width, len(known)))])
+    low, high = points.min(), points.max()
+    places = np.zeros(len(points)) if high == low else (points - low) / (high - low) * (len(BARS) - 1)
+    return "".join(BARS[round(place)] for place in places.tolist())
+
+
+def size(tree: Any) -> str:
+    """How many numbers a tree holds."""
+    leaves = jax.tree.leaves(tree)
+    total = sum(int(np.size(leaf)) for leaf in leaves)
+    return f"{total:,} numbers in {len(leaves)} array{'' if len(leaves) == 1 else 's'}"
+
+
+def lines(title: str, facts: dict[str, Any]) -> str:
+    """A title, and indented facts."""
+    return "\n".join([title, *(f"  {name}: {value}" for name, value in facts.items())])
+
+
+def table(title: str, facts: dict[str, Any], curve: Sequence[float | None] = ()) -> str:
+    """The same as HTML, with a curve."""
+    cells = "".join(
+        f"<tr><th style='text-align:left'>{html.escape(str(name))}</th><td>{html.escape(str(value))}</td></tr>"
+        for name, value in facts.items()
+    )
+    return f"<div><b>{html.escape(title)}</b><table>{cells}</table>{_drawn(curve)}</div>"
+
+
+def markdown_as_html(text: str) -> str:
+    r"""A Markdown table and the words after it, as HTML.
+
+    >>> markdown_as_html("| a | b |\n|---|---:|\n| x\\|y | 1 < 2 |\n\nNote.")
+    '<table><tr><th>a</th><th>b</th></tr><tr><td>x|y</td><td>1 &lt; 2</td></tr></table><p>Note.</p>'
+    """
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    words = " ".join(line for line in text.splitlines() if line and not line.startswith("|"))
+    body = "".join(_html_row(row, "th" if place == 0 else "td") for place, row in enumerate(rows) if place != 1)
+    return f"<table>{body}</table>" + (f"<p>{html.escape(words)}</p>" if words else "")
+
+
+def _html_row(line: str, tag: str) -> str:
+    cells = line.replace("\\|", "\0").strip().strip("|").split("|")
+    shown = (html.escape(cell.strip().replace("\0", "|")) for cell in cells)
+    return "<tr>" + "".join(f"<{tag}>{cell}</{tag}>" for cell in shown) + "</tr>"
+
+
+def _drawn(curve: Sequence[float | None]) -> str:
+    known = [value for value in curve if value is not None and np.isfinite(value)]
+    if len(known) < 2:
+        return ""
+    low, high = min(known), max(known)
+    points = " ".join(
+        f"{WIDTH * place / (len(known) - 1):.1f},{HEIGHT - 2 - (HEIGHT - 4) * (value - low) / (high - low or 1):.1f}"
+        for place, value in enumerate(known)
+    )
+    line = f"<polyline points='{points}' fill='none' stroke='currentColor'/>"
+    return f"<svg width='{WIDTH}' height='{HEIGHT}' role='img' aria-label='loss'>{line}</svg>"
