@@ -62,11 +62,13 @@ def open_stream(
     position: dict[str, Any] | None = None,
     *,
     continues: bool = False,
+    source: Source | None = None,
     stop: Callable[[], bool] = lambda: False,
 ) -> Opened:
     """Open the stream that settings name, at a position.
 
     With `continues`, the source starts at that position instead of at its beginning.
+    `source` takes the place of the one that the settings name.
     Waiting for input ends when `stop()` returns True.
     """
     if not settings.source:
@@ -77,7 +79,8 @@ def open_stream(
         except (TypeError, ValueError) as error:
             raise SettingsError(f"parameters: {error}") from None
         return _symbols(TaskStream(task, settings.seed, position=position), settings)
-    source = Source(settings.source, continues=continues, stop=stop, final=settings.final)
+    if source is None:
+        source = Source(settings.source, continues=continues, stop=stop, final=settings.final)
     if settings.kind == "bytes":
         return _symbols(ByteStream(source, position=position), settings)
     if settings.kind == "text":

@@ -53,15 +53,19 @@ class Hooks:
     Args:
         metrics: called with every line of metrics.
         checkpoint: called with the path of every checkpoint, in the thread that writes it.
+        begin: called once with the training, whose `run` is always the newest, before the first chunk.
         chunk: called after every chunk with the samples so far and the chunk's mean loss.
         predictions: called with the number of the first sample, the samples, and outputs made before learning.
+        lines: called by `train` with predictions as they are written down, whether they are or not.
         should_stop: asked before every chunk; True ends the training early.
     """
 
     metrics: Callable[[dict[str, Any]], None] = lambda line: None
     checkpoint: Callable[[Path], None] = lambda path: None
+    begin: Callable[[Any], None] = lambda training: None
     chunk: Callable[[int, float], None] = lambda samples, loss: None
     predictions: Callable[[int, Samples, Any], None] | None = None
+    lines: Callable[[list[dict[str, Any]]], None] | None = None
     should_stop: Callable[[], bool] = lambda: False
 
 
@@ -136,6 +140,7 @@ def fit(
         if folder is not None and not isinstance(folder, RunFolder):
             folder = stack.enter_context(RunFolder(folder, keep=intervals.keep))
         training = _Training(stream, learner, run, window, folder, intervals, score or Score(), watch, hooks)
+        hooks.begin(training)
         return training.until(samples)
 
 
@@ -177,6 +182,8 @@ class _Training:
                 ended = True
             elif count_of(taken):
                 self.learn(taken)
+            elif self.is_late() and self.is_healthy() and self.is_unsaved():
+                self.save()  # while the stream is silent
             if not ended:
                 self.answer_early()
         # Samples waiting for their window count too: a stream that continues does not send them again.
@@ -191,7 +198,6 @@ class _Training:
 
     def steps_to_take(self, samples: int | None) -> int:
         """The steps of the next chunk: no further than the next line of metrics or the next checkpoint."""
-
         done, saves = self.tally.samples, self.intervals.checkpoint_every
         left = self.chunk if samples is None else (samples - done) // self.window
         line = -(-(next_line(done, self.intervals.metrics_every) - done) // self.window)
@@ -211,19 +217,13 @@ class _Training:
         if self.hooks.predictions is not None:
             self.hooks.predictions(*self.early.rest(taken, outputs))
         self.hooks.chunk(self.tally.samples, float(losses.sum()) / count)
-
-        def passed(every: int | None) -> bool:
-            return every is not None and self.tally.samples // every > before // every
-
-        every = self.intervals.metrics_every
+        every, saves = self.intervals.metrics_every, self.intervals.checkpoint_every
         if next_line(before, every) <= self.tally.samples:
             line = self.report()
             if self.watches:
                 self.watch.see(line, SEEN_AT_ONCE if every is None else 0)
-        oldest = self.intervals.checkpoint_seconds
-        late = bool(oldest) and time.perf_counter() - self.saved_when > oldest
-        # What looks like the beginning of a divergence must not replace the good checkpoints.
-        if (passed(self.intervals.checkpoint_every) or late) and (self.watch.healthy or not self.watches):
+        passed = saves is not None and self.tally.samples // saves > before // saves
+        if (passed or self.is_late()) and self.is_healthy():
             self.save()
 
     def answer_early(self) -> None:
@@ -234,9 +234,8 @@ class _Training:
 
     def outputs_of(self, waiting: Samples) -> Any:
         """The outputs in the next window; what would be learned from it is forgotten again."""
-        return self.learner.scan(copied(self.run), *self.steps.windows(waiting, self.chunk), count=1, outputs=True)[1][
-            1
-        ]
+        windows = self.steps.windows(waiting, self.chunk)
+        return self.learner.scan(copied(self.run), *windows, count=1, outputs=True)[1][1]
 
     def report(self) -> dict[str, Any]:
         line = {
@@ -255,8 +254,16 @@ class _Training:
     def seconds(self) -> float:
         return round(time.perf_counter() - self.began, 3)
 
+    def is_late(self) -> bool:
+        oldest = self.intervals.checkpoint_seconds
+        return bool(oldest) and time.perf_counter() - self.saved_when > oldest
+
     def is_unsaved(self) -> bool:
         return fingerprint(self.steps.position()) != self.saved_at
+
+    def is_healthy(self) -> bool:
+        """What looks like the beginning of a divergence must not replace the good checkpoints."""
+        return self.watch.healthy or not self.watches
 
     def save(self) -> None:
         """Write a checkpoint. It holds everything that `__init__` reads."""
@@ -271,9 +278,7 @@ class _Training:
                 "score": deepcopy(self.score.state),
                 "watch": asdict(self.watch),
             }
-            # What looks like the beginning of a divergence is kept beside the good checkpoints, not in their place.
-            replaces = self.watch.healthy or not self.watches
-            self.folder.save(self.tally.samples, self.run, entries, self.hooks.checkpoint, replaces=replaces)
+            self.folder.save(self.tally.samples, self.run, entries, self.hooks.checkpoint, replaces=self.is_healthy())
 
 
 def _check_fits(learner: Any, horizon: int, window: int) -> None:

@@ -23,7 +23,7 @@ from norewind.runs.record import Record
 from norewind.runs.row_scores import ROW_UNITS
 from norewind.runs.scores import SymbolScore
 from norewind.runs.settings import SETTINGS, Settings, SettingsError, read_toml
-from norewind.streams import RowStream
+from norewind.streams import RowStream, Source
 from norewind.trees import Tree, is_key
 
 BESIDE = {"persistence": "last value", "seasonal": "period ago", "baseline": "trivial"}
@@ -35,6 +35,7 @@ def train(
     folder: RunFolder,
     *,
     continues: bool = False,
+    source: Source | None = None,
     progress: Progress | None = None,
     hooks: Hooks = Hooks(),  # noqa: B008 (frozen)
 ) -> tuple[Fitted, Opened]:
@@ -44,6 +45,7 @@ def train(
         settings: what to train.
         folder: where, entered by the caller.
         continues: the source starts where the checkpoint was written, instead of at its beginning.
+        source: where the rows come from, if not from what the settings name.
         progress: shows how far the run is.
         hooks: functions to call along the way, beside those that write what the settings ask for.
     """
@@ -51,7 +53,7 @@ def train(
     if folder.saved:
         folder.saved.check_settings(settings)
     position = folder.entries.get("position", {}).get("stream")
-    opened = open_stream(settings, position, continues=continues, stop=hooks.should_stop)
+    opened = open_stream(settings, position, continues=continues, source=source, stop=hooks.should_stop)
     with opened.stream:
         built = build(settings, opened.shape)
         # Not before the stream and the model are known to work: a mistake leaves no settings behind.
@@ -97,13 +99,16 @@ def _hooks(settings: Settings, folder: RunFolder, opened: Opened, progress: Prog
             progress.advance(name, samples, loss)
 
         def on_predictions(*predicted):
-            write(opened.score.predictions(*predicted))
+            entries = list(opened.score.predictions(*predicted))
+            write(entries)
+            if hooks.lines:
+                hooks.lines(entries)
 
         write = {"file": lambda: folder.log(PREDICTIONS).write, "stdout": lambda: print_lines, "none": lambda: list}[
             settings.predictions
         ]()
         # The most surprising lines are collected while they are written down, or not.
-        wanted = settings.predictions != "none" or settings.top
+        wanted = settings.predictions != "none" or settings.top or hooks.lines
         predictions = on_predictions if wanted else None
         yield replace(hooks, metrics=on_metrics, chunk=on_chunk, predictions=predictions)
 

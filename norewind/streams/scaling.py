@@ -81,13 +81,16 @@ def no_statistics(columns: int) -> Statistics:
     return Statistics([0] * columns, [0.0] * columns, [0.0] * columns, [math.nan] * columns)
 
 
-def samples_of(rows: list[Row], layout: Layout, waiting: np.ndarray, delays: list[int]) -> tuple[Samples, np.ndarray]:
+def samples_of(
+    rows: list[Row], layout: Layout, waiting: np.ndarray, delays: list[int], *, each_next: bool = False
+) -> tuple[Samples, np.ndarray]:
     """Rows as samples, and the scales that wait for targets to come, of which `waiting` were there before.
 
     Scales are the mean, the deviation and the newest value of every target, which are known
     after a row; they standardise the targets that come so many rows later. All three are NaN
     where too little is known. With several `delays`, the longest last, targets come side by
-    side, once for each.
+    side, once for each. With `each_next`, each of the rows is taken as the next one, in place
+    of the others.
     """
     values = _table([row.values for row in rows], layout.columns)
     statistics = _tables([row.statistics for row in rows], layout.columns)
@@ -95,7 +98,8 @@ def samples_of(rows: list[Row], layout: Layout, waiting: np.ndarray, delays: lis
     longest = delays[-1]
     nothing = np.full((max(0, longest - len(waiting)), *now.shape[1:]), np.nan)
     waiting = np.concatenate([nothing, waiting, now])
-    scales = np.concatenate([waiting[longest - delay :][: len(rows)] for delay in delays], axis=1)
+    places = np.zeros(len(rows), int) if each_next else np.arange(len(rows))
+    scales = np.concatenate([waiting[longest - delay + places] for delay in delays], axis=1)
     mean, deviation, newest = np.moveaxis(scales, -1, 0)
     sent = np.tile(values[:, layout.targets], len(delays))
     targets, last = sent, newest
