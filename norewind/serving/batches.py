@@ -11,12 +11,14 @@ from norewind.serving.refusals import busy
 
 LONGEST_CALL = 0.004
 """The event loop should not be held longer than this by one call (in seconds)."""
+APART = 0.002
+"""Calls are at least this far apart, so that requests that come one by one in quick succession share them."""
 LONGEST_WAIT = 0.1
 """Requests that would wait longer than this for their turn are refused (in seconds)."""
 
 
 class Batches:
-    """Rows that are answered in the event loop, all that came in the same turn of it by one call.
+    """Rows that are answered in the event loop, those that came within a moment by one call.
 
     How many are taken on, and how many at a time, follows from the time that a row takes.
     """
@@ -26,7 +28,7 @@ class Batches:
         self.size = max(1, min(LADDER[-1], int(LONGEST_CALL / seconds)))
         self.most = max(4, min(1024, int(LONGEST_WAIT / seconds)))
         self._waiting: deque[tuple[Any, asyncio.Future]] = deque()
-        self._scheduled = False
+        self._scheduled, self._last = False, 0.0
 
     def ask(self, rows: Sequence[Any]) -> list[asyncio.Future]:
         """The answers to come, all or none: none if there is too much to do already."""
@@ -37,7 +39,7 @@ class Batches:
         self._waiting.extend(zip(rows, futures, strict=True))
         if not self._scheduled:
             self._scheduled = True
-            loop.call_soon(self._answer)
+            loop.call_at(max(loop.time(), self._last + APART), self._answer)
         return futures
 
     def _answer(self) -> None:
@@ -52,9 +54,10 @@ class Batches:
             for (_, future), answer in zip(some, answers, strict=True):
                 if not future.done():
                     future.set_result(answer)
-        self._scheduled = bool(self._waiting)
+        loop = asyncio.get_running_loop()
+        self._scheduled, self._last = bool(self._waiting), loop.time()
         if self._scheduled:
-            asyncio.get_running_loop().call_soon(self._answer)
+            loop.call_soon(self._answer)
 
 
 def seconds_per_row(call: Callable[[int], Any]) -> float:

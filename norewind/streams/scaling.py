@@ -100,8 +100,8 @@ def samples_of(
     waiting = np.concatenate([nothing, waiting, now])
     places = np.zeros(len(rows), int) if each_next else np.arange(len(rows))
     scales = np.concatenate([waiting[longest - delay + places] for delay in delays], axis=1)
-    mean, deviation, newest = np.moveaxis(scales, -1, 0)
-    sent = np.tile(values[:, layout.targets], len(delays))
+    mean, deviation, newest = scales[..., 0], scales[..., 1], scales[..., 2]
+    sent = np.tile(values[:, layout.targets], len(delays)) if len(delays) > 1 else values[:, layout.targets]
     targets, last = sent, newest
     if layout.standardise and not layout.classes:
         targets, last = _standardised(targets, mean, deviation), _standardised(last, mean, deviation)
@@ -112,7 +112,7 @@ def samples_of(
         targets.astype(np.float32),
         scales[..., :2],
         last.astype(np.float32),
-        np.tile(now[..., :2], (1, len(delays), 1)),
+        np.tile(now[..., :2], (1, len(delays), 1)) if len(delays) > 1 else now[..., :2],
         sent,
         np.array([row.line for row in rows], np.int64),
         np.array([row.copied for row in rows], object) if rows and rows[0].copied is not None else None,
@@ -153,7 +153,7 @@ def _deviations(counts: np.ndarray, squares: np.ndarray) -> np.ndarray:
 
 def _standardised(values: np.ndarray, means: np.ndarray, deviations: np.ndarray) -> np.ndarray:
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-        return np.clip((values - means) / deviations, -CLIP, CLIP)
+        return np.minimum(np.maximum((values - means) / deviations, -CLIP), CLIP)
 
 
 def _tables(statistics: list[Statistics], columns: int) -> list[np.ndarray]:
