@@ -102,6 +102,18 @@ def measure(folder: Path, cases: list[tuple[float, float]], seconds: float) -> l
         os.sched_setaffinity(0, {core, other})
 
 
+def table(record: dict) -> str:
+    """The latencies as Markdown."""
+    rows = [
+        "| predictions a second | rows learned a second | p50 | p90 | p99 | p99.9 | of the core |",
+        "|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for case in record["cases"]:
+        times = " | ".join(f"{case[name]:.1f}" for name in ("p50", "p90", "p99", "p999"))
+        rows.append(f"| {case['rate']:,.0f} | {case['learned']:,.0f} | {times} | {100 * case['cores']:.0f} % |")
+    return "\n".join(rows) + "\n"
+
+
 def cpu_seconds(process: int) -> float:
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

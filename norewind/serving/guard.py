@@ -5,7 +5,7 @@ import hmac
 import ipaddress
 import time
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
@@ -111,8 +111,6 @@ class Guard:
         )
 
     async def _login(self, scope: dict[str, Any], receive: Any) -> Response:
-        from urllib.parse import parse_qs
-
         try:
             form = parse_qs((await body_of(scope, receive)).decode("utf-8", "replace"))
         except Refusal as refusal:

@@ -116,8 +116,13 @@ class Learning:
 
 
 def _settings(folder: Path) -> Settings:
-    """The settings of a trained run, for rows and symbols that come with requests."""
+    """The settings of a trained run on rows, for rows that come with requests."""
     settings, _ = saved_run(folder)
-    if settings.kind == "task":
-        raise SettingsError(f"{folder} was trained on the task {settings.source}: there is nothing to send to it.")
-    return replace(settings, samples=None, flush=FLUSH, final=False, bad="fail", tensorboard=False)
+    if settings.kind not in ("csv", "jsonl"):
+        raise SettingsError(
+            f"{folder} predicts symbols, and only runs on rows can be served: the counts of symbols are changed in "
+            "place, so nobody could be answered while they learn. Use a pipe: norewind train - --flush 1 "
+            f"--predictions stdout. Its page: norewind watch {folder}"
+        )
+    written = "file" if settings.predictions == "file" else "none"
+    return replace(settings, samples=None, flush=FLUSH, final=False, bad="fail", predictions=written, tensorboard=False)

@@ -40,9 +40,8 @@ class Service:
     def open(self) -> None:
         """Hold the folder, and compile everything. Before the event loop, so that mistakes end the command."""
         sys.setswitchinterval(SWITCH)
-        hooks = Hooks(
-            metrics=self._later(self._add_metrics), lines=self._later(self._add_lines), checkpoint=self._saved
-        )
+        metrics, lines = self._later(self.feed.add_metrics), self._later(self._add_lines)
+        hooks = Hooks(metrics=metrics, lines=lines, checkpoint=self._saved)
         self.learning = Learning(self.folder, RowModel, self._queue, hooks)
         self.learning.start()
         self.model = self.learning.model
@@ -69,9 +68,6 @@ class Service:
                 self.loop.call_soon_threadsafe(call, argument)
 
         return schedule
-
-    def _add_metrics(self, line: dict[str, Any]) -> None:
-        self.feed.add_metrics(line)
 
     def _add_lines(self, entries: list[dict[str, Any]]) -> None:
         self.feed.add_rows(entries)
