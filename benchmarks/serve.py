@@ -104,10 +104,8 @@ def measure(folder: Path, cases: list[tuple[float, float]], seconds: float) -> l
 
 def table(record: dict) -> str:
     """The latencies as Markdown."""
-    rows = [
-        "| predictions a second | rows learned a second | p50 | p90 | p99 | p99.9 | of the core |",
-        "|---:|---:|---:|---:|---:|---:|---:|",
-    ]
+    names = "predictions a second | rows learned a second | p50 | p90 | p99 | p99.9 | of the core"
+    rows = [f"| {names} |", "|" + "---:|" * 7]
     for case in record["cases"]:
         times = " | ".join(f"{case[name]:.1f}" for name in ("p50", "p90", "p99", "p999"))
         rows.append(f"| {case['rate']:,.0f} | {case['learned']:,.0f} | {times} | {100 * case['cores']:.0f} % |")

@@ -99,6 +99,7 @@ class RowModel:
     def line(self, row: dict[str, Any]) -> bytes:
         """The line that the stream reads the row from. A row that it could not read is refused."""
         try:
+            self.reader.values(row, new=False)
             line = self._written(row)
             self.reader.read_line(line)
         except BadRow as problem:
@@ -124,7 +125,7 @@ class RowModel:
 def _field(value: Any) -> str:
     """A JSON value as a field of a CSV file."""
     if isinstance(value, dict | list):
-        return ""  # a column that is not used, or the row would have been refused
+        return ""  # of a column that is not used
     text = "" if value is None else str(value)
     if "\n" in text or "\r" in text:
         raise BadRow("a field of a CSV file cannot contain a line break")

@@ -4,7 +4,7 @@ import json
 import threading
 
 import pytest
-from browser import CHROMIUM, DRIVER, browser
+from tools.browser import CHROMIUM, DRIVER, browser
 
 pytest.importorskip("uvicorn")
 from serving.servers import served, table

@@ -1,8 +1,11 @@
 """`norewind serve` as a process, over real HTTP."""
 
 import json
+import re
 import shutil
+import subprocess
 import time
+from pathlib import Path
 
 import pytest
 from run_folders import everything, norewind
@@ -138,6 +141,22 @@ def test_full_queues_are_answered_with_429_and_nothing_is_taken(shared):
     assert shared.ask("health")[1]["accepted"] == before
     # A stream has to wait instead, and loses nothing.
     assert len(shared.stream(table(300, 300))) == 300
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="no curl")
+def test_the_examples_of_the_page(shared):
+    """Every command in docs/serve.md is answered like it says: with the same entries."""
+    page = Path(__file__).parents[2] / "docs" / "serve.md"
+    blocks = re.findall(r"```console\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    examples = [part for block in blocks for part in re.findall(r"^\$ (.*)\n((?:\{.*\n)+)", block, re.MULTILINE)]
+    assert len(examples) == 6
+    for command, shown in examples:
+        command = command.replace("http://localhost:8000/", shared.address)
+        said = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True, timeout=60).stdout
+        expected, found = ([json.loads(line) for line in part.splitlines()] for part in (shown, said))
+        assert [list(entry) for entry in found] == [list(entry) for entry in expected], command
+        for one, other in zip(found, expected, strict=True):
+            assert one.get("error") == other.get("error")
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""A real browser for tests: Debian's Chromium, through the HTTP interface of its driver."""
+"""A real browser: Debian's Chromium, through the HTTP interface of its driver."""
 
 import base64
 import json
