@@ -12,7 +12,9 @@ from pathlib import Path
 from benchmarks.defaults import clipping_plan, clipping_table, plan
 from benchmarks.defaults import table as defaults_table
 from benchmarks.report import best, load, readme_table
+from benchmarks.serve import table as serve_table
 from norewind.runs import sweep
+from norewind.runs.record import read_record
 
 Named = Iterator[tuple[str, str]]
 
@@ -115,4 +117,10 @@ def fraction(share: float) -> str:
     return named[min(named, key=lambda one: abs(one - share))]
 
 
-SOURCES = (methods, commands, bench, real_data, defaults, paper, instruments, memory)
+def serve(root: Path) -> Named:
+    """`python -m benchmarks.serve`: latencies under load."""
+    if record := read_record(root / "results/serve/record.json"):
+        yield "serve/table", serve_table(record)
+
+
+SOURCES = (methods, commands, bench, real_data, defaults, paper, instruments, memory, serve)

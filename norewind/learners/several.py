@@ -32,12 +32,12 @@ class Several:
         parts = np.split(np.asarray(targets), len(self.members), axis=-1)
         new, losses, made = scan_all(self.members, run, xs, parts, count)
         total = np.sum([np.asarray(part) for part in losses], axis=0)
-        return new, (total, self._joined(made)) if outputs else total
+        return new, (total, self.joined(made)) if outputs else total
 
     def forward(self, run: tuple, xs: Any, *, count: int | None = None) -> tuple[tuple, Any]:
         """Forecast from a chunk of rows without learning; see `Ahead.forward`."""
         new, made = forward_all(self.members, run, xs, count)
-        return new, self._joined(made)
+        return new, self.joined(made)
 
     def pending(self, run: tuple) -> dict[int, np.ndarray]:
         """The forecasts of the rows to come, by horizon; see `Ahead.pending`."""
@@ -50,7 +50,7 @@ class Several:
     def carry(self, run: tuple) -> Tree:
         return carry_all(self.members, run)
 
-    def _joined(self, made: list[tuple]) -> tuple[np.ndarray, ...]:
+    def joined(self, made: list[tuple]) -> tuple[np.ndarray, ...]:
         """Forecasts made and due: all means, then all variances."""
         joined = []
         for parts in zip(*made, strict=True):

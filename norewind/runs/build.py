@@ -64,14 +64,16 @@ def open_stream(
     position: dict[str, Any] | None = None,
     *,
     continues: bool = False,
+    source: Source | None = None,
     stop: Callable[[], bool] = lambda: False,
     report: Callable[[str], None] = lambda line: None,
 ) -> Opened:
     """Open the stream that settings name, at a position.
 
     With `continues`, the source starts at that position instead of at its beginning.
-    Waiting for input ends when `stop()` returns True. `report` is called with what was
-    wrong with a message that is skipped.
+    `source` takes the place of the one that the settings name. Waiting for input ends when
+    `stop()` returns True. `report` is called with what was wrong with a message that is
+    skipped.
     """
     if not settings.source:
         raise SettingsError(f"no source: name a file, - for standard input, or a task ({', '.join(names.TASKS)}).")
@@ -81,9 +83,9 @@ def open_stream(
         except (TypeError, ValueError) as error:
             raise SettingsError(f"parameters: {error}") from None
         return _symbols(TaskStream(task, settings.seed, position=position), settings)
-    if settings.source.startswith(SCHEME):
-        source: Any = _topic(settings, continues=continues, stop=stop, report=report)
-    else:
+    if source is None and settings.source.startswith(SCHEME):
+        source = _topic(settings, continues=continues, stop=stop, report=report)
+    elif source is None:
         source = Source(settings.source, continues=continues, stop=stop, final=settings.final)
     if settings.kind == "bytes":
         return _symbols(ByteStream(source, position=position), settings)

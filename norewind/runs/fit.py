@@ -53,16 +53,20 @@ class Hooks:
     Args:
         metrics: called with every line of metrics.
         checkpoint: called with the path of every checkpoint, in the thread that writes it.
+        begin: called once with the training, whose `run` is always the newest, before the first chunk.
         chunk: called after every chunk with the samples so far and the chunk's mean loss.
         predictions: called with the number of the first sample, the samples, and outputs made before learning.
+        lines: called by `train` with predictions as they are written down, whether they are or not.
         should_stop: asked before every chunk; True ends the training early.
         settles: training waits until a checkpoint is written and its hook has returned, and nothing is predicted early.
     """
 
     metrics: Callable[[dict[str, Any]], None] = lambda line: None
     checkpoint: Callable[[Path], None] = lambda path: None
+    begin: Callable[[Any], None] = lambda training: None
     chunk: Callable[[int, float], None] = lambda samples, loss: None
     predictions: Callable[[int, Samples, Any], None] | None = None
+    lines: Callable[[list[dict[str, Any]]], None] | None = None
     should_stop: Callable[[], bool] = lambda: False
     settles: bool = False
 
@@ -138,6 +142,7 @@ def fit(
         if folder is not None and not isinstance(folder, RunFolder):
             folder = stack.enter_context(RunFolder(folder, keep=intervals.keep))
         training = _Training(stream, learner, run, window, folder, intervals, score or Score(), watch, hooks)
+        hooks.begin(training)
         return training.until(samples)
 
 
@@ -181,8 +186,8 @@ class _Training:
                 ended = True
             elif count_of(taken):
                 self.learn(taken)
-            elif self.is_late() and self.is_unsaved():
-                self.save()
+            elif self.is_late() and self.is_healthy() and self.is_unsaved():
+                self.save()  # while the stream is silent
             if not ended:
                 self.answer_early()
         # Samples waiting for their window count too: a stream that continues does not send them again.
@@ -227,8 +232,7 @@ class _Training:
         def passed(every: int | None) -> bool:
             return every is not None and self.tally.samples // every > before // every
 
-        # What looks like the beginning of a divergence must not replace the good checkpoints.
-        good = self.watch.healthy or not self.watches or self.hooks.settles
+        good = self.is_healthy() or self.hooks.settles
         if (passed(self.intervals.checkpoint_every) or self.is_late()) and good:
             self.save()
 
@@ -246,10 +250,6 @@ class _Training:
                 line = self.report()
                 if self.watches:
                     self.watch.see(line, SEEN_AT_ONCE if self.intervals.metrics_every is None else 0)
-
-    def is_late(self) -> bool:
-        oldest = self.intervals.checkpoint_seconds
-        return bool(oldest) and time.perf_counter() - self.saved_when > oldest
 
     def answer_early(self) -> None:
         """With `flush`, predict everything that has come, also samples that wait for their window."""
@@ -279,8 +279,16 @@ class _Training:
     def seconds(self) -> float:
         return round(time.perf_counter() - self.began, 3)
 
+    def is_late(self) -> bool:
+        oldest = self.intervals.checkpoint_seconds
+        return bool(oldest) and time.perf_counter() - self.saved_when > oldest
+
     def is_unsaved(self) -> bool:
         return fingerprint(self.steps.position()) != self.saved_at
+
+    def is_healthy(self) -> bool:
+        """What looks like the beginning of a divergence must not replace the good checkpoints."""
+        return self.watch.healthy or not self.watches
 
     def save(self) -> None:
         """Write a checkpoint. It holds everything that `__init__` reads."""
@@ -296,8 +304,7 @@ class _Training:
                 "watch": asdict(self.watch),
             }
             # What looks like the beginning of a divergence is kept beside the good checkpoints, not in their place.
-            replaces = self.watch.healthy or not self.watches
-            self.folder.save(self.tally.samples, self.run, entries, self.hooks.checkpoint, replaces=replaces)
+            self.folder.save(self.tally.samples, self.run, entries, self.hooks.checkpoint, replaces=self.is_healthy())
             if self.hooks.settles:
                 self.folder.writer.wait()
 

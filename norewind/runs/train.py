@@ -25,7 +25,7 @@ from norewind.runs.record import Record
 from norewind.runs.row_scores import ROW_UNITS
 from norewind.runs.scores import SymbolScore
 from norewind.runs.settings import SETTINGS, Settings, SettingsError, read_toml
-from norewind.streams import RowStream
+from norewind.streams import RowStream, Source
 from norewind.streams.brokers import SCHEME
 from norewind.trees import Tree, is_key
 
@@ -38,6 +38,7 @@ def train(
     folder: RunFolder,
     *,
     continues: bool = False,
+    source: Source | None = None,
     progress: Progress | None = None,
     hooks: Hooks = Hooks(),  # noqa: B008 (frozen)
 ) -> tuple[Fitted, Opened]:
@@ -47,21 +48,30 @@ def train(
         settings: what to train.
         folder: where, entered by the caller.
         continues: the source starts where the checkpoint was written, instead of at its beginning.
+        source: where the rows come from, if not from what the settings name.
         progress: shows how far the run is.
         hooks: functions to call along the way, beside those that write what the settings ask for.
     """
     set_precision(settings)
     with answering(settings, folder, continues=continues, stop=hooks.should_stop) as answers:
-        return _train(settings, folder, answers, continues, progress or Progress(quiet=True), hooks)
+        return _train(settings, folder, answers, continues, source, progress or Progress(quiet=True), hooks)
 
 
 def _train(
-    settings: Settings, folder: RunFolder, answers: Any, continues: bool, progress: Progress, hooks: Hooks
+    settings: Settings,
+    folder: RunFolder,
+    answers: Any,
+    continues: bool,
+    source: Source | None,
+    progress: Progress,
+    hooks: Hooks,
 ) -> tuple[Fitted, Opened]:
     if folder.saved:
         folder.saved.check_settings(settings)
     position = folder.entries.get("position", {}).get("stream")
-    opened = open_stream(settings, position, continues=continues, stop=hooks.should_stop, report=progress.warn)
+    opened = open_stream(
+        settings, position, continues=continues, source=source, stop=hooks.should_stop, report=progress.warn
+    )
     with opened.stream:
         built = build(settings, opened.shape)
         # Not before the stream and the model are known to work: a mistake leaves no settings behind.
@@ -117,7 +127,10 @@ def _hooks(
             progress.advance(name, samples, loss)
 
         def on_predictions(*predicted):
-            write(opened.score.predictions(*predicted))
+            entries = list(opened.score.predictions(*predicted))
+            write(entries)
+            if hooks.lines:
+                hooks.lines(entries)
 
         def on_checkpoint(path):
             hooks.checkpoint(path)
@@ -129,7 +142,7 @@ def _hooks(
         writes = {"file": lambda: folder.log(PREDICTIONS).write, "stdout": lambda: print_lines, "none": lambda: list}
         write = answers.write if answers else writes[settings.predictions]()
         # The most surprising lines are collected while they are written down, or not.
-        wanted = settings.predictions != "none" or settings.top
+        wanted = settings.predictions != "none" or settings.top or hooks.lines
         predictions = on_predictions if wanted else None
         yield replace(
             hooks,

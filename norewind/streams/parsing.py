@@ -81,7 +81,7 @@ class RowReader:
         self.columns: list[str] = []
         self.categories: dict[str, dict[str, int]] = {}
         self._source, self._progress, self._lines = source, progress, source.lines(progress)
-        self._dialect, self._is_csv = dialect, dialect.format == "csv"
+        self.dialect, self._is_csv = dialect, dialect.format == "csv"
         self._missing, self._bad = missing, bad
 
     def choose(self, kinds: dict[str, Kind], required: list[str], copied: list[str], clock: str | None) -> None:
@@ -104,11 +104,11 @@ class RowReader:
                 raise damaged(f"its categories name one of {name!r} twice")
 
     def read_header(self) -> None:
-        if not self._is_csv or not self._dialect.header:
+        if not self._is_csv or not self.dialect.header:
             return
         line = self._first_line(self._source.fragments(None))
         try:
-            self.columns = _names(_fields(self._lines.text(line), self._dialect.delimiter))
+            self.columns = _names(_fields(self._lines.text(line), self.dialect.delimiter))
         except BadRow as problem:
             raise self._error(problem, "Fix the header.") from None
         self._lines.drop()
@@ -153,7 +153,7 @@ class RowReader:
             number = self._lines.number()
             try:
                 row = None if self._is_blank(line) else self._row(line)
-                values = self._values(row) if row is not None else None
+                values = self.values(row) if row is not None else None
             except BadRow as problem:
                 self._skip(problem)
                 continue
@@ -181,13 +181,20 @@ class RowReader:
         text = self._lines.text(line)
         if not self._is_csv:
             return {**_object(text), **self._lines.beside(line)}
-        fields = _fields(text, self._dialect.delimiter)
+        fields = _fields(text, self.dialect.delimiter)
         names = self.columns or [str(number) for number in range(1, len(fields) + 1)]
         if len(fields) != len(names):
             raise BadRow(f"it has {len(fields)} fields, but there are {len(names)} columns")
         return dict(zip(names, fields, strict=True))
 
-    def _values(self, row: dict[str, Any]) -> list[float]:
+    def read_line(self, line: bytes) -> dict[str, Any]:
+        """The row in a line, if it is good; nothing is remembered of it."""
+        row = self._row(line.decode())
+        self.values(row, new=False)
+        return row
+
+    def values(self, row: dict[str, Any], *, new: bool = True) -> list[float]:
+        """The numbers of the columns in use. With `new`, categories that appear are remembered."""
         values = []
         try:
             for name, read in self._used:
@@ -200,15 +207,15 @@ class RowReader:
                 raise MissingValue(f"column {self._used[place][0]!r} has no value")
         if self.categories:
             # Not before the row is known to be good.
-            values = [self._number(name, value) for (name, _), value in zip(self._used, values, strict=True)]
+            values = [self._number(name, value, new) for (name, _), value in zip(self._used, values, strict=True)]
         return values
 
-    def _number(self, column: str, value: float | str) -> float:
+    def _number(self, column: str, value: float | str, new: bool) -> float:
         """The number of a category; those that come when there are too many share one."""
         if not isinstance(value, str):
             return value
         known = self.categories[column]
-        if value not in known and len(known) < CATEGORIES:
+        if new and value not in known and len(known) < CATEGORIES:
             known[value] = len(known)
         return float(known.get(value, CATEGORIES))
 
