@@ -9,6 +9,7 @@ from norewind.estimators import *  # noqa: F403
 from norewind.instruments.compare import Comparison, compare
 from norewind.instruments.diagnose import diagnose
 from norewind.learner import Learner, NonFiniteError, Run, online
+from norewind.fleets import Fleet, Keyed, fleet
 from norewind.learners.ahead import Ahead
 from norewind.learners.counts import counts
 from norewind.learners.least_squares import LeastSquares
@@ -31,8 +32,10 @@ __all__ = [
     "Estimate",
     "Estimator",
     "Fitted",
+    "Fleet",
     "Hooks",
     "Intervals",
+    "Keyed",
     "Layer",
     "Learner",
     "LeastSquares",
@@ -53,6 +56,7 @@ __all__ = [
     "declare",
     "diagnose",
     "fit",
+    "fleet",
     "inverse_sqrt",
     "losses",
     "mix",

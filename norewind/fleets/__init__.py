@@ -1,0 +1,5 @@
+"""A model for every key: the runs of many keys, in memory and on disk, trained side by side."""
+
+from norewind.fleets.fleet import Fleet, Keyed, fleet
+
+__all__ = ["Fleet", "Keyed", "fleet"]
