@@ -156,6 +156,7 @@ def draw_rows(path: Path, fitted: "Fitted", opened: "Opened") -> None:
 
 def closing_words(path: Path, fitted: "Fitted", opened: "Opened") -> str:
     from norewind.runs.class_scores import ClassScore, class_words
+    from norewind.runs.fleet_scores import FleetScore, worst_in
     from norewind.runs.folder import CURVE, METRICS, STRETCH, read_log
     from norewind.runs.line_scores import LineScore, top_words
     from norewind.runs.row_scores import RowScore
@@ -174,6 +175,8 @@ def closing_words(path: Path, fitted: "Fitted", opened: "Opened") -> str:
             f". {opened.stream.unfinished:,} bytes at the end are not whole yet, and wait for the file to grow "
             f"(if it is complete: norewind resume {path} --final)"
         )
+    if isinstance(opened.score, FleetScore):
+        words += f".\n{worst_in(path, opened.score.name)}"
     if isinstance(opened.score, ClassScore):
         return f"{words}.\n{class_words(lines)}\nSee {path / CURVE}."
     if isinstance(opened.score, RowScore):

@@ -1,6 +1,5 @@
 """A fleet: a learner with a run for every key, whose samples come in any order."""
 
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -13,7 +12,7 @@ from norewind.fleets.private import Private
 from norewind.fleets.scaling import Table, delayed, scaled, segments
 from norewind.fleets.shared import Shared
 from norewind.fleets.slots import Slots
-from norewind.streams.stream import Samples
+from norewind.streams.stream import Keyed, Samples
 from norewind.trees import Tree
 
 MEMORY = 1_000_000_000
@@ -22,13 +21,6 @@ CHUNK = 1 << 17
 """Rows that are sorted by key at a time: the more, the more samples of a key are learned in a row."""
 ROWS = 1 << 26
 """Numbers in the rows of a chunk: wide rows make shorter ones."""
-
-
-class Keyed(NamedTuple):
-    """Inputs with the key that each belongs to: `keys` are bytes, in an array of objects or a list."""
-
-    keys: Any
-    xs: Tree
 
 
 class FleetRun(NamedTuple):
@@ -95,7 +87,7 @@ class Fleet:
         self.loss = None if loss is None else jax.jit(jax.vmap(loss))
         start = run._replace(ahead=run.state) if horizon else run
         kind = Shared if share else Private
-        self.engine = kind(learner, start, horizon > 0)
+        self.engine = kind(learner, start, self.window)
         beside = {"samples": np.zeros((), np.int64), "errors": np.zeros(4)}
         if row is not None and horizon:
             numbers = np.asarray(jax.numpy.zeros(row[1]))
@@ -110,6 +102,7 @@ class Fleet:
         width = sum(np.size(part) for part in beside.values()) + 32
         self.chunk = max(self.window, min(CHUNK, ROWS // width) // self.window * self.window)
         self.samples = 0
+        self._folder: Any = None
 
     @property
     def keys(self) -> int:
@@ -202,15 +195,17 @@ class Fleet:
         """Nothing: what keys carry is their own."""
         return ()
 
-    def keep_in(self, folder: Path, samples: int) -> None:
-        """Keep the keys in a folder, as they were at its checkpoint after so many samples."""
-        self.slots.keep_in(folder, samples)
-        self.samples = samples
+    def keep_in(self, folder: Any, samples: int) -> None:
+        """Keep the keys in a run folder, as they were at its checkpoint after so many samples."""
+        self.slots.keep_in(folder.path, samples)
+        self.samples, self._folder = samples, folder
+        folder.at_end(self.close)
 
-    def settle(self, samples: int, oldest: int) -> bool:
-        """Write the keys that have changed, for a checkpoint; whether there is room for older checkpoints too."""
-        self.slots.settle(samples, oldest)
-        return self.slots.store.size <= LARGEST
+    def settle(self, samples: int) -> None:
+        """Write the keys that have changed, before the checkpoint file that makes them count."""
+        self.slots.settle(samples, self._folder.oldest)
+        if self.slots.store.size > LARGEST:
+            self._folder.writer.keep = 1
 
     def close(self) -> None:
         self.slots.close()

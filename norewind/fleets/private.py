@@ -14,7 +14,7 @@ from norewind.trees import Tree
 class Private:
     """Learns every key's samples with the key's own run."""
 
-    def __init__(self, learner: Any, start: Tree, ahead: bool):
+    def __init__(self, learner: Any, start: Tree, window: int):
         self.programs = Programs(learner, start)
 
     def own(self, run: Tree) -> Tree:

@@ -54,10 +54,12 @@ class Rounds(NamedTuple):
 class Shared:
     """Learns every key's samples with one model."""
 
-    def __init__(self, learner: Any, start: Tree, ahead: bool):
+    def __init__(self, learner: Any, start: Tree, window: int):
         if not isinstance(learner, Learner):
             raise checks.ModelError(f"fleet: with share, the learner must be from online(...), not {learner!r}.")
         self.start, like = start, self.own(start)
+        # So many rounds of more keys than the smaller size has can a window hold.
+        self.capacities = {size: max(1, window // (smaller + 1)) for smaller, size in zip((0, *LADDER), LADDER, strict=False)}
         update = learner.update
 
         def batch(shared, own, inputs, sizes, learns, count):
@@ -100,7 +102,7 @@ class Shared:
 
     def _run(self, shared: SharedRun, slots: Slots, parts: Segments, rounds: Rounds, rows: tuple):
         size = next(size for size in LADDER if size >= len(rounds.keys))
-        capacity = 1 << (len(rounds.sizes) - 1).bit_length()
+        capacity = self.capacities[size]
         places = parts.places[rounds.keys]
 
         def shaped(part: np.ndarray) -> np.ndarray:

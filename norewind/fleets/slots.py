@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from norewind.checkpoint import DamagedError
-from norewind.fleets.store import Entry, Store
+from norewind.fleets.store import KEYS, Entry, Store
 from norewind.trees import Tree, is_key
 
 EVICTED = 16
@@ -40,6 +40,7 @@ class Slots:
         self._changed = np.zeros(resident, bool)
         self._free: list[int] = []
         self._oldest = 0
+        self._folder: Path | None = None
         self._store: Store | None = None
         self._temporary: tempfile.TemporaryDirectory | None = None
 
@@ -51,8 +52,10 @@ class Slots:
     def store(self) -> Store:
         """Where keys go, by default a folder that is removed at the end."""
         if self._store is None:
-            self._temporary = tempfile.TemporaryDirectory(prefix="norewind-fleet-")
-            self._store = self._opened(Path(self._temporary.name))
+            if self._folder is None:
+                self._temporary = tempfile.TemporaryDirectory(prefix="norewind-fleet-")
+                self._folder = Path(self._temporary.name)
+            self._store = self._opened(self._folder)
         return self._store
 
     def _opened(self, folder: Path) -> Store:
@@ -63,8 +66,9 @@ class Slots:
         """Keep keys in a folder, as they were at its checkpoint after so many samples."""
         if self.names:
             raise ValueError("this fleet has keys already: make a new one for another folder.")
-        self._store, self._oldest = self._opened(folder), samples
-        self._store.forget_after(samples)
+        self._folder, self._oldest = folder, samples
+        if samples or (folder / KEYS).exists():
+            self.store.forget_after(samples)
 
     def places(self, keys: Sequence[bytes], samples: int) -> np.ndarray:
         """The slots of keys, which are resident from now on: at most `resident` different ones."""

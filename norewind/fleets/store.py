@@ -7,6 +7,7 @@ that a crash left behind, and are removed when the run goes on. Rows that no che
 needs any more are removed when their key is written again.
 """
 
+import errno
 import os
 import sqlite3
 import zlib
@@ -55,9 +56,10 @@ class Entry(NamedTuple):
 
 
 class Store:
-    """Runs of keys on disk. `layout` says what the bytes of a run are: a file with another one is refused."""
+    """Runs of keys on disk. `layout` says what the bytes of a run are: a file with another one is refused, if it is
+    given."""
 
-    def __init__(self, folder: Path, layout: str, *, write: bool = True):
+    def __init__(self, folder: Path, layout: str | None, *, write: bool = True):
         self.path = folder / KEYS
         if not write and not self.path.exists():
             raise CheckpointError(f"{self.path} does not exist, so the keys of this run are lost. Start a new run.")
@@ -74,6 +76,7 @@ class Store:
                 self._base.execute("PRAGMA synchronous = NORMAL")
                 self._base.executescript(SCHEMA)
             found = dict(self._base.execute("SELECT name, value FROM about"))
+            layout = layout or found.get("layout", "")
             if not found and write:
                 about = [("format", str(FORMAT)), ("layout", layout)]
                 self._base.executemany("INSERT INTO about VALUES (?, ?)", about)
@@ -157,7 +160,5 @@ class Store:
         except sqlite3.Error as error:
             code = getattr(error, "sqlite_errorcode", None)
             if code in FULL:
-                import errno
-
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), os.fspath(self.path)) from None
             raise CheckpointError(f"{self.path}: cannot be used: {error}.") from None

@@ -52,11 +52,12 @@ CSV = Dialect()
 
 
 class Line(NamedTuple):
-    """A row as read: the numbers of the columns in use, the number of its line, and copied columns as JSON text."""
+    """A row as read: the numbers of the columns in use, the number of its line, copied columns as JSON text, its key."""
 
     values: list[float]
     number: int
     copied: str | None
+    key: bytes | None = None
 
 
 READ: dict[Kind, Callable[[Any], float]] = {"number": number_of, "boolean": boolean_of, "time": time_of}
@@ -79,6 +80,8 @@ class RowReader:
             raise StreamError(f"the delimiter must be one character, no quote or line break: {dialect.delimiter!r}.")
         self.columns: list[str] = []
         self.categories: dict[str, dict[str, int]] = {}
+        # What finds a row's key; rows that have none are left out.
+        self.key_of: Callable[[dict[str, Any]], bytes | None] | None = None
         self._source, self._progress, self._lines = source, progress, Lines(source, progress)
         self._dialect, self._is_csv = dialect, dialect.format == "csv"
         self._missing, self._bad = missing, bad
@@ -151,13 +154,15 @@ class RowReader:
             number = self._progress.here.lines + 1
             try:
                 row = None if self._is_blank(line) else self._row(self._text(line))
-                values = self._values(row) if row is not None else None
+                key = None if row is None or self.key_of is None else self.key_of(row)
+                used = row is not None and (self.key_of is None or key is not None)
+                values = self._values(row) if row is not None and used else None
             except BadRow as problem:
                 self._skip(problem)
                 continue
             self._lines.drop()
             if values and row is not None:
-                yield Line(values, number, self._copy(row))
+                yield Line(values, number, self._copy(row), key)
 
     def too_short(self) -> StreamError:
         if not self._source.ended:

@@ -65,6 +65,8 @@ class RowStream(Stream):
            [40.]], dtype=float32))
     """
 
+    key: str | None = None  # see KeyedStream
+
     def __init__(
         self,
         source: Source,
@@ -108,7 +110,7 @@ class RowStream(Stream):
     def _begin(self) -> None:
         self._reader.read_header()
         rows = self._reader.first_rows()
-        seen = {name: judged([at(row, name) for row in rows]) for name in self._reader.columns}
+        seen = {name: judged([at(row, name) for row in rows]) for name in self._reader.columns if name != self.key}
         named = bool(self.inputs)
         if not named:
             usable = [name for name, column in seen.items() if not column.why_not]
@@ -273,7 +275,7 @@ class RowStream(Stream):
             rows.clear()
 
         try:
-            for values, line, copied in self._reader.rows(self._source.fragments(patience)):
+            for values, line, copied, _ in self._reader.rows(self._source.fragments(patience)):
                 values += [values[place] - self._statistics.newest[place] for place in self._times]
                 self._statistics = self._statistics.after(values)
                 rows.append(Row(values, self._statistics, line, copied))
@@ -284,8 +286,7 @@ class RowStream(Stream):
                 if length == count:
                     break
         except StreamError as error:
-            # What came before is handed out first; the next call finds the same problem again.
-            problem = error
+            problem = error  # what came before is handed out first; the next call finds it again
         self._progress.hand_out(length, problem)
         if not length and self._source.ended:
             if self._progress.start == UNREAD:
