@@ -6,6 +6,7 @@ from norewind.checks import ModelError
 from norewind.combinators import average, parallel, window
 from norewind.estimator import Estimate, Estimator, Model
 from norewind.estimators import *  # noqa: F403
+from norewind.fleets import Fleet, Keyed, fleet
 from norewind.instruments.compare import Comparison, compare
 from norewind.instruments.diagnose import diagnose
 from norewind.learner import Learner, online
@@ -33,8 +34,10 @@ __all__ = [
     "Estimate",
     "Estimator",
     "Fitted",
+    "Fleet",
     "Hooks",
     "Intervals",
+    "Keyed",
     "Layer",
     "Learner",
     "LeastSquares",
@@ -55,6 +58,7 @@ __all__ = [
     "declare",
     "diagnose",
     "fit",
+    "fleet",
     "inverse_sqrt",
     "losses",
     "mix",

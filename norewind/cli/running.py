@@ -128,6 +128,26 @@ def run_in(command: str, path: Path, settings: Settings, *, quiet: bool, continu
     raise SystemExit(stop.exit_code)
 
 
+def run_shards(command: str, path: Path, settings: Settings, *, quiet: bool, new: bool, **workers: Any) -> NoReturn:
+    """Train a fleet in parts, and end the process."""
+    with friendly(command):
+        from norewind.runs.progress import Progress
+        from norewind.runs.shards import shard_words, train_shards
+        from norewind.runs.workers import SweepError
+        from norewind.streams import KeyedStream
+
+        with Progress(max(2, settings.shards), quiet=quiet) as progress:
+            try:
+                train_shards(settings, path, progress, new=new, **workers)
+            except SweepError as error:
+                leave(f"norewind {command}: {error}\nTo go on: norewind resume {path}", BAD_INPUT)
+            except KeyboardInterrupt:
+                leave(f"Stopped; nothing is lost. To go on: norewind resume {path}", 128 + signal.SIGINT)
+        if not quiet:
+            print(shard_words(path, settings.shards, KeyedStream.key_name), file=sys.stderr)
+    raise SystemExit(0)
+
+
 def draw(*paths: Path, out: Path | None = None) -> None:
     """Draw the learning curves of runs in one figure; by default curve.png in the folder of the first."""
     from norewind.instruments.figures import draw_curves
@@ -158,6 +178,7 @@ def draw_rows(path: Path, fitted: "Fitted", opened: "Opened") -> None:
 
 def closing_words(path: Path, fitted: "Fitted", opened: "Opened") -> str:
     from norewind.runs.class_scores import ClassScore, class_words
+    from norewind.runs.fleet_scores import FleetScore, worst_in
     from norewind.runs.folder import CURVE, METRICS, STRETCH, read_log
     from norewind.runs.line_scores import LineScore, top_words
     from norewind.runs.row_scores import RowScore
@@ -176,6 +197,8 @@ def closing_words(path: Path, fitted: "Fitted", opened: "Opened") -> str:
             f". {opened.stream.unfinished:,} bytes at the end are not whole yet, and wait for the file to grow "
             f"(if it is complete: norewind resume {path} --final)"
         )
+    if isinstance(opened.score, FleetScore):
+        words += f".\n{worst_in(path, opened.score.name)}"
     if isinstance(opened.score, ClassScore):
         return f"{words}.\n{class_words(lines)}\nSee {path / CURVE}."
     if isinstance(opened.score, RowScore):

@@ -29,6 +29,7 @@ def compare(
     seeds: int = 1,
     out: Path | str | None = None,
     jobs: int | None = None,
+    ray: str | None = None,
     quiet: bool = True,
 ) -> "Comparison":
     """Train every method on the same stream from the same initial parameters.
@@ -42,6 +43,7 @@ def compare(
             the text of a task.
         out: the folder for records, table and figure; by default nothing is kept.
         jobs: the number of runs to train at the same time; by default one per core.
+        ray: a Ray cluster to train in; "auto" for the one that is there, or else one on this machine.
         quiet: show no progress.
 
     >>> settings = Settings("anbn", hidden=4, samples=400, metrics_every=20)
@@ -63,7 +65,8 @@ def compare(
         for seed in range(settings.seed, settings.seed + seeds)
     }
     with TemporaryDirectory() as scratch:
-        result = Comparison(settings, sweep(plan, scratch if out is None else out, jobs=jobs, quiet=quiet))
+        folder = scratch if out is None else out
+        result = Comparison(settings, sweep(plan, folder, jobs=jobs, ray=ray, quiet=quiet))
     if out is not None:
         result.save(out)
     return result

@@ -59,6 +59,16 @@ def series(shape: "Shape", gaussian: bool, budget: float, seed: int) -> tuple[Se
     return learner, learner.init()
 
 
+def network(shape: "Shape", gaussian: bool, seed: int) -> tuple[Learner, Run]:
+    """One network, as a series has beside its least squares."""
+    sizes = shape.inputs, shape.outputs
+    cell = cells.with_readout(
+        cells.lru(shape.inputs, LRU, shape.outputs, symbols=False), *sizes, hidden=LRU, symbols=False
+    )
+    loss = losses.known_gaussian if gaussian else losses.known_squared_error
+    return _network(cell, estimators.snap1(cell.transition, loss), RATES[0], seed)
+
+
 def classes(shape: "Shape", budget: float, seed: int) -> tuple[ClassLearner, Any]:
     """Counts, and as many networks as the budget allows beside them; one at least."""
     sizes = shape.inputs, shape.outputs

@@ -16,6 +16,7 @@ from norewind.learners.several import Several
 from norewind.optimizers import inverse_sqrt
 from norewind.run import Run
 from norewind.runs.class_scores import ClassScore
+from norewind.runs.fleets import build_fleet, check_fleet, open_keyed
 from norewind.runs.line_scores import LineScore
 from norewind.runs.row_scores import RowScore
 from norewind.runs.scores import Score, SymbolScore
@@ -36,6 +37,8 @@ class Shape(NamedTuple):
     targets: int = 0
     horizons: tuple[int, ...] = (0,)
     known: tuple[int, ...] = ()
+    table: Any = None
+    """For rows with keys: how they become samples."""
 
     @property
     def horizon(self) -> int:
@@ -77,6 +80,7 @@ def open_stream(
     """
     if not settings.source:
         raise SettingsError(f"no source: name a file, - for standard input, or a task ({', '.join(names.TASKS)}).")
+    check_fleet(settings)
     if settings.kind == "task":
         try:
             task = names.task(settings.source, settings.parameters)
@@ -92,6 +96,8 @@ def open_stream(
     if settings.kind == "text":
         size, bad = settings.alphabet_size, settings.bad
         return _symbols(CharacterStream(source, settings.alphabet, size=size, bad=bad, position=position), settings)
+    if settings.key is not None:
+        return open_keyed(settings, source, position)
     inputs = settings.inputs
     if inputs and settings.method == names.AUTO and settings.horizons[-1]:
         # What is to be forecast is known up to now, and says most about what comes.
@@ -153,6 +159,8 @@ def build(settings: Settings, shape: Shape) -> Built:
         learner = Several([one.learner for one in built], shape.targets)
         return Built(learner, tuple(one.run for one in built), built[0].window)
     check_size(settings, shape, _start)
+    if settings.key is not None:
+        return build_fleet(settings, shape, _single)
     if settings.method == names.AUTO:
         return _auto(settings, shape)
     method, learner, begin = _single(settings, shape)
@@ -204,9 +212,8 @@ def _start(settings: Settings, shape: Shape) -> tuple[Callable[[], Any], int]:
     return lambda: _auto(settings, shape._replace(horizons=(min(1, shape.horizon),))).run, 1
 
 
-def _auto(settings: Settings, shape: Shape) -> Built:
-    from norewind.runs import auto
-
+def only_defaults(settings: Settings) -> None:
+    """Refuse settings that `auto` makes itself."""
     defaults = Settings()
     for name in ("cell", "hidden", "layers", "optimizer", "rate", "alpha", "clip", "precision"):
         if getattr(settings, name) != getattr(defaults, name):
@@ -214,6 +221,12 @@ def _auto(settings: Settings, shape: Shape) -> Built:
                 f"{name} is {getattr(settings, name)!r}, but auto chooses it itself. Set --budget, or choose a method "
                 "of your own, such as --method uoro:window=16."
             )
+
+
+def _auto(settings: Settings, shape: Shape) -> Built:
+    from norewind.runs import auto
+
+    only_defaults(settings)
     if shape.symbols:
         learner, run = auto.text(shape.inputs, settings.budget, settings.seed)
         return Built(learner, run, learner.window)

@@ -157,6 +157,9 @@ class _Training:
         entries = folder.entries if folder else {}
         # A copy, since some learners use up the run they are given.
         self.run = folder.saved.restore(run) if entries else copied(run)
+        # A fleet keeps its keys in the folder itself, as they are at each checkpoint.
+        if folder and (keep_in := getattr(learner, "keep_in", None)):
+            keep_in(folder, entries.get("samples", 0))
         self.steps = as_steps(stream, window, entries.get("position"))
         check_fits(learner, self.steps.stream.horizon, window)
         self.tally, self.watch = Tally(**entries.get("tally", {})), Watch(**entries.get("watch", {}))
@@ -304,6 +307,8 @@ class _Training:
                 "watch": asdict(self.watch),
             }
             # What looks like the beginning of a divergence is kept beside the good checkpoints, not in their place.
+            if settle := getattr(self.learner, "settle", None):
+                settle(self.tally.samples)
             self.folder.save(self.tally.samples, self.run, entries, self.hooks.checkpoint, replaces=self.is_healthy())
             if self.hooks.settles:
                 self.folder.writer.wait()

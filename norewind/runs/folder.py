@@ -180,6 +180,17 @@ class RunFolder:
             self._logs[name] = Log(self.path / name, self.entries.get("logs", {}).get(name, 0))
         return self._logs[name]
 
+    def at_end(self, do: Callable[[], None]) -> None:
+        """Call something when the folder is left, before it is unlocked."""
+        self._stack.callback(do)
+
+    @property
+    def oldest(self) -> int:
+        """The samples of the oldest checkpoint, after waiting for the newest."""
+        self.writer.wait()
+        found = checkpoints(self.path / "checkpoints")
+        return int(found[0].name[:15]) if found else 0
+
     def save(
         self, samples: int, run: Tree, entries: dict[str, Any], after: Callable[[Path], None], *, replaces: bool = True
     ) -> None:

@@ -28,6 +28,7 @@ CHANGEABLE = {
     "final",
     "brokers",
     "client",
+    "resident",
 }
 """Settings that may change when a run is resumed. The others determine what its numbers mean."""
 
@@ -148,6 +149,21 @@ class StreamSettings:
 @dataclass(frozen=True)
 class Settings(StreamSettings):
     """The settings of a run: what it learns from, and everything that determines its numbers."""
+
+    key: Annotated[str | None, option("COLUMN", "none: all rows are one series")] = None
+    """csv, jsonl: a model for every value of this column (docs/scale.md)."""
+
+    share: bool = False
+    """With --key: all keys teach one model, and have a state each, instead of a model each."""
+
+    resident: Annotated[Count | None, option("N", "as many as fit 1 GB")] = None
+    """With --key: how many keys to hold in memory. The others wait on disk, those first that are silent longest."""
+
+    shards: Count = 1
+    """With --key: train the keys in so many parts, each by a process of its own."""
+
+    shard: Annotated[Annotated[int, msgspec.Meta(ge=0)] | None, option("N", "all")] = None
+    """With --shards: train only this part, from 0 (norewind sets it for its processes)."""
 
     cell: CellName = "gru"
     """The recurrent cell. plain_lstm is the LSTM without embedding."""

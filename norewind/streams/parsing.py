@@ -52,12 +52,13 @@ CSV = Dialect()
 
 
 class Line(NamedTuple):
-    """A row as read: the numbers of the columns in use, its line, copied columns as JSON text, its time."""
+    """A row as read: the numbers of the columns in use, its line, copied columns as JSON text, its time, its key."""
 
     values: list[float]
     number: int
     copied: str | None
     time: Any
+    key: bytes | None = None
 
 
 READ: dict[Kind, Callable[[Any], float]] = {"number": number_of, "boolean": boolean_of, "time": time_of}
@@ -80,6 +81,8 @@ class RowReader:
             raise StreamError(f"the delimiter must be one character, no quote or line break: {dialect.delimiter!r}.")
         self.columns: list[str] = []
         self.categories: dict[str, dict[str, int]] = {}
+        # What finds a row's key; rows that have none are left out.
+        self.key_of: Callable[[dict[str, Any]], bytes | None] | None = None
         self._source, self._progress, self._lines = source, progress, source.lines(progress)
         self.dialect, self._is_csv = dialect, dialect.format == "csv"
         self._missing, self._bad = missing, bad
@@ -153,13 +156,16 @@ class RowReader:
             number = self._lines.number()
             try:
                 row = None if self._is_blank(line) else self._row(line)
-                values = self.values(row) if row is not None else None
+                key = None if row is None or self.key_of is None else self.key_of(row)
+                used = row is not None and (self.key_of is None or key is not None)
+                values = self.values(row) if row is not None and used else None
             except BadRow as problem:
                 self._skip(problem)
                 continue
             self._lines.drop()
             if values and row is not None:
-                yield Line(values, number, self._copy(row), None if self._clock is None else at(row, self._clock))
+                time = None if self._clock is None else at(row, self._clock)
+                yield Line(values, number, self._copy(row), time, key)
 
     def too_short(self) -> StreamError:
         if not self._source.ended:

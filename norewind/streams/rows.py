@@ -67,6 +67,8 @@ class RowStream(Stream):
            [40.]], dtype=float32))
     """
 
+    key: str | None = None  # see KeyedStream
+
     def __init__(
         self,
         source: Source,
@@ -110,7 +112,7 @@ class RowStream(Stream):
     def _begin(self) -> None:
         self._reader.read_header()
         rows = self._reader.first_rows()
-        seen = {name: judged([at(row, name) for row in rows]) for name in self._reader.columns}
+        seen = {name: judged([at(row, name) for row in rows]) for name in self._reader.columns if name != self.key}
         seen |= {name: seen[name]._replace(why_not="beside the value") for name in seen.keys() & BESIDE}
         named = bool(self.inputs)
         if not named:
@@ -274,7 +276,7 @@ class RowStream(Stream):
             rows.clear()
 
         try:
-            for values, line, copied, time in self._reader.rows(self._source.fragments(patience)):
+            for values, line, copied, time, _ in self._reader.rows(self._source.fragments(patience)):
                 if self._clock is not None:
                     self._newest_times.append(as_time(time))
                 values += [values[place] - self._statistics.newest[place] for place in self._times]

@@ -27,6 +27,8 @@ class Samples(NamedTuple):
     - `lines`: the number of the line that each row stands in, from 1; of a message, what
       `as_line` makes of its partition and offset.
     - `copied`: the columns to copy, one JSON text per row. None if there are none.
+    - `keys`: the key that each row belongs to, as bytes in an array of objects. The rows are
+      then raw, in float64 (see `KeyedStream`). None where all samples are of one series.
     """
 
     xs: np.ndarray
@@ -37,6 +39,14 @@ class Samples(NamedTuple):
     values: np.ndarray | None = None
     lines: np.ndarray | None = None
     copied: np.ndarray | None = None
+    keys: np.ndarray | None = None
+
+
+class Keyed(NamedTuple):
+    """Inputs with the key that each belongs to: `keys` are bytes, in an array of objects or a list."""
+
+    keys: Any
+    xs: Any
 
 
 OFFSETS = 2**48
