@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from norewind.learner import NonFiniteError
+from norewind.run import NonFiniteError
 from norewind.runs.fit import Hooks
 from norewind.runs.folder import RunFolder, saved_run
 from norewind.runs.metrics import Diverged
