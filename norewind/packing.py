@@ -121,7 +121,7 @@ class PackedRun:
 
 
 def pack(run: Run) -> PackedRun:
-    """A run for single calls: the same numbers but for rounding, in less than half the time. For chunks use `scan`.
+    """A run for single calls: the same but for rounding, in about two thirds of the time a call. For chunks use `scan`.
 
     `learner.step`, `predict`, `learn` and `reset` take it and return one. Losses and outputs
     are then NumPy arrays. `unpack()` gives the run back.
