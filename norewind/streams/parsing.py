@@ -184,9 +184,11 @@ class RowReader:
         return self._lines.may_be_blank and (line in (b"", b"\r") if self._is_csv else not line.strip())
 
     def _row(self, line: bytes) -> dict[str, Any]:
-        text = self._lines.text(line)
+        return {**self._parsed(self._lines.text(line)), **self._lines.beside(line)}
+
+    def _parsed(self, text: str) -> dict[str, Any]:
         if not self._is_csv:
-            return {**_object(text), **self._lines.beside(line)}
+            return _object(text)
         fields = _fields(text, self.dialect.delimiter)
         names = self.columns or [str(number) for number in range(1, len(fields) + 1)]
         if len(fields) != len(names):
@@ -195,7 +197,7 @@ class RowReader:
 
     def read_line(self, line: bytes) -> dict[str, Any]:
         """The row in a line, if it is good; nothing is remembered of it."""
-        row = self._row(line.decode())
+        row = self._parsed(line.decode())
         self.values(row, new=False)
         return row
 
