@@ -63,8 +63,8 @@ class Answers:
         some = "".join(f"-{partition}" for partition in self._source.partitions)
         if not 0 < settings.checkpoint_seconds <= LONGEST_TRANSACTION / 2:
             raise SettingsError(
-                f"checkpoint_seconds is {settings.checkpoint_seconds:g}, but answers are committed with checkpoints, and "
-                f"brokers wait no longer than {LONGEST_TRANSACTION:g} seconds: choose at most half of it, and not 0."
+                f"checkpoint_seconds is {settings.checkpoint_seconds:g}, but answers are committed with checkpoints, "
+                f"and brokers wait no longer than {LONGEST_TRANSACTION:g} seconds: choose at most half of it, and not 0."
             )
         seconds = min(LONGEST_TRANSACTION, 60 + 2 * settings.checkpoint_seconds)
         self._producer = self._client.make(
