@@ -117,7 +117,7 @@ def saved_entries() -> dict:
 def checkpoints(folder: Path, inputs: Counter):
     places = [(name,) for name in saved_entries()]
     places += [(a, b) for a in ("position", "tally", "watch", "logs") for b in (*saved_entries()[a], "more")]
-    whole = _write(folder, 7, {"w": np.arange(9.0)}, saved_entries(), None).read_bytes()
+    whole = _write(folder, 7, {"w": np.arange(9.0)}, saved_entries()).read_bytes()
 
     def tried(data: bytes) -> None:
         path = folder / f"{7:015d}-{hashlib.sha256(data).hexdigest()[:16]}.safetensors"
@@ -137,7 +137,7 @@ def checkpoints(folder: Path, inputs: Counter):
         entries = saved_entries()
         inner = entries if len(place) == 1 else entries[place[0]]
         inner[place[-1]] = value
-        path = _write(folder, 7, {"w": np.arange(9.0)}, entries, None)
+        path = _write(folder, 7, {"w": np.arange(9.0)}, entries)
         tried(path.read_bytes())
 
     return one
