@@ -184,7 +184,9 @@ def _clean(path: Path, keep: int | None) -> None:
         if twin != path:
             twin.unlink(missing_ok=True)
     for old in [] if keep is None else _too_many(path.parent, keep):
-        old.unlink(missing_ok=True)
+        # Another machine that does not know yet that it has lost the run may have left one with a later name.
+        if old != path:
+            old.unlink(missing_ok=True)
 
 
 def _too_many(folder: Path, keep: int) -> list[Path]:
