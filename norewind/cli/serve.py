@@ -52,7 +52,7 @@ def serve(
             service = app_of.Service(run, queue=queue, waiting=waiting)
             service.open()
             try:
-                listen("serve", app_of.service_app(service, token), service.feed.end, listener, stop)
+                listen("serve", app_of.service_app(service, token), service.end, listener, stop)
             finally:
                 service.close()
         if service.learning.error is not None:

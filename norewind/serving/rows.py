@@ -27,6 +27,12 @@ class State(NamedTuple):
     rows: int
 
 
+def rows_so_far(training: Any) -> int:
+    """The rows that have come: those that were learned from, and those that wait for their window."""
+    waiting = training.steps.waiting
+    return training.tally.samples + (0 if waiting is None else len(waiting.xs))
+
+
 class RowModel:
     """A run on rows. `publish` is called by the thread that learns, everything else by the one that answers."""
 
@@ -69,7 +75,7 @@ class RowModel:
             # Rows that wait for their window are not learned from yet, but they have come.
             padding = np.zeros((training.window - len(waiting.xs), *waiting.xs.shape[1:]), waiting.xs.dtype)
             run, _ = training.learner.forward(run, np.concatenate([waiting.xs, padding]), count=len(waiting.xs))
-        return State(run, moment_of(self.stream), training.early.predicted)
+        return State(run, moment_of(self.stream), rows_so_far(training))
 
     def answers(self, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """What each of the rows would be answered if it came next."""

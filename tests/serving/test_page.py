@@ -4,6 +4,7 @@ import json
 import threading
 
 import pytest
+
 from tools.browser import CHROMIUM, DRIVER, browser
 
 pytest.importorskip("uvicorn")
