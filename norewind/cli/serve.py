@@ -67,8 +67,12 @@ def needed() -> Any:
         import uvicorn.protocols.http.httptools_impl  # noqa: F401
     except ImportError as error:
         raise SettingsError(f"{error.name} is not installed: pip install 'norewind[serve]'") from None
+    import jax
+
     from norewind.serving import app
 
+    # An answer is computed by the thread that waits for it: handing it to another one takes longer.
+    jax.config.update("jax_cpu_enable_async_dispatch", False)
     return app
 
 

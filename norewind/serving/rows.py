@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from norewind.runs.fit import carry_norm
 from norewind.runs.row_scores import RowScore
 from norewind.serving.outputs import LADDER, Outputs
 from norewind.serving.refusals import Refusal
@@ -47,7 +48,8 @@ class RowModel:
             (training.window, self.stream.width),
             (training.window, len(self.stream.targets) * len(self.stream.horizons)),
         )
-        # The first row to be learned from should not have to wait for the compiler.
+        # The first row to be learned from should not have to wait for the compiler, nor the first line of metrics.
+        carry_norm(training.learner.carry(training.run))
         training.outputs_of(Samples(*(np.zeros(part, np.float32) for part in shape)))
 
     def warm_up(self, rows: int) -> None:
