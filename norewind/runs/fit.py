@@ -269,7 +269,7 @@ class _Training:
         line = {
             **self.tally.take(),
             **self.score.take(),
-            "carry": digits(float(_norm(self.learner.carry(self.run)))),
+            "carry": digits(float(carry_norm(self.learner.carry(self.run)))),
             "seconds": self.seconds(),
         }
         if self.steps.stream.counts:
@@ -315,5 +315,5 @@ class _Training:
 
 
 @jax.jit
-def _norm(tree):
+def carry_norm(tree):
     return norm(eqx.filter(tree, is_differentiable))

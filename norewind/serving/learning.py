@@ -13,6 +13,7 @@ from norewind.runs.metrics import Diverged
 from norewind.runs.settings import Settings, SettingsError
 from norewind.runs.train import train
 from norewind.serving.incoming import Incoming
+from norewind.serving.rows import rows_so_far
 
 FLUSH = 0.01
 
@@ -98,12 +99,12 @@ class Learning:
     def _begin(self, training: Any) -> None:
         self.training = training
         self.model = self.make_model(training)
-        self.accepted = self.learned = self.durable = training.early.predicted
+        self.accepted = self.learned = self.durable = rows_so_far(training)
         self._ready.set()
 
     def _lines(self, entries: list[dict[str, Any]]) -> None:
         self.model.publish()
-        self.learned = self.training.early.predicted
+        self.learned = rows_so_far(self.training)
         if self.hooks.lines:
             self.hooks.lines(entries)
 

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import socket
 import subprocess
 import time
 from pathlib import Path
@@ -30,9 +31,14 @@ def test_learning_in_the_service_is_training(run, tmp_path):
     with served(run) as server:
         answers = server.stream(table(40, 300))
         assert [answer["sample"] for answer in answers] == list(range(301, 341))
+        # A stream that stays open does not hold up the end.
+        idle = socket.create_connection(("127.0.0.1", int(server.address.rsplit(":", 1)[1].rstrip("/"))))
+        idle.sendall(b"POST /stream HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")
         status, answer = server.ask("learn", {"rows": table(20, 340)})
         assert (status, answer["first"], answer["last"]) == (202, 341, 360)
         assert server.end() == 143
+        assert b"0\r\n\r\n" in idle.recv(10_000)
+        idle.close()
     whole, part = everything(tmp_path / "whole"), everything(run)
     # The line of metrics at the end of the stream stands where the run was cut.
     for name in ("arrays", "predictions", "samples", "tally", "score", "watch"):
