@@ -215,7 +215,9 @@ class Settings(StreamSettings):
     """Write every sample's prediction and surprise as JSON lines: to predictions.jsonl in the run folder, or stdout.
     kafka: as messages of another topic, each once."""
 
-    flush: Annotated[Amount | None, option("SECONDS", "wait for full chunks")] = None
+    flush: Annotated[Amount | None, option("SECONDS", "1 for rows from a pipe or Kafka; else wait for full chunks")] = (
+        None
+    )
     """Learn from samples, and write their predictions, at most this many seconds after they arrive."""
 
     tensorboard: bool = False

@@ -97,9 +97,11 @@ def _train(
 
 def _intervals(settings: Settings) -> Intervals:
     intervals = Intervals(**{field.name: getattr(settings, field.name) for field in fields(Intervals)})
-    # A topic has no end: who waits for a full chunk may wait for ever.
-    is_topic = settings.source.startswith(SCHEME)
-    return replace(intervals, flush=1.0) if is_topic and intervals.flush is None else intervals
+    # Rows may come slowly and without end: a full chunk may take for ever.
+    comes_slowly = settings.source.startswith(SCHEME) or (settings.source == "-" and settings.kind in ("csv", "jsonl"))
+    if intervals.flush is None and comes_slowly and not settings.share:
+        return replace(intervals, flush=1.0)
+    return intervals
 
 
 @contextmanager
