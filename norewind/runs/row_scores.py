@@ -146,7 +146,10 @@ class RowScore(Score):
             entry: dict[str, Any] = {"sample": first + i} | place_of(samples, i)
             center, deviation = (now if self.horizon else then)[:, i]
             if self.horizon:
-                entry |= {"for": self._rows(first + i), "forecast": self.row(center + deviation * forecasts[i])}
+                forecast = center + deviation * forecasts[i]
+                # Before there are enough values to scale by, the last one.
+                forecast = np.where(np.isnan(forecast), samples.values[i], forecast)
+                entry |= {"for": self._rows(first + i), "forecast": self.row(forecast)}
             if self.gaussian:
                 entry["deviation"] = self.row(deviation * spreads[i])
             center, deviation = then[:, i]
