@@ -139,7 +139,6 @@ class Fleet:
     def _piece(self, run: FleetRun, keys: list[bytes], xs: Tree, targets: Tree) -> tuple[FleetRun, tuple]:
         """Samples of no more keys than may be resident."""
         places = self.slots.places(keys, self.samples)
-        windows = np.arange(len(keys)) // self.window if self.share else np.zeros(len(keys), np.int64)
         order = np.argsort(places, kind="stable")
         parts, records = segments(places[order]), self.slots.rows
         samples = None if self.table is None else scaled(self.table, records, parts, xs[order])
@@ -154,7 +153,7 @@ class Fleet:
             newest = xs
             learned, records["xs"][parts.places] = delayed(records["xs"][parts.places], xs, parts, self.horizon)
         shared, made, losses = self.engine.learn(
-            run.shared, self.slots, parts, (learned, targets, newest), idle, windows[order]
+            run.shared, self.slots, parts, (learned, targets, newest), idle, order
         )
         records["samples"][parts.places] = seen + parts.counts
         self.samples += len(keys)
