@@ -169,7 +169,7 @@ def test_keys_of_any_bytes_and_kinds_are_kept_apart(settings, tmp_path):
     fitted, opened = trained(odd, tmp_path / "run")
     assert sum(opened.stream.counts.values()) == 60  # those with an empty key
     assert set(contents(tmp_path / "run")) == {json.dumps(value).encode() for value in values if value != ""}
-    rows = [json.loads(line)["key"] for line in (tmp_path / "run" / "predictions.jsonl").read_text().splitlines()]
+    rows = [json.loads(line)["key"] for line in (tmp_path / "run" / "predictions.jsonl").read_text().split("\n")[:8]]
     assert rows[:8] == [value if value != "\ud800" else "\\ud800" for value in values if value != ""]
     with pytest.raises(norewind.StreamError, match="has no key"):
         trained(replace(odd, bad="fail"), tmp_path / "other")
