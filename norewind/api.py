@@ -6,10 +6,10 @@ from norewind.checks import ModelError
 from norewind.combinators import average, parallel, window
 from norewind.estimator import Estimate, Estimator, Model
 from norewind.estimators import *  # noqa: F403
+from norewind.fleets import Fleet, Keyed, fleet
 from norewind.instruments.compare import Comparison, compare
 from norewind.instruments.diagnose import diagnose
 from norewind.learner import Learner, NonFiniteError, Run, online
-from norewind.fleets import Fleet, Keyed, fleet
 from norewind.learners.ahead import Ahead
 from norewind.learners.counts import counts
 from norewind.learners.least_squares import LeastSquares

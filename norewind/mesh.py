@@ -48,8 +48,8 @@ def spread(run: Run, mesh: Mesh) -> Run:
     along, everywhere = (NamedSharding(mesh, spec) for spec in (PartitionSpec(STREAMS), PartitionSpec()))
     parts = {
         name: jax.tree.map(
-            lambda leaf, sharding=along if name in ("state", "carry", "initial_state", "ahead") else everywhere: _placed(
-                leaf, sharding
+            lambda leaf, sharding=along if name in ("state", "carry", "initial_state", "ahead") else everywhere: (
+                _placed(leaf, sharding)
             ),
             value,
         )

@@ -47,7 +47,9 @@ def test_neither_batches_nor_other_keys_nor_the_disk_change_a_bit(tmp_path):
     made, start = learner()
     keys, xs, ys = rows(600, 23)
     fleets = [norewind.fleet(made, start, resident=resident) for resident in (100, 100, 16)]
-    whole, cut, small = (scanned(f, keys, xs, ys, c)[1] for f, c in zip(fleets, ([], [7, 8, 300], [90, 91, 400]), strict=True))
+    whole, cut, small = (
+        scanned(f, keys, xs, ys, c)[1] for f, c in zip(fleets, ([], [7, 8, 300], [90, 91, 400]), strict=True)
+    )
     assert np.array_equal(whole, cut)
     assert np.array_equal(whole, small)
     assert fleets[2].keys <= 16

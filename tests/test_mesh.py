@@ -64,7 +64,9 @@ def in_two_processes(folder, begin="start"):
     environment.pop("XLA_FLAGS", None)
     command = [sys.executable, "-c", WORKER]
     both = [
-        subprocess.Popen([*command, str(number), port, str(folder), str(begin)], env=environment, stderr=subprocess.PIPE)
+        subprocess.Popen(
+            [*command, str(number), port, str(folder), str(begin)], env=environment, stderr=subprocess.PIPE
+        )
         for number in (0, 1)
     ]
     try:

@@ -26,6 +26,8 @@ def forecast(
 
         norewind forecast runs/power --steps 24 --format csv > next.csv
 
+    Of a run with keys, the rows to come of every key, up to the horizon, as JSON lines.
+
     Args:
         run: the run folder.
         steps: how many rows to forecast.
@@ -39,10 +41,18 @@ def forecast(
     import numpy as np
 
     from norewind.instruments import row_figures
-    from norewind.runs.folder import FORECAST, saved_run
+    from norewind.runs.folder import FORECAST, saved_run, settings_of
     from norewind.runs.forecast import forecast as ahead
     from norewind.runs.train import print_lines
 
+    if settings_of(run).key is not None:
+        from norewind.runs.fleet_forecast import fleet_forecasts
+
+        if format == "csv" or figure is not None:
+            raise SettingsError("the forecasts of a fleet are JSON lines, without a figure.")
+        for entry in fleet_forecasts(run, settings_of(run), steps):
+            print_lines([entry])
+        return
     result = ahead(*saved_run(run), steps)
     both = np.stack([result.means, result.deviations], axis=-1)
     path = figure or run / FORECAST

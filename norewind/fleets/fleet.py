@@ -122,9 +122,11 @@ class Fleet:
         keys = list(xs.keys)
         rows = len(keys) if count is None else count * self.window
         rows = rows // self.window * self.window
-        step = max(1, self.slots.resident // self.window) * self.window
+        step = (
+            rows if len(set(keys[:rows])) <= self.slots.resident else self.slots.resident // self.window * self.window
+        )
         pieces = []
-        for start in range(0, rows, step):
+        for start in range(0, rows, max(1, step)):
             part = slice(start, min(start + step, rows))
             inner, target = (jax.tree.map(lambda leaf: np.asarray(leaf)[part], tree) for tree in (xs.xs, targets))  # noqa: B023
             run, piece = self._piece(run, keys[part], inner, target)
@@ -152,9 +154,7 @@ class Fleet:
         if self.horizon:
             newest = xs
             learned, records["xs"][parts.places] = delayed(records["xs"][parts.places], xs, parts, self.horizon)
-        shared, made, losses = self.engine.learn(
-            run.shared, self.slots, parts, (learned, targets, newest), idle, order
-        )
+        shared, made, losses = self.engine.learn(run.shared, self.slots, parts, (learned, targets, newest), idle, order)
         records["samples"][parts.places] = seen + parts.counts
         self.samples += len(keys)
         found: tuple = (made,)
@@ -175,7 +175,9 @@ class Fleet:
         """The losses of forecasts. The arrays are filled up to a power of two, so that few sizes are compiled."""
         assert self.loss is not None
         size = max(4096, 1 << (len(due) - 1).bit_length())
-        fill = [np.concatenate([part, np.zeros((size - len(part), *part.shape[1:]), part.dtype)]) for part in (due, targets)]
+        fill = [
+            np.concatenate([part, np.zeros((size - len(part), *part.shape[1:]), part.dtype)]) for part in (due, targets)
+        ]
         return np.asarray(self.loss(*fill))[: len(due)]
 
     def _tally(self, parts: Any, due: np.ndarray, samples: Samples) -> None:

@@ -59,7 +59,9 @@ class Shared:
             raise checks.ModelError(f"fleet: with share, the learner must be from online(...), not {learner!r}.")
         self.start, self.window, like = start, window, self.own(start)
         # So many rounds of more keys than the smaller size has can a window hold.
-        self.capacities = {size: max(1, window // (smaller + 1)) for smaller, size in zip((0, *LADDER), LADDER, strict=False)}
+        self.capacities = {
+            size: max(1, window // (smaller + 1)) for smaller, size in zip((0, *LADDER), LADDER, strict=False)
+        }
         update = learner.update
 
         def batch(shared, own, inputs, sizes, learns, count):

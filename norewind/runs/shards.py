@@ -12,8 +12,8 @@ from typing import Any
 
 from norewind.fleets.store import Store
 from norewind.runs.fleet_scores import FEWEST, WORST, worst_words
-from norewind.runs.folder import METRICS, RunFolder, read_log
 from norewind.runs.fleets import check_fleet
+from norewind.runs.folder import METRICS, RunFolder, read_log
 from norewind.runs.progress import Progress
 from norewind.runs.settings import Settings, SettingsError
 from norewind.runs.workers import Workers, stopping

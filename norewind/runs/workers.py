@@ -137,7 +137,9 @@ class _Ray:
 
     def __init__(self, jobs: int | None, address: str):
         if importlib.util.find_spec("ray") is None:
-            raise SettingsError("ray: the package ray is not installed: pip install 'norewind[ray]', or leave out --ray.")
+            raise SettingsError(
+                "ray: the package ray is not installed: pip install 'norewind[ray]', or leave out --ray."
+            )
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         # A worker sees the processors that it may use, and no other device.
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")

@@ -3,9 +3,9 @@
 Importing this does not import JAX.
 """
 
+from norewind.streams.keyed import KeyedStream
 from norewind.streams.parsing import Dialect
 from norewind.streams.position import afresh
-from norewind.streams.keyed import KeyedStream
 from norewind.streams.reading import Source
 from norewind.streams.rows import RowStream
 from norewind.streams.stream import Samples, Stream, StreamError

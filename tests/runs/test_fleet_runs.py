@@ -13,17 +13,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from run_folders import holder
 
 import norewind
 from norewind.checkpoint import checkpoints
 from norewind.fleets import store
 from norewind.runs import shards, workers
 from norewind.runs.fit import Hooks
+from norewind.runs.fleet_forecast import fleet_forecasts
 from norewind.runs.folder import RunFolder
 from norewind.runs.progress import Progress
 from norewind.runs.settings import Settings, SettingsError
 from norewind.runs.train import train
-from run_folders import holder
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -97,7 +98,7 @@ def test_every_key_is_forecast_as_if_it_were_alone_in_the_file(settings, whole, 
 def test_a_fleet_that_is_stopped_goes_on_bit_for_bit(settings, whole, tmp_path):
     chunks = []
     trained(settings, tmp_path / "run", chunk=lambda *_: chunks.append(1), should_stop=lambda: len(chunks) > 25)
-    assert 0 < len(checkpoints(tmp_path / "run" / "checkpoints"))
+    assert len(checkpoints(tmp_path / "run" / "checkpoints")) > 0
     trained(replace(settings, resident=11, checkpoint_every=777), tmp_path / "run")
     assert contents(tmp_path / "run") == contents(whole)
     assert (tmp_path / "run" / "predictions.jsonl").read_bytes() == (whole / "predictions.jsonl").read_bytes()
@@ -105,10 +106,19 @@ def test_a_fleet_that_is_stopped_goes_on_bit_for_bit(settings, whole, tmp_path):
 
 def test_a_killed_fleet_goes_on_bit_for_bit(settings, whole, tmp_path):
     command = [sys.executable, "-m", "norewind"]
-    options = [f"--{name.replace('_', '-')}={value}" for name, value in (
-        ("key", "sensor"), ("resident", 6), ("targets", "temp"), ("checkpoint_every", 100), ("predictions", "file")
-    )]
-    process = subprocess.Popen([*command, "train", settings.source, *options, "--quiet", "--out", str(tmp_path / "run")])
+    options = [
+        f"--{name.replace('_', '-')}={value}"
+        for name, value in (
+            ("key", "sensor"),
+            ("resident", 6),
+            ("targets", "temp"),
+            ("checkpoint_every", 100),
+            ("predictions", "file"),
+        )
+    ]
+    process = subprocess.Popen(
+        [*command, "train", settings.source, *options, "--quiet", "--out", str(tmp_path / "run")]
+    )
     until = time.monotonic() + 240
     while len(checkpoints(tmp_path / "run" / "checkpoints")) < 2 and time.monotonic() < until:
         time.sleep(0.02)
@@ -195,6 +205,14 @@ def test_a_full_disk_says_so_and_loses_nothing(settings, whole, tmp_path, monkey
     trained(settings, tmp_path / "run")
     assert contents(tmp_path / "run") == contents(whole)
     assert (tmp_path / "run" / "predictions.jsonl").read_bytes() == (whole / "predictions.jsonl").read_bytes()
+
+
+def test_what_comes_next_is_the_newest_forecast_of_every_key(settings, whole):
+    newest = {key: entries[-1]["forecast"] for key, entries in by_key(whole).items()}
+    found = {entry["key"]: entry["forecast"] for entry in fleet_forecasts(whole, settings)}
+    assert found == newest
+    with pytest.raises(SettingsError, match="as many rows"):
+        list(fleet_forecasts(whole, settings, 2))
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,13 @@ import time
 from dataclasses import replace
 
 import pytest
+from run_folders import holder
 
 from norewind.checkpoint import checkpoints
 from norewind.runs import workers
 from norewind.runs.record import read_record
 from norewind.runs.settings import Settings
 from norewind.runs.sweep import SweepError, records, sweep
-from run_folders import holder
 
 SMALL = Settings(source="anbn", hidden=4, method="bptt:4", samples=1_200, metrics_every=400)
 PLAN = {"zero": SMALL, "one": replace(SMALL, seed=1), "refused": replace(SMALL, method="lstm97")}
