@@ -127,7 +127,7 @@ def open_stream(
 
 def copied_columns(settings: Settings) -> tuple[str, ...]:
     """The columns to copy into predictions. An answer has the key of the message that it answers."""
-    key = ["@key"] if settings.predictions.startswith(SCHEME) else []
+    key = ["@key"] if settings.predictions.startswith(SCHEME) and settings.key != "@key" else []
     return tuple(dict.fromkeys([*settings.copy, *key]))
 
 
