@@ -190,7 +190,10 @@ def _plain(value: float) -> float:
 def place_of(samples: Samples, i: int) -> dict[str, Any]:
     """Where a row stands, and what is copied from it."""
     place: dict[str, Any] = {} if samples.lines is None else {"line": int(samples.lines[i])}
-    return place if samples.copied is None else {**place, "copied": json.loads(samples.copied[i])}
+    if samples.copied is not None:
+        # Python writes and reads numbers that are not finite, but JSON has none.
+        place["copied"] = json.loads(samples.copied[i], parse_constant=lambda _: None)
+    return place
 
 
 def _added(sums: np.ndarray, errors: np.ndarray, *, absolute: bool = True) -> np.ndarray:

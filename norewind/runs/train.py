@@ -48,6 +48,7 @@ def train(
         hooks: functions to call along the way, beside those that write what the settings ask for.
     """
     set_precision(settings)
+    _check_source(settings, folder.path)
     if folder.saved:
         folder.saved.check_settings(settings)
     position = folder.entries.get("position", {}).get("stream")
@@ -73,6 +74,14 @@ def train(
                 hooks=all_hooks,
             )
     return fitted, opened
+
+
+def _check_source(settings: Settings, folder: Path) -> None:
+    """Refuse to learn from what the run itself writes: it would never come to an end."""
+    logs = [path for path in (folder / METRICS, folder / PREDICTIONS) if path.exists()]
+    source = Path(settings.source)
+    if settings.kind != "task" and source.is_file() and any(source.samefile(log) for log in logs):
+        raise SettingsError(f"{source} is written by this run, which would never reach its end. Copy it first.")
 
 
 @contextmanager
