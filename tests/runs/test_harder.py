@@ -212,10 +212,10 @@ def test_a_folder_that_is_deleted_in_mid_run(whole, tmp_path, monkeypatch, capsy
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A file system of its own, of 400 kB. Only root may mount one."""
+    """A file system of its own, of 4 MB. Only root may mount one."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(folder)]
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)]
     if shutil.which("mount") is None or subprocess.run(mount, capture_output=True, check=False).returncode:
         pytest.skip("not permitted to mount a file system")
     yield folder
