@@ -188,10 +188,9 @@ def main() -> None:
         phases=[Phase.generate],
     )
     with tempfile.TemporaryDirectory() as folder:
-        targets = [make(Path(folder), inputs) for make in (readers, options, files, checkpoints)]
         while time.monotonic() < ends:
-            for target in targets:
-                seed(rounds.getrandbits(32))(quick(target))()
+            for make in (readers, options, files, checkpoints):
+                seed(rounds.getrandbits(32))(quick(make(Path(folder), inputs)))()
     settings_used = {"minutes": given_options.minutes, "seed": given_options.seed}
     record = {"settings": settings_used, **versions(), "seconds": round(60 * given_options.minutes)}
     write_record(given_options.out, {**record, "inputs": inputs.total(), "by": dict(inputs)})
