@@ -80,8 +80,11 @@ def read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         raise CheckpointError(f"{path}: not named like a checkpoint (samples-checksum.safetensors).")
     try:
         content = path.read_bytes()
-    except OSError as error:
+    except PermissionError as error:
         raise CheckpointError(f"{path}: cannot be read: {error.strerror}.") from None
+    except OSError as error:
+        # Nor can it ever be, if the disk is bad.
+        raise DamagedError(f"{path}: cannot be read: {error.strerror}.") from None
     if _checksum(content) != match[2]:
         raise DamagedError(f"{path}: damaged: its {len(content)} bytes do not have the checksum in its name.")
     try:

@@ -200,7 +200,10 @@ def place_of(samples: Samples, i: int) -> dict[str, Any]:
     if samples.lines is not None:
         line = int(samples.lines[i])
         place = {"line": line} if line > 0 else dict(zip(("partition", "offset"), as_place(line), strict=True))
-    return place if samples.copied is None else {**place, "copied": json.loads(samples.copied[i])}
+    if samples.copied is not None:
+        # Python writes and reads numbers that are not finite, but JSON has none.
+        place["copied"] = json.loads(samples.copied[i], parse_constant=lambda _: None)
+    return place
 
 
 def _added(sums: np.ndarray, errors: np.ndarray, *, absolute: bool = True) -> np.ndarray:

@@ -49,6 +49,8 @@ class Dialect:
 
 
 CSV = Dialect()
+# A field with quotes may be as long as one without.
+csv.field_size_limit(max(csv.field_size_limit(), 2 * LONGEST))
 
 
 class Line(NamedTuple):
@@ -90,9 +92,9 @@ class RowReader:
     def choose(self, kinds: dict[str, Kind], required: list[str], copied: list[str], clock: str | None) -> None:
         """Choose the columns to read with their kinds, those that may not be missing, those to copy, and the time."""
         self._clock = clock
-        used = list(kinds)
         self._used, self._copied = [(name, READ.get(kind)) for name, kind in kinds.items()], copied
-        self._required = [used.index(name) for name in required] if self._missing in ("fail", "skip") else []
+        place = {name: number for number, name in enumerate(kinds)}
+        self._required = [place[name] for name in required] if self._missing in ("fail", "skip") else []
         for name, kind in kinds.items():
             if kind == "category":
                 self.categories.setdefault(name, {})
@@ -143,7 +145,10 @@ class RowReader:
         """Name the columns of JSON objects: all keys, and inside of nested values unless they are bad rows."""
         names: dict[str, None] = {}
         for row in rows:
-            names |= dict.fromkeys(name for name, _ in leaves(row))
+            try:
+                names |= dict.fromkeys(name for name, _ in leaves(row))
+            except BadRow as problem:
+                raise self._error(problem, "Leave some out, or put them into a list inside a column.") from None
         outer = {name for name in names if "." not in name}
         self.columns = [name for name in names if name in outer or name.split(".")[0] not in outer]
         for name in names:
