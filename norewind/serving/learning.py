@@ -109,11 +109,17 @@ class Learning:
             self.hooks.lines(entries)
 
     def _checkpoint(self, path: Path) -> None:
-        # Rows that wait for their window are in the checkpoint too, but its name does not count them.
-        self.durable = max(self.durable, int(path.name.split("-")[0]))
         if self.training.is_healthy():
             self.model.keep()
         self.hooks.checkpoint(path)
+        # Not before what belongs to it is written too. Rows that wait for their window are in the checkpoint, but its
+        # name does not count them.
+        self.durable = max(self.durable, samples_in(path))
+
+
+def samples_in(path: Path) -> int:
+    """The number of samples in the name of a checkpoint."""
+    return int(path.name.split("-")[0])
 
 
 def _settings(folder: Path) -> Settings:

@@ -12,7 +12,7 @@ from norewind.runs.fit import Hooks
 from norewind.serving.batches import Batches, seconds_per_row
 from norewind.serving.feed import Feed
 from norewind.serving.labels import Labels
-from norewind.serving.learning import Learning
+from norewind.serving.learning import Learning, samples_in
 from norewind.serving.refusals import Refusal, busy
 from norewind.serving.rows import RowModel
 
@@ -86,7 +86,7 @@ class Service:
     def _saved(self, path: Path) -> None:
         """In the thread that writes checkpoints: the event loop must not wait for a disk."""
         self.labels.save()
-        self._later(self.labels.forget)(self.learning.durable)
+        self._later(self.labels.forget)(samples_in(path))
 
     async def predict(self, rows: Sequence[dict[str, Any]], ids: Sequence[str | None]) -> list[dict[str, Any]]:
         """Answer rows from the present state. Those with an id wait for the rest of them from now on."""
