@@ -127,12 +127,17 @@ def memory_use(root: Path) -> Named:
     """`make memory`."""
     record = _record(root, "memory-use/memory.json")
     yield "memory-use/bytes", f"{record['settings']['bytes']:.0e}".replace("1e+08", "10⁸")
-    rows = ["| stream | highest in the first half | in the second half | growth |", "|---|---:|---:|---:|"]
+    rows = [
+        "| stream | highest in the first half | in the second half | growth | highest over that after a fifth |",
+        "|---|---:|---:|---:|---:|",
+    ]
     for kind in KINDS:
         if kind in record:
             half, found = len(record[kind]["kB"]) // 2, record[kind]["kB"]
             highest = [max(part) / 1e3 for part in (found[:half], found[half:])]
-            rows.append(f"| {kind} | {highest[0]:.1f} MB | {highest[1]:.1f} MB | {growth(found):+.2%} |")
+            rows.append(
+                f"| {kind} | {highest[0]:.1f} MB | {highest[1]:.1f} MB | {growth(found):+.2%} | {max(found[20:]) / found[20] - 1:+.2%} |"
+            )
     yield "memory-use/table", "\n".join(rows) + "\n"
 
 
