@@ -20,7 +20,7 @@ from norewind.streams.columns import (
     time_of,
 )
 from norewind.streams.position import Progress, damaged
-from norewind.streams.reading import Source
+from norewind.streams.reading import LONGEST, Source
 from norewind.streams.stream import StreamError, check_choice
 
 FIRST_ROWS = 100

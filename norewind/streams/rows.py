@@ -88,7 +88,7 @@ class RowStream(Stream):
             self.horizons = [horizon] if isinstance(horizon, int) else list(horizon)
             several = len(self.horizons) > 1
             if not self.horizons or self.horizons[0] < several or max(self.horizons) > FARTHEST:
-                raise StreamError(f"the horizon must be 0 to 10⁹ rows, not {horizon}; several must be 1 or more.")
+                raise StreamError(f"the horizon must be 0 or more rows, to 10⁹, not {horizon}; several 1 or more.")
             if self.horizons != sorted(set(self.horizons)):
                 raise StreamError(f"several horizons must be in order, each once, not {horizon}.")
             start = UNREAD if position is None else position
