@@ -12,6 +12,7 @@ from pathlib import Path
 from benchmarks.defaults import clipping_plan, clipping_table, plan
 from benchmarks.defaults import table as defaults_table
 from benchmarks.report import best, load, readme_table
+from benchmarks.fleet_report import named as fleets
 from norewind.runs import sweep
 
 Named = Iterator[tuple[str, str]]
@@ -115,4 +116,4 @@ def fraction(share: float) -> str:
     return named[min(named, key=lambda one: abs(one - share))]
 
 
-SOURCES = (methods, commands, bench, real_data, defaults, paper, instruments, memory)
+SOURCES = (methods, commands, bench, real_data, defaults, paper, instruments, memory, fleets)
