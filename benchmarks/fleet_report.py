@@ -15,7 +15,7 @@ def records(folder: Path) -> list[dict]:
 def table(found: list[dict]) -> str:
     """Rows a second on one core, bytes a key, seconds a checkpoint."""
     lines = [
-        "| model | keys | rows a second | of one stream | bytes a key | a checkpoint of all, CPU s | of 1 in 100, CPU s |",
+        "| model | keys | rows a second | of one stream | bytes a key | checkpoint of all, CPU s | of 1 in 100, CPU s |",
         "|---|---:|---:|---:|---:|---:|---:|",
     ]
     single = {record["hidden"]: record["rows_per_second"] for record in found if record["way"] == SINGLE}
@@ -40,7 +40,7 @@ def table(found: list[dict]) -> str:
 def on_paper(found: list[dict]) -> str:
     """What 10⁶ and 10⁸ keys would take, from the largest measured fleets of GRU-16, at one row a key and minute."""
     lines = [
-        "| GRU-16, a row a key and minute | keys | memory, all resident | disk | cores | network | a checkpoint of all |",
+        "| GRU-16, a row a key and minute | keys | memory, all resident | disk | cores | network | checkpoint of all |",
         "|---|---:|---:|---:|---:|---:|---:|",
     ]
     for way in ("private", "shared"):

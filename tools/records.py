@@ -11,8 +11,8 @@ from pathlib import Path
 
 from benchmarks.defaults import clipping_plan, clipping_table, plan
 from benchmarks.defaults import table as defaults_table
-from benchmarks.report import best, load, readme_table
 from benchmarks.fleet_report import named as fleets
+from benchmarks.report import best, load, readme_table
 from norewind.runs import sweep
 
 Named = Iterator[tuple[str, str]]

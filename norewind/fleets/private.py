@@ -27,7 +27,7 @@ class Private:
 
     def learn(self, shared: Tree, slots: Slots, parts: Segments, rows: tuple, idle: np.ndarray, order: np.ndarray):
         """Learn from rows sorted by key, after those that only answer (`idle`): `(shared, outputs, losses)`."""
-        xs, targets, newest = rows
+        xs, _, newest = rows
         count = len(jax.tree.leaves(xs)[0])
         longest = LADDER[rung(len(parts.places))]
         found: list[Any] = [None, None]

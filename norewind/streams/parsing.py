@@ -52,7 +52,7 @@ CSV = Dialect()
 
 
 class Line(NamedTuple):
-    """A row as read: the numbers of the columns in use, the number of its line, copied columns as JSON text, its key."""
+    """A row as read: the numbers of the columns in use, its line, copied columns as JSON text, and its key."""
 
     values: list[float]
     number: int
