@@ -15,7 +15,7 @@ def records(folder: Path) -> list[dict]:
 def table(found: list[dict]) -> str:
     """Rows a second on one core, bytes a key, seconds a checkpoint."""
     lines = [
-        "| model | keys | rows a second | of one stream | bytes a key | checkpoint of all, CPU s | of 1 in 100, CPU s |",
+        "| model | keys | rows a second | of one stream | bytes a key | checkpoint of all, CPU s | of 1 in 100 |",
         "|---|---:|---:|---:|---:|---:|---:|",
     ]
     single = {record["hidden"]: record["rows_per_second"] for record in found if record["way"] == SINGLE}
