@@ -11,6 +11,7 @@ from pathlib import Path
 
 from benchmarks.defaults import clipping_plan, clipping_table, plan
 from benchmarks.defaults import table as defaults_table
+from benchmarks.fleet_report import named as fleets
 from benchmarks.report import best, load, readme_table
 from benchmarks.serve import table as serve_table
 from norewind.runs import sweep
@@ -165,4 +166,18 @@ def serve(root: Path) -> Named:
         yield "serve/table", serve_table(record)
 
 
-SOURCES = (methods, commands, bench, real_data, defaults, paper, instruments, memory, serve, storm, fuzz, memory_use)
+SOURCES = (
+    methods,
+    commands,
+    bench,
+    real_data,
+    defaults,
+    paper,
+    instruments,
+    memory,
+    serve,
+    storm,
+    fuzz,
+    memory_use,
+    fleets,
+)
