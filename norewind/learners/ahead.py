@@ -5,7 +5,7 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import numpy as np
 
-from norewind import checks
+from norewind import checks, shown
 from norewind.estimator import Loss
 from norewind.run import NonFiniteError
 from norewind.trees import Tree
@@ -31,7 +31,15 @@ class AheadRun(NamedTuple):
         return self.run.carry
 
     def __repr__(self) -> str:
-        return f"AheadRun after {self.samples} rows, of which {len(self.xs)} wait at most\n{self.run!r}"
+        return shown.lines(*self._facts())
+
+    def _repr_html_(self) -> str:
+        return shown.table(*self._facts())
+
+    def _facts(self) -> tuple[str, dict[str, str]]:
+        wait = f"{len(self.xs)} rows for their targets, at most; {len(self.outputs)} forecasts of rows to come"
+        inner = {f"{type(self.run).__name__}.{name}": shown.size(part) for name, part in self.run._asdict().items()}
+        return f"AheadRun after {shown.count(self.samples)} rows", {"wait": wait, **inner}
 
 
 class DelayedLearner(Protocol):
