@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 Tree = Any
 FOLDS = 8  # measured: fewer write more, and more read from too many places at once (docs/speed.md)
@@ -105,7 +106,18 @@ def where(condition: jax.Array, new: Tree, old: Tree) -> Tree:
 
 def copied(tree: Tree) -> Tree:
     """A copy of every array, for functions that use up what they are given."""
-    return jax.tree.map(lambda leaf: leaf if is_key(leaf) else jnp.array(leaf), tree)
+    # By NumPy where that is possible: JAX would compile a program for every shape.
+    copies = jax.tree.map(lambda leaf: leaf if is_key(leaf) else _copied(leaf), tree)
+    return jax.tree.map(lambda leaf: jax.device_put(leaf) if isinstance(leaf, np.ndarray) else leaf, copies)
+
+
+def _copied(leaf: Any) -> Any:
+    on_cpu = not isinstance(leaf, jax.Array) or (leaf.is_fully_addressable and _platforms(leaf) == {"cpu"})
+    return np.array(leaf) if on_cpu and hasattr(leaf, "dtype") else jnp.array(leaf)
+
+
+def _platforms(leaf: jax.Array) -> set[str]:
+    return {device.platform for device in leaf.devices()}
 
 
 def is_key(leaf: Any) -> bool:

@@ -91,8 +91,8 @@ def write_notebooks(root: Path, folder: Path) -> None:
         for name, content in images.items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_bytes(content)
-        source = f"This page is a notebook: [{path.name}](../notebooks/{path.name}).\n"
-        _write(folder / f"{path.stem}.md", "\n".join([_linked(root, path.parent, parts[0]), *parts[1:], source]))
+        source = f"This page is a notebook: {REPOSITORY}/blob/main/docs/notebooks/{path.name}\n"
+        _write(folder / f"{path.stem}.md", _linked(root, path.parent, "\n".join([*parts, source])))
 
 
 def notebook_page(cells: list[dict], name: str) -> tuple[list[str], dict[str, bytes]]:
