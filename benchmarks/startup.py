@@ -19,7 +19,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-WORDS = "the rain in Spain falls mainly on a plain while quick brown foxes jump over lazy dogs".split()
+WORDS = ["the", "rain", "in", "Spain", "falls", "mainly", "on", "a", "plain", "while", "quick", "foxes", "jump", "over"]
 PHASES = {
     "/jax/core/compile/jaxpr_trace_duration": "tracing",
     "/jax/core/compile/jaxpr_to_mlir_module_duration": "lowering",

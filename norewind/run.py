@@ -5,9 +5,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
-from jax.core import Tracer
 
 from norewind import checks, shown
 from norewind.estimator import Estimate, Estimator, Model, reset_carry

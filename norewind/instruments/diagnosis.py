@@ -140,10 +140,8 @@ class Diagnosis:
         return self.table()
 
     def _repr_html_(self) -> str:
-        cosines = "".join(
-            f"<div>{html.escape(finding.name)} {sparkline([span.cosine.value for span in finding.over_time], span=(0, 1))}</div>"
-            for finding in self.findings
-        )
+        curves = {f.name: sparkline([span.cosine.value for span in f.over_time], span=(0, 1)) for f in self.findings}
+        cosines = "".join(f"<div>{html.escape(name)} {curve}</div>" for name, curve in curves.items())
         return f"{markdown_as_html(self.table())}<p>cosine along the stream, from 0 to 1:</p>{cosines}"
 
     @property

@@ -103,9 +103,7 @@ def draw_curves(
     return save(curves_figure(runs, unit, trivial), path)
 
 
-def curves_figure(
-    runs: Sequence[tuple[str, Sequence[dict[str, Any]]]], unit: str, trivial: str = "baseline"
-) -> Figure:
+def curves_figure(runs: Sequence[tuple[str, Sequence[dict[str, Any]]]], unit: str, trivial: str = "baseline") -> Figure:
     """The loss of every line of metrics against samples; of a single run, what simple forecasts cost as well.
 
     `trivial` is what the baseline is called.
