@@ -40,9 +40,11 @@ def pure(learner: Any) -> Pure:
     if isinstance(learner, LeastSquares):
 
         def solve(run, xs, targets, newest, count):
-            return learner._some(run, (xs, targets, newest), count, True)
+            return learner.pure_scan(run, (xs, targets, newest), count, True)
 
-        return Pure(solve, solve, learner._answers, lambda before, after, losses: all_finite((after.weights, losses)))
+        return Pure(
+            solve, solve, learner.pure_forward, lambda before, after, losses: all_finite((after.weights, losses))
+        )
     if not isinstance(learner, Learner):
         raise checks.ModelError(
             f"fleet takes a learner from online(...), or LeastSquares, not a {type(learner).__name__}."
