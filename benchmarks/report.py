@@ -92,7 +92,8 @@ def readme_table(everything: dict[str, Records]) -> str:
     rows = [[name, *(short(one[case]) if case in one else "" for one in times)] for case, name in README_NAMES.items()]
     for section, names in SINGLE_NAMES.items():
         times = [best(records, section) for records in measured.values()]
-        rows += [[name, *(short(one[case]) if case in one else "" for one in times)] for case, name in names.items()]
+        shown = {case: name for case, name in names.items() if any(case in one for one in times)}
+        rows += [[name, *(short(one[case]) if case in one else "" for one in times)] for case, name in shown.items()]
     return _table(["one sample", *header], rows)
 
 

@@ -136,7 +136,7 @@ class PackedRun:
 
 
 def pack(run: Run) -> PackedRun:
-    """A run for single calls: the same but for rounding, and several times as fast. For chunks use `scan`.
+    """A run for single calls: the same but for rounding, in less than half of the time a call. For chunks use `scan`.
 
     `learner.step`, `predict`, `learn` and `reset` take it and return one. Losses and outputs
     are then NumPy arrays. `unpack()` gives the run back.
@@ -266,7 +266,7 @@ def _signature(value: Any) -> Any:
 
 def _kind(dtype: np.dtype) -> str:
     real = np.dtype(dtype.type(0).real.dtype)
-    return {bool: "uint32", 4: "uint32", 8: "uint64"}.get(bool if real == bool else real.itemsize, real.name)
+    return "uint32" if real.kind == "b" else {4: "uint32", 8: "uint64"}.get(real.itemsize, real.name)
 
 
 def _flat(value: jax.Array) -> jax.Array:
