@@ -158,6 +158,9 @@ def test_any_table_resumes_anywhere(rows, cut, standardise):
         assert rest is None or stream.take(100) is None
         assert saved(stream.position()) == end
     for both, part, other in zip(whole, first, rest or [None] * len(first), strict=True):
+        if both is None:
+            assert part is other is None
+            continue
         joined = part if rest is None else np.concatenate([part, other])
         np.testing.assert_array_equal(both, joined)
 

@@ -48,7 +48,7 @@ class Browser:
     def type(self, selector: str, text: str) -> None:
         self.ask("POST", f"/element/{self.find(selector)}/value", {"text": text})
 
-    def wait(self, script: str, seconds: float = 20):
+    def wait(self, script: str, seconds: float = 90):
         """What a script returns as soon as that is true."""
         end = time.monotonic() + seconds
         while not (found := self.run(script)):

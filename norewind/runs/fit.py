@@ -157,7 +157,8 @@ class _Training:
         self.learner, self.window, self.folder, self.score, self.hooks = learner, window, folder, score, hooks
         self.intervals, self.watches = intervals, watch
         # The size of the carry is that at the line; without one, there is no need to stop there.
-        self.cut_at_lines = bool(jax.tree.leaves(learner.carry(run)))
+        # Lines that were asked for, and those with a carry, are written before anything later can go wrong.
+        self.cut_at_lines = intervals.metrics_every is not None or bool(jax.tree.leaves(learner.carry(run)))
         entries = folder.entries if folder else {}
         # A copy, since some learners use up the run they are given.
         self.run = folder.saved.restore(run) if entries else copied(run)

@@ -34,7 +34,7 @@ CHANGEABLE = {
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Amount = Annotated[float, msgspec.Meta(ge=0)]
-LARGEST = 1e30
+LARGEST = 3e38
 """Larger rates would not fit single precision, or overflow at the first step."""
 
 

@@ -136,10 +136,12 @@ def test_messages_that_nobody_reads_stop_nothing(where):
 
 
 def test_a_closed_terminal_is_a_request_to_stop():
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup, under which these tests may run, ignores it
     with StopOnSignal() as stop:
         os.kill(os.getpid(), signal.SIGHUP)
         assert stop()
         assert stop.exit_code == 128 + signal.SIGHUP
+    signal.signal(signal.SIGHUP, before)
 
 
 def test_nohup_stays_in_force():

@@ -212,7 +212,7 @@ def test_a_curve_that_somebody_else_wrote_into_is_refused(whole, tmp_path, capsy
     (tmp_path / "settings.toml").write_bytes((whole / "rows" / "settings.toml").read_bytes())
     lines = (whole / "rows" / "metrics.jsonl").read_bytes().splitlines(True)
     (tmp_path / "metrics.jsonl").write_bytes(lines[0] + b"hello\n" + lines[1])
-    assert_refused(capsys, norewind("plot", tmp_path), "metrics.jsonl, line 2: not JSON")
+    assert_refused(capsys, norewind("plot", tmp_path), "metrics.jsonl, line 2: not a line that norewind wrote")
     # Half a line at the end is what a kill leaves: it does not count.
     (tmp_path / "metrics.jsonl").write_bytes(lines[0] + lines[1][:-5])
     assert norewind("plot", tmp_path, "--out", tmp_path / "curve.png") == 0
