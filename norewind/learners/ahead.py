@@ -72,7 +72,8 @@ class Ahead:
 
     >>> import jax, jax.numpy as jnp, numpy as np, norewind
     >>> cell, loss = norewind.cells.gru(inputs=1, hidden=8, outputs=1), norewind.losses.known_squared_error
-    >>> learner = norewind.online(norewind.rtrl(cell.transition, loss), norewind.adam(1e-2))
+    >>> optimizer = norewind.adam(norewind.inverse_sqrt(1e-2, alpha=0.03))
+    >>> learner = norewind.online(norewind.rtrl(cell.transition, loss), optimizer)
     >>> ahead = norewind.Ahead(learner, loss, horizon=3)
     >>> start = learner.init(cell.init(jax.random.key(0)), cell.initial_state(), jax.random.key(1))
     >>> row = np.zeros(1, np.float32)
