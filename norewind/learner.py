@@ -96,7 +96,7 @@ class Learner:
         self._check_symbols("step: ", run, x, target)
         if isinstance(run, PackedRun):
             vectors, estimate = self.single.step(run, x, target)
-            return PackedRun(run.layout, vectors), estimate
+            return PackedRun(run.layout, vectors), estimate  # pyright: ignore[reportReturnType] (a packed run stands for a run)
         new, estimate, finite = self.compiled_step(run, x, target)
         if self.stops and _is_false(finite):
             raise nonfinite_error(run)
@@ -168,7 +168,7 @@ class Learner:
         self._check_symbols("predict: ", run, x)
         if isinstance(run, PackedRun):
             ahead, output = self.single.predict(run, x)
-            return PackedRun(run.layout, run.vectors, (*run.pending, x), ahead), output
+            return PackedRun(run.layout, run.vectors, (*run.pending, x), ahead), output  # pyright: ignore[reportReturnType] (a packed run stands for a run)
         ahead, output = self.compiled_transition(run.params, run.ahead if run.pending else run.state, x)
         return run._replace(pending=(*run.pending, x), ahead=ahead), output
 
@@ -184,7 +184,7 @@ class Learner:
         if isinstance(run, PackedRun):
             self._check_symbols("learn: ", run, x, target)
             vectors, estimate = self.single.step(run, x, target)
-            return PackedRun(run.layout, vectors, tuple(later), run.ahead_vectors if later else None), estimate
+            return PackedRun(run.layout, vectors, tuple(later), run.ahead_vectors if later else None), estimate  # pyright: ignore[reportReturnType] (a packed run stands for a run)
         new, estimate = self.step(run._replace(pending=(), ahead=None), x, target)
         if not later:
             return new, estimate
@@ -217,7 +217,7 @@ class Learner:
         stay the same, and the noise continues.
         """
         if isinstance(run, PackedRun):
-            return pack(self.reset(run.unpack(), when))
+            return pack(self.reset(run.unpack(), when))  # pyright: ignore[reportReturnType] (a packed run stands for a run)
         _nothing_pending(run, "reset")
         mask = when if hasattr(when, "dtype") else np.asarray(when)
         if mask.dtype != bool:

@@ -122,6 +122,6 @@ class Update:
         )
 
 
-def _saturating_add(count: jax.Array, more: int) -> jax.Array:
+def _saturating_add(count: jax.Array, more: int | jax.Array) -> jax.Array:
     limit = jnp.iinfo(count.dtype).max
     return jnp.where(count > limit - more, limit, count + more).astype(count.dtype)

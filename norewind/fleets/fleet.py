@@ -159,6 +159,7 @@ class Fleet:
         self.samples += len(keys)
         found: tuple = (made,)
         if self.horizon:
+            assert made is not None
             due, records["outputs"][parts.places] = delayed(records["outputs"][parts.places], made, parts, self.horizon)
             losses = np.where(parts.turn < self.horizon - seen[parts.key], 0, self._losses(due, targets))
             found = (made, due)
@@ -182,6 +183,7 @@ class Fleet:
 
     def _tally(self, parts: Any, due: np.ndarray, samples: Samples) -> None:
         """Add up the squared errors of every key, row after row: the model's, the last value's and the mean's."""
+        assert samples.last is not None
         targets = samples.targets.astype(np.float64)
         means = due[:, : targets.shape[1]]
         errors = np.stack([targets - means, targets - samples.last, targets], axis=1)

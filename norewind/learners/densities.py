@@ -27,8 +27,8 @@ class Weighing(NamedTuple):
 
 
 def fresh(experts: int, targets: int) -> Weighing:
-    ones, zeros = np.ones((experts, targets)), np.zeros((experts, targets))
-    return jax.device_put(Weighing(ones, zeros, np.zeros(targets, np.int32)))
+    parts = np.ones((experts, targets)), np.zeros((experts, targets)), np.zeros(targets, np.int32)
+    return Weighing(*map(jax.device_put, parts))
 
 
 def learned(weighing: Weighing, due: jax.Array, target: jax.Array) -> Weighing:

@@ -78,7 +78,8 @@ class LeastSquares:
         prior, state = self.features.prior, self.features.state
         weights, spread = np.zeros((len(prior), self.targets), prior.dtype), np.ones(self.targets)
         root, size = np.diag(np.sqrt(prior)), np.ones((), prior.dtype)
-        return jax.device_put(LeastSquaresRun(weights, root, size, spread, state, state))
+        parts = map(jax.device_put, (weights, root, size, spread, state, state))
+        return LeastSquaresRun(*parts)
 
     def scan(
         self,

@@ -49,11 +49,12 @@ def open_keyed(settings: Settings, source: Source, position: dict[str, Any] | No
     from norewind.runs.build import Opened, Shape, copied_columns
 
     assert settings.key is not None
+    kind: Any = settings.kind
     stream = KeyedStream(
         source,
         settings.key,
         shard=(settings.shard or 0, settings.shards if settings.shard is not None else 1),
-        dialect=Dialect(settings.kind, header=settings.header, delimiter=settings.delimiter),
+        dialect=Dialect(kind, header=settings.header, delimiter=settings.delimiter),
         inputs=settings.inputs or None,
         targets=settings.targets or None,
         copy=copied_columns(settings),

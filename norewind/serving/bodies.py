@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, MutableMapping
 from typing import Any
 
 from norewind.serving.refusals import Refusal
@@ -16,7 +16,7 @@ IDLE_SECONDS = 300.0
 """How long a stream may send nothing. A blank line keeps it open."""
 
 
-async def body_of(scope: dict[str, Any], receive: Any) -> bytes:
+async def body_of(scope: MutableMapping[str, Any], receive: Any) -> bytes:
     """The whole body, if it is short enough and comes soon enough."""
     announced = dict(scope["headers"]).get(b"content-length", b"0")
     if announced.isdigit() and int(announced) > MOST_BYTES:
