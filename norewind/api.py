@@ -17,6 +17,7 @@ from norewind.learners.series import Series
 from norewind.learners.text import TextLearner
 from norewind.noise import random_signs
 from norewind.optimizers import adam, inverse_sqrt
+from norewind.people import AnomalyDetector, Classifier, Forecaster, load
 from norewind.runs.fit import Fitted, Hooks, Intervals, fit
 from norewind.runs.metrics import Diverged
 from norewind.runs.settings import Settings
@@ -25,12 +26,15 @@ from norewind.structure import Layer, declare
 
 __all__ = [
     "Ahead",
+    "AnomalyDetector",
     "CheckpointError",
+    "Classifier",
     "Comparison",
     "Diverged",
     "Estimate",
     "Estimator",
     "Fitted",
+    "Forecaster",
     "Hooks",
     "Intervals",
     "Layer",
@@ -54,6 +58,7 @@ __all__ = [
     "diagnose",
     "fit",
     "inverse_sqrt",
+    "load",
     "losses",
     "mix",
     "names",

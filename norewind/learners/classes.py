@@ -87,6 +87,16 @@ class ClassLearner:
         _, shown = self._result(run, mixed, np.full(len(xs), np.nan), count, outputs=True)
         return new, shown
 
+    def mixed_row(self, run: ClassRun, logits: list, target: float) -> tuple[ClassRun, float, Any]:
+        """One row, to which the members answered with these logits: the run, the loss and the outputs."""
+        # Arrays of one row, as `scan` has them.
+        seen = [np.asarray(part)[None] for part in logits]
+        made, targets = self._made([(part,) for part in seen] if self.horizon else seen, 1), np.array([target])
+        new, mixed = self._answer(run, made, targets)
+        losses, outputs = self._result(run, mixed, targets, 1, outputs=True)
+        first = (outputs[0][0], outputs[1][0]) if self.horizon else outputs[0]
+        return new, float(losses[0]), first
+
     def _answer(self, run: ClassRun, made: np.ndarray, targets: np.ndarray) -> tuple[ClassRun, np.ndarray]:
         """Row by row: learn from the class that came, then forecast; of the same row, the other way round."""
         # Copies that NumPy owns, in 64 bits.

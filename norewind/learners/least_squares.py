@@ -107,17 +107,26 @@ class LeastSquares:
 
     def _some(self, run, inputs, count, outputs):
         def body(run, inputs):
-            x, target, newest = inputs
-            state, features = self.features.transition(run.state, x)
-            output = features @ run.weights
-            run = self._learned(run, features, target - output)._replace(state=state)
-            loss = 0.5 * jnp.sum(jnp.where(jnp.isnan(target), 0, target - output) ** 2)
-            if newest is not None:
-                ahead, features = self.features.transition(run.ahead, newest)
-                run, output = run._replace(ahead=ahead), features @ run.weights
+            run, loss, output = self.one(run, *inputs)
             return run, (loss, output) if outputs else loss
 
         return scan_some(body, run, inputs, count)
+
+    def one(self, run: LeastSquaresRun, x: Any, target: Any, newest: Any = None) -> tuple[LeastSquaresRun, Any, Any]:
+        """`scan` of one sample inside a compiled function: the run, the loss and the output."""
+        state, features = self.features.transition(run.state, x)
+        output = features @ run.weights
+        run = self._learned(run, features, target - output)._replace(state=state)
+        loss = 0.5 * jnp.sum(jnp.where(jnp.isnan(target), 0, target - output) ** 2)
+        if newest is not None:
+            ahead, features = self.features.transition(run.ahead, newest)
+            run, output = run._replace(ahead=ahead), features @ run.weights
+        return run, loss, output
+
+    def answer(self, run: LeastSquaresRun, x: Any) -> tuple[LeastSquaresRun, jax.Array]:
+        """`forward` of one sample inside a compiled function."""
+        state, features = self.features.transition(run.state if run.ahead is None else run.ahead, x)
+        return run._replace(**{"state" if run.ahead is None else "ahead": state}), features @ run.weights
 
     def _learned(self, run: LeastSquaresRun, features: jax.Array, error: jax.Array) -> LeastSquaresRun:
         forgetting = self.forgetting

@@ -35,12 +35,12 @@ class Several:
         ]
         losses = np.sum([np.asarray(losses) for _, (losses, _) in done], axis=0)
         new = tuple(part for part, _ in done)
-        return new, (losses, self._joined([made for _, (_, made) in done])) if outputs else losses
+        return new, (losses, self.joined([made for _, (_, made) in done])) if outputs else losses
 
     def forward(self, run: tuple, xs: Any, *, count: int | None = None) -> tuple[tuple, Any]:
         """Forecast from a chunk of rows without learning; see `Ahead.forward`."""
         done = [learner.forward(part, xs, count=count) for learner, part in zip(self.members, run, strict=True)]
-        return tuple(part for part, _ in done), self._joined([made for _, made in done])
+        return tuple(part for part, _ in done), self.joined([made for _, made in done])
 
     def pending(self, run: tuple) -> dict[int, np.ndarray]:
         """The forecasts of the rows to come, by horizon; see `Ahead.pending`."""
@@ -53,7 +53,7 @@ class Several:
     def carry(self, run: tuple) -> Tree:
         return tuple(learner.carry(part) for learner, part in zip(self.members, run, strict=True))
 
-    def _joined(self, made: list[tuple]) -> tuple[np.ndarray, ...]:
+    def joined(self, made: list[tuple]) -> tuple[np.ndarray, ...]:
         """Forecasts made and due: all means, then all variances."""
         joined = []
         for parts in zip(*made, strict=True):

@@ -21,6 +21,7 @@ from norewind.runs.scores import Score, SymbolScore
 from norewind.runs.settings import Settings, SettingsError
 from norewind.runs.sizes import check_size
 from norewind.streams import ByteStream, CharacterStream, Dialect, RowStream, Source, TaskStream
+from norewind.streams.given import Given
 from norewind.streams.parsing import CATEGORIES
 
 
@@ -63,8 +64,9 @@ def open_stream(
     *,
     continues: bool = False,
     stop: Callable[[], bool] = lambda: False,
+    given: Given | None = None,
 ) -> Opened:
-    """Open the stream that settings name, at a position.
+    """Open the stream that settings name, at a position; of rows that are given if they are.
 
     With `continues`, the source starts at that position instead of at its beginning.
     Waiting for input ends when `stop()` returns True.
@@ -77,7 +79,7 @@ def open_stream(
         except (TypeError, ValueError) as error:
             raise SettingsError(f"parameters: {error}") from None
         return _symbols(TaskStream(task, settings.seed, position=position), settings)
-    source = Source(settings.source, continues=continues, stop=stop, final=settings.final)
+    source = given or Source(settings.source, continues=continues, stop=stop, final=settings.final)
     if settings.kind == "bytes":
         return _symbols(ByteStream(source, position=position), settings)
     if settings.kind == "text":
@@ -100,6 +102,7 @@ def open_stream(
         missing=settings.missing,
         bad=settings.bad,
         standardise=settings.standardise,
+        before=settings.method == names.AUTO,
         position=position,
     )
     if classes:

@@ -242,7 +242,7 @@ class _Training:
         line = {
             **self.tally.take(),
             **self.score.take(),
-            "carry": digits(float(_norm(self.learner.carry(self.run)))),
+            "carry": digits(float(carry_norm(self.learner.carry(self.run)))),
             "seconds": self.seconds(),
         }
         if self.steps.stream.counts:
@@ -289,5 +289,5 @@ def _check_fits(learner: Any, horizon: int, window: int) -> None:
 
 
 @jax.jit
-def _norm(tree):
+def carry_norm(tree):
     return norm(eqx.filter(tree, is_differentiable))

@@ -1,12 +1,13 @@
 """What comes next, from the end of the stream of a trained run."""
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from norewind.runs.build import open_stream
+from norewind.runs.build import Opened, open_stream
 from norewind.runs.folder import Saved
 from norewind.runs.predict import restored
 from norewind.runs.row_scores import RowScore
@@ -52,17 +53,12 @@ def forecast(settings: Settings, saved: Saved, steps: int | None = None) -> Fore
     """
     if settings.kind not in ("csv", "jsonl"):
         raise SettingsError("this run predicts symbols: see what comes next with norewind sample.")
-    if not settings.horizons[-1]:
-        raise SettingsError("this run has a horizon of 0: it predicts targets of the same row, and nothing ahead.")
-    if settings.loss == "classes":
-        raise SettingsError("this run forecasts a class: see its newest forecasts with norewind predict.")
+    check_forecasts(settings)
     position = saved.entries["position"]
     opened = open_stream(replace(settings, source=os.devnull), position["stream"], continues=True)
-    with opened.stream as stream:
+    with opened.stream:
         built = restored(settings, saved, opened.shape)
-        score: Any = opened.score
-        assert isinstance(score, RowScore)
-        score.state = saved.entries["score"]
+        opened.score.state = saved.entries["score"]
         learner, run = built.learner, built.run
         last = saved.entries["samples"]
         if position["left"]:
@@ -70,27 +66,57 @@ def forecast(settings: Settings, saved: Saved, steps: int | None = None) -> Fore
             xs = position["left"][0]
             run, _ = learner.forward(run, xs)
             last += len(xs)
-        horizon, width = score.horizon, len(score.columns)
-        steps = steps or (horizon if horizon > 1 else 24)
-        errors = None if score.gaussian else _recent_errors(score)
-        center, scale, _ = np.moveaxis(stream.scales_ahead(horizon), -1, 0)
-        # NaN until there are so many rows.
-        missing = ((horizon - len(center), 0), (0, 0))
-        center, scale = (np.pad(part, missing, constant_values=np.nan) for part in (center, scale))
-        means, spreads = [], []
-        for rows, outputs in learner.pending(run).items():
-            # The nearest horizon that reaches a row knows most about it.
-            made, own = score.forecasts(outputs)
-            new = slice(len(means), None)
-            means += list((center[-rows:] + scale[-rows:] * made)[new])
-            spreads += list((scale[-rows:] * own if errors is None else np.tile(errors[rows], (rows, 1)))[new])
-        for step in range(1, steps - horizon + 1):
-            run, (outputs, _) = learner.forward(run, stream.imagined(means[step - 1], step)[None])
-            made, own = score.forecasts(np.asarray(outputs))
-            means.append(center[-1] + scale[-1] * made[0, -width:])
-            new = scale[-1] * own[0, -width:] if errors is None else errors[horizon]
-            added = np.sqrt(new**2 + spreads[step - 1] ** 2)
-            spreads.append(np.minimum(added, np.fmax(new, scale[-1] if settings.standardise else np.inf)))
+
+        def answer(x):
+            nonlocal run
+            run, (outputs, _) = learner.forward(run, x[None])
+            return np.asarray(outputs)
+
+        return from_here(settings, opened, learner.pending(run), last, answer, steps)
+
+
+def check_forecasts(settings: Settings) -> None:
+    """Refuse a run that forecasts no numbers ahead."""
+    if not settings.horizons[-1]:
+        raise SettingsError("this run has a horizon of 0: it predicts targets of the same row, and nothing ahead.")
+    if settings.loss == "classes":
+        raise SettingsError("this run forecasts a class: see its newest forecasts with norewind predict.")
+
+
+def from_here(
+    settings: Settings,
+    opened: Opened,
+    pending: dict[int, np.ndarray],
+    last: int,
+    answer: Callable[[np.ndarray], np.ndarray],
+    steps: int | None = None,
+) -> Forecast:
+    """Forecast the rows after row `last`: from what is `pending`, and then from what the model answers to its forecasts.
+
+    `answer(x)` gives the outputs for one more row, and moves on.
+    """
+    stream, score = opened.stream, opened.score
+    assert isinstance(score, RowScore)
+    horizon, width = score.horizon, len(score.columns)
+    steps = steps or (horizon if horizon > 1 else 24)
+    errors = None if score.gaussian else _recent_errors(score)
+    center, scale, _ = np.moveaxis(stream.scales_ahead(horizon), -1, 0)
+    # NaN until there are so many rows.
+    missing = ((horizon - len(center), 0), (0, 0))
+    center, scale = (np.pad(part, missing, constant_values=np.nan) for part in (center, scale))
+    means, spreads = [], []
+    for rows, outputs in pending.items():
+        # The nearest horizon that reaches a row knows most about it.
+        made, own = score.forecasts(outputs)
+        new = slice(len(means), None)
+        means += list((center[-rows:] + scale[-rows:] * made)[new])
+        spreads += list((scale[-rows:] * own if errors is None else np.tile(errors[rows], (rows, 1)))[new])
+    for step in range(1, steps - horizon + 1):
+        made, own = score.forecasts(answer(stream.imagined(means[step - 1], step)))
+        means.append(center[-1] + scale[-1] * made[0, -width:])
+        new = scale[-1] * own[0, -width:] if errors is None else errors[horizon]
+        added = np.sqrt(new**2 + spreads[step - 1] ** 2)
+        spreads.append(np.minimum(added, np.fmax(new, scale[-1] if settings.standardise else np.inf)))
     newest = score.state["recent"][:, :width]
     return Forecast(score.columns, last, np.array(means[:steps]), np.array(spreads[:steps]), newest, horizon)
 

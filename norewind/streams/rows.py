@@ -7,7 +7,8 @@ import numpy as np
 
 from norewind.streams import scaling
 from norewind.streams.columns import BadRow, Judged, Kind, at, judged, kind_of, varying
-from norewind.streams.parsing import CSV, Dialect, RowReader
+from norewind.streams.given import Given, GivenReader
+from norewind.streams.parsing import CSV, Dialect, Line, RowReader
 from norewind.streams.position import Progress, check_position, damaged, unread
 from norewind.streams.reading import Source, closed_on_error
 from norewind.streams.scaling import CYCLES, Layout, Row, samples_of
@@ -44,11 +45,12 @@ class RowStream(Stream):
     - `standardise`: whether columns are standardised by the mean and deviation of their values
       so far, and clipped to ±100: inputs by those up to and including their own row, targets
       by those known when predicting. Targets are NaN while these are fewer than ten.
+    - `before`: with a horizon of 0, whether the targets of the row before are inputs too.
     - `position`: what another stream's `position()` returned, to resume there.
 
     The stream has the attributes `inputs` and `targets`, the names of the columns, `ignored`,
     why the others are not used, `width`, the length of a row of inputs, `known`, the places
-    of the targets in it, and `horizon`, the longest of `horizons`. A learner for it learns from row t − h when row t
+    of the newest known targets in it, and `horizon`, the longest of `horizons`. A learner for it learns from row t − h when row t
     brings its targets, and then forecasts row t + h: see `norewind.Ahead`.
 
     >>> import os
@@ -67,7 +69,7 @@ class RowStream(Stream):
 
     def __init__(
         self,
-        source: Source,
+        source: Source | Given,
         *,
         dialect: Dialect = CSV,
         inputs: Sequence[str] | None = None,
@@ -77,6 +79,7 @@ class RowStream(Stream):
         missing: Literal["last", "mean", "fail", "skip"] = "last",
         bad: Literal["fail", "skip"] = "fail",
         standardise: bool = True,
+        before: bool = False,
         position: dict[str, Any] | None = None,
     ):
         with closed_on_error(source):
@@ -91,9 +94,10 @@ class RowStream(Stream):
                 named = {name: list(value) for name, value in (("inputs", inputs), ("targets", targets)) if value}
                 check_position(start, "rows", scaling.RowPosition, asked | named)
             self._source, self._progress = source, Progress(start)
-            self._reader = RowReader(source, self._progress, dialect, missing=missing, bad=bad)
+            reader = GivenReader if isinstance(source, Given) else RowReader
+            self._reader = reader(source, self._progress, dialect, missing=missing, bad=bad)
             self._format, self.horizon, self._standardise = dialect.format, self.horizons[-1], standardise
-            self._classes = dialect.classes
+            self._classes, self._before = dialect.classes, before and self.horizon == 0
             self._fill_with_newest = missing == "last"
             # What is known when predicting is that of the row before, even if the targets come with the row itself.
             self._delays = [max(1, rows) for rows in self.horizons]
@@ -179,8 +183,11 @@ class RowStream(Stream):
                 for cycle in cycles
                 if cycle != "gap"
             ],
+            before=self._before,
         )
         self.known = [numbers.index(target) for target in both if target in numbers]
+        if self._before and not self._classes:
+            self.known = [self.width - len(self.targets) + place for place in range(len(self.targets))]
 
     def _restore(self, position: dict[str, Any]) -> None:
         self._reader.columns = list(position["columns"])
@@ -213,9 +220,14 @@ class RowStream(Stream):
     def _saved_horizon(self) -> int | list[int]:
         return self.horizons[0] if len(self.horizons) == 1 else list(self.horizons)
 
+    @property
+    def classes(self) -> list[str]:
+        """The names of the classes that are told apart."""
+        return list(self._reader.categories[self.targets[0]])
+
     def class_name(self, number: int) -> str:
         """What a class is called; those that came when there were too many have one name."""
-        known = list(self._reader.categories[self.targets[0]])
+        known = self.classes
         return known[number] if number < len(known) else "(another)"
 
     @property
@@ -252,6 +264,15 @@ class RowStream(Stream):
         row = Row(values, self._statistics, 0, None)
         return samples_of([row], self._layout, self._waiting, self._delays)[0].xs[0]
 
+    def _as_row(self, line: Line) -> Row:
+        values = line.values + [line.values[place] - self._statistics.newest[place] for place in self._times]
+        return Row(values, self._statistics.after(values), line.number, line.copied)
+
+    def looked_at(self, row: dict[str, Any]) -> Samples:
+        """The sample that a given row would be, were it the next. It is not taken."""
+        assert isinstance(self._reader, GivenReader)
+        return samples_of([self._as_row(self._reader.looked_at(row))], self._layout, self._waiting, self._delays)[0]
+
     @property
     def counts(self) -> dict[str, int]:
         """How many bad rows and how many rows with missing values were skipped."""
@@ -273,10 +294,10 @@ class RowStream(Stream):
             rows.clear()
 
         try:
-            for values, line, copied in self._reader.rows(self._source.fragments(patience)):
-                values += [values[place] - self._statistics.newest[place] for place in self._times]
-                self._statistics = self._statistics.after(values)
-                rows.append(Row(values, self._statistics, line, copied))
+            for line in self._reader.rows(self._source.fragments(patience)):
+                row = self._as_row(line)
+                self._statistics = row.statistics
+                rows.append(row)
                 self._progress.mark()
                 length += 1
                 if len(rows) * self._layout.columns >= BATCH:

@@ -60,7 +60,7 @@ class Layout(NamedTuple):
     """The number of columns in use, which of them are inputs and which are targets, and what is done with them.
 
     Inputs are the numbers, then the categories (one number of 0 or 1 for each), then the
-    cycles of times (cosine and sine).
+    cycles of times (cosine and sine), and with `before` the newest targets of the rows before.
     """
 
     columns: int
@@ -71,10 +71,12 @@ class Layout(NamedTuple):
     categories: list[int] = []  # noqa: RUF012 (never changed)
     cycles: list[tuple[int, float]] = []  # noqa: RUF012 (never changed)
     classes: bool = False
+    before: bool = False
 
     @property
     def width(self) -> int:
-        return len(self.numbers) + CATEGORIES * len(self.categories) + 2 * len(self.cycles)
+        before = len(self.targets) * (CATEGORIES if self.classes else 1) if self.before else 0
+        return len(self.numbers) + CATEGORIES * len(self.categories) + 2 * len(self.cycles) + before
 
 
 def no_statistics(columns: int) -> Statistics:
@@ -103,8 +105,12 @@ def samples_of(rows: list[Row], layout: Layout, waiting: np.ndarray, delays: lis
         targets, last = _standardised(targets, mean, deviation), _standardised(last, mean, deviation)
     else:
         targets = np.where(np.isnan(mean), np.nan, targets)
+    xs = _xs(values, statistics, layout)
+    if layout.before:
+        known = last == np.arange(CATEGORIES) if layout.classes else np.nan_to_num(last)
+        xs = np.concatenate([xs, known.astype(np.float32)], axis=1)
     samples = Samples(
-        _xs(values, statistics, layout),
+        xs,
         targets.astype(np.float32),
         scales[..., :2],
         last.astype(np.float32),
