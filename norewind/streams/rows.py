@@ -185,6 +185,8 @@ class RowStream(Stream):
             ],
             before=self._before,
         )
+        if not self.width:
+            raise StreamError(f"the inputs {', '.join(self.inputs)} are times that do not vary: name other inputs.")
         self.known = [numbers.index(target) for target in both if target in numbers]
         if self._before and not self._classes:
             self.known = [self.width - len(self.targets) + place for place in range(len(self.targets))]
