@@ -200,7 +200,7 @@ class Ahead:
 
 
 def one_step(learner: Any, run: Any, x: Any, target: Any, newest: Any = None) -> tuple[Any, Any, Any]:
-    """One sample, learned inside a compiled function: the run, the loss and the output, of `newest` if that is given."""
+    """One sample, learned inside a compiled function: the run, the loss and the output (of `newest` if given)."""
     if not isinstance(learner, Learner):
         return learner.one(run, x, target, newest)
     step = fast_step if learner.stops else skipping_step

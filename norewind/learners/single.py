@@ -7,8 +7,8 @@ import numpy as np
 
 from norewind.learners.ahead import Ahead, one_answer, one_step
 from norewind.learners.classes import ClassLearner, ClassRun
-from norewind.learners.several import Several
 from norewind.learners.series import Series
+from norewind.learners.several import Several
 from norewind.packing import Packing
 from norewind.run import NonFiniteError
 from norewind.trees import Tree, all_finite
@@ -35,7 +35,7 @@ class OneByOne(Protocol):
 
 
 def one_by_one(learner: Any, run: Tree) -> OneByOne:
-    """A learner of rows, without windows, for single rows; `run` is an example. Numbers equal `scan` but for rounding."""
+    """A learner of rows, without windows, for single rows; `run` is an example. As `scan`, but for rounding."""
     if isinstance(learner, Several):
         return _Several(learner, run)
     if isinstance(learner, ClassLearner):

@@ -283,14 +283,16 @@ class Live:
         """What a checkpoint of this moment holds beside the run; nothing before the first row."""
         if self.opened is None:
             return {}
-        return deepcopy({
-            "seconds": self.state.get("seconds", 0.0),
-            "position": {**position, "stream": opened.stream.position()},
-            "answered": self.state.get("answered", 0),
-            "tally": asdict(self.tally),
-            "score": self.opened.score.state,
-            "watch": self.watch,
-        })
+        return deepcopy(
+            {
+                "seconds": self.state.get("seconds", 0.0),
+                "position": {**position, "stream": opened.stream.position()},
+                "answered": self.state.get("answered", 0),
+                "tally": asdict(self.tally),
+                "score": self.opened.score.state,
+                "watch": self.watch,
+            }
+        )
 
     def save(self, path: Path) -> None:
         """Write the run as a folder that the command line can go on with."""

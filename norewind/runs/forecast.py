@@ -91,7 +91,7 @@ def from_here(
     answer: Callable[[np.ndarray], np.ndarray],
     steps: int | None = None,
 ) -> Forecast:
-    """Forecast the rows after row `last`: from what is `pending`, and then from what the model answers to its forecasts.
+    """Forecast the rows after row `last`: from what is `pending`, then from what the model answers to its forecasts.
 
     `answer(x)` gives the outputs for one more row, and moves on.
     """

@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
+from norewind.streams.stream import StreamError
+
 Kind = Literal["number", "boolean", "category", "time"]
 """How the values of a column are read."""
 
@@ -76,6 +78,31 @@ def kind_of(name: str, column: Judged, *, target: bool, classes: bool) -> Kind:
         inside = f"Name one of the values inside it, such as {name}.0 or {name}.key."
         raise BadRow(f"the column {name!r} is {column.why_not}. {inside}")
     return "number" if target and column.kind == "time" else column.kind
+
+
+def check_columns(
+    name: str,
+    seen: dict[str, Judged],
+    inputs: list[str],
+    targets: list[str],
+    copied: list[str],
+    hint: str,
+    horizon: int,
+) -> None:
+    """Refuse to go on unless a table has the columns that are asked for, and something to forecast from and to."""
+    names = list(seen)
+    columns = ", ".join(map(repr, names[:20])) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
+    for column in [*inputs, *targets, *copied]:
+        if column not in seen:
+            raise StreamError(f"{name} has no column {column!r}. It has {columns}{hint}.")
+    if not inputs or not targets:
+        why = [f"{column!r} ({judged.why_not})" for column, judged in seen.items() if judged.why_not][:20]
+        raise StreamError(
+            f"{name} has no column to {'forecast' if inputs else 'learn from'}: of {columns}, none "
+            + ("but the targets " if horizon == 0 and targets else "")
+            + "holds numbers that are not those of its rows or times. Name the inputs and the targets"
+            + (f"; by default these are not used: {', '.join(why)}." if why else ".")
+        )
 
 
 def _counts(numbers: list[float]) -> str:

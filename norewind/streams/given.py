@@ -124,12 +124,13 @@ def plain(value: Any) -> Any:
             return float(value)
         except (TypeError, ValueError, ArithmeticError):
             return math.nan if value != value else str(value)
-    raise StreamError(f"a row holds a {type(value).__name__}, which is no number, text, time or None: convert it first.")
+    raise StreamError(f"a row holds a {type(value).__name__}, which is no number, text, time or None: convert it.")
 
 
 def _iso(value: Any) -> Any:
     """NumPy's times as text."""
-    return [None if part == "NaT" else part for part in value.astype(str).tolist()] if value.ndim else (
-        None if str(value) == "NaT" else str(value)
+    return (
+        [None if part == "NaT" else part for part in value.astype(str).tolist()]
+        if value.ndim
+        else (None if str(value) == "NaT" else str(value))
     )
-

@@ -6,7 +6,7 @@ from typing import Any, Literal
 import numpy as np
 
 from norewind.streams import scaling
-from norewind.streams.columns import BadRow, Judged, Kind, at, judged, kind_of, varying
+from norewind.streams.columns import BadRow, Judged, Kind, at, check_columns, judged, kind_of, varying
 from norewind.streams.given import Given, GivenReader
 from norewind.streams.parsing import CSV, Dialect, Line, RowReader
 from norewind.streams.position import Progress, check_position, damaged, unread
@@ -50,8 +50,8 @@ class RowStream(Stream):
 
     The stream has the attributes `inputs` and `targets`, the names of the columns, `ignored`,
     why the others are not used, `width`, the length of a row of inputs, `known`, the places
-    of the newest known targets in it, and `horizon`, the longest of `horizons`. A learner for it learns from row t − h when row t
-    brings its targets, and then forecasts row t + h: see `norewind.Ahead`.
+    of the newest known targets in it, and `horizon`, the longest of `horizons`. A learner for
+    it learns from row t − h when row t brings its targets, and then forecasts row t + h: see `norewind.Ahead`.
 
     >>> import os
     >>> reader, writer = os.pipe()
@@ -140,20 +140,8 @@ class RowStream(Stream):
         self._waiting = self._nothing_known()
 
     def _check_columns(self, seen: dict[str, Judged]) -> None:
-        name, names = self._source.name, list(seen)
-        columns = ", ".join(map(repr, names[:20])) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
-        for column in [*self.inputs, *self.targets, *self._copied]:
-            if column not in seen:
-                hint = LATE_KEY if self._format == "jsonl" else ""
-                raise StreamError(f"{name} has no column {column!r}. It has {columns}{hint}.")
-        if not self.inputs or not self.targets:
-            why = [f"{column!r} ({judged.why_not})" for column, judged in seen.items() if judged.why_not][:20]
-            raise StreamError(
-                f"{name} has no column to {'forecast' if self.inputs else 'learn from'}: of {columns}, none "
-                + ("but the targets " if self.horizon == 0 and self.targets else "")
-                + "holds numbers that are not those of its rows or times. Name the inputs and the targets"
-                + (f"; by default these are not used: {', '.join(why)}." if why else ".")
-            )
+        hint = LATE_KEY if self._format == "jsonl" else ""
+        check_columns(self._source.name, seen, self.inputs, self.targets, self._copied, hint, self.horizon)
 
     def _choose(self) -> None:
         """Decide how the columns in use become inputs and targets."""
