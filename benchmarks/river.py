@@ -1,8 +1,9 @@
 """norewind beside River, on the data sets in River's wheel: `python -m benchmarks.river [DATASET ...]`.
 
 Everything is scored progressively: predict a row, then learn from it. Every method has one try, with its defaults
-(SNARIMAX and Holt-Winters, which have none, as in River's documentation). Ours knows the target before; so that the comparison is
-fair, River's are run a second time with that as a feature. Writes a record per data set to results/river/.
+(SNARIMAX and Holt-Winters, which have none, as in River's documentation). Ours knows the target before; so that the
+comparison is fair, River's are run a second time with that as a feature.
+Writes a record per data set to results/river/.
 """
 
 import sys
