@@ -74,7 +74,8 @@ class Live:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         leaves = state.pop("leaves")
-        self.__dict__.update(deepcopy(state), opened=None, run=None)
+        # A copy is another run: the folder stays that of the original.
+        self.__dict__.update(deepcopy(state), opened=None, run=None, home=None)
         set_precision(self.settings)
         if leaves is not None:
             self._restore(lambda like: _filled(like, leaves))
@@ -304,6 +305,8 @@ class Live:
         with RunFolder(path, keep=self.settings.keep, new=not is_home) as folder:
             if (path / SETTINGS).exists() and not is_home:
                 raise SettingsError(f"{path} already holds a run. Choose another folder.")
+            if folder.entries.get("samples", 0) > self.tally.samples:
+                raise SettingsError(f"{path} holds a later state of this run. Load it, or choose another folder.")
             folder.begin(self.settings)
             folder.note(COLUMNS, columns_of(self.opened.stream))
             log = folder.log(METRICS)
