@@ -1,4 +1,4 @@
-# make setup | demo | test | test-all | storm | fuzz | lint | numbers | docs | bench | clean
+# make setup | demo | test | test-all | storm | fuzz | memory | lint | numbers | docs | bench | clean
 #
 # Everything runs in a virtual environment of the project's own, with pinned versions.
 # PYTHON chooses the interpreter; by default the newest supported one that really runs.
@@ -12,7 +12,7 @@ BIN := .venv/bin
 PIP_FLAGS := --quiet --disable-pip-version-check -c constraints.txt --build-constraint constraints.txt
 JOBS ?= 2
 
-.PHONY: setup demo test test-all storm fuzz lint numbers docs bench clean
+.PHONY: setup demo test test-all storm fuzz memory lint numbers docs bench clean
 
 setup: .venv/ready
 
@@ -34,12 +34,15 @@ test: setup
 test-all: setup
 	$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal -m 'slow or not slow' --cov=norewind
 
-# Not part of the tests: hours of kills, and ten minutes of random input (docs/reliability.md).
+# Not part of the tests: an hour of kills, ten minutes of random input, 4·10⁸ bytes of stream (docs/reliability.md).
 storm: setup
 	$(BIN)/python -m tools.storm $(STORM)
 
 fuzz: setup
 	$(BIN)/python -m tools.fuzz $(FUZZ)
+
+memory: setup
+	$(BIN)/python -m tools.memory $(MEMORY)
 
 lint: setup
 	$(BIN)/ruff check .

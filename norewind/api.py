@@ -6,9 +6,10 @@ from norewind.checks import ModelError
 from norewind.combinators import average, parallel, window
 from norewind.estimator import Estimate, Estimator, Model
 from norewind.estimators import *  # noqa: F403
+from norewind.fleets import Fleet, Keyed, fleet
 from norewind.instruments.compare import Comparison, compare
 from norewind.instruments.diagnose import diagnose
-from norewind.learner import Learner, NonFiniteError, Run, online
+from norewind.learner import Learner, online
 from norewind.learners.ahead import Ahead
 from norewind.learners.counts import counts
 from norewind.learners.least_squares import LeastSquares
@@ -18,6 +19,8 @@ from norewind.learners.text import TextLearner
 from norewind.noise import random_signs
 from norewind.optimizers import adam, inverse_sqrt
 from norewind.people import AnomalyDetector, Classifier, Forecaster, load
+from norewind.packing import pack
+from norewind.run import NonFiniteError, Run
 from norewind.runs.fit import Fitted, Hooks, Intervals, fit
 from norewind.runs.metrics import Diverged
 from norewind.runs.settings import Settings
@@ -35,8 +38,10 @@ __all__ = [
     "Estimator",
     "Fitted",
     "Forecaster",
+    "Fleet",
     "Hooks",
     "Intervals",
+    "Keyed",
     "Layer",
     "Learner",
     "LeastSquares",
@@ -57,12 +62,14 @@ __all__ = [
     "declare",
     "diagnose",
     "fit",
+    "fleet",
     "inverse_sqrt",
     "load",
     "losses",
     "mix",
     "names",
     "online",
+    "pack",
     "parallel",
     "random_signs",
     "streams",

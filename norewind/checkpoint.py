@@ -46,7 +46,9 @@ def save(folder: Path | str, samples: int, run: Tree, extra: dict[str, Any] | No
     can be any pytree of arrays, and `extra` is JSON to save beside it, which may
     hold NumPy arrays.
     """
-    return _write(Path(folder), samples, _arrays(run), extra or {}, keep)
+    path = _write(Path(folder), samples, _arrays(run), extra or {})
+    _clean(path, keep)
+    return path
 
 
 def checkpoints(folder: Path | str) -> list[Path]:
@@ -104,6 +106,13 @@ def read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         raise CheckpointError(f"{path}: not a whole safetensors file: {error}.") from None
 
 
+def glance(path: Path) -> dict[str, Any]:
+    """The JSON saved beside a run, without its arrays, and without looking at the checksum."""
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        return json.loads(json.loads(file.read(length))["__metadata__"]["norewind"])
+
+
 class Writer:
     """Writes checkpoints to a folder in a background thread, one at a time, while training goes on."""
 
@@ -135,7 +144,10 @@ class Writer:
 
         def work():
             before()
-            after(_write(self.folder, samples, arrays, extra, self.keep if replaces else None))
+            path = _write(self.folder, samples, arrays, extra)
+            # Until the new one is settled, the old ones stay.
+            after(path)
+            _clean(path, self.keep if replaces else None)
 
         self._writing = self._pool.submit(work)
 
@@ -146,7 +158,7 @@ class Writer:
             writing.result()
 
 
-def _write(folder: Path, samples: int, arrays: dict[str, np.ndarray], extra: dict[str, Any], keep: int | None) -> Path:
+def _write(folder: Path, samples: int, arrays: dict[str, np.ndarray], extra: dict[str, Any]) -> Path:
     versions = {"version": norewind.__version__, "jax": jax.__version__, "python": platform.python_version()}
     about = {**extra, "format": FORMAT, **versions, "samples": samples}
     arrays = dict(arrays)
@@ -162,13 +174,17 @@ def _write(folder: Path, samples: int, arrays: dict[str, np.ndarray], extra: dic
     content = safetensors.numpy.save(arrays, {"norewind": text})
     path = folder / f"{samples:015d}-{_checksum(content)}.safetensors"
     write_atomically(path, content)
+    return path
+
+
+def _clean(path: Path, keep: int | None) -> None:
+    """Remove what the checkpoint that was just written takes the place of."""
     # Names are ordered by samples: of two with the same number, only the one just written stays.
-    for twin in folder.glob(f"{samples:015d}-*.safetensors"):
+    for twin in path.parent.glob(f"{path.name[:15]}-*.safetensors"):
         if twin != path:
             twin.unlink(missing_ok=True)
-    for old in [] if keep is None else _too_many(folder, keep):
+    for old in [] if keep is None else _too_many(path.parent, keep):
         old.unlink(missing_ok=True)
-    return path
 
 
 def _too_many(folder: Path, keep: int) -> list[Path]:

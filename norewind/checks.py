@@ -60,9 +60,10 @@ def not_swapped(params: Tree, state: Tree, transition: Any) -> None:
         raise ModelError("init: the parameters and the state are swapped. Call init(params, state, key).")
 
 
-def run(what: str, value: Any, kind: type) -> None:
+def run(what: str, value: Any, kind: type | tuple[type, ...]) -> None:
     if not isinstance(value, kind):
         hint = " (step and scan return a pair: pass on its first entry)" if isinstance(value, tuple) else ""
+        hint = " (call its unpack())" if hasattr(value, "unpack") else hint
         raise ModelError(
             f"{what} takes a run, as learner.init(params, state, key) returns it, not {_kind(value)}{hint}."
         )

@@ -13,8 +13,9 @@ from norewind import checks
 from norewind.chunks import careful_step, chunk_is_finite, chunk_of, fast_step, scan_some, skipping_step, watching_step
 from norewind.combinators import one_step_of
 from norewind.estimator import Estimate, Estimator
+from norewind.packing import PackedRun, SingleCalls, pack
 from norewind.ranges import Ranges, check, ranges_of
-from norewind.run import NonFiniteError, Run, Update
+from norewind.run import Run, Update, nonfinite_error
 from norewind.trees import Tree, strong
 
 
@@ -68,6 +69,7 @@ class Learner:
         self.compiled_transition = jax.jit(update.transition)
         self.compiled_forward = jax.jit(partial(_forward, update))
         self.compiled_reset = jax.jit(update.reset)
+        self.single = SingleCalls(update, stops)
         self._ranges: dict[Any, Ranges] = {}
 
     def init(self, params: Tree, state: Tree, key: jax.Array) -> Run:
@@ -90,11 +92,14 @@ class Learner:
 
     def step(self, run: Run, x: Tree, target: Tree) -> tuple[Run, Estimate]:
         """Learn from one sample or window: `x` is the model's input; the loss compares its output with `target`."""
-        _nothing_pending(run, "step")
+        _nothing_pending(run, "step", (Run, PackedRun))
         self._check_symbols("step: ", run, x, target)
+        if isinstance(run, PackedRun):
+            vectors, estimate = self.single.step(run, x, target)
+            return PackedRun(run.layout, vectors), estimate
         new, estimate, finite = self.compiled_step(run, x, target)
         if self.stops and _is_false(finite):
-            raise _nonfinite(run)
+            raise nonfinite_error(run)
         return new, estimate
 
     def scan(
@@ -139,7 +144,7 @@ class Learner:
             if _is_false(finite):
                 # Go through the chunk again, step by step, to the last good run.
                 (last_good, _), _ = self.careful_chunk((run, jnp.array(True)), steps, count, False)
-                raise _nonfinite(last_good)
+                raise nonfinite_error(last_good)
         elif isinstance(finite, Tracer) or not bool(finite):
             # Again, with a look at every step. Inside a caller's own transformation it cannot be known whether there is
             # a need: there, the first pass is not used, and the compiler drops it.
@@ -159,8 +164,11 @@ class Learner:
 
     def predict(self, run: Run, x: Tree) -> tuple[Run, Tree]:
         """Answer the input `x` now, with an output; it then waits in the run for its target."""
-        checks.run("predict", run, Run)
+        checks.run("predict", run, (Run, PackedRun))
         self._check_symbols("predict: ", run, x)
+        if isinstance(run, PackedRun):
+            ahead, output = self.single.predict(run, x)
+            return PackedRun(run.layout, run.vectors, (*run.pending, x), ahead), output
         ahead, output = self.compiled_transition(run.params, run.ahead if run.pending else run.state, x)
         return run._replace(pending=(*run.pending, x), ahead=ahead), output
 
@@ -169,10 +177,14 @@ class Learner:
 
         Targets may come k samples late, in order: the run then holds k inputs and one more state.
         """
-        checks.run("learn", run, Run)
+        checks.run("learn", run, (Run, PackedRun))
         if not run.pending:
             raise ValueError("no input waits for a target: call predict(run, x) before learn(run, target).")
         x, *later = run.pending
+        if isinstance(run, PackedRun):
+            self._check_symbols("learn: ", run, x, target)
+            vectors, estimate = self.single.step(run, x, target)
+            return PackedRun(run.layout, vectors, tuple(later), run.ahead_vectors if later else None), estimate
         new, estimate = self.step(run._replace(pending=(), ahead=None), x, target)
         if not later:
             return new, estimate
@@ -183,16 +195,15 @@ class Learner:
         parts = [np.asarray(part) if type(part) is int else part for part in (xs, targets) if part is not None]
         if any(isinstance(part, Tracer) or not hasattr(part, "dtype") for part in parts):
             return
-        examples = [
-            jax.ShapeDtypeStruct(part.shape if count is None else part.shape[1:], jnp.result_type(part))
-            for part in parts
-        ]
-        key = tuple((example.shape, example.dtype) for example in examples)
-        if key not in self._ranges:
+        key = tuple((part.dtype, part.shape if count is None else part.shape[1:]) for part in parts)
+        ranges = self._ranges.get(key)
+        if ranges is None:
+            examples = [jax.ShapeDtypeStruct(shape, jax.dtypes.canonicalize_dtype(dtype)) for dtype, shape in key]
             both = (*examples, None)[:2]
-            self._ranges[key] = ranges_of(self.update.estimator.model, run.params, run.state, *both)
-        for kind, size, part in zip(("input", "target"), self._ranges[key], parts, strict=False):
-            if size is not None:
+            ranges = self._ranges[key] = ranges_of(self.update.estimator.model, run.params, run.state, *both)
+        for kind, size, part in zip(("input", "target"), ranges, parts, strict=False):
+            # One symbol is looked at without NumPy's functions, which take longer than the call itself.
+            if size is not None and not (part.ndim == 0 and 0 <= int(part) < size):
                 check(kind, np.asarray(part)[:count] if np.ndim(part) else part, size, what)
 
     def carry(self, run: Run) -> Tree:
@@ -205,6 +216,8 @@ class Learner:
         The state returns to the initial one and the carry forgets the past. The parameters
         stay the same, and the noise continues.
         """
+        if isinstance(run, PackedRun):
+            return pack(self.reset(run.unpack(), when))
         _nothing_pending(run, "reset")
         mask = when if hasattr(when, "dtype") else np.asarray(when)
         if mask.dtype != bool:
@@ -226,8 +239,8 @@ def _check_count(what: str, count: Any, length: int) -> None:
         raise ValueError(f"{what}: count is {count}, but the chunk holds {length} steps.")
 
 
-def _nothing_pending(run: Run, what: str) -> None:
-    checks.run(what, run, Run)
+def _nothing_pending(run: Any, what: str, kinds: Any = Run) -> None:
+    checks.run(what, run, kinds)
     if run.pending:
         raise ValueError(
             f"{what}: inputs still wait for their targets ({len(run.pending)} of them). "
@@ -238,14 +251,3 @@ def _nothing_pending(run: Run, what: str) -> None:
 def _is_false(flag: jax.Array) -> bool:
     """Whether a flag is known and false; inside a caller's own transformation it is not known."""
     return not isinstance(flag, Tracer) and not bool(flag)
-
-
-def _nonfinite(run: Run) -> NonFiniteError:
-    step = int(run.steps) + 1
-    return NonFiniteError(
-        f"step {step} (counting from 1) gave a loss, gradient, state or carry that is not finite. The run before it "
-        "is intact: it is this error's `run`. Check x and target of that step, lower the learning rate, "
-        'or use online(..., nonfinite="skip") to drop such samples and count them.',
-        step,
-        run,
-    )

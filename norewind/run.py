@@ -5,9 +5,11 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
+from jax.core import Tracer
 
-from norewind import checks
+from norewind import checks, shown
 from norewind.estimator import Estimate, Estimator, Model, reset_carry
 from norewind.optimizers import at_sample
 from norewind.trees import Tree, all_finite, strong, where
@@ -34,6 +36,19 @@ class Run(NamedTuple):
     pending: tuple[Tree, ...] = ()
     ahead: Tree = None
 
+    def __repr__(self) -> str:
+        return shown.lines(*self._facts())
+
+    def _repr_html_(self) -> str:
+        return shown.table(*self._facts())
+
+    def _facts(self) -> tuple[str, dict[str, str]]:
+        waiting = f", {len(self.pending)} more wait for their targets" if self.pending else ""
+        steps = f"{_count(self.steps)}, of which {_count(self.skipped)} were skipped{waiting}"
+        parts = {name: shown.size(part) for name, part in (("parameters", self.params), ("state", self.state))}
+        carry = f"{shown.size(self.carry)}; optimizer: {shown.size(self.optimizer)}"
+        return f"Run after {_count(self.samples)} samples", {"steps": steps, **parts, "carry": carry}
+
 
 class NonFiniteError(ArithmeticError):
     """A number that must be finite was not. `step` is the step, counted from 1; `run` is the last good run."""
@@ -42,6 +57,17 @@ class NonFiniteError(ArithmeticError):
         super().__init__(message)
         self.step = step
         self.run = run
+
+
+def nonfinite_error(run: Any) -> NonFiniteError:
+    step = int(run.steps) + 1
+    return NonFiniteError(
+        f"step {step} (counting from 1) gave a loss, gradient, state or carry that is not finite. The run before it "
+        "is intact: it is this error's `run`. Check x and target of that step, lower the learning rate, "
+        'or use online(..., nonfinite="skip") to drop such samples and count them.',
+        step,
+        run,
+    )
 
 
 @dataclass(frozen=True)
@@ -76,13 +102,18 @@ class Update:
         )
         return strong(new), estimate
 
-    def advance_if_finite(self, run: Run, x: Tree, target: Tree) -> tuple[Run, Estimate, jax.Array]:
-        """Advance, unless that gives a number that is not finite: then only the counts change."""
+    def advance_and_look(self, run: Run, x: Tree, target: Tree) -> tuple[Run, Estimate, jax.Array]:
+        """Advance, and say whether that gave finite numbers only."""
         new, estimate = self.advance(run, x, target)
         # A state may hold an infinity on purpose, such as a running minimum that starts there.
         finite = all_finite((estimate.loss, estimate.grad, new.params, new.carry)) & (
             all_finite(new.state) | ~all_finite(run.state)
         )
+        return new, estimate, finite
+
+    def advance_if_finite(self, run: Run, x: Tree, target: Tree) -> tuple[Run, Estimate, jax.Array]:
+        """Advance, unless that gives a number that is not finite: then only the counts change."""
+        new, estimate, finite = self.advance_and_look(run, x, target)
         kept = run._replace(steps=new.steps, samples=new.samples, skipped=_saturating_add(run.skipped, 1))
         return where(finite, new, kept), estimate, finite
 
@@ -96,3 +127,10 @@ class Update:
 def _saturating_add(count: jax.Array, more: int) -> jax.Array:
     limit = jnp.iinfo(count.dtype).max
     return jnp.where(count > limit - more, limit, count + more).astype(count.dtype)
+
+
+def _count(count: Any) -> str:
+    """A count as it is written; inside a transformation, or for several runs, it is not one number."""
+    if isinstance(count, Tracer) or np.ndim(count):
+        return str(count)
+    return f"{int(count):,}"

@@ -4,6 +4,7 @@ import html
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import jax
 import numpy as np
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -25,6 +26,13 @@ def sparkline(values: Iterable[float | None], width: int = 40) -> str:
     return "".join(BARS[round(place)] for place in places.tolist())
 
 
+def size(tree: Any) -> str:
+    """How many numbers a tree holds."""
+    leaves = jax.tree.leaves(tree)
+    total = sum(int(np.size(leaf)) for leaf in leaves)
+    return f"{total:,} numbers in {len(leaves)} array{'' if len(leaves) == 1 else 's'}"
+
+
 def lines(title: str, facts: dict[str, Any]) -> str:
     """A title, and indented facts."""
     return "\n".join([title, *(f"  {name}: {value}" for name, value in facts.items())])
@@ -37,6 +45,24 @@ def table(title: str, facts: dict[str, Any], curve: Sequence[float | None] = ())
         for name, value in facts.items()
     )
     return f"<div><b>{html.escape(title)}</b><table>{cells}</table>{_drawn(curve)}</div>"
+
+
+def markdown_as_html(text: str) -> str:
+    r"""A Markdown table and the words after it, as HTML.
+
+    >>> markdown_as_html("| a | b |\n|---|---:|\n| x\\|y | 1 < 2 |\n\nNote.")
+    '<table><tr><th>a</th><th>b</th></tr><tr><td>x|y</td><td>1 &lt; 2</td></tr></table><p>Note.</p>'
+    """
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    words = " ".join(line for line in text.splitlines() if line and not line.startswith("|"))
+    body = "".join(_html_row(row, "th" if place == 0 else "td") for place, row in enumerate(rows) if place != 1)
+    return f"<table>{body}</table>" + (f"<p>{html.escape(words)}</p>" if words else "")
+
+
+def _html_row(line: str, tag: str) -> str:
+    cells = line.replace("\\|", "\0").strip().strip("|").split("|")
+    shown = (html.escape(cell.strip().replace("\0", "|")) for cell in cells)
+    return "<tr>" + "".join(f"<{tag}>{cell}</{tag}>" for cell in shown) + "</tr>"
 
 
 def _drawn(curve: Sequence[float | None]) -> str:

@@ -8,6 +8,7 @@ import numpy as np
 import optax
 import pytest
 from flax import nnx
+from quick import slow_but
 
 from norewind import cells, online, uoro
 from norewind.losses import cross_entropy
@@ -75,7 +76,7 @@ def test_haiku_cells_are_the_library_s_own(name):
     assert_same(states_of(cell, params, (0, 2, 1)), expected)
 
 
-@pytest.mark.parametrize("library", ["equinox", "flax", "haiku", "stack"])
+@pytest.mark.parametrize("library", slow_but(["equinox", "flax", "haiku", "stack"], "equinox"))
 def test_uoro_trains_them_all_unchanged(library):
     cell = {
         "equinox": lambda: cells.from_equinox(lambda key: eqx.nn.GRUCell(3, 8, key=key), 3, 3),

@@ -8,11 +8,12 @@ import numpy as np
 import optax
 import pytest
 from alike import assert_same
+from quick import slow_but
 from run_folders import MODEST, at_sample, cached_build, everything, norewind
 
 from norewind import Ahead, bptt, online, rtrl, uoro, window
-from norewind.learner import NonFiniteError
 from norewind.losses import known_squared_error, squared_error
+from norewind.run import NonFiniteError
 from norewind.runs.fit import fit
 from norewind.runs.folder import read_log
 from norewind.streams import RowStream, Source
@@ -162,7 +163,7 @@ def test_cuts_change_no_bit_in_chunks_of_one_length(method, horizon):
 
 
 @pytest.mark.usefixtures("x64")
-@pytest.mark.parametrize("method", ["rtrl", "uoro"])
+@pytest.mark.parametrize("method", slow_but(["rtrl", "uoro"], "uoro"))
 def test_one_row_ahead_is_the_learner_itself_on_shifted_pairs(method):
     xs, targets = table()
     learner, start = ahead_of(method, horizon=1)
@@ -328,7 +329,7 @@ def test_what_cannot_be_known_is_not_forecast(tmp_path):
 
 
 @pytest.mark.usefixtures("shared_programs")
-@pytest.mark.parametrize("method", ["rtrl", "bptt:4"])
+@pytest.mark.parametrize("method", slow_but(["rtrl", "bptt:4"], "bptt:4"))
 def test_no_prediction_in_a_file_depends_on_a_later_row(tmp_path, capsys, method):
     rows, others = signs(32), signs(32, times=-1)
     options = (*TRAIN, "--method", method, "--rate", 0.1)

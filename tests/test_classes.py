@@ -5,7 +5,7 @@ import pytest
 from alike import assert_same
 from stream_pipes import Pipe
 
-from norewind.learners.classes import ClassLearner
+from norewind.learners.classes import LEAST, PRIOR, REMEMBERED, SWITCHING, ClassLearner
 from norewind.losses import known_cross_entropy
 from norewind.runs.class_scores import ClassScore, class_words
 from norewind.streams import Dialect, RowStream, StreamError
@@ -61,6 +61,66 @@ def test_the_mixture_learns_what_follows_what_and_nothing_comes_from_the_future(
         changed = targets.copy()
         changed[80] = (changed[80] + 1) % 3
         np.testing.assert_array_equal(scanned(learner, xs, changed)[2][:81], made[:81])
+
+
+def plain_loop(targets, logits, horizon):
+    """What `ClassLearner` does with one member, in the words of its docstring: the forecast made at each row."""
+    counts, pairs = np.full(4, PRIOR), np.full((4, 4), PRIOR)
+    weights, classes, made, mixtures = np.full(3, 1 / 3), [], [], []
+    for t, target in enumerate(targets):
+
+        def learn(came, forecasts, t=t):
+            nonlocal weights
+            gained = weights * forecasts[:, came]
+            weights = gained / gained.sum()
+            weights = (1 - SWITCHING) * weights + SWITCHING / 2 * (1 - weights)
+            counts[:] = REMEMBERED * counts + np.eye(4)[came]
+            before = classes[t - max(1, horizon)] if t >= max(1, horizon) else -1
+            if before >= 0:
+                pairs[before] = REMEMBERED * pairs[before] + np.eye(4)[came]
+
+        came = -1 if np.isnan(target) else int(target)
+        if horizon and came >= 0:
+            learn(came, made[t - horizon] if t >= horizon else np.full((3, 4), 1 / 4))
+        latest = classes[-1] if classes else -1
+        classes.append(came if came >= 0 else latest)
+        newest = classes[-1] if horizon else latest
+        of_all = counts / counts.sum()
+        after = of_all if newest < 0 else (pairs[newest] + of_all) / (pairs[newest] + of_all).sum()
+        own = np.exp(logits[t]) / np.exp(logits[t]).sum()
+        made.append((1 - 4 * LEAST) * np.stack([of_all, after, own]) + LEAST)
+        mixtures.append(weights @ made[t])
+        if not horizon and came >= 0:
+            learn(came, made[t])
+    return np.log(mixtures)
+
+
+class Given:
+    """A member that forecasts what it is told to."""
+
+    def __init__(self, horizon):
+        self.horizon = horizon
+
+    def scan(self, run, xs, targets, *, count, outputs):
+        return run, (None, (xs, None) if self.horizon else xs)
+
+
+@pytest.mark.parametrize("horizon", [0, 1, 3])
+def test_the_mixture_is_that_of_a_plain_loop(horizon):
+    _, targets = table()
+    logits = np.random.default_rng(2).normal(size=(ROWS, 4)).astype(np.float32)
+    learner = ClassLearner([(Given(horizon), ())], 4, horizon)
+    _, _, made, _ = scanned(learner, logits, targets, (11, 60))
+    np.testing.assert_allclose(made, plain_loop(targets[:, 0], logits.astype(float), horizon), atol=2e-5)
+
+
+def test_a_member_that_fails_does_not_take_the_others_along():
+    _, targets = table()
+    logits = np.full((ROWS, 4), np.nan, np.float32)
+    learner = ClassLearner([(Given(1), ())], 4, 1)
+    _, losses, made, _ = scanned(learner, logits, targets)
+    assert np.isfinite(made).all()
+    assert losses[-60:].mean() < 0.75
 
 
 class Oracle:

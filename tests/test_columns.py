@@ -1,6 +1,7 @@
 """What a table holds, which columns are used, and what becomes of them."""
 
 import json
+from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from stream_pipes import Pipe, loaded, quick, saved
 
 from norewind.streams import Dialect, RowStream, Source, StreamError, afresh
+from norewind.streams.clock import as_time, times_ahead
 from norewind.streams.columns import judged, time_of
 
 JSONL = Dialect("jsonl")
@@ -160,6 +162,94 @@ def test_any_table_resumes_anywhere(rows, cut, standardise):
         np.testing.assert_array_equal(both, joined)
 
 
+leaf = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(10**20), 10**20),
+    st.floats(),
+    st.sampled_from(["", "eco", "fast", "2024-05-01T10:00", "2024/05/01", "1700000000", "NaN", "true", "«"]),
+)
+nested = st.recursive(
+    leaf,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["x", "y.z", "0", ""]), inner),
+    max_leaves=5,
+)
+objects = st.lists(
+    st.dictionaries(st.sampled_from(["a", "b", "t", "a.x"]), nested, max_size=4), min_size=1, max_size=10
+)
+
+
+@quick
+@given(objects, st.data())
+def test_any_json_resumes_anywhere_and_in_any_cut(rows, data):
+    """Rows that are read give the same samples, whatever the pieces; what is not read is refused in our words."""
+    text = "".join(json.dumps(row) + "\n" for row in [*rows, {"a": 1, "b": "eco", "t": "2024-05-01"}])
+    names = st.lists(st.sampled_from(["a", "b", "t", "a.x", "a.0"]), unique=True, max_size=3)
+    options = {
+        "dialect": Dialect("jsonl", classes=data.draw(st.booleans())),
+        "inputs": data.draw(names) or None,
+        "targets": data.draw(names)[:1] or None,
+        "copy": ["t"],
+        "bad": "skip",
+        "missing": data.draw(st.sampled_from(["last", "mean", "skip"])),
+        "horizon": data.draw(st.sampled_from([0, 1, 3])),
+    }
+
+    def opened(position=None):
+        return RowStream(source, position=position, **options)
+
+    try:
+        with Pipe(text.encode()) as source:
+            stream = opened()
+            whole = stream.take(100)
+            stream.take(100)
+            end = saved(stream.position())
+    except StreamError:
+        return
+    position, parts = None, []
+    for cut in [*data.draw(st.lists(st.integers(1, 4), max_size=4)), 100]:
+        with Pipe(text.encode()) as source:
+            stream = opened(position)
+            part = stream.take(cut)
+            parts += [] if part is None else [part]
+            if cut == 100 and part is not None:
+                stream.take(100)
+            position = loaded(saved(stream.position()))
+        if part is None:
+            break
+    assert saved(position) == end
+    for both, *some in zip(whole, *parts, strict=True):
+        np.testing.assert_array_equal(both, None if both is None else np.concatenate(some))
+
+
+times = st.datetimes(datetime(1971, 1, 1), datetime(2090, 1, 1)).map(lambda time: time.replace(microsecond=0))
+
+
+@quick
+@given(times, st.integers(1, 10**7), st.sampled_from(["T", " "]), st.sampled_from(["-", "/"]), st.integers(3, 15))
+def test_regular_times_go_on_as_they_are_written(start, seconds, between, dash, rows):
+    every = [start + k * timedelta(seconds=seconds) for k in range(rows + 3)]
+    written = [time.isoformat(between)[:10].replace("-", dash) + time.isoformat(between)[10:] for time in every]
+    assert times_ahead(written[:rows], 3) == written[rows:]
+    numbers = [int(time.replace(tzinfo=UTC).timestamp()) for time in every]
+    assert times_ahead(numbers[:rows], 3) == numbers[rows:]
+    odd = [*written[: rows - 1], (every[rows - 1] + timedelta(seconds=1)).isoformat()]
+    assert times_ahead(odd, 3) is None
+
+
+@quick
+@given(st.lists(leaf, max_size=6))
+def test_anything_may_stand_where_times_do(values):
+    ahead = times_ahead([as_time(value) for value in values], 2)
+    assert ahead is None or len(ahead) == 2
+
+
+def test_months_are_regular_too():
+    assert times_ahead(["1949-10", "1949-11", "1949-12"], 2) == ["1950-01", "1950-02"]
+    assert times_ahead(["2023-01-15T06:00Z", "2023-04-15T06:00Z", "2023-07-15T06:00Z"], 1) == ["2023-10-15T06:00Z"]
+    assert times_ahead(["9999-12-29", "9999-12-30", "9999-12-31"], 1) is None
+
+
 def test_categories_of_another_source_go_on(tmp_path):
     (tmp_path / "a.csv").write_text("mode,y\neco,1\nfast,2\n")
     (tmp_path / "b.csv").write_text("y,mode\n1,fast\n2,new\n")
@@ -178,6 +268,8 @@ def test_categories_of_another_source_go_on(tmp_path):
         ({"categories": {}}, "categories"),
         ({"categories": {"mode": ["eco", "eco"]}}, "twice"),
         ({"cycles": {"y": ["hour"]}}, "cycles"),
+        ({"times": [{}]}, "damaged"),
+        ({"times": ["2024"] * 13}, "damaged"),
     ],
 )
 def test_damage_of_what_is_known_of_columns_is_noticed(change, message):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import structured
 from jax.experimental import io_callback
+from quick import slow_but
 
 from norewind import (
     Estimator,
@@ -46,9 +47,7 @@ LONG = ("rtrl", "rank 2")
 SLOW = pytest.mark.slow
 
 
-@pytest.mark.parametrize(
-    "name", ["bptt", *(pytest.param(name, marks=pytest.mark.slow) for name in ("uoro", "rtrl", "rank 2"))]
-)
+@pytest.mark.parametrize("name", slow_but(ESTIMATORS, "bptt"))
 def test_estimator(name):
     make, claims = ESTIMATORS[name]
     check_estimator(make, claims=claims)
@@ -59,9 +58,9 @@ WITH_STRUCTURE = [
     pytest.param(snap1, "mingru", "exact"),
     pytest.param(snap1, "gru", None, marks=SLOW),
     *(pytest.param(snap1, name, "exact", marks=SLOW) for name in structured.ELEMENTWISE if name != "mingru"),
-    pytest.param(anchored, "elman", "unbiased"),
+    pytest.param(anchored, "elman", "unbiased", marks=SLOW),
     pytest.param(anchored, "mingru", "exact", marks=SLOW),
-    pytest.param(kf_rtrl, "elman", "unbiased"),
+    pytest.param(kf_rtrl, "elman", "unbiased", marks=SLOW),
     pytest.param(kronecker_1, "elman", "unbiased", marks=SLOW),
     pytest.param(rflo, "reservoir", None),
     pytest.param(rflo, "diagonal_gru", "exact", marks=SLOW),

@@ -100,6 +100,7 @@ def test_repeats_are_means_over_models():
     assert "over 2 models" in str(several)
 
 
+@pytest.mark.slow
 def test_moving_parameters_windows_and_own_estimators():
     model = elman(2)
     methods = ["bptt:2", "rtrl:4"]

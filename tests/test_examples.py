@@ -47,6 +47,7 @@ def test_the_pipeline_shows_the_line_that_is_strange():
     assert len(shown) == 4
 
 
+@pytest.mark.slow
 def test_a_resumed_run_is_the_uninterrupted_one():
     assert "bit for bit" in output_of(sys.executable, EXAMPLES / "resume.py", "--samples", "6000")
 

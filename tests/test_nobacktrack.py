@@ -167,6 +167,7 @@ def squared_errors(make, cell, keys=400):
     return np.asarray(jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(1), keys)), np.float64)
 
 
+@pytest.mark.slow
 def test_variance_on_a_tanh_network_is_below_that_of_uoro():
     """Over many keys, by far more than the standard error of the difference."""
     theirs, ours = (squared_errors(make, cells.elman(3, 8, 3)) for make in (uoro, declared))

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import models
 import pytest
+from quick import slow_but
 
 from norewind import average, uoro, window
 from norewind.estimator import Estimate, Estimator, linearise, model_of, zeros_like
@@ -18,22 +19,26 @@ pytestmark = pytest.mark.usefixtures("x64")
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-@pytest.mark.parametrize("rho", ["paper", "released"])
-def test_uoro(name, rho):
-    check_unbiased(lambda *model, noise: uoro(*model, noise=noise, rho=rho), models=[example(name)])
+def test_uoro(name):
+    check_unbiased(uoro, models=[example(name)])
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("name", slow_but(EXAMPLES, "gru", "user_made"))
+def test_the_released_normalisers(name):
+    check_unbiased(lambda *model, noise: uoro(*model, noise=noise, rho="released"), models=[example(name)])
+
+
+@pytest.mark.parametrize("name", slow_but(EXAMPLES, "user_made"))
 def test_window_of_2(name):
     check_unbiased(lambda *model, noise: uoro(*window(*model), noise=noise), window=2, models=[example(name, length=6)])
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("name", slow_but(EXAMPLES, "rnn", "user_made"))
 def test_rank_2(name):
     check_unbiased(lambda *model, noise: average(uoro(*model, noise=noise), 2), models=[example(name, length=3)])
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("name", slow_but(EXAMPLES, "user_made"))
 def test_window_of_2_and_rank_2(name):
     check_unbiased(
         lambda *model, noise: average(uoro(*window(*model), noise=noise), 2),
@@ -42,7 +47,11 @@ def test_window_of_2_and_rank_2(name):
     )
 
 
-@pytest.mark.parametrize("model", models.LIBRARIES + models.ODD, ids=lambda model: model.__name__)
+@pytest.mark.parametrize(
+    "model",
+    slow_but(models.LIBRARIES, "equinox_gru", "flax_lstm", "haiku_gru") + models.ODD,
+    ids=lambda model: model.__name__,
+)
 def test_models_of_other_libraries_and_odd_ones(model):
     check_unbiased(uoro, models=[model()])
 

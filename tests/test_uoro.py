@@ -103,6 +103,7 @@ def gradient_samples(make, example, number, seed):
 
 
 @pytest.mark.usefixtures("x64")
+@pytest.mark.slow
 def test_averaging_r_carries_divides_the_variance_by_r():
     """Over 4000 keys each: var(r)·r / var(1) is 1 within 4 standard errors, for r = 2 and 8."""
     example = models.checkpointed()

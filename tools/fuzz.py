@@ -4,12 +4,16 @@ Whatever comes, it is used or refused with an error of ours; anything else ends 
 """
 
 import argparse
+import csv
 import hashlib
+import io
+import json
 import random
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +44,47 @@ PIECES = [
 ]
 numbers = st.one_of(st.integers(), st.floats(), st.booleans(), st.none(), st.text(max_size=5))
 values = st.recursive(numbers, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner))
+FIELDS = [
+    "eco",
+    "",
+    "true",
+    "2024-05-01T10:00",
+    "1e99",
+    "NaN",
+    "«",
+    "[1]",
+    "a\nb",
+    [],
+    {"x": 1},
+    [None, {"0": 2}],
+    10**400,
+]
+odd = st.one_of(st.sampled_from(FIELDS), st.integers(), st.floats(), st.text(max_size=5))
+kinds = [
+    st.integers(-9, 9),
+    st.floats(width=32),
+    st.booleans(),
+    st.sampled_from("abcdefghijklmnopqrstuvwxyz"),
+    st.integers(0, 10**7).map(lambda minutes: datetime.fromtimestamp(60 * minutes, UTC).isoformat()),
+    st.integers(10**9, 2 * 10**9),
+    st.fixed_dictionaries({"x": st.integers(0, 3), "y.z": st.none()}),
+    st.lists(st.integers(0, 3), max_size=3),
+]
+column = st.tuples(st.sampled_from(range(len(kinds))), st.booleans())
+names = st.one_of(
+    st.just([]),
+    st.lists(st.sampled_from(["a", "b", "t"]), unique=True, max_size=2),
+    st.lists(st.sampled_from(["a.x", "t.0", "b.y.z", "c"]), max_size=1),
+)
+
+
+@st.composite
+def tables(draw):
+    """Rows of three columns, each of one kind, some with a few odd values."""
+    chosen = [kinds[kind] | odd if has_odd else kinds[kind] for kind, has_odd in (draw(column) for _ in range(3))]
+    return draw(st.lists(st.tuples(*chosen), min_size=1, max_size=25))
+
+
 content = st.lists(st.one_of(st.sampled_from(PIECES), st.binary(max_size=20)), max_size=20).map(b"".join)
 policies = st.sampled_from(["fail", "skip"])
 
@@ -53,6 +98,8 @@ def drained(make: Callable[..., Any], data: bytes, folder: Path) -> None:
             with make(Source(folder / "data"), position) as stream:
                 while (taken := stream.take(3)) is not None:
                     assert len(taken.xs)
+                    if isinstance(stream, RowStream):
+                        stream.times_ahead(2)
                     yield stream.position()
         except StreamError:
             return
@@ -79,10 +126,42 @@ def readers(folder: Path, inputs: Counter):
     return one
 
 
-def options(folder: Path, inputs: Counter):
-    names = st.one_of(st.sampled_from(sorted(_kinds(Settings))), st.text(max_size=5))
+def as_csv(rows: Sequence[Sequence[Any]]) -> bytes:
+    """Rows as CSV, as spreadsheets write it; line breaks inside fields included."""
+    text = io.StringIO()
+    csv.writer(text).writerows([["a", "b", "t"], *rows])
+    return text.getvalue().encode(errors="replace")
 
-    @given(st.dictionaries(names, values, max_size=3), content)
+
+def as_json(rows: Sequence[Sequence[Any]]) -> bytes:
+    lines = [json.dumps(dict(zip(("a", "b", "t"), row, strict=True))) for row in rows]
+    return "\n".join(lines).encode() + b"\n"
+
+
+def columns(folder: Path, inputs: Counter):
+    """Tables of any values, read with any choice of columns."""
+    loss, missing = st.booleans(), st.sampled_from(["last", "last", "mean", "fail", "skip"])
+    bads = st.sampled_from(["skip", "skip", "skip", "fail"])
+    horizons = st.sampled_from([0, 1, 3, [1, 2]])
+
+    @given(tables(), st.booleans(), names, names, names, bads, missing, loss, horizons)
+    def one(rows, csv_file, seen, wanted, copied, bad, missing, classes, horizon):
+        inputs["tables"] += 1
+        chosen = {"inputs": seen or None, "targets": wanted or None, "copy": copied, "horizon": horizon}
+        dialect = Dialect("csv" if csv_file else "jsonl", classes=classes and len(wanted) == 1)
+
+        def make(source, position):
+            return RowStream(source, dialect=dialect, missing=missing, bad=bad, position=position, **chosen)
+
+        drained(make, as_csv(rows) if csv_file else as_json(rows), folder)
+
+    return one
+
+
+def options(folder: Path, inputs: Counter):
+    keys = st.one_of(st.sampled_from(sorted(_kinds(Settings))), st.text(max_size=5))
+
+    @given(st.dictionaries(keys, values, max_size=3), content)
     def one(entries, text):
         inputs["settings"] += 2
         try:
@@ -157,7 +236,7 @@ def main() -> None:
         phases=[Phase.generate],
     )
     with tempfile.TemporaryDirectory() as folder:
-        targets = [make(Path(folder), inputs) for make in (readers, options, checkpoints)]
+        targets = [make(Path(folder), inputs) for make in (readers, columns, options, checkpoints)]
         while time.monotonic() < ends:
             for target in targets:
                 seed(rounds.getrandbits(32))(quick(target))()

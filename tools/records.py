@@ -13,7 +13,9 @@ from pathlib import Path
 from benchmarks.defaults import clipping_plan, clipping_table, plan
 from benchmarks.defaults import table as defaults_table
 from benchmarks.report import best, load, readme_table
+from benchmarks.serve import table as serve_table
 from norewind.runs import sweep
+from norewind.runs.record import read_record
 
 Named = Iterator[tuple[str, str]]
 
@@ -127,4 +129,10 @@ def river(root: Path) -> Named:
     yield "river/table", "\n".join(lines) + "\n"
 
 
-SOURCES = (methods, commands, bench, real_data, defaults, paper, instruments, memory, river)
+def serve(root: Path) -> Named:
+    """`python -m benchmarks.serve`: latencies under load."""
+    if record := read_record(root / "results/serve/record.json"):
+        yield "serve/table", serve_table(record)
+
+
+SOURCES = (methods, commands, bench, real_data, defaults, paper, instruments, memory, river, serve)

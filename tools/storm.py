@@ -1,63 +1,52 @@
 """`make storm`: real runs, killed at random moments, against runs that nothing happened to.
 
-Every run is killed several times (SIGKILL, at a uniformly random moment, sometimes twice in a row),
-resumed each time, then left to end, and compared with the undisturbed one: parameters, metrics
-(but for the clock) and predictions, byte for byte.
+Every run is killed several times (SIGKILL, at a uniformly random moment of its duration, now and then again right
+after the next start), resumed each time, then left to end, and compared with the undisturbed one: parameters, metrics
+(but for the clock) and predictions, byte for byte. A third of the runs start as a user starts them; the others are
+forked from a process that has imported everything, so that more of their time, and of the kills, is compiling, learning
+and writing. The tally is written after every run, and a storm that was itself interrupted goes on with it.
 """
 
 import argparse
-import mmap
+import multiprocessing
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from pathlib import Path
+from threading import Lock
+from typing import Any
 
 import numpy as np
 
 from norewind.checkpoint import checkpoints, read
 from norewind.runs.folder import read_log
+from norewind.runs.record import read_record, versions, write_record
 from norewind.tasks import anbn
+from tools import storm_child
 
+RECORD = Path(__file__).parent.parent / "results/storm/storm.json"
 COMMON = (
-    *("--hidden", 8, "--predictions", "file", "--metrics-every", 1_000),
-    *("--checkpoint-every", 500, "--keep", 2, "--quiet"),
+    *("--cell", "rnn", "--hidden", 4, "--predictions", "file", "--metrics-every", 500),
+    *("--checkpoint-every", 200, "--keep", 2, "--quiet"),
 )
 KINDS = {
     "bytes": ("--format", "bytes", "--method", "uoro", *COMMON),
     "windows": ("--format", "text", "--method", "uoro:window=3", *COMMON),
     "rows": ("--format", "csv", "--horizon", 6, "--method", "uoro:window=4", *COMMON),
 }
-PHASES = ("starting Python", "imports", "opening and reading again", "building", "compiling", "learning")
-WRITING = "writing a checkpoint"
-# Tells in a shared byte where the process is, and in another whether it is writing.
-CHILD = """
-import mmap, sys
-file = open(sys.argv.pop(1), "r+b")
-place = mmap.mmap(file.fileno(), 2)
-place[0] = 1
-import norewind.checkpoint, norewind.learner, norewind.learners.ahead, norewind.runs.train as train
-def during(module, name, before, after, byte=0):
-    inner = getattr(module, name)
-    def outer(*arguments, **options):
-        # The first call compiles; it never goes back to an earlier place.
-        place[byte] = before if byte else max(place[0], before)
-        try:
-            return inner(*arguments, **options)
-        finally:
-            place[byte] = after
-    setattr(module, name, outer)
-during(train, "open_stream", 2, 2)
-during(train, "build", 3, 4)
-during(norewind.learner.Learner, "scan", 4, 5)
-during(norewind.checkpoint, "_write", 1, 0, byte=1)
-from norewind.__main__ import main
-main()
-"""
+PRELOADED = ["norewind.cli", "norewind.runs.train", "norewind.runs.progress", "norewind.instruments.figures"]
+MOST = 14
+"""Kills of one run, at most."""
+SOON = 0.3
+"""Seconds within which a fifth of the kills fall."""
 
 
 def stream(kind: str, samples: int) -> bytes:
@@ -68,93 +57,167 @@ def stream(kind: str, samples: int) -> bytes:
     return text.decode(next(text.chunks(0, samples))).encode()
 
 
+class Started:
+    """A process, started anew or forked, that can be waited for and killed."""
+
+    def __init__(self, arguments: tuple[str, str, list[str]], forked: bool):
+        self.forked: Any = None
+        self.began = time.monotonic()
+        if forked:
+            self.forked = multiprocessing.get_context("forkserver").Process(target=storm_child.main, args=arguments)
+            self.forked.start()
+        else:
+            place, feed, rest = arguments
+            command = [sys.executable, "-m", "tools.storm_child", place, feed, *rest]
+            self.fresh = subprocess.Popen(command)
+
+    def wait(self, seconds: float | None = None) -> int | None:
+        """Its exit code, negative for a signal; None if it is still running."""
+        if self.forked:
+            self.forked.join(seconds)
+            return self.forked.exitcode
+        try:
+            return self.fresh.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def kill(self) -> bool:
+        """Kill it; whether it was still there."""
+        (self.forked or self.fresh).kill()
+        return self.wait() == -signal.SIGKILL
+
+
 class Storm:
     """One kind of stream in a folder, with its undisturbed run."""
 
     def __init__(self, folder: Path, kind: str, samples: int):
         self.folder, self.kind = folder, kind
         folder.mkdir()
-        self.source, self.place = folder / "stream", folder / "place"
+        self.source = folder / "stream"
         self.source.write_bytes(stream(kind, samples))
-        self.place.write_bytes(bytes(2))
-        self.file = self.place.open("r+b")
-        self.shared = mmap.mmap(self.file.fileno(), 2)
-        for name in ("first", "whole"):  # the second time, everything is compiled
-            began = time.monotonic()
-            if self.start(folder / name, False).wait():
+        self.seconds: dict[bool, float] = {}
+        for name, forked in (("first", False), ("whole", False), ("again", True)):  # compiled the first time
+            if self.finish(folder / name, False, forked):
                 raise SystemExit(f"the undisturbed run on {kind} failed.")
-            self.seconds = time.monotonic() - began
+            if lost := self.differs(folder / name):
+                raise SystemExit(f"two undisturbed runs on {kind} differ: {lost}.")
 
-    def start(self, run: Path, pipe: bool) -> subprocess.Popen:
-        self.shared[:] = bytes(2)
-        cache = {
-            "JAX_COMPILATION_CACHE_DIR": str(self.folder / "cache"),
-            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-        }
+    def start(self, run: Path, pipe: bool, forked: bool) -> Started:
+        place = run.with_suffix(".place")
+        place.write_bytes(bytes(2))
         if (run / "settings.toml").exists():
             arguments = ["resume", run, "--quiet"]
         else:
             arguments = ["train", "-" if pipe else self.source, "--out", run, *KINDS[self.kind]]
-        command = [sys.executable, "-c", CHILD, self.place, *arguments]
-        stdin = subprocess.Popen(["cat", self.source], stdout=subprocess.PIPE).stdout if pipe else None
-        process = subprocess.Popen(list(map(str, command)), stdin=stdin, env={**os.environ, **cache})
-        if stdin:
-            stdin.close()  # so that cat ends with the process that reads from it
-        return process
+        return Started((str(place), str(self.source) if pipe else "", list(map(str, arguments))), forked)
 
-    def kill(self, run: Path, pipe: bool, chance: random.Random, fell: Counter) -> bool:
-        """Start, and kill after a random time; whether there was something left to kill."""
-        process = self.start(run, pipe)
-        soon = chance.random() < 0.2
-        try:
-            process.wait(chance.uniform(0, 0.3 if soon else self.seconds))
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGKILL)
-        if process.wait() != -signal.SIGKILL:
-            return False
-        fell[WRITING if self.shared[1] else PHASES[self.shared[0]]] += 1
-        return True
+    def finish(self, run: Path, pipe: bool, forked: bool) -> int | None:
+        """Let a run end. How long that takes is how long the next one of its kind may live."""
+        new, started = not run.exists(), self.start(run, pipe, forked)
+        code = started.wait()
+        if new:
+            self.seconds[forked] = time.monotonic() - started.began
+        return code
+
+    def kill(self, run: Path, pipe: bool, forked: bool, chance: random.Random) -> str | None:
+        """Start, and kill after a random time: where it fell; None if there was nothing left to kill."""
+        started = self.start(run, pipe, forked)
+        if started.wait(chance.uniform(0, SOON if chance.random() < 0.2 else self.seconds[forked])) is None:
+            phase, writing = run.with_suffix(".place").read_bytes()
+            if started.kill():
+                return storm_child.WRITING if writing else storm_child.PHASES[phase]
+        return None
 
     def differs(self, run: Path) -> str | None:
         """What is not as in the undisturbed run."""
-        ours, theirs = (read(checkpoints(folder / "checkpoints")[-1])[0] for folder in (run, self.folder / "whole"))
+        pair = (run, self.folder / "first")
+        ours, theirs = (read(checkpoints(folder / "checkpoints")[-1])[0] for folder in pair)
         if {name: array.tobytes() for name, array in ours.items()} != {n: a.tobytes() for n, a in theirs.items()}:
-            return "arrays"
-        lines = [
-            [{**line, "seconds": None} for line in read_log(folder / "metrics.jsonl")]
-            for folder in (run, self.folder / "whole")
-        ]
+            return "parameters"
+        lines = [[{**line, "seconds": None} for line in read_log(folder / "metrics.jsonl")] for folder in pair]
         if lines[0] != lines[1]:
             return "metrics"
-        logs = [(folder / "predictions.jsonl").read_bytes() for folder in (run, self.folder / "whole")]
+        logs = [(folder / "predictions.jsonl").read_bytes() for folder in pair]
         return None if logs[0] == logs[1] else "predictions"
+
+
+class Tally:
+    """What has happened so far, as a record that the next storm with the same options goes on with."""
+
+    def __init__(self, path: Path, options: dict[str, Any]):
+        self.path, fresh = path, {"settings": options, **versions()}
+        before = read_record(path) or {}
+        goes_on = all(before.get(name) == value for name, value in fresh.items())
+        self.record = before if goes_on else {**fresh, "runs": 0, "kills": 0, "losses": [], "seconds": 0.0}
+        self.on, self.fell = Counter(self.record.get("on", {})), Counter(self.record.get("fell", {}))
+        self.since, self.lock = time.monotonic(), Lock()
+
+    def add(self, killed: Counter, fell: Counter, lost: str | None) -> None:
+        with self.lock:
+            self.on.update(killed)
+            self.fell.update(fell)
+            self._write(killed.total(), lost)
+
+    def _write(self, kills: int, lost: str | None) -> None:
+        record, now = self.record, time.monotonic()
+        record["runs"] += 1
+        record["kills"] += kills
+        record["losses"] += [lost] if lost else []
+        record |= {"on": dict(self.on.most_common()), "fell": dict(self.fell.most_common())}
+        record |= {"seconds": round(record["seconds"] + now - self.since, 1)}
+        self.since = now
+        write_record(self.path, record)
+        words = f"{record['kills']} kills, {record['runs']} runs, {len(record['losses'])} losses"
+        print(words, file=sys.stderr, flush=True)
+
+
+def one_run(storm: Storm, number: int, seed: int) -> tuple[Counter, Counter, str | None]:
+    """Kill a run up to `MOST` times, and let it end: kills by stream, kills by place, and what was lost."""
+    chance = random.Random(f"{seed} {number}")
+    pipe, forked, left = chance.random() < 0.3, chance.random() < 2 / 3, chance.randint(1, MOST)
+    run, killed, fell = storm.folder / f"run{number}", Counter(), Counter()
+    while left and (where := storm.kill(run, pipe, forked, chance)):
+        left -= 1
+        killed[f"{storm.kind}, {'pipe' if pipe else 'file'}"] += 1
+        fell[where] += 1
+    code = storm.finish(run, pipe, forked)
+    lost = f"exit code {code}" if code else storm.differs(run)
+    if not lost:
+        shutil.rmtree(run)
+    return killed, fell, f"run {number} on {storm.kind}: {lost}" if lost else None
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=1_000)
-    parser.add_argument("--samples", type=int, default=20_000, help="samples in each stream")
+    parser.add_argument("--samples", type=int, default=10_000, help="samples in each stream")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=2, help="runs side by side")
+    parser.add_argument("--out", type=Path, default=RECORD, help="where to write the record")
     options = parser.parse_args()
-    chance, fell, kills, runs, losses = random.Random(options.seed), Counter(), Counter(), 0, []
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([*PRELOADED, "tools.storm_child"])
+    tally = Tally(options.out, {"kills": options.kills, "samples": options.samples, "seed": options.seed})
     with tempfile.TemporaryDirectory() as folder:
+        os.environ["JAX_COMPILATION_CACHE_DIR"] = str(Path(folder) / "cache")
+        os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+        os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
         storms = [Storm(Path(folder) / kind, kind, options.samples) for kind in KINDS]
-        while kills.total() < options.kills:
-            storm, pipe, runs = storms[runs % len(storms)], chance.random() < 0.3, runs + 1
-            run, wanted = storm.folder / f"run{runs}", chance.randint(1, 12)
-            while wanted and storm.kill(run, pipe, chance, fell):
-                wanted -= 1
-                kills[f"{storm.kind}, {'pipe' if pipe else 'file'}"] += 1
-            code = storm.start(run, pipe).wait()
-            lost = f"exit code {code}" if code else storm.differs(run)
-            if lost:
-                losses.append(f"run {runs} on {storm.kind}: {lost}")
-            print(f"{kills.total()} kills, {runs} runs, {len(losses)} losses", file=sys.stderr, flush=True)
-    print(f"{kills.total()} kills of {runs} runs (seed {options.seed}); {len(losses)} losses")
-    for title, counts in (("on", kills), ("fell during", fell)):
+        numbers = count(tally.record["runs"] + 1)
+
+        def work(_: int) -> None:
+            while tally.record["kills"] < options.kills:
+                number = next(numbers)
+                tally.add(*one_run(storms[number % len(storms)], number, options.seed))
+
+        with ThreadPoolExecutor(options.jobs) as pool:
+            list(pool.map(work, range(options.jobs)))
+    record = tally.record
+    print(f"{record['kills']} kills of {record['runs']} runs (seed {options.seed}); {len(record['losses'])} losses")
+    for title, counts in (("on", tally.on), ("fell during", tally.fell)):
         print(f"{title}: " + ", ".join(f"{name} {count}" for name, count in counts.most_common()))
-    print("".join(f"LOST: {loss}\n" for loss in losses), end="")
-    sys.exit(bool(losses))
+    print("".join(f"LOST: {loss}\n" for loss in record["losses"]), end="")
+    sys.exit(bool(record["losses"]))
 
 
 if __name__ == "__main__":

@@ -37,14 +37,14 @@ def main() -> None:
     if "baselines" in steps:
         find_baselines(cache, out, samples, options.jobs)
     if "runs" in steps:
-        found = sweep(first_plan(cache, samples), out, jobs=options.jobs)
-        sweep(second_plan(cache, found, samples), out, jobs=options.jobs)
+        found = sweep(first_plan(cache, samples), out, jobs=options.jobs, ray=options.ray)
+        sweep(second_plan(cache, found, samples), out, jobs=options.jobs, ray=options.ray)
     if "seeds" in steps:
         for stream in STREAMS:
             if not stream.is_text:
                 rows = int(stream.settings.samples or 0)
                 write_copies(cache / stream.item.file, stream.settings.inputs, rows)
-        sweep(seeds_plan(cache, samples), out / "seeds", jobs=options.jobs)
+        sweep(seeds_plan(cache, samples), out / "seeds", jobs=options.jobs, ray=options.ray)
     if "compress" in steps:
         compress_texts(cache, out, samples)
     if "report" in steps:
@@ -60,6 +60,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--cache", type=Path, default=Path("runs/cache"), help="folder of the data that was fetched")
     parser.add_argument("--samples", type=float, help="at most this many samples of each stream")
     parser.add_argument("--jobs", type=int, help="runs at the same time (default: one per core)")
+    parser.add_argument("--ray", help="a Ray cluster to train in, or auto")
     return parser.parse_args()
 
 

@@ -17,6 +17,7 @@ def compare(
     seeds: int = 1,
     out: Path = Path("results/compare"),
     jobs: Annotated[int | None, option("N", "one per core")] = None,
+    ray: Annotated[str | None, option("ADDRESS", "processes on this machine")] = None,
     quiet: bool = False,
 ) -> None:
     """Train several methods on the same stream from the same parameters, and show them in one table and figure.
@@ -34,6 +35,7 @@ def compare(
         seeds: runs per method, with the seeds from --seed on. With several, means and standard errors are shown.
         out: the folder for comparison.md, .csv and .png, and for the records of the runs.
         jobs: the number of runs to train at the same time.
+        ray: train in a Ray cluster; auto is the one that is there, or else one on this machine.
         quiet: show no progress.
     """
     if settings.method != DEFAULTS.method:
@@ -43,7 +45,7 @@ def compare(
     from norewind.runs.sweep import SweepError
 
     try:
-        result = run(parse_methods(methods), settings.settled(), seeds=seeds, out=out, jobs=jobs, quiet=quiet)
+        result = run(parse_methods(methods), settings.settled(), seeds=seeds, out=out, jobs=jobs, ray=ray, quiet=quiet)
     except (SweepError, ValueError) as error:
         raise SystemExit(f"norewind compare: {error}") from None
     print(f"{result}\n\nTable, figure and records are in {out}.")

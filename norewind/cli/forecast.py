@@ -3,7 +3,7 @@
 import csv
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from tyro.conf import Positional
 
@@ -22,7 +22,8 @@ def forecast(
     """Print what comes next after the end of a run's stream, row by row, with its standard deviation.
 
     A run with a horizon of H forecasts H rows directly. For later ones, it is given its own
-    forecasts in place of rows. The run itself is not changed, and its source is not read.
+    forecasts in place of rows; a class is forecast H rows ahead only. The run itself is not
+    changed, and its source is not read. Where the table has regular times, so has the forecast.
 
         norewind forecast runs/power --steps 24 --format csv > next.csv
 
@@ -41,18 +42,33 @@ def forecast(
     from norewind.instruments import row_figures
     from norewind.runs.folder import FORECAST, saved_run
     from norewind.runs.forecast import forecast as ahead
+    from norewind.runs.forecast import forecast_class
     from norewind.runs.train import print_lines
 
-    result = ahead(*saved_run(run), steps)
-    both = np.stack([result.means, result.deviations], axis=-1)
-    path = figure or run / FORECAST
-    row_figures.draw_stretch(result.recent, result.columns, result.last, path, both)
-    print(f"See {path}.", file=sys.stderr)
-    if format == "jsonl":
-        print_lines(result.entries())
+    settings, saved = saved_run(run)
+    if settings.loss == "classes":
+        if figure is not None:
+            raise SettingsError("--figure: this run forecasts a class, of which there is no figure.")
+        entries, columns = forecast_class(settings, saved, steps), []
     else:
-        writer = csv.writer(sys.stdout, lineterminator="\n")
-        writer.writerow(["row", *result.columns, *(f"{column} deviation" for column in result.columns)])
-        for entry in result.entries():
-            writer.writerow([entry["for"], *entry["forecast"].values(), *entry["deviation"].values()])
-        sys.stdout.flush()
+        result = ahead(settings, saved, steps)
+        entries, columns, path = result.entries(), result.columns, figure or run / FORECAST
+        both = np.stack([result.means, result.deviations], axis=-1)
+        row_figures.draw_stretch(result.recent, columns, result.last, path, both, result.times)
+        print(f"See {path}.", file=sys.stderr)
+    if format == "jsonl":
+        print_lines(entries)
+    else:
+        print_csv(entries, columns)
+
+
+def print_csv(entries: list[dict[str, Any]], columns: list[str]) -> None:
+    """Forecasts as CSV; of a class, `columns` is empty."""
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    time = ["time"] if "time" in entries[0] else []
+    names = [*columns, *(f"{column} deviation" for column in columns)] or ["forecast", "probability"]
+    writer.writerow(["row", *time, *names])
+    for entry in entries:
+        both = [*entry["forecast"].values(), *entry["deviation"].values()] if columns else map(entry.get, names)
+        writer.writerow([entry["for"], *map(entry.get, time), *both])
+    sys.stdout.flush()

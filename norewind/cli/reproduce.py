@@ -20,6 +20,7 @@ def reproduce(
     controls: bool = True,
     report_only: bool = False,
     jobs: Annotated[int | None, option("N", "one per core")] = None,
+    ray: Annotated[str | None, option("ADDRESS", "processes on this machine")] = None,
 ) -> None:
     """Run the paper's experiments and write their figures, table, records and page.
 
@@ -36,6 +37,7 @@ def reproduce(
         controls: also run what could explain a difference to the paper (rho, precision, length).
         report_only: only draw and write again from the records that are there.
         jobs: the number of runs to train at the same time.
+        ray: train in a Ray cluster; auto is the one that is there, or else one on this machine. Not for memory.
     """
     if samples is not None and not samples >= 100:
         raise SystemExit(f"norewind reproduce: --samples must be at least 100, but it is {samples:g}.")
@@ -58,4 +60,5 @@ def reproduce(
     influence = (
         [] if what in ("anbn", "brackets") else influence_plan(seeds=seeds or SEEDS, rates=rates, windows=windows)
     )
-    run(plan, influence, out or Path("results/quick" if quick else "results/paper"), jobs=jobs, report_only=report_only)
+    folder = out or Path("results/quick" if quick else "results/paper")
+    run(plan, influence, folder, jobs=jobs, ray=ray, report_only=report_only)

@@ -76,7 +76,7 @@ def friendly(command: str, folder: Path | None = None, stop: StopOnSignal | None
     except Exception as error:
         # Imported now, so that --help need not wait for JAX.
         from norewind.checkpoint import CheckpointError
-        from norewind.learner import NonFiniteError
+        from norewind.run import NonFiniteError
         from norewind.runs.lock import FolderInUse
         from norewind.runs.metrics import Diverged
         from norewind.streams import StreamError
@@ -128,6 +128,26 @@ def run_in(command: str, path: Path, settings: Settings, *, quiet: bool, continu
     raise SystemExit(stop.exit_code)
 
 
+def run_shards(command: str, path: Path, settings: Settings, *, quiet: bool, new: bool, **workers: Any) -> NoReturn:
+    """Train a fleet in parts, and end the process."""
+    with friendly(command):
+        from norewind.runs.progress import Progress
+        from norewind.runs.shards import shard_words, train_shards
+        from norewind.runs.workers import SweepError
+        from norewind.streams import KeyedStream
+
+        with Progress(max(2, settings.shards), quiet=quiet) as progress:
+            try:
+                train_shards(settings, path, progress, new=new, **workers)
+            except SweepError as error:
+                leave(f"norewind {command}: {error}\nTo go on: norewind resume {path}", BAD_INPUT)
+            except KeyboardInterrupt:
+                leave(f"Stopped; nothing is lost. To go on: norewind resume {path}", 128 + signal.SIGINT)
+        if not quiet:
+            print(shard_words(path, settings.shards, KeyedStream.key_name), file=sys.stderr)
+    raise SystemExit(0)
+
+
 def draw(*paths: Path, out: Path | None = None) -> None:
     """Draw the learning curves of runs in one figure; by default curve.png in the folder of the first."""
     from norewind.instruments.figures import draw_curves
@@ -139,8 +159,10 @@ def draw(*paths: Path, out: Path | None = None) -> None:
     if len(units) > 1:
         raise SettingsError(f"these runs are measured in {' and '.join(sorted(units))}: draw them separately.")
     curves = [(str(path), read_log(path / METRICS)) for path in paths]
-    rows = all_settings[0].kind in ("csv", "jsonl")
-    draw_curves(curves, units.pop(), out or paths[0] / CURVE, "the mean so far" if rows else "order-0 entropy")
+    first = all_settings[0]
+    rows = "class frequencies so far" if first.loss == "classes" else "the mean so far"
+    trivial = rows if first.kind in ("csv", "jsonl") else "order-0 entropy"
+    draw_curves(curves, units.pop(), out or paths[0] / CURVE, trivial)
 
 
 def draw_rows(path: Path, fitted: "Fitted", opened: "Opened") -> None:
@@ -156,6 +178,7 @@ def draw_rows(path: Path, fitted: "Fitted", opened: "Opened") -> None:
 
 def closing_words(path: Path, fitted: "Fitted", opened: "Opened") -> str:
     from norewind.runs.class_scores import ClassScore, class_words
+    from norewind.runs.fleet_scores import FleetScore, worst_in
     from norewind.runs.folder import CURVE, METRICS, STRETCH, read_log
     from norewind.runs.line_scores import LineScore, top_words
     from norewind.runs.row_scores import RowScore
@@ -174,6 +197,8 @@ def closing_words(path: Path, fitted: "Fitted", opened: "Opened") -> str:
             f". {opened.stream.unfinished:,} bytes at the end are not whole yet, and wait for the file to grow "
             f"(if it is complete: norewind resume {path} --final)"
         )
+    if isinstance(opened.score, FleetScore):
+        words += f".\n{worst_in(path, opened.score.name)}"
     if isinstance(opened.score, ClassScore):
         return f"{words}.\n{class_words(lines)}\nSee {path / CURVE}."
     if isinstance(opened.score, RowScore):

@@ -1,7 +1,9 @@
 """`norewind train`: learn from a stream."""
 
 import argparse
+import os
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -19,15 +21,18 @@ def train(
     out: Annotated[Path | None, option("FOLDER", "runs/ and the name of the source")] = None,
     config: Annotated[Path | None, option("FILE", "none")] = None,
     quiet: bool = False,
+    ray: Annotated[str | None, option("ADDRESS", "processes on this machine")] = None,
+    jobs: Annotated[int | None, option("N", "one per core")] = None,
 ) -> None:
     """Train a recurrent model on a stream: online, in one pass, in constant memory.
 
-    The source is a file, standard input or a built-in task: bytes, text, CSV or JSON
-    lines. The run folder holds settings.toml, metrics.jsonl, checkpoints and curve.png;
+    The source is a file, standard input, a topic of Kafka or a built-in task: bytes, text,
+    CSV or JSON. The run folder holds settings.toml, metrics.jsonl, checkpoints and curve.png;
     `norewind resume` goes on after any interruption, exactly.
 
         norewind train book.txt --out runs/book
         norewind train sensors.csv --targets power --horizon 24 --out runs/power
+        norewind train kafka://readings --brokers localhost:9092 --group forecasts --out runs/readings
         tail -F app.log | norewind train - --flush 1 --predictions stdout --out runs/log
 
     Args:
@@ -35,10 +40,17 @@ def train(
         out: the run folder.
         config: a TOML file with settings, such as the settings.toml of another run. Command-line options override it.
         quiet: print nothing unless something is wrong.
+        ray: with --shards, train them in a Ray cluster; auto is the one that is there, or else one on this machine.
+        jobs: with --shards, train so many at the same time.
     """
-    from norewind.cli.running import run_in
+    from norewind.cli.running import run_in, run_shards
 
-    folder = out or Path("runs") / (Path(settings.source).stem.strip("-") or "stdin")
+    name = settings.source.removeprefix("kafka://").replace("/", "-") if "://" in settings.source else settings.source
+    folder = out or Path("runs") / (Path(name).stem.strip("-") or "stdin")
+    if ray is not None and settings.shards == 1:
+        settings = replace(settings, shards=max(2, os.cpu_count() or 1))
+    if settings.shard is None and settings.shards > 1:
+        run_shards("train", folder, settings.settled(), quiet=quiet, new=True, ray=ray, jobs=jobs)
     run_in("train", folder, settings.settled(), quiet=quiet, new=True)
 
 

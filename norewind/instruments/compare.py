@@ -1,5 +1,6 @@
 """Methods side by side: trained on the same stream from the same parameters."""
 
+import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isnan
@@ -15,6 +16,7 @@ from norewind.runs.build import open_stream
 from norewind.runs.record import Record
 from norewind.runs.settings import Settings, SettingsError
 from norewind.runs.sweep import sweep
+from norewind.shown import markdown_as_html, sparkline
 
 LAST = 0.1
 """The share of the stream, at its end, that the final loss is the mean of."""
@@ -27,6 +29,7 @@ def compare(
     seeds: int = 1,
     out: Path | str | None = None,
     jobs: int | None = None,
+    ray: str | None = None,
     quiet: bool = True,
 ) -> "Comparison":
     """Train every method on the same stream from the same initial parameters.
@@ -40,6 +43,7 @@ def compare(
             the text of a task.
         out: the folder for records, table and figure; by default nothing is kept.
         jobs: the number of runs to train at the same time; by default one per core.
+        ray: a Ray cluster to train in; "auto" for the one that is there, or else one on this machine.
         quiet: show no progress.
 
     >>> settings = Settings("anbn", hidden=4, samples=400, metrics_every=20)
@@ -61,7 +65,8 @@ def compare(
         for seed in range(settings.seed, settings.seed + seeds)
     }
     with TemporaryDirectory() as scratch:
-        result = Comparison(settings, sweep(plan, scratch if out is None else out, jobs=jobs, quiet=quiet))
+        folder = scratch if out is None else out
+        result = Comparison(settings, sweep(plan, folder, jobs=jobs, ray=ray, quiet=quiet))
     if out is not None:
         result.save(out)
     return result
@@ -76,6 +81,15 @@ class Comparison:
 
     def __str__(self) -> str:
         return self.table()
+
+    def __repr__(self) -> str:
+        return self.table()
+
+    def _repr_html_(self) -> str:
+        return markdown_as_html(self.table()) + "".join(
+            f"<div>{html.escape(method)} {sparkline(losses(group[0]))}</div>"
+            for method, group in self.methods().items()
+        )
 
     def methods(self) -> dict[str, list[Record]]:
         """The records of each method, in order."""
@@ -93,7 +107,15 @@ class Comparison:
         rows = sorted(self.rows(), key=lambda row: (row["final loss"] is None, row["final loss"] or 0))
         unit = next((row["unit"] for row in rows if row["final loss"] is not None), "")
         header = ["method", f"final {unit}".strip(), "updates", "CPU µs per sample", "bytes carried", ""]
-        return markdown(header, map(_shown, rows)) + "\n" + self.note()
+        return markdown(header, map(_shown, rows)) + "\n" + self.note() + self.fewer_updates()
+
+    def fewer_updates(self) -> str:
+        """Which methods learn once in a window of samples, and so make fewer updates than the others."""
+        windows = {row["method"]: names.parse_method(row["method"]).window for row in self.rows()}
+        words = [f"{method} makes {window} times fewer updates" for method, window in windows.items() if window > 1]
+        if not words or len(set(windows.values())) == 1:
+            return ""
+        return f" On the same samples, {', '.join(words)}: one in a window."
 
     def note(self) -> str:
         """What the runs have in common, and what their losses can be compared with."""
@@ -104,8 +126,14 @@ class Comparison:
         return (
             f"{settings.source}, {settings.cell} of {settings.hidden}, {settings.optimizer} at {settings.rate:g} / "
             f"(1 + {settings.alpha:g} √t), {samples:,} samples, {seeds} seed{'' if seeds == 1 else 's'}; final: the "
-            f"mean over the last tenth{levels}."
+            f"mean over the last tenth{levels}.{self._fewer_updates()}"
         )
+
+    def _fewer_updates(self) -> str:
+        """Which methods make fewer updates than samples, as a window of T makes one out of T."""
+        windows = {method: names.parse_method(method).window for method in self.methods()}
+        fewer = [f"{method} {window}" for method, window in windows.items() if window > 1]
+        return f" Times fewer updates than samples: {', '.join(fewer)}." if fewer else ""
 
     def levels(self) -> dict[str, float]:
         """What to compare the losses with: floor and memoryless of a task, the final baseline of a file."""
@@ -127,8 +155,6 @@ class Comparison:
 
     def figure(self, path: Path | str) -> None:
         """The curves (means over seeds), beside the final loss against time and against memory carried."""
-        from matplotlib.ticker import LogLocator, NullFormatter
-
         from norewind.instruments import figures
 
         figure, axes = figures.new_figure(1, 3, panel=(4.4, 4.6), width_ratios=(2, 1, 1))
@@ -150,10 +176,7 @@ class Comparison:
         unit = next(iter(self.records.values()))["unit"]
         curves.set(xlabel="samples", ylabel=unit)
         if all(value > 0 for record in self.records.values() for value in losses(record)):
-            curves.set_yscale("log")
-            curves.yaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5)))
-            curves.yaxis.set_major_formatter("{x:g}")
-            curves.yaxis.set_minor_formatter(NullFormatter())
+            figures.plain_log(curves)
         figures.count_axis(curves)
         costs.set(xlabel="CPU µs per sample", ylabel=f"final {unit}", xlim=(0, None))
         memories.set(xlabel="bytes carried (0 drawn at 1)", ylabel=f"final {unit}", xscale="log")

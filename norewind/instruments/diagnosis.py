@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from norewind.instruments.tables import markdown
+from norewind.shown import markdown_as_html
 
 SPANS = 20
 """The spans of time that a stream is divided into."""
@@ -129,6 +130,12 @@ class Diagnosis:
 
     def __str__(self) -> str:
         return self.table()
+
+    def __repr__(self) -> str:
+        return self.table()
+
+    def _repr_html_(self) -> str:
+        return markdown_as_html(self.table())
 
     @property
     def kind(self) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter
+from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
 
 from norewind.files import write_atomically
 
@@ -78,6 +78,15 @@ def count_axis(ax: Axes) -> None:
     ax.xaxis.set_major_formatter(EngFormatter(sep=""))
 
 
+def plain_log(ax: Axes) -> None:
+    """A logarithmic vertical axis with plain numbers."""
+    ax.set_yscale("log")
+    low, high = ax.get_ylim()
+    ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5) if high < 300 * low else (1,)))
+    ax.yaxis.set_major_formatter("{x:g}")
+    ax.yaxis.set_minor_formatter(NullFormatter())
+
+
 SIMPLE = {"persistence": ("the last value", ":"), "seasonal": ("one period ago", "-."), "baseline": ("trivial", "--")}
 
 
@@ -106,7 +115,7 @@ def draw_curves(
         ax.annotate(words, (0.5, 0.5), xycoords="axes fraction", ha="center", va="center")
     heights = np.concatenate([line.get_ydata() for line in ax.get_lines()]) if drawn else np.ones(1)
     if heights.min() > 0 and heights.max() > 20 * heights.min():
-        ax.set_yscale("log")  # the first rows would flatten the rest
+        plain_log(ax)  # the first rows would flatten the rest
     ax.set(xlabel="samples learned from", ylabel=f"mean {unit} since the last point", title="how well it predicts")
     count_axis(ax)
     legend(figure, [ax], columns=1 if len(runs) > 1 else 4)

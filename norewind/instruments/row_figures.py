@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -11,7 +12,12 @@ PANELS = 4
 
 
 def draw_stretch(
-    recent: np.ndarray, columns: Sequence[str], last: int, path: Path | str, ahead: np.ndarray | None = None
+    recent: np.ndarray,
+    columns: Sequence[str],
+    last: int,
+    path: Path | str,
+    ahead: np.ndarray | None = None,
+    times: Sequence[Any] | None = None,
 ) -> Path:
     """The newest values of each target with what had been forecast of them, and with `ahead` what comes next.
 
@@ -21,6 +27,7 @@ def draw_stretch(
         last: the number of the newest row.
         path: the figure; .png, .pdf or .svg.
         ahead: forecasts and their standard deviations (NaN if unknown), of shape (steps, targets, 2).
+        times: when the rows to come are due, if that is known.
     """
     count = min(PANELS, len(columns), recent.shape[1])
     figure, axes = new_figure(count, 1, panel=(8, 4.2 if count == 1 else 2.6), sharex=True)
@@ -41,7 +48,7 @@ def draw_stretch(
         elif not known.any():
             ax.annotate("no forecasts yet: there were too few rows", (0.5, 0.5), xycoords="axes fraction", ha="center")
         ax.set_ylabel(columns[place])
-    axes[-1, 0].set_xlabel("row")
+    axes[-1, 0].set_xlabel("row" if not times else f"row (forecast: from {times[0]} to {times[-1]})")
     axes[0, 0].set_title("the newest rows" + (" and what comes next" if ahead is not None else ", and their forecasts"))
     legend(figure, axes[:, 0], columns=4)
     return save(figure, path)

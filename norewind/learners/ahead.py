@@ -33,6 +33,9 @@ class AheadRun(NamedTuple):
     def carry(self) -> Tree:
         return self.run.carry
 
+    def __repr__(self) -> str:
+        return f"AheadRun after {self.samples} rows, of which {len(self.xs)} wait at most\n{self.run!r}"
+
 
 class DelayedLearner(Protocol):
     """What `Ahead` needs of a learner. Its runs have the fields `state`, `ahead` and `steps`."""

@@ -1,15 +1,22 @@
 """The best forecast of classes: networks and simple counts, mixed by how well they do."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from norewind import checks
-from norewind.trees import Tree
+from norewind.chunks import scan_some
+from norewind.compilation import compiled_loop
+from norewind.learners import mix
+from norewind.learners.members import forward_all, reset_all, scan_all
+from norewind.trees import Tree, where
 
-SHARE = 0.002
-"""How much of its weight every expert passes on after each row, so that the mixture can follow a change."""
+SWITCHING = 0.002
+"""The share of its weight that each expert passes on after a row, so that the mixture can follow a change."""
 PRIOR = 0.1
 REMEMBERED = 0.9995
 """How much of a count is kept from row to row."""
@@ -17,24 +24,31 @@ LEAST = 1e-6
 """No class is impossible, whatever an expert says."""
 
 
+class Counting(NamedTuple):
+    """How often each class came, and how often after which; the newest classes known, oldest first, or -1."""
+
+    classes: jax.Array
+    pairs: jax.Array
+    newest: jax.Array
+
+
 class ClassRun(NamedTuple):
-    """The runs of the members, counts of classes and of pairs, weights, and what waits for its targets."""
+    """The runs of the members, counts, the weights of all, and the forecasts that wait for their targets."""
 
     members: tuple
-    counts: np.ndarray
-    pairs: np.ndarray
-    weights: np.ndarray
-    newest: np.ndarray
-    waiting: np.ndarray
-    outputs: np.ndarray
+    counting: Counting
+    weights: mix.MixRun
+    waiting: jax.Array
+    outputs: jax.Array
 
 
 class ClassLearner:
     """Forecasts of a class, `horizon` rows ahead, by experts whose weights follow how well they do.
 
     The experts are the frequencies of the classes, their frequencies after the class that
-    is newest, and `members`. Targets are numbers of classes, of shape (rows, 1); an unknown
-    one is NaN. Outputs are logarithms of probabilities.
+    is newest, and `members`, mixed as `mix` does it: over the rows whose class is known, the
+    total loss is hardly more than that of the best of them. Targets are numbers of classes,
+    of shape (rows, 1); an unknown one is NaN. Outputs are logarithms of probabilities.
 
     Args:
         members: learners with the runs they start from, whose outputs are logits: with a horizon, `Ahead(...)`.
@@ -47,18 +61,19 @@ class ClassLearner:
     def __init__(self, members: Sequence[tuple], classes: int, horizon: int):
         self.members, self._runs = [learner for learner, _ in members], tuple(run for _, run in members)
         self.classes, self.horizon, self.experts = classes, horizon, 2 + len(members)
+        self._answer = compiled_loop(partial(_answer, horizon))
 
     def init(self) -> ClassRun:
-        shape = (self.horizon, self.experts, self.classes)
-        return ClassRun(
-            self._runs,
-            np.full(self.classes, PRIOR),
-            np.full((self.classes, self.classes), PRIOR),
-            np.full(self.experts, -np.log(self.experts)),
+        def full(*shape: int) -> np.ndarray:
+            return np.full(shape, -np.log(self.classes), np.float32)
+
+        counting = Counting(
+            np.full(self.classes, PRIOR, np.float32),
+            np.full((self.classes, self.classes), PRIOR, np.float32),
             np.full(max(1, self.horizon), -1, np.int32),
-            np.full(shape, -np.log(self.classes)),
-            np.full((self.horizon, self.classes), -np.log(self.classes), np.float32),
         )
+        waiting, outputs = full(self.horizon, self.experts, self.classes), full(self.horizon, self.classes)
+        return ClassRun(self._runs, counting, mix.fresh(self.experts), waiting, outputs)
 
     def scan(
         self, run: ClassRun, xs: np.ndarray, targets: np.ndarray, *, count: int | None = None, outputs: bool = False
@@ -66,113 +81,83 @@ class ClassLearner:
         """Learn from a chunk of rows; see `Ahead.scan`. Losses are in nats."""
         rows = checks.common_length("scan", xs=xs, targets=targets)
         count = rows if count is None else count
-        learned = [
-            learner.scan(member, xs, targets, count=count, outputs=True)
-            for learner, member in zip(self.members, run.members, strict=True)
-        ]
-        made = self._made([seen for _, (_, seen) in learned], rows)
-        members = tuple(member for member, _ in learned)
-        new, mixed = self._answer(run._replace(members=members), made, np.asarray(targets)[:count, 0])
-        return new, self._result(run, mixed, np.asarray(targets)[:, 0], count, outputs=outputs)
+        members, _, seen = scan_all(self.members, run.members, xs, [targets] * len(self.members), count)
+        new, losses, shown = self._answered(run._replace(members=members), seen, np.asarray(targets), count)
+        return new, (losses, shown) if outputs else losses
 
     def forward(self, run: ClassRun, xs: np.ndarray, *, count: int | None = None) -> tuple[ClassRun, Any]:
         """Forecast from a chunk of rows without learning. Without targets, the newest class stays what it was."""
         count = len(xs) if count is None else count
-        answered = [
-            learner.forward(member, xs, count=count) for learner, member in zip(self.members, run.members, strict=True)
-        ]
-        made = self._made([seen for _, seen in answered], len(xs))
-        members = tuple(member for member, _ in answered)
-        new, mixed = self._answer(run._replace(members=members), made, np.full(count, np.nan))
-        _, shown = self._result(run, mixed, np.full(len(xs), np.nan), count, outputs=True)
+        members, seen = forward_all(self.members, run.members, xs, count)
+        unknown = np.full((len(xs), 1), np.nan, np.float32)
+        new, _, shown = self._answered(run._replace(members=members), seen, unknown, count)
         return new, shown
 
-    def mixed_row(self, run: ClassRun, logits: list, target: float) -> tuple[ClassRun, float, Any]:
-        """One row, to which the members answered with these logits: the run, the loss and the outputs."""
-        # Arrays of one row, as `scan` has them.
-        seen = [np.asarray(part)[None] for part in logits]
-        made, targets = self._made([(part,) for part in seen] if self.horizon else seen, 1), np.array([target])
-        new, mixed = self._answer(run, made, targets)
-        losses, outputs = self._result(run, mixed, targets, 1, outputs=True)
-        first = (outputs[0][0], outputs[1][0]) if self.horizon else outputs[0]
-        return new, float(losses[0]), first
-
-    def _answer(self, run: ClassRun, made: np.ndarray, targets: np.ndarray) -> tuple[ClassRun, np.ndarray]:
-        """Row by row: learn from the class that came, then forecast; of the same row, the other way round."""
-        # Copies that NumPy owns, in 64 bits.
-        counts, pairs, weights = (np.array(part, np.float64) for part in (run.counts, run.pairs, run.weights))
-        newest = np.asarray(run.newest).tolist()
-        waiting, mixed = list(np.asarray(run.waiting, np.float64)), np.zeros((len(made), self.classes), np.float32)
-        known = ~np.isnan(targets)
-        for row, came in enumerate(np.where(known, targets, 0).astype(int).tolist()):
-            if self.horizon and known[row]:
-                weights = _reweighted(weights, waiting[0][:, came])
-                self._count(counts, pairs, newest[0], came)
-            if self.horizon:
-                newest = [*newest[1:], came if known[row] else newest[-1]]
-            forecasts = np.concatenate([self._frequencies(counts, pairs, newest[-1]), made[row]])
-            forecasts = np.log((1 - self.classes * LEAST) * np.exp(forecasts) + LEAST)
-            mixed[row] = np.logaddexp.reduce(weights[:, None] + forecasts, axis=0)
-            waiting = [*waiting[1:], forecasts] if self.horizon else waiting
-            if not self.horizon and known[row]:
-                weights = _reweighted(weights, forecasts[:, came])
-                self._count(counts, pairs, newest[0], came)
-                newest = [came]
-        kept = run.waiting if not self.horizon else np.array(waiting)
-        outputs = np.concatenate([run.outputs, mixed[: len(targets)]])[len(targets) :]
-        return run._replace(
-            counts=counts,
-            pairs=pairs,
-            weights=weights,
-            newest=np.array(newest, np.int32),
-            waiting=kept,
-            outputs=outputs,
-        ), mixed
-
-    def _count(self, counts: np.ndarray, pairs: np.ndarray, before: int, came: int) -> None:
-        counts *= REMEMBERED
-        counts[came] += 1
-        if before >= 0:
-            pairs[before] *= REMEMBERED
-            pairs[before, came] += 1
-
-    def _frequencies(self, counts: np.ndarray, pairs: np.ndarray, newest: int) -> np.ndarray:
-        after = counts if newest < 0 else pairs[newest] + counts / counts.sum()
-        return np.log(np.stack([counts / counts.sum(), after / after.sum()]))
-
-    def _made(self, seen: list, rows: int) -> np.ndarray:
-        """The log-probabilities of the members at each row."""
-        logits = [np.asarray(part[0] if self.horizon else part, np.float64) for part in seen]
-        if not logits:
-            return np.zeros((rows, 0, self.classes))
-        both = np.stack(logits, axis=1)
-        both = np.where(np.isfinite(both).all(axis=-1, keepdims=True), both, 0)
-        return both - np.logaddexp.reduce(both, axis=-1, keepdims=True)
-
-    def _result(self, before: ClassRun, mixed: np.ndarray, targets: np.ndarray, count: int, *, outputs: bool) -> Any:
-        padded = np.zeros((len(targets), self.classes), np.float32)
-        padded[: len(mixed)] = mixed[: len(targets)]
-        pending = np.concatenate([before.outputs, padded])
-        due = pending[: len(targets)]
-        came = np.where(np.isnan(targets), 0, targets).astype(int)
-        losses = np.where(np.isnan(targets), 0, -due[np.arange(len(targets)), came])
-        losses[count:] = 0
-        if not outputs:
-            return losses
-        return losses, (pending[self.horizon :], due) if self.horizon else due
+    def pending(self, run: ClassRun) -> dict[int, np.ndarray]:
+        """The forecasts of the rows to come; see `Ahead.pending`."""
+        return {self.horizon: np.asarray(run.outputs)}
 
     def reset(self, run: ClassRun) -> ClassRun:
         """Begin a new sequence; what was learned stays."""
         start = self.init()
-        members = tuple(learner.reset(member) for learner, member in zip(self.members, run.members, strict=True))
-        return run._replace(members=members, newest=start.newest, waiting=start.waiting, outputs=start.outputs)
+        counting = run.counting._replace(newest=start.counting.newest)
+        members = reset_all(self.members, run.members)
+        return ClassRun(members, counting, run.weights, start.waiting, start.outputs)
 
     def carry(self, run: ClassRun) -> Tree:
         return ()
 
+    def _answered(self, run: ClassRun, seen: list, targets: np.ndarray, count: int) -> tuple[ClassRun, Any, Any]:
+        """The run after `count` rows, their losses, and what is shown of their forecasts."""
+        logits = tuple(part[0] if self.horizon else part for part in seen)
+        with jax.enable_x64(True):
+            new, losses, made, due = self._answer(run._replace(members=()), logits, targets[:, 0], count)
+        made, due = np.asarray(made), np.asarray(due)
+        return new._replace(members=run.members), np.asarray(losses), (made, due) if self.horizon else due
 
-def _reweighted(weights: np.ndarray, gained: np.ndarray) -> np.ndarray:
-    """Bayes' rule, and then a share of everything for everyone."""
-    new = weights + gained
-    new = np.exp(new - new.max())
-    return np.log((1 - SHARE) * new / new.sum() + SHARE / len(new))
+
+def _answer(horizon: int, run: ClassRun, logits: tuple, targets: jax.Array, count: jax.Array) -> tuple:
+    """Row by row: learn from the class that came, then forecast; of the same row, the other way round."""
+    known, rows = ~jnp.isnan(targets), len(targets)
+    came = jnp.where(known, targets, 0).astype(jnp.int32)
+    counting, frequencies = scan_some(partial(_counted, horizon), run.counting, (came, known), count)
+    forecasts = jnp.concatenate([frequencies, *(_log_probabilities(part)[:, None] for part in logits)], axis=1)
+    forecasts = jnp.log((1 - forecasts.shape[-1] * LEAST) * jnp.exp(forecasts) + LEAST)
+    waiting = jnp.concatenate([run.waiting, forecasts])
+    lost = -jnp.take_along_axis(waiting[:rows], came[:, None, None], axis=2)[:, :, 0]
+    weights, made = scan_some(partial(_weighed, horizon), run.weights, (lost, known, forecasts), count)
+    outputs = jnp.concatenate([run.outputs, made])
+    due = outputs[:rows]
+    scored = known & (jnp.arange(rows) < count)
+    losses = jnp.where(scored, -jnp.take_along_axis(due, came[:, None], axis=1)[:, 0], 0)
+    left = (jax.lax.dynamic_slice_in_dim(part, count, horizon) for part in (waiting, outputs))
+    return ClassRun((), counting, weights, *left), losses, made, due
+
+
+def _counted(horizon: int, counting: Counting, row: tuple) -> tuple[Counting, jax.Array]:
+    """The counts after a class, and the logarithms of the frequencies, of all and after the newest class."""
+    came, known = row
+    classes = REMEMBERED * counting.classes
+    before = counting.newest[0]
+    pairs = counting.pairs.at[before].multiply(REMEMBERED).at[before, came].add(1)
+    pairs = jnp.where(before < 0, counting.pairs, pairs)
+    latest = jnp.where(known, came, counting.newest[-1])
+    newest = jnp.concatenate([counting.newest[1:], latest[None]])
+    learned = Counting(*where(known, (classes.at[came].add(1), pairs), counting[:2]), newest)
+    by = learned if horizon else counting
+    of_all = by.classes / by.classes.sum()
+    after = jnp.where(by.newest[-1] < 0, of_all, by.pairs[by.newest[-1]] + of_all)
+    return learned, jnp.log(jnp.stack([of_all, after / after.sum()]))
+
+
+def _weighed(horizon: int, weights: mix.MixRun, row: tuple) -> tuple[mix.MixRun, jax.Array]:
+    """The weights after the experts' losses, and the mixture of their forecasts."""
+    lost, known, forecasts = row
+    learned = where(known, mix.learned(weights, lost, SWITCHING)[0], weights)
+    return learned, mix.mixed(learned if horizon else weights, forecasts).astype(forecasts.dtype)
+
+
+def _log_probabilities(logits: jax.Array) -> jax.Array:
+    """A member whose numbers are not finite says nothing."""
+    finite = jnp.isfinite(logits).all(axis=-1, keepdims=True)
+    return jax.nn.log_softmax(jnp.where(finite, logits, 0).astype(jnp.float32))

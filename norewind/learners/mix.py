@@ -70,29 +70,12 @@ def mix(experts: int, *, switching: float = 0.0) -> Mix:
         raise ModelError(f"mix: switching is {switching}, but it is a share: from 0 to less than 1.")
 
     def init():
-        with jax.enable_x64(True):
-            return _split(jnp.full(experts, -jnp.log(experts)))
-
-    def shared(log_weights):
-        if switching == 0 or experts == 1:
-            return log_weights
-        passed_on = switching / (experts - 1) * -jnp.expm1(log_weights)
-        return jnp.log((1 - switching) * jnp.exp(log_weights) + passed_on)
+        return fresh(experts)
 
     def one(run, losses):
-        log_weights = _joined(run)
-        joint = log_weights - jnp.where(jnp.isnan(losses), jnp.inf, losses)
-        log_probability = jax.nn.logsumexp(joint)
-        # Where every expert is infinitely wrong there is nothing to learn from.
-        posterior = jnp.where(log_probability == -jnp.inf, log_weights, joint - log_probability)
-        return _split(shared(jnp.minimum(posterior, 0))), -log_probability
+        return learned(run, losses, switching)
 
     compiled = compiled_loop(lambda run, losses, count: scan_some(one, run, losses, count))
-
-    @jax.jit
-    def mixed(run, log_probabilities):
-        known = jnp.where(jnp.isnan(log_probabilities), -jnp.inf, log_probabilities)
-        return jax.nn.logsumexp(_joined(run)[:, None] + known, axis=0)
 
     def scan(run, losses, *, count=None):
         losses = np.asarray(losses, np.float64)
@@ -104,7 +87,9 @@ def mix(experts: int, *, switching: float = 0.0) -> Mix:
 
     def distribution(run, log_probabilities):
         with jax.enable_x64(True):
-            return np.asarray(mixed(run, np.asarray(log_probabilities, np.float64)))
+            return np.asarray(compiled_mixed(run, np.asarray(log_probabilities, np.float64)))
+
+    compiled_mixed = jax.jit(mixed)
 
     @jax.jit
     def mixed_chunk(run, losses, log_probabilities):
@@ -121,6 +106,39 @@ def mix(experts: int, *, switching: float = 0.0) -> Mix:
         return np.exp(np.asarray(run.large, np.float64) + np.asarray(run.small, np.float64))
 
     return Mix(init, scan, distribution, distributions, weights)
+
+
+def fresh(experts: int) -> MixRun:
+    """Equal weights."""
+    with jax.enable_x64(True):
+        return _split(jnp.full(experts, -jnp.log(experts)))
+
+
+def learned(run: MixRun, losses: jax.Array, switching: float) -> tuple[MixRun, jax.Array]:
+    """The weights after a sample on which the experts lost `losses`, and the loss of the mixture.
+
+    To be traced with 64 bits, as `mixed`.
+    """
+    log_weights = _joined(run)
+    joint = log_weights - jnp.where(jnp.isnan(losses), jnp.inf, losses)
+    log_probability = jax.nn.logsumexp(joint)
+    # Where every expert is infinitely wrong there is nothing to learn from.
+    posterior = jnp.where(log_probability == -jnp.inf, log_weights, joint - log_probability)
+    return _split(_shared(jnp.minimum(posterior, 0), switching)), -log_probability
+
+
+def mixed(run: MixRun, log_probabilities: jax.Array) -> jax.Array:
+    """The mixture's log-probabilities of the next symbol, from those of the experts (experts, symbols)."""
+    known = jnp.where(jnp.isnan(log_probabilities), -jnp.inf, log_probabilities)
+    return jax.nn.logsumexp(_joined(run)[:, None] + known, axis=0)
+
+
+def _shared(log_weights: jax.Array, switching: float) -> jax.Array:
+    experts = len(log_weights)
+    if switching == 0 or experts == 1:
+        return log_weights
+    passed_on = switching / (experts - 1) * -jnp.expm1(log_weights)
+    return jnp.log((1 - switching) * jnp.exp(log_weights) + passed_on)
 
 
 def _split(log_weights: jax.Array) -> MixRun:

@@ -11,6 +11,7 @@ from norewind import checks
 from norewind.learners import densities
 from norewind.learners.ahead import Ahead, one_answer, one_step, shifted
 from norewind.learners.least_squares import LeastSquares, lags, oscillators, together
+from norewind.learners.members import forward_all, reset_all, scan_all
 from norewind.losses import known_squared_error
 from norewind.trees import Tree
 
@@ -82,11 +83,8 @@ class Series:
         """Learn from a chunk of rows; see `Ahead.scan`."""
         rows = checks.common_length("scan", xs=xs, targets=targets)
         count = rows if count is None else count
-        learned = [
-            learner.scan(member, xs, targets, count=count, outputs=True)
-            for learner, member in zip(self.members, run.members, strict=True)
-        ]
-        forecasts, history = self._forecasts(run, np.asarray(xs), [self._made(seen) for _, (_, seen) in learned], count)
+        members, _, seen = scan_all(self.members, run.members, xs, [targets] * len(self.members), count)
+        forecasts, history = self._forecasts(run, np.asarray(xs), [self._made(part) for part in seen], count)
         waiting = np.concatenate([run.waiting, forecasts])
         due = waiting[:rows] if self.horizon else None
         weighing, moments = densities.scan(run.weighing, due, targets, forecasts, count)
@@ -94,25 +92,17 @@ class Series:
         due = pending[:rows]
         losses = self._losses(due, np.asarray(targets))
         losses[count:] = 0
-        new = SeriesRun(
-            tuple(member for member, _ in learned),
-            history,
-            waiting[count : count + self.horizon],
-            weighing,
-            pending[count : count + self.horizon],
-        )
+        ahead = slice(count, count + self.horizon)
+        new = SeriesRun(members, history, waiting[ahead], weighing, pending[ahead])
         return new, (losses, self._shown(pending, rows)) if outputs else losses
 
     def forward(self, run: SeriesRun, xs: np.ndarray, *, count: int | None = None) -> tuple[SeriesRun, Any]:
         """Forecast from a chunk of rows without learning; see `Ahead.forward`."""
         count = len(xs) if count is None else count
-        answered = [
-            learner.forward(member, xs, count=count) for learner, member in zip(self.members, run.members, strict=True)
-        ]
-        forecasts, history = self._forecasts(run, np.asarray(xs), [self._made(seen) for _, seen in answered], count)
+        members, seen = forward_all(self.members, run.members, xs, count)
+        forecasts, history = self._forecasts(run, np.asarray(xs), [self._made(part) for part in seen], count)
         moments = densities.forward(run.weighing, forecasts)
         pending = np.concatenate([run.outputs, np.concatenate(moments, axis=1)])
-        members = tuple(member for member, _ in answered)
         new = run._replace(members=members, history=history, outputs=pending[count : count + self.horizon])
         return new, self._shown(pending, len(xs))
 
@@ -162,7 +152,7 @@ class Series:
 
     def reset(self, run: SeriesRun) -> SeriesRun:
         """Begin a new sequence; what was learned stays."""
-        members = tuple(learner.reset(member) for learner, member in zip(self.members, run.members, strict=True))
+        members = reset_all(self.members, run.members)
         history, waiting, outputs = (np.zeros_like(part) for part in (run.history, run.waiting, run.outputs))
         return SeriesRun(members, history, waiting, run.weighing, outputs)
 

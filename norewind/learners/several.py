@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from norewind.learners.members import carry_all, forward_all, reset_all, scan_all
 from norewind.trees import Tree
 
 
@@ -29,18 +30,14 @@ class Several:
     def scan(self, run: tuple, xs: Any, targets: np.ndarray, *, count: int | None = None, outputs: bool = False):
         """Learn from a chunk of rows; see `Ahead.scan`. Losses are summed over the horizons."""
         parts = np.split(np.asarray(targets), len(self.members), axis=-1)
-        done = [
-            learner.scan(part, xs, own, count=count, outputs=True)
-            for learner, part, own in zip(self.members, run, parts, strict=True)
-        ]
-        losses = np.sum([np.asarray(losses) for _, (losses, _) in done], axis=0)
-        new = tuple(part for part, _ in done)
-        return new, (losses, self.joined([made for _, (_, made) in done])) if outputs else losses
+        new, losses, made = scan_all(self.members, run, xs, parts, count)
+        total = np.sum([np.asarray(part) for part in losses], axis=0)
+        return new, (total, self.joined(made)) if outputs else total
 
     def forward(self, run: tuple, xs: Any, *, count: int | None = None) -> tuple[tuple, Any]:
         """Forecast from a chunk of rows without learning; see `Ahead.forward`."""
-        done = [learner.forward(part, xs, count=count) for learner, part in zip(self.members, run, strict=True)]
-        return tuple(part for part, _ in done), self.joined([made for _, made in done])
+        new, made = forward_all(self.members, run, xs, count)
+        return new, self.joined(made)
 
     def pending(self, run: tuple) -> dict[int, np.ndarray]:
         """The forecasts of the rows to come, by horizon; see `Ahead.pending`."""
@@ -48,10 +45,10 @@ class Several:
         return {horizon: outputs for pending in found for horizon, outputs in pending.items()}
 
     def reset(self, run: tuple) -> tuple:
-        return tuple(learner.reset(part) for learner, part in zip(self.members, run, strict=True))
+        return reset_all(self.members, run)
 
     def carry(self, run: tuple) -> Tree:
-        return tuple(learner.carry(part) for learner, part in zip(self.members, run, strict=True))
+        return carry_all(self.members, run)
 
     def joined(self, made: list[tuple]) -> tuple[np.ndarray, ...]:
         """Forecasts made and due: all means, then all variances."""

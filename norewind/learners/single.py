@@ -6,10 +6,10 @@ import jax
 import numpy as np
 
 from norewind.learners.ahead import Ahead, one_answer, one_step
-from norewind.learners.classes import ClassLearner, ClassRun
+from norewind.learners.classes import ClassLearner
 from norewind.learners.series import Series
 from norewind.learners.several import Several
-from norewind.packing import Packing
+from norewind.packing import layout_of
 from norewind.run import NonFiniteError
 from norewind.trees import Tree, all_finite
 
@@ -39,33 +39,37 @@ def one_by_one(learner: Any, run: Tree) -> OneByOne:
     if isinstance(learner, Several):
         return _Several(learner, run)
     if isinstance(learner, ClassLearner):
-        return _Classes(learner, run)
+        return _Chunks(learner)
     return _Compiled(learner, run)
 
 
 class _Compiled:
     def __init__(self, learner: Any, run: Tree):
-        self._packing = packing = Packing(run)
+        self._layout = layout = layout_of(run)
+        self._in_numpy = [isinstance(leaf, np.ndarray) for leaf in jax.tree.leaves(run)]
         self._horizon = getattr(learner, "horizon", 0)
         step, answer = _functions(learner)
 
         def learned(vectors, x, target):
-            run, loss, outputs = step(packing.unpack(vectors), x, target)
-            vectors = packing.pack(run, vectors)
+            run, loss, outputs = step(layout.unpack(vectors), x, target)
+            vectors = layout.pack(run)
             return vectors, (loss, outputs, all_finite(vectors))
 
         def answered(vectors, x):
-            run, outputs = answer(packing.unpack(vectors), x)
-            return packing.pack(run, vectors), outputs
+            run, outputs = answer(layout.unpack(vectors), x)
+            return layout.pack(run), outputs
 
         self._learned, self._answered = jax.jit(learned), jax.jit(answered)
-        self._outputs = jax.jit(lambda vectors, x: answer(packing.unpack(vectors), x)[1])
+        self._outputs = jax.jit(lambda vectors, x: answer(layout.unpack(vectors), x)[1])
 
     def pack(self, run: Tree) -> "_Packed":
-        return _Packed(self._packing.packed(run), _rows_of(run) if self._horizon else 0)
+        return _Packed(self._layout.pack_now(run), _rows_of(run) if self._horizon else 0)
 
     def unpacked(self, run: "_Packed") -> Tree:
-        return self._packing.unpacked(run.vectors)
+        """What was a NumPy array is one again."""
+        leaves, structure = jax.tree.flatten(self._layout.unpack_now(run.vectors))
+        leaves = [np.array(leaf) if was else leaf for leaf, was in zip(leaves, self._in_numpy, strict=True)]
+        return jax.tree.unflatten(structure, leaves)
 
     def learn(self, run: "_Packed", x: np.ndarray, target: np.ndarray) -> tuple["_Packed", Any, Any]:
         if run.rows < self._horizon:
@@ -100,55 +104,28 @@ def _functions(learner: Any) -> tuple[Any, Any]:
     )
 
 
-class _Mixed(NamedTuple):
-    """The packed runs of the members, and the rest of the run of a `ClassLearner`, which stays in NumPy."""
+class _Chunks:
+    """A learner as it is, given chunks of one row."""
 
-    members: Any
-    rest: ClassRun
-    rows: int
+    def __init__(self, learner: Any):
+        self._learner = learner
 
+    def pack(self, run: Tree) -> Tree:
+        return run
 
-class _Classes:
-    """Members in one compiled program; the mixture, which is a few numbers in 64 bits, beside it."""
+    def unpacked(self, run: Tree) -> Tree:
+        return run
 
-    def __init__(self, learner: ClassLearner, run: ClassRun):
-        self.learner, self._packing = learner, Packing(run.members)
-        functions = [_functions(member) for member in learner.members]
-        logits = (lambda made: made[0]) if learner.horizon else (lambda made: made)
+    def learn(self, run: Tree, x: np.ndarray, target: np.ndarray) -> tuple[Tree, Any, Any]:
+        new, (losses, made) = self._learner.scan(run, x[None], target[None], outputs=True)
+        return new, losses[0], _first(made)
 
-        def learned(vectors, x, target):
-            runs = self._packing.unpack(vectors)
-            done = [step(run, x, target) for (step, _), run in zip(functions, runs, strict=True)]
-            return self._packing.pack(tuple(run for run, *_ in done), vectors), [logits(made) for *_, made in done]
+    def answer(self, run: Tree, x: np.ndarray) -> tuple[Tree, Any]:
+        new, made = self._learner.forward(run, x[None])
+        return new, _first(made)
 
-        def answered(vectors, x):
-            runs = self._packing.unpack(vectors)
-            done = [answer(run, x) for (_, answer), run in zip(functions, runs, strict=True)]
-            return self._packing.pack(tuple(run for run, _ in done), vectors), [logits(made) for _, made in done]
-
-        self._learned, self._answered = jax.jit(learned), jax.jit(answered)
-        self._outputs = jax.jit(lambda vectors, x: answered(vectors, x)[1])
-
-    def pack(self, run: ClassRun) -> _Mixed:
-        rows = _rows_of(run) if self.learner.horizon else 0
-        return _Mixed(self._packing.packed(run.members), run._replace(members=()), rows)
-
-    def unpacked(self, run: _Mixed) -> ClassRun:
-        return run.rest._replace(members=self._packing.unpacked(run.members))
-
-    def learn(self, run: _Mixed, x: np.ndarray, target: np.ndarray) -> tuple[_Mixed, float, Any]:
-        begins = run.rows < self.learner.horizon
-        members, logits = self._answered(run.members, x) if begins else self._learned(run.members, x, target)
-        rest, loss, outputs = self.learner.mixed_row(run.rest, logits, float(target[0]))
-        return _Mixed(members, rest, run.rows + 1), loss, outputs
-
-    def answer(self, run: _Mixed, x: np.ndarray) -> tuple[_Mixed, Any]:
-        members, logits = self._answered(run.members, x)
-        rest, _, outputs = self.learner.mixed_row(run.rest, logits, np.nan)
-        return _Mixed(members, rest, run.rows + 1), outputs
-
-    def outputs(self, run: _Mixed, x: np.ndarray) -> Any:
-        return self.learner.mixed_row(run.rest, self._outputs(run.members, x), np.nan)[2]
+    def outputs(self, run: Tree, x: np.ndarray) -> Any:
+        return self.answer(run, x)[1]
 
 
 class _Several:
@@ -176,6 +153,10 @@ class _Several:
 
     def outputs(self, run: tuple, x: np.ndarray) -> Any:
         return self.learner.joined([part.outputs(own, x) for part, own in zip(self.parts, run, strict=True)])
+
+
+def _first(made: Any) -> Any:
+    return jax.tree.map(lambda rows: np.asarray(rows)[0], made)
 
 
 def _rows_of(run: Any) -> int:

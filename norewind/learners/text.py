@@ -11,6 +11,7 @@ from norewind import checks
 from norewind.learners.counting.contexts import empty_past
 from norewind.learners.counting.symbol import CountsRun
 from norewind.learners.counts import counts
+from norewind.learners.members import carry_all, forward_all, reset_all, scan_all
 from norewind.learners.mix import mix
 from norewind.trees import Tree
 
@@ -70,19 +71,15 @@ class TextLearner:
         """
         steps = checks.common_length("scan", xs=xs, targets=targets)
         count = steps if count is None else count
-        learned = [
-            learner.scan(network, xs, targets, count=count, outputs=True)
-            for learner, network in zip(self.networks, run.networks, strict=True)
-        ]
-        logits = [np.asarray(made) for _, (_, made) in learned]
-        members, own = _experts([self._flat(part) for part in logits], self._flat(np.asarray(targets)))
+        networks, _, logits = scan_all(self.networks, run.networks, xs, [targets] * len(self.networks), count)
+        members, own = _experts([self._flat(np.asarray(part)) for part in logits], self._flat(np.asarray(targets)))
         samples = count * self.window
         table, seen = self.counts.scan(
             run.counts, self._flat(xs), self._flat(targets), members=members, count=samples, outputs=outputs
         )
         all_losses = np.concatenate([own, np.asarray(seen[0] if outputs else seen)[:, None]], axis=1)
         weights, mixed = self.mix.scan(run.mix, all_losses, count=samples)
-        new = TextRun(tuple(network for network, _ in learned), table, weights)
+        new = TextRun(networks, table, weights)
         losses = mixed.reshape(steps, self.window).sum(axis=1)
         if not outputs:
             return new, losses
@@ -92,13 +89,10 @@ class TextLearner:
 
     def forward(self, run: TextRun, xs: Any, *, count: Any = None) -> tuple[TextRun, Any]:
         """Log-probabilities of what follows each symbol, without learning."""
-        answered = [
-            learner.forward(network, xs, count=count)
-            for learner, network in zip(self.networks, run.networks, strict=True)
-        ]
-        members = _log_probabilities(tuple(logits for _, logits in answered)) if answered else None
+        networks, logits = forward_all(self.networks, run.networks, xs, count)
+        members = _log_probabilities(tuple(logits)) if logits else None
         table, whole = self.counts.forward(run.counts, xs, count, members=members)
-        new = TextRun(tuple(network for network, _ in answered), table, run.mix)
+        new = TextRun(networks, table, run.mix)
         if members is None:
             return new, whole
         weights = (run.mix.large + run.mix.small)[None, :, None]
@@ -106,11 +100,10 @@ class TextLearner:
 
     def reset(self, run: TextRun) -> TextRun:
         """Begin a new text; what was learned stays."""
-        networks = (learner.reset(network) for learner, network in zip(self.networks, run.networks, strict=True))
-        return TextRun(tuple(networks), run.counts._replace(past=empty_past()), run.mix)
+        return TextRun(reset_all(self.networks, run.networks), run.counts._replace(past=empty_past()), run.mix)
 
     def carry(self, run: TextRun) -> Tree:
-        return tuple(learner.carry(network) for learner, network in zip(self.networks, run.networks, strict=True))
+        return carry_all(self.networks, run.networks)
 
     def _flat(self, steps: np.ndarray) -> np.ndarray:
         return steps if self.window == 1 else np.reshape(steps, (-1, *np.shape(steps)[2:]))

@@ -11,9 +11,10 @@ import jax
 import numpy as np
 import optax
 
-from norewind.learner import Learner, NonFiniteError, online
+from norewind.learner import Learner, online
 from norewind.names import Method, parse_method
 from norewind.optimizers import inverse_sqrt
+from norewind.run import NonFiniteError
 from norewind.runs.fit import Hooks, Intervals, fit
 from norewind.runs.record import Record, record_path, records_of, versions, write_record
 from norewind.streams import Samples, Stream

@@ -114,7 +114,7 @@ def train(run: Remembering) -> Record:
     """One run, from its settings to its record."""
     import jax
 
-    from norewind.learner import NonFiniteError
+    from norewind.run import NonFiniteError
     from norewind.runs.fit import Hooks, Intervals, fit
     from norewind.runs.scores import bits_of
     from norewind.tasks.copying import UNSCORED, Copying, Curriculum

@@ -15,12 +15,19 @@ from norewind.runs.sweep import Plan, records, sweep
 
 
 def reproduce(
-    plan: Plan, influence: Sequence[Balancing], out: Path, *, jobs: int | None = None, report_only: bool = False
+    plan: Plan,
+    influence: Sequence[Balancing],
+    out: Path,
+    *,
+    jobs: int | None = None,
+    ray: str | None = None,
+    report_only: bool = False,
 ) -> None:
     """Make the runs that have no record in `out` yet, and write figures, table and page about all that have one.
 
     `plan` are the runs on text, of which `jobs` (by default one per core) are trained at the
-    same time, and `influence` those of influence balancing. `report_only` trains nothing.
+    same time, in a cluster if `ray` is given (see `sweep`), and `influence` those of influence
+    balancing. `report_only` trains nothing.
     """
     began = time.perf_counter()
     if threading.current_thread() is threading.main_thread():
@@ -31,7 +38,7 @@ def reproduce(
         if influence and not report_only:
             run_influence(influence, out, say)
         if plan and not report_only:
-            sweep(plan, out, jobs=jobs)
+            sweep(plan, out, jobs=jobs, ray=ray)
     except KeyboardInterrupt:
         say("interrupted: finished runs and checkpoints are kept, the same command continues from there")
         raise SystemExit(130) from None

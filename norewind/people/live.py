@@ -17,11 +17,13 @@ from norewind.people.table import Row, rows_of
 from norewind.runs.build import Built, Opened, Shape, build, open_stream, set_precision
 from norewind.runs.fit import Hooks, Intervals, carry_norm, fit
 from norewind.runs.folder import COLUMNS, METRICS, RunFolder, Saved, read_log
-from norewind.runs.forecast import Forecast, check_forecasts, from_here
+from norewind.runs.forecast import Forecast, check_ahead, from_here
 from norewind.runs.metrics import Tally, Watch, digits, next_line
 from norewind.runs.settings import SETTINGS, Settings, SettingsError
 from norewind.runs.train import columns_of
 from norewind.streams import Samples, StreamError, afresh
+from norewind.streams.alternatives import moment_of, next_rows
+from norewind.streams.columns import BadRow
 from norewind.streams.given import Given
 from norewind.streams.parsing import FIRST_ROWS
 
@@ -57,7 +59,7 @@ class Live:
     def _restore(self, restored: Any) -> None:
         """Open the stream at the position, with the run that `restored` makes of a fresh one."""
         self.given = Given(lasts=True)
-        opened = open_stream(self.settings, self.position["stream"], given=self.given)
+        opened = open_stream(self.settings, self.position["stream"], source=self.given)
         self._build(opened)
         self.run = self.single.pack(restored(self.built.run))
         opened.score.state = deepcopy(self.state["score"])
@@ -120,7 +122,7 @@ class Live:
         if self.opened is None and len(self.first) >= only_if:
             given = Given(self.first, lasts=True)
             try:
-                opened = open_stream(self.settings, None, given=given)
+                opened = open_stream(self.settings, None, source=given)
                 self._build(opened)
             except (StreamError, SettingsError):
                 del self.first[-1]  # the newest one is refused, the others wait on
@@ -172,7 +174,7 @@ class Live:
         if not self.open(only_if=SOON):
             return None
         assert self.opened is not None
-        samples = self.opened.stream.looked_at(row)
+        samples = self._as_next(row)
         outputs = self.single.outputs(self._run_now(), samples.xs[0])
         outputs = jax.tree.map(lambda leaf: np.asarray(leaf)[None], outputs)
         return next(iter(self.opened.score.predictions(self.samples + 1, samples, outputs)))
@@ -182,8 +184,16 @@ class Live:
         if not self.open(only_if=SOON):
             return None
         assert self.opened is not None
-        outputs = self.single.outputs(self._run_now(), self.opened.stream.looked_at(row).xs[0])
+        outputs = self.single.outputs(self._run_now(), self._as_next(row).xs[0])
         return np.asarray(outputs[0] if self.settings.horizons[-1] else outputs, np.float64)
+
+    def _as_next(self, row: Row) -> Samples:
+        assert self.opened is not None
+        stream = self.opened.stream
+        try:
+            return next_rows(stream, moment_of(stream), [row])
+        except BadRow as problem:
+            raise StreamError(f"the row is bad: {problem}.") from None
 
     def classes(self) -> list[str]:
         """The names of the classes that have come."""
@@ -198,7 +208,7 @@ class Live:
         return run
 
     def forecast(self, steps: int) -> Forecast:
-        check_forecasts(self.settings)
+        check_ahead(self.settings, steps)
         if not self.open():
             raise StreamError("there is nothing to forecast from yet: fit the model, or let it learn some rows.")
         self.add_up()
@@ -228,7 +238,7 @@ class Live:
             given = Given(rows_of(data))
             if given.peek() is None:
                 return
-        opened = open_stream(settings, position["stream"], given=given)
+        opened = open_stream(settings, position["stream"], source=given)
         with opened.stream:
             self.settings, before = settings, self.settings
             try:

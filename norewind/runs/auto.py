@@ -8,13 +8,14 @@ import numpy as np
 from norewind import cells, estimators, losses
 from norewind.combinators import window
 from norewind.estimator import Estimator
-from norewind.learner import Learner, Run, online
+from norewind.learner import Learner, online
 from norewind.learners.ahead import Ahead
 from norewind.learners.classes import ClassLearner
 from norewind.learners.series import Series, linear_members, member
 from norewind.learners.text import TextLearner
 from norewind.names import AUTO_WINDOW
 from norewind.optimizers import adam, inverse_sqrt
+from norewind.run import Run
 
 if TYPE_CHECKING:
     from norewind.runs.build import Shape
@@ -56,6 +57,16 @@ def series(shape: "Shape", gaussian: bool, budget: float, seed: int) -> tuple[Se
         members.append(member(*_network(cell, estimator, rate, seed), *sizes, shape.horizon))
     learner = Series(members, shape.targets, shape.horizon, known=shape.known, gaussian=gaussian)
     return learner, learner.init()
+
+
+def network(shape: "Shape", gaussian: bool, seed: int) -> tuple[Learner, Run]:
+    """One network, as a series has beside its least squares."""
+    sizes = shape.inputs, shape.outputs
+    cell = cells.with_readout(
+        cells.lru(shape.inputs, LRU, shape.outputs, symbols=False), *sizes, hidden=LRU, symbols=False
+    )
+    loss = losses.known_gaussian if gaussian else losses.known_squared_error
+    return _network(cell, estimators.snap1(cell.transition, loss), RATES[0], seed)
 
 
 def classes(shape: "Shape", budget: float, seed: int) -> tuple[ClassLearner, Any]:

@@ -10,18 +10,20 @@ import optax
 
 from norewind import cells, losses, names
 from norewind.estimator import Loss
-from norewind.learner import Learner, Run, online
+from norewind.learner import Learner, online
 from norewind.learners.ahead import Ahead
 from norewind.learners.several import Several
 from norewind.optimizers import inverse_sqrt
+from norewind.run import Run
 from norewind.runs.class_scores import ClassScore
+from norewind.runs.fleets import build_fleet, check_fleet, open_keyed
 from norewind.runs.line_scores import LineScore
 from norewind.runs.row_scores import RowScore
 from norewind.runs.scores import Score, SymbolScore
 from norewind.runs.settings import Settings, SettingsError
 from norewind.runs.sizes import check_size
 from norewind.streams import ByteStream, CharacterStream, Dialect, RowStream, Source, TaskStream
-from norewind.streams.given import Given
+from norewind.streams.brokers import SCHEME, Client
 from norewind.streams.parsing import CATEGORIES
 
 
@@ -35,6 +37,8 @@ class Shape(NamedTuple):
     targets: int = 0
     horizons: tuple[int, ...] = (0,)
     known: tuple[int, ...] = ()
+    table: Any = None
+    """For rows with keys: how they become samples."""
 
     @property
     def horizon(self) -> int:
@@ -63,28 +67,37 @@ def open_stream(
     position: dict[str, Any] | None = None,
     *,
     continues: bool = False,
+    source: Source | None = None,
     stop: Callable[[], bool] = lambda: False,
-    given: Given | None = None,
+    report: Callable[[str], None] = lambda line: None,
 ) -> Opened:
-    """Open the stream that settings name, at a position; of rows that are given if they are.
+    """Open the stream that settings name, at a position.
 
     With `continues`, the source starts at that position instead of at its beginning.
-    Waiting for input ends when `stop()` returns True.
+    `source` takes the place of the one that the settings name. Waiting for input ends when
+    `stop()` returns True. `report` is called with what was wrong with a message that is
+    skipped.
     """
     if not settings.source:
         raise SettingsError(f"no source: name a file, - for standard input, or a task ({', '.join(names.TASKS)}).")
+    check_fleet(settings)
     if settings.kind == "task":
         try:
             task = names.task(settings.source, settings.parameters)
         except (TypeError, ValueError) as error:
             raise SettingsError(f"parameters: {error}") from None
         return _symbols(TaskStream(task, settings.seed, position=position), settings)
-    source = given or Source(settings.source, continues=continues, stop=stop, final=settings.final)
+    if source is None and settings.source.startswith(SCHEME):
+        source = _topic(settings, continues=continues, stop=stop, report=report)
+    elif source is None:
+        source = Source(settings.source, continues=continues, stop=stop, final=settings.final)
     if settings.kind == "bytes":
         return _symbols(ByteStream(source, position=position), settings)
     if settings.kind == "text":
         size, bad = settings.alphabet_size, settings.bad
         return _symbols(CharacterStream(source, settings.alphabet, size=size, bad=bad, position=position), settings)
+    if settings.key is not None:
+        return open_keyed(settings, source, position)
     inputs = settings.inputs
     if inputs and settings.method == names.AUTO and settings.horizons[-1]:
         # What is to be forecast is known up to now, and says most about what comes.
@@ -94,15 +107,20 @@ def open_stream(
         raise SettingsError("loss is 'classes': name one target (--targets COLUMN), and one horizon.")
     rows = RowStream(
         source,
-        dialect=Dialect(settings.kind, header=settings.header, delimiter=settings.delimiter, classes=classes),
+        dialect=Dialect(
+            settings.kind,
+            header=settings.header,
+            delimiter=settings.delimiter,
+            classes=classes,
+            before=settings.method == names.AUTO,
+        ),
         inputs=inputs or None,
         targets=settings.targets or None,
-        copy=settings.copy,
+        copy=copied_columns(settings),
         horizon=settings.horizons,
         missing=settings.missing,
         bad=settings.bad,
         standardise=settings.standardise,
-        before=settings.method == names.AUTO,
         position=position,
     )
     if classes:
@@ -113,6 +131,23 @@ def open_stream(
     known = tuple(rows.known) if len(rows.known) == len(rows.targets) else ()
     shape = Shape(rows.width, outputs, False, len(rows.targets), settings.horizons, known)
     return Opened(rows, shape, RowScore(rows.targets, settings.loss, settings.horizons, settings.period))
+
+
+def copied_columns(settings: Settings) -> tuple[str, ...]:
+    """The columns to copy into predictions. An answer has the key of the message that it answers."""
+    key = ["@key"] if settings.predictions.startswith(SCHEME) else []
+    return tuple(dict.fromkeys([*settings.copy, *key]))
+
+
+def _topic(settings: Settings, **options: Any) -> Any:
+    from norewind.streams.kafka import Topic
+
+    if settings.kind != "jsonl":
+        raise SettingsError(
+            f"format is {settings.format!r}, but {settings.source} is read as JSON: one object a message."
+        )
+    client = Client(settings.brokers, settings.client)
+    return Topic(settings.source, client, group=settings.group, final=settings.final, **options)
 
 
 def _symbols(stream: ByteStream | CharacterStream | TaskStream, settings: Settings) -> Opened:
@@ -130,6 +165,8 @@ def build(settings: Settings, shape: Shape) -> Built:
         learner = Several([one.learner for one in built], shape.targets)
         return Built(learner, tuple(one.run for one in built), built[0].window)
     check_size(settings, shape, _start)
+    if settings.key is not None:
+        return build_fleet(settings, shape, _single)
     if settings.method == names.AUTO:
         return _auto(settings, shape)
     method, learner, begin = _single(settings, shape)
@@ -181,9 +218,8 @@ def _start(settings: Settings, shape: Shape) -> tuple[Callable[[], Any], int]:
     return lambda: _auto(settings, shape._replace(horizons=(min(1, shape.horizon),))).run, 1
 
 
-def _auto(settings: Settings, shape: Shape) -> Built:
-    from norewind.runs import auto
-
+def only_defaults(settings: Settings) -> None:
+    """Refuse settings that `auto` makes itself."""
     defaults = Settings()
     for name in ("cell", "hidden", "layers", "optimizer", "rate", "alpha", "clip", "precision"):
         if getattr(settings, name) != getattr(defaults, name):
@@ -191,6 +227,12 @@ def _auto(settings: Settings, shape: Shape) -> Built:
                 f"{name} is {getattr(settings, name)!r}, but auto chooses it itself. Set --budget, or choose a method "
                 "of your own, such as --method uoro:window=16."
             )
+
+
+def _auto(settings: Settings, shape: Shape) -> Built:
+    from norewind.runs import auto
+
+    only_defaults(settings)
     if shape.symbols:
         learner, run = auto.text(shape.inputs, settings.budget, settings.seed)
         return Built(learner, run, learner.window)

@@ -14,7 +14,7 @@ RIGHT = ("model", "majority", "last")
 
 
 class ClassScore(Score):
-    """Forecasts of classes, in bits; the baseline is the entropy of the classes since the last line.
+    """Forecasts of classes, in bits; the baseline is the loss of forecasting by their frequencies so far.
 
     `accuracy` is the share of classes that were the likeliest one, `majority` that of the
     class that was the most frequent so far, and `last` that of the newest class known.
@@ -29,11 +29,12 @@ class ClassScore(Score):
     scale = 1 / BIT
     trivial = "class frequencies"
     needs_outputs = True
+    fewest = 2
 
     def __init__(self, classes: int, name: Callable[[int], Any], horizon: int):
         self.name, self.horizon, self.delay = name, horizon, max(1, horizon)
         self.state = {
-            "counts": [0] * classes,
+            "baseline": [0, 0.0],
             "all": [0] * classes,
             "right": dict.fromkeys(RIGHT, 0),
             "past": [-1] * self.delay,
@@ -50,7 +51,7 @@ class ClassScore(Score):
             last, commonest = state["past"][0], state["commonest"][0]
             if target == target:
                 came = int(target)
-                state["counts"][came] += 1
+                state["baseline"] = [state["baseline"][0] + 1, state["baseline"][1] + _bits(state["all"], came)]
                 for name, guess in zip(RIGHT, (-1 if guesses is None else guesses[row], commonest, last), strict=True):
                     state["right"][name] += int(guess == came)
             if value == value:
@@ -61,14 +62,12 @@ class ClassScore(Score):
         return int(np.sum(~np.isnan(targets)))
 
     def take(self) -> dict[str, Any]:
-        counts, right = np.array(self.state["counts"]), self.state["right"]
-        self.state["counts"], self.state["right"] = [0] * len(counts), dict.fromkeys(RIGHT, 0)
-        total = int(counts.sum())
+        (total, bits), right = self.state["baseline"], self.state["right"]
+        self.state["baseline"], self.state["right"] = [0, 0.0], dict.fromkeys(RIGHT, 0)
         if not total:
             return {"baseline": None}
-        shares = counts[counts > 0] / total
         accuracies = {name: round(right[entry] / total, 6) for entry, name in zip(RIGHT, NAMES, strict=True)}
-        return {"baseline": float(-np.sum(shares * np.log2(shares))), "scored": total, **accuracies}
+        return {"baseline": bits / total, "scored": total, **accuracies}
 
     def predictions(self, first: int, samples: Samples, outputs: Any) -> Iterator[dict[str, Any]]:
         """For each row the likeliest class to come, and how good the forecast was that had been made of it."""
@@ -86,6 +85,12 @@ class ClassScore(Score):
                 entry["target"] = self.name(int(target)) if target == target else None
                 entry["surprise"] = round(float(-due[i, int(target)] / BIT), 6) if target == target else None
             yield entry
+
+
+def _bits(counts: list[int], came: int) -> float:
+    """−log₂ of a class's frequency, where every class seen and one more count half (Krichevsky and Trofimov)."""
+    seen = sum(count > 0 for count in counts) + 1
+    return float(-np.log2((counts[came] + 0.5) / (sum(counts) + 0.5 * seen)))
 
 
 NAMES = ("accuracy", "majority", "last")

@@ -102,7 +102,8 @@ def _fits(left: list[Any], stream: dict[str, Any]) -> bool:
     if kind not in known:
         return True
     parts = [part for part in left[:2] if isinstance(part, np.ndarray)]
-    dtype, axes = (np.float32, 2) if kind == "rows" else (np.int32, 1)
+    raw = len(left) == len(Samples._fields) and left[-1] is not None  # with keys
+    dtype, axes = (np.float64 if raw else np.float32, 2) if kind == "rows" else (np.int32, 1)
     if len(parts) < 2 or any(part.dtype != dtype or part.ndim != axes for part in parts):
         return False
     return kind == "rows" or all(part.min() >= 0 and part.max() < known[kind] for part in parts if part.size)

@@ -17,7 +17,7 @@ from norewind.runs.entries import check_score
 from norewind.runs.folder import METRICS, RunFolder
 from norewind.runs.metrics import SEEN_AT_ONCE, Tally, Watch, digits, next_line
 from norewind.runs.scores import Score
-from norewind.runs.windows import Early, StreamLike, as_steps, chunk_steps, count_of, fingerprint
+from norewind.runs.windows import Early, StreamLike, as_steps, check_fits, chunk_steps, count_of, fingerprint
 from norewind.streams.stream import Samples, StreamError
 from norewind.trees import Tree, copied, is_differentiable, norm
 
@@ -53,16 +53,22 @@ class Hooks:
     Args:
         metrics: called with every line of metrics.
         checkpoint: called with the path of every checkpoint, in the thread that writes it.
+        begin: called once with the training, whose `run` is always the newest, before the first chunk.
         chunk: called after every chunk with the samples so far and the chunk's mean loss.
         predictions: called with the number of the first sample, the samples, and outputs made before learning.
+        lines: called by `train` with predictions as they are written down, whether they are or not.
         should_stop: asked before every chunk; True ends the training early.
+        settles: training waits until a checkpoint is written and its hook has returned, and nothing is predicted early.
     """
 
     metrics: Callable[[dict[str, Any]], None] = lambda line: None
     checkpoint: Callable[[Path], None] = lambda path: None
+    begin: Callable[[Any], None] = lambda training: None
     chunk: Callable[[int, float], None] = lambda samples, loss: None
     predictions: Callable[[int, Samples, Any], None] | None = None
+    lines: Callable[[list[dict[str, Any]]], None] | None = None
     should_stop: Callable[[], bool] = lambda: False
+    settles: bool = False
 
 
 class StreamLearner(Protocol):
@@ -136,6 +142,7 @@ def fit(
         if folder is not None and not isinstance(folder, RunFolder):
             folder = stack.enter_context(RunFolder(folder, keep=intervals.keep))
         training = _Training(stream, learner, run, window, folder, intervals, score or Score(), watch, hooks)
+        hooks.begin(training)
         return training.until(samples)
 
 
@@ -145,11 +152,16 @@ class _Training:
     def __init__(self, stream, learner, run, window, folder, intervals, score, watch, hooks):
         self.learner, self.window, self.folder, self.score, self.hooks = learner, window, folder, score, hooks
         self.intervals, self.watches = intervals, watch
+        # The size of the carry is that at the line; without one, there is no need to stop there.
+        self.cut_at_lines = bool(jax.tree.leaves(learner.carry(run)))
         entries = folder.entries if folder else {}
         # A copy, since some learners use up the run they are given.
         self.run = folder.saved.restore(run) if entries else copied(run)
+        # A fleet keeps its keys in the folder itself, as they are at each checkpoint.
+        if folder and (keep_in := getattr(learner, "keep_in", None)):
+            keep_in(folder, entries.get("samples", 0))
         self.steps = as_steps(stream, window, entries.get("position"))
-        _check_fits(learner, self.steps.stream.horizon, window)
+        check_fits(learner, self.steps.stream.horizon, window)
         self.tally, self.watch = Tally(**entries.get("tally", {})), Watch(**entries.get("watch", {}))
         if folder and folder.saved:
             check_score(folder.saved.path, entries["score"], score.state)
@@ -177,6 +189,8 @@ class _Training:
                 ended = True
             elif count_of(taken):
                 self.learn(taken)
+            elif self.is_late() and self.is_healthy() and self.is_unsaved():
+                self.save()  # while the stream is silent
             if not ended:
                 self.answer_early()
         # Samples waiting for their window count too: a stream that continues does not send them again.
@@ -190,13 +204,19 @@ class _Training:
         return Fitted(self.run, self.tally.samples, ended, self.learner.carry(self.run))
 
     def steps_to_take(self, samples: int | None) -> int:
-        """The steps of the next chunk: no further than the next line of metrics or the next checkpoint."""
+        """The steps of the next chunk: no further than the next checkpoint, and with a carry, the next line."""
 
         done, saves = self.tally.samples, self.intervals.checkpoint_every
         left = self.chunk if samples is None else (samples - done) // self.window
-        line = -(-(next_line(done, self.intervals.metrics_every) - done) // self.window)
+        line = self.steps_to_line() if self.cut_at_lines else self.chunk
         checkpoint = self.chunk if saves is None else -(-(saves - done % saves) // self.window)
         return min(self.chunk, left, line, checkpoint)
+
+    def steps_to_line(self) -> int:
+        """The steps to the next line of metrics."""
+        done = self.tally.samples
+        line = next_line(done, self.intervals.metrics_every, self.score.fewest)
+        return -(-(line - done) // self.window)
 
     def learn(self, taken: Samples) -> None:
         before, count = self.tally.samples, count_of(taken)
@@ -207,36 +227,43 @@ class _Training:
         losses = seen[0] if predicts else seen
         losses = np.asarray(losses, np.float64)[: count // self.window] * self.score.scale
         outputs = self.steps.flat(seen[1], count) if predicts else None
-        self.tally.add(losses, count, self.score.add(taken, outputs))
         if self.hooks.predictions is not None:
             self.hooks.predictions(*self.early.rest(taken, outputs))
+        self.note(taken, losses, outputs)
         self.hooks.chunk(self.tally.samples, float(losses.sum()) / count)
 
         def passed(every: int | None) -> bool:
             return every is not None and self.tally.samples // every > before // every
 
-        every = self.intervals.metrics_every
-        if next_line(before, every) <= self.tally.samples:
-            line = self.report()
-            if self.watches:
-                self.watch.see(line, SEEN_AT_ONCE if every is None else 0)
-        oldest = self.intervals.checkpoint_seconds
-        late = bool(oldest) and time.perf_counter() - self.saved_when > oldest
-        # What looks like the beginning of a divergence must not replace the good checkpoints.
-        if (passed(self.intervals.checkpoint_every) or late) and (self.watch.healthy or not self.watches):
+        good = self.is_healthy() or self.hooks.settles
+        if (passed(self.intervals.checkpoint_every) or self.is_late()) and good:
             self.save()
+
+    def note(self, taken: Samples, losses: np.ndarray, outputs: Any) -> None:
+        """Add what was learned to the metrics, from line to line."""
+        start = 0
+        while start < len(losses):
+            left = self.steps_to_line()
+            steps = slice(start, min(start + left, len(losses)))
+            rows = slice(steps.start * self.window, steps.stop * self.window)
+            part, seen = jax.tree.map(lambda leaf, rows=rows: leaf[rows], (taken, outputs))
+            self.tally.add(losses[steps], rows.stop - rows.start, self.score.add(part, seen))
+            start = steps.stop
+            if steps.stop - steps.start == left:
+                line = self.report()
+                if self.watches:
+                    self.watch.see(line, SEEN_AT_ONCE if self.intervals.metrics_every is None else 0)
 
     def answer_early(self) -> None:
         """With `flush`, predict everything that has come, also samples that wait for their window."""
         predict, flush = self.hooks.predictions, self.intervals.flush
-        if predict and flush is not None and (new := self.early.answer()):
+        if predict and flush is not None and not self.hooks.settles and (new := self.early.answer()):
             predict(*new)
 
     def outputs_of(self, waiting: Samples) -> Any:
         """The outputs in the next window; what would be learned from it is forgotten again."""
-        return self.learner.scan(copied(self.run), *self.steps.windows(waiting, self.chunk), count=1, outputs=True)[1][
-            1
-        ]
+        windows = self.steps.windows(waiting, self.chunk)
+        return self.learner.scan(copied(self.run), *windows, count=1, outputs=True)[1][1]
 
     def report(self) -> dict[str, Any]:
         line = {
@@ -255,8 +282,16 @@ class _Training:
     def seconds(self) -> float:
         return round(time.perf_counter() - self.began, 3)
 
+    def is_late(self) -> bool:
+        oldest = self.intervals.checkpoint_seconds
+        return bool(oldest) and time.perf_counter() - self.saved_when > oldest
+
     def is_unsaved(self) -> bool:
         return fingerprint(self.steps.position()) != self.saved_at
+
+    def is_healthy(self) -> bool:
+        """What looks like the beginning of a divergence must not replace the good checkpoints."""
+        return self.watch.healthy or not self.watches
 
     def save(self) -> None:
         """Write a checkpoint. It holds everything that `__init__` reads."""
@@ -272,20 +307,11 @@ class _Training:
                 "watch": asdict(self.watch),
             }
             # What looks like the beginning of a divergence is kept beside the good checkpoints, not in their place.
-            replaces = self.watch.healthy or not self.watches
-            self.folder.save(self.tally.samples, self.run, entries, self.hooks.checkpoint, replaces=replaces)
-
-
-def _check_fits(learner: Any, horizon: int, window: int) -> None:
-    """Refuse a learner that was made for another horizon or window."""
-    ahead = getattr(learner, "horizon", 0)
-    if ahead != horizon:
-        needed = f"norewind.Ahead(learner, loss, horizon={horizon})" if horizon else "one without norewind.Ahead"
-        raise ValueError(
-            f"fit: the learner forecasts {ahead} rows ahead, but the horizon of the stream is {horizon}: use {needed}."
-        )
-    if getattr(learner, "window", window) != window:
-        raise ValueError(f"fit: window is {window}, but the learner takes windows of {learner.window}.")
+            if settle := getattr(self.learner, "settle", None):
+                settle(self.tally.samples)
+            self.folder.save(self.tally.samples, self.run, entries, self.hooks.checkpoint, replaces=self.is_healthy())
+            if self.hooks.settles:
+                self.folder.writer.wait()
 
 
 @jax.jit

@@ -128,6 +128,7 @@ class RunFolder:
         self.settings: Settings | None = None
         self._logs: dict[str, Log] = {}
         self._saves = False
+        self._beside: Path | None = None
 
     def __enter__(self) -> "RunFolder":
         made = make_folder(self.path)
@@ -154,6 +155,14 @@ class RunFolder:
         # Also when waiting for the last checkpoint fails, the logs are closed and the lock is released.
         self._stack.__exit__(*error)
 
+    def go_back(self, path: Path | None) -> None:
+        """Go on from this checkpoint, or from the beginning, and remove those that were written after it."""
+        for later in checkpoints(self.path / "checkpoints"):
+            if path is None or later.name[:15] >= path.name[:15]:
+                later.unlink() if later != path else None
+        self.saved = newest_checkpoint(self.path, self.damaged, self.say)
+        self.entries = self.saved.entries if self.saved else {}
+
     def begin(self, settings: Settings) -> None:
         """Train under these settings; a new run writes them down."""
         self.settings, self.writer.keep = settings, settings.keep
@@ -171,6 +180,17 @@ class RunFolder:
             self._logs[name] = Log(self.path / name, self.entries.get("logs", {}).get(name, 0))
         return self._logs[name]
 
+    def at_end(self, do: Callable[[], None]) -> None:
+        """Call something when the folder is left, before it is unlocked."""
+        self._stack.callback(do)
+
+    @property
+    def oldest(self) -> int:
+        """The samples of the oldest checkpoint, after waiting for the newest."""
+        self.writer.wait()
+        found = checkpoints(self.path / "checkpoints")
+        return int(found[0].name[:15]) if found else 0
+
     def save(
         self, samples: int, run: Tree, entries: dict[str, Any], after: Callable[[Path], None], *, replaces: bool = True
     ) -> None:
@@ -182,7 +202,14 @@ class RunFolder:
         if self.settings is not None:
             entries["settings"] = self.settings.as_json()
         sync = lambda: self._each_log(Log.sync)  # noqa: E731
-        self.writer.submit(samples, run, entries, before=sync, after=after, replaces=replaces)
+
+        def settle(path: Path) -> None:
+            after(path)
+            if self._beside is not None and self._beside != path:
+                self._beside.unlink(missing_ok=True)
+            self._beside = None if replaces else path
+
+        self.writer.submit(samples, run, entries, before=sync, after=settle, replaces=replaces)
 
     def _each_log(self, do: Callable[["Log"], None]) -> None:
         for log in self._logs.values():

@@ -9,9 +9,11 @@ import numpy as np
 
 from norewind.runs.build import Opened, open_stream
 from norewind.runs.folder import Saved
+from norewind.runs.metrics import seven_digits
 from norewind.runs.predict import restored
 from norewind.runs.row_scores import RowScore
 from norewind.runs.settings import Settings, SettingsError
+from norewind.streams.alternatives import imagined
 
 
 class Forecast(NamedTuple):
@@ -20,6 +22,7 @@ class Forecast(NamedTuple):
     Both have the shape (steps, targets); NaN where nothing is known yet. `recent` holds the
     newest rows: values, what had been forecast of them, and its deviation. `direct` is how
     many rows ahead the model was trained to forecast; later rows are forecast from forecasts.
+    `times` are those of the rows to come, if the times of the table are regular.
     """
 
     columns: list[str]
@@ -28,18 +31,24 @@ class Forecast(NamedTuple):
     deviations: np.ndarray
     recent: np.ndarray
     direct: int
+    times: list[Any] | None = None
 
     def entries(self) -> list[dict[str, Any]]:
         """One entry per row, as JSON."""
-        rows = zip(self.means.tolist(), self.deviations.tolist(), strict=True)
+        places = _places(self.last, len(self.means), self.times)
+        rows = zip(places, self.means.tolist(), self.deviations.tolist(), strict=True)
         return [
-            {"for": self.last + step, "step": step, "forecast": self._row(mean), "deviation": self._row(deviation)}
-            for step, (mean, deviation) in enumerate(rows, 1)
+            {**place, "forecast": self._row(mean), "deviation": self._row(deviation)} for place, mean, deviation in rows
         ]
 
     def _row(self, values: list[float]) -> dict[str, float | None]:
-        known = (float(f"{value:.7g}") if np.isfinite(value) else None for value in values)
-        return dict(zip(self.columns, known, strict=True))
+        return dict(zip(self.columns, map(seven_digits, values), strict=True))
+
+
+def _places(last: int, steps: int, times: list[Any] | None) -> list[dict[str, Any]]:
+    """Which rows are forecast, and where times are regular, when they come."""
+    when = [{}] * steps if times is None else [{"time": time} for time in times]
+    return [{"for": last + step, **when[step - 1], "step": step} for step in range(1, steps + 1)]
 
 
 def forecast(settings: Settings, saved: Saved, steps: int | None = None) -> Forecast:
@@ -51,21 +60,9 @@ def forecast(settings: Settings, saved: Saved, steps: int | None = None) -> Fore
     (`--loss gaussian`), or its errors over the newest rows; where it goes on from its own
     forecasts, the variances add up, to at most that of the column.
     """
-    if settings.kind not in ("csv", "jsonl"):
-        raise SettingsError("this run predicts symbols: see what comes next with norewind sample.")
-    check_forecasts(settings)
-    position = saved.entries["position"]
-    opened = open_stream(replace(settings, source=os.devnull), position["stream"], continues=True)
+    check_ahead(settings, steps)
+    opened, learner, run, last = _at_the_end(settings, saved)
     with opened.stream:
-        built = restored(settings, saved, opened.shape)
-        opened.score.state = saved.entries["score"]
-        learner, run = built.learner, built.run
-        last = saved.entries["samples"]
-        if position["left"]:
-            # Rows that wait for their window.
-            xs = position["left"][0]
-            run, _ = learner.forward(run, xs)
-            last += len(xs)
 
         def answer(x):
             nonlocal run
@@ -73,14 +70,6 @@ def forecast(settings: Settings, saved: Saved, steps: int | None = None) -> Fore
             return np.asarray(outputs)
 
         return from_here(settings, opened, learner.pending(run), last, answer, steps)
-
-
-def check_forecasts(settings: Settings) -> None:
-    """Refuse a run that forecasts no numbers ahead."""
-    if not settings.horizons[-1]:
-        raise SettingsError("this run has a horizon of 0: it predicts targets of the same row, and nothing ahead.")
-    if settings.loss == "classes":
-        raise SettingsError("this run forecasts a class: see its newest forecasts with norewind predict.")
 
 
 def from_here(
@@ -112,13 +101,54 @@ def from_here(
         means += list((center[-rows:] + scale[-rows:] * made)[new])
         spreads += list((scale[-rows:] * own if errors is None else np.tile(errors[rows], (rows, 1)))[new])
     for step in range(1, steps - horizon + 1):
-        made, own = score.forecasts(answer(stream.imagined(means[step - 1], step)))
+        made, own = score.forecasts(answer(imagined(stream, means[step - 1], step)))
         means.append(center[-1] + scale[-1] * made[0, -width:])
         new = scale[-1] * own[0, -width:] if errors is None else errors[horizon]
         added = np.sqrt(new**2 + spreads[step - 1] ** 2)
         spreads.append(np.minimum(added, np.fmax(new, scale[-1] if settings.standardise else np.inf)))
-    newest = score.state["recent"][:, :width]
-    return Forecast(score.columns, last, np.array(means[:steps]), np.array(spreads[:steps]), newest, horizon)
+    newest, times = score.state["recent"][:, :width], stream.times_ahead(steps)
+    return Forecast(score.columns, last, np.array(means[:steps]), np.array(spreads[:steps]), newest, horizon, times)
+
+
+def forecast_class(settings: Settings, saved: Saved, steps: int | None = None) -> list[dict[str, Any]]:
+    """The classes of the rows to come, as many as the model was trained to forecast ahead, one entry per row."""
+    check_ahead(settings, steps)
+    opened, learner, run, last = _at_the_end(settings, saved)
+    with opened.stream as stream:
+        logits = learner.pending(run)[settings.horizons[-1]][:steps].astype(np.float64)
+        probabilities = np.exp(logits - np.logaddexp.reduce(logits, axis=1, keepdims=True))
+        places = _places(last, len(logits), stream.times_ahead(len(logits)))
+        return [
+            {**place, "forecast": stream.class_name(int(row.argmax())), "probability": round(float(row.max()), 6)}
+            for place, row in zip(places, probabilities, strict=True)
+        ]
+
+
+def check_ahead(settings: Settings, steps: int | None) -> None:
+    """Refuse a run that forecasts nothing so far ahead."""
+    if settings.kind not in ("csv", "jsonl"):
+        raise SettingsError("this run predicts symbols: see what comes next with norewind sample.")
+    horizon = settings.horizons[-1]
+    if not horizon:
+        raise SettingsError("this run has a horizon of 0: it predicts targets of the same row, and nothing ahead.")
+    if settings.loss == "classes" and (steps or 1) > horizon:
+        rows = "one row" if horizon == 1 else f"{horizon} rows"
+        raise SettingsError(f"this run forecasts a class {rows} ahead: to go further, train with --horizon {steps}.")
+
+
+def _at_the_end(settings: Settings, saved: Saved) -> tuple[Opened, Any, Any, int]:
+    """The stream of a run at its end, without its source; the learner, its run, and how many rows it has seen."""
+    position = saved.entries["position"]
+    opened = open_stream(replace(settings, source=os.devnull), position["stream"], continues=True)
+    built = restored(settings, saved, opened.shape)
+    opened.score.state = saved.entries["score"]
+    run, last = built.run, saved.entries["samples"]
+    if position["left"]:
+        # Rows that wait for their window.
+        xs = position["left"][0]
+        run, _ = built.learner.forward(run, xs)
+        last += len(xs)
+    return opened, built.learner, run, last
 
 
 def _recent_errors(score: RowScore) -> dict[int, np.ndarray]:

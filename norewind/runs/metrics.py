@@ -15,8 +15,8 @@ CARRY_LIMIT = 1e6
 
 SEEN_AT_ONCE = 10_000
 """Samples that the watch looks at together: the mean of fewer says little."""
-FEWEST, SHARE = 50, 20
-"""Lines of metrics are this many samples apart, and later a share of all samples: about 200 lines up to 10⁷ samples."""
+SHARE = 20
+"""Lines of metrics are a twentieth of all samples apart, except at the beginning: about 200 up to 10⁷ samples."""
 
 
 class Diverged(ArithmeticError):
@@ -32,8 +32,8 @@ def running_sum(start: float, values: np.ndarray) -> float:
     return float(np.cumsum(np.concatenate([[start], np.ravel(values).astype(np.float64)]))[-1])
 
 
-def next_line(samples: int, every: int | None = None) -> int:
-    """The number of samples at the next line of metrics.
+def next_line(samples: int, every: int | None = None, fewest: int = 50) -> int:
+    """The number of samples at the next line of metrics; lines are at least `fewest` apart.
 
     >>> next_line(150), next_line(10_000), next_line(150, every=100)
     (200, 10313, 200)
@@ -42,7 +42,7 @@ def next_line(samples: int, every: int | None = None) -> int:
         return (samples // every + 1) * every
     line = 0
     while line <= samples:
-        line += max(FEWEST, line // SHARE)
+        line += max(fewest, line // SHARE)
     return line
 
 
@@ -71,6 +71,11 @@ class Tally:
 def digits(value: float | None) -> float | None:
     """A number as it is written down, with six digits; None if it is not finite."""
     return None if value is None or not np.isfinite(value) else float(f"{value:.6g}")
+
+
+def seven_digits(value: float) -> float | None:
+    """A forecast as it is written down: with the digits that it has. None if it is not finite."""
+    return float(f"{value:.7g}") if np.isfinite(value) else None
 
 
 def mean(sums: list) -> float | None:

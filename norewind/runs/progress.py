@@ -107,6 +107,10 @@ class Progress:
             self.bars.advance(self._all)
         self.say(f"{name}: {words}")
 
+    def warn(self, line: str) -> None:
+        """Say something that is said even if nothing else is."""
+        self.console.print(line)
+
     def say(self, line: str) -> None:
         if not self.quiet:
             self.console.print(line)

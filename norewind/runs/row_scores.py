@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from norewind.losses import log_variance
-from norewind.runs.metrics import digits, mean, running_sum
+from norewind.runs.metrics import digits, mean, running_sum, seven_digits
 from norewind.runs.scores import Score
-from norewind.streams.stream import Samples
+from norewind.streams.stream import Samples, as_place
 
 ROW_UNITS = {"squared": "squared error", "gaussian": "nats per value", "classes": "bits"}
 PERIODS = (7, 12, 24, 168)
@@ -32,6 +32,7 @@ class RowScore(Score):
 
     trivial = "running mean"
     needs_outputs = True
+    fewest = 2
 
     def __init__(self, columns: Sequence[str], loss: str, horizon: int | Sequence[int] = 1, period: int | None = None):
         self.columns, self.horizons = list(columns), [horizon] if isinstance(horizon, int) else list(horizon)
@@ -178,18 +179,24 @@ class RowScore(Score):
                 return self.row(parts[0], sent=True)
             return {str(rows): self.row(part) for rows, part in zip(self.horizons, parts, strict=True)}
         return {
-            column: None if not np.isfinite(value) else _plain(value) if sent else float(f"{value:.7g}")
+            column: _plain(value) if sent else seven_digits(value)
             for column, value in zip(self.columns, values.tolist(), strict=True)
         }
 
 
-def _plain(value: float) -> float:
+def _plain(value: float) -> float | None:
+    """A number as it was sent; None if it was missing."""
+    if not np.isfinite(value):
+        return None
     return int(value) if value.is_integer() and abs(value) < 2**53 else value
 
 
 def place_of(samples: Samples, i: int) -> dict[str, Any]:
     """Where a row stands, and what is copied from it."""
-    place: dict[str, Any] = {} if samples.lines is None else {"line": int(samples.lines[i])}
+    place: dict[str, Any] = {}
+    if samples.lines is not None:
+        line = int(samples.lines[i])
+        place = {"line": line} if line > 0 else dict(zip(("partition", "offset"), as_place(line), strict=True))
     return place if samples.copied is None else {**place, "copied": json.loads(samples.copied[i])}
 
 

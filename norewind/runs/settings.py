@@ -26,6 +26,9 @@ CHANGEABLE = {
     "source",
     "bad",
     "final",
+    "brokers",
+    "client",
+    "resident",
 }
 """Settings that may change when a run is resumed. The others determine what its numbers mean."""
 
@@ -47,7 +50,7 @@ class StreamSettings:
     """What to learn from, and how it is read. Only the source has no default."""
 
     source: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="SOURCE", help_behavior_hint="(required)")] = ""
-    """What to learn from: a file, - for standard input, or a built-in task (anbn, brackets)."""
+    """What to learn from: a file, - for standard input, kafka://topic, or a built-in task (anbn, brackets)."""
 
     format: Literal["auto", "bytes", "text", "csv", "jsonl"] = "auto"
     """What the source holds. auto decides by the file name (.csv, .jsonl, .ndjson) and takes anything else as bytes."""
@@ -59,7 +62,8 @@ class StreamSettings:
     """What to do with bad input (invalid UTF-8, an unknown symbol, a broken row): stop, or skip and count it."""
 
     final: bool = False
-    """The file will not grow: use its last line although it has no newline. (Otherwise it waits for one.)"""
+    """The file will not grow: use its last line although it has no newline. (Otherwise it waits for one.) kafka: end
+    where the topic ends now."""
 
     alphabet: Annotated[str | None, option("TEXT", "grows as symbols appear")] = None
     """text: all symbols that may occur."""
@@ -105,6 +109,15 @@ class StreamSettings:
     delimiter: Annotated[str, msgspec.Meta(min_length=1, max_length=1)] = ","
     """csv: the character between columns."""
 
+    brokers: Annotated[str | None, option("HOST:PORT", "none")] = None
+    """kafka: where the brokers are; several with commas between them."""
+
+    group: Annotated[str | None, option("NAME", "none")] = None
+    """kafka: the name under which the run shows how far it is, and answers (--predictions kafka://topic)."""
+
+    client: Annotated[str | None, option("FILE", "none")] = None
+    """kafka: a file with more options of the client, such as credentials, one name = value a line."""
+
     parameters: Annotated[tuple[int, ...], option("INT ...", "the paper's")] = ()
     """anbn, brackets: the parameters of the task."""
 
@@ -125,6 +138,8 @@ class StreamSettings:
         """What the source is, with `auto` decided."""
         if self.source in TASKS and not Path(self.source).exists():
             return "task"
+        if self.format == "auto" and self.source.startswith("kafka://"):
+            return "jsonl"
         if self.format != "auto":
             return self.format
         suffix = Path(self.source).suffix.lower()
@@ -134,6 +149,21 @@ class StreamSettings:
 @dataclass(frozen=True)
 class Settings(StreamSettings):
     """The settings of a run: what it learns from, and everything that determines its numbers."""
+
+    key: Annotated[str | None, option("COLUMN", "none: all rows are one series")] = None
+    """csv, jsonl: a model for every value of this column (docs/scale.md)."""
+
+    share: bool = False
+    """With --key: all keys teach one model, and have a state each, instead of a model each."""
+
+    resident: Annotated[Count | None, option("N", "as many as fit 1 GB")] = None
+    """With --key: how many keys to hold in memory. The others wait on disk, those first that are silent longest."""
+
+    shards: Count = 1
+    """With --key: train the keys in so many parts, each by a process of its own."""
+
+    shard: Annotated[Annotated[int, msgspec.Meta(ge=0)] | None, option("N", "all")] = None
+    """With --shards: train only this part, from 0 (norewind sets it for its processes)."""
 
     cell: CellName = "gru"
     """The recurrent cell. plain_lstm is the LSTM without embedding."""
@@ -181,8 +211,9 @@ class Settings(StreamSettings):
     keep: Count = 3
     """The number of checkpoints to keep; fewer if they exceed 100 MB together."""
 
-    predictions: Literal["none", "file", "stdout"] = "none"
-    """Write every sample's prediction and surprise as JSON lines: to predictions.jsonl in the run folder, or stdout."""
+    predictions: Annotated[str, option("{none,file,stdout,kafka://TOPIC}", "none")] = "none"
+    """Write every sample's prediction and surprise as JSON lines: to predictions.jsonl in the run folder, or stdout.
+    kafka: as messages of another topic, each once."""
 
     flush: Annotated[Amount | None, option("SECONDS", "wait for full chunks")] = None
     """Learn from samples, and write their predictions, at most this many seconds after they arrive."""
@@ -192,6 +223,13 @@ class Settings(StreamSettings):
 
     watch: bool = True
     """Stop when the loss or the carry explodes. (Numbers that are not finite always stop the run.)"""
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.predictions not in ("none", "file", "stdout") and not self.predictions.startswith("kafka://"):
+            raise SettingsError(
+                f"predictions is {self.predictions!r}, but it must be one of none, file, stdout, kafka://topic."
+            )
 
     def settled(self) -> "Settings":
         """With the format spelled out, so that it stays when the stream later comes from another source."""

@@ -11,9 +11,11 @@ from typing import Any
 
 import jax
 
+from norewind.checkpoint import glance
 from norewind.checks import ModelError
 from norewind.files import naming
-from norewind.learner import NonFiniteError
+from norewind.run import NonFiniteError
+from norewind.runs.answers import answering
 from norewind.runs.build import Opened, build, open_stream, set_precision
 from norewind.runs.fit import Fitted, Hooks, Intervals, fit
 from norewind.runs.folder import COLUMNS, METRICS, PREDICTIONS, RunFolder, as_lines, read_log
@@ -23,11 +25,12 @@ from norewind.runs.record import Record
 from norewind.runs.row_scores import ROW_UNITS
 from norewind.runs.scores import SymbolScore
 from norewind.runs.settings import SETTINGS, Settings, SettingsError, read_toml
-from norewind.streams import RowStream
+from norewind.streams import RowStream, Source
+from norewind.streams.brokers import SCHEME
 from norewind.trees import Tree, is_key
 
-BESIDE = {"persistence": "last value", "seasonal": "period ago", "baseline": "trivial"}
-"""How progress calls simple forecasts."""
+BESIDE = {"persistence": "last value", "seasonal": "period ago"}
+"""How progress calls simple forecasts, beside the baseline."""
 
 
 def train(
@@ -35,6 +38,7 @@ def train(
     folder: RunFolder,
     *,
     continues: bool = False,
+    source: Source | None = None,
     progress: Progress | None = None,
     hooks: Hooks = Hooks(),  # noqa: B008 (frozen)
 ) -> tuple[Fitted, Opened]:
@@ -44,22 +48,38 @@ def train(
         settings: what to train.
         folder: where, entered by the caller.
         continues: the source starts where the checkpoint was written, instead of at its beginning.
+        source: where the rows come from, if not from what the settings name.
         progress: shows how far the run is.
         hooks: functions to call along the way, beside those that write what the settings ask for.
     """
     set_precision(settings)
+    with answering(settings, folder, continues=continues, stop=hooks.should_stop) as answers:
+        return _train(settings, folder, answers, continues, source, progress or Progress(quiet=True), hooks)
+
+
+def _train(
+    settings: Settings,
+    folder: RunFolder,
+    answers: Any,
+    continues: bool,
+    source: Source | None,
+    progress: Progress,
+    hooks: Hooks,
+) -> tuple[Fitted, Opened]:
     if folder.saved:
         folder.saved.check_settings(settings)
     position = folder.entries.get("position", {}).get("stream")
-    opened = open_stream(settings, position, continues=continues, stop=hooks.should_stop)
+    opened = open_stream(
+        settings, position, continues=continues, source=source, stop=hooks.should_stop, report=progress.warn
+    )
     with opened.stream:
         built = build(settings, opened.shape)
         # Not before the stream and the model are known to work: a mistake leaves no settings behind.
         folder.begin(settings)
         if isinstance(opened.stream, RowStream) and folder.new:
             folder.note(COLUMNS, columns_of(opened.stream))
-            (progress or Progress(quiet=True)).say(column_words(opened.stream))
-        with _hooks(settings, folder, opened, progress or Progress(quiet=True), hooks) as all_hooks:
+            progress.say(column_words(opened.stream))
+        with _hooks(settings, folder, opened, progress, hooks, answers) as all_hooks:
             fitted = fit(
                 opened.stream,
                 built.learner,
@@ -67,7 +87,7 @@ def train(
                 window=built.window,
                 samples=None if settings.samples is None else int(settings.samples),
                 folder=folder,
-                intervals=Intervals(**{field.name: getattr(settings, field.name) for field in fields(Intervals)}),
+                intervals=_intervals(settings),
                 score=opened.score,
                 watch=settings.watch,
                 hooks=all_hooks,
@@ -75,8 +95,17 @@ def train(
     return fitted, opened
 
 
+def _intervals(settings: Settings) -> Intervals:
+    intervals = Intervals(**{field.name: getattr(settings, field.name) for field in fields(Intervals)})
+    # A topic has no end: who waits for a full chunk may wait for ever.
+    is_topic = settings.source.startswith(SCHEME)
+    return replace(intervals, flush=1.0) if is_topic and intervals.flush is None else intervals
+
+
 @contextmanager
-def _hooks(settings: Settings, folder: RunFolder, opened: Opened, progress: Progress, hooks: Hooks) -> Iterator[Hooks]:
+def _hooks(
+    settings: Settings, folder: RunFolder, opened: Opened, progress: Progress, hooks: Hooks, answers: Any
+) -> Iterator[Hooks]:
     """The given hooks, with progress and what the settings ask for."""
     total = None if settings.samples is None else int(settings.samples)
     before, name = folder.entries.get("samples", 0), str(folder.path)
@@ -85,7 +114,8 @@ def _hooks(settings: Settings, folder: RunFolder, opened: Opened, progress: Prog
 
         def on_metrics(line):
             hooks.metrics(line)
-            progress.compare(name, {words: line.get(entry) for entry, words in BESIDE.items()})
+            beside = {**BESIDE, "baseline": opened.score.trivial}
+            progress.compare(name, {words: line.get(entry) for entry, words in beside.items()})
             if events:
                 for entry, value in line.items():
                     if isinstance(value, float):
@@ -97,15 +127,31 @@ def _hooks(settings: Settings, folder: RunFolder, opened: Opened, progress: Prog
             progress.advance(name, samples, loss)
 
         def on_predictions(*predicted):
-            write(opened.score.predictions(*predicted))
+            entries = list(opened.score.predictions(*predicted))
+            write(entries)
+            if hooks.lines:
+                hooks.lines(entries)
 
-        write = {"file": lambda: folder.log(PREDICTIONS).write, "stdout": lambda: print_lines, "none": lambda: list}[
-            settings.predictions
-        ]()
+        def on_checkpoint(path):
+            hooks.checkpoint(path)
+            if answers:
+                answers.commit(path)
+            elif settings.source.startswith(SCHEME):
+                opened.stream.show(glance(path)["position"]["stream"])
+
+        writes = {"file": lambda: folder.log(PREDICTIONS).write, "stdout": lambda: print_lines, "none": lambda: list}
+        write = answers.write if answers else writes[settings.predictions]()
         # The most surprising lines are collected while they are written down, or not.
-        wanted = settings.predictions != "none" or settings.top
+        wanted = settings.predictions != "none" or settings.top or hooks.lines
         predictions = on_predictions if wanted else None
-        yield replace(hooks, metrics=on_metrics, chunk=on_chunk, predictions=predictions)
+        yield replace(
+            hooks,
+            metrics=on_metrics,
+            chunk=on_chunk,
+            predictions=predictions,
+            checkpoint=on_checkpoint,
+            settles=answers is not None,
+        )
 
 
 def columns_of(stream: RowStream) -> dict[str, Any]:

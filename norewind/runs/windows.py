@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from norewind.streams.position import damaged
-from norewind.streams.stream import Samples, Stream
+from norewind.streams.stream import Keyed, Samples, Stream
 
 CHUNK = 4_000
 """The largest number of samples in one call of the compiled loop. A call costs as much as 40 samples of a GRU-64."""
@@ -48,6 +48,9 @@ class Steps:
         self.window = window
         # Texts are saved as a list, being no array that a checkpoint could hold.
         self.waiting = None if left is None else Samples(*(_as_array(part) for part in left))
+        if self.waiting is not None and self.waiting.keys is not None:
+            keys = np.array([key.encode("latin-1") for key in self.waiting.keys], object)
+            self.waiting = self.waiting._replace(keys=keys)
 
     def take(self, steps: int, patience: float | None = None) -> Samples | None:
         """The samples of up to `steps` windows, in order; None at the end of the stream."""
@@ -67,7 +70,12 @@ class Steps:
         return first(whole, usable)
 
     def windows(self, samples: Samples, steps: int) -> tuple[Any, Any]:
-        """x and target of the samples, one entry per step, padded with zeros to `steps` steps."""
+        """x and target of the samples, one entry per step, padded with zeros to `steps` steps.
+
+        Samples of many keys are for a fleet, which takes any number, with their keys.
+        """
+        if samples.keys is not None:
+            return Keyed(samples.keys, samples.xs), samples.targets
 
         def shaped(leaf):
             leaf = np.asarray(leaf)
@@ -82,7 +90,9 @@ class Steps:
 
         def unshaped(leaf):
             leaf = np.asarray(leaf)
-            return (leaf if self.window == 1 else leaf.reshape(-1, *leaf.shape[2:]))[:samples]
+            # Of samples with keys, outputs come one by one.
+            one_by_one = self.window == 1 or len(leaf) == samples
+            return (leaf if one_by_one else leaf.reshape(-1, *leaf.shape[2:]))[:samples]
 
         return jax.tree.map(unshaped, outputs)
 
@@ -165,7 +175,10 @@ class IteratedStream(Stream):
 
 
 def _as_list(part: Any) -> Any:
-    return part.tolist() if isinstance(part, np.ndarray) and part.dtype == np.dtype(object) else part
+    if not isinstance(part, np.ndarray) or part.dtype != np.dtype(object):
+        return part
+    # Keys are bytes: as text, each byte is a character.
+    return [one.decode("latin-1") if isinstance(one, bytes) else one for one in part]
 
 
 def _as_array(part: Any) -> Any:
@@ -204,3 +217,15 @@ def chunk_steps(learner: Any, run: Any, window: int) -> int:
         return learner.chunk // window
     numbers = sum(leaf.size for leaf in jax.tree.leaves(run))
     return max(1, min(CHUNK, max(SHORTEST_CHUNK, WORK // numbers)) // window)
+
+
+def check_fits(learner: Any, horizon: int, window: int) -> None:
+    """Refuse a learner that was made for another horizon or window."""
+    ahead = getattr(learner, "horizon", 0)
+    if ahead != horizon:
+        needed = f"norewind.Ahead(learner, loss, horizon={horizon})" if horizon else "one without norewind.Ahead"
+        raise ValueError(
+            f"fit: the learner forecasts {ahead} rows ahead, but the horizon of the stream is {horizon}: use {needed}."
+        )
+    if getattr(learner, "window", window) != window:
+        raise ValueError(f"fit: window is {window}, but the learner takes windows of {learner.window}.")

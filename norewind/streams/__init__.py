@@ -3,6 +3,7 @@
 Importing this does not import JAX.
 """
 
+from norewind.streams.keyed import KeyedStream
 from norewind.streams.parsing import Dialect
 from norewind.streams.position import afresh
 from norewind.streams.reading import Source
@@ -15,6 +16,7 @@ __all__ = [
     "ByteStream",
     "CharacterStream",
     "Dialect",
+    "KeyedStream",
     "RowStream",
     "Samples",
     "Source",

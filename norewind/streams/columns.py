@@ -7,8 +7,6 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
-from norewind.streams.stream import StreamError
-
 Kind = Literal["number", "boolean", "category", "time"]
 """How the values of a column are read."""
 
@@ -80,29 +78,23 @@ def kind_of(name: str, column: Judged, *, target: bool, classes: bool) -> Kind:
     return "number" if target and column.kind == "time" else column.kind
 
 
-def check_columns(
-    name: str,
-    seen: dict[str, Judged],
-    inputs: list[str],
-    targets: list[str],
-    copied: list[str],
-    hint: str,
-    horizon: int,
-) -> None:
-    """Refuse to go on unless a table has the columns that are asked for, and something to forecast from and to."""
+def unusable(
+    seen: dict[str, Judged], inputs: list[str], targets: list[str], copied: list[str], *, same_row: bool, hint: str
+) -> str | None:
+    """What is wrong with a choice of columns, if anything is; `hint` is for a column that is not there."""
     names = list(seen)
     columns = ", ".join(map(repr, names[:20])) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
-    for column in [*inputs, *targets, *copied]:
-        if column not in seen:
-            raise StreamError(f"{name} has no column {column!r}. It has {columns}{hint}.")
-    if not inputs or not targets:
-        why = [f"{column!r} ({judged.why_not})" for column, judged in seen.items() if judged.why_not][:20]
-        raise StreamError(
-            f"{name} has no column to {'forecast' if inputs else 'learn from'}: of {columns}, none "
-            + ("but the targets " if horizon == 0 and targets else "")
-            + "holds numbers that are not those of its rows or times. Name the inputs and the targets"
-            + (f"; by default these are not used: {', '.join(why)}." if why else ".")
-        )
+    if missing := [name for name in [*inputs, *targets, *copied] if name not in seen]:
+        return f"has no column {missing[0]!r}. It has {columns}{hint}."
+    if inputs and targets:
+        return None
+    why = [f"{name!r} ({column.why_not})" for name, column in seen.items() if column.why_not][:20]
+    return (
+        f"has no column to {'forecast' if inputs else 'learn from'}: of {columns}, none "
+        + ("but the targets " if same_row and targets else "")
+        + "holds numbers that are not those of its rows or times. Name the inputs and the targets"
+        + (f"; by default these are not used: {', '.join(why)}." if why else ".")
+    )
 
 
 def _counts(numbers: list[float]) -> str:
@@ -167,9 +159,7 @@ def time_of(value: Any) -> float:
     if isinstance(value, str):
         text = value.strip()
         try:
-            moment = datetime.fromisoformat(
-                text.replace("/", "-") + ("-01" if re.fullmatch(r"\d{4}[-/]\d\d", text) else "")
-            )
+            moment = datetime.fromisoformat(iso(text))
             # Eight digits are rather a number.
             if not text.isdigit():
                 return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
@@ -183,6 +173,11 @@ def time_of(value: Any) -> float:
         if low <= number <= high:
             return number / unit
     raise BadRow(f"{shown(value)} is not a time: write it as 2024-05-31T18:00:00, or in seconds since 1970")
+
+
+def iso(text: str) -> str:
+    """Dates may have slashes, and no day."""
+    return text.replace("/", "-") + ("-01" if re.fullmatch(r"\d{4}[-/]\d\d", text) else "")
 
 
 def category_of(value: Any) -> str:

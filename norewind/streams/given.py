@@ -7,8 +7,6 @@ from datetime import date, datetime
 from itertools import islice
 from typing import Any
 
-from norewind.streams.columns import BadRow
-from norewind.streams.parsing import Dialect, Line, RowReader
 from norewind.streams.position import Mark, Progress
 from norewind.streams.stream import StreamError
 
@@ -22,6 +20,7 @@ class Given:
     """
 
     name, size, complete, unfinished = "the table", None, True, 0
+    has_rows = True
 
     def __init__(self, rows: Iterable[dict[str, Any]] = (), *, lasts: bool = False):
         self._rows, self._waiting, self._lasts = iter(rows), deque(), lasts
@@ -30,11 +29,20 @@ class Given:
     def put(self, row: dict[str, Any]) -> None:
         self._waiting.append(row)
 
+    def progress(self, start: dict[str, Any]) -> Progress:
+        return Progress(start)
+
+    def lines(self, progress: Progress) -> "GivenLines":
+        return GivenLines(self, progress)
+
     def fragments(self, patience: float | None) -> Iterator[bytes]:
         return iter(())
 
     def go_to(self, place: Mark) -> None:
         """Nothing to do: the rows start where the run stopped."""
+
+    def show(self, position: dict[str, Any]) -> None:
+        pass
 
     def close(self) -> None:
         pass
@@ -52,8 +60,10 @@ class Given:
         self._waiting.popleft()
 
 
-class _Lines:
+class GivenLines:
     """What `Lines` is to lines of a file."""
+
+    may_be_blank = False
 
     def __init__(self, given: Given, progress: Progress):
         self._given, self._progress = given, progress
@@ -68,38 +78,17 @@ class _Lines:
         self._given.drop()
         self._progress.read(b"\n")
 
+    def skip(self, why: str) -> None:
+        self.drop()
+
+    def number(self) -> int:
+        return self._progress.here.lines + 1
+
+    def place(self) -> str:
+        return f"row {self.number()}"
+
     def is_cut(self) -> bool:
         return False
-
-
-class GivenReader(RowReader):
-    """The reader of given rows: they need no parsing, and are judged and checked as those of a file."""
-
-    def __init__(self, given: Given, progress: Progress, dialect: Dialect, *, missing: str, bad: str):
-        super().__init__(given, progress, dialect, missing=missing, bad=bad)  # pyright: ignore[reportArgumentType]
-        self._lines, self._is_csv = _Lines(given, progress), False
-
-    def looked_at(self, row: dict[str, Any]) -> Line:
-        """A row that is not taken: categories that are new stay unknown."""
-        known = {name: dict(numbers) for name, numbers in self.categories.items()}
-        try:
-            return Line(self._values(row), self._progress.here.lines + 1, self._copy(row))
-        except BadRow as problem:
-            raise StreamError(f"the row is bad: {problem}.") from None
-        finally:
-            self.categories = known
-
-    def _is_blank(self, line: Any) -> bool:
-        return False
-
-    def _text(self, line: Any) -> Any:
-        return line
-
-    def _row(self, text: Any) -> dict[str, Any]:
-        return text
-
-    def _error(self, problem: BadRow, remedy: str) -> StreamError:
-        return StreamError(f"row {self._progress.here.lines + 1} is bad: {problem}. {remedy}")
 
 
 def plain(value: Any) -> Any:

@@ -20,7 +20,7 @@ from norewind.streams.columns import (
     time_of,
 )
 from norewind.streams.position import Progress, damaged
-from norewind.streams.reading import LONGEST, Lines, Source
+from norewind.streams.reading import Source
 from norewind.streams.stream import StreamError, check_choice
 
 FIRST_ROWS = 100
@@ -40,23 +40,27 @@ class Dialect:
       called 1, 2 and so on.
     - `delimiter`: the character between the fields of a CSV file.
     - `classes`: the target is a class, whatever it is written as (text, true, 0 or 1).
+    - `before`: with a horizon of 0, the targets of the row before are inputs too.
     """
 
     format: Literal["csv", "jsonl"] = "csv"
     header: bool = True
     delimiter: str = ","
     classes: bool = False
+    before: bool = False
 
 
 CSV = Dialect()
 
 
 class Line(NamedTuple):
-    """A row as read: the numbers of the columns in use, the number of its line, and copied columns as JSON text."""
+    """A row as read: the numbers of the columns in use, its line, copied columns as JSON text, its time, its key."""
 
     values: list[float]
     number: int
     copied: str | None
+    time: Any
+    key: bytes | None = None
 
 
 READ: dict[Kind, Callable[[Any], float]] = {"number": number_of, "boolean": boolean_of, "time": time_of}
@@ -79,12 +83,15 @@ class RowReader:
             raise StreamError(f"the delimiter must be one character, no quote or line break: {dialect.delimiter!r}.")
         self.columns: list[str] = []
         self.categories: dict[str, dict[str, int]] = {}
-        self._source, self._progress, self._lines = source, progress, Lines(source, progress)
-        self._dialect, self._is_csv = dialect, dialect.format == "csv"
+        # What finds a row's key; rows that have none are left out.
+        self.key_of: Callable[[dict[str, Any]], bytes | None] | None = None
+        self._source, self._progress, self._lines = source, progress, source.lines(progress)
+        self.dialect, self._is_csv = dialect, dialect.format == "csv" and not source.has_rows
         self._missing, self._bad = missing, bad
 
-    def choose(self, kinds: dict[str, Kind], required: list[str], copied: list[str]) -> None:
-        """Choose the columns to read with their kinds, those whose values may not be missing, and those to copy."""
+    def choose(self, kinds: dict[str, Kind], required: list[str], copied: list[str], clock: str | None) -> None:
+        """Choose the columns to read with their kinds, those that may not be missing, those to copy, and the time."""
+        self._clock = clock
         used = list(kinds)
         self._used, self._copied = [(name, READ.get(kind)) for name, kind in kinds.items()], copied
         self._required = [used.index(name) for name in required] if self._missing in ("fail", "skip") else []
@@ -102,11 +109,11 @@ class RowReader:
                 raise damaged(f"its categories name one of {name!r} twice")
 
     def read_header(self) -> None:
-        if not self._is_csv or not self._dialect.header:
+        if not self._is_csv or not self.dialect.header:
             return
         line = self._first_line(self._source.fragments(None))
         try:
-            self.columns = _names(_fields(self._text(line), self._dialect.delimiter))
+            self.columns = _names(_fields(self._lines.text(line), self.dialect.delimiter))
         except BadRow as problem:
             raise self._error(problem, "Fix the header.") from None
         self._lines.drop()
@@ -117,7 +124,7 @@ class RowReader:
         while True:
             line = self._first_line(fragments)
             try:
-                rows = [self._row(self._text(line))]
+                rows = [self._row(line)]
                 break
             except BadRow as problem:
                 self._skip(problem)
@@ -127,7 +134,7 @@ class RowReader:
         for line in self._lines.ahead(self._source.fragments(patience), FIRST_ROWS)[1:]:
             try:
                 if not self._is_blank(line):
-                    rows.append(self._row(self._text(line)))
+                    rows.append(self._row(line))
             except BadRow:
                 continue  # said when its turn comes
         if not self._is_csv:
@@ -148,16 +155,19 @@ class RowReader:
     def rows(self, fragments: Iterator[bytes]) -> Iterator[Line]:
         """The rows, until there are no more fragments."""
         while (line := self._lines.peek(fragments)) is not None:
-            number = self._progress.here.lines + 1
+            number = self._lines.number()
             try:
-                row = None if self._is_blank(line) else self._row(self._text(line))
-                values = self._values(row) if row is not None else None
+                row = None if self._is_blank(line) else self._row(line)
+                key = None if row is None or self.key_of is None else self.key_of(row)
+                used = row is not None and (self.key_of is None or key is not None)
+                values = self.values(row) if row is not None and used else None
             except BadRow as problem:
                 self._skip(problem)
                 continue
             self._lines.drop()
             if values and row is not None:
-                yield Line(values, number, self._copy(row))
+                time = None if self._clock is None else at(row, self._clock)
+                yield Line(values, number, self._copy(row), time, key)
 
     def too_short(self) -> StreamError:
         if not self._source.ended:
@@ -173,32 +183,28 @@ class RowReader:
 
     def _is_blank(self, line: bytes) -> bool:
         """In CSV, spaces are a field, or separate empty ones."""
-        return line in (b"", b"\r") if self._is_csv else not line.strip()
+        return self._lines.may_be_blank and (line in (b"", b"\r") if self._is_csv else not line.strip())
 
-    def _text(self, line: bytes) -> str:
-        if self._progress.here.inside:
-            raise BadRow("it continues a line that had no newline yet when the run read it")
-        if len(line) > LONGEST:
-            raise BadRow(f"it is longer than {LONGEST} bytes")
-        offset = self._progress.here.offset
-        try:
-            text = line.decode()
-        except UnicodeDecodeError as error:
-            raise BadRow(f"it is not valid UTF-8, at byte {offset + error.start}") from None
-        if offset == 0:
-            text = text.removeprefix("\N{ZERO WIDTH NO-BREAK SPACE}")  # the byte order mark
-        return text.removesuffix("\r")
-
-    def _row(self, text: str) -> dict[str, Any]:
+    def _row(self, line: Any) -> dict[str, Any]:
+        if self._source.has_rows:
+            return line
+        text = self._lines.text(line)
         if not self._is_csv:
-            return _object(text)
-        fields = _fields(text, self._dialect.delimiter)
+            return {**_object(text), **self._lines.beside(line)}
+        fields = _fields(text, self.dialect.delimiter)
         names = self.columns or [str(number) for number in range(1, len(fields) + 1)]
         if len(fields) != len(names):
             raise BadRow(f"it has {len(fields)} fields, but there are {len(names)} columns")
         return dict(zip(names, fields, strict=True))
 
-    def _values(self, row: dict[str, Any]) -> list[float]:
+    def read_line(self, line: bytes) -> dict[str, Any]:
+        """The row in a line, if it is good; nothing is remembered of it."""
+        row = self._row(line.decode())
+        self.values(row, new=False)
+        return row
+
+    def values(self, row: dict[str, Any], *, new: bool = True) -> list[float]:
+        """The numbers of the columns in use. With `new`, categories that appear are remembered."""
         values = []
         try:
             for name, read in self._used:
@@ -211,15 +217,15 @@ class RowReader:
                 raise MissingValue(f"column {self._used[place][0]!r} has no value")
         if self.categories:
             # Not before the row is known to be good.
-            values = [self._number(name, value) for (name, _), value in zip(self._used, values, strict=True)]
+            values = [self._number(name, value, new) for (name, _), value in zip(self._used, values, strict=True)]
         return values
 
-    def _number(self, column: str, value: float | str) -> float:
+    def _number(self, column: str, value: float | str, new: bool) -> float:
         """The number of a category; those that come when there are too many share one."""
         if not isinstance(value, str):
             return value
         known = self.categories[column]
-        if value not in known and len(known) < CATEGORIES:
+        if new and value not in known and len(known) < CATEGORIES:
             known[value] = len(known)
         return float(known.get(value, CATEGORIES))
 
@@ -235,12 +241,11 @@ class RowReader:
         if policy != "skip":
             raise self._error(problem, f'Fix it, or skip and count such rows ({option} = "skip").') from None
         self._progress.skip(problem.counted_as)
-        self._lines.drop()
+        self._lines.skip(str(problem))
 
     def _error(self, problem: BadRow, remedy: str) -> StreamError:
-        offset, _, lines, *_ = self._progress.here
         cut = " (the last line has no newline: it may be cut off)" if self._lines.is_cut() else ""
-        return StreamError(f"{self._source.name}, line {lines + 1} (byte {offset}) is bad: {problem}{cut}. {remedy}")
+        return StreamError(f"{self._source.name}, {self._lines.place()} is bad: {problem}{cut}. {remedy}")
 
 
 def _fields(text: str, delimiter: str) -> list[str]:

@@ -102,6 +102,17 @@ class SourcePosition(msgspec.Struct, forbid_unknown_fields=True):
     counts: dict[str, Count]
 
 
+Partition = Annotated[str, msgspec.Meta(pattern="^[0-9]{1,5}$")]
+
+
+class MessagesPosition(msgspec.Struct, forbid_unknown_fields=True):
+    """Where a topic was read to, by partition, and where the round ends that is being read."""
+
+    topic: str
+    offsets: dict[Partition, Count]
+    until: dict[Partition, Count]
+
+
 def check_position(position: Any, kind: str, fields: type[msgspec.Struct], same: dict[str, Any]) -> None:
     """Refuse a position unless it has this kind and exactly these fields, and was saved with the `same` options."""
     if isinstance(position, dict) and position.get("kind") != kind:
@@ -130,5 +141,5 @@ def afresh(position: dict[str, Any]) -> dict[str, Any]:
     """
     if position.get("kind") == "task":
         return position
-    start = unread(position.get("kind", ""), previous=None, inside=False)
+    start = unread(position.get("kind", ""), previous=None, inside=False, messages=None)
     return {**position, **{name: value for name, value in start.items() if name in position}}

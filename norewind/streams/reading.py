@@ -9,7 +9,9 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import islice
+from typing import Any
 
+from norewind.streams.columns import BadRow
 from norewind.streams.position import Mark, Progress
 from norewind.streams.stream import StreamError
 
@@ -42,6 +44,9 @@ class Source:
     >>> next(Source(reader).fragments(patience=0))
     b'some bytes'
     """
+
+    has_rows = False
+    """Whether its lines are rows already, by column."""
 
     def __init__(
         self,
@@ -84,6 +89,16 @@ class Source:
     def complete(self) -> bool:
         """Whether all of it was read and nothing can follow: a pipe cannot grow after its end, but a file can."""
         return self.ended and (self._final or self.size is None)
+
+    def progress(self, start: dict[str, Any]) -> Progress:
+        """How far the source was read, from the position `start` on."""
+        return Progress(start)
+
+    def lines(self, progress: Progress) -> "Lines":
+        return Lines(self, progress)
+
+    def show(self, position: dict[str, Any]) -> None:
+        """Nobody watches how far a file was read."""
 
     def close(self) -> None:
         """Close the file if it was opened by its path. Nothing can be read any more."""
@@ -175,12 +190,25 @@ def closed_on_error(source: Source) -> Iterator[None]:
         raise
 
 
+def decoded(line: bytes, offset: int = 0) -> str:
+    """The text of a line that begins at this byte."""
+    if len(line) > LONGEST:
+        raise BadRow(f"it is longer than {LONGEST} bytes")
+    try:
+        return line.decode()
+    except UnicodeDecodeError as error:
+        raise BadRow(f"it is not valid UTF-8, at byte {offset + error.start}") from None
+
+
 class Lines:
     """The lines of a source: look at the next one (`peek`), then move past it (`drop`).
 
     To limit the memory, a line longer than `LONGEST` bytes is cut somewhere after that
     length. When its beginning is dropped, its rest is dropped too.
     """
+
+    may_be_blank = True
+    """Whether a line with nothing in it means nothing."""
 
     def __init__(self, source: Source, progress: Progress):
         self._source, self._progress = source, progress
@@ -222,9 +250,34 @@ class Lines:
             self._rest.clear()
             self._dropping = True
 
+    def skip(self, why: str) -> None:
+        """Move past a bad line."""
+        self.drop()
+
+    def number(self) -> int:
+        """The number of the next line, from 1."""
+        return self._progress.here.lines + 1
+
+    def place(self) -> str:
+        """Where the next line stands, for messages."""
+        return f"line {self.number()} (byte {self._progress.here.offset})"
+
     def is_cut(self) -> bool:
         """Whether the next line is the last of the source and has no newline."""
         return self._source.ended and not self._whole
+
+    def text(self, line: bytes) -> str:
+        """The text of a line: the next one, or one ahead."""
+        if self._progress.here.inside:
+            raise BadRow("it continues a line that had no newline yet when the run read it")
+        offset = self._progress.here.offset
+        text = decoded(line, offset)
+        # The source may begin with a byte order mark.
+        return (text if offset else text.removeprefix("\N{ZERO WIDTH NO-BREAK SPACE}")).removesuffix("\r")
+
+    def beside(self, line: bytes) -> dict[str, Any]:
+        """What came with a line, as columns."""
+        return {}
 
     def _add(self, fragment: bytes) -> None:
         if self._dropping:

@@ -1,15 +1,17 @@
 """Streams of rows: numbers in columns, from CSV or JSON lines."""
 
+from collections import deque
 from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
 
 from norewind.streams import scaling
-from norewind.streams.columns import BadRow, Judged, Kind, at, check_columns, judged, kind_of, varying
-from norewind.streams.given import Given, GivenReader
-from norewind.streams.parsing import CSV, Dialect, Line, RowReader
-from norewind.streams.position import Progress, check_position, damaged, unread
+from norewind.streams.clock import REMEMBERED, as_time, times_ahead
+from norewind.streams.columns import BadRow, Judged, Kind, at, judged, kind_of, unusable, varying
+from norewind.streams.messages import BESIDE
+from norewind.streams.parsing import CSV, Dialect, RowReader
+from norewind.streams.position import check_position, damaged, unread
 from norewind.streams.reading import Source, closed_on_error
 from norewind.streams.scaling import CYCLES, Layout, Row, samples_of
 from norewind.streams.stream import Samples, Stream, StreamError, check_count
@@ -45,13 +47,11 @@ class RowStream(Stream):
     - `standardise`: whether columns are standardised by the mean and deviation of their values
       so far, and clipped to ±100: inputs by those up to and including their own row, targets
       by those known when predicting. Targets are NaN while these are fewer than ten.
-    - `before`: with a horizon of 0, whether the targets of the row before are inputs too.
     - `position`: what another stream's `position()` returned, to resume there.
 
     The stream has the attributes `inputs` and `targets`, the names of the columns, `ignored`,
-    why the others are not used, `width`, the length of a row of inputs, `known`, the places
-    of the newest known targets in it, and `horizon`, the longest of `horizons`. A learner for
-    it learns from row t − h when row t brings its targets, and then forecasts row t + h: see `norewind.Ahead`.
+    why the others are not used, `width`, the length of a row of inputs, `known`, the places of
+    the newest known targets in it, and `horizon`, the longest of `horizons`. `norewind.Ahead` learns from it.
 
     >>> import os
     >>> reader, writer = os.pipe()
@@ -67,9 +67,11 @@ class RowStream(Stream):
            [40.]], dtype=float32))
     """
 
+    key: str | None = None  # see KeyedStream
+
     def __init__(
         self,
-        source: Source | Given,
+        source: Source,
         *,
         dialect: Dialect = CSV,
         inputs: Sequence[str] | None = None,
@@ -79,7 +81,6 @@ class RowStream(Stream):
         missing: Literal["last", "mean", "fail", "skip"] = "last",
         bad: Literal["fail", "skip"] = "fail",
         standardise: bool = True,
-        before: bool = False,
         position: dict[str, Any] | None = None,
     ):
         with closed_on_error(source):
@@ -93,17 +94,17 @@ class RowStream(Stream):
                 asked = {"format": dialect.format, "horizon": self._saved_horizon(), "standardise": standardise}
                 named = {name: list(value) for name, value in (("inputs", inputs), ("targets", targets)) if value}
                 check_position(start, "rows", scaling.RowPosition, asked | named)
-            self._source, self._progress = source, Progress(start)
-            reader = GivenReader if isinstance(source, Given) else RowReader
-            self._reader = reader(source, self._progress, dialect, missing=missing, bad=bad)
+            self._source, self._progress = source, source.progress(start)
+            self._reader = RowReader(source, self._progress, dialect, missing=missing, bad=bad)
             self._format, self.horizon, self._standardise = dialect.format, self.horizons[-1], standardise
-            self._classes, self._before = dialect.classes, before and self.horizon == 0
-            self._fill_with_newest = missing == "last"
+            self._classes, self._fill_with_newest = dialect.classes, missing == "last"
+            self._before = dialect.before and self.horizon == 0
             # What is known when predicting is that of the row before, even if the targets come with the row itself.
             self._delays = [max(1, rows) for rows in self.horizons]
             self.inputs, self.targets, self._copied = list(inputs or []), list(targets or []), list(copy)
             self.ignored: dict[str, str] = {}
             self._kinds: dict[str, Kind] = {}
+            self._newest_times: deque[Any] = deque(maxlen=REMEMBERED)
             if start == UNREAD:
                 self._begin()
             else:
@@ -112,7 +113,8 @@ class RowStream(Stream):
     def _begin(self) -> None:
         self._reader.read_header()
         rows = self._reader.first_rows()
-        seen = {name: judged([at(row, name) for row in rows]) for name in self._reader.columns}
+        seen = {name: judged([at(row, name) for row in rows]) for name in self._reader.columns if name != self.key}
+        seen |= {name: seen[name]._replace(why_not="beside the value") for name in seen.keys() & BESIDE}
         named = bool(self.inputs)
         if not named:
             usable = [name for name, column in seen.items() if not column.why_not]
@@ -135,13 +137,15 @@ class RowStream(Stream):
             for name, column in seen.items()
             if name not in used
         }
+        self._clock = next((name for name, column in seen.items() if column.kind == "time"), None)
         self._choose()
         self._statistics = scaling.no_statistics(self._layout.columns)
         self._waiting = self._nothing_known()
 
     def _check_columns(self, seen: dict[str, Judged]) -> None:
         hint = LATE_KEY if self._format == "jsonl" else ""
-        check_columns(self._source.name, seen, self.inputs, self.targets, self._copied, hint, self.horizon)
+        if problem := unusable(seen, self.inputs, self.targets, self._copied, same_row=self.horizon == 0, hint=hint):
+            raise StreamError(f"{self._source.name} {problem}")
 
     def _choose(self) -> None:
         """Decide how the columns in use become inputs and targets."""
@@ -152,7 +156,7 @@ class RowStream(Stream):
                 "Choose a horizon of 1 or more, or targets that are not inputs."
             )
         used = list(self._kinds)
-        self._reader.choose(self._kinds, self.inputs, self._copied)
+        self._reader.choose(self._kinds, self.inputs, self._copied, self._clock)
         # How long ago the row before came is a column of its own, after those of the table.
         self._times = [used.index(name) for name in self._cycles]
         gaps = [len(used) + place for place, cycles in enumerate(self._cycles.values()) if "gap" in cycles]
@@ -164,6 +168,7 @@ class RowStream(Stream):
             fill_with_newest=self._fill_with_newest,
             standardise=self._standardise,
             classes=self._classes,
+            copies=bool(self._copied),
             categories=[used.index(name) for name in self.inputs if self._kinds[name] == "category"],
             cycles=[
                 (used.index(name), CYCLES[cycle])
@@ -183,6 +188,7 @@ class RowStream(Stream):
         self._reader.columns = list(position["columns"])
         self.inputs, self.targets = list(position["inputs"]), list(position["targets"])
         self._kinds, self._cycles = dict(position["kinds"]), position["cycles"]
+        self._clock, self._newest_times = position["clock"], deque(position["times"], REMEMBERED)
         if list(self._kinds) != list(dict.fromkeys([*self.inputs, *self.targets])):
             raise damaged("its kinds are not those of its columns")
         if {name for name, kind in self._kinds.items() if kind == "time"} != set(self._cycles):
@@ -192,18 +198,18 @@ class RowStream(Stream):
         self._check_columns(dict.fromkeys(self._reader.columns, Judged("number")))
         self._choose()
         self._statistics = scaling.restored_statistics(position["statistics"], self._layout.columns)
-        targets = len(self.targets)
         scaled = self._standardise and not self._classes
-        self._waiting = scaling.restored_waiting(position["waiting"], targets, self._delays[-1], scaled)
+        self._waiting = scaling.restored_waiting(position["waiting"], len(self.targets), self._delays[-1], scaled)
         self._source.go_to(self._progress.here)
         if self._progress.here.offset == 0:
             # The start of another source (see `afresh`), which may have its columns in another order.
             self._waiting = self._nothing_known()
+            self._newest_times.clear()
             self._reader.read_header()
             self._check_columns(dict.fromkeys(self._reader.columns, Judged("number")))
 
     def _nothing_known(self) -> np.ndarray:
-        """The scales before the first row: targets of the same row need none if they are not standardised."""
+        # The scales before the first row: targets of the same row need none if they are not standardised.
         needs_none = self.horizon == 0 and (self._classes or not self._standardise)
         return np.tile([0.0, 1.0, np.nan], (int(needs_none), len(self.targets), 1))
 
@@ -236,6 +242,8 @@ class RowStream(Stream):
             kinds=dict(self._kinds),
             cycles={name: list(cycles) for name, cycles in self._cycles.items()},
             categories={name: list(known) for name, known in self._reader.categories.items()},
+            clock=self._clock,
+            times=list(self._newest_times),
             statistics=scaling.saved_statistics(self._statistics),
             waiting=self._waiting,
         )
@@ -244,24 +252,9 @@ class RowStream(Stream):
         """Mean, deviation and newest value of every target after each of the last rows, of shape (rows, targets, 3)."""
         return self._waiting[-rows:]
 
-    def imagined(self, targets: np.ndarray, step: int) -> np.ndarray:
-        """The inputs of a row to come if it brings these targets: other values stay, and times go on."""
-        values = list(self._statistics.newest)
-        for place, value in zip(self._layout.targets, targets.tolist(), strict=True):
-            values[place] = value
-        for gap, place in enumerate(self._times, len(self._kinds)):
-            values[place] += step * values[gap]
-        row = Row(values, self._statistics, 0, None)
-        return samples_of([row], self._layout, self._waiting, self._delays)[0].xs[0]
-
-    def _as_row(self, line: Line) -> Row:
-        values = line.values + [line.values[place] - self._statistics.newest[place] for place in self._times]
-        return Row(values, self._statistics.after(values), line.number, line.copied)
-
-    def looked_at(self, row: dict[str, Any]) -> Samples:
-        """The sample that a given row would be, were it the next. It is not taken."""
-        assert isinstance(self._reader, GivenReader)
-        return samples_of([self._as_row(self._reader.looked_at(row))], self._layout, self._waiting, self._delays)[0]
+    def times_ahead(self, steps: int) -> list[Any] | None:
+        """The times of the next rows, as the table writes them; None if they are not regular."""
+        return times_ahead(self._newest_times, steps)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -284,10 +277,12 @@ class RowStream(Stream):
             rows.clear()
 
         try:
-            for line in self._reader.rows(self._source.fragments(patience)):
-                row = self._as_row(line)
-                self._statistics = row.statistics
-                rows.append(row)
+            for values, line, copied, time, _ in self._reader.rows(self._source.fragments(patience)):
+                if self._clock is not None:
+                    self._newest_times.append(as_time(time))
+                values += [values[place] - self._statistics.newest[place] for place in self._times]
+                self._statistics = self._statistics.after(values)
+                rows.append(Row(values, self._statistics, line, copied))
                 self._progress.mark()
                 length += 1
                 if len(rows) * self._layout.columns >= BATCH:
@@ -295,8 +290,7 @@ class RowStream(Stream):
                 if length == count:
                     break
         except StreamError as error:
-            # What came before is handed out first; the next call finds the same problem again.
-            problem = error
+            problem = error  # what came before is handed out first; the next call finds it again
         self._progress.hand_out(length, problem)
         if not length and self._source.ended:
             if self._progress.start == UNREAD:
@@ -305,6 +299,10 @@ class RowStream(Stream):
         convert()
         joined: list[Any] = [None if part[0] is None else np.concatenate(part) for part in zip(*parts, strict=True)]
         return Samples(*joined)
+
+    def show(self, position: dict[str, Any]) -> None:
+        """Tell those who watch a topic how far it was learned from."""
+        self._source.show(position)
 
     def close(self) -> None:
         self._source.close()

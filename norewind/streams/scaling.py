@@ -12,9 +12,10 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 import numpy as np
 
+from norewind.streams.clock import REMEMBERED
 from norewind.streams.columns import DAY, LARGEST, Kind
 from norewind.streams.parsing import CATEGORIES
-from norewind.streams.position import Count, SourcePosition, damaged
+from norewind.streams.position import Count, MessagesPosition, SourcePosition, damaged
 from norewind.streams.stream import Samples
 
 # With fewer values than this, a standard deviation says too little to standardise a target by.
@@ -71,6 +72,7 @@ class Layout(NamedTuple):
     categories: list[int] = []  # noqa: RUF012 (never changed)
     cycles: list[tuple[int, float]] = []  # noqa: RUF012 (never changed)
     classes: bool = False
+    copies: bool = False
     before: bool = False
 
     @property
@@ -83,13 +85,16 @@ def no_statistics(columns: int) -> Statistics:
     return Statistics([0] * columns, [0.0] * columns, [0.0] * columns, [math.nan] * columns)
 
 
-def samples_of(rows: list[Row], layout: Layout, waiting: np.ndarray, delays: list[int]) -> tuple[Samples, np.ndarray]:
+def samples_of(
+    rows: list[Row], layout: Layout, waiting: np.ndarray, delays: list[int], *, each_next: bool = False
+) -> tuple[Samples, np.ndarray]:
     """Rows as samples, and the scales that wait for targets to come, of which `waiting` were there before.
 
     Scales are the mean, the deviation and the newest value of every target, which are known
     after a row; they standardise the targets that come so many rows later. All three are NaN
     where too little is known. With several `delays`, the longest last, targets come side by
-    side, once for each.
+    side, once for each. With `each_next`, each of the rows is taken as the next one, in place
+    of the others.
     """
     values = _table([row.values for row in rows], layout.columns)
     statistics = _tables([row.statistics for row in rows], layout.columns)
@@ -97,9 +102,10 @@ def samples_of(rows: list[Row], layout: Layout, waiting: np.ndarray, delays: lis
     longest = delays[-1]
     nothing = np.full((max(0, longest - len(waiting)), *now.shape[1:]), np.nan)
     waiting = np.concatenate([nothing, waiting, now])
-    scales = np.concatenate([waiting[longest - delay :][: len(rows)] for delay in delays], axis=1)
-    mean, deviation, newest = np.moveaxis(scales, -1, 0)
-    sent = np.tile(values[:, layout.targets], len(delays))
+    places = np.zeros(len(rows), int) if each_next else np.arange(len(rows))
+    scales = np.concatenate([waiting[longest - delay + places] for delay in delays], axis=1)
+    mean, deviation, newest = scales[..., 0], scales[..., 1], scales[..., 2]
+    sent = np.tile(values[:, layout.targets], len(delays)) if len(delays) > 1 else values[:, layout.targets]
     targets, last = sent, newest
     if layout.standardise and not layout.classes:
         targets, last = _standardised(targets, mean, deviation), _standardised(last, mean, deviation)
@@ -114,10 +120,10 @@ def samples_of(rows: list[Row], layout: Layout, waiting: np.ndarray, delays: lis
         targets.astype(np.float32),
         scales[..., :2],
         last.astype(np.float32),
-        np.tile(now[..., :2], (1, len(delays), 1)),
+        np.tile(now[..., :2], (1, len(delays), 1)) if len(delays) > 1 else now[..., :2],
         sent,
         np.array([row.line for row in rows], np.int64),
-        np.array([row.copied for row in rows], object) if rows and rows[0].copied is not None else None,
+        np.array([row.copied for row in rows], object) if layout.copies else None,
     )
     return samples, waiting[len(nothing) :][-longest:]
 
@@ -155,7 +161,7 @@ def _deviations(counts: np.ndarray, squares: np.ndarray) -> np.ndarray:
 
 def _standardised(values: np.ndarray, means: np.ndarray, deviations: np.ndarray) -> np.ndarray:
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-        return np.clip((values - means) / deviations, -CLIP, CLIP)
+        return np.minimum(np.maximum((values - means) / deviations, -CLIP), CLIP)
 
 
 def _tables(statistics: list[Statistics], columns: int) -> list[np.ndarray]:
@@ -186,8 +192,11 @@ class RowPosition(SourcePosition):
     kinds: dict[str, Kind]
     cycles: dict[str, list[str]]
     categories: dict[str, list[str]]
+    clock: str | None
+    times: Annotated[list[str | int | float | None], msgspec.Meta(max_length=REMEMBERED)]
     statistics: list[SavedColumn]
     waiting: Any
+    messages: MessagesPosition | None = None
 
 
 def saved_statistics(statistics: Statistics) -> list[list[Any]]:

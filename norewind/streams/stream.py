@@ -24,8 +24,11 @@ class Samples(NamedTuple):
     - `ahead`: the scales known after each row, in which forecasts made there are expressed.
     - `values`: the targets as they were sent, in float64; a category is its number. NaN is a
       missing value.
-    - `lines`: the number of the line that each row stands in, from 1.
+    - `lines`: the number of the line that each row stands in, from 1; of a message, what
+      `as_line` makes of its partition and offset.
     - `copied`: the columns to copy, one JSON text per row. None if there are none.
+    - `keys`: the key that each row belongs to, as bytes in an array of objects. The rows are
+      then raw, in float64 (see `KeyedStream`). None where all samples are of one series.
     """
 
     xs: np.ndarray
@@ -36,6 +39,32 @@ class Samples(NamedTuple):
     values: np.ndarray | None = None
     lines: np.ndarray | None = None
     copied: np.ndarray | None = None
+    keys: np.ndarray | None = None
+
+
+class Keyed(NamedTuple):
+    """Inputs with the key that each belongs to: `keys` are bytes, in an array of objects or a list."""
+
+    keys: Any
+    xs: Any
+
+
+OFFSETS = 2**48
+"""Offsets are below this, or one number could not hold them beside their partition."""
+
+
+def as_line(partition: int, offset: int) -> int:
+    """The place of a message as one number, which is negative, so that it is not taken for that of a line.
+
+    >>> as_place(as_line(3, 12))
+    (3, 12)
+    """
+    return -1 - (partition * OFFSETS + offset)
+
+
+def as_place(line: int) -> tuple[int, int]:
+    """The partition and the offset of a message, from what `as_line` made of them."""
+    return divmod(-1 - line, OFFSETS)
 
 
 class Stream(Protocol):

@@ -15,7 +15,7 @@ from run_folders import everything
 
 import norewind
 from norewind.checkpoint import CheckpointError, checkpoints
-from norewind.learner import NonFiniteError
+from norewind.run import NonFiniteError
 from norewind.runs.fit import Fitted, Hooks, Intervals
 from norewind.runs.folder import RunFolder, last_good, read_log
 from norewind.runs.lock import FolderInUse

@@ -80,6 +80,42 @@ def test_the_mixture_forecasts_too_and_its_source_may_be_gone(wave, tmp_path):
     assert np.abs(result.means[:, 1] - expected).max() < 0.3
 
 
+def test_where_times_are_regular_a_forecast_has_its_time(wave, tmp_path, capsys):
+    rows = [line.split(",") for line in wave.read_text().splitlines()[1:]]
+    table = "".join(f"2024-{1 + t // 28 % 12:02d}-{1 + t % 28:02d},{x}\n" for t, (x, _) in enumerate(rows[:20]))
+    odd = table.replace("2024-01-20", "2024-01-19T12:00")
+    for name, text in (("regular", table), ("odd", odd)):
+        (tmp_path / f"{name}.csv").write_text("day,x\n" + text)
+        run = tmp_path / name
+        assert norewind("train", tmp_path / f"{name}.csv", "--out", run, "--method", "rtrl", *OPTIONS) == 0
+        capsys.readouterr()
+        assert norewind("forecast", run, "--steps", 2) == 0
+        times = [json.loads(line).get("time") for line in capsys.readouterr().out.splitlines()]
+        assert times == (["2024-01-21", "2024-01-22"] if name == "regular" else [None, None])
+    assert norewind("forecast", tmp_path / "regular", "--steps", 1, "--format", "csv") == 0
+    assert capsys.readouterr().out.splitlines()[0] == "row,time,x,x deviation"
+
+
+@pytest.mark.parametrize("method", ["auto", "rtrl"])
+def test_a_class_to_come_is_the_one_that_was_forecast(tmp_path, capsys, method):
+    path, run = tmp_path / "modes.csv", tmp_path / "run"
+    path.write_text("a,mode\n" + "".join(f"{t % 7},{'wait' if t % 3 else 'go'}\n" for t in range(60)))
+    options = ("--method", method, *(("--budget", 1, "--quiet") if method == "auto" else MODEST))
+    options += ("--predictions", "file", "--loss", "classes", "--targets", "mode", "--horizon", 2)
+    assert norewind("train", path, "--out", run, *options) == 0
+    made = {entry["for"]: entry for entry in read_log(run / "predictions.jsonl")}
+    capsys.readouterr()
+    assert norewind("forecast", run) == 0
+    entries = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [entry["for"] for entry in entries] == [61, 62]
+    for entry in entries:
+        assert entry["forecast"] == made[entry["for"]]["forecast"]
+        assert entry["probability"] == pytest.approx(made[entry["for"]]["probability"], abs=2e-6)
+    assert norewind("forecast", run, "--format", "csv") == 0
+    assert capsys.readouterr().out.splitlines()[0] == "row,forecast,probability"
+    assert_refused(capsys, norewind("forecast", run, "--steps", 3), "--horizon 3")
+
+
 def test_what_cannot_be_forecast_is_refused(whole, wave, tmp_path, capsys):
     assert_refused(capsys, norewind("forecast", whole / "bytes"), "norewind sample")
     assert_refused(capsys, norewind("forecast", whole / "rows", "--steps", 0), "--steps")

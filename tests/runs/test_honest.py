@@ -8,6 +8,7 @@ from run_folders import SMALL, everything, norewind
 
 from norewind.instruments.figures import draw_curves
 from norewind.instruments.row_figures import draw_stretch
+from norewind.learners.series import Series
 from norewind.runs.folder import read_log
 from norewind.runs.metrics import SEEN_AT_ONCE, Watch, next_line
 from norewind.runs.row_scores import RowScore
@@ -107,7 +108,7 @@ def test_a_run_says_what_it_uses_and_how_it_does(daily, tmp_path, capsys):
     assert [entry["line"] for entry in entries] == list(range(2, ROWS + 2))
     assert entries[30]["copied"] == {"id": "30", "ts": "2024-01-02T06:00"}
     assert [entry["target"]["power"] for entry in entries[20:]] == values[20:].tolist()
-    assert len(read_log(run / "metrics.jsonl")) == 8
+    assert len(read_log(run / "metrics.jsonl")) == 72
 
 
 def test_copied_columns_wait_for_their_window_too(daily, tmp_path):
@@ -126,11 +127,22 @@ def test_copied_columns_wait_for_their_window_too(daily, tmp_path):
 
 
 def test_lines_of_metrics_are_about_200_whatever_the_length():
-    for samples, most in ((1_000, 50), (10**5, 200), (10**7, 250)):
+    for fewest, samples, least, most in ((2, 1_000, 80, 200), (2, 10**7, 200, 280), (50, 10**5, 80, 200)):
         line, count = 0, 0
-        while (line := next_line(line)) <= samples:
+        while (line := next_line(line, fewest=fewest)) <= samples:
             count += 1
-        assert 15 < count < most
+        assert least < count < most
+
+
+def test_a_short_table_has_a_curve_of_many_points_and_is_learned_in_one_chunk(daily, tmp_path, monkeypatch):
+    path, _ = daily
+    calls, scan = [], Series.scan
+    monkeypatch.setattr(Series, "scan", lambda self, *args, **more: calls.append(1) or scan(self, *args, **more))
+    assert norewind("train", path, "--out", tmp_path / "run", "--budget", 1, "--quiet") == 0
+    lines = read_log(tmp_path / "run" / "metrics.jsonl")
+    assert 40 < len(lines) < 250
+    assert len(calls) == 1
+    assert sum(line["errors"]["model"]["power"]["rows"] for line in lines if line.get("errors")) > 100
 
 
 def test_the_watch_sees_short_lines_together():

@@ -1,0 +1,104 @@
+"""From settings to a fleet: rows with keys, and a learner with a run for each."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from norewind import names
+from norewind.fleets.fleet import Fleet
+from norewind.fleets.scaling import Table
+from norewind.learners.least_squares import LeastSquares, lags
+from norewind.runs.fleet_scores import FleetScore
+from norewind.runs.settings import Settings, SettingsError
+from norewind.streams import Dialect, KeyedStream, Source
+
+if TYPE_CHECKING:
+    from norewind.runs.build import Built, Opened, Shape
+
+LAGS, FORGETTING, LIMIT = 8, 0.9998, 5.0
+WINDOW = 256
+
+
+def check_fleet(settings: Settings) -> None:
+    """Refuse what a fleet cannot do, before anything is read."""
+    if settings.key is None:
+        asked = [name for name in ("share", "resident", "shard") if getattr(settings, name)]
+        if asked or settings.shards > 1:
+            raise SettingsError(f"--{asked[0] if asked else 'shards'} is for a model per key: name its column (--key).")
+        return
+    if settings.kind not in ("csv", "jsonl"):
+        raise SettingsError(f"--key needs rows with columns (csv, jsonl), and {settings.source} is {settings.kind}.")
+    if settings.loss == "classes":
+        raise SettingsError("--key with --loss classes is not supported: train one run per key, or forecast numbers.")
+    if len(settings.horizons) > 1:
+        raise SettingsError("--key takes one horizon: train a run for each.")
+    if settings.method != names.AUTO and names.parse_method(settings.method).window > 1:
+        raise SettingsError(f"--key learns from every row as it comes: method {settings.method} has windows.")
+    if settings.method == names.AUTO and settings.loss == "gaussian" and not settings.share:
+        raise SettingsError("--key with --method auto forecasts no variances: choose a method, such as --method snap1.")
+    if settings.share and settings.flush is not None:
+        raise SettingsError(f"--share learns from {WINDOW} rows at a time, which --flush would not wait for.")
+    if settings.share and settings.resident is not None and settings.resident < WINDOW:
+        raise SettingsError(f"--share learns from {WINDOW} rows at a time: --resident must be at least that.")
+    if settings.share and settings.shards > 1:
+        raise SettingsError("--share has one model for all keys: it cannot be split by --shards (docs/scale.md).")
+    if settings.shard is not None and settings.shard >= settings.shards:
+        raise SettingsError(f"shard is {settings.shard}, but there are {settings.shards} shards, counted from 0.")
+
+
+def open_keyed(settings: Settings, source: Source, position: dict[str, Any] | None) -> "Opened":
+    from norewind.runs.build import Opened, Shape
+
+    assert settings.key is not None
+    stream = KeyedStream(
+        source,
+        settings.key,
+        shard=(settings.shard or 0, settings.shards if settings.shard is not None else 1),
+        dialect=Dialect(settings.kind, header=settings.header, delimiter=settings.delimiter),
+        inputs=settings.inputs or None,
+        targets=settings.targets or None,
+        copy=settings.copy,
+        horizon=settings.horizons,
+        missing=settings.missing,
+        bad=settings.bad,
+        standardise=settings.standardise,
+        position=position,
+    )
+    horizon, targets = settings.horizons[0], len(stream.targets)
+    table = Table(stream.layout, horizon, stream.times)
+    outputs = targets * (2 if settings.loss == "gaussian" else 1)
+    shape = Shape(stream.width, outputs, False, targets, settings.horizons, table=table)
+    return Opened(stream, shape, FleetScore(stream.targets, settings.loss, horizon, stream.key_name))
+
+
+def build_fleet(settings: Settings, shape: "Shape", single: Callable) -> "Built":
+    """A fleet of the method's network; `auto` is least squares for every key, or one network that all keys share.
+
+    A key has few rows for itself: least squares on the newest rows learn from tens of them
+    what a network learns from thousands.
+    """
+    from norewind.runs import auto
+    from norewind.runs.build import Built, loss_of, only_defaults
+
+    learner: Any
+    if settings.method != names.AUTO:
+        _, learner, begin = single(settings, shape)
+        run = begin()
+    else:
+        only_defaults(settings)
+        if settings.share:
+            learner, run = auto.network(shape, settings.loss == "gaussian", settings.seed)
+        else:
+            learner = LeastSquares(lags(shape.inputs, LAGS), shape.targets, FORGETTING, LIMIT)
+            run = learner.init()
+    fleet = Fleet(
+        learner,
+        run,
+        share=settings.share,
+        resident=settings.resident,
+        horizon=shape.horizon,
+        loss=loss_of(settings, shape),
+        window=WINDOW,
+        table=shape.table,
+        row=(shape.inputs, shape.outputs),
+    )
+    return Built(fleet, fleet.init(), fleet.window)

@@ -1,0 +1,77 @@
+"""A fleet in parts: each shard of the keys is a run of its own, trained by a process of its own, with its checkpoints.
+
+Keys that share nothing need nothing from one another, so every process reads the stream
+itself and leaves out the keys of the others. A shard is named by a checksum of its keys, and
+its folder has all that it takes to go on, in whatever process.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from norewind.fleets.store import Store
+from norewind.runs.fleet_scores import FEWEST, WORST, worst_words
+from norewind.runs.fleets import check_fleet
+from norewind.runs.folder import METRICS, RunFolder, read_log
+from norewind.runs.progress import Progress
+from norewind.runs.settings import Settings, SettingsError
+from norewind.runs.workers import Workers, stopping
+
+
+def shard_folders(path: Path, shards: int) -> list[Path]:
+    return [path / "shards" / f"{number:04d}" for number in range(shards)]
+
+
+def train_shards(
+    settings: Settings, path: Path, progress: Progress, *, jobs: int | None = None, ray: str | None = None, new: bool
+) -> None:
+    """Train all shards of a fleet in a run folder, as many at a time as there are processors."""
+    check_fleet(settings)
+    if settings.source == "-":
+        raise SettingsError("--shards: every process reads the source itself, so it must be a file, not a pipe.")
+    if settings.predictions == "stdout":
+        raise SettingsError("--shards: several processes cannot share standard output: use --predictions file.")
+    with RunFolder(path, new=new) as folder:
+        folders = shard_folders(path, settings.shards)
+        if new and any(one.exists() for one in folders):
+            raise SettingsError(f"{path} already holds a run: norewind resume {path}, or another --out.")
+        if new:
+            folder.begin(settings)
+        tasks = {one.name: (replace(settings, shard=place), path, one) for place, one in enumerate(folders)}
+        Workers(_train, progress, jobs, ray).run(tasks)
+
+
+def _train(name: str, settings: Settings, out: Path, path: Path) -> str:
+    """Train one shard in a process of its own."""
+    from norewind.runs.fit import Hooks
+    from norewind.runs.train import train
+
+    should_stop = stopping()
+    with RunFolder(path) as folder:
+        folder.new = folder.saved is None
+        fitted, _ = train(settings, folder, hooks=Hooks(should_stop=should_stop))
+    return "interrupted" if should_stop() else f"{fitted.samples:,} samples"
+
+
+def shard_words(path: Path, shards: int, name: Callable[[bytes], Any]) -> str:
+    """What all shards have come to together."""
+    lines = [lines[-1] for one in shard_folders(path, shards) if (lines := read_log(one / METRICS))]
+    samples = sum(line["samples"] for line in lines)
+
+    def over_all(entry: str) -> float:
+        known = [(line[entry], line["samples"]) for line in lines if line.get(entry) is not None]
+        return sum(value * weight for value, weight in known) / max(1, sum(weight for _, weight in known))
+
+    worst, keys = [], 0
+    for one in shard_folders(path, shards):
+        if (one / METRICS).exists():
+            store = Store(one, None, write=False)
+            worst += store.worst(WORST, FEWEST)
+            keys += len(store)
+            store.close()
+    worst = sorted(worst, key=lambda key: -key.model)[:WORST]
+    return (
+        f"{samples:,} samples, mean loss {over_all('mean'):.4f}; in the last intervals {over_all('loss'):.4f} "
+        f"(the mean so far: {over_all('baseline'):.4f}).\n{worst_words(worst, keys, name)}"
+    )

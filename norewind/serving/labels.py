@@ -1,0 +1,81 @@
+"""Rows that wait for late labels, by id."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from norewind.files import write_atomically
+from norewind.serving.refusals import Refusal
+
+WAITING = "waiting.json"
+
+
+class Labels:
+    """Rows that were predicted and wait for the rest, which comes later under the same id.
+
+    A row that was completed is remembered until it is in a checkpoint, under the number that
+    it was learned as, so that after a crash its label can be sent again. The file is written
+    with every checkpoint.
+
+    Args:
+        folder: the run folder.
+        most: the largest number of rows that wait; then the oldest is forgotten.
+        durable: the number of samples in the newest checkpoint.
+    """
+
+    def __init__(self, folder: Path, most: int, durable: int):
+        self.path, self.most, self.forgotten = folder / WAITING, most, 0
+        self.waiting: dict[str, dict[str, Any]] = {}
+        self.learned: dict[str, tuple[int, dict[str, Any]]] = {}
+        saved = _read(self.path)
+        self.waiting = {id: row for id, (number, row) in saved.items() if number is None or number > durable}
+
+    def __len__(self) -> int:
+        return len(self.waiting)
+
+    def add(self, id: str, row: dict[str, Any]) -> None:
+        self.waiting.pop(id, None)
+        self.waiting[id] = row
+        while len(self.waiting) > self.most:
+            del self.waiting[next(iter(self.waiting))]
+            self.forgotten += 1
+
+    def whole(self, id: str, rest: dict[str, Any]) -> dict[str, Any]:
+        """The row that waits under an id, with the rest of it."""
+        if id in self.learned:
+            raise Refusal(409, f"the row with the id {id!r} was learned from already, as row {self.learned[id][0]}.")
+        if id not in self.waiting:
+            raise Refusal(
+                404,
+                f"no row waits under the id {id!r}: it was not sent to /predict, was learned from already, or was "
+                f"forgotten when more than {self.most} rows waited.",
+            )
+        return {**self.waiting[id], **rest}
+
+    def done(self, id: str, number: int) -> None:
+        """The row is about to be taken on as sample `number`."""
+        self.learned[id] = number, self.waiting.pop(id)
+
+    def undo(self, id: str) -> None:
+        """The row was not taken on after all."""
+        self.waiting[id] = self.learned.pop(id)[1]
+
+    def forget(self, durable: int) -> None:
+        """Rows up to `durable` are in a checkpoint, and need no longer be remembered."""
+        self.learned = {id: entry for id, entry in self.learned.items() if entry[0] > durable}
+
+    def save(self) -> None:
+        """Write down what waits. May be called from another thread."""
+        waiting, learned = self.waiting.copy(), self.learned.copy()
+        both = {**{id: (None, row) for id, row in waiting.items()}, **learned}
+        if both or self.path.exists():
+            write_atomically(self.path, json.dumps(both).encode())
+
+
+def _read(path: Path) -> dict[str, tuple[int | None, dict[str, Any]]]:
+    if not path.exists():
+        return {}
+    try:
+        return {str(id): (number, dict(row)) for id, (number, row) in json.loads(path.read_bytes()).items()}
+    except (ValueError, TypeError, AttributeError):
+        raise Refusal(500, f"{path} is damaged: remove it; the rows that waited for their labels are lost.") from None

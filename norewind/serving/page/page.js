@@ -1,0 +1,334 @@
+"use strict";
+// The live page of a run. It is told everything by server-sent events, and keeps only what it shows.
+
+const RECENT = 200;
+const CURVES = [
+  ["loss", "this model", "model"],
+  ["persistence", "last value", "persistence"],
+  ["seasonal", "one period ago", "seasonal"],
+  ["baseline", "trivial", "baseline"],
+];
+const run = { about: {}, metrics: [], rows: [], status: {} };
+const view = { paused: false, span: 1, hidden: new Set(), target: null };
+const get = (id) => document.getElementById(id);
+
+function make(tag, options = {}, ...children) {
+  const node = document.createElement(tag);
+  for (const [name, value] of Object.entries(options)) {
+    if (name === "text") node.textContent = value;
+    else node.setAttribute(name, value);
+  }
+  node.append(...children);
+  return node;
+}
+
+function draw(tag, options) {
+  const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(options)) {
+    if (name === "text") node.textContent = value;
+    else node.setAttribute(name, value);
+  }
+  return node;
+}
+
+const isNumber = (value) => typeof value === "number" && Number.isFinite(value);
+
+function short(value) {
+  if (!isNumber(value)) return "–";
+  const size = Math.abs(value);
+  if (size >= 1e6 || (size > 0 && size < 1e-4)) return value.toExponential(2);
+  if (Number.isInteger(value)) return value.toLocaleString("en");
+  return String(Number(value.toPrecision(4)));
+}
+
+function words(value) {
+  if (value === null || value === undefined) return "–";
+  if (isNumber(value)) return short(value);
+  if (typeof value !== "object") return String(value);
+  return Object.entries(value).slice(0, 3).map(([name, inner]) => `${name} ${words(inner)}`).join(", ");
+}
+
+// Charts: a frame with ticks, and lines in it.
+
+function ticks(low, high, count) {
+  const rough = (high - low) / count || 1;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 5, 10].map((part) => part * power).find((size) => size >= rough);
+  const found = [];
+  for (let at = Math.ceil(low / step) * step; at <= high + step / 1e6; at += step) found.push(Number(at.toPrecision(12)));
+  return found;
+}
+
+function frame(svg, xs, ys) {
+  const width = svg.clientWidth || 600;
+  const height = svg.clientHeight || 250;
+  const room = { left: 52, right: 10, top: 8, bottom: 22 };
+  svg.replaceChildren();
+  svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
+  const scale = ([low, high], from, to) => (value) => from + ((value - low) / (high - low || 1)) * (to - from);
+  const x = scale(xs, room.left, width - room.right);
+  const y = scale(ys, height - room.bottom, room.top);
+  for (const at of ticks(ys[0], ys[1], Math.max(2, height / 60))) {
+    svg.append(draw("line", { class: "grid", x1: room.left, x2: width - room.right, y1: y(at), y2: y(at) }));
+    svg.append(draw("text", { x: room.left - 6, y: y(at) + 4, "text-anchor": "end", text: short(at) }));
+  }
+  for (const at of ticks(xs[0], xs[1], Math.max(2, width / 130))) {
+    const anchor = x(at) > width - 40 ? "end" : "middle";
+    svg.append(draw("text", { x: x(at), y: height - 5, "text-anchor": anchor, text: short(at) }));
+  }
+  return { x, y, bottom: height - room.bottom };
+}
+
+function line(svg, points, kind) {
+  let path = "";
+  let pen = "M";
+  for (const [x, y] of points) {
+    if (y === null) { pen = "M"; continue; }
+    path += `${pen}${x.toFixed(1)} ${y.toFixed(1)}`;
+    pen = "L";
+  }
+  if (path) svg.append(draw("path", { class: kind, d: path }));
+}
+
+function spread(values, share = 0.06) {
+  const known = values.filter(isNumber);
+  if (!known.length) return [0, 1];
+  let [low, high] = [Math.min(...known), Math.max(...known)];
+  const room = (high - low) * share || Math.abs(high) * 0.1 || 1;
+  return [low - room, high + room];
+}
+
+function empty(svg, text) {
+  svg.replaceChildren();
+  svg.setAttribute("viewBox", `0 0 ${svg.clientWidth || 600} ${svg.clientHeight || 250}`);
+  svg.append(draw("text", { x: "50%", y: "50%", "text-anchor": "middle", text }));
+}
+
+function showLoss() {
+  const all = run.metrics;
+  const last = all.length ? all[all.length - 1].samples : 0;
+  const lines = all.filter((entry) => entry.samples >= last * (1 - view.span));
+  const present = CURVES.filter(([name]) => all.some((entry) => isNumber(entry[name])));
+  const legend = get("legend");
+  const kept = [...legend.children].map((child) => child.dataset.curve).join();
+  if (kept !== present.map(([name]) => name).join()) {
+    legend.replaceChildren(...present.map(([name, label, kind]) => {
+      const button = make("button", { type: "button", "data-curve": name, "aria-pressed": !view.hidden.has(name) },
+        make("span", { class: `swatch ${kind}` }), label);
+      button.addEventListener("click", () => {
+        view.hidden.has(name) ? view.hidden.delete(name) : view.hidden.add(name);
+        button.setAttribute("aria-pressed", !view.hidden.has(name));
+        showLoss();
+      });
+      return button;
+    }));
+  }
+  const shown = present.filter(([name]) => !view.hidden.has(name));
+  if (lines.length < 2) return empty(get("loss"), "Waiting for the first lines of metrics");
+  // The first lines may be far off: what is above nine tenths of all by far is cut.
+  const values = shown.flatMap(([name]) => lines.map((entry) => entry[name])).filter(isNumber).sort((a, b) => a - b);
+  const most = values[Math.floor(0.97 * (values.length - 1))];
+  const ys = spread(values.filter((value) => value <= most * 1.5 + 1e-9));
+  if (values[0] >= 0) ys[0] = Math.max(0, ys[0]);
+  const { x, y } = frame(get("loss"), [lines[0].samples, last], ys);
+  for (const [name, , kind] of shown.slice().reverse()) {
+    const points = lines.map((entry) => [x(entry.samples), isNumber(entry[name]) ? Math.max(y(entry[name]), 2) : null]);
+    line(get("loss"), points, kind);
+  }
+  const newest = all[all.length - 1];
+  const beside = present.filter(([name]) => name !== "loss" && isNumber(newest[name]));
+  const best = beside.sort((a, b) => newest[a[0]] - newest[b[0]])[0];
+  let text = `${run.about.unit}, by samples.`;
+  if (best && isNumber(newest.loss)) {
+    const better = newest.loss <= newest[best[0]];
+    text += ` In the newest interval the model is ${better ? "better" : "worse"} than the best baseline (${best[1]}): `
+      + `${short(newest.loss)} against ${short(newest[best[0]])}.`;
+  }
+  get("loss-words").textContent = text;
+}
+
+// The newest data.
+
+function inner(value, target) {
+  if (value === null || typeof value !== "object") return undefined;
+  if (target in value) return value[target];
+  const nearest = Object.values(value)[0];
+  return nearest && typeof nearest === "object" ? nearest[target] : undefined;
+}
+
+function isText() { return run.about.kind !== "csv" && run.about.kind !== "jsonl"; }
+
+function targets() {
+  const named = run.about.columns ? run.about.columns.targets : [];
+  return run.about.loss === "classes" ? [] : named;
+}
+
+function showRows() {
+  const rows = run.rows;
+  const choices = targets();
+  const select = get("target");
+  if (select.children.length !== choices.length) {
+    select.replaceChildren(...choices.map((name) => make("option", { value: name, text: name })));
+    view.target = choices[0];
+  }
+  get("target-label").hidden = choices.length < 2;
+  const numbers = choices.length > 0;
+  get("rows").hidden = get("rows-legend").hidden = !numbers;
+  get("symbols").hidden = numbers;
+  if (numbers) showSeries(rows); else showSymbols(rows);
+  showSurprise(rows);
+  showTop(rows);
+}
+
+function showSeries(rows) {
+  const svg = get("rows");
+  if (rows.length < 2) return empty(svg, "No rows yet");
+  const target = view.target;
+  const points = rows.map((row) => [row.sample, inner(row.target, target), inner(row.prediction, target)]);
+  const newest = rows[rows.length - 1];
+  const ahead = isNumber(newest.for) ? [newest.for, inner(newest.forecast, target)] : null;
+  const last = ahead ? Math.max(newest.sample, ahead[0]) : newest.sample;
+  const { x, y } = frame(svg, [rows[0].sample, last], spread(points.flatMap(([, came, said]) => [came, said])));
+  line(svg, points.map(([at, came]) => [x(at), isNumber(came) ? y(came) : null]), "value");
+  line(svg, points.map(([at, , said]) => [x(at), isNumber(said) ? y(said) : null]), "model dashed");
+  const waiting = rows.filter((row) => isNumber(row.for) && row.for > newest.sample);
+  for (const row of waiting) {
+    const said = inner(row.forecast, target);
+    if (isNumber(said)) svg.append(draw("circle", { class: "ahead", cx: x(row.for), cy: y(said), r: waiting.length > 40 ? 1.5 : 3 }));
+  }
+  const key = (kind, text) => make("span", {}, make("span", { class: `swatch ${kind}` }), text);
+  get("rows-legend").replaceChildren(key("value-ink", `${target} as it came`), key("model", "what had been forecast of it; dots are still to come"));
+}
+
+function showSymbols(rows) {
+  const limits = [4, 8, 12];
+  const pieces = rows.map((row) => {
+    let text = row.text ?? row.symbol ?? row.target ?? "";
+    if (run.about.kind === "bytes" && isNumber(text)) text = text === 10 || (text >= 32 && text < 127) ? String.fromCharCode(text) : "·";
+    const size = row.surprise ?? row.bits ?? 0;
+    const level = limits.filter((limit) => size > limit).length;
+    const many = row.text !== undefined || row.target !== undefined;
+    return make("i", { class: `s${level}`, title: `surprise ${short(size)}`, text: many ? `${words(text)}${row.text !== undefined ? "\n" : " "}` : text });
+  });
+  get("symbols").replaceChildren(...pieces);
+  if (!rows.length) get("symbols").textContent = "Nothing yet.";
+}
+
+const surpriseOf = (row) => row.surprise ?? row.score ?? null;
+
+function showSurprise(rows) {
+  const svg = get("surprise");
+  const known = rows.map(surpriseOf).filter(isNumber);
+  if (!known.length) return empty(svg, "No surprise known yet");
+  const sorted = known.slice().sort((a, b) => a - b);
+  const usual = sorted[Math.floor(sorted.length / 2)];
+  const high = Math.max(4 * usual, usual + 1e-9);
+  const first = rows[0].sample ?? rows[0].line ?? 0;
+  const last = first + rows.length;
+  const { x, y, bottom } = frame(svg, [first, last], [0, Math.max(sorted[sorted.length - 1] * 1.05, 1e-9)]);
+  const width = Math.max(1, (x(last) - x(first)) / rows.length - 1);
+  rows.forEach((row, place) => {
+    const size = surpriseOf(row);
+    if (!isNumber(size)) return;
+    svg.append(draw("rect", { class: size > high ? "high" : "", x: x(first + place), y: y(size), width, height: Math.max(0.5, bottom - y(size)) }));
+  });
+  get("rows-words").textContent = `The newest ${rows.length}. The median surprise is ${short(usual)}; red is more than four times that.`;
+}
+
+function showTop(rows) {
+  const best = rows.filter((row) => isNumber(surpriseOf(row))).sort((a, b) => surpriseOf(b) - surpriseOf(a)).slice(0, 8);
+  get("top").replaceChildren(...best.map((row) => make("tr", {},
+    make("td", { text: words(row.sample ?? row.line) }), make("td", { text: words(row.prediction) }),
+    make("td", { text: words(row.target ?? row.symbol ?? row.text) }), make("td", { text: short(surpriseOf(row)) }))));
+}
+
+// How it is now.
+
+function tile(name, value, more = "", kind = "") {
+  return make("li", {}, make("div", { class: "name", text: name }), make("div", { class: `value ${kind}`, text: value }),
+    make("div", { class: "more", text: more }));
+}
+
+function showStatus() {
+  const now = run.status;
+  const newest = run.metrics[run.metrics.length - 1] || {};
+  const rate = now.samples_rate ?? 0;
+  const speed = rate || !isNumber(now.speed) ? rate : now.speed;
+  const trouble = now.diverged || now.watch === "suspicious";
+  const tiles = [
+    tile("Samples", short(now.samples ?? 0), isNumber(now.durable) ? `saved up to ${short(now.durable)}` : ""),
+    tile("Throughput", `${short(speed)} / s`, isNumber(now.predicted_rate) ? `predicting ${short(now.predicted_rate)} / s` : "learned from"),
+    tile("Loss", short(newest.loss), isNumber(newest.baseline) ? `trivial: ${short(newest.baseline)}` : "", newest.loss > newest.baseline ? "bad" : ""),
+    tile("Divergence watch", now.diverged ? "diverged" : now.watch ?? "–",
+      now.diverged ? now.watch : run.about.watches === false ? "turned off" : `carry ${short(newest.carry)} of ${short(run.about.carry_limit)}`, trouble ? "bad" : "good"),
+  ];
+  if (isNumber(now.queue)) tiles.push(tile("Waiting", short(now.queue), `to be learned; ${short(now.waiting ?? 0)} for their labels`));
+  else if (isNumber(now.silent)) tiles.push(tile("Newest line", now.silent < 5 ? "now" : `${short(now.silent)} s ago`, "of metrics"));
+  get("tiles").replaceChildren(...tiles);
+  const keys = now.keys || [];
+  get("keys-section").hidden = !keys.length;
+  get("keys").replaceChildren(...keys.map((entry) => make("tr", {}, make("td", { text: entry.key }),
+    make("td", { text: short(entry.mean) }), make("td", { text: short(entry.last) }), make("td", { text: short(entry.rows) }))));
+}
+
+function showAbout() {
+  const { about } = run;
+  document.title = `${about.name} – norewind`;
+  get("name").textContent = about.name;
+  const ahead = about.columns ? `${about.columns.targets.slice(0, 4).join(", ")}, ${about.columns.horizons.join(", ")} ahead` : "the next symbol";
+  get("about").textContent = `${about.model} · ${ahead} · ${about.source}`;
+  get("rows-title").textContent = isText() ? "Newest symbols" : "Newest rows with their forecasts";
+}
+
+function show() { showStatus(); showLoss(); showRows(); }
+
+// Events.
+
+function connect() {
+  const events = new EventSource("/events");
+  const link = (text, kind) => { get("link").textContent = text; get("link").className = `pill ${kind}`; };
+  events.addEventListener("start", (event) => {
+    Object.assign(run, JSON.parse(event.data));
+    run.rows = run.rows.slice(-RECENT);
+    link("live", "good");
+    showAbout();
+    show();
+  });
+  events.addEventListener("tick", (event) => {
+    const news = JSON.parse(event.data);
+    run.metrics.push(...news.metrics);
+    run.rows = run.rows.concat(news.rows).slice(-RECENT);
+    run.status = news.status;
+    if (view.paused) return;
+    showStatus();
+    if (news.metrics.length) showLoss();
+    if (news.rows.length) showRows();
+  });
+  events.addEventListener("error", () => link(events.readyState === EventSource.CLOSED ? "ended" : "connecting again", "bad"));
+}
+
+function setUp() {
+  get("pause").addEventListener("click", () => {
+    view.paused = !view.paused;
+    get("pause").setAttribute("aria-pressed", view.paused);
+    get("pause").textContent = view.paused ? "Go on" : "Pause";
+    if (!view.paused) show();
+  });
+  const root = document.documentElement;
+  const dark = () => root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  const label = () => { get("theme").textContent = dark() ? "Light" : "Dark"; };
+  get("theme").addEventListener("click", () => { root.dataset.theme = dark() ? "light" : "dark"; label(); });
+  label();
+  get("span").addEventListener("click", (event) => {
+    const span = event.target.dataset.span;
+    if (!span) return;
+    view.span = Number(span);
+    for (const button of get("span").children) button.setAttribute("aria-pressed", button === event.target);
+    showLoss();
+  });
+  get("target").addEventListener("change", (event) => { view.target = event.target.value; showRows(); });
+  addEventListener("resize", () => { if (run.about.name) show(); });
+  connect();
+}
+
+setUp();

@@ -1,0 +1,132 @@
+"""A run on rows, as the service uses it: what a row would be answered, and the line that it is learned as."""
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from itertools import islice
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from norewind.runs.row_scores import RowScore
+from norewind.serving.outputs import LADDER, Outputs
+from norewind.serving.refusals import Refusal
+from norewind.streams.alternatives import Moment, moment_of, next_rows
+from norewind.streams.columns import BadRow, at
+from norewind.streams.parsing import RowReader
+from norewind.streams.reading import LONGEST
+from norewind.streams.stream import Samples
+
+
+class State(NamedTuple):
+    """All that an answer depends on, as of one row; a new one takes its place when more was learned."""
+
+    run: Any
+    moment: Moment
+    rows: int
+
+
+class RowModel:
+    """A run on rows. `publish` is called by the thread that learns, everything else by the one that answers."""
+
+    unit = "rows"
+
+    def __init__(self, training: Any):
+        self.training, self.stream, self.score = training, training.steps.stream, training.score
+        self.outputs = Outputs(training.learner)
+        self.reader: RowReader = self.stream._reader
+        self.state = self.kept = self._newest()
+        shape = (
+            (training.window, self.stream.width),
+            (training.window, len(self.stream.targets) * len(self.stream.horizons)),
+        )
+        # The first row to be learned from should not have to wait for the compiler.
+        training.outputs_of(Samples(*(np.zeros(part, np.float32) for part in shape)))
+
+    def warm_up(self, rows: int) -> None:
+        """Compile what answers need, and what learning needs."""
+        outputs = self.outputs(self.state.run, np.zeros((rows, self.stream.width), np.float32))
+        if isinstance(self.score, RowScore):
+            self.score.forecasts(outputs[0] if self.stream.horizon else outputs)
+
+    def publish(self) -> None:
+        """Answer from what the run is now."""
+        self.state = self._newest()
+
+    def keep(self) -> None:
+        """Remember what answers are made from now."""
+        self.kept = self.state
+
+    def go_back(self) -> None:
+        """Answer from what was remembered."""
+        self.state = self.kept
+
+    def _newest(self) -> State:
+        training = self.training
+        run, waiting = training.run, training.steps.waiting
+        if waiting is not None and len(waiting.xs):
+            # Rows that wait for their window are not learned from yet, but they have come.
+            padding = np.zeros((training.window - len(waiting.xs), *waiting.xs.shape[1:]), waiting.xs.dtype)
+            run, _ = training.learner.forward(run, np.concatenate([waiting.xs, padding]), count=len(waiting.xs))
+        return State(run, moment_of(self.stream), training.early.predicted)
+
+    def answers(self, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """What each of the rows would be answered if it came next."""
+        state, number = self.state, len(rows)
+        size = next((size for size in LADDER if size >= number), LADDER[-1])
+        if number > size:
+            return self.answers(rows[:size]) + self.answers(rows[size:])
+        samples = next_rows(self.stream, state.moment, [*rows, *[rows[-1]] * (size - number)])
+        outputs = self.outputs(state.run, samples.xs)
+        entries = list(islice(self.score.predictions(state.rows + 1, samples, outputs), number))
+        for place, entry in enumerate(entries):
+            # Every one of them would be the next row.
+            entry["sample"] -= place
+            if "for" in entry:
+                rows_ahead = entry["for"]
+                several = isinstance(rows_ahead, dict)
+                entry["for"] = {k: v - place for k, v in rows_ahead.items()} if several else rows_ahead - place
+        return entries
+
+    def check(self, row: dict[str, Any]) -> None:
+        """Refuse a row that cannot be read."""
+        try:
+            self.reader.values(row, new=False)
+        except BadRow as problem:
+            raise Refusal(400, f"the row is bad: {problem}.") from None
+
+    def line(self, row: dict[str, Any]) -> bytes:
+        """The line that the stream reads the row from. A row that it could not read is refused."""
+        try:
+            self.reader.values(row, new=False)
+            line = self._written(row)
+            self.reader.read_line(line)
+        except BadRow as problem:
+            raise Refusal(400, f"the row is bad: {problem}.") from None
+        except (UnicodeError, ValueError):
+            raise Refusal(400, "the row is bad: it has half a character, which UTF-8 cannot hold.") from None
+        return line + b"\n"
+
+    def _written(self, row: dict[str, Any]) -> bytes:
+        dialect = self.reader.dialect
+        if dialect.format == "jsonl":
+            line = json.dumps(row, ensure_ascii=False).encode()
+        else:
+            values = [_field(at(row, name)) for name in self.reader.columns]
+            text = io.StringIO()
+            csv.writer(text, delimiter=dialect.delimiter, lineterminator="").writerow(values)
+            line = text.getvalue().encode()
+        if len(line) > LONGEST:
+            raise BadRow(f"it is longer than {LONGEST} bytes")
+        return line
+
+
+def _field(value: Any) -> str:
+    """A JSON value as a field of a CSV file."""
+    if isinstance(value, dict | list):
+        return ""  # of a column that is not used
+    text = "" if value is None else str(value)
+    if "\n" in text or "\r" in text:
+        raise BadRow("a field of a CSV file cannot contain a line break")
+    return text

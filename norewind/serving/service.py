@@ -1,0 +1,171 @@
+"""What the service does: answers rows, takes on rows to learn from, joins late labels, and tells how it is."""
+
+import asyncio
+import gc
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from norewind.runs.fit import Hooks
+from norewind.serving.batches import Batches, seconds_per_row
+from norewind.serving.feed import Feed
+from norewind.serving.labels import Labels
+from norewind.serving.learning import Learning
+from norewind.serving.refusals import Refusal, busy
+from norewind.serving.rows import RowModel
+
+SWITCH = 0.0005
+"""How long the learning thread may keep Python to itself while an answer waits (in seconds)."""
+DRAIN = 20.0
+"""How long the rows that were taken on may take to be learned from when the service ends (in seconds)."""
+
+
+class Service:
+    """A run that answers and learns. All methods belong to the event loop, but for those that hooks call.
+
+    Args:
+        folder: the run folder.
+        queue: the largest number of rows that wait to be learned from.
+        waiting: the largest number of rows that wait for their labels.
+    """
+
+    def __init__(self, folder: Path, *, queue: int = 4096, waiting: int = 10_000):
+        self.folder, self._queue, self._most_waiting = folder, queue, waiting
+        self.feed = Feed.of_folder(folder)
+        self._expected: dict[int, asyncio.Future] = {}
+        self._progress = asyncio.Event()
+        self.predicted = 0
+
+    def open(self) -> None:
+        """Hold the folder, and compile everything. Before the event loop, so that mistakes end the command."""
+        sys.setswitchinterval(SWITCH)
+        metrics, lines = self._later(self.feed.add_metrics), self._later(self._add_lines)
+        hooks = Hooks(metrics=metrics, lines=lines, checkpoint=self._saved)
+        self.learning = Learning(self.folder, RowModel, self._queue, hooks)
+        self.learning.start()
+        self.model = self.learning.model
+        self.batches = Batches(self.model.answers, seconds_per_row(self.model.warm_up))
+        self.labels = Labels(self.folder, self._most_waiting, self.learning.durable)
+        self.feed.status = self.status
+        # What is there stays: a collection that goes through all of JAX takes a tenth of a second.
+        gc.collect()
+        gc.freeze()
+
+    async def start(self) -> None:
+        self.loop = asyncio.get_running_loop()
+
+    def close(self) -> None:
+        """Let go of the folder in any case."""
+        self.learning.stop()
+        self.learning.join()
+
+    def _later(self, call: Callable) -> Callable:
+        """The same call in the event loop; the learning thread does not wait for it."""
+
+        def schedule(argument):
+            if not self.loop.is_closed():
+                self.loop.call_soon_threadsafe(call, argument)
+
+        return schedule
+
+    def _add_lines(self, entries: list[dict[str, Any]]) -> None:
+        self.feed.add_rows(entries)
+        for entry in entries:
+            future = self._expected.pop(entry["sample"], None)
+            if future and not future.done():
+                future.set_result(entry)
+        self._progressed()
+
+    def _progressed(self) -> None:
+        self._progress.set()
+        self._progress = asyncio.Event()
+
+    def _saved(self, path: Path) -> None:
+        """In the thread that writes checkpoints: the event loop must not wait for a disk."""
+        self.labels.save()
+        self._later(self.labels.forget)(self.learning.durable)
+
+    async def predict(self, rows: Sequence[dict[str, Any]], ids: Sequence[str | None]) -> list[dict[str, Any]]:
+        """Answer rows from the present state. Those with an id wait for the rest of them from now on."""
+        for row in rows:
+            self.model.check(row)
+        answers = [await future for future in self.batches.ask(rows)]
+        for id, row, answer in zip(ids, rows, answers, strict=True):
+            if id is not None:
+                self.labels.add(id, row)
+                answer["id"] = id
+        self.predicted += len(rows)
+        return answers
+
+    def learn(self, rows: Sequence[dict[str, Any]], ids: Sequence[str | None]) -> int:
+        """Take on rows, all or none, and return the number of the last."""
+        named = [id for id in ids if id is not None]
+        if len(set(named)) < len(named):
+            raise Refusal(400, "the same id is there twice.")
+        whole = [row if id is None else self.labels.whole(id, row) for id, row in zip(ids, rows, strict=True)]
+        lines = [self.model.line(row) for row in whole]
+        for number, id in enumerate(ids, self.learning.accepted + 1):
+            if id is not None:
+                self.labels.done(id, number)
+        try:
+            return self._take_on(lines)
+        except Refusal:
+            for id in named:
+                self.labels.undo(id)
+            raise
+
+    def _take_on(self, lines: list[bytes], *, hurry: bool = False) -> int:
+        if self.learning.problem:
+            raise Refusal(503, f"nothing more is learned: {self.learning.problem}")
+        last = self.learning.add(lines, len(lines), hurry=hurry)
+        if last is None:
+            raise busy(f"{len(self.learning.incoming)} rows wait to be learned from")
+        return last
+
+    async def until_learned(self, number: int) -> None:
+        while self.learning.learned < number and not self.learning.problem:
+            await asyncio.wait_for(self._progress.wait(), 60)
+
+    async def follow(self, row: dict[str, Any]) -> asyncio.Future:
+        """Predict a row and learn from it, in its turn: the answer to come."""
+        line = self.model.line(row)
+        while True:
+            try:
+                number = self._take_on([line], hurry=True)
+            except Refusal as refusal:
+                if refusal.status != 429:
+                    raise
+                await self._progress.wait()  # the sender has to wait too
+                continue
+            self._expected[number] = future = self.loop.create_future()
+            return future
+
+    def standing(self) -> dict[str, Any]:
+        """Up to which row the run has accepted, learned, and saved."""
+        learning = self.learning
+        return {"accepted": learning.accepted, "learned": learning.learned, "durable": learning.durable}
+
+    def status(self) -> dict[str, Any]:
+        learning = self.learning
+        return {
+            **self.standing(),
+            "samples": learning.learned,
+            "predicted": self.predicted,
+            "waiting": len(self.labels),
+            "queue": len(learning.incoming),
+            "watch": learning.problem or ("suspicious" if learning.training.watch.bad else "healthy"),
+            "diverged": bool(learning.problem),
+        }
+
+    async def stop(self) -> None:
+        """Learn what was taken on, save it, and let go of the folder."""
+        self.learning.drain()
+        if not await asyncio.to_thread(self.learning.join, DRAIN):
+            self.learning.stop()
+            await asyncio.to_thread(self.learning.join)
+        self.labels.forget(self.learning.durable)
+        self.labels.save()
+        for future in self._expected.values():
+            future.cancel()
+        self._progressed()

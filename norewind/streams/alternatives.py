@@ -1,0 +1,48 @@
+"""Rows that might come next, as samples, while the stream itself stays where it is."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from norewind.streams.rows import RowStream
+from norewind.streams.scaling import Row, Statistics, samples_of
+from norewind.streams.stream import Samples
+
+
+class Moment(NamedTuple):
+    """What a stream of rows knows at one moment. It stays the same while the stream goes on."""
+
+    statistics: Statistics
+    waiting: np.ndarray
+
+
+def moment_of(stream: RowStream) -> Moment:
+    """What the stream knows after the last row that it handed out."""
+    return Moment(stream._statistics, stream._waiting)
+
+
+def next_rows(stream: RowStream, moment: Moment, rows: Sequence[dict[str, Any]]) -> Samples:
+    """Each of the rows as a sample, as if it came right after the moment; nothing is remembered of it.
+
+    A row that cannot be read raises `BadRow`.
+    """
+    statistics, waiting = moment
+    read = []
+    for row in rows:
+        values = stream._reader.values(row, new=False)
+        values += [values[place] - statistics.newest[place] for place in stream._times]
+        read.append(Row(values, statistics.after(values), 0, None))
+    samples, _ = samples_of(read, stream._layout, waiting, stream._delays, each_next=True)
+    return samples._replace(lines=None)
+
+
+def imagined(stream: RowStream, targets: np.ndarray, step: int) -> np.ndarray:
+    """The inputs of a row to come if it brings these targets: other values stay, and times go on."""
+    statistics, waiting = moment_of(stream)
+    values = list(statistics.newest)
+    for place, value in zip(stream._layout.targets, targets.tolist(), strict=True):
+        values[place] = value
+    for gap, place in enumerate(stream._times, len(stream._kinds)):
+        values[place] += step * values[gap]
+    return samples_of([Row(values, statistics, 0, None)], stream._layout, waiting, stream._delays)[0].xs[0]

@@ -1,0 +1,223 @@
+"""Topics of Kafka as sources of JSON messages."""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from norewind.streams.brokers import AT_START, Address, Client, library, partitions_of, why
+from norewind.streams.messages import Message, MessageLines, MessageProgress, Rounds
+from norewind.streams.reading import SLICE
+from norewind.streams.stream import StreamError
+
+AWAY = 60.0
+"""Seconds that brokers may be away while a run goes on."""
+PROBE = 5.0
+AT_ONCE = 1_000
+HELD = 64 << 20
+"""Bytes of messages that are held for the order, over all partitions."""
+
+
+class Topic:
+    """The messages of a topic, in the place of a `Source`.
+
+    - `address`: kafka://topic, or kafka://topic/0,2 for some of its partitions.
+    - `client`: how to reach the brokers.
+    - `group`: the name under which offsets are committed, for those who watch how far the
+      run is. Where it goes on is in its own position.
+    - `continues`: go on although messages were deleted before they were read, or although
+      the position belongs to another source.
+    - `stop`: asked while waiting. Once it returns True, no more is read.
+    - `final`: end where the topic ends now.
+    - `report`: called with a sentence about every message that is skipped.
+    """
+
+    size = 0
+    """As for a file: the messages by which columns are judged are there, or never will be."""
+    unfinished = 0
+    has_rows = False
+
+    def __init__(
+        self,
+        address: str,
+        client: Client,
+        *,
+        group: str | None = None,
+        continues: bool = False,
+        stop: Callable[[], bool] = lambda: False,
+        final: bool = False,
+        report: Callable[[str], None] = lambda line: None,
+    ):
+        self.name, self.ended = address, False
+        self._topic, self._wanted = Address.of(address)
+        self._client, self._continues, self._stop, self._final, self._report = client, continues, stop, final, report
+        self._kafka = library()
+        self._group, self._closed = group, False
+        self._consumer = client.make(
+            "Consumer",
+            {
+                "group.id": group or "norewind",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "auto.offset.reset": "error",
+                "isolation.level": "read_committed",
+                "queued.max.messages.kbytes": 16_384,
+            },
+        )
+        self._paused: set[int] = set()
+        self._away: float | None = None
+        self._probed = 0.0
+
+    @property
+    def complete(self) -> bool:
+        return self.ended
+
+    def progress(self, start: dict[str, Any]) -> MessageProgress:
+        """Go to a position, or to the first messages there are."""
+        there = partitions_of(self._client, self._consumer, self._topic)
+        saved = start.get("messages") or {}
+        if not saved and start.get("offset") and not self._continues:
+            raise StreamError(
+                f"the run has not read {self.name}, but another source. To go on with the messages of this topic, "
+                "say that it continues the stream (--continues)."
+            )
+        if saved and saved["topic"] != self._topic:
+            raise StreamError(f"the run has read the topic {saved['topic']!r}, but now it is {self._topic!r}.")
+        before = {int(partition): offset for partition, offset in saved.get("offsets", {}).items()}
+        partitions = list(self._wanted) or there
+        gone = [partition for partition in {*partitions, *before} if partition not in there]
+        if gone:
+            raise StreamError(f"{self.name} has no partition {gone[0]}, but {len(there)} partitions: 0 to {there[-1]}.")
+        if self._wanted and before and set(before) != set(self._wanted):
+            raise StreamError(f"the run has read the partitions {sorted(before)}, but now they are {partitions}.")
+        self._ends, offsets, lost = {}, {}, 0
+        for partition in partitions:
+            first, self._ends[partition] = self._range(partition)
+            offsets[partition] = before.get(partition, first)
+            if not first <= offsets[partition] <= self._ends[partition]:
+                self._check_range(partition, offsets[partition], first)
+                lost += max(0, first - offsets[partition])
+                offsets[partition] = first
+        until = {int(partition): end for partition, end in saved.get("until", {}).items()}
+        self.rounds, self._has_begun = Rounds(offsets, until), False
+        self._consumer.assign([self._place(partition, offset) for partition, offset in offsets.items()])
+        progress = MessageProgress(start, self._topic, offsets, self.rounds)
+        if lost:
+            progress.skip("messages deleted before they were read", lost)
+        return progress
+
+    def lines(self, progress: MessageProgress) -> MessageLines:
+        return MessageLines(self.rounds, progress, lambda line: self._report(f"{self.name}, {line}"))
+
+    def go_to(self, place: Any) -> None:
+        """Nothing is read again: `progress` has gone there."""
+
+    def fragments(self, patience: float | None) -> Iterator[bytes]:
+        """Fetch messages until the end, a stop, or until `patience` (seconds) runs out; yields when some have come."""
+        if self._closed:
+            raise ValueError(f"{self.name} is closed, so no more samples can be taken. Open a new stream.")
+        return self._fragments(None if patience is None else time.monotonic() + patience)
+
+    def _fragments(self, deadline: float | None) -> Iterator[bytes]:
+        late = False
+        while not (late or self.ended or self._stop()):
+            if self.rounds.is_over() and self._next_round():
+                yield b""
+            left = SLICE if deadline is None else deadline - time.monotonic()
+            late = left <= 0
+            if not self.ended and self._fetch(min(SLICE, max(0.0, left))):
+                yield b""
+
+    def _next_round(self) -> bool:
+        """Begin the next round: first everything that was there when the topic was opened, then whatever has come."""
+        if not self._has_begun:
+            self._has_begun = True
+            return self.rounds.begin(self._ends)
+        self.ended = self._final
+        return not self.ended and self.rounds.begin(self.rounds.reached)
+
+    def _fetch(self, seconds: float) -> bool:
+        """Take what has come, or wait for it; whether anything has."""
+        found = self._consumer.consume(AT_ONCE, seconds)
+        for message in found:
+            error, partition, offset = message.error(), message.partition(), message.offset()
+            if error is None:
+                kind, moment = message.timestamp()
+                moment = moment if kind else -1
+                self.rounds.add(Message(partition, offset, moment, message.key(), message.value()))
+            elif error.code() == self._kafka.KafkaError._PARTITION_EOF:
+                self.rounds.reach(partition, offset)
+            else:
+                self._refuse(error, partition)
+        self._hold_back()
+        self._check_alive(bool(found))
+        return bool(found)
+
+    def _hold_back(self) -> None:
+        """Fetch no more of a partition that is far ahead of the others, until it has been used up by half."""
+        limit = max(1 << 20, HELD // len(self.rounds.sizes))
+        full = {partition for partition, size in self.rounds.sizes.items() if size > limit} - self._paused
+        free = {partition for partition in self._paused if self.rounds.sizes[partition] < limit / 2}
+        if full:
+            self._consumer.pause([self._place(partition) for partition in full])
+        if free:
+            self._consumer.resume([self._place(partition) for partition in free])
+        self._paused = (self._paused | full) - free
+
+    def _check_alive(self, came: bool) -> None:
+        """Wait for brokers that have gone away, but not for ever."""
+        now = time.monotonic()
+        if came or not self._client.complaint:
+            self._away, self._client.complaint = None, ""
+            return
+        self._away = since = self._away or now
+        if now - self._probed < min(PROBE, AWAY / 4):
+            return
+        self._probed = now
+        try:
+            self._consumer.list_topics(self._topic, timeout=min(1.0, AWAY / 4))
+            self._away, self._client.complaint = None, ""
+        except self._kafka.KafkaException as error:
+            if now - since > AWAY:
+                raise self._client.unreachable(error, now - since) from None
+
+    def _refuse(self, error: Any, partition: int) -> None:
+        codes = self._kafka.KafkaError
+        if error.code() in (codes._ALL_BROKERS_DOWN, codes._TRANSPORT):
+            self._client.complaint = why(error)
+        elif error.code() in (codes._AUTO_OFFSET_RESET, codes.OFFSET_OUT_OF_RANGE):
+            self._check_range(partition, self.rounds.reached[partition], self._range(partition)[0], running=True)
+        else:
+            raise StreamError(f"{self.name}, partition {partition} cannot be read: {why(error)}.")
+
+    def _check_range(self, partition: int, offset: int, first: int, *, running: bool = False) -> None:
+        """Refuse an offset at which there is nothing any more."""
+        if self._continues and not running:
+            return
+        if offset < first:
+            found = f"goes on at offset {offset}, but the topic now begins at {first}: {first - offset:,} messages were"
+            found += " deleted before they were read. To go on without them"
+        else:
+            found = f"goes on at offset {offset}, but the topic has no such offset: it is not the one that the run has"
+            found += " read, or was made anew. To go on with what it holds"
+        raise StreamError(f"{self.name}, partition {partition}: the run {found}: norewind resume RUN --continues.")
+
+    def _range(self, partition: int) -> tuple[int, int]:
+        try:
+            return self._consumer.get_watermark_offsets(self._place(partition), timeout=AT_START)
+        except self._kafka.KafkaException as error:
+            raise self._client.unreachable(error) from None
+
+    def _place(self, partition: int, *offset: int) -> Any:
+        return self._kafka.TopicPartition(self._topic, partition, *offset)
+
+    def show(self, position: dict[str, Any]) -> None:
+        """Commit the offsets of a position under the name of the group, for those who watch; nothing depends on it."""
+        messages = position.get("messages")
+        if self._group and messages and not self._closed:
+            offsets = [self._place(int(partition), offset) for partition, offset in messages["offsets"].items()]
+            self._consumer.commit(offsets=offsets, asynchronous=True)
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._consumer.close()

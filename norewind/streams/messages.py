@@ -1,0 +1,235 @@
+"""The messages of a topic, in an order that can be made again.
+
+Partitions come independently of one another, and a broker does not say in which order
+their messages are to be read. So they are read in rounds. A round is fixed when it begins:
+it goes up to a certain offset in every partition, and all its messages are there. Inside a
+round, the partition whose next message is the oldest goes first (then the one with the
+lowest number), so the order follows from the content. A position holds the offsets and the
+end of the round. A partition that is silent has no part in a round, and keeps nobody waiting.
+"""
+
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from heapq import heappop, heappush
+from typing import Any, NamedTuple
+
+from norewind.streams.columns import BadRow
+from norewind.streams.position import Progress
+from norewind.streams.reading import decoded
+from norewind.streams.stream import as_line
+
+BESIDE = frozenset({"@key", "@time"})
+"""Columns that come with a message, beside those of its value."""
+YEAR_10000 = 253_402_300_800_000
+REPORTED = 10
+"""Bad messages that are reported one by one; after that only the hundredth, the thousandth and so on."""
+
+
+class Message(NamedTuple):
+    """A message as it came; its time is in milliseconds since 1970, or −1 if it has none."""
+
+    partition: int
+    offset: int
+    time: int
+    key: bytes | None
+    value: bytes | None
+
+
+class Rounds:
+    """Puts messages of several partitions in order, round by round.
+
+    `offsets` is where each partition goes on, `until` the end of the round that they are
+    in, as a saved position has them. `reached` is where each partition has come to, and
+    `sizes` the bytes of its messages that wait.
+    """
+
+    def __init__(self, offsets: dict[int, int], until: dict[int, int]):
+        self.until = {partition: until.get(partition, offset) for partition, offset in offsets.items()}
+        self.reached = dict(offsets)
+        self.sizes = dict.fromkeys(offsets, 0)
+        self._waiting: dict[int, deque[Message]] = {partition: deque() for partition in offsets}
+        self._heads: list[tuple[int, int]] = []
+        self._lacking: set[int] = set()
+        self._ordered: deque[Message] = deque()
+        for partition in offsets:
+            self._look(partition)
+
+    def is_over(self) -> bool:
+        return not (self._ordered or self._heads or self._lacking)
+
+    def begin(self, until: dict[int, int]) -> bool:
+        """Begin a round that ends there, and return whether it has any messages, as far as one can tell."""
+        self.until = dict(until)
+        for partition in self.reached:
+            self._look(partition)
+        return not self.is_over()
+
+    def add(self, message: Message) -> None:
+        if message.offset < self.reached[message.partition]:
+            return  # fetched twice
+        self._waiting[message.partition].append(message)
+        self.sizes[message.partition] += len(message.value or b"")
+        self.reach(message.partition, message.offset + 1)
+
+    def reach(self, partition: int, offset: int) -> None:
+        """Note that there are no more messages before this offset. (Offsets may have gaps.)"""
+        self.reached[partition] = max(offset, self.reached[partition])
+        if partition in self._lacking:
+            self._look(partition)
+
+    def peek(self) -> Message | None:
+        """The next message; None if it has not come yet, or the round is over."""
+        return self._ordered[0] if self._ordered or self._order() else None
+
+    def ahead(self, count: int) -> list[Message]:
+        """The next messages of this round, as far as they have come."""
+        while len(self._ordered) < count and self._order():
+            pass
+        return list(self._ordered)[:count]
+
+    def drop(self) -> Message:
+        """Move past the message that `peek` returned."""
+        message = self._ordered.popleft()
+        self.sizes[message.partition] -= len(message.value or b"")
+        return message
+
+    def _order(self) -> bool:
+        if self._lacking or not self._heads:
+            return False
+        _, partition = heappop(self._heads)
+        self._ordered.append(self._waiting[partition].popleft())
+        self._look(partition)
+        return True
+
+    def _look(self, partition: int) -> None:
+        """Find the partition's next message in this round, or note that it has not come yet."""
+        waiting, until = self._waiting[partition], self.until[partition]
+        self._lacking.discard(partition)
+        if waiting and waiting[0].offset < until:
+            heappush(self._heads, (waiting[0].time, partition))
+        elif not waiting and self.reached[partition] < until:
+            self._lacking.add(partition)
+
+
+class MessageProgress(Progress):
+    """How far a topic was read: the offsets and the round are part of the position."""
+
+    def __init__(self, start: dict[str, Any], topic: str, offsets: dict[int, int], rounds: Rounds):
+        super().__init__(start)
+        self._topic, self._rounds = topic, rounds
+        self._offsets, self._until = dict(offsets), rounds.until
+        self._since: list[Message] = []
+
+    def move_past(self, message: Message) -> None:
+        value, here = message.value or b"", self.here
+        # The checksum stands for the messages and their order.
+        crc = zlib.crc32(b"%d %d " % (message.partition, message.offset) + value, here.crc)
+        self.here = here._replace(offset=here.offset + len(value) + 1, crc=crc, lines=here.lines + 1)
+        self._since.append(message)
+
+    def mark(self) -> None:
+        super().mark()
+        for message in self._since:
+            self._offsets[message.partition] = message.offset + 1
+        self._since.clear()
+        self._until = self._rounds.until
+
+    def position(self, **rest: Any) -> dict[str, Any]:
+        if self.start is not None:
+            return super().position()
+        places = {"offsets": self._offsets, "until": self._until}
+        named = {name: {str(partition): at[partition] for partition in sorted(at)} for name, at in places.items()}
+        return super().position(**rest, messages={"topic": self._topic, **named})
+
+
+class Value(bytes):
+    """The value of a message, in place of a line."""
+
+    message: Message
+
+    @classmethod
+    def of(cls, message: Message) -> "Value":
+        value = cls(message.value or b"")
+        value.message = message
+        return value
+
+
+class MessageLines:
+    """The values of messages, with the interface of `Lines`."""
+
+    may_be_blank = False
+
+    def __init__(self, rounds: Rounds, progress: MessageProgress, report: Callable[[str], None]):
+        self._rounds, self._progress, self._report = rounds, progress, report
+        self._reported = 0
+
+    def peek(self, fragments: Iterator[bytes]) -> bytes | None:
+        while (message := self._rounds.peek()) is None:
+            if next(fragments, None) is None:
+                return None
+        return Value.of(message)
+
+    def ahead(self, fragments: Iterator[bytes], count: int) -> list[bytes]:
+        """The next values of this round, which are there or on their way: no time plays a part."""
+        while len(found := self._rounds.ahead(count)) < count and not self._complete():
+            if next(fragments, None) is None:
+                break
+        return [Value.of(message) for message in found]
+
+    def _complete(self) -> bool:
+        return all(self._rounds.reached[partition] >= end for partition, end in self._rounds.until.items())
+
+    def drop(self) -> None:
+        self._progress.move_past(self._rounds.drop())
+
+    def skip(self, why: str) -> None:
+        self._reported += 1
+        number = self._reported
+        if number <= REPORTED or str(number).strip("0") == "1":
+            self._report(
+                f"{self.place()} is bad, and skipped: {why}." + (f" ({number:,} so far)" if number > 10 else "")
+            )
+        self.drop()
+
+    def number(self) -> int:
+        message = self._rounds.peek()
+        assert message is not None
+        return as_line(message.partition, message.offset)
+
+    def place(self) -> str:
+        message = self._rounds.peek()
+        assert message is not None
+        return f"partition {message.partition}, offset {message.offset}"
+
+    def is_cut(self) -> bool:
+        return False
+
+    def text(self, line: bytes) -> str:
+        if not line:
+            null = isinstance(line, Value) and line.message.value is None
+            raise BadRow("it has no value (a tombstone)" if null else "it is empty")
+        return decoded(line)
+
+    def beside(self, line: bytes) -> dict[str, Any]:
+        assert isinstance(line, Value)
+        key, time = line.message.key, line.message.time
+        moment = (
+            None
+            if not 0 <= time < YEAR_10000
+            else datetime.fromtimestamp(time / 1000, UTC).isoformat(timespec="milliseconds")
+        )
+        return {"@key": None if key is None else key_text(key), "@time": moment}
+
+
+def key_text(key: bytes) -> str:
+    """The key of a message as text; one that is not UTF-8 in hexadecimal digits.
+
+    >>> key_text(b"sensor 1"), key_text(bytes([255, 1]))
+    ('sensor 1', '0xff01')
+    """
+    try:
+        return key.decode()
+    except UnicodeDecodeError:
+        return "0x" + key.hex()

@@ -1,0 +1,189 @@
+"""The limits of the server: connections, headers, patience, the token, queues."""
+
+import asyncio
+import json
+import socket
+import threading
+import time
+
+import pytest
+
+pytest.importorskip("uvicorn")
+from serving.servers import Server as Client
+from serving.servers import in_a_thread
+
+from norewind.serving import bodies, server
+from norewind.serving.app import watch_app
+from norewind.serving.batches import Batches
+from norewind.serving.feed import Feed
+from norewind.serving.guard import is_local
+from norewind.serving.incoming import BATCH, Incoming
+from norewind.serving.refusals import Refusal
+from norewind.streams.position import Mark
+
+TOKEN = "correct-horse-battery"
+
+
+def page(token=None):
+    return watch_app(Feed({"name": "<b>", "columns": None}, []), token)
+
+
+def talk(port: int, sent: bytes, seconds: float = 10) -> bytes:
+    """What the server answers to some bytes until it closes the connection."""
+    with socket.create_connection(("127.0.0.1", port), seconds) as connection:
+        connection.sendall(sent)
+        found = b""
+        while data := connection.recv(65536):
+            found += data
+        return found
+
+
+def test_slow_and_long_headers_are_cut_off(monkeypatch):
+    monkeypatch.setattr(server, "HEAD_SECONDS", 0.3)
+    with in_a_thread(page()) as port:
+        assert talk(port, b"").startswith(b"HTTP/1.1 408")
+        assert talk(port, b"GET / HTTP/1.1\r\nHost: local").startswith(b"HTTP/1.1 408")
+        assert talk(port, b"GET / HTTP/1.1\r\nX: " + b"x" * (1 << 15)).startswith(b"HTTP/1.1 431")
+        # The second request of a connection has as little time.
+        health = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        found = talk(port, health + b"GET /health HTTP/1.1\r\nHo")
+        assert found.startswith(b"HTTP/1.1 200")
+        assert b"HTTP/1.1 408" in found
+        assert b"400" in talk(port, b"nonsense\r\n\r\n").split(b"\r\n")[0]
+
+
+def test_too_many_connections_are_refused(monkeypatch):
+    monkeypatch.setattr(server, "MOST_CONNECTIONS", 2)
+    with in_a_thread(page()) as port:
+        held = [socket.create_connection(("127.0.0.1", port)) for _ in range(2)]
+        time.sleep(0.2)
+        assert talk(port, b"").startswith(b"HTTP/1.1 429")
+        for connection in held:
+            connection.close()
+        time.sleep(0.2)
+        assert Client(None, f"http://127.0.0.1:{port}/").ask("health")[0] == 200
+
+
+def test_the_token(monkeypatch):
+    with in_a_thread(page(TOKEN)) as port:
+        client = Client(None, f"http://127.0.0.1:{port}/")
+        bearer = {"authorization": f"Bearer {TOKEN}"}
+        assert client.ask("health") == (200, {"status": "ok"})
+        assert client.ask("health", headers=bearer)[1].keys() > {"status"}
+        for path in ("events", "page.js", "../settings.toml", "%2e%2e/settings.toml"):
+            assert client.ask(path)[0] == 401
+        assert client.ask("page.js", headers={"authorization": "Bearer wrong"})[0] == 401
+        assert client.ask("page.js", headers=bearer)[0] == 200
+        assert client.ask("%2e%2e/page.js", headers=bearer)[0] == 404
+        status, form = client.ask("")
+        assert status == 401
+        assert "password" in form
+        assert client.ask("login", b"token=wrong")[0] == 401
+        request = f"POST /login HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {len(TOKEN) + 6}\r\n\r\n"
+        answer = talk(port, f"{request}token={TOKEN}".encode()).decode()
+        assert answer.startswith("HTTP/1.1 303")
+        cookie = next(line for line in answer.split("\r\n") if line.lower().startswith("set-cookie"))
+        assert "HttpOnly" in cookie
+        assert "SameSite=strict" in cookie
+        assert TOKEN not in cookie
+        value = cookie.split(":", 1)[1].split(";")[0].strip()
+        assert client.ask("page.js", headers={"cookie": f"other=1; {value}"})[0] == 200
+
+
+def test_addresses_of_this_machine():
+    assert all(map(is_local, ("127.0.0.1", "127.8.8.8", "::1", "localhost")))
+    assert not any(map(is_local, ("0.0.0.0", "::", "10.0.0.1", "example.org", "")))
+
+
+def test_bodies_that_do_not_come(monkeypatch):
+    monkeypatch.setattr(bodies, "BODY_SECONDS", 0.05)
+
+    async def silence():
+        await asyncio.sleep(10)
+
+    with pytest.raises(Refusal) as refused:
+        asyncio.run(bodies.body_of({"headers": []}, silence))
+    assert refused.value.status == 408
+
+    async def endless():
+        return {"type": "http.request", "body": b"x" * (1 << 18), "more_body": True}
+
+    with pytest.raises(Refusal) as refused:
+        asyncio.run(bodies.body_of({"headers": []}, endless))
+    assert refused.value.status == 413
+
+
+def test_lines_come_as_they_are_sent_whatever_the_pieces():
+    async def lines(*pieces):
+        messages = [{"type": "http.request", "body": piece, "more_body": True} for piece in pieces]
+        messages[-1]["more_body"] = False
+        return [line async for line in bodies.lines_of(lambda: _next(messages))]
+
+    async def _next(messages):
+        return messages.pop(0)
+
+    assert asyncio.run(lines(b"a\nb", b"c\n\n", b"d")) == [b"a", b"bc", b"", b"d"]
+    with pytest.raises(Refusal):
+        asyncio.run(lines(b"x" * (bodies.LONGEST_LINE + 1)))
+
+
+def test_requests_of_one_moment_share_a_call_and_too_many_are_refused():
+    calls = []
+
+    def answers(rows):
+        calls.append(len(rows))
+        return [row + 1 for row in rows]
+
+    async def ask():
+        batches = Batches(answers, 0.001)
+        assert (batches.size, batches.most) == (4, 100)
+        futures = [future for number in range(10) for future in batches.ask([number])]
+        with pytest.raises(Refusal) as refused:
+            batches.ask(range(91))
+        assert refused.value.status == 429
+        return await asyncio.gather(*futures)
+
+    assert asyncio.run(ask()) == list(range(1, 11))
+    assert calls == [4, 4, 2]
+
+
+def test_an_error_in_one_call_reaches_those_who_asked():
+    async def ask():
+        batches = Batches(lambda rows: 1 / 0, 0.001)
+        with pytest.raises(ZeroDivisionError):
+            await batches.ask([1])[0]
+
+    asyncio.run(ask())
+
+
+def test_incoming_lines_are_read_together_in_order_and_to_the_end():
+    incoming = Incoming(most=1000)
+    incoming.go_to(Mark(offset=3, inside=True))
+    assert incoming.add([b"%d\n" % number for number in range(BATCH + 5)])
+    assert not incoming.add([b"x\n"] * 1000)
+    first = b"".join(incoming.fragments(0)).split(b"\n")
+    assert (len(first) - 1, first[0], first[1]) == (BATCH, b"", b"0")
+    assert b"".join(incoming.fragments(0)).count(b"\n") == 6
+    threading.Timer(0.05, incoming.close).start()
+    while not incoming.ended:
+        assert list(incoming.fragments(0)) == []
+    assert not incoming.add([b"x\n"])
+
+
+def test_slow_viewers_have_to_connect_again():
+    async def watch():
+        feed = Feed({"name": "x", "columns": None}, [])
+        queue = feed.join()
+        assert json.loads((await queue.get()).decode().split("data: ")[1])["about"]["name"] == "x"
+        for number in range(100):
+            feed.add_rows([{"sample": number, "key": f"k{number % 3}", "surprise": float(number % 3)}])
+            feed._tell("tick", {"rows": []})
+        left = [queue.get_nowait() for _ in range(queue.qsize())]
+        assert left[-1] is None
+        assert [entry["key"] for entry in feed.top_keys()] == ["k2", "k1", "k0"]
+        for _ in range(32):
+            feed.join()
+        with pytest.raises(Refusal):
+            feed.join()
+
+    asyncio.run(watch())

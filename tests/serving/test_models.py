@@ -1,0 +1,112 @@
+"""What a row would be answered is what `norewind predict` says of it when it has come."""
+
+import csv
+import io
+
+import pytest
+from run_folders import norewind
+
+pytest.importorskip("uvicorn")
+from norewind.runs.fit import Hooks
+from norewind.runs.folder import RunFolder, saved_run
+from norewind.runs.predict import predictions
+from norewind.runs.train import train
+from norewind.serving.incoming import Incoming
+from norewind.serving.refusals import Refusal
+from norewind.serving.rows import RowModel
+
+NAMES = ["ts", "mode", "wind", "power"]
+CASES = {
+    "horizons": ("--method", "snap1", "--horizon", "1,3", "--inputs", *NAMES, "--targets", "power"),
+    "window": ("--method", "uoro:window=3", "--loss", "gaussian", "--horizon", "2", "--missing", "mean"),
+    "classes": ("--method", "snap1", "--loss", "classes", "--targets", "mode", "--horizon", "0"),
+    "auto": (),
+}
+
+
+def row(number: int) -> dict:
+    return {
+        "ts": f"2026-01-0{1 + number // 24 % 9}T{number % 24:02}:00",
+        "mode": ["low", "high, very", 'a "b"'][number % 3],
+        "wind": number % 5 + 0.25,
+        "power": (number * 7 % 11) / 3,
+    }
+
+
+def text(rows: list[dict], header: bool = False) -> str:
+    out = io.StringIO()
+    writer = csv.DictWriter(out, NAMES, lineterminator="\n")
+    if header:
+        writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()
+
+
+def train_on_61(folder, case):
+    """One row more than a multiple of the window, so that it waits for the others."""
+    source, out = folder / "rows.csv", folder / "run"
+    options = CASES[case] if case == "auto" else (*CASES[case], "--hidden", "4")
+    source.write_text(text([row(number) for number in range(61)], header=True))
+    assert norewind("train", source, "--out", out, "--quiet", *options) == 0
+    return source, model_of(out)
+
+
+def test_with_windows_and_deviations_and_lines_as_they_are_read(tmp_path):
+    source, model = train_on_61(tmp_path, "window")
+    check_answers(source, model)
+    for number in range(30, 36):
+        assert model.line(row(number)).decode() == text([row(number)])
+    assert model.line({"power": 3}) == b",,,3\n"
+    for bad in ({"power": "x"}, {"wind": [1]}, {"mode": "a\nb"}, {"power": 1e39}, {"mode": "\ud800"}):
+        with pytest.raises(Refusal):
+            model.line(bad)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", ["horizons", "classes", "auto"])
+def test_with_horizons_classes_and_the_default(case, tmp_path):
+    check_answers(*train_on_61(tmp_path, case))
+
+
+def check_answers(source, model):
+    """What a row would be answered is what `norewind predict` says of it when it has come."""
+    new = [row(61), {**row(61), "mode": "never seen", "wind": None}, {"wind": 3, "power": 1.5}]
+    answers = model.answers(new)
+    assert len(answers) == 3
+    settings, saved = saved_run(source.parent / "run")
+    start = source.read_text()
+    for answer, one in zip(answers, new, strict=True):
+        source.write_text(start + text([one]))
+        expected = [entry for part in predictions(settings, saved) for entry in part][-1]
+        expected.pop("line")
+        assert answer.keys() == expected.keys()
+        assert answer["sample"] == 62
+        # `predict` numbers the rows from where it begins.
+        found, expected = flat(relative(answer)), flat(relative(expected))
+        words = [name for name, value in expected.items() if isinstance(value, str)]
+        assert [found.pop(name) for name in words] == [expected.pop(name) for name in words]
+        assert found == pytest.approx(expected, rel=1e-4, abs=1e-5, nan_ok=True)
+
+
+def relative(entry: dict) -> dict:
+    here, ahead = entry["sample"], entry.get("for", 0)
+    ahead = {name: number - here for name, number in ahead.items()} if isinstance(ahead, dict) else ahead - here
+    return {**entry, "sample": 0, **({"for": ahead} if "for" in entry else {})}
+
+
+def flat(entry) -> dict:
+    """Nested entries under one name each; None as NaN, since nothing is equal to it but itself."""
+    if not isinstance(entry, dict):
+        return {"": float("nan") if entry is None else entry}
+    return {f"{name}.{inner}": value for name, part in entry.items() for inner, value in flat(part).items()}
+
+
+def model_of(folder) -> RowModel:
+    """The model of a run folder, as the service has it."""
+    begun, incoming = [], Incoming(10)
+    incoming.close()
+    settings, _ = saved_run(folder)
+    with RunFolder(folder) as held:
+        hooks = Hooks(begin=lambda training: begun.append(RowModel(training)))
+        train(settings, held, continues=True, source=incoming, hooks=hooks)
+    return begun[0]

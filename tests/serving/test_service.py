@@ -1,0 +1,201 @@
+"""`norewind serve` as a process, over real HTTP."""
+
+import json
+import re
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from run_folders import everything, norewind
+
+from norewind.runs.folder import read_log
+
+pytest.importorskip("uvicorn")
+from serving.servers import MODEL, lines, served, table
+
+
+@pytest.fixture(scope="module")
+def shared(trained, tmp_path_factory):
+    with served(shutil.copytree(trained, tmp_path_factory.mktemp("shared") / "run"), "--queue", "64") as server:
+        yield server
+
+
+def test_learning_in_the_service_is_training(run, tmp_path):
+    """Rows through /stream and /learn leave what `norewind train` leaves on the same rows, bit for bit."""
+    source = tmp_path / "rows.jsonl"
+    source.write_text(lines(table(360)))
+    assert norewind("train", source, "--out", tmp_path / "whole", *MODEL) == 0
+    with served(run) as server:
+        answers = server.stream(table(40, 300))
+        assert [answer["sample"] for answer in answers] == list(range(301, 341))
+        status, answer = server.ask("learn", {"rows": table(20, 340)})
+        assert (status, answer["first"], answer["last"]) == (202, 341, 360)
+        assert server.end() == 143
+    whole, part = everything(tmp_path / "whole"), everything(run)
+    # The line of metrics at the end of the stream stands where the run was cut.
+    for name in ("arrays", "predictions", "samples", "tally", "score", "watch"):
+        assert whole[name] == part[name], name
+    assert answers == read_log(run / "predictions.jsonl")[300:340]
+    # And the folder is a run like any other: the same stream goes on.
+    assert norewind("predict", run, source) == 0
+    assert norewind("forecast", run, "--steps", "2") == 0
+    assert norewind("resume", run, "--source", source, "--quiet") == 0
+
+
+def test_predicting_changes_nothing(shared):
+    row = table(1, 300)[0]
+    before = shared.ask("health")[1]
+    first, second = (
+        shared.ask("predict", {"row": row}),
+        shared.ask("predict", {"rows": [row, {"wind": 0.1, "power": 0.2}, row]}),
+    )
+    assert first[0] == second[0] == 200
+    assert first[1] == second[1]["rows"][0] == second[1]["rows"][2]
+    assert first[1].keys() >= {"sample", "for", "forecast", "prediction", "surprise"}
+    assert second[1]["rows"][1]["forecast"] != first[1]["forecast"]
+    after = shared.ask("health")[1]
+    assert after["accepted"] == before["accepted"]
+    # What had been forecast of the row is the same when it really comes.
+    came = shared.stream([row])[0]
+    assert came["prediction"] == first[1]["prediction"]
+    assert came["surprise"] == first[1]["surprise"]
+    assert came["sample"] == first[1]["sample"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "words"),
+    [
+        ("predict", b'{"row": {"wind": 1,\n "power": x}}', 400, "line 2, column 11"),
+        ("predict", b'{"row": {"wind": "\xff"}}', 400, "byte 18"),
+        ("predict", b"[" * 100_000, 400, "cannot be read"),
+        ("predict", b"[1]", 400, '{"row": {...}}'),
+        ("predict", b'{"row": 3}', 400, "must be an object"),
+        ("predict", b'{"rows": []}', 400, "1 to 256"),
+        ("predict", b'{"rows": [{}], "ids": []}', 400, "one id for each"),
+        ("predict", b'{"row": {}, "id": 7}', 400, "must be a text"),
+        ("predict", b'{"row": {}, "what": 7}', 400, "'what'"),
+        ("predict", b'{"row": {"wind": "high"}}', 400, "column 'wind': 'high' is not a number"),
+        ("learn", b'{"row": {"wind": "high"}}', 400, "column 'wind'"),
+        ("learn", b'{"row": {"wind": 1, "power": 1, "v": "\\ud800"}}', 400, "half a character"),
+        ("learn", b'{"row": {"power": 1}, "id": "nobody"}', 404, "no row waits"),
+        ("learn", b"{" + b" " * (1 << 20) + b"}", 413, "larger than"),
+        ("nowhere", b"{}", 404, "nothing at"),
+        ("health", b"{}", 405, "not a method"),
+    ],
+)  # fmt: skip
+def test_bad_requests_are_refused_with_the_place(shared, path, body, status, words):
+    found, answer = shared.ask(path, body)
+    assert found == status
+    assert words in answer["error"]
+    assert "Traceback" not in str(answer)
+
+
+def test_a_bad_line_of_a_stream_is_answered_in_its_place(shared):
+    status, content = shared.ask("stream", b'{"wind": 1, "power": 1}\n\n{"wind": 1, }\n[1]\n{"wind": 2, "power": 2}')
+    first, second, third, fourth = (json.loads(line) for line in content.splitlines())
+    assert status == 200
+    assert fourth["sample"] == first["sample"] + 1
+    assert (second["line"], third["line"]) == (3, 4)
+    assert "JSON" in second["error"]
+    assert "object" in third["error"]
+
+
+def test_other_sites_and_other_names_are_refused(shared):
+    assert shared.ask("health", headers={"host": "evil.example"})[0] == 403
+    assert shared.ask("learn", {"row": {"wind": 1}}, headers={"origin": "http://evil.example"})[0] == 403
+    assert shared.ask("health", headers={"origin": shared.address.rstrip("/")})[0] == 200
+    assert shared.ask("health", headers={"host": "localhost:1"})[0] == 200
+
+
+def test_late_labels_by_id(shared):
+    first = shared.ask("predict", {"row": {"wind": 0.5}, "id": "a"})[1]
+    assert first["id"] == "a"
+    status, learned = shared.ask("learn?wait=1", {"row": {"power": 0.25}, "id": "a"})
+    assert status == 202
+    assert learned["learned"] >= learned["last"] == learned["first"]
+    status, again = shared.ask("learn", {"row": {"power": 0.25}, "id": "a"})
+    assert status == 409
+    assert f"as row {learned['last']}" in again["error"]
+    assert shared.ask("learn", {"rows": [{"power": 1}, {"power": 2}], "ids": ["b", "b"]})[0] == 400
+
+
+def test_prometheus_text(shared):
+    shared.ask("predict", {"row": {"wind": 0.5}})
+    status, text = shared.ask("metrics")
+    assert status == 200
+    entries = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+    assert float(entries['norewind_requests_total{path="/predict",status="200"}']) >= 1
+    assert float(entries["norewind_samples"]) >= 300
+    buckets = [float(entries[name]) for name in entries if name.startswith("norewind_predict_seconds_bucket")]
+    assert buckets == sorted(buckets)
+    assert buckets[-1] == float(entries["norewind_predict_seconds_count"])
+
+
+def test_full_queues_are_answered_with_429_and_nothing_is_taken(shared):
+    before = shared.ask("health")[1]["accepted"]
+    status, answer = shared.ask("learn", {"rows": table(65, 300)})
+    assert status == 429
+    assert "too busy" in answer["error"]
+    assert shared.ask("health")[1]["accepted"] == before
+    # A stream has to wait instead, and loses nothing.
+    assert len(shared.stream(table(300, 300))) == 300
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="no curl")
+def test_the_examples_of_the_page(shared):
+    """Every command in docs/serve.md is answered like it says: with the same entries."""
+    page = Path(__file__).parents[2] / "docs" / "serve.md"
+    blocks = re.findall(r"```console\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    examples = [part for block in blocks for part in re.findall(r"^\$ (.*)\n((?:\{.*\n)+)", block, re.MULTILINE)]
+    assert len(examples) == 6
+    for command, shown in examples:
+        command = command.replace("http://localhost:8000/", shared.address)
+        said = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True, timeout=60).stdout
+        expected, found = ([json.loads(line) for line in part.splitlines()] for part in (shown, said))
+        assert [list(entry) for entry in found] == [list(entry) for entry in expected], command
+        for one, other in zip(found, expected, strict=True):
+            assert one.get("error") == other.get("error")
+
+
+@pytest.mark.slow
+def test_what_is_durable_survives_a_kill_and_labels_wait_on(run):
+    settings = run / "settings.toml"
+    settings.write_text(settings.read_text().replace("checkpoint_seconds = 60", "checkpoint_seconds = 0.2"))
+    with served(run) as server:
+        server.ask("predict", {"row": {"wind": 0.5}, "id": "late"})
+        server.ask("learn?wait=1", {"rows": table(30, 300)})
+        end = time.monotonic() + 30
+        while server.ask("health")[1]["durable"] < 330:
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        server.process.kill()
+        server.process.wait(60)
+    with served(run) as server:
+        health = server.ask("health")[1]
+        assert health["learned"] >= 330
+        assert health["waiting"] == 1
+        status, answer = server.ask("learn", {"row": {"power": 0.5}, "id": "late"})
+        assert (status, answer["first"]) == (202, health["accepted"] + 1)
+        assert server.end() == 143
+    with served(run) as server:
+        assert server.ask("health")[1]["durable"] == answer["last"]
+        assert server.ask("learn", {"row": {"power": 0.5}, "id": "late"})[0] == 404
+
+
+def test_other_addresses_need_the_token(run, capsys):
+    assert norewind("serve", run, "--host", "0.0.0.0") == 1
+    assert "a token is needed" in capsys.readouterr().err
+    assert norewind("serve", run, "--host", "0.0.0.0", "--port", "70000") == 1
+
+
+def test_runs_that_cannot_be_served(tmp_path, shared, run, capsys):
+    assert norewind("serve", tmp_path / "none", "--port", "0") == 1
+    assert "holds no run" in capsys.readouterr().err
+    port = shared.address.rsplit(":", 1)[1].rstrip("/")
+    assert norewind("serve", run, "--port", port) == 1
+    assert "cannot listen" in capsys.readouterr().err
+    held = shared.process.args[4]
+    assert norewind("serve", held, "--port", "0") == 1
+    assert "another process" in capsys.readouterr().err

@@ -1,0 +1,137 @@
+"""A fleet of keys: each learns as if it were alone, however its samples come, also over the disk."""
+
+import jax
+import numpy as np
+import pytest
+
+import norewind
+from norewind.fleets.store import Store
+
+
+def learner(method="uoro", inputs=2, hidden=4, rate=1e-2):
+    cell = norewind.cells.gru(inputs=inputs, hidden=hidden, outputs=1, symbols=False)
+    estimator = getattr(norewind, method)(cell.transition, norewind.losses.known_squared_error)
+    made = norewind.online(estimator, norewind.adam(norewind.inverse_sqrt(rate, 0.02)))
+    return made, made.init(cell.init(jax.random.key(0)), cell.initial_state(), jax.random.key(1))
+
+
+def rows(count, keys, seed=0):
+    """Rows of keys at different rates, in any order."""
+    rng = np.random.default_rng(seed)
+    names = [b"\x00\xff" * (1 + k % 3) + str(k).encode() for k in range(keys)]
+    chosen = [names[k] for k in (keys * rng.random(count) ** 2).astype(int)]
+    xs = rng.normal(size=(count, 2)).astype(np.float32)
+    return np.array(chosen, object), xs, xs[:, :1] * 0.5 + 0.1
+
+
+def scanned(fleet, keys, xs, ys, cuts):
+    run, losses = fleet.init(), []
+    for start, stop in zip([0, *cuts], [*cuts, len(keys)], strict=True):
+        run, lost = fleet.scan(run, norewind.Keyed(keys[start:stop], xs[start:stop]), ys[start:stop])
+        losses.append(lost)
+    return run, np.concatenate(losses)
+
+
+def test_every_key_learns_as_if_it_were_alone():
+    """In single precision, to a few units of rounding after hundreds of updates: 1e-5 of losses of order one."""
+    made, start = learner()
+    keys, xs, ys = rows(600, 23)
+    _, losses = scanned(norewind.fleet(made, start), keys, xs, ys, [])
+    for key in dict.fromkeys(keys):
+        own = keys == key
+        _, alone = made.scan(start, xs[own], ys[own])
+        np.testing.assert_allclose(losses[own], alone, rtol=1e-4, atol=1e-5)
+
+
+def test_neither_batches_nor_other_keys_nor_the_disk_change_a_bit(tmp_path):
+    made, start = learner()
+    keys, xs, ys = rows(600, 23)
+    fleets = [norewind.fleet(made, start, resident=resident) for resident in (100, 100, 16)]
+    whole, cut, small = (
+        scanned(f, keys, xs, ys, c)[1] for f, c in zip(fleets, ([], [7, 8, 300], [90, 91, 400]), strict=True)
+    )
+    assert np.array_equal(whole, cut)
+    assert np.array_equal(whole, small)
+    assert fleets[2].keys <= 16
+    assert len(fleets[2].slots.store) > 0
+    few = np.isin(keys, list(dict.fromkeys(keys))[:5])
+    _, losses = scanned(norewind.fleet(made, start), keys[few], xs[few], ys[few], [])
+    assert np.array_equal(losses, whole[few])
+
+
+def test_a_new_key_compiles_nothing():
+    made, start = learner("bptt")
+    fleet = norewind.fleet(made, start)
+    keys, xs, ys = rows(300, 40)
+    run, _ = scanned(fleet, keys, xs, ys, [100, 110])
+    before = fleet.engine.programs.learn.__closure__
+    with jax.log_compiles(), pytest.MonkeyPatch.context() as patch:
+        compiled = []
+        patch.setattr(jax._src.interpreters.pxla.logger, "log", lambda level, text, *a, **k: compiled.append(text % a))
+        more, xs, ys = rows(150, 60, seed=1)
+        fleet.scan(run, norewind.Keyed(more, xs), ys)
+    assert fleet.keys > 40
+    assert before
+    assert not compiled
+
+
+def test_numbers_that_are_not_finite_cost_one_key_that_sample_only():
+    made, start = learner("bptt")
+    keys, xs, ys = rows(200, 5)
+    bad = 120
+    odd = xs.copy()
+    odd[bad] = np.inf
+    fine, spoilt = norewind.fleet(made, start), norewind.fleet(made, start)
+    _, losses = scanned(fine, keys, xs, ys, [])
+    _, others = scanned(spoilt, keys, odd, ys, [])
+    elsewhere = keys != keys[bad]
+    assert np.array_equal(losses[elsewhere], others[elsewhere])
+    after = np.flatnonzero(keys == keys[bad])
+    after = after[after > bad]
+    assert np.isfinite(others[after]).all()
+
+
+def test_shared_keys_take_the_steps_of_parallel():
+    """Rows of all keys in turn are the streams of `parallel`, whose every step is one update."""
+    made, start = learner("bptt", rate=1e-2)
+    cell = norewind.cells.gru(inputs=2, hidden=4, outputs=1, symbols=False)
+    streams, steps = 8, 40
+    estimator = norewind.parallel(norewind.bptt(cell.transition, norewind.losses.known_squared_error), streams)
+    together = norewind.online(estimator, norewind.adam(1e-2))
+    plain = norewind.online(norewind.bptt(cell.transition, norewind.losses.known_squared_error), norewind.adam(1e-2))
+    begin = plain.init(start.params, start.state, jax.random.key(1))
+    state = np.stack([np.asarray(start.state)] * streams)
+    run = together.init(start.params, state, jax.random.key(1))
+    rng = np.random.default_rng(0)
+    xs = rng.normal(size=(steps, streams, 2)).astype(np.float32)
+    ys = xs[..., :1] * 0.5
+    run, losses = together.scan(run, xs, ys)
+    fleet = norewind.fleet(plain, begin, share=True, window=streams)
+    keys = np.array([b"%d" % k for k in range(streams)] * steps, object)
+    shared, lost = scanned(fleet, keys, xs.reshape(-1, 2), ys.reshape(-1, 1), [5 * streams])
+    np.testing.assert_allclose(lost / streams, losses, rtol=1e-4, atol=1e-6)
+    for ours, theirs in zip(jax.tree.leaves(shared.shared.params), jax.tree.leaves(run.params), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-5)
+
+
+def test_shared_keys_come_and_go_and_cuts_change_nothing():
+    made, start = learner("uoro")
+    keys, xs, ys = rows(640, 30)
+    one, other = (norewind.fleet(made, start, share=True, window=64) for _ in range(2))
+    (first, whole), (second, cut) = (scanned(f, keys, xs, ys, c) for f, c in ((one, []), (other, [64, 320])))
+    assert np.array_equal(whole, cut)
+    assert all(np.array_equal(a, b) for a, b in zip(*map(jax.tree.leaves, (first, second)), strict=True))
+    assert whole[-3:].mean() < whole[:3].mean()
+
+
+def test_damage_and_other_models_are_noticed(tmp_path):
+    store = Store(tmp_path, "a")
+    from norewind.fleets.store import Entry
+
+    store.write([Entry(b"k", b"12345678")], at=5, oldest=0)
+    store._base.execute("UPDATE runs SET content = x'00'")
+    with pytest.raises(norewind.CheckpointError, match="checksum"):
+        store.read(b"k")
+    store.close()
+    with pytest.raises(norewind.CheckpointError, match="another model"):
+        Store(tmp_path, "b")

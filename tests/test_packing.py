@@ -1,0 +1,123 @@
+"""Runs packed for single calls: nothing is lost, and they learn as the others do."""
+
+from itertools import pairwise
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import norewind
+from norewind.packing import layout_of
+from norewind.trees import is_key
+
+TEXT = [0, 2, 1, 1, 0, 2, 2, 1, 0, 0, 1, 2] * 2
+
+
+def numbers(leaf):
+    return np.asarray(jax.random.key_data(leaf) if is_key(leaf) else leaf)
+
+
+def assert_equal(one, other):
+    assert jax.tree.structure(one) == jax.tree.structure(other)
+    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+        assert (jnp.result_type(a), jnp.shape(a)) == (jnp.result_type(b), jnp.shape(b))
+        assert numbers(a).tobytes() == numbers(b).tobytes()
+
+
+def test_packing_loses_nothing():
+    tree = {
+        "key": jax.random.key(3),
+        "keys": jax.random.split(jax.random.key(4), 2),
+        "complex": jnp.array([[1 + 2j, jnp.inf - 3j]], jnp.complex64),
+        "counts": (jnp.array(7, jnp.int32), jnp.array([2**32 - 1], jnp.uint32)),
+        "flag": jnp.array([True, False]),
+        "half": jnp.array([1.5, jnp.nan], jnp.bfloat16),
+        "none": None,
+        "empty": jnp.zeros((0, 3)),
+    }
+    layout = layout_of(tree)
+    vectors = layout.pack_now(tree)
+    assert sorted(str(vector.dtype) for vector in vectors) == ["bfloat16", "float32", "int32"]
+    assert_equal(layout.unpack_now(vectors), tree)
+    assert_equal(jax.jit(layout.unpack)(vectors), tree)
+    assert layout_of(jax.tree.map(lambda leaf: leaf, tree)) is layout
+
+
+def learner_and_run(method="uoro", cell="gru", dtype=jnp.float32, **options):
+    model = getattr(norewind.cells, cell)(inputs=3, hidden=5, outputs=3)
+    estimator = norewind.names.parse_method(method).make(model.transition, norewind.losses.cross_entropy, jnp.array(0))
+    learner = norewind.online(estimator, norewind.adam(norewind.inverse_sqrt(1e-2, alpha=0.03)), **options)
+    params = jax.tree.map(lambda leaf: leaf.astype(jnp.promote_types(leaf.dtype, dtype)), model.init(jax.random.key(0)))
+    state = jax.tree.map(lambda leaf: leaf.astype(jnp.promote_types(leaf.dtype, dtype)), model.initial_state())
+    return learner, learner.init(params, state, jax.random.key(1))
+
+
+CASES = [("uoro", "gru"), ("rtrl", "gru"), ("bptt", "lstm"), ("snap1", "lru")]
+
+
+def assert_close(one, other):
+    """Equal in float64 but for rounding: the compiler fuses the slices of a vector with the arithmetic."""
+    assert jax.tree.structure(one) == jax.tree.structure(other)
+    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+        assert (jnp.result_type(a), jnp.shape(a)) == (jnp.result_type(b), jnp.shape(b))
+        np.testing.assert_allclose(numbers(a), numbers(b), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize(("method", "cell"), CASES)
+def test_a_packed_run_learns_as_the_other_does(method, cell):
+    with jax.enable_x64(True):
+        learner, run = learner_and_run(method, cell, jnp.float64)
+        packed = norewind.pack(run)
+        for x, target in pairwise(TEXT):
+            run, estimate = learner.step(run, np.int32(x), np.int32(target))
+            packed, found = learner.step(packed, np.int32(x), np.int32(target))
+        assert_close(
+            (found.loss, found.output, found.grad), (estimate.loss, np.asarray(estimate.output), estimate.grad)
+        )
+        assert_close(packed.unpack(), run)
+        assert int(packed.samples) == len(TEXT) - 1
+
+
+@pytest.mark.parametrize(("method", "cell"), [("uoro", "gru")])
+def test_late_targets_and_inputs_that_wait(method, cell):
+    with jax.enable_x64(True):
+        learner, run = learner_and_run(method, cell, jnp.float64)
+        packed = norewind.pack(run)
+        for place, x in enumerate(TEXT):
+            run, output = learner.predict(run, x)
+            packed, found = learner.predict(packed, x)
+            assert_close(found, np.asarray(output))
+            if place >= 2:
+                run, _ = learner.learn(run, TEXT[place - 1])
+                packed, _ = learner.learn(packed, TEXT[place - 1])
+        assert_close(packed.unpack(), run)
+        assert_equal(norewind.pack(run).unpack(), run)
+        with pytest.raises(ValueError, match="2 of them"):
+            learner.step(packed, 0, 0)
+        with pytest.raises(norewind.ModelError, match=r"scan takes a run.*unpack\(\)"):
+            learner.scan(packed, jnp.zeros(3, int), jnp.zeros(3, int))
+
+
+def test_what_step_promises_holds():
+    learner, run = learner_and_run()
+    packed = norewind.pack(run)
+    with pytest.raises(ValueError, match="no input waits"):
+        learner.learn(packed, 0)
+    with pytest.raises(norewind.ModelError, match="there is the input 3, but the model knows 3"):
+        learner.step(packed, 3, 0)
+    with pytest.raises(norewind.ModelError, match="there is the target -1"):
+        learner.step(packed, 0, -1)
+    packed, _ = learner.step(packed, 0, 1)
+    assert_equal(learner.reset(packed).unpack(), learner.reset(packed.unpack()))
+    broken = norewind.pack(packed.unpack()._replace(params=jax.tree.map(lambda leaf: leaf * jnp.nan, packed.params)))
+    with pytest.raises(norewind.NonFiniteError, match="step 2 ") as error:
+        learner.step(broken, 0, 1)
+    assert error.value.run is broken
+
+
+def test_skipping():
+    learner, run = learner_and_run(nonfinite="skip")
+    packed = norewind.pack(run._replace(params=jax.tree.map(lambda leaf: leaf * jnp.nan, run.params)))
+    after, _ = learner.step(packed, 0, 1)
+    assert (int(after.skipped), int(after.steps)) == (1, 1)

@@ -1,0 +1,131 @@
+"""`make memory`: 10⁸ bytes of ever-new symbols, keys, categories and line lengths, and the memory of `norewind train`.
+
+Every kind of stream goes through a pipe into a real process. Its resident memory is looked at after every hundredth of
+the stream. After the first fifth, when everything is compiled and every buffer has had its largest line, it must stay
+within 1 % of what it is then.
+"""
+
+import argparse
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from norewind.runs.record import read_record, versions, write_record
+
+RECORD = Path(__file__).parent.parent / "results/memory-use/memory.json"
+LOOKS = 100
+WARM = 20
+"""Looks before the first that counts."""
+ALLOWED = 0.01
+COMMON = ("--method", "bptt:16", "--cell", "rnn", "--hidden", "2", "--bad", "skip", "--no-watch", "--quiet")
+
+
+def any_bytes(chance: random.Random) -> Iterator[bytes]:
+    """Every byte, in no order."""
+    while True:
+        yield chance.randbytes(1 << 16)
+
+
+def characters(chance: random.Random) -> Iterator[bytes]:
+    """Characters of all of Unicode, of which only the first 256 get a symbol; a third are from the first ones."""
+    places = [code for code in range(0x20, 0x110000) if not 0xD800 <= code < 0xE000]
+    while True:
+        drawn = chance.choices(places, k=20_000)
+        drawn[::3] = chance.choices(range(0x20, 0x7F), k=len(drawn[::3]))
+        yield "".join(map(chr, drawn)).encode()
+
+
+def length(chance: random.Random) -> int:
+    """Of a line: mostly short, at times longer than the longest that is read (2²⁰)."""
+    return int(10 ** (chance.uniform(1, 3) if chance.random() < 0.999 else chance.uniform(3, 6.3)))
+
+
+def table(chance: random.Random) -> Iterator[bytes]:
+    """Numbers, categories that never come twice, and texts of any length."""
+    yield b"value,kind,text\n1,first,\n"
+    number = 0
+    while True:
+        number += 1
+        yield f"{chance.gauss(0, 1)},kind {number},{'x' * length(chance)}\n".encode()
+
+
+def objects(chance: random.Random) -> Iterator[bytes]:
+    """The same, with keys that never come twice, at any depth."""
+    yield b'{"value": 1, "kind": "first"}\n'
+    number = 0
+    while True:
+        number += 1
+        inner = f'{{"value": {chance.gauss(0, 1)}, "kind": "kind {number}", "key {number}": {number}, '
+        nested = '{"in": ' * (number % 20) + "1" + "}" * (number % 20)
+        yield f'{inner}"deep {number}": {nested}, "text": "{"x" * length(chance)}"}}\n'.encode()
+
+
+KINDS: dict[str, tuple[Callable[[random.Random], Iterator[bytes]], tuple[str, ...]]] = {
+    "text": (characters, ("--format", "text")),
+    "csv": (table, ("--format", "csv", "--inputs", "value", "kind", "--targets", "value")),
+    "jsonl": (objects, ("--format", "jsonl", "--inputs", "value", "kind", "--targets", "value")),
+    "bytes": (any_bytes, ("--format", "bytes")),
+}
+
+
+def resident(process: subprocess.Popen) -> int:
+    """The resident memory of a process, in kilobytes."""
+    lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+    return int(next(line.split()[1] for line in lines if line.startswith("VmRSS")))
+
+
+def looks(kind: str, size: int, seed: int) -> list[int]:
+    """Train on `size` bytes of a kind, and look at the memory `LOOKS` times."""
+    make, options = KINDS[kind]
+    found, sent = [], 0
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "norewind", "train", "-", "--out", f"{folder}/run", *options, *COMMON]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE)
+        assert process.stdin is not None
+        for piece in make(random.Random(seed)):
+            process.stdin.write(piece)
+            sent += len(piece)
+            if sent >= size * (len(found) + 1) / LOOKS:
+                found.append(resident(process))
+            if len(found) == LOOKS:
+                break
+        process.stdin.close()
+        if process.wait():
+            raise SystemExit(f"the run on {kind} failed.")
+    return found
+
+
+def growth(found: list[int]) -> float:
+    """By how much memory exceeds, at most, what it was after the first fifth."""
+    return max(found[WARM:]) / found[WARM] - 1
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--bytes", type=float, default=1e8, help="of each kind of stream")
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=RECORD, help="where to write the record")
+    options = parser.parse_args()
+    record = {"settings": {"bytes": int(options.bytes), "seed": options.seed}, **versions()}
+    before = read_record(options.out) or {}
+    if all(before.get(name) == value for name, value in record.items()):
+        record = before
+    worst = 0.0
+    for kind in options.kinds:
+        began = time.monotonic()
+        found = looks(kind, int(options.bytes), options.seed)
+        record[kind] = {"seconds": round(time.monotonic() - began, 1), "growth": round(growth(found), 5), "kB": found}
+        write_record(options.out, record)
+        worst = max(worst, growth(found))
+        words = f"{found[WARM] / 1e3:.1f} MB after a fifth, at most {max(found[WARM:]) / 1e3:.1f} MB after that"
+        print(f"{kind}: {words} ({growth(found):+.2%}), {record[kind]['seconds']:.0f} s", flush=True)
+    sys.exit(worst > ALLOWED)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""A run of `norewind` that tells in shared memory where it is, for tools/storm.py to kill."""
+
+import mmap
+import os
+import subprocess
+import sys
+from typing import Any
+
+PHASES = (
+    "starting Python",
+    "importing",
+    "opening and reading again",
+    "building",
+    "compiling",
+    "learning",
+    "drawing and ending",
+)
+WRITING = "writing a checkpoint"
+
+
+def main(place: str, feed: str, arguments: list[str]) -> None:
+    """Run a command. Byte 0 of the file `place` is the phase, byte 1 whether a checkpoint is being written.
+
+    `feed` is a file to send through a pipe to standard input, or empty.
+    """
+    with open(place, "r+b") as file:
+        shared = mmap.mmap(file.fileno(), 2)
+    shared[0] = 1
+    if feed:
+        sending = subprocess.Popen(["cat", feed], stdout=subprocess.PIPE).stdout
+        assert sending is not None
+        os.dup2(sending.fileno(), 0)
+        sending.close()
+    watch(shared)
+    from norewind.__main__ import main as command
+
+    sys.argv[1:] = arguments
+    command()
+
+
+def watch(shared: mmap.mmap) -> None:
+    import norewind.checkpoint
+    import norewind.cli.running
+    import norewind.learner
+    import norewind.runs.train
+
+    def during(owner: Any, name: str, before: int, after: int, byte: int = 0) -> None:
+        inner = getattr(owner, name)
+
+        def outer(*arguments, **options):
+            # The first call compiles; it never goes back to an earlier place.
+            shared[byte] = before if byte else max(shared[0], before)
+            try:
+                return inner(*arguments, **options)
+            finally:
+                shared[byte] = after
+
+        setattr(owner, name, outer)
+
+    during(norewind.runs.train, "open_stream", 2, 2)
+    during(norewind.runs.train, "build", 3, 4)
+    during(norewind.learner.Learner, "scan", 4, 5)
+    during(norewind.cli.running, "draw", 6, 6)
+    during(norewind.checkpoint, "_write", 1, 0, byte=1)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], sys.argv[3:])
