@@ -42,14 +42,14 @@ class Last:
 
 def progressive(rows: list, model: Any, metric: Any, remembers: bool) -> tuple[float, float]:
     """The score, and CPU seconds per row after the first ones."""
-    newest, began = 0.0, 0.0
+    newest, began = {"target before": 0.0}, 0.0
     for number, (x, y) in enumerate(rows):
         if number == FIRST:
             began = time.process_time()
-        x = {**x, "target before": float(newest)} if remembers else x
+        x = {**x, **newest} if remembers else x
         metric.update(y, model.predict_one(x) or 0)
         model.learn_one(x, y)
-        newest = y if isinstance(y, int | float) else hash(y) % 1000
+        newest = {"target before": float(y)} if isinstance(y, int | float) else {f"target before: {y}": 1.0}
     return metric.get(), (time.process_time() - began) / (len(rows) - FIRST)
 
 

@@ -18,8 +18,8 @@ from norewind.learners.series import Series
 from norewind.learners.text import TextLearner
 from norewind.noise import random_signs
 from norewind.optimizers import adam, inverse_sqrt
-from norewind.people import AnomalyDetector, Classifier, Forecaster, load
 from norewind.packing import pack
+from norewind.people import AnomalyDetector, Classifier, Forecaster, load
 from norewind.run import NonFiniteError, Run
 from norewind.runs.fit import Fitted, Hooks, Intervals, fit
 from norewind.runs.metrics import Diverged
@@ -37,8 +37,8 @@ __all__ = [
     "Estimate",
     "Estimator",
     "Fitted",
-    "Forecaster",
     "Fleet",
+    "Forecaster",
     "Hooks",
     "Intervals",
     "Keyed",

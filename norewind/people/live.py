@@ -4,7 +4,6 @@ import os
 from copy import deepcopy
 from dataclasses import asdict, replace
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -12,16 +11,16 @@ import numpy as np
 
 from norewind import names
 from norewind.learners.single import OneByOne, one_by_one
-from norewind.people.memory import Memory
+from norewind.people.files import file_settings
+from norewind.people.memory import Memory, arrays_of, filled
 from norewind.people.table import Row, rows_of
 from norewind.runs.build import Built, Opened, Shape, build, open_stream, set_precision
 from norewind.runs.fit import Hooks, Intervals, carry_norm, fit
-from norewind.runs.folder import COLUMNS, METRICS, RunFolder, Saved, read_log
+from norewind.runs.folder import METRICS, Saved, read_log
 from norewind.runs.forecast import Forecast, check_ahead, from_here
 from norewind.runs.metrics import Tally, Watch, digits, next_line
-from norewind.runs.settings import SETTINGS, Settings, SettingsError
-from norewind.runs.train import columns_of
-from norewind.streams import Samples, StreamError, afresh
+from norewind.runs.settings import Settings, SettingsError
+from norewind.streams import Samples, StreamError
 from norewind.streams.alternatives import moment_of, next_rows
 from norewind.streams.columns import BadRow
 from norewind.streams.given import Given
@@ -67,12 +66,10 @@ class Live:
 
     def __getstate__(self) -> dict[str, Any]:
         """For pickle and copy: everything but what opens again."""
-        self._settle()
+        self.settle()
         gone = ("opened", "given", "built", "single", "run")
         state = {name: value for name, value in self.__dict__.items() if name not in gone}
-        run = None if self.opened is None else jax.tree.leaves(self._plain_run())
-        # Keys have no NumPy form of their own.
-        return state | {"leaves": run and [np.asarray(_data(leaf)) for leaf in run]}
+        return state | {"leaves": None if self.opened is None else arrays_of(self.plain_run())}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         leaves = state.pop("leaves")
@@ -80,7 +77,7 @@ class Live:
         self.__dict__.update(deepcopy(state), opened=None, run=None, home=None)
         set_precision(self.settings)
         if leaves is not None:
-            self._restore(lambda like: _filled(like, leaves))
+            self._restore(lambda like: filled(like, leaves))
 
     def _build(self, opened: Opened) -> None:
         self.built, self.single = _built(
@@ -113,7 +110,8 @@ class Live:
         if samples is not None and len(samples.xs):
             self.run, loss, outputs = self.single.learn(self.run, samples.xs[0], samples.targets[0])
             self._unscored.append((samples, loss, outputs))
-            if self.samples == next_line(self.tally.samples, self.settings.metrics_every):
+            every, fewest = self.settings.metrics_every, self.opened.score.fewest
+            if self.samples == next_line(self.tally.samples, every, fewest):
                 self.add_up()
                 self.lines.append(self._line())
 
@@ -143,7 +141,8 @@ class Live:
         if self._unscored and self.opened:
             parts, losses, outputs = zip(*self._unscored, strict=True)
             self._unscored = []
-            samples = Samples(*(None if part[0] is None else np.concatenate(part) for part in zip(*parts, strict=True)))
+            joined: list[Any] = [None if part[0] is None else np.concatenate(part) for part in zip(*parts, strict=True)]
+            samples = Samples(*joined)
             whole = jax.tree.map(lambda *rows: np.stack([np.asarray(row) for row in rows]), *outputs)
             scored = self.opened.score.add(samples, whole)
             self.tally.add(np.array(losses, np.float64) * self.opened.score.scale, len(losses), scored)
@@ -152,7 +151,7 @@ class Live:
         """A line of metrics; a new interval starts."""
         assert self.opened is not None
         line = {**self.tally.take(), **self.opened.score.take()}
-        carry = digits(float(carry_norm(self.built.learner.carry(self._plain_run()))))
+        carry = digits(float(carry_norm(self.built.learner.carry(self.plain_run()))))
         return {**line, "carry": carry, "seconds": self.state.get("seconds", 0.0)}
 
     def closing(self) -> dict[str, Any] | None:
@@ -230,10 +229,10 @@ class Live:
         """
         if self.first:
             self.open()
-        self._settle()
+        self.settle()
         settings, position = self.settings, self.position
         if isinstance(data, str | os.PathLike):
-            settings, position, given = *self._file(os.fspath(data)), None
+            settings, position, given = *file_settings(self, os.fspath(data)), None
         else:
             given = Given(rows_of(data))
             if given.peek() is None:
@@ -243,7 +242,7 @@ class Live:
             self.settings, before = settings, self.settings
             try:
                 self._build(opened)
-                memory = Memory(self._plain_run() if self.opened else None, self._entries(opened, position))
+                memory = Memory(self.plain_run() if self.opened else None, self.entries(opened, position))
                 fit(
                     opened.stream,
                     self.built.learner,
@@ -267,30 +266,17 @@ class Live:
         self.lines += lines
         self._restore(lambda like: run)
 
-    def _file(self, path: str) -> tuple[Settings, dict[str, Any]]:
-        settings = replace(self.settings, source=path, format="auto", final=True).settled()
-        if settings.kind not in ("csv", "jsonl"):
-            raise SettingsError(f"{path}: give a file that ends in .csv, .jsonl or .ndjson, or rows.")
-        if self.opened is None:
-            return settings, self.position
-        if settings.kind != self.settings.kind:
-            raise SettingsError(
-                f"{path}: the model has learned from {self.settings.kind}, and this is {settings.kind}. "
-                "Read it into a data frame, and give that."
-            )
-        return settings, {"stream": afresh(self.position["stream"]), "left": self.position["left"]}
-
-    def _plain_run(self) -> Any:
+    def plain_run(self) -> Any:
         return self.single.unpacked(self.run)
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
         """Note where everything stands."""
         self.add_up()
         if self.opened:
             self.position = {**self.position, "stream": self.opened.stream.position()}
             self.state["score"] = self.opened.score.state
 
-    def _entries(self, opened: Opened, position: dict[str, Any]) -> dict[str, Any]:
+    def entries(self, opened: Opened, position: dict[str, Any]) -> dict[str, Any]:
         """What a checkpoint of this moment holds beside the run; nothing before the first row."""
         if self.opened is None:
             return {}
@@ -305,50 +291,9 @@ class Live:
             }
         )
 
-    def save(self, path: Path) -> None:
-        """Write the run as a folder that the command line can go on with."""
-        if not self.open():
-            raise SettingsError("there is nothing to save yet: fit the model, or let it learn some rows.")
-        self._settle()
-        assert self.opened is not None
-        is_home = path.resolve() == self.home
-        with RunFolder(path, keep=self.settings.keep, new=not is_home) as folder:
-            if (path / SETTINGS).exists() and not is_home:
-                raise SettingsError(f"{path} already holds a run. Choose another folder.")
-            if folder.entries.get("samples", 0) > self.tally.samples:
-                raise SettingsError(f"{path} holds a later state of this run. Load it, or choose another folder.")
-            folder.begin(self.settings)
-            folder.note(COLUMNS, columns_of(self.opened.stream))
-            log = folder.log(METRICS)
-            log.write(self.lines[self.logged if is_home else 0 :])
-            entries = self._entries(self.opened, self.position)
-            folder.save(self.tally.samples, self._plain_run(), entries, lambda path: None)
-            folder.writer.wait()
-            if closing := self.closing():
-                log.write([closing])
-        self.home, self.logged = path.resolve(), len(self.lines)
-
 
 @lru_cache(maxsize=16)
 def _built(settings: Settings, shape: Shape) -> tuple[Built, OneByOne]:
     """A learner and its compiled functions, shared by all models with the same settings and columns."""
     built = build(settings, shape)
     return built, one_by_one(built.learner, built.run)
-
-
-def _data(leaf: Any) -> Any:
-    return jax.random.key_data(leaf) if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
-
-
-def _filled(like: Any, leaves: list[np.ndarray]) -> Any:
-    """A tree like this one, of these leaves."""
-    old, structure = jax.tree.flatten(like)
-
-    def one(leaf: Any, new: np.ndarray) -> Any:
-        if isinstance(leaf, np.ndarray):
-            return new.copy()
-        if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-            return jax.random.wrap_key_data(new, impl=jax.random.key_impl(leaf))
-        return jax.numpy.asarray(new)
-
-    return jax.tree.unflatten(structure, [one(*pair) for pair in zip(old, leaves, strict=True)])

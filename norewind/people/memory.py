@@ -1,10 +1,14 @@
-"""What `fit` needs of a run folder, without a folder: one checkpoint, in memory."""
+"""A run in memory: what `fit` needs of a run folder, and arrays to pickle."""
 
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import jax
+import numpy as np
+
 from norewind.runs.folder import RunFolder
+from norewind.trees import is_key
 
 
 class Memory(RunFolder):
@@ -20,3 +24,24 @@ class Memory(RunFolder):
 
     def save(self, samples: int, run: Any, entries: dict[str, Any], after: Any, *, replaces: bool = True) -> None:
         self.kept, self.lines = (run, entries), list(self._written)
+
+
+def arrays_of(run: Any) -> list[np.ndarray]:
+    """The numbers of a run. Keys have no NumPy form of their own."""
+    return [np.asarray(jax.random.key_data(leaf) if is_key(leaf) else leaf) for leaf in jax.tree.leaves(run)]
+
+
+def filled(like: Any, arrays: list[np.ndarray]) -> Any:
+    """A run like this one, of these numbers."""
+    old, structure = jax.tree.flatten(like)
+
+    def one(leaf: Any, new: np.ndarray) -> Any:
+        if isinstance(leaf, np.ndarray):
+            return new.copy()
+        return (
+            jax.random.wrap_key_data(jax.numpy.asarray(new), impl=jax.random.key_impl(leaf))
+            if is_key(leaf)
+            else jax.numpy.asarray(new)
+        )
+
+    return jax.tree.unflatten(structure, [one(*pair) for pair in zip(old, arrays, strict=True)])

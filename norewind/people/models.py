@@ -9,6 +9,7 @@ import numpy as np
 
 from norewind import shown
 from norewind.files import write_atomically
+from norewind.people.files import save
 from norewind.people.live import Live
 from norewind.people.table import row_of, rows_of
 from norewind.runs.fit import Hooks
@@ -40,7 +41,7 @@ class Model:
 
     def save(self, folder: str | Path) -> None:
         """Write a run folder, which `norewind.load` and the command line can open."""
-        self.live.save(Path(folder))
+        save(self.live, Path(folder))
         about = json.dumps({"model": type(self).__name__, **self._about()}, ensure_ascii=False)
         write_atomically(Path(folder) / MODEL, about.encode())
 

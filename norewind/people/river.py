@@ -116,7 +116,7 @@ class Classifier(base.Classifier):
     def learn_one(self, x: Features, y: Any) -> None:
         self._rows.learn(x, **{TARGET: y})
 
-    def predict_proba_one(self, x: Features) -> dict[Any, float]:
+    def predict_proba_one(self, x: Features, **kwargs: Any) -> dict[Any, float]:
         return self._rows.ask("predict_proba_one", x) or {}
 
 
@@ -146,5 +146,6 @@ def _usable(x: Features) -> dict[str, Any]:
 
 def _value(value: Any) -> Any:
     if isinstance(value, Real | np.bool_):
-        return float(value) if math.isfinite(value) and abs(value) < 3e38 else None
+        number = float(value)
+        return number if math.isfinite(number) and abs(number) < 3e38 else None
     return value

@@ -67,7 +67,7 @@ def open_stream(
     position: dict[str, Any] | None = None,
     *,
     continues: bool = False,
-    source: Source | None = None,
+    source: Any = None,
     stop: Callable[[], bool] = lambda: False,
     report: Callable[[str], None] = lambda line: None,
 ) -> Opened:
@@ -107,13 +107,7 @@ def open_stream(
         raise SettingsError("loss is 'classes': name one target (--targets COLUMN), and one horizon.")
     rows = RowStream(
         source,
-        dialect=Dialect(
-            settings.kind,
-            header=settings.header,
-            delimiter=settings.delimiter,
-            classes=classes,
-            before=settings.method == names.AUTO,
-        ),
+        dialect=_dialect(settings),
         inputs=inputs or None,
         targets=settings.targets or None,
         copy=copied_columns(settings),
@@ -131,6 +125,17 @@ def open_stream(
     known = tuple(rows.known) if len(rows.known) == len(rows.targets) else ()
     shape = Shape(rows.width, outputs, False, len(rows.targets), settings.horizons, known)
     return Opened(rows, shape, RowScore(rows.targets, settings.loss, settings.horizons, settings.period))
+
+
+def _dialect(settings: Settings) -> Dialect:
+    assert settings.kind in ("csv", "jsonl")
+    return Dialect(
+        settings.kind,
+        header=settings.header,
+        delimiter=settings.delimiter,
+        classes=settings.loss == "classes",
+        before=settings.method == names.AUTO,
+    )
 
 
 def copied_columns(settings: Settings) -> tuple[str, ...]:

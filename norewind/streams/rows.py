@@ -84,11 +84,7 @@ class RowStream(Stream):
         position: dict[str, Any] | None = None,
     ):
         with closed_on_error(source):
-            self.horizons = [horizon] if isinstance(horizon, int) else list(horizon)
-            if self.horizons[:1] < [0] or (len(self.horizons) > 1 and self.horizons[0] < 1):
-                raise StreamError(f"the horizon must be 0 or more rows, not {horizon}; several must be 1 or more.")
-            if self.horizons != sorted(set(self.horizons)):
-                raise StreamError(f"several horizons must be in order, each once, not {horizon}.")
+            self.horizons = scaling.horizons_of(horizon)
             start = UNREAD if position is None else position
             if start != UNREAD:
                 asked = {"format": dialect.format, "horizon": self._saved_horizon(), "standardise": standardise}
@@ -170,12 +166,7 @@ class RowStream(Stream):
             classes=self._classes,
             copies=bool(self._copied),
             categories=[used.index(name) for name in self.inputs if self._kinds[name] == "category"],
-            cycles=[
-                (used.index(name), CYCLES[cycle])
-                for name, cycles in self._cycles.items()
-                for cycle in cycles
-                if cycle != "gap"
-            ],
+            cycles=[(used.index(n), CYCLES[c]) for n, cycles in self._cycles.items() for c in cycles if c != "gap"],
             before=self._before,
         )
         if not self.width:

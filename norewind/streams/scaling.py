@@ -6,6 +6,7 @@ many samples are taken at a time.
 
 import math
 import sys
+from collections.abc import Sequence
 from itertools import chain
 from typing import Annotated, Any, NamedTuple
 
@@ -16,7 +17,7 @@ from norewind.streams.clock import REMEMBERED
 from norewind.streams.columns import DAY, LARGEST, Kind
 from norewind.streams.parsing import CATEGORIES
 from norewind.streams.position import Count, MessagesPosition, SourcePosition, damaged
-from norewind.streams.stream import Samples
+from norewind.streams.stream import Samples, StreamError
 
 # With fewer values than this, a standard deviation says too little to standardise a target by.
 ENOUGH = 10
@@ -79,6 +80,16 @@ class Layout(NamedTuple):
     def width(self) -> int:
         before = len(self.targets) * (CATEGORIES if self.classes else 1) if self.before else 0
         return len(self.numbers) + CATEGORIES * len(self.categories) + 2 * len(self.cycles) + before
+
+
+def horizons_of(horizon: int | Sequence[int]) -> list[int]:
+    """One or several horizons as a list."""
+    horizons = [horizon] if isinstance(horizon, int) else list(horizon)
+    if horizons[:1] < [0] or (len(horizons) > 1 and horizons[0] < 1):
+        raise StreamError(f"the horizon must be 0 or more rows, not {horizon}; several must be 1 or more.")
+    if horizons != sorted(set(horizons)):
+        raise StreamError(f"several horizons must be in order, each once, not {horizon}.")
+    return horizons
 
 
 def no_statistics(columns: int) -> Statistics:
