@@ -137,7 +137,7 @@ class Series:
 
     def _moved(self, run: SeriesRun, members: list, history: Any, forecasts: Any, moments: tuple) -> tuple:
         """The run one row later, and what had been and what is forecast."""
-        pending = jnp.concatenate([run.outputs, jnp.concatenate(moments)[None]])
+        pending: Any = jnp.concatenate([run.outputs, jnp.concatenate(moments)[None]])
         waiting = shifted(run.waiting, forecasts) if self.horizon else run.waiting
         return SeriesRun(tuple(members), history, waiting, run.weighing, pending[1:]), pending
 

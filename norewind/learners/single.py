@@ -60,7 +60,6 @@ class _Compiled:
             return layout.pack(run), outputs
 
         self._learned, self._answered = jax.jit(learned), jax.jit(answered)
-        self._outputs = jax.jit(lambda vectors, x: answer(layout.unpack(vectors), x)[1])
 
     def pack(self, run: Tree) -> "_Packed":
         return _Packed(self._layout.pack_now(run), _rows_of(run) if self._horizon else 0)
@@ -85,7 +84,7 @@ class _Compiled:
         return _Packed(new, run.rows + 1), outputs
 
     def outputs(self, run: "_Packed", x: np.ndarray) -> Any:
-        return self._outputs(run.vectors, x)
+        return self.answer(run, x)[1]  # not a program of its own, which would take as long to compile again
 
 
 class _Packed(NamedTuple):

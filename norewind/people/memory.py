@@ -38,10 +38,7 @@ def filled(like: Any, arrays: list[np.ndarray]) -> Any:
     def one(leaf: Any, new: np.ndarray) -> Any:
         if isinstance(leaf, np.ndarray):
             return new.copy()
-        return (
-            jax.random.wrap_key_data(jax.numpy.asarray(new), impl=jax.random.key_impl(leaf))
-            if is_key(leaf)
-            else jax.numpy.asarray(new)
-        )
+        array = jax.numpy.asarray(new)
+        return jax.random.wrap_key_data(array, impl=jax.random.key_impl(leaf)) if is_key(leaf) else array
 
     return jax.tree.unflatten(structure, [one(*pair) for pair in zip(old, arrays, strict=True)])
