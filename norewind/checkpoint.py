@@ -80,8 +80,11 @@ def read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         raise CheckpointError(f"{path}: not named like a checkpoint (samples-checksum.safetensors).")
     try:
         content = path.read_bytes()
-    except OSError as error:
+    except PermissionError as error:
         raise CheckpointError(f"{path}: cannot be read: {error.strerror}.") from None
+    except OSError as error:
+        # Nor can it ever be, if the disk is bad.
+        raise DamagedError(f"{path}: cannot be read: {error.strerror}.") from None
     if _checksum(content) != match[2]:
         raise DamagedError(f"{path}: damaged: its {len(content)} bytes do not have the checksum in its name.")
     try:
@@ -184,7 +187,9 @@ def _clean(path: Path, keep: int | None) -> None:
         if twin != path:
             twin.unlink(missing_ok=True)
     for old in [] if keep is None else _too_many(path.parent, keep):
-        old.unlink(missing_ok=True)
+        # Another machine that does not know yet that it has lost the run may have left one with a later name.
+        if old != path:
+            old.unlink(missing_ok=True)
 
 
 def _too_many(folder: Path, keep: int) -> list[Path]:

@@ -39,6 +39,10 @@ def write_atomically(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        # Nobody knows the temporary name.
+        raise OSError(error.errno, error.strerror, os.fspath(path)) from None
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise

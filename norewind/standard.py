@@ -4,9 +4,20 @@ import io
 import os
 import shutil
 import sys
+from typing import Any
 
 NARROWEST = 40
 """Help is not wrapped to fewer columns: in one of a single column, wrapping it would never end."""
+
+
+class _Heedless(io.FileIO):
+    """A file whose reader may be gone, or whose disk may be full: what is said then is lost, and work goes on."""
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data)
+        except OSError:
+            return len(data)
 
 
 def prepare() -> None:
@@ -20,8 +31,11 @@ def prepare() -> None:
             os.open(os.devnull, os.O_WRONLY if descriptor == 2 else os.O_RDONLY)
     if sys.stdout is None:
         sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
-    if sys.stderr is None:
-        sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+    if sys.stderr is None or sys.stderr is sys.__stderr__:
+        encoding = sys.stderr.encoding if sys.stderr else "utf-8"
+        sys.stderr = io.TextIOWrapper(
+            io.BufferedWriter(_Heedless(2, "w", closefd=False)), encoding, line_buffering=True
+        )
     for file in (sys.stdout, sys.stderr):
         if isinstance(file, io.TextIOWrapper):
             file.reconfigure(errors="backslashreplace")

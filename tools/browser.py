@@ -70,6 +70,7 @@ class Browser:
 def browser():
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
+    assert DRIVER, "chromedriver is not installed"
     driver = subprocess.Popen([DRIVER, f"--port={port}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     address = f"http://127.0.0.1:{port}/session"
     options = {"goog:chromeOptions": {"binary": CHROMIUM, "args": OPTIONS}, "goog:loggingPrefs": {"browser": "ALL"}}

@@ -1,4 +1,4 @@
-"""`make fuzz`: random and damaged input to readers, settings and checkpoints, for some minutes.
+"""`make fuzz`: random and damaged input to readers, settings, logs, compressed files and checkpoints, for some minutes.
 
 Whatever comes, it is used or refused with an error of ours; anything else ends the fuzzing.
 """
@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -22,10 +23,14 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from norewind.checkpoint import CheckpointError, _write, read
+from norewind.runs.compress import MAGIC, CodeError, _header, _machine
 from norewind.runs.entries import check_entries
+from norewind.runs.folder import read_log
+from norewind.runs.record import versions, write_record
 from norewind.runs.settings import Settings, SettingsError, _kinds, read_toml, write_toml
 from norewind.streams import ByteStream, CharacterStream, Dialect, RowStream, Source, StreamError
 
+RECORD = Path(__file__).parent.parent / "results/fuzz/fuzz.json"
 PIECES = [
     b"",
     b"a,b\n",
@@ -41,6 +46,12 @@ PIECES = [
     b'{"a": 1}\n',
     b"{",
     b"[" * 99,
+    b'{"loss": 1}\n',
+    b"\xef\xbb\xbf",
+    b"9" * 5_000,
+    b"[" * 5_000,
+    b'"\\ud800"',
+    b"seed = ",
 ]
 numbers = st.one_of(st.integers(), st.floats(), st.booleans(), st.none(), st.text(max_size=5))
 values = st.recursive(numbers, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner))
@@ -196,7 +207,7 @@ def saved_entries() -> dict:
 def checkpoints(folder: Path, inputs: Counter):
     places = [(name,) for name in saved_entries()]
     places += [(a, b) for a in ("position", "tally", "watch", "logs") for b in (*saved_entries()[a], "more")]
-    whole = _write(folder, 7, {"w": np.arange(9.0)}, saved_entries(), None).read_bytes()
+    whole = _write(folder, 7, {"w": np.arange(9.0)}, saved_entries()).read_bytes()
 
     def tried(data: bytes) -> None:
         path = folder / f"{7:015d}-{hashlib.sha256(data).hexdigest()[:16]}.safetensors"
@@ -216,8 +227,26 @@ def checkpoints(folder: Path, inputs: Counter):
         entries = saved_entries()
         inner = entries if len(place) == 1 else entries[place[0]]
         inner[place[-1]] = value
-        path = _write(folder, 7, {"w": np.arange(9.0)}, entries, None)
+        path = _write(folder, 7, {"w": np.arange(9.0)}, entries)
         tried(path.read_bytes())
+
+    return one
+
+
+def files(folder: Path, inputs: Counter):
+    """Logs, and the headers of compressed files."""
+    names = st.sampled_from([*_machine(), "budget", "bytes", "first", "sha256"])
+
+    @given(content, st.dictionaries(names, values, max_size=3))
+    def one(data, entries):
+        inputs["files"] += 3
+        (folder / "metrics.jsonl").write_bytes(data)
+        with suppress(CheckpointError):
+            read_log(folder / "metrics.jsonl")
+        header = {**_machine(), "budget": 50, "bytes": 9, "first": 97, "sha256": "", **entries}
+        for line in (data, json.dumps(header).encode()):
+            with suppress(CodeError):
+                _header(MAGIC + line + b"\n")
 
     return one
 
@@ -226,20 +255,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=RECORD, help="where to write the record")
     given_options = parser.parse_args()
     ends, inputs, rounds = time.monotonic() + 60 * given_options.minutes, Counter(), random.Random(given_options.seed)
     quick = settings(
-        max_examples=200,
+        max_examples=100,
         deadline=None,
         database=None,
         suppress_health_check=[HealthCheck.too_slow],
         phases=[Phase.generate],
     )
     with tempfile.TemporaryDirectory() as folder:
-        targets = [make(Path(folder), inputs) for make in (readers, columns, options, checkpoints)]
         while time.monotonic() < ends:
-            for target in targets:
-                seed(rounds.getrandbits(32))(quick(target))()
+            for make in (readers, columns, options, files, checkpoints):
+                seed(rounds.getrandbits(32))(quick(make(Path(folder), inputs)))()
+    settings_used = {"minutes": given_options.minutes, "seed": given_options.seed}
+    record = {"settings": settings_used, **versions(), "seconds": round(60 * given_options.minutes)}
+    write_record(given_options.out, {**record, "inputs": inputs.total(), "by": dict(inputs)})
     print(f"{inputs.total()} inputs, none that was not used or refused (seed {given_options.seed})")
     print(", ".join(f"{name} {count}" for name, count in inputs.items()))
 

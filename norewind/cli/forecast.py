@@ -27,6 +27,8 @@ def forecast(
 
         norewind forecast runs/power --steps 24 --format csv > next.csv
 
+    Of a run with keys, the rows to come of every key, up to the horizon, as JSON lines.
+
     Args:
         run: the run folder.
         steps: how many rows to forecast.
@@ -40,11 +42,19 @@ def forecast(
     import numpy as np
 
     from norewind.instruments import row_figures
-    from norewind.runs.folder import FORECAST, saved_run
+    from norewind.runs.folder import FORECAST, saved_run, settings_of
     from norewind.runs.forecast import forecast as ahead
     from norewind.runs.forecast import forecast_class
     from norewind.runs.train import print_lines
 
+    if settings_of(run).key is not None:
+        from norewind.runs.fleet_forecast import fleet_forecasts
+
+        if format == "csv" or figure is not None:
+            raise SettingsError("the forecasts of a fleet are JSON lines, without a figure.")
+        for entry in fleet_forecasts(run, settings_of(run), steps):
+            print_lines([entry])
+        return
     settings, saved = saved_run(run)
     if settings.loss == "classes":
         if figure is not None:

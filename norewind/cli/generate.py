@@ -1,6 +1,7 @@
 """`norewind generate`: write the text of a task."""
 
 import sys
+from math import inf
 from typing import Annotated
 
 import tyro
@@ -29,8 +30,8 @@ def generate(
     """
     from norewind.names import task
 
-    if not samples >= 0:
-        raise SystemExit(f"norewind generate: --samples must not be negative, but it is {samples:g}.")
+    if not 0 <= samples < inf:
+        raise SystemExit(f"norewind generate: --samples must be a number from 0 on, but it is {samples:g}.")
     try:
         text = task(name, parameters)
     except (TypeError, ValueError) as error:

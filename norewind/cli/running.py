@@ -25,13 +25,20 @@ OUTPUT_ERRORS = (errno.EBADF, errno.ENOSPC, errno.EFBIG, errno.EIO)
 """What may go wrong with standard output, which has no file name. (A closed one is a bad descriptor.)"""
 
 
+SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+
+
 class StopOnSignal:
-    """Ctrl-C and SIGTERM as a request to stop soon. A second Ctrl-C stops at once."""
+    """Ctrl-C, SIGTERM and SIGHUP (a closed terminal) as a request to stop soon. A second Ctrl-C stops at once.
+
+    A signal that is ignored, as `nohup` does, stays so.
+    """
 
     signal: int | None = None
 
     def __enter__(self) -> "StopOnSignal":
-        self._before = {number: signal.signal(number, self._request) for number in (signal.SIGINT, signal.SIGTERM)}
+        wanted = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+        self._before = {number: signal.signal(number, self._request) for number in wanted}
         return self
 
     def __exit__(self, *_) -> None:

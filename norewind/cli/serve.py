@@ -52,7 +52,7 @@ def serve(
             service = app_of.Service(run, queue=queue, waiting=waiting)
             service.open()
             try:
-                listen("serve", app_of.service_app(service, token), service.feed.end, listener, stop)
+                listen("serve", app_of.service_app(service, token), service.end, listener, stop)
             finally:
                 service.close()
         if service.learning.error is not None:
@@ -67,8 +67,12 @@ def needed() -> Any:
         import uvicorn.protocols.http.httptools_impl  # noqa: F401
     except ImportError as error:
         raise SettingsError(f"{error.name} is not installed: pip install 'norewind[serve]'") from None
+    import jax
+
     from norewind.serving import app
 
+    # An answer is computed by the thread that waits for it: handing it to another one takes longer.
+    jax.config.update("jax_cpu_enable_async_dispatch", False)
     return app
 
 

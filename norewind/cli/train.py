@@ -58,7 +58,7 @@ def with_config(arguments: list[str]) -> Callable[..., None]:
     """`train` with the settings in the file after --config as its defaults, so that other options override them."""
     if arguments[:1] != ["train"]:
         return train
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser = argparse.ArgumentParser("norewind train", add_help=False, allow_abbrev=False)
     parser.add_argument("--config", type=Path)
     config = parser.parse_known_args(arguments[1:])[0].config
     return partial(train, settings=read_toml(config)) if config else train

@@ -122,9 +122,11 @@ class Fleet:
         keys = list(xs.keys)
         rows = len(keys) if count is None else count * self.window
         rows = rows // self.window * self.window
-        step = max(1, self.slots.resident // self.window) * self.window
+        step = (
+            rows if len(set(keys[:rows])) <= self.slots.resident else self.slots.resident // self.window * self.window
+        )
         pieces = []
-        for start in range(0, rows, step):
+        for start in range(0, rows, max(1, step)):
             part = slice(start, min(start + step, rows))
             inner, target = (jax.tree.map(lambda leaf: np.asarray(leaf)[part], tree) for tree in (xs.xs, targets))  # noqa: B023
             run, piece = self._piece(run, keys[part], inner, target)
@@ -139,7 +141,6 @@ class Fleet:
     def _piece(self, run: FleetRun, keys: list[bytes], xs: Tree, targets: Tree) -> tuple[FleetRun, tuple]:
         """Samples of no more keys than may be resident."""
         places = self.slots.places(keys, self.samples)
-        windows = np.arange(len(keys)) // self.window if self.share else np.zeros(len(keys), np.int64)
         order = np.argsort(places, kind="stable")
         parts, records = segments(places[order]), self.slots.rows
         samples = None if self.table is None else scaled(self.table, records, parts, xs[order])
@@ -153,9 +154,7 @@ class Fleet:
         if self.horizon:
             newest = xs
             learned, records["xs"][parts.places] = delayed(records["xs"][parts.places], xs, parts, self.horizon)
-        shared, made, losses = self.engine.learn(
-            run.shared, self.slots, parts, (learned, targets, newest), idle, windows[order]
-        )
+        shared, made, losses = self.engine.learn(run.shared, self.slots, parts, (learned, targets, newest), idle, order)
         records["samples"][parts.places] = seen + parts.counts
         self.samples += len(keys)
         found: tuple = (made,)

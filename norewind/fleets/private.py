@@ -25,7 +25,7 @@ class Private:
         """What all keys share."""
         return ()
 
-    def learn(self, shared: Tree, slots: Slots, parts: Segments, rows: tuple, idle: np.ndarray, windows: np.ndarray):
+    def learn(self, shared: Tree, slots: Slots, parts: Segments, rows: tuple, idle: np.ndarray, order: np.ndarray):
         """Learn from rows sorted by key, after those that only answer (`idle`): `(shared, outputs, losses)`."""
         xs, _, newest = rows
         count = len(jax.tree.leaves(xs)[0])

@@ -57,7 +57,7 @@ class Shared:
     def __init__(self, learner: Any, start: Tree, window: int):
         if not isinstance(learner, Learner):
             raise checks.ModelError(f"fleet: with share, the learner must be from online(...), not {learner!r}.")
-        self.start, like = start, self.own(start)
+        self.start, self.window, like = start, window, self.own(start)
         # So many rounds of more keys than the smaller size has can a window hold.
         self.capacities = {
             size: max(1, window // (smaller + 1)) for smaller, size in zip((0, *LADDER), LADDER, strict=False)
@@ -86,13 +86,17 @@ class Shared:
         run = self.start
         return SharedRun(run.params, run.optimizer, run.steps, run.samples)
 
-    def learn(self, shared: Tree, slots: Slots, parts: Segments, rows: tuple, idle: np.ndarray, windows: np.ndarray):
-        """Learn from rows sorted by key, window after window: `(shared, outputs, losses)`."""
+    def learn(self, shared: Tree, slots: Slots, parts: Segments, rows: tuple, idle: np.ndarray, order: np.ndarray):
+        """Learn from rows sorted by key, window after window: `(shared, outputs, losses)`.
+
+        `order` has the places of the rows in the stream.
+        """
+        windows = order // self.window
         learns = parts.turn >= idle[parts.key]
         count = len(windows)
         losses, outputs = np.zeros(count), None
         for window in np.unique(windows):
-            for rounds in _rounds(np.flatnonzero(windows == window), parts, learns):
+            for rounds in _rounds(np.flatnonzero(windows == window), parts, learns, order):
                 shared, (lost, made) = self._run(shared, slots, parts, rounds, rows)
                 present = np.arange(rounds.rows.shape[1]) < rounds.sizes[:, None]
                 at, keys = rounds.rows[present], np.asarray(lost)[: len(rounds.sizes), : present.shape[1]]
@@ -129,11 +133,12 @@ class Shared:
         return new, found
 
 
-def _rounds(rows: np.ndarray, parts: Segments, learns: np.ndarray) -> list[Rounds]:
+def _rounds(rows: np.ndarray, parts: Segments, learns: np.ndarray, stream: np.ndarray) -> list[Rounds]:
     """The rows of a window as rounds with one row of a key each, those of similar size together."""
     keys, first, counts = np.unique(parts.key[rows], return_index=True, return_counts=True)
-    # Keys with the most rows first: those of a round are always a beginning of them.
-    order = np.argsort(-counts, kind="stable")
+    # Keys with the most rows first: those of a round are always a beginning of them. Others as they came, whatever
+    # their slots: the order in which gradients are added up is that of the stream.
+    order = np.lexsort([stream[rows[first]], -counts])
     keys, first, counts = keys[order], rows[first[order]], counts[order]
     sizes = np.searchsorted(-counts, -np.arange(counts[0]), side="left")
     found = []

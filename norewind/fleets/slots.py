@@ -58,9 +58,14 @@ class Slots:
             self._store = self._opened(self._folder)
         return self._store
 
+    @property
+    def layout(self) -> str:
+        """What the bytes of a record are."""
+        assert self.dtype.fields is not None
+        return ", ".join(f"{name} {kind.subdtype or kind}" for name, (kind, *_) in self.dtype.fields.items())
+
     def _opened(self, folder: Path) -> Store:
-        layout = ", ".join(f"{name} {kind.subdtype or kind}" for name, (kind, *_) in self.dtype.fields.items())
-        return Store(folder, layout)
+        return Store(folder, self.layout)
 
     def keep_in(self, folder: Path, samples: int) -> None:
         """Keep keys in a folder, as they were at its checkpoint after so many samples."""

@@ -27,9 +27,9 @@ LEAST = 1e-6
 class Counting(NamedTuple):
     """How often each class came, and how often after which; the newest classes known, oldest first, or -1."""
 
-    classes: jax.Array
-    pairs: jax.Array
-    newest: jax.Array
+    classes: Any
+    pairs: Any
+    newest: Any
 
 
 class ClassRun(NamedTuple):
@@ -64,7 +64,7 @@ class ClassLearner:
         self._answer = compiled_loop(partial(_answer, horizon))
 
     def init(self) -> ClassRun:
-        def full(*shape: int) -> np.ndarray:
+        def full(*shape: int) -> Any:
             return np.full(shape, -np.log(self.classes), np.float32)
 
         counting = Counting(
@@ -143,7 +143,8 @@ def _counted(horizon: int, counting: Counting, row: tuple) -> tuple[Counting, ja
     pairs = jnp.where(before < 0, counting.pairs, pairs)
     latest = jnp.where(known, came, counting.newest[-1])
     newest = jnp.concatenate([counting.newest[1:], latest[None]])
-    learned = Counting(*where(known, (classes.at[came].add(1), pairs), counting[:2]), newest)
+    counts = where(known, (classes.at[came].add(1), pairs), counting[:2])
+    learned = Counting(counts[0], counts[1], newest)
     by = learned if horizon else counting
     of_all = by.classes / by.classes.sum()
     after = jnp.where(by.newest[-1] < 0, of_all, by.pairs[by.newest[-1]] + of_all)

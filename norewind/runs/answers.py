@@ -61,6 +61,11 @@ class Answers:
         options = {"group.id": settings.group, "enable.auto.commit": False, "isolation.level": "read_committed"}
         self._consumer = self._client.make("Consumer", options)
         some = "".join(f"-{partition}" for partition in self._source.partitions)
+        if not 0 < settings.checkpoint_seconds <= LONGEST_TRANSACTION / 2:
+            raise SettingsError(
+                f"checkpoint_seconds is {settings.checkpoint_seconds:g}, but answers are committed with checkpoints, "
+                f"and brokers wait no longer than {LONGEST_TRANSACTION:g} seconds: choose half of it or less, not 0."
+            )
         seconds = min(LONGEST_TRANSACTION, 60 + 2 * settings.checkpoint_seconds)
         self._producer = self._client.make(
             "Producer",
@@ -113,7 +118,8 @@ class Answers:
         self._begin()
         for entry in entries:
             copied = dict(entry.get("copied", {}))
-            key = copied.pop("@key", None)
+            # The lines of a fleet name their key themselves.
+            key = copied.pop("@key", entry.get("key"))
             value = {**entry, "copied": copied} if copied else {n: v for n, v in entry.items() if n != "copied"}
             self._send(as_lines([value])[:-1], key)
         self._producer.poll(0)

@@ -87,10 +87,8 @@ def open_stream(
         except (TypeError, ValueError) as error:
             raise SettingsError(f"parameters: {error}") from None
         return _symbols(TaskStream(task, settings.seed, position=position), settings)
-    if source is None and settings.source.startswith(SCHEME):
-        source = _topic(settings, continues=continues, stop=stop, report=report)
-    elif source is None:
-        source = Source(settings.source, continues=continues, stop=stop, final=settings.final)
+    if source is None:
+        source = _source(settings, continues, stop, report)
     if settings.kind == "bytes":
         return _symbols(ByteStream(source, position=position), settings)
     if settings.kind == "text":
@@ -140,11 +138,13 @@ def _dialect(settings: Settings) -> Dialect:
 
 def copied_columns(settings: Settings) -> tuple[str, ...]:
     """The columns to copy into predictions. An answer has the key of the message that it answers."""
-    key = ["@key"] if settings.predictions.startswith(SCHEME) else []
+    key = ["@key"] if settings.predictions.startswith(SCHEME) and settings.key != "@key" else []
     return tuple(dict.fromkeys([*settings.copy, *key]))
 
 
-def _topic(settings: Settings, **options: Any) -> Any:
+def _source(settings: Settings, continues: bool, stop: Callable[[], bool], report: Callable[[str], None]) -> Any:
+    if not settings.source.startswith(SCHEME):
+        return Source(settings.source, continues=continues, stop=stop, final=settings.final)
     from norewind.streams.kafka import Topic
 
     if settings.kind != "jsonl":
@@ -152,7 +152,15 @@ def _topic(settings: Settings, **options: Any) -> Any:
             f"format is {settings.format!r}, but {settings.source} is read as JSON: one object a message."
         )
     client = Client(settings.brokers, settings.client)
-    return Topic(settings.source, client, group=settings.group, final=settings.final, **options)
+    return Topic(
+        settings.source,
+        client,
+        group=settings.group,
+        final=settings.final,
+        continues=continues,
+        stop=stop,
+        report=report,
+    )
 
 
 def _symbols(stream: ByteStream | CharacterStream | TaskStream, settings: Settings) -> Opened:

@@ -4,10 +4,12 @@ import hashlib
 import json
 import platform
 from collections.abc import Callable
-from typing import Any
+from math import isfinite
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
+import msgspec
 import numpy as np
 
 import norewind
@@ -24,12 +26,23 @@ SYMBOLS = 256
 BYTES_PER_SYMBOL = 16
 
 
+class _Header(msgspec.Struct):
+    """What a compressed file says of itself, beside where it was made."""
+
+    budget: Annotated[float, msgspec.Meta(gt=0)]
+    bytes: Annotated[int, msgspec.Meta(ge=0)]
+    first: Annotated[int, msgspec.Meta(ge=0, lt=SYMBOLS)] | None
+    sha256: str
+
+
 class CodeError(ValueError):
     """A file that cannot be decompressed here: what is wrong, and what to do."""
 
 
 def compressed(content: bytes, *, budget: float = 50, report: Callable[[int], None] = lambda done: None) -> bytes:
     """The content, coded with the predictions of `auto`. Only the same versions on the same processor can read it."""
+    if not (isfinite(budget) and budget > 0):
+        raise CodeError(f"the budget must be a number of microseconds above 0, but it is {budget}.")
     header = {
         **_machine(),
         "budget": budget,
@@ -76,9 +89,11 @@ def _header(data: bytes) -> tuple[dict[str, Any], bytes]:
     header: dict[str, Any] = {}
     try:
         header = json.loads(line)
-        fits = header.keys() == {*_machine(), "budget", "bytes", "first", "sha256"}
-        fits = fits and isinstance(header["bytes"], int) and (header["first"] is None) == (header["bytes"] == 0)
-    except (ValueError, AttributeError):
+        known = msgspec.convert(header, _Header)
+        fits = header.keys() == {*_machine(), *_Header.__struct_fields__} and (known.first is None) == (
+            known.bytes == 0
+        )
+    except (ValueError, AttributeError, RecursionError):
         fits = False
     if not fits:
         raise CodeError("the header of this file is damaged.")
@@ -122,6 +137,9 @@ class _Windows:
 
     def decode(self, previous: int, count: int) -> np.ndarray:
         symbols = self._step(previous, np.zeros(self.length, np.int32), count, decoding=True)
+        if int(self.coder.place) > len(self.code):
+            # As many bytes are read as were written. A forged header may ask for any number of symbols.
+            raise CodeError("the code of this file ends too early: it is damaged.")
         self.code = self.code[int(self.coder.place) :]
         return symbols[:count]
 

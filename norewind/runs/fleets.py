@@ -46,7 +46,7 @@ def check_fleet(settings: Settings) -> None:
 
 
 def open_keyed(settings: Settings, source: Source, position: dict[str, Any] | None) -> "Opened":
-    from norewind.runs.build import Opened, Shape
+    from norewind.runs.build import Opened, Shape, copied_columns
 
     assert settings.key is not None
     stream = KeyedStream(
@@ -56,7 +56,7 @@ def open_keyed(settings: Settings, source: Source, position: dict[str, Any] | No
         dialect=Dialect(settings.kind, header=settings.header, delimiter=settings.delimiter),
         inputs=settings.inputs or None,
         targets=settings.targets or None,
-        copy=settings.copy,
+        copy=copied_columns(settings),
         horizon=settings.horizons,
         missing=settings.missing,
         bad=settings.bad,

@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from pathlib import Path
@@ -18,6 +19,8 @@ from norewind.runs.settings import CHANGEABLE, SETTINGS, Settings, SettingsError
 from norewind.trees import Tree
 
 METRICS, PREDICTIONS, CURVE = "metrics.jsonl", "predictions.jsonl", "curve.png"
+NUMBERS = ("samples", "loss", "mean", "baseline", "persistence", "seasonal", "seconds", "carry")
+"""Entries of metrics that are drawn and shown."""
 COLUMNS, STRETCH, FORECAST = "columns.json", "stretch.png", "forecast.png"
 
 
@@ -52,15 +55,13 @@ def newest_checkpoint(
             saved = Saved(path, *read(path))
             check_entries(path, saved.entries)
         except DamagedError as error:
+            if not os.path.lexists(path):
+                # The run is being trained meanwhile, and has replaced it by a newer one.
+                return newest_checkpoint(folder, damaged, say)
             if damaged == "fail":
                 raise CheckpointError(f"{error} To skip it: norewind resume {folder} --damaged skip") from None
             say(f"{error} Going on from the one before.")
             aside.append(path)
-        except CheckpointError:
-            if os.path.lexists(path):
-                raise
-            # The run is being trained meanwhile, and has replaced it by a newer one.
-            return newest_checkpoint(folder, damaged, say)
         else:
             for other in aside:
                 other.rename(other.with_suffix(".damaged"))
@@ -253,7 +254,13 @@ class Log:
 
 
 def as_lines(entries: Iterable[dict[str, Any]]) -> bytes:
-    return "".join(json.dumps(entry, ensure_ascii=False, allow_nan=False) + "\n" for entry in entries).encode()
+    # Half a character, from a value that holds one, stays the escape that it was sent as.
+    text = "".join(json.dumps(entry, ensure_ascii=False, allow_nan=False) + "\n" for entry in entries)
+    return text.encode(errors="backslashreplace")
+
+
+def _is_number(value: Any) -> bool:
+    return value is None or (type(value) in (int, float) and abs(value) <= sys.float_info.max)
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
@@ -263,7 +270,10 @@ def read_log(path: Path) -> list[dict[str, Any]]:
     entries = []
     try:
         for line in path.read_bytes().split(b"\n")[:-1]:
-            entries.append(json.loads(line))
-    except ValueError:
-        raise CheckpointError(f"{path}, line {len(entries) + 1}: not JSON, so norewind did not write it.") from None
+            entry = json.loads(line)
+            if not isinstance(entry, dict) or not all(_is_number(entry.get(name)) for name in NUMBERS):
+                raise ValueError
+            entries.append(entry)
+    except (ValueError, RecursionError):
+        raise CheckpointError(f"{path}, line {len(entries) + 1}: not a line that norewind wrote.") from None
     return entries

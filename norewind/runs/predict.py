@@ -35,6 +35,10 @@ def predictions(
     `settings.samples` and within `settings.flush` seconds. `learn`: keep learning along the
     way. `fresh`: begin with the initial state. Ends when `should_stop()` returns True.
     """
+    if settings.key is not None:
+        raise SettingsError(
+            "a fleet predicts while it learns: train it with --predictions file, or go on with norewind resume."
+        )
     position, settings = saved.entries["position"], replace(settings, final=True)
     if source is not None:
         position = {"stream": afresh(position["stream"]), "left": None}

@@ -146,7 +146,10 @@ class RowScore(Score):
             entry: dict[str, Any] = {"sample": first + i} | place_of(samples, i)
             center, deviation = (now if self.horizon else then)[:, i]
             if self.horizon:
-                entry |= {"for": self._rows(first + i), "forecast": self.row(center + deviation * forecasts[i])}
+                forecast = center + deviation * forecasts[i]
+                # Before there are enough values to scale by, the last one.
+                forecast = np.where(np.isnan(forecast), samples.values[i], forecast)
+                entry |= {"for": self._rows(first + i), "forecast": self.row(forecast)}
             if self.gaussian:
                 entry["deviation"] = self.row(deviation * spreads[i])
             center, deviation = then[:, i]
@@ -197,7 +200,10 @@ def place_of(samples: Samples, i: int) -> dict[str, Any]:
     if samples.lines is not None:
         line = int(samples.lines[i])
         place = {"line": line} if line > 0 else dict(zip(("partition", "offset"), as_place(line), strict=True))
-    return place if samples.copied is None else {**place, "copied": json.loads(samples.copied[i])}
+    if samples.copied is not None:
+        # Python writes and reads numbers that are not finite, but JSON has none.
+        place["copied"] = json.loads(samples.copied[i], parse_constant=lambda _: None)
+    return place
 
 
 def _added(sums: np.ndarray, errors: np.ndarray, *, absolute: bool = True) -> np.ndarray:

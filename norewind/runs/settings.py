@@ -34,6 +34,8 @@ CHANGEABLE = {
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Amount = Annotated[float, msgspec.Meta(ge=0)]
+LARGEST = 1e30
+"""Larger rates would not fit single precision, or overflow at the first step."""
 
 
 class SettingsError(ValueError):
@@ -184,13 +186,13 @@ class Settings(StreamSettings):
     optimizer: OptimizerName = "adam"
     """The optimizer."""
 
-    rate: Annotated[float, msgspec.Meta(gt=0)] = 1e-3
+    rate: Annotated[float, msgspec.Meta(gt=0, le=LARGEST)] = 1e-3
     """The initial learning rate. After t samples it is rate / (1 + alpha √t)."""
 
-    alpha: Amount = 0.02
+    alpha: Annotated[float, msgspec.Meta(ge=0, le=LARGEST)] = 0.02
     """How fast the learning rate falls. 0 keeps it constant."""
 
-    clip: Amount = 0.0
+    clip: Annotated[float, msgspec.Meta(ge=0, le=LARGEST)] = 0.0
     """Clip gradients to this norm; 0 turns clipping off. Clipping harms uoro, whose noise must average out."""
 
     precision: Literal["single", "double"] = "single"
@@ -215,7 +217,9 @@ class Settings(StreamSettings):
     """Write every sample's prediction and surprise as JSON lines: to predictions.jsonl in the run folder, or stdout.
     kafka: as messages of another topic, each once."""
 
-    flush: Annotated[Amount | None, option("SECONDS", "wait for full chunks")] = None
+    flush: Annotated[Amount | None, option("SECONDS", "1 for rows from a pipe or Kafka; else wait for full chunks")] = (
+        None
+    )
     """Learn from samples, and write their predictions, at most this many seconds after they arrive."""
 
     tensorboard: bool = False
@@ -291,11 +295,13 @@ def write_toml(settings: Settings) -> str:
 def read_toml(path: Path) -> Settings:
     """Settings from a TOML file. What it does not set keeps its default."""
     try:
-        entries = tomllib.loads(path.read_text(encoding="utf-8"))
+        # Some editors begin a file with a byte order mark.
+        entries = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise SettingsError(f"{path}: cannot be read: {error.strerror}.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{path}: not a TOML file: {error}.") from None
+    except (ValueError, RecursionError) as error:
+        # Besides bad syntax: numbers of thousands of digits, brackets nested thousands deep.
+        raise SettingsError(f"{path}: not a TOML file that can be read: {error}.") from None
     unknown = next((name for name in entries if name not in _kinds(Settings)), None)
     if unknown is not None:
         raise SettingsError(f"{path}: there is no setting {unknown!r}: choose from {', '.join(_kinds(Settings))}.")

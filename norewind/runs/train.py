@@ -53,6 +53,7 @@ def train(
         hooks: functions to call along the way, beside those that write what the settings ask for.
     """
     set_precision(settings)
+    _check_source(settings, folder.path)
     with answering(settings, folder, continues=continues, stop=hooks.should_stop) as answers:
         return _train(settings, folder, answers, continues, source, progress or Progress(quiet=True), hooks)
 
@@ -97,9 +98,19 @@ def _train(
 
 def _intervals(settings: Settings) -> Intervals:
     intervals = Intervals(**{field.name: getattr(settings, field.name) for field in fields(Intervals)})
-    # A topic has no end: who waits for a full chunk may wait for ever.
-    is_topic = settings.source.startswith(SCHEME)
-    return replace(intervals, flush=1.0) if is_topic and intervals.flush is None else intervals
+    # Rows may come slowly and without end: a full chunk may take for ever.
+    comes_slowly = settings.source.startswith(SCHEME) or (settings.source == "-" and settings.kind in ("csv", "jsonl"))
+    if intervals.flush is None and comes_slowly and not settings.share:
+        return replace(intervals, flush=1.0)
+    return intervals
+
+
+def _check_source(settings: Settings, folder: Path) -> None:
+    """Refuse to learn from what the run itself writes: it would never come to an end."""
+    logs = [path for path in (folder / METRICS, folder / PREDICTIONS) if path.exists()]
+    source = Path(settings.source)
+    if settings.kind != "task" and source.is_file() and any(source.samefile(log) for log in logs):
+        raise SettingsError(f"{source} is written by this run, which would never reach its end. Copy it first.")
 
 
 @contextmanager

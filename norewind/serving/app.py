@@ -45,7 +45,7 @@ def service_app(service: Service, token: str | None = None) -> Guard:
 
     async def health(request: Request) -> Response:
         status = service.status()
-        word = "diverged" if status["diverged"] else "ok"
+        word = "not learning" if status["diverged"] else "ok"
         answer = {"status": word, **(status if request.scope["trusted"] else {})}
         return JSONResponse(answer, 503 if status["diverged"] else 200)
 

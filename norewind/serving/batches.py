@@ -13,6 +13,8 @@ LONGEST_CALL = 0.004
 """The event loop should not be held longer than this by one call (in seconds)."""
 APART = 0.002
 """Calls are at least this far apart, so that requests that come one by one in quick succession share them."""
+REQUEST = 0.0004
+"""What a request costs beside its prediction (in seconds)."""
 LONGEST_WAIT = 0.1
 """Requests that would wait longer than this for their turn are refused (in seconds)."""
 
@@ -26,7 +28,7 @@ class Batches:
     def __init__(self, answers: Callable[[Sequence[Any]], list[Any]], seconds: float):
         self.answers = answers
         self.size = max(1, min(LADDER[-1], int(LONGEST_CALL / seconds)))
-        self.most = max(4, min(1024, int(LONGEST_WAIT / seconds)))
+        self.most = max(4, int(LONGEST_WAIT / (seconds + REQUEST)))
         self._waiting: deque[tuple[Any, asyncio.Future]] = deque()
         self._scheduled, self._last = False, 0.0
 

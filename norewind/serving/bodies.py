@@ -84,7 +84,7 @@ def rows_of(body: bytes) -> tuple[list[dict[str, Any]], list[str | None], bool]:
         raise Refusal(400, f"the body has {min(unknown)!r}, but only {' and '.join(sorted(known))} mean something.")
     single = "row" in content
     rows = [content["row"]] if single else content["rows"]
-    ids = [content.get("id")] if single else content.get("ids")
+    ids: Any = [content.get("id")] if single else content.get("ids")
     if not isinstance(rows, list) or not rows or len(rows) > MOST_ROWS:
         raise Refusal(400, f'"rows" must be a list of 1 to {MOST_ROWS} rows. Use /stream for more.')
     ids = [None] * len(rows) if ids is None else ids

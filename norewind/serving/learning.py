@@ -13,6 +13,7 @@ from norewind.runs.metrics import Diverged
 from norewind.runs.settings import Settings, SettingsError
 from norewind.runs.train import train
 from norewind.serving.incoming import Incoming
+from norewind.serving.rows import rows_so_far
 
 FLUSH = 0.01
 
@@ -98,21 +99,27 @@ class Learning:
     def _begin(self, training: Any) -> None:
         self.training = training
         self.model = self.make_model(training)
-        self.accepted = self.learned = self.durable = training.early.predicted
+        self.accepted = self.learned = self.durable = rows_so_far(training)
         self._ready.set()
 
     def _lines(self, entries: list[dict[str, Any]]) -> None:
         self.model.publish()
-        self.learned = self.training.early.predicted
+        self.learned = rows_so_far(self.training)
         if self.hooks.lines:
             self.hooks.lines(entries)
 
     def _checkpoint(self, path: Path) -> None:
-        # Rows that wait for their window are in the checkpoint too, but its name does not count them.
-        self.durable = max(self.durable, int(path.name.split("-")[0]))
         if self.training.is_healthy():
             self.model.keep()
         self.hooks.checkpoint(path)
+        # Not before what belongs to it is written too. Rows that wait for their window are in the checkpoint, but its
+        # name does not count them.
+        self.durable = max(self.durable, samples_in(path))
+
+
+def samples_in(path: Path) -> int:
+    """The number of samples in the name of a checkpoint."""
+    return int(path.name.split("-")[0])
 
 
 def _settings(folder: Path) -> Settings:

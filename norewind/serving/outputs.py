@@ -22,7 +22,7 @@ class Outputs:
 
     def __init__(self, learner: Any):
         self.learner = learner
-        inner = learner.learner if isinstance(learner, Ahead) else learner
+        inner: Any = learner.learner if isinstance(learner, Ahead) else learner
         self.members = [Outputs(member) for member in learner.members] if isinstance(learner, Several) else []
         self.at_once = isinstance(inner, Learner)
         if self.at_once:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from norewind.runs.fit import carry_norm
 from norewind.runs.row_scores import RowScore
 from norewind.serving.outputs import LADDER, Outputs
 from norewind.serving.refusals import Refusal
@@ -27,6 +28,12 @@ class State(NamedTuple):
     rows: int
 
 
+def rows_so_far(training: Any) -> int:
+    """The rows that have come: those that were learned from, and those that wait for their window."""
+    waiting = training.steps.waiting
+    return training.tally.samples + (0 if waiting is None else len(waiting.xs))
+
+
 class RowModel:
     """A run on rows. `publish` is called by the thread that learns, everything else by the one that answers."""
 
@@ -41,7 +48,8 @@ class RowModel:
             (training.window, self.stream.width),
             (training.window, len(self.stream.targets) * len(self.stream.horizons)),
         )
-        # The first row to be learned from should not have to wait for the compiler.
+        # The first row to be learned from should not have to wait for the compiler, nor the first line of metrics.
+        carry_norm(training.learner.carry(training.run))
         training.outputs_of(Samples(*(np.zeros(part, np.float32) for part in shape)))
 
     def warm_up(self, rows: int) -> None:
@@ -69,7 +77,7 @@ class RowModel:
             # Rows that wait for their window are not learned from yet, but they have come.
             padding = np.zeros((training.window - len(waiting.xs), *waiting.xs.shape[1:]), waiting.xs.dtype)
             run, _ = training.learner.forward(run, np.concatenate([waiting.xs, padding]), count=len(waiting.xs))
-        return State(run, moment_of(self.stream), training.early.predicted)
+        return State(run, moment_of(self.stream), rows_so_far(training))
 
     def answers(self, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """What each of the rows would be answered if it came next."""

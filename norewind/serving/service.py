@@ -1,6 +1,7 @@
 """What the service does: answers rows, takes on rows to learn from, joins late labels, and tells how it is."""
 
 import asyncio
+import contextlib
 import gc
 import sys
 from collections.abc import Callable, Sequence
@@ -11,7 +12,7 @@ from norewind.runs.fit import Hooks
 from norewind.serving.batches import Batches, seconds_per_row
 from norewind.serving.feed import Feed
 from norewind.serving.labels import Labels
-from norewind.serving.learning import Learning
+from norewind.serving.learning import Learning, samples_in
 from norewind.serving.refusals import Refusal, busy
 from norewind.serving.rows import RowModel
 
@@ -36,6 +37,7 @@ class Service:
         self._expected: dict[int, asyncio.Future] = {}
         self._progress = asyncio.Event()
         self.predicted = 0
+        self.at_end: list[Callable[[], None]] = [self.feed.end]
 
     def open(self) -> None:
         """Hold the folder, and compile everything. Before the event loop, so that mistakes end the command."""
@@ -84,7 +86,7 @@ class Service:
     def _saved(self, path: Path) -> None:
         """In the thread that writes checkpoints: the event loop must not wait for a disk."""
         self.labels.save()
-        self._later(self.labels.forget)(self.learning.durable)
+        self._later(self.labels.forget)(samples_in(path))
 
     async def predict(self, rows: Sequence[dict[str, Any]], ids: Sequence[str | None]) -> list[dict[str, Any]]:
         """Answer rows from the present state. Those with an id wait for the rest of them from now on."""
@@ -124,8 +126,11 @@ class Service:
         return last
 
     async def until_learned(self, number: int) -> None:
-        while self.learning.learned < number and not self.learning.problem:
-            await asyncio.wait_for(self._progress.wait(), 60)
+        """Wait for a row to be learned from, but not longer than a minute."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(60):
+                while self.learning.learned < number and not self.learning.problem:
+                    await self._progress.wait()
 
     async def follow(self, row: dict[str, Any]) -> asyncio.Future:
         """Predict a row and learn from it, in its turn: the answer to come."""
@@ -157,6 +162,11 @@ class Service:
             "watch": learning.problem or ("suspicious" if learning.training.watch.bad else "healthy"),
             "diverged": bool(learning.problem),
         }
+
+    def end(self) -> None:
+        """No more requests are taken: those that would not end by themselves have to."""
+        for call in self.at_end:
+            call()
 
     async def stop(self) -> None:
         """Learn what was taken on, save it, and let go of the folder."""

@@ -20,14 +20,21 @@ class Stream:
     """`POST /stream`: one answer for every line, in order. A line that is refused is answered with an error."""
 
     def __init__(self, service: Service):
-        self.service, self.open = service, 0
+        self.service = service
+        self.reading: set[asyncio.Task] = set()
+        service.at_end.append(self.end)
+
+    def end(self) -> None:
+        """Read no more. What was read is still answered."""
+        for task in self.reading:
+            task.cancel()
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
-        if self.open >= MOST_STREAMS:
+        if len(self.reading) >= MOST_STREAMS:
             raise busy(f"{MOST_STREAMS} streams are open")
-        self.open += 1
         answers: asyncio.Queue = asyncio.Queue(AHEAD)
         reading = asyncio.create_task(self._read(receive, answers))
+        self.reading.add(reading)
         try:
             await _start(send, b"application/x-ndjson")
             while (answer := await answers.get()) is not None:
@@ -45,7 +52,7 @@ class Stream:
         except (TimeoutError, OSError):
             pass  # the other side is gone
         finally:
-            self.open -= 1
+            self.reading.discard(reading)
             reading.cancel()
 
     async def _read(self, receive: Any, answers: asyncio.Queue) -> None:
@@ -66,6 +73,8 @@ class Stream:
                         break
         except Refusal as refusal:
             await answers.put({**refusal.answer(), "line": number + 1})
+        except asyncio.CancelledError:
+            pass
         await answers.put(None)
 
 

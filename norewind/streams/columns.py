@@ -17,6 +17,8 @@ LARGEST_ROW = 10_000
 TRUTH = {"true": 1.0, "false": 0.0}
 UNIX_TIMES = [(unit * 3e8, unit * 4e9, unit) for unit in (1, 1e3, 1e6, 1e9)]
 """From 1979 to 2096 in seconds, milliseconds, microseconds and nanoseconds."""
+PLACE = re.compile("0|[1-9][0-9]{0,9}")
+"""Of a value in a list, as `leaves` writes it. (Python's `int` reads the digits of other scripts too.)"""
 # Besides NaN, which `float` reads itself.
 MISSING = frozenset(["", "na", "null"])
 # Larger numbers do not fit 32-bit floats, and their squares would not fit 64-bit ones.
@@ -218,7 +220,7 @@ def at(row: dict[str, Any], name: str) -> Any:
     for part in name.split("."):
         if isinstance(value, dict):
             value = value.get(part)
-        elif isinstance(value, list) and part.isdecimal() and int(part) < len(value):
+        elif isinstance(value, list) and PLACE.fullmatch(part) and int(part) < len(value):
             value = value[int(part)]
         else:
             return None

@@ -73,9 +73,11 @@ class KeyedStream(RowStream):
     def key_name(key: bytes) -> Any:
         """What a key is called where it is written down as JSON."""
         try:
-            return json.loads(key)
+            value = json.loads(key)
         except ValueError:
             return key.decode("latin-1")
+        # Half a character cannot be written down.
+        return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
 
     @property
     def layout(self) -> Any:

@@ -20,7 +20,7 @@ from norewind.streams.columns import (
     time_of,
 )
 from norewind.streams.position import Progress, damaged
-from norewind.streams.reading import Source
+from norewind.streams.reading import LONGEST, Source
 from norewind.streams.stream import StreamError, check_choice
 
 FIRST_ROWS = 100
@@ -51,6 +51,8 @@ class Dialect:
 
 
 CSV = Dialect()
+# A field with quotes may be as long as one without.
+csv.field_size_limit(max(csv.field_size_limit(), 2 * LONGEST))
 
 
 class Line(NamedTuple):
@@ -92,9 +94,9 @@ class RowReader:
     def choose(self, kinds: dict[str, Kind], required: list[str], copied: list[str], clock: str | None) -> None:
         """Choose the columns to read with their kinds, those that may not be missing, those to copy, and the time."""
         self._clock = clock
-        used = list(kinds)
         self._used, self._copied = [(name, READ.get(kind)) for name, kind in kinds.items()], copied
-        self._required = [used.index(name) for name in required] if self._missing in ("fail", "skip") else []
+        place = {name: number for number, name in enumerate(kinds)}
+        self._required = [place[name] for name in required] if self._missing in ("fail", "skip") else []
         for name, kind in kinds.items():
             if kind == "category":
                 self.categories.setdefault(name, {})
@@ -145,7 +147,10 @@ class RowReader:
         """Name the columns of JSON objects: all keys, and inside of nested values unless they are bad rows."""
         names: dict[str, None] = {}
         for row in rows:
-            names |= dict.fromkeys(name for name, _ in leaves(row))
+            try:
+                names |= dict.fromkeys(name for name, _ in leaves(row))
+            except BadRow as problem:
+                raise self._error(problem, "Leave some out, or put them into a list inside a column.") from None
         outer = {name for name in names if "." not in name}
         self.columns = [name for name in names if name in outer or name.split(".")[0] not in outer]
         for name in names:
@@ -188,9 +193,11 @@ class RowReader:
     def _row(self, line: Any) -> dict[str, Any]:
         if self._source.has_rows:
             return line
-        text = self._lines.text(line)
+        return {**self._parsed(self._lines.text(line)), **self._lines.beside(line)}
+
+    def _parsed(self, text: str) -> dict[str, Any]:
         if not self._is_csv:
-            return {**_object(text), **self._lines.beside(line)}
+            return _object(text)
         fields = _fields(text, self.dialect.delimiter)
         names = self.columns or [str(number) for number in range(1, len(fields) + 1)]
         if len(fields) != len(names):
@@ -199,7 +206,7 @@ class RowReader:
 
     def read_line(self, line: bytes) -> dict[str, Any]:
         """The row in a line, if it is good; nothing is remembered of it."""
-        row = self._row(line.decode())
+        row = self._parsed(line.decode())
         self.values(row, new=False)
         return row
 

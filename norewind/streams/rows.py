@@ -121,18 +121,15 @@ class RowStream(Stream):
         if not self.targets:
             self.targets = [name for name in self.inputs if name in seen and seen[name].kind == "number"]
         self._check_columns(seen)
-        used = list(dict.fromkeys([*self.inputs, *self.targets]))
+        used, targets = dict.fromkeys([*self.inputs, *self.targets]), set(self.targets)
         try:
-            self._kinds = {n: kind_of(n, seen[n], target=n in self.targets, classes=self._classes) for n in used}
+            self._kinds = {n: kind_of(n, seen[n], target=n in targets, classes=self._classes) for n in used}
         except BadRow as problem:
             raise StreamError(f"{self._source.name}: {problem}") from None
         times = [name for name in self.inputs if self._kinds[name] == "time"]
         self._cycles = {name: varying([at(row, name) for row in rows]) for name in times}
-        self.ignored = {
-            name: "not among the inputs" if named else column.why_not
-            for name, column in seen.items()
-            if name not in used
-        }
+        why = "not among the inputs" if named else ""
+        self.ignored = {name: why or column.why_not for name, column in seen.items() if name not in used}
         self._clock = next((name for name, column in seen.items() if column.kind == "time"), None)
         self._choose()
         self._statistics = scaling.no_statistics(self._layout.columns)
@@ -145,33 +142,34 @@ class RowStream(Stream):
 
     def _choose(self) -> None:
         """Decide how the columns in use become inputs and targets."""
-        both = [column for column in self.targets if column in self.inputs]
+        both = set(self.targets).intersection(self.inputs)
         if self.horizon == 0 and both:
             raise StreamError(
-                f"with a horizon of 0, the target {both[0]!r} is an input of the same row: nothing is left to predict. "
-                "Choose a horizon of 1 or more, or targets that are not inputs."
+                f"with a horizon of 0, the target {min(both)!r} is an input of the same row: nothing is left to "
+                "predict. Choose a horizon of 1 or more, or targets that are not inputs."
             )
-        used = list(self._kinds)
+        used = {name: number for number, name in enumerate(self._kinds)}
         self._reader.choose(self._kinds, self.inputs, self._copied, self._clock)
         # How long ago the row before came is a column of its own, after those of the table.
-        self._times = [used.index(name) for name in self._cycles]
+        self._times = [used[name] for name in self._cycles]
         gaps = [len(used) + place for place, cycles in enumerate(self._cycles.values()) if "gap" in cycles]
         numbers = [name for name in self.inputs if self._kinds[name] in ("number", "boolean")]
         self._layout = Layout(
             columns=len(used) + len(self._times),
-            numbers=[*(used.index(name) for name in numbers), *gaps],
-            targets=[used.index(column) for column in self.targets],
+            numbers=[*(used[name] for name in numbers), *gaps],
+            targets=[used[column] for column in self.targets],
             fill_with_newest=self._fill_with_newest,
             standardise=self._standardise,
             classes=self._classes,
             copies=bool(self._copied),
-            categories=[used.index(name) for name in self.inputs if self._kinds[name] == "category"],
-            cycles=[(used.index(n), CYCLES[c]) for n, cycles in self._cycles.items() for c in cycles if c != "gap"],
+            categories=[used[name] for name in self.inputs if self._kinds[name] == "category"],
+            cycles=[(used[n], CYCLES[c]) for n, cycles in self._cycles.items() for c in cycles if c != "gap"],
             before=self._before,
         )
         if not self.width:
             raise StreamError(f"the inputs {', '.join(self.inputs)} are times that do not vary: name other inputs.")
-        self.known = [numbers.index(target) for target in both if target in numbers]
+        places = {name: number for number, name in enumerate(numbers)}
+        self.known = [places[target] for target in self.targets if target in places]
         if self._before and not self._classes:
             self.known = [self.width - len(self.targets) + place for place in range(len(self.targets))]
 

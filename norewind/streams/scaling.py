@@ -22,6 +22,7 @@ from norewind.streams.stream import Samples, StreamError
 # With fewer values than this, a standard deviation says too little to standardise a target by.
 ENOUGH = 10
 CLIP = 100.0
+FARTHEST = 10**9
 
 
 class Statistics(NamedTuple):
@@ -85,8 +86,8 @@ class Layout(NamedTuple):
 def horizons_of(horizon: int | Sequence[int]) -> list[int]:
     """One or several horizons as a list."""
     horizons = [horizon] if isinstance(horizon, int) else list(horizon)
-    if horizons[:1] < [0] or (len(horizons) > 1 and horizons[0] < 1):
-        raise StreamError(f"the horizon must be 0 or more rows, not {horizon}; several must be 1 or more.")
+    if not horizons or horizons[0] < (len(horizons) > 1) or max(horizons) > FARTHEST:
+        raise StreamError(f"the horizon must be 0 to 10⁹ rows, not {horizon}; several must be 1 or more.")
     if horizons != sorted(set(horizons)):
         raise StreamError(f"several horizons must be in order, each once, not {horizon}.")
     return horizons

@@ -15,7 +15,7 @@ def forge(run, change, samples=None):
     arrays, entries = read(path)
     entries = change(entries) or entries
     path.unlink()
-    _write(path.parent, int(path.name[:15]) if samples is None else samples, arrays, entries, 9)
+    _write(path.parent, int(path.name[:15]) if samples is None else samples, arrays, entries)
 
 
 def put(value, *place):

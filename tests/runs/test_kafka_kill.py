@@ -92,7 +92,7 @@ class Stage:
 
     def finish(self, run):
         process = self.start(run)
-        said = process.communicate(timeout=120)[1].decode()
+        said = process.communicate(timeout=300)[1].decode()
         assert process.returncode == 0, said
 
     def seen(self):
@@ -135,11 +135,12 @@ def test_an_undisturbed_run_answers_every_message_once_with_its_key(whole):
     assert all(key == b"s%d" % answer["partition"] for key, answer in seen)
 
 
-def test_survives_kills_around_a_commit(cluster, whole, tmp_path):
-    stage, run = filled(cluster, "points", tmp_path), tmp_path / "run"
-    for point in POINTS:
+@pytest.mark.parametrize("points", [POINTS[::3], pytest.param(POINTS, marks=pytest.mark.slow)], ids=["two", "four"])
+def test_survives_kills_around_a_commit(cluster, whole, tmp_path, points):
+    stage, run = filled(cluster, f"points-{len(points)}", tmp_path), tmp_path / "run"
+    for point in points:
         process = stage.start(run, script=("-c", DYING, point, "2"))
-        said = process.communicate(timeout=120)[1]
+        said = process.communicate(timeout=300)[1]
         assert process.returncode == -signal.SIGKILL, said
     stage.finish(run)
     assert_same(stage, run, whole)
@@ -150,7 +151,7 @@ def test_survives_kills_around_a_commit(cluster, whole, tmp_path):
 def test_survives_a_kill_around_the_first_commit(cluster, whole, tmp_path, point):
     stage, run = filled(cluster, f"first-{POINTS.index(point)}", tmp_path), tmp_path / "run"
     process = stage.start(run, script=("-c", DYING, point, "1"))
-    said = process.communicate(timeout=120)[1]
+    said = process.communicate(timeout=300)[1]
     assert process.returncode == -signal.SIGKILL, said
     stage.finish(run)
     assert_same(stage, run, whole)

@@ -5,12 +5,13 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
 from dataclasses import replace
 
 import pytest
+from run_folders import holder
 
-from norewind.runs import sweep as sweeping
+from norewind.checkpoint import checkpoints
+from norewind.runs import workers
 from norewind.runs.record import read_record
 from norewind.runs.settings import Settings
 from norewind.runs.sweep import SweepError, records, sweep
@@ -102,7 +103,7 @@ def test_ctrl_c_saves_every_run_and_the_next_call_continues(tmp_path):
     (tmp_path / "script.py").write_text(SCRIPT)
     process = subprocess.Popen([sys.executable, tmp_path / "script.py", tmp_path / "out"], stderr=subprocess.PIPE)
     folder = tmp_path / "out" / "folders" / "long"
-    wait_for(lambda: sweeping._last_line(folder / "metrics.jsonl"))
+    wait_for(lambda: workers._last_line(folder / "metrics.jsonl"))
     process.send_signal(signal.SIGINT)
     assert b"KeyboardInterrupt" in process.communicate()[1]
     assert process.returncode != 0
@@ -114,19 +115,37 @@ def test_ctrl_c_saves_every_run_and_the_next_call_continues(tmp_path):
     assert continued["cpu_seconds"] is None  # only part of it is known
 
 
+def kill_once_saved(monkeypatch, folder, times):
+    """Kill the process that trains in a folder, so many times, whenever it has saved something new."""
+    killed, look = [], workers.Workers._look
+
+    def look_and_kill(self, tasks):
+        look(self, tasks)
+        saved = [path.name for path in checkpoints(folder / "checkpoints")]
+        pid = holder(folder)
+        if len(killed) < times and saved and pid and saved[-1] not in killed:
+            killed.append(saved[-1])
+            os.kill(pid, signal.SIGKILL)
+
+    monkeypatch.setattr(workers.Workers, "_look", look_and_kill)
+    monkeypatch.setattr(workers, "SECONDS_BETWEEN_LOOKS", 0.05)
+    return killed
+
+
 def test_a_killed_run_does_not_take_the_others_with_it(tmp_path, monkeypatch):
-    plan = {"long": replace(SMALL, samples=40_000_000), "short": replace(SMALL, seed=3)}
-    look = sweeping._Workers.look
-
-    def kill_the_long_one(self):
-        look(self)
-        for name, _, pool in self.active.values():
-            if name == "long" and (tmp_path / "runs" / "short.json").exists():
-                for pid in pool._processes:
-                    with suppress(ProcessLookupError):
-                        os.kill(pid, signal.SIGKILL)
-
-    monkeypatch.setattr(sweeping._Workers, "look", kill_the_long_one)
+    plan = {"long": replace(SMALL, samples=40_000_000, checkpoint_every=1_000), "short": replace(SMALL, seed=3)}
+    monkeypatch.setattr(workers, "RESTARTS", 0)
+    kill_once_saved(monkeypatch, tmp_path / "folders" / "long", 1)
     with pytest.raises(SweepError, match="long: BrokenProcessPool"):
         sweep(plan, tmp_path, jobs=2, quiet=True)
     assert list(records(plan, tmp_path)) == ["short"]
+
+
+def test_a_killed_run_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
+    plan = {"long": replace(SMALL, samples=200_000, checkpoint_every=2_000)}
+    killed = kill_once_saved(monkeypatch, tmp_path / "a" / "folders" / "long", 1)
+    (continued,) = sweep(plan, tmp_path / "a", jobs=1, quiet=True).values()
+    assert killed
+    monkeypatch.undo()
+    (whole,) = sweep(plan, tmp_path / "b", jobs=1, quiet=True).values()
+    assert continued["curve"] == whole["curve"]

@@ -246,3 +246,13 @@ def test_events_for_tensorboard(whole, tmp_path):
     assert norewind("resume", run, "--samples", 900, "--quiet") == 0
     starts = [event.step for event in events(run / "tensorboard") if event.session_log.status == 1]
     assert starts[-1] == 700
+
+
+def test_three_rows_have_three_forecasts(tmp_path):
+    """Before there are enough rows to scale by, the last value is the forecast."""
+    (tmp_path / "short.csv").write_text("power,mode\n1.5,0\n2.5,1\n4,0\n")
+    run = tmp_path / "run"
+    options = ("--method", "bptt:1", "--hidden", 2, "--horizon", "1", "--predictions", "file")
+    assert norewind("train", tmp_path / "short.csv", "--out", run, *options) == 0
+    lines = read_log(run / "predictions.jsonl")
+    assert [(line["for"], line["forecast"]["power"]) for line in lines] == [(2, 1.5), (3, 2.5), (4, 4.0)]

@@ -136,10 +136,10 @@ def test_requests_of_one_moment_share_a_call_and_too_many_are_refused():
 
     async def ask():
         batches = Batches(answers, 0.001)
-        assert (batches.size, batches.most) == (4, 100)
+        assert (batches.size, batches.most) == (4, 71)
         futures = [future for number in range(10) for future in batches.ask([number])]
         with pytest.raises(Refusal) as refused:
-            batches.ask(range(91))
+            batches.ask(range(62))
         assert refused.value.status == 429
         return await asyncio.gather(*futures)
 

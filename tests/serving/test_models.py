@@ -7,11 +7,15 @@ import pytest
 from run_folders import norewind
 
 pytest.importorskip("uvicorn")
+from serving.servers import table
+
 from norewind.runs.fit import Hooks
 from norewind.runs.folder import RunFolder, saved_run
+from norewind.runs.metrics import Diverged
 from norewind.runs.predict import predictions
 from norewind.runs.train import train
 from norewind.serving.incoming import Incoming
+from norewind.serving.learning import Learning
 from norewind.serving.refusals import Refusal
 from norewind.serving.rows import RowModel
 
@@ -110,3 +114,21 @@ def model_of(folder) -> RowModel:
         hooks = Hooks(begin=lambda training: begun.append(RowModel(training)))
         train(settings, held, continues=True, source=incoming, hooks=hooks)
     return begun[0]
+
+
+def test_a_run_that_diverges_answers_from_its_last_checkpoint(run, monkeypatch):
+    learning = Learning(run, RowModel, 1000, Hooks())
+    learning.start()
+    before = learning.model.answers(table(1, 300))
+
+    def see(*_):
+        raise Diverged("at sample 350 it went wrong.", 350)
+
+    monkeypatch.setattr("norewind.runs.metrics.Watch.see", see)
+    rows = table(200, 300)
+    assert learning.add([learning.model.line(one) for one in rows], len(rows)) == 500
+    assert learning.join(60)
+    assert "the run diverged: at sample 350" in learning.problem
+    assert learning.add([b"x"], 1) is None
+    assert learning.model.answers(table(1, 300)) == before
+    assert learning.durable == 300

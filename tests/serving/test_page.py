@@ -15,7 +15,6 @@ PATHS = "return document.querySelectorAll('#loss path').length"
 
 
 def test_the_page_of_a_service_follows_what_is_learned(run):
-    (run / "settings.toml").write_text((run / "settings.toml").read_text())
     with served(run) as server, browser() as page:
         page.open(server.address)
         page.wait("return document.querySelector('#link').textContent === 'live'")

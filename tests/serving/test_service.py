@@ -3,8 +3,11 @@
 import json
 import re
 import shutil
+import signal
+import socket
 import subprocess
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -30,9 +33,14 @@ def test_learning_in_the_service_is_training(run, tmp_path):
     with served(run) as server:
         answers = server.stream(table(40, 300))
         assert [answer["sample"] for answer in answers] == list(range(301, 341))
+        # A stream that stays open does not hold up the end.
+        idle = socket.create_connection(("127.0.0.1", int(server.address.rsplit(":", 1)[1].rstrip("/"))))
+        idle.sendall(b"POST /stream HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")
         status, answer = server.ask("learn", {"rows": table(20, 340)})
         assert (status, answer["first"], answer["last"]) == (202, 341, 360)
         assert server.end() == 143
+        assert b"0\r\n\r\n" in idle.recv(10_000)
+        idle.close()
     whole, part = everything(tmp_path / "whole"), everything(run)
     # The line of metrics at the end of the stream stands where the run was cut.
     for name in ("arrays", "predictions", "samples", "tally", "score", "watch"):
@@ -143,6 +151,25 @@ def test_full_queues_are_answered_with_429_and_nothing_is_taken(shared):
     assert len(shared.stream(table(300, 300))) == 300
 
 
+def test_more_predictions_than_can_be_answered_soon_are_refused_at_once(shared):
+    """Requests that all come while the service is held up: some are answered, the others get 429, and none waits."""
+    port = int(shared.address.rsplit(":", 1)[1].rstrip("/"))
+    connections = [socket.create_connection(("127.0.0.1", port), 30) for _ in range(400)]
+    body = b'{"row": {"wind": 0.5}}'
+    request = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+    time.sleep(1)  # until all are accepted
+    shared.process.send_signal(signal.SIGSTOP)
+    for connection in connections:
+        connection.sendall(request)
+    shared.process.send_signal(signal.SIGCONT)
+    statuses = Counter(connection.recv(4096).split()[1] for connection in connections)
+    for connection in connections:
+        connection.close()
+    assert statuses.keys() == {b"200", b"429"}
+    assert statuses[b"200"] >= 4
+    assert shared.ask("predict", {"row": {"wind": 0.5}})[0] == 200
+
+
 @pytest.mark.skipif(shutil.which("curl") is None, reason="no curl")
 def test_the_examples_of_the_page(shared):
     """Every command in docs/serve.md is answered like it says: with the same entries."""
@@ -162,7 +189,9 @@ def test_the_examples_of_the_page(shared):
 @pytest.mark.slow
 def test_what_is_durable_survives_a_kill_and_labels_wait_on(run):
     settings = run / "settings.toml"
-    settings.write_text(settings.read_text().replace("checkpoint_seconds = 60", "checkpoint_seconds = 0.2"))
+    text, changed = re.subn(r"checkpoint_seconds = .*", "checkpoint_seconds = 0.2", settings.read_text())
+    assert changed == 1
+    settings.write_text(text)
     with served(run) as server:
         server.ask("predict", {"row": {"wind": 0.5}, "id": "late"})
         server.ask("learn?wait=1", {"rows": table(30, 300)})

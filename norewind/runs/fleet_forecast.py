@@ -1,0 +1,52 @@
+"""What comes next for every key of a fleet, from what their records hold."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from norewind.fleets.store import Store
+from norewind.runs.build import build, open_stream, set_precision
+from norewind.runs.folder import saved_run
+from norewind.runs.settings import Settings, SettingsError
+from norewind.runs.shards import shard_folders
+
+
+def fleet_forecasts(path: Path, settings: Settings, steps: int | None = None) -> Iterator[dict[str, Any]]:
+    """The rows to come of every key, one entry each, as many as the horizon; keys in the order of their bytes."""
+    horizon = settings.horizons[0]
+    if not horizon:
+        raise SettingsError("this run has a horizon of 0: it predicts targets of the same row, and nothing ahead.")
+    if steps is not None and steps > horizon:
+        raise SettingsError(f"--steps: a fleet forecasts as many rows of a key as its horizon, which is {horizon}.")
+    for folder in shard_folders(path, settings.shards) if settings.shards > 1 and settings.shard is None else [path]:
+        yield from _of_folder(folder, steps or horizon)
+
+
+def _of_folder(folder: Path, steps: int) -> Iterator[dict[str, Any]]:
+    settings, saved = saved_run(folder)
+    set_precision(settings)
+    opened = open_stream(replace(settings, source=os.devnull), saved.entries["position"]["stream"], continues=True)
+    with opened.stream:
+        fleet = build(replace(settings, resident=256), opened.shape).learner
+    score: Any = opened.score
+    store = Store(folder, fleet.slots.layout, write=False)
+    try:
+        for key, content in store.all():
+            record = np.frombuffer(content, fleet.slots.dtype)[0]
+            center, deviation, _ = np.moveaxis(record["waiting"], -1, 0)
+            means, spreads = score.forecasts(record["outputs"])
+            made = center + deviation * means
+            # The first rows of a key were not there to forecast from.
+            made[: max(0, len(made) - int(record["samples"]))] = np.nan
+            for step in range(min(steps, len(made))):
+                entry = {"key": score.name(key), "rows": int(record["samples"]), "step": step + 1}
+                entry["forecast"] = score.row(made[step])
+                if score.gaussian:
+                    entry["deviation"] = score.row(deviation[step] * spreads[step])
+                yield entry
+    finally:
+        store.close()
