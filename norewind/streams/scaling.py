@@ -87,7 +87,7 @@ def horizons_of(horizon: int | Sequence[int]) -> list[int]:
     """One or several horizons as a list."""
     horizons = [horizon] if isinstance(horizon, int) else list(horizon)
     if not horizons or horizons[0] < (len(horizons) > 1) or max(horizons) > FARTHEST:
-        raise StreamError(f"the horizon must be 0 to 10⁹ rows, not {horizon}; several must be 1 or more.")
+        raise StreamError(f"the horizon must be 0 or more rows, to 10⁹, not {horizon}; several 1 or more.")
     if horizons != sorted(set(horizons)):
         raise StreamError(f"several horizons must be in order, each once, not {horizon}.")
     return horizons
