@@ -41,6 +41,7 @@ def write_report(out: Path) -> None:
         parts += [f"\n## JAX {jax}\n\n{_heading(records)}"]
         makers = (
             step_table,
+            single_table,
             parts_table,
             lstm_table,
             size_table,
@@ -69,12 +70,30 @@ README_NAMES = {
 }
 
 
+SINGLE_NAMES = {
+    "single": {
+        "step": "one call of `learner.step`",
+        "predict + learn": "`predict`, then `learn`",
+        "step, packed": "`step` of a packed run",
+        "predict + learn, packed": "`predict`, then `learn`, of a packed run",
+    },
+    "single_inline": {
+        "step, packed": "`step` of a packed run, without JAX's asynchronous dispatch",
+        "predict + learn, packed": "`predict`, then `learn`, in the same way",
+    },
+}
+
+
 def readme_table(everything: dict[str, Records]) -> str:
     """The first table for the README, with the dates of the measurements."""
     measured = {jax: records for jax, records in everything.items() if "step" in records}
     times = [best(records, "step") for records in measured.values()]
     header = [f"JAX {jax}, {records['step']['date']}" for jax, records in measured.items()]
     rows = [[name, *(short(one[case]) if case in one else "" for one in times)] for case, name in README_NAMES.items()]
+    for section, names in SINGLE_NAMES.items():
+        times = [best(records, section) for records in measured.values()]
+        shown = {case: name for case, name in names.items() if any(case in one for one in times)}
+        rows += [[name, *(short(one[case]) if case in one else "" for one in times)] for case, name in shown.items()]
     return _table(["one sample", *header], rows)
 
 
@@ -100,6 +119,12 @@ def _table(header: list[str], rows: list[list[str]]) -> str:
 
 def step_table(records: Records) -> str:
     return _against_uoro("GRU-64, one sample", best(records, "step"))
+
+
+def single_table(records: Records) -> str:
+    names = {"single": "", "single_inline": ", without asynchronous dispatch"}
+    rows = [[case + more, short(us)] for section, more in names.items() for case, us in best(records, section).items()]
+    return _table(["GRU-64, one call", "µs"], rows) if rows else ""
 
 
 def parts_table(records: Records) -> str:

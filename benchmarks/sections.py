@@ -68,6 +68,21 @@ def lstm() -> list[dict]:
     return measure(cases + _peers("lstm"))
 
 
+def single() -> list[dict]:
+    """Single calls of a GRU-64 with UORO, of a run and of one that `norewind.pack` has packed."""
+    from benchmarks.single import cases
+
+    return measure(cases(), rounds=20)
+
+
+def single_inline() -> list[dict]:
+    """The same where JAX computes in the thread that calls, a setting of the whole process."""
+    import jax
+
+    jax.config.update("jax_cpu_enable_async_dispatch", False)
+    return single()
+
+
 def _peers(cell: str) -> list[Case]:
     cases = []
     if _installed("braintrace"):
@@ -226,6 +241,19 @@ def _train_seconds(folder: Path, samples: int) -> float:
 
 
 SECTIONS = {
-    section.__name__: section for section in (step, parts, lstm, sizes, streams, two_cores, memory, start, streaming)
+    section.__name__: section
+    for section in (
+        step,
+        single,
+        single_inline,
+        parts,
+        lstm,
+        sizes,
+        streams,
+        two_cores,
+        memory,
+        start,
+        streaming,
+    )
 }
 """In the order of the table. `two_cores` runs on all cores, everything else on one."""

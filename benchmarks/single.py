@@ -1,16 +1,13 @@
-"""CPU microseconds of single calls on a GRU-64: `python -m benchmarks.single`. Run it on an idle machine."""
+"""Single calls on a GRU-64, for `python -m benchmarks single single_inline`."""
 
-from benchmarks.timing import Case, measure, use_one_core
+import jax
+import numpy as np
 
-use_one_core()
+import norewind
+from benchmarks.ours import learner_and_run, text
+from benchmarks.timing import Case
 
-import jax  # noqa: E402
-import numpy as np  # noqa: E402
-
-import norewind  # noqa: E402
-from benchmarks.ours import learner_and_run, text  # noqa: E402
-
-CALLS = 100
+CALLS = 200
 
 
 def cases() -> list[Case]:
@@ -33,14 +30,8 @@ def cases() -> list[Case]:
         jax.block_until_ready(estimate.loss)
 
     return [
-        Case("scan", lambda: jax.block_until_ready(learner.scan(run, inputs, targets)), CALLS),
         Case("step", lambda: stepping(run), CALLS),
         Case("predict + learn", lambda: answering(run), CALLS),
         Case("step, packed", lambda: stepping(packed), CALLS),
         Case("predict + learn, packed", lambda: answering(packed), CALLS),
     ]
-
-
-if __name__ == "__main__":
-    for row in measure(cases(), rounds=20):
-        print(f"{row['us']:8.1f} µs  {row['case']}")

@@ -37,6 +37,7 @@ python_maximum_signature_line_length = 80
 
 sphinx_pages.write_api(ROOT / "docs/api", norewind)
 sphinx_pages.write_copies(ROOT, ROOT / "docs/project")
+sphinx_pages.write_notebooks(ROOT, ROOT / "docs/project")
 
 
 def setup(app):

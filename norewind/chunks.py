@@ -82,6 +82,8 @@ def scan_some(body, carry, inputs, count):
         outputs = jax.tree.map(lambda all, one: jax.lax.dynamic_update_index_in_dim(all, one, i, 0), outputs, output)
         return carry, outputs
 
+    # Traced once, for its shapes and for the loop.
+    body = jax.jit(body, inline=True)
     length = jax.tree.leaves(inputs)[0].shape[0]
     shapes = jax.eval_shape(body, carry, jax.eval_shape(entry, 0))[1]
     empty = jax.tree.map(lambda one: jnp.zeros((length, *one.shape), one.dtype), shapes)

@@ -1,4 +1,4 @@
-"""Compiled loops, with compiler options that make them faster."""
+"""Compiled loops and small programs, with hints to the compiler that make them faster."""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax.core import Tracer
+from jax.experimental.xla_metadata import set_xla_metadata
 
 # Avoids copies of large arrays in a compiled loop (docs/speed.md).
 FASTER_LOOPS = {"xla_cpu_copy_insertion_use_region_analysis": True}
@@ -36,3 +37,38 @@ def _knows_faster_loops() -> bool:
     except jax.errors.JaxRuntimeError:
         return False
     return True
+
+
+# XLA on a CPU hands the parts of a program to threads, which takes longer than the parts of a small one. A call that is
+# marked so, and not inlined, becomes one piece of machine code instead (docs/speed.md).
+ONE_KERNEL = {"xla_cpu_small_call": "true", "inlineable": "false"}
+LARGEST_KERNEL = 2**20  # bytes of arguments: large products are faster in the libraries that one piece cannot call
+NOT_IN_A_KERNEL = ("custom_call", "scatter", "sort", "fft", "convolution", "rng", "cholesky", "triangular_solve")
+
+
+def compiled_kernel(function: Callable, *arguments: Any) -> Callable:
+    """`jax.jit(function)`, as one piece of machine code if that is possible for such arguments."""
+    plain = jax.jit(function)
+    size = sum(getattr(leaf, "nbytes", 0) for leaf in jax.tree.leaves(arguments))
+    if jax.default_backend() != "cpu" or size > LARGEST_KERNEL:
+        return plain
+
+    def unmarked(*arguments):
+        with set_xla_metadata(**dict.fromkeys(ONE_KERNEL)):
+            return function(*arguments)
+
+    inner = jax.jit(unmarked)
+
+    def marked(*arguments):
+        with set_xla_metadata(**ONE_KERNEL):
+            return inner(*arguments)
+
+    kernel = jax.jit(marked)
+    program = kernel.lower(*arguments).as_text()
+    if any(f"stablehlo.{operation}" in program for operation in NOT_IN_A_KERNEL):
+        return plain
+    try:
+        jax.block_until_ready(kernel(*arguments))
+    except jax.errors.JaxRuntimeError:
+        return plain
+    return kernel

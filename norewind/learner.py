@@ -78,7 +78,7 @@ class Learner:
         model = self.update.estimator.model
         checks.not_swapped(params, state, model and model.transition)
         params, state = strong(params), strong(state)
-        zero = jnp.zeros((), jnp.int32)
+        zero = jax.device_put(np.zeros((), np.int32))
         return Run(
             params=params,
             state=state,

@@ -5,9 +5,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
-from jax.core import Tracer
 
 from norewind import checks, shown
 from norewind.estimator import Estimate, Estimator, Model, reset_carry
@@ -44,10 +42,10 @@ class Run(NamedTuple):
 
     def _facts(self) -> tuple[str, dict[str, str]]:
         waiting = f", {len(self.pending)} more wait for their targets" if self.pending else ""
-        steps = f"{_count(self.steps)}, of which {_count(self.skipped)} were skipped{waiting}"
+        steps = f"{shown.count(self.steps)}, of which {shown.count(self.skipped)} were skipped{waiting}"
         parts = {name: shown.size(part) for name, part in (("parameters", self.params), ("state", self.state))}
         carry = f"{shown.size(self.carry)}; optimizer: {shown.size(self.optimizer)}"
-        return f"Run after {_count(self.samples)} samples", {"steps": steps, **parts, "carry": carry}
+        return f"Run after {shown.count(self.samples)} samples", {"steps": steps, **parts, "carry": carry}
 
 
 class NonFiniteError(ArithmeticError):
@@ -127,10 +125,3 @@ class Update:
 def _saturating_add(count: jax.Array, more: int) -> jax.Array:
     limit = jnp.iinfo(count.dtype).max
     return jnp.where(count > limit - more, limit, count + more).astype(count.dtype)
-
-
-def _count(count: Any) -> str:
-    """A count as it is written; inside a transformation, or for several runs, it is not one number."""
-    if isinstance(count, Tracer) or np.ndim(count):
-        return str(count)
-    return f"{int(count):,}"

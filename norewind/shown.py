@@ -6,22 +6,26 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.core import Tracer
 
 BARS = "▁▂▃▄▅▆▇█"
 WIDTH, HEIGHT = 240, 40
 
 
-def sparkline(values: Iterable[float | None], width: int = 40) -> str:
-    """A curve as one line of text; long ones are averaged.
+def sparkline(values: Iterable[float | None], width: int = 40, span: tuple[float, float] | None = None) -> str:
+    """A curve as one line of text; long ones are averaged. It fills the height, or shows a `span` of values.
 
     >>> sparkline([4, 3, 2, None, 1, 1])
     '█▆▃▁▁'
+    >>> sparkline([0.9, 1.0, -0.1], span=(0, 1))
+    '▇█▁'
     """
     known = np.array([value for value in values if value is not None and np.isfinite(value)])
     if not len(known):
         return ""
     points = np.array([part.mean() for part in np.array_split(known, min(width, len(known)))])
-    low, high = points.min(), points.max()
+    low, high = span or (points.min(), points.max())
+    points = points.clip(low, high)
     places = np.zeros(len(points)) if high == low else (points - low) / (high - low) * (len(BARS) - 1)
     return "".join(BARS[round(place)] for place in places.tolist())
 
@@ -31,6 +35,11 @@ def size(tree: Any) -> str:
     leaves = jax.tree.leaves(tree)
     total = sum(int(np.size(leaf)) for leaf in leaves)
     return f"{total:,} numbers in {len(leaves)} array{'' if len(leaves) == 1 else 's'}"
+
+
+def count(number: Any) -> str:
+    """A count as it is written; inside a transformation, or for several runs, it is not one number."""
+    return str(number) if isinstance(number, Tracer) or np.ndim(number) else f"{int(number):,}"
 
 
 def lines(title: str, facts: dict[str, Any]) -> str:

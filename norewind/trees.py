@@ -3,9 +3,9 @@
 from collections import defaultdict
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 Tree = Any
 FOLDS = 8  # measured: fewer write more, and more read from too many places at once (docs/speed.md)
@@ -14,6 +14,11 @@ FOLDS = 8  # measured: fewer write more, and more read from too many places at o
 def is_differentiable(leaf: Any) -> bool:
     """True for arrays (or array shapes) of real or complex floating numbers."""
     return hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jnp.inexact)
+
+
+def floating(tree: Tree) -> Tree:
+    """The leaves that are differentiable; None stands in place of the others."""
+    return jax.tree.map(lambda leaf: leaf if is_differentiable(leaf) else None, tree)
 
 
 def named_leaves(name: str, tree: Tree) -> list[tuple[str, Any]]:
@@ -38,17 +43,19 @@ def real_leaves(state: Tree) -> Tree:
         is_complex = jnp.issubdtype(leaf.dtype, jnp.complexfloating)
         return jnp.stack([leaf.real, leaf.imag]) if is_complex else leaf
 
-    return jax.tree.map(split, eqx.filter(as_arrays(state), is_differentiable))
+    return jax.tree.map(split, floating(as_arrays(state)))
 
 
 def with_real_leaves(state: Tree, leaves: Tree) -> Tree:
     """`state` with its floating leaves replaced: the inverse of `real_leaves`."""
-    floating, rest = eqx.partition(as_arrays(state), is_differentiable)
+    state = as_arrays(state)
+    rest = jax.tree.map(lambda leaf: None if is_differentiable(leaf) else leaf, state)
 
     def join(old, new):
         return jax.lax.complex(new[0], new[1]) if jnp.issubdtype(old.dtype, jnp.complexfloating) else new
 
-    return eqx.combine(jax.tree.map(join, floating, leaves), rest)
+    new = jax.tree.map(join, floating(state), leaves)
+    return jax.tree.map(lambda a, b: b if a is None else a, new, rest, is_leaf=lambda leaf: leaf is None)
 
 
 def norm(tree: Tree) -> jax.Array:
@@ -99,7 +106,18 @@ def where(condition: jax.Array, new: Tree, old: Tree) -> Tree:
 
 def copied(tree: Tree) -> Tree:
     """A copy of every array, for functions that use up what they are given."""
-    return jax.tree.map(lambda leaf: leaf if is_key(leaf) else jnp.array(leaf), tree)
+    # By NumPy where that is possible: JAX would compile a program for every shape.
+    copies = jax.tree.map(lambda leaf: leaf if is_key(leaf) else _copied(leaf), tree)
+    return jax.tree.map(lambda leaf: jax.device_put(leaf) if isinstance(leaf, np.ndarray) else leaf, copies)
+
+
+def _copied(leaf: Any) -> Any:
+    on_cpu = not isinstance(leaf, jax.Array) or (leaf.is_fully_addressable and _platforms(leaf) == {"cpu"})
+    return np.array(leaf) if on_cpu and hasattr(leaf, "dtype") else jnp.array(leaf)
+
+
+def _platforms(leaf: jax.Array) -> set[str]:
+    return {device.platform for device in leaf.devices()}
 
 
 def is_key(leaf: Any) -> bool:
@@ -107,8 +125,7 @@ def is_key(leaf: Any) -> bool:
 
 
 def all_finite(tree: Tree) -> jax.Array:
-    floating = jax.tree.leaves(eqx.filter(tree, is_differentiable))
-    return jnp.all(jnp.isfinite(jnp.array([_mean(leaf) for leaf in floating])))
+    return jnp.all(jnp.isfinite(jnp.array([_mean(leaf) for leaf in jax.tree.leaves(floating(tree))])))
 
 
 def _mean(leaf: jax.Array) -> jax.Array:

@@ -93,7 +93,7 @@ def test_numbers_that_are_not_finite_cost_one_key_that_sample_only():
 
 def test_shared_keys_take_the_steps_of_parallel():
     """Rows of all keys in turn are the streams of `parallel`, whose every step is one update."""
-    made, start = learner("bptt", rate=1e-2)
+    _, start = learner("bptt")
     cell = norewind.cells.gru(inputs=2, hidden=4, outputs=1, symbols=False)
     streams, steps = 8, 40
     estimator = norewind.parallel(norewind.bptt(cell.transition, norewind.losses.known_squared_error), streams)
@@ -114,6 +114,7 @@ def test_shared_keys_take_the_steps_of_parallel():
         np.testing.assert_allclose(ours, theirs, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_shared_keys_come_and_go_and_cuts_change_nothing():
     made, start = learner("uoro")
     keys, xs, ys = rows(640, 30)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import norewind
+from norewind.compilation import compiled_kernel
 from norewind.packing import layout_of
 from norewind.trees import is_key
 
@@ -38,7 +39,7 @@ def test_packing_loses_nothing():
     }
     layout = layout_of(tree)
     vectors = layout.pack_now(tree)
-    assert sorted(str(vector.dtype) for vector in vectors) == ["bfloat16", "float32", "int32"]
+    assert sorted(str(vector.dtype) for vector in vectors) == ["bfloat16", "uint32"]
     assert_equal(layout.unpack_now(vectors), tree)
     assert_equal(jax.jit(layout.unpack)(vectors), tree)
     assert layout_of(jax.tree.map(lambda leaf: leaf, tree)) is layout
@@ -57,11 +58,11 @@ CASES = [("uoro", "gru"), ("rtrl", "gru"), ("bptt", "lstm"), ("snap1", "lru")]
 
 
 def assert_close(one, other):
-    """Equal in float64 but for rounding: the compiler fuses the slices of a vector with the arithmetic."""
+    """Equal in float64 but for rounding: one piece of machine code adds up in another order than many."""
     assert jax.tree.structure(one) == jax.tree.structure(other)
     for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
         assert (jnp.result_type(a), jnp.shape(a)) == (jnp.result_type(b), jnp.shape(b))
-        np.testing.assert_allclose(numbers(a), numbers(b), rtol=1e-10, atol=1e-12)
+        np.testing.assert_allclose(numbers(a), numbers(b), rtol=1e-12, atol=1e-13)
 
 
 @pytest.mark.parametrize(("method", "cell"), CASES)
@@ -72,9 +73,9 @@ def test_a_packed_run_learns_as_the_other_does(method, cell):
         for x, target in pairwise(TEXT):
             run, estimate = learner.step(run, np.int32(x), np.int32(target))
             packed, found = learner.step(packed, np.int32(x), np.int32(target))
-        assert_close(
-            (found.loss, found.output, found.grad), (estimate.loss, np.asarray(estimate.output), estimate.grad)
-        )
+        assert_close((found.loss, found.output), (estimate.loss, np.asarray(estimate.output)))
+        if method == "uoro":
+            assert_close(found.grad, estimate.grad)
         assert_close(packed.unpack(), run)
         assert int(packed.samples) == len(TEXT) - 1
 
@@ -97,6 +98,26 @@ def test_late_targets_and_inputs_that_wait(method, cell):
             learner.step(packed, 0, 0)
         with pytest.raises(norewind.ModelError, match=r"scan takes a run.*unpack\(\)"):
             learner.scan(packed, jnp.zeros(3, int), jnp.zeros(3, int))
+
+
+def test_float32_is_as_close_to_scan_as_its_rounding():
+    learner, run = learner_and_run()
+    packed = norewind.pack(run)
+    for x, target in pairwise(TEXT[:10]):
+        run, losses = learner.scan(run, np.array([x]), np.array([target]), count=1)
+        packed, estimate = learner.step(packed, x, target)
+        np.testing.assert_allclose(estimate.loss, losses[0], rtol=1e-5)
+    for one, other in zip(jax.tree.leaves(packed.params), jax.tree.leaves(run.params), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
+
+
+def test_a_step_is_one_kernel_where_that_can_be():
+    learner, run = learner_and_run()
+    learner.step(norewind.pack(run), 0, 1)
+    (program,) = learner.single._programs.values()
+    assert program._call.__name__ == "marked"
+    sorting = compiled_kernel(lambda values: jax.numpy.sort(values), np.array([3.0, 1.0, 2.0]))
+    assert sorting(np.array([3.0, 1.0, 2.0])).tolist() == [1.0, 2.0, 3.0]
 
 
 def test_what_step_promises_holds():

@@ -2,9 +2,13 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from norewind.instruments.compare import Comparison
-from norewind.instruments.diagnosis import Diagnosis
+from norewind.instruments.diagnosis import Diagnosis, Finding, Span, Value
+from norewind.learners.ahead import Ahead
+from norewind.learners.least_squares import LeastSquares, lags
+from norewind.losses import known_squared_error
 from norewind.run import Run
 
 
@@ -36,7 +40,30 @@ def test_a_run_can_be_shown_inside_a_transformation():
 
 def test_tables_are_html_in_a_notebook(monkeypatch):
     monkeypatch.setattr(Comparison, "methods", lambda self: {"a<b": [{"curve": [3.0, 2.0, 1.0], "samples": 3}]})
-    for kind in (Comparison, Diagnosis):
-        monkeypatch.setattr(kind, "table", lambda self: "| method |\n|---|\n| uoro |\n\nnote")
-        assert "<td>uoro</td>" in kind.__new__(kind)._repr_html_()
-    assert "a&lt;b █▅▁" in Comparison.__new__(Comparison)._repr_html_()
+    monkeypatch.setattr(Comparison, "table", lambda self: "| method |\n|---|\n| uoro |\n\nnote")
+    page = Comparison.__new__(Comparison)._repr_html_()
+    assert "<td>uoro</td>" in page
+    assert "a&lt;b █▅▁" in page
+
+
+def test_a_diagnosis_shows_cosines_on_one_scale():
+    none = Value(0.0, 0.0)
+    spans = [Span(end, none, none, Value(cosine, 0.1)) for end, cosine in ((5, 1.0), (10, 0.5), (15, -0.2))]
+    finding = Finding("a<b", 8, 15, 3, none, none, Value(0.9, 0.0), spans)
+    page = Diagnosis([finding], "rtrl", moving=False)._repr_html_()
+    assert "<td>a&lt;b</td>" in page
+    assert "a&lt;b, hidden 8 █▅▁" in page
+
+
+def test_a_run_ahead_shows_what_waits_without_numbers():
+    features = lags(1, 3)
+    ahead = Ahead(LeastSquares(features, targets=1), known_squared_error, horizon=2)
+    row = np.zeros(1, np.float32)
+    run = ahead.init(ahead.learner.init(), row, row, row)
+    assert repr(run).splitlines()[:3] == [
+        "AheadRun after 0 rows",
+        "  wait: 2 rows for their targets, at most; 2 forecasts of rows to come",
+        "  LeastSquaresRun.weights: 4 numbers in 1 array",
+    ]
+    assert "<th" in run._repr_html_()
+    assert "[" not in run._repr_html_()

@@ -12,10 +12,12 @@ from pathlib import Path
 
 from benchmarks.defaults import clipping_plan, clipping_table, plan
 from benchmarks.defaults import table as defaults_table
+from benchmarks.fleet_report import named as fleets
 from benchmarks.report import best, load, readme_table
 from benchmarks.serve import table as serve_table
 from norewind.runs import sweep
-from norewind.runs.record import read_record
+from norewind.runs.record import Record, read_record
+from tools.memory import KINDS, growth
 
 Named = Iterator[tuple[str, str]]
 
@@ -106,6 +108,47 @@ def memory(root: Path) -> Named:
     yield "memory/table", (root / "results/memory/table.md").read_text(encoding="utf-8")
 
 
+def storm(root: Path) -> Named:
+    """`make storm`."""
+    record = _record(root, "storm/storm.json")
+    yield "storm/kills", f"{record['kills']:,}"
+    yield "storm/runs", f"{record['runs']:,}"
+    yield "storm/losses", f"{len(record['losses']):,}"
+    for name in ("on", "fell"):
+        yield f"storm/{name}", ", ".join(f"{place} {number}" for place, number in record[name].items())
+
+
+def fuzz(root: Path) -> Named:
+    """`make fuzz`."""
+    record = _record(root, "fuzz/fuzz.json")
+    yield "fuzz/inputs", f"{record['inputs']:,}"
+    yield "fuzz/minutes", f"{record['settings']['minutes']:g}"
+    yield "fuzz/by", ", ".join(f"{name} {number:,}" for name, number in record["by"].items())
+
+
+def memory_use(root: Path) -> Named:
+    """`make memory`."""
+    record = _record(root, "memory-use/memory.json")
+    yield "memory-use/bytes", f"{record['settings']['bytes']:.0e}".replace("1e+08", "10⁸")
+    rows = [
+        "| stream | highest in the first half | in the second half | growth | highest over that after a fifth |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    for kind in KINDS:
+        if kind in record:
+            half, found = len(record[kind]["kB"]) // 2, record[kind]["kB"]
+            later = max(found[20:]) / found[20] - 1
+            highest = [max(part) / 1e3 for part in (found[:half], found[half:])]
+            rows.append(f"| {kind} | {highest[0]:.1f} MB | {highest[1]:.1f} MB | {growth(found):+.2%} | {later:+.2%} |")
+    yield "memory-use/table", "\n".join(rows) + "\n"
+
+
+def _record(root: Path, name: str) -> Record:
+    record = read_record(root / "results" / name)
+    assert record is not None, name
+    return record
+
+
 def fraction(share: float) -> str:
     """The nearest simple fraction, in words.
 
@@ -135,4 +178,19 @@ def serve(root: Path) -> Named:
         yield "serve/table", serve_table(record)
 
 
-SOURCES = (methods, commands, bench, real_data, defaults, paper, instruments, memory, river, serve)
+SOURCES = (
+    methods,
+    commands,
+    bench,
+    real_data,
+    defaults,
+    paper,
+    instruments,
+    memory,
+    river,
+    serve,
+    storm,
+    fuzz,
+    memory_use,
+    fleets,
+)

@@ -1,6 +1,8 @@
 """What docs/conf.py needs: pages from the public names and from files outside docs/, links, docstrings for Sphinx."""
 
+import base64
 import inspect
+import json
 import re
 from pathlib import Path
 from types import ModuleType
@@ -82,6 +84,44 @@ def write_copies(root: Path, folder: Path) -> None:
         _write(folder / f"{page_of(path)}.md", f"# {title}\n\n{_linked(root, (root / path).parent, text)}")
 
 
+def write_notebooks(root: Path, folder: Path) -> None:
+    """A page for every notebook in docs/notebooks, with the outputs that are saved in it: nothing is run."""
+    for path in sorted((root / "docs/notebooks").glob("*.ipynb")):
+        parts, images = notebook_page(json.loads(path.read_text(encoding="utf-8"))["cells"], path.stem)
+        for name, content in images.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(content)
+        source = f"This page is a notebook: {REPOSITORY}/blob/main/docs/notebooks/{path.name}\n"
+        _write(folder / f"{path.stem}.md", _linked(root, path.parent, "\n".join([*parts, source])))
+
+
+def notebook_page(cells: list[dict], name: str) -> tuple[list[str], dict[str, bytes]]:
+    """The parts of a page in Markdown, and the images that they show.
+
+    >>> output = {"output_type": "stream", "text": ["2\\n"]}
+    >>> notebook_page([{"cell_type": "code", "source": ["print(1 + 1)"], "outputs": [output]}], "sum")
+    (['```python\\nprint(1 + 1)\\n```\\n', '```none\\n2\\n```\\n'], {})
+    """
+    parts, images = [], {}
+    for cell in cells:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            parts.append(source + "\n")
+            continue
+        parts.append(f"```python\n{source}\n```\n")
+        for output in cell["outputs"]:
+            shown = output.get("data", {"text/plain": output.get("text", "")})
+            if "image/png" in shown:
+                image = f"{name}-{len(images) + 1}.png"
+                images[image] = base64.b64decode("".join(shown["image/png"]))
+                parts.append(f"![]({image})\n")
+            elif "text/html" in shown:
+                parts.append(f"```{{raw}} html\n{''.join(shown['text/html'])}\n```\n")
+            else:
+                parts.append(f"```none\n{''.join(shown['text/plain']).rstrip()}\n```\n")
+    return parts, images
+
+
 def link_pages(root: Path, name: str, source: list[str]) -> None:
     """Links of a page in docs/ to files outside of it. (The copies have theirs from `write_copies`.)"""
     if "/" not in name:
@@ -99,6 +139,8 @@ def _linked(root: Path, folder: Path, text: str) -> str:
         inside = path.relative_to(root).as_posix()
         if inside in COPIES:
             place = f"/project/{page_of(inside)}.md"
+        elif path.suffix == ".ipynb" and path.parent == root / "docs/notebooks":
+            place = f"/project/{path.stem}.md"
         elif inside.startswith("docs/"):
             place = inside.removeprefix("docs")
         elif label.startswith("!") or path.suffix == ".html":

@@ -25,19 +25,20 @@ OUTPUT_ERRORS = (errno.EBADF, errno.ENOSPC, errno.EFBIG, errno.EIO)
 """What may go wrong with standard output, which has no file name. (A closed one is a bad descriptor.)"""
 
 
-SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+HANGUP: signal.Signals | None = getattr(signal, "SIGHUP", None)
 
 
 class StopOnSignal:
     """Ctrl-C, SIGTERM and SIGHUP (a closed terminal) as a request to stop soon. A second Ctrl-C stops at once.
 
-    A signal that is ignored, as `nohup` does, stays so.
+    A SIGHUP that is ignored, as `nohup` does, stays so.
     """
 
     signal: int | None = None
 
     def __enter__(self) -> "StopOnSignal":
-        wanted = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+        ignored = HANGUP is not None and signal.getsignal(HANGUP) is signal.SIG_IGN
+        wanted = [signal.SIGINT, signal.SIGTERM, *([] if HANGUP is None or ignored else [HANGUP])]
         self._before = {number: signal.signal(number, self._request) for number in wanted}
         return self
 

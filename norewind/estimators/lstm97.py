@@ -1,6 +1,5 @@
 """The truncated gradient of the original LSTM."""
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 
@@ -38,6 +37,8 @@ def lstm97(transition: Transition, loss: Loss) -> Estimator:
     >>> carry["recurrent"].shape == params["recurrent"].shape, carry["readout"]
     (True, {'bias': None, 'weight': None})
     """
+    import equinox as eqx
+
     units_of, memory_of = required(
         "lstm97",
         "cells.lstm(..., embedding=False)",

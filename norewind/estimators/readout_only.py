@@ -1,6 +1,5 @@
 """The gradient of the readout alone: how echo state networks and liquid state machines learn."""
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 
@@ -39,6 +38,8 @@ def readout_only(transition: Transition, loss: Loss) -> Estimator:
     >>> bool(jnp.any(estimate.grad["readout"]["weight"])), bool(jnp.any(estimate.grad["recurrent"]))
     (True, False)
     """
+    import equinox as eqx
+
     model = model_of(transition, loss)
 
     def step(params, state, carry, x, target):

@@ -19,7 +19,7 @@ LANES = 16
 """Keys that a program computes side by side. The runs of so many small models fit a core's cache."""
 LADDER = {16: 256, 256: 16}
 """The keys in a batch, and the most samples that it learns from each of them in a row. The runs of 256 small models
-still fit the last cache; with 4,096 of them every batch went through memory several times, and was five times slower."""
+still fit the last cache; those of 4,096 do not."""
 
 
 class Pure(NamedTuple):
@@ -40,9 +40,11 @@ def pure(learner: Any) -> Pure:
     if isinstance(learner, LeastSquares):
 
         def solve(run, xs, targets, newest, count):
-            return learner._some(run, (xs, targets, newest), count, True)
+            return learner.pure_scan(run, (xs, targets, newest), count, True)
 
-        return Pure(solve, solve, learner._answers, lambda before, after, losses: all_finite((after.weights, losses)))
+        return Pure(
+            solve, solve, learner.pure_forward, lambda before, after, losses: all_finite((after.weights, losses))
+        )
     if not isinstance(learner, Learner):
         raise checks.ModelError(
             f"fleet takes a learner from online(...), or LeastSquares, not a {type(learner).__name__}."

@@ -95,8 +95,9 @@ class Shared:
         learns = parts.turn >= idle[parts.key]
         count = len(windows)
         losses, outputs = np.zeros(count), None
-        for window in np.unique(windows):
-            for rounds in _rounds(np.flatnonzero(windows == window), parts, learns, order):
+        in_order = np.argsort(windows, kind="stable")
+        for rows_of_window in np.split(in_order, np.flatnonzero(np.diff(windows[in_order])) + 1):
+            for rounds in _rounds(rows_of_window, parts, learns, order):
                 shared, (lost, made) = self._run(shared, slots, parts, rounds, rows)
                 present = np.arange(rounds.rows.shape[1]) < rounds.sizes[:, None]
                 at, keys = rounds.rows[present], np.asarray(lost)[: len(rounds.sizes), : present.shape[1]]

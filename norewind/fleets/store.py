@@ -103,7 +103,8 @@ class Store:
                     row = key, at, *errors, zlib.crc32(content), content
                     self._base.execute("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
                     self._base.execute(
-                        "DELETE FROM runs WHERE key = ?1 AND at < (SELECT max(at) FROM runs WHERE key = ?1 AND at <= ?2)",
+                        "DELETE FROM runs WHERE key = ?1 AND at < "
+                        "(SELECT max(at) FROM runs WHERE key = ?1 AND at <= ?2)",
                         (key, oldest),
                     )
                 if durable:  # a commit without any change would not reach the disk

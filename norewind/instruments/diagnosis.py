@@ -1,5 +1,6 @@
 """What `diagnose` found: statistics with their standard errors, as a table, a figure and data."""
 
+import html
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -10,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from norewind.instruments.tables import markdown
-from norewind.shown import markdown_as_html
+from norewind.shown import markdown_as_html, sparkline
 
 SPANS = 20
 """The spans of time that a stream is divided into."""
@@ -91,6 +92,10 @@ class Finding:
     over_time: list[Span]
     models: int = 1
 
+    @property
+    def name(self) -> str:
+        return self.method if self.hidden is None else f"{self.method}, hidden {self.hidden}"
+
     @staticmethod
     def of(method: str, hidden: int | None, moments: Moments, window: int) -> "Finding":
         """From the moments of every window. A span in which the exact gradient is zero is left out."""
@@ -135,7 +140,9 @@ class Diagnosis:
         return self.table()
 
     def _repr_html_(self) -> str:
-        return markdown_as_html(self.table())
+        curves = {f.name: sparkline([span.cosine.value for span in f.over_time], span=(0, 1)) for f in self.findings}
+        cosines = "".join(f"<div>{html.escape(name)} {curve}</div>" for name, curve in curves.items())
+        return f"{markdown_as_html(self.table())}<p>cosine along the stream, from 0 to 1:</p>{cosines}"
 
     @property
     def kind(self) -> str:

@@ -44,13 +44,19 @@ def save(figure: Figure, path: Path | str) -> Path:
     """Write a figure as .png, .pdf or .svg, and return its path."""
     path = Path(path)
     path = path if path.suffix else path.with_suffix(".png")
+    write_atomically(path, _content(figure, path.suffix))
+    return path
+
+
+def as_png(figure: Figure) -> bytes:
+    return _content(figure, ".png")
+
+
+def _content(figure: Figure, suffix: str) -> bytes:
     content = BytesIO()
     with matplotlib.rc_context({"svg.hashsalt": "norewind"}):
-        figure.savefig(
-            content, format=path.suffix[1:], dpi=120, bbox_inches="tight", metadata=METADATA.get(path.suffix)
-        )
-    write_atomically(path, content.getvalue())
-    return path
+        figure.savefig(content, format=suffix[1:], dpi=120, bbox_inches="tight", metadata=METADATA.get(suffix))
+    return content.getvalue()
 
 
 def look(number: int) -> dict[str, Any]:
@@ -93,6 +99,11 @@ SIMPLE = {"persistence": ("the last value", ":"), "seasonal": ("one period ago",
 def draw_curves(
     runs: Sequence[tuple[str, Sequence[dict[str, Any]]]], unit: str, path: Path | str, trivial: str = "baseline"
 ) -> Path:
+    """Write the figure of `curves_figure`."""
+    return save(curves_figure(runs, unit, trivial), path)
+
+
+def curves_figure(runs: Sequence[tuple[str, Sequence[dict[str, Any]]]], unit: str, trivial: str = "baseline") -> Figure:
     """The loss of every line of metrics against samples; of a single run, what simple forecasts cost as well.
 
     `trivial` is what the baseline is called.
@@ -119,7 +130,7 @@ def draw_curves(
     ax.set(xlabel="samples learned from", ylabel=f"mean {unit} since the last point", title="how well it predicts")
     count_axis(ax)
     legend(figure, [ax], columns=1 if len(runs) > 1 else 4)
-    return save(figure, path)
+    return figure
 
 
 def _points(lines: Sequence[dict[str, Any]], entry: str) -> np.ndarray:

@@ -1,12 +1,14 @@
 """Forecasts of rows to come: learn from a row when its targets have come, then forecast from the newest one."""
 
+from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from norewind import checks
+from norewind import checks, shown
 from norewind.chunks import fast_step, skipping_step
 from norewind.estimator import Loss
 from norewind.learner import Learner
@@ -34,7 +36,15 @@ class AheadRun(NamedTuple):
         return self.run.carry
 
     def __repr__(self) -> str:
-        return f"AheadRun after {self.samples} rows, of which {len(self.xs)} wait at most\n{self.run!r}"
+        return shown.lines(*self._facts())
+
+    def _repr_html_(self) -> str:
+        return shown.table(*self._facts())
+
+    def _facts(self) -> tuple[str, dict[str, str]]:
+        wait = f"{len(self.xs)} rows for their targets, at most; {len(self.outputs)} forecasts of rows to come"
+        inner = {f"{type(self.run).__name__}.{name}": shown.size(part) for name, part in self.run._asdict().items()}
+        return f"AheadRun after {shown.count(self.samples)} rows", {"wait": wait, **inner}
 
 
 class DelayedLearner(Protocol):
@@ -81,7 +91,7 @@ class Ahead:
         self.learner, self.horizon, self.window = learner, horizon, window
         # When the first of the rows to forecast has come, so have the targets of those up to this many rows before.
         self.delay = horizon + window - 1
-        self._losses = jax.jit(jax.vmap(loss))
+        self._losses = _losses_of(loss)
 
     def init(self, run: Any, x: np.ndarray, output: np.ndarray, target: np.ndarray) -> AheadRun:
         """Start from a run of the learner; `x`, `output` and `target` are examples of one row."""
@@ -200,6 +210,12 @@ class Ahead:
 
     def _steps(self, rows: np.ndarray) -> np.ndarray:
         return rows if self.window == 1 else rows.reshape(-1, self.window, *rows.shape[1:])
+
+
+@lru_cache(maxsize=64)
+def _losses_of(loss: Loss) -> Callable:
+    """The losses of many rows. Members of a series share this program."""
+    return jax.jit(jax.vmap(loss))
 
 
 def one_step(learner: Any, run: Any, x: Any, target: Any, newest: Any = None) -> tuple[Any, Any, Any]:

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from norewind.chunks import scan_some
 from norewind.compilation import compiled_loop
@@ -26,7 +27,8 @@ class Weighing(NamedTuple):
 
 
 def fresh(experts: int, targets: int) -> Weighing:
-    return Weighing(jnp.ones((experts, targets)), jnp.zeros((experts, targets)), jnp.zeros(targets, jnp.int32))
+    ones, zeros = np.ones((experts, targets)), np.zeros((experts, targets))
+    return jax.device_put(Weighing(ones, zeros, np.zeros(targets, np.int32)))
 
 
 def learned(weighing: Weighing, due: jax.Array, target: jax.Array) -> Weighing:

@@ -72,14 +72,13 @@ class LeastSquares:
         if not 0 < forgetting <= 1:
             raise checks.ModelError(f"LeastSquares: forgetting is {forgetting}, but it must be above 0 and at most 1.")
         self.features, self.targets, self.forgetting, self.limit = features, targets, forgetting, limit
-        self._chunk = compiled_loop(self._some, static_argnames="outputs")
-        self._forward = jax.jit(self._answers)
 
     def init(self) -> LeastSquaresRun:
-        prior = jnp.asarray(self.features.prior)
-        root, weights = jnp.diag(jnp.sqrt(prior)), jnp.zeros((len(prior), self.targets), prior.dtype)
-        state = jax.tree.map(jnp.asarray, self.features.state)
-        return LeastSquaresRun(weights, root, jnp.ones((), prior.dtype), jnp.ones(self.targets), state, state)
+        # With NumPy: each of these would be a program to compile.
+        prior, state = self.features.prior, self.features.state
+        weights, spread = np.zeros((len(prior), self.targets), prior.dtype), np.ones(self.targets)
+        root, size = np.diag(np.sqrt(prior)), np.ones((), prior.dtype)
+        return jax.device_put(LeastSquaresRun(weights, root, size, spread, state, state))
 
     def scan(
         self,
@@ -93,11 +92,26 @@ class LeastSquares:
     ) -> tuple[LeastSquaresRun, Any]:
         """Learn from a chunk; see `Learner.scan`. The losses are squared errors, ½ Σ (output − target)²."""
         length = checks.common_length("scan", xs=xs, targets=targets)
-        return self._chunk(run, (xs, targets, newest), length if count is None else count, outputs=outputs)
+        inputs = xs, targets, newest
+        return self._learn(compiled_learn, run, inputs, length if count is None else count, outputs)
 
     def forward(self, run: LeastSquaresRun, xs: Any, *, count: Any = None) -> tuple[LeastSquaresRun, jax.Array]:
         """Answer a chunk of inputs without learning; see `Learner.forward`."""
-        return self._forward(run, xs, len(xs) if count is None else count)
+        length = len(xs) if count is None else count
+        return compiled_answer(run, xs, length, transition=self.features.transition)
+
+    def pure_scan(self, run: LeastSquaresRun, inputs: tuple, count: Any, outputs: bool) -> tuple[LeastSquaresRun, Any]:
+        """What `scan` compiles, for other programs; `inputs` are its `(xs, targets, newest)`."""
+        return self._learn(learn_some, run, inputs, count, outputs)
+
+    def pure_forward(self, run: LeastSquaresRun, xs: Any, count: Any) -> tuple[LeastSquaresRun, jax.Array]:
+        """What `forward` compiles, for other programs."""
+        return answer_some(run, xs, count, transition=self.features.transition)
+
+    def _learn(self, function: Callable, run: LeastSquaresRun, inputs: tuple, count: Any, outputs: bool):
+        rates = self.forgetting, self.forgetting**-0.5
+        model = {"transition": self.features.transition, "prior": np.sum(self.features.prior), "limit": self.limit}
+        return function(run, inputs, count, rates, **model, outputs=outputs)
 
     def reset(self, run: LeastSquaresRun) -> LeastSquaresRun:
         return run._replace(state=run.initial_state)
@@ -105,57 +119,73 @@ class LeastSquares:
     def carry(self, run: LeastSquaresRun) -> Tree:
         return ()
 
-    def _some(self, run, inputs, count, outputs):
-        def body(run, inputs):
-            run, loss, output = self.one(run, *inputs)
-            return run, (loss, output) if outputs else loss
-
-        return scan_some(body, run, inputs, count)
-
     def one(self, run: LeastSquaresRun, x: Any, target: Any, newest: Any = None) -> tuple[LeastSquaresRun, Any, Any]:
         """`scan` of one sample inside a compiled function: the run, the loss and the output."""
-        state, features = self.features.transition(run.state, x)
-        output = features @ run.weights
-        run = self._learned(run, features, target - output)._replace(state=state)
-        loss = 0.5 * jnp.sum(jnp.where(jnp.isnan(target), 0, target - output) ** 2)
-        if newest is not None:
-            ahead, features = self.features.transition(run.ahead, newest)
-            run, output = run._replace(ahead=ahead), features @ run.weights
-        return run, loss, output
+        rates, prior = (self.forgetting, self.forgetting**-0.5), np.sum(self.features.prior)
+        return learn_one(run, (x, target, newest), rates, self.features.transition, prior, self.limit)
 
     def answer(self, run: LeastSquaresRun, x: Any) -> tuple[LeastSquaresRun, jax.Array]:
         """`forward` of one sample inside a compiled function."""
         state, features = self.features.transition(run.state if run.ahead is None else run.ahead, x)
         return run._replace(**{"state" if run.ahead is None else "ahead": state}), features @ run.weights
 
-    def _learned(self, run: LeastSquaresRun, features: jax.Array, error: jax.Array) -> LeastSquaresRun:
-        forgetting = self.forgetting
-        unknown = jnp.isnan(error)
-        largest = self.limit * jnp.sqrt(run.spread)
-        error = jnp.where(unknown, 0, jnp.clip(error, -largest, largest))
-        spread = jnp.where(unknown, run.spread, run.spread + 0.01 * (error**2 - run.spread))
-        # Without a known target the features teach nothing, and nothing is forgotten.
-        features = jnp.where(unknown.all(), 0, features)
-        inner = features @ run.root
-        outer = run.root @ inner
-        total = forgetting + inner @ inner
-        weights = run.weights + jnp.outer(outer / total, error)
-        share = 1 / (total + jnp.sqrt(forgetting * total))
-        growth = jnp.where(unknown.all() | (run.size > LARGEST), 1, forgetting**-0.5).astype(run.root.dtype)
-        root = (run.root - jnp.outer(share * outer, inner)) * growth
-        size = jnp.sum(root * root) / np.sum(self.features.prior)
-        return run._replace(weights=weights, root=root, size=size, spread=spread)
 
-    def _answers(self, run, xs, count):
-        def body(state, x):
-            state, features = self.features.transition(state, x)
-            return state, features @ run.weights
+def learn_one(run, inputs, rates, transition, prior, limit):
+    """Learn from one sample: the run, the loss and the output."""
+    x, target, newest = inputs
+    state, features = transition(run.state, x)
+    output = features @ run.weights
+    run = _learned(run, features, target - output, rates, prior, limit)._replace(state=state)
+    loss = 0.5 * jnp.sum(jnp.where(jnp.isnan(target), 0, target - output) ** 2)
+    if newest is not None:
+        ahead, features = transition(run.ahead, newest)
+        run, output = run._replace(ahead=ahead), features @ run.weights
+    return run, loss, output
 
-        if run.ahead is None:
-            state, outputs = scan_some(body, run.state, xs, count)
-            return run._replace(state=state), outputs
-        ahead, outputs = scan_some(body, run.ahead, xs, count)
-        return run._replace(ahead=ahead), outputs
+
+def learn_some(run, inputs, count, rates, *, transition, prior, limit, outputs):
+    """Learn from the first `count` samples. Learners that differ only in their rates share this program."""
+
+    def body(run, inputs):
+        run, loss, output = learn_one(run, inputs, rates, transition, prior, limit)
+        return run, (loss, output) if outputs else loss
+
+    return scan_some(body, run, inputs, count)
+
+
+def _learned(run: LeastSquaresRun, features: jax.Array, error: jax.Array, rates, prior, limit) -> LeastSquaresRun:
+    """The run after one error; `rates` are the forgetting and its inverse root, `prior` is the sum of the prior."""
+    forgetting, faster = rates
+    unknown = jnp.isnan(error)
+    largest = limit * jnp.sqrt(run.spread)
+    error = jnp.where(unknown, 0, jnp.clip(error, -largest, largest))
+    spread = jnp.where(unknown, run.spread, run.spread + 0.01 * (error**2 - run.spread))
+    # Without a known target the features teach nothing, and nothing is forgotten.
+    features = jnp.where(unknown.all(), 0, features)
+    inner = features @ run.root
+    outer = run.root @ inner
+    total = forgetting + inner @ inner
+    weights = run.weights + jnp.outer(outer / total, error)
+    share = 1 / (total + jnp.sqrt(forgetting * total))
+    growth = jnp.where(unknown.all() | (run.size > LARGEST), 1, faster).astype(run.root.dtype)
+    root = (run.root - jnp.outer(share * outer, inner)) * growth
+    return run._replace(weights=weights, root=root, size=jnp.sum(root * root) / prior, spread=spread)
+
+
+def answer_some(run, xs, count, *, transition):
+    def body(state, x):
+        state, features = transition(state, x)
+        return state, features @ run.weights
+
+    if run.ahead is None:
+        state, outputs = scan_some(body, run.state, xs, count)
+        return run._replace(state=state), outputs
+    ahead, outputs = scan_some(body, run.ahead, xs, count)
+    return run._replace(ahead=ahead), outputs
+
+
+compiled_learn = compiled_loop(learn_some, static_argnames=("transition", "prior", "limit", "outputs"))
+compiled_answer = jax.jit(answer_some, static_argnames="transition")
 
 
 def lags(inputs: int, count: int) -> Features:

@@ -202,7 +202,7 @@ class Series:
 def linear_members(inputs: int, targets: int, horizon: int) -> list[tuple]:
     """Least squares on few and on many lags, quick and slow to forget, and on oscillators."""
     counts = dict.fromkeys(max(1, count // inputs) for count in LAGS)
-    chosen = [(lags(inputs, count), forgetting) for count in counts for forgetting in FORGETTING]
+    chosen = [(features, rate) for features in (lags(inputs, count) for count in counts) for rate in FORGETTING]
     wide = max(1, LAGS[1] // inputs)
     chosen.append((together(lags(inputs, wide), oscillators(inputs, max(1, OSCILLATORS // inputs))), FORGETTING[0]))
     learners = [LeastSquares(features, targets, forgetting, LIMIT) for features, forgetting in chosen]

@@ -8,18 +8,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-import equinox as eqx
 import jax
 import numpy as np
 
 from norewind import checks
 from norewind.runs.entries import check_score
 from norewind.runs.folder import METRICS, RunFolder
+from norewind.runs.live import live_plot
 from norewind.runs.metrics import SEEN_AT_ONCE, Tally, Watch, digits, next_line
 from norewind.runs.scores import Score
 from norewind.runs.windows import Early, StreamLike, as_steps, check_fits, chunk_steps, count_of, fingerprint
 from norewind.streams.stream import Samples, StreamError
-from norewind.trees import Tree, copied, is_differentiable, norm
+from norewind.trees import Tree, copied, floating, norm
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,7 @@ class Hooks:
         lines: called by `train` with predictions as they are written down, whether they are or not.
         should_stop: asked before every chunk; True ends the training early.
         settles: training waits until a checkpoint is written and its hook has returned, and nothing is predicted early.
+        live: in a notebook, draw the learning curve while it grows, at most once a second.
     """
 
     metrics: Callable[[dict[str, Any]], None] = lambda line: None
@@ -69,6 +70,7 @@ class Hooks:
     lines: Callable[[list[dict[str, Any]]], None] | None = None
     should_stop: Callable[[], bool] = lambda: False
     settles: bool = False
+    live: bool = True
 
 
 class StreamLearner(Protocol):
@@ -141,7 +143,9 @@ def fit(
     with ExitStack() as stack:
         if folder is not None and not isinstance(folder, RunFolder):
             folder = stack.enter_context(RunFolder(folder, keep=intervals.keep))
-        training = _Training(stream, learner, run, window, folder, intervals, score or Score(), watch, hooks)
+        score = score or Score()
+        hooks = stack.enter_context(live_plot(hooks, score.unit))
+        training = _Training(stream, learner, run, window, folder, intervals, score, watch, hooks)
         hooks.begin(training)
         return training.until(samples)
 
@@ -316,4 +320,4 @@ class _Training:
 
 @jax.jit
 def carry_norm(tree):
-    return norm(eqx.filter(tree, is_differentiable))
+    return norm(floating(tree))

@@ -1,6 +1,5 @@
 """A check that the declarations of a model are true."""
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -59,6 +58,8 @@ def _check_units(transition, params, state, x, index) -> None:
 
 
 def _check_memory(transition, params, state, x, memory) -> None:
+    import equinox as eqx
+
     def new_memory(leaf):
         leaves = eqx.tree_at(memory, real_leaves(state), leaf)
         return memory(real_leaves(transition(params, with_real_leaves(state, leaves), x)[0]))

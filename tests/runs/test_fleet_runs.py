@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -80,7 +81,7 @@ def contents(folder):
 @pytest.fixture(scope="module")
 def whole(settings, tmp_path_factory):
     path = tmp_path_factory.mktemp("whole") / "run"
-    fitted, opened = trained(settings, path)
+    fitted, _ = trained(settings, path)
     assert fitted.samples == 6_000
     return path
 
@@ -88,7 +89,7 @@ def whole(settings, tmp_path_factory):
 def test_every_key_is_forecast_as_if_it_were_alone_in_the_file(settings, whole, tmp_path):
     """Also its standardising, and its rows that wait: to the digits of predictions, since the learner is the same."""
     alone = tmp_path / "alone.csv"
-    header, *rows = open(settings.source).read().splitlines()
+    header, *rows = Path(settings.source).read_text().splitlines()
     alone.write_text("\n".join([header, *(row for row in rows if row.startswith("s3,"))]) + "\n")
     trained(replace(settings, source=str(alone)), tmp_path / "run")
     ours = [{**entry, "line": None} for entry in by_key(whole)["s3"]]
@@ -176,7 +177,7 @@ def test_keys_of_any_bytes_and_kinds_are_kept_apart(settings, tmp_path):
     source = tmp_path / "rows.jsonl"
     source.write_text("".join(json.dumps({"k": value, "x": i % 5}) + "\n" for i in range(60) for value in values))
     odd = replace(settings, source=str(source), key="k", targets=(), format="jsonl", resident=3, bad="skip")
-    fitted, opened = trained(odd, tmp_path / "run")
+    _, opened = trained(odd, tmp_path / "run")
     assert sum(opened.stream.counts.values()) == 60  # those with an empty key
     assert set(contents(tmp_path / "run")) == {json.dumps(value).encode() for value in values if value != ""}
     rows = [json.loads(line)["key"] for line in (tmp_path / "run" / "predictions.jsonl").read_text().split("\n")[:8]]
