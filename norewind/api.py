@@ -19,6 +19,7 @@ from norewind.learners.text import TextLearner
 from norewind.noise import random_signs
 from norewind.optimizers import adam, inverse_sqrt
 from norewind.packing import pack
+from norewind.people import AnomalyDetector, Classifier, Forecaster, load
 from norewind.run import NonFiniteError, Run
 from norewind.runs.fit import Fitted, Hooks, Intervals, fit
 from norewind.runs.metrics import Diverged
@@ -28,13 +29,16 @@ from norewind.structure import Layer, declare
 
 __all__ = [
     "Ahead",
+    "AnomalyDetector",
     "CheckpointError",
+    "Classifier",
     "Comparison",
     "Diverged",
     "Estimate",
     "Estimator",
     "Fitted",
     "Fleet",
+    "Forecaster",
     "Hooks",
     "Intervals",
     "Keyed",
@@ -60,6 +64,7 @@ __all__ = [
     "fit",
     "fleet",
     "inverse_sqrt",
+    "load",
     "losses",
     "mix",
     "names",

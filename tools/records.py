@@ -5,6 +5,7 @@ folder under results/ that holds the record.
 """
 
 import csv
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -160,6 +161,17 @@ def fraction(share: float) -> str:
     return named[min(named, key=lambda one: abs(one - share))]
 
 
+def river(root: Path) -> Named:
+    """`python -m benchmarks.river`: norewind beside River."""
+    lines = ["| data | score | model | value | rows per CPU second |", "|---|---|---|---:|---:|"]
+    for path in sorted((root / "results/river").glob("*.json")):
+        record = json.loads(path.read_text(encoding="utf-8"))
+        for row in record["rows"]:
+            cells = (record["data"], record["metric"], row["model"], f"{row['score']:.3f}", row["rows per second"])
+            lines.append(f"| {' | '.join(map(str, cells))} |")
+    yield "river/table", "\n".join(lines) + "\n"
+
+
 def serve(root: Path) -> Named:
     """`python -m benchmarks.serve`: latencies under load."""
     if record := read_record(root / "results/serve/record.json"):
@@ -175,6 +187,7 @@ SOURCES = (
     paper,
     instruments,
     memory,
+    river,
     serve,
     storm,
     fuzz,

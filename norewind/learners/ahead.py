@@ -5,12 +5,15 @@ from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from norewind import checks, shown
+from norewind.chunks import fast_step, skipping_step
 from norewind.estimator import Loss
+from norewind.learner import Learner
 from norewind.run import NonFiniteError
-from norewind.trees import Tree
+from norewind.trees import Tree, strong
 
 
 class AheadRun(NamedTuple):
@@ -172,6 +175,24 @@ class Ahead:
         new = run._replace(run=inner, outputs=waiting[count : count + self.horizon], samples=samples)
         return new, (np.asarray(outputs), waiting[: len(xs)])
 
+    def one(self, run: AheadRun, x: Any, target: Any) -> tuple[AheadRun, jax.Array, Any]:
+        """`scan` of one row inside a compiled function, without windows: `(run, loss, (output, due))`.
+
+        The first `horizon` rows of a run, from which nothing can be learned yet, go through `answer` instead.
+        """
+        inner, _, output = one_step(self.learner, run.run, run.xs[0], target, x)
+        due = run.outputs[0]
+        return self._moved(run, inner, x, output), self._losses(due[None], target[None])[0], (output, due)
+
+    def answer(self, run: AheadRun, x: Any) -> tuple[AheadRun, Any]:
+        """One row inside a compiled function, from which nothing is learned: `(run, (output, due))`."""
+        inner, output = one_answer(self.learner, run.run, x)
+        return self._moved(run, inner, x, output), (output, run.outputs[0])
+
+    def _moved(self, run: AheadRun, inner: Any, x: Any, output: jax.Array) -> AheadRun:
+        samples: Any = jnp.where(run.samples < jnp.iinfo(jnp.int32).max, run.samples + 1, run.samples)
+        return AheadRun(inner, shifted(run.xs, x), run.targets, shifted(run.outputs, output), samples)
+
     def pending(self, run: AheadRun) -> dict[int, np.ndarray]:
         """The forecasts of the rows to come, the next one first, under the horizon that they reach."""
         return {self.horizon: run.outputs}
@@ -196,6 +217,28 @@ class Ahead:
 def _losses_of(loss: Loss) -> Callable:
     """The losses of many rows. Members of a series share this program."""
     return jax.jit(jax.vmap(loss))
+
+
+def one_step(learner: Any, run: Any, x: Any, target: Any, newest: Any = None) -> tuple[Any, Any, Any]:
+    """One sample, learned inside a compiled function: the run, the loss and the output (of `newest` if given)."""
+    if not isinstance(learner, Learner):
+        return learner.one(run, x, target, newest)
+    step = fast_step if learner.stops else skipping_step
+    (run,), loss, output = step(learner.update, run, (x, target, newest))
+    return run, loss, output
+
+
+def one_answer(learner: Any, run: Any, x: Any) -> tuple[Any, Any]:
+    """One sample, answered inside a compiled function; only the state moves."""
+    if not isinstance(learner, Learner):
+        return learner.answer(run, x)
+    state, output = learner.update.transition(run.params, run.state if run.ahead is None else run.ahead, x)
+    return run._replace(**{"state" if run.ahead is None else "ahead": strong(state)}), output
+
+
+def shifted(rows: Any, newest: Any) -> Any:
+    """The rows without the oldest, and with a new one."""
+    return jnp.concatenate([rows, newest[None].astype(rows.dtype)])[1:]
 
 
 def _counted(samples: np.ndarray, more: int) -> np.ndarray:

@@ -59,15 +59,17 @@ def usable(forecasts: jax.Array) -> jax.Array:
     return jnp.clip(jnp.nan_to_num(forecasts, nan=0.0), -LARGEST, LARGEST)
 
 
-def _chunk(weighing, due, targets, forecasts, count):
-    def body(weighing, row):
-        due, target, forecasts = row
-        if due is None:
-            return learned(weighing, forecasts, target), mixed(weighing, forecasts)
-        weighing = learned(weighing, due, target)
-        return weighing, mixed(weighing, forecasts)
+def row(weighing: Weighing, one: tuple) -> tuple[Weighing, tuple[jax.Array, jax.Array]]:
+    """`scan` of one row, `(due, target, forecasts)`."""
+    due, target, forecasts = one
+    if due is None:
+        return learned(weighing, forecasts, target), mixed(weighing, forecasts)
+    weighing = learned(weighing, due, target)
+    return weighing, mixed(weighing, forecasts)
 
-    return scan_some(body, weighing, (due, targets, forecasts), count)
+
+def _chunk(weighing, due, targets, forecasts, count):
+    return scan_some(row, weighing, (due, targets, forecasts), count)
 
 
 scan = compiled_loop(_chunk)

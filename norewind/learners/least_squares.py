@@ -120,19 +120,35 @@ class LeastSquares:
     def carry(self, run: LeastSquaresRun) -> Tree:
         return ()
 
+    def one(self, run: LeastSquaresRun, x: Any, target: Any, newest: Any = None) -> tuple[LeastSquaresRun, Any, Any]:
+        """`scan` of one sample inside a compiled function: the run, the loss and the output."""
+        rates, prior = (self.forgetting, self.forgetting**-0.5), np.sum(self.features.prior)
+        return learn_one(run, (x, target, newest), rates, self.features.transition, prior, self.limit)
+
+    def answer(self, run: LeastSquaresRun, x: Any) -> tuple[LeastSquaresRun, jax.Array]:
+        """`forward` of one sample inside a compiled function."""
+        state, features = self.features.transition(run.state if run.ahead is None else run.ahead, x)
+        return run._replace(**{"state" if run.ahead is None else "ahead": state}), features @ run.weights
+
+
+def learn_one(run, inputs, rates, transition, prior, limit):
+    """Learn from one sample: the run, the loss and the output."""
+    x, target, newest = inputs
+    state, features = transition(run.state, x)
+    output = features @ run.weights
+    run = _learned(run, features, target - output, rates, prior, limit)._replace(state=state)
+    loss = 0.5 * jnp.sum(jnp.where(jnp.isnan(target), 0, target - output) ** 2)
+    if newest is not None:
+        ahead, features = transition(run.ahead, newest)
+        run, output = run._replace(ahead=ahead), features @ run.weights
+    return run, loss, output
+
 
 def learn_some(run, inputs, count, rates, *, transition, prior, limit, outputs):
     """Learn from the first `count` samples. Learners that differ only in their rates share this program."""
 
     def body(run, inputs):
-        x, target, newest = inputs
-        state, features = transition(run.state, x)
-        output = features @ run.weights
-        run = _learned(run, features, target - output, rates, prior, limit)._replace(state=state)
-        loss = 0.5 * jnp.sum(jnp.where(jnp.isnan(target), 0, target - output) ** 2)
-        if newest is not None:
-            ahead, features = transition(run.ahead, newest)
-            run, output = run._replace(ahead=ahead), features @ run.weights
+        run, loss, output = learn_one(run, inputs, rates, transition, prior, limit)
         return run, (loss, output) if outputs else loss
 
     return scan_some(body, run, inputs, count)

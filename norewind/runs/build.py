@@ -105,7 +105,7 @@ def open_stream(
         raise SettingsError("loss is 'classes': name one target (--targets COLUMN), and one horizon.")
     rows = RowStream(
         source,
-        dialect=Dialect(settings.kind, header=settings.header, delimiter=settings.delimiter, classes=classes),
+        dialect=_dialect(settings),
         inputs=inputs or None,
         targets=settings.targets or None,
         copy=copied_columns(settings),
@@ -123,6 +123,17 @@ def open_stream(
     known = tuple(rows.known) if len(rows.known) == len(rows.targets) else ()
     shape = Shape(rows.width, outputs, False, len(rows.targets), settings.horizons, known)
     return Opened(rows, shape, RowScore(rows.targets, settings.loss, settings.horizons, settings.period))
+
+
+def _dialect(settings: Settings) -> Dialect:
+    assert settings.kind in ("csv", "jsonl")
+    return Dialect(
+        settings.kind,
+        header=settings.header,
+        delimiter=settings.delimiter,
+        classes=settings.loss == "classes",
+        before=settings.method == names.AUTO,
+    )
 
 
 def copied_columns(settings: Settings) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 """What comes next, from the end of the stream of a trained run."""
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -12,6 +13,7 @@ from norewind.runs.metrics import seven_digits
 from norewind.runs.predict import restored
 from norewind.runs.row_scores import RowScore
 from norewind.runs.settings import Settings, SettingsError
+from norewind.streams.alternatives import imagined
 
 
 class Forecast(NamedTuple):
@@ -58,39 +60,59 @@ def forecast(settings: Settings, saved: Saved, steps: int | None = None) -> Fore
     (`--loss gaussian`), or its errors over the newest rows; where it goes on from its own
     forecasts, the variances add up, to at most that of the column.
     """
-    _check(settings, steps)
+    check_ahead(settings, steps)
     opened, learner, run, last = _at_the_end(settings, saved)
-    with opened.stream as stream:
-        score: Any = opened.score
-        assert isinstance(score, RowScore)
-        horizon, width = score.horizon, len(score.columns)
-        steps = steps or (horizon if horizon > 1 else 24)
-        errors = None if score.gaussian else _recent_errors(score)
-        center, scale, _ = np.moveaxis(stream.scales_ahead(horizon), -1, 0)
-        # NaN until there are so many rows.
-        missing = ((horizon - len(center), 0), (0, 0))
-        center, scale = (np.pad(part, missing, constant_values=np.nan) for part in (center, scale))
-        means, spreads = [], []
-        for rows, outputs in learner.pending(run).items():
-            # The nearest horizon that reaches a row knows most about it.
-            made, own = score.forecasts(outputs)
-            new = slice(len(means), None)
-            means += list((center[-rows:] + scale[-rows:] * made)[new])
-            spreads += list((scale[-rows:] * own if errors is None else np.tile(errors[rows], (rows, 1)))[new])
-        for step in range(1, steps - horizon + 1):
-            run, (outputs, _) = learner.forward(run, stream.imagined(means[step - 1], step)[None])
-            made, own = score.forecasts(np.asarray(outputs))
-            means.append(center[-1] + scale[-1] * made[0, -width:])
-            new = scale[-1] * own[0, -width:] if errors is None else errors[horizon]
-            added = np.sqrt(new**2 + spreads[step - 1] ** 2)
-            spreads.append(np.minimum(added, np.fmax(new, scale[-1] if settings.standardise else np.inf)))
+    with opened.stream:
+
+        def answer(x):
+            nonlocal run
+            run, (outputs, _) = learner.forward(run, x[None])
+            return np.asarray(outputs)
+
+        return from_here(settings, opened, learner.pending(run), last, answer, steps)
+
+
+def from_here(
+    settings: Settings,
+    opened: Opened,
+    pending: dict[int, np.ndarray],
+    last: int,
+    answer: Callable[[np.ndarray], np.ndarray],
+    steps: int | None = None,
+) -> Forecast:
+    """Forecast the rows after row `last`: from what is `pending`, then from what the model answers to its forecasts.
+
+    `answer(x)` gives the outputs for one more row, and moves on.
+    """
+    stream, score = opened.stream, opened.score
+    assert isinstance(score, RowScore)
+    horizon, width = score.horizon, len(score.columns)
+    steps = steps or (horizon if horizon > 1 else 24)
+    errors = None if score.gaussian else _recent_errors(score)
+    center, scale, _ = np.moveaxis(stream.scales_ahead(horizon), -1, 0)
+    # NaN until there are so many rows.
+    missing = ((horizon - len(center), 0), (0, 0))
+    center, scale = (np.pad(part, missing, constant_values=np.nan) for part in (center, scale))
+    means, spreads = [], []
+    for rows, outputs in pending.items():
+        # The nearest horizon that reaches a row knows most about it.
+        made, own = score.forecasts(outputs)
+        new = slice(len(means), None)
+        means += list((center[-rows:] + scale[-rows:] * made)[new])
+        spreads += list((scale[-rows:] * own if errors is None else np.tile(errors[rows], (rows, 1)))[new])
+    for step in range(1, steps - horizon + 1):
+        made, own = score.forecasts(answer(imagined(stream, means[step - 1], step)))
+        means.append(center[-1] + scale[-1] * made[0, -width:])
+        new = scale[-1] * own[0, -width:] if errors is None else errors[horizon]
+        added = np.sqrt(new**2 + spreads[step - 1] ** 2)
+        spreads.append(np.minimum(added, np.fmax(new, scale[-1] if settings.standardise else np.inf)))
     newest, times = score.state["recent"][:, :width], stream.times_ahead(steps)
     return Forecast(score.columns, last, np.array(means[:steps]), np.array(spreads[:steps]), newest, horizon, times)
 
 
 def forecast_class(settings: Settings, saved: Saved, steps: int | None = None) -> list[dict[str, Any]]:
     """The classes of the rows to come, as many as the model was trained to forecast ahead, one entry per row."""
-    _check(settings, steps)
+    check_ahead(settings, steps)
     opened, learner, run, last = _at_the_end(settings, saved)
     with opened.stream as stream:
         logits = learner.pending(run)[settings.horizons[-1]][:steps].astype(np.float64)
@@ -102,7 +124,8 @@ def forecast_class(settings: Settings, saved: Saved, steps: int | None = None) -
         ]
 
 
-def _check(settings: Settings, steps: int | None) -> None:
+def check_ahead(settings: Settings, steps: int | None) -> None:
+    """Refuse a run that forecasts nothing so far ahead."""
     if settings.kind not in ("csv", "jsonl"):
         raise SettingsError("this run predicts symbols: see what comes next with norewind sample.")
     horizon = settings.horizons[-1]

@@ -35,3 +35,14 @@ def next_rows(stream: RowStream, moment: Moment, rows: Sequence[dict[str, Any]])
         read.append(Row(values, statistics.after(values), 0, None))
     samples, _ = samples_of(read, stream._layout, waiting, stream._delays, each_next=True)
     return samples._replace(lines=None)
+
+
+def imagined(stream: RowStream, targets: np.ndarray, step: int) -> np.ndarray:
+    """The inputs of a row to come if it brings these targets: other values stay, and times go on."""
+    statistics, waiting = moment_of(stream)
+    values = list(statistics.newest)
+    for place, value in zip(stream._layout.targets, targets.tolist(), strict=True):
+        values[place] = value
+    for gap, place in enumerate(stream._times, len(stream._kinds)):
+        values[place] += step * values[gap]
+    return samples_of([Row(values, statistics, 0, None)], stream._layout, waiting, stream._delays)[0].xs[0]

@@ -34,6 +34,7 @@ class Topic:
     size = 0
     """As for a file: the messages by which columns are judged are there, or never will be."""
     unfinished = 0
+    has_rows = False
 
     def __init__(
         self,

@@ -40,12 +40,14 @@ class Dialect:
       called 1, 2 and so on.
     - `delimiter`: the character between the fields of a CSV file.
     - `classes`: the target is a class, whatever it is written as (text, true, 0 or 1).
+    - `before`: with a horizon of 0, the targets of the row before are inputs too.
     """
 
     format: Literal["csv", "jsonl"] = "csv"
     header: bool = True
     delimiter: str = ","
     classes: bool = False
+    before: bool = False
 
 
 CSV = Dialect()
@@ -86,7 +88,7 @@ class RowReader:
         # What finds a row's key; rows that have none are left out.
         self.key_of: Callable[[dict[str, Any]], bytes | None] | None = None
         self._source, self._progress, self._lines = source, progress, source.lines(progress)
-        self.dialect, self._is_csv = dialect, dialect.format == "csv"
+        self.dialect, self._is_csv = dialect, dialect.format == "csv" and not source.has_rows
         self._missing, self._bad = missing, bad
 
     def choose(self, kinds: dict[str, Kind], required: list[str], copied: list[str], clock: str | None) -> None:
@@ -188,7 +190,9 @@ class RowReader:
         """In CSV, spaces are a field, or separate empty ones."""
         return self._lines.may_be_blank and (line in (b"", b"\r") if self._is_csv else not line.strip())
 
-    def _row(self, line: bytes) -> dict[str, Any]:
+    def _row(self, line: Any) -> dict[str, Any]:
+        if self._source.has_rows:
+            return line
         return {**self._parsed(self._lines.text(line)), **self._lines.beside(line)}
 
     def _parsed(self, text: str) -> dict[str, Any]:

@@ -45,6 +45,9 @@ class Source:
     b'some bytes'
     """
 
+    has_rows = False
+    """Whether its lines are rows already, by column."""
+
     def __init__(
         self,
         path: str | os.PathLike[str] | int,

@@ -19,7 +19,6 @@ from norewind.streams.stream import Samples, Stream, StreamError, check_count
 UNREAD = unread("rows")
 # How many numbers are kept in lists before they become arrays, which take far less memory.
 BATCH = 20_000
-FARTHEST = 10**9
 LATE_KEY = " (a key may be null at first, but must be there in one of the first lines)"
 
 
@@ -52,7 +51,7 @@ class RowStream(Stream):
 
     The stream has the attributes `inputs` and `targets`, the names of the columns, `ignored`,
     why the others are not used, `width`, the length of a row of inputs, `known`, the places of
-    the targets in it, and `horizon`, the longest of `horizons`. `norewind.Ahead` learns from it.
+    the newest known targets in it, and `horizon`, the longest of `horizons`. `norewind.Ahead` learns from it.
 
     >>> import os
     >>> reader, writer = os.pipe()
@@ -85,12 +84,7 @@ class RowStream(Stream):
         position: dict[str, Any] | None = None,
     ):
         with closed_on_error(source):
-            self.horizons = [horizon] if isinstance(horizon, int) else list(horizon)
-            several = len(self.horizons) > 1
-            if not self.horizons or self.horizons[0] < several or max(self.horizons) > FARTHEST:
-                raise StreamError(f"the horizon must be 0 or more rows, to 10⁹, not {horizon}; several 1 or more.")
-            if self.horizons != sorted(set(self.horizons)):
-                raise StreamError(f"several horizons must be in order, each once, not {horizon}.")
+            self.horizons = scaling.horizons_of(horizon)
             start = UNREAD if position is None else position
             if start != UNREAD:
                 asked = {"format": dialect.format, "horizon": self._saved_horizon(), "standardise": standardise}
@@ -100,6 +94,7 @@ class RowStream(Stream):
             self._reader = RowReader(source, self._progress, dialect, missing=missing, bad=bad)
             self._format, self.horizon, self._standardise = dialect.format, self.horizons[-1], standardise
             self._classes, self._fill_with_newest = dialect.classes, missing == "last"
+            self._before = dialect.before and self.horizon == 0
             # What is known when predicting is that of the row before, even if the targets come with the row itself.
             self._delays = [max(1, rows) for rows in self.horizons]
             self.inputs, self.targets, self._copied = list(inputs or []), list(targets or []), list(copy)
@@ -168,15 +163,15 @@ class RowStream(Stream):
             classes=self._classes,
             copies=bool(self._copied),
             categories=[used[name] for name in self.inputs if self._kinds[name] == "category"],
-            cycles=[
-                (used[name], CYCLES[cycle])
-                for name, cycles in self._cycles.items()
-                for cycle in cycles
-                if cycle != "gap"
-            ],
+            cycles=[(used[n], CYCLES[c]) for n, cycles in self._cycles.items() for c in cycles if c != "gap"],
+            before=self._before,
         )
+        if not self.width:
+            raise StreamError(f"the inputs {', '.join(self.inputs)} are times that do not vary: name other inputs.")
         places = {name: number for number, name in enumerate(numbers)}
         self.known = [places[target] for target in self.targets if target in places]
+        if self._before and not self._classes:
+            self.known = [self.width - len(self.targets) + place for place in range(len(self.targets))]
 
     def _restore(self, position: dict[str, Any]) -> None:
         self._reader.columns = list(position["columns"])
@@ -212,9 +207,14 @@ class RowStream(Stream):
     def _saved_horizon(self) -> int | list[int]:
         return self.horizons[0] if len(self.horizons) == 1 else list(self.horizons)
 
+    @property
+    def classes(self) -> list[str]:
+        """The names of the classes that are told apart."""
+        return list(self._reader.categories[self.targets[0]])
+
     def class_name(self, number: int) -> str:
         """What a class is called; those that came when there were too many have one name."""
-        known = list(self._reader.categories[self.targets[0]])
+        known = self.classes
         return known[number] if number < len(known) else "(another)"
 
     @property
@@ -246,16 +246,6 @@ class RowStream(Stream):
     def times_ahead(self, steps: int) -> list[Any] | None:
         """The times of the next rows, as the table writes them; None if they are not regular."""
         return times_ahead(self._newest_times, steps)
-
-    def imagined(self, targets: np.ndarray, step: int) -> np.ndarray:
-        """The inputs of a row to come if it brings these targets: other values stay, and times go on."""
-        values = list(self._statistics.newest)
-        for place, value in zip(self._layout.targets, targets.tolist(), strict=True):
-            values[place] = value
-        for gap, place in enumerate(self._times, len(self._kinds)):
-            values[place] += step * values[gap]
-        row = Row(values, self._statistics, 0, None)
-        return samples_of([row], self._layout, self._waiting, self._delays)[0].xs[0]
 
     @property
     def counts(self) -> dict[str, int]:

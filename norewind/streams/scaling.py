@@ -6,6 +6,7 @@ many samples are taken at a time.
 
 import math
 import sys
+from collections.abc import Sequence
 from itertools import chain
 from typing import Annotated, Any, NamedTuple
 
@@ -16,11 +17,12 @@ from norewind.streams.clock import REMEMBERED
 from norewind.streams.columns import DAY, LARGEST, Kind
 from norewind.streams.parsing import CATEGORIES
 from norewind.streams.position import Count, MessagesPosition, SourcePosition, damaged
-from norewind.streams.stream import Samples
+from norewind.streams.stream import Samples, StreamError
 
 # With fewer values than this, a standard deviation says too little to standardise a target by.
 ENOUGH = 10
 CLIP = 100.0
+FARTHEST = 10**9
 
 
 class Statistics(NamedTuple):
@@ -61,7 +63,7 @@ class Layout(NamedTuple):
     """The number of columns in use, which of them are inputs and which are targets, and what is done with them.
 
     Inputs are the numbers, then the categories (one number of 0 or 1 for each), then the
-    cycles of times (cosine and sine).
+    cycles of times (cosine and sine), and with `before` the newest targets of the rows before.
     """
 
     columns: int
@@ -73,10 +75,22 @@ class Layout(NamedTuple):
     cycles: list[tuple[int, float]] = []  # noqa: RUF012 (never changed)
     classes: bool = False
     copies: bool = False
+    before: bool = False
 
     @property
     def width(self) -> int:
-        return len(self.numbers) + CATEGORIES * len(self.categories) + 2 * len(self.cycles)
+        before = len(self.targets) * (CATEGORIES if self.classes else 1) if self.before else 0
+        return len(self.numbers) + CATEGORIES * len(self.categories) + 2 * len(self.cycles) + before
+
+
+def horizons_of(horizon: int | Sequence[int]) -> list[int]:
+    """One or several horizons as a list."""
+    horizons = [horizon] if isinstance(horizon, int) else list(horizon)
+    if not horizons or horizons[0] < (len(horizons) > 1) or max(horizons) > FARTHEST:
+        raise StreamError(f"the horizon must be 0 or more rows, to 10⁹, not {horizon}; several 1 or more.")
+    if horizons != sorted(set(horizons)):
+        raise StreamError(f"several horizons must be in order, each once, not {horizon}.")
+    return horizons
 
 
 def no_statistics(columns: int) -> Statistics:
@@ -109,8 +123,12 @@ def samples_of(
         targets, last = _standardised(targets, mean, deviation), _standardised(last, mean, deviation)
     else:
         targets = np.where(np.isnan(mean), np.nan, targets)
+    xs = _xs(values, statistics, layout)
+    if layout.before:
+        known = last == np.arange(CATEGORIES) if layout.classes else np.nan_to_num(last)
+        xs = np.concatenate([xs, known.astype(np.float32)], axis=1)
     samples = Samples(
-        _xs(values, statistics, layout),
+        xs,
         targets.astype(np.float32),
         scales[..., :2],
         last.astype(np.float32),

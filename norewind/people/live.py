@@ -1,0 +1,299 @@
+"""A run that lives in this process: it takes rows one at a time or many, and can be saved as a run folder."""
+
+import os
+from copy import deepcopy
+from dataclasses import asdict, replace
+from functools import lru_cache
+from typing import Any
+
+import jax
+import numpy as np
+
+from norewind import names
+from norewind.learners.single import OneByOne, one_by_one
+from norewind.people.files import file_settings
+from norewind.people.memory import Memory, arrays_of, filled
+from norewind.people.table import Row, rows_of
+from norewind.runs.build import Built, Opened, Shape, build, open_stream, set_precision
+from norewind.runs.fit import Hooks, Intervals, carry_norm, fit
+from norewind.runs.folder import METRICS, Saved, read_log
+from norewind.runs.forecast import Forecast, check_ahead, from_here
+from norewind.runs.metrics import Tally, Watch, digits, next_line
+from norewind.runs.settings import Settings, SettingsError
+from norewind.streams import Samples, StreamError
+from norewind.streams.alternatives import moment_of, next_rows
+from norewind.streams.columns import BadRow
+from norewind.streams.given import Given
+from norewind.streams.parsing import FIRST_ROWS
+
+SOON = 20
+"""Rows that are enough to judge the columns by when an answer is wanted."""
+
+
+class Live:
+    """A stream of rows, its learner and its run, under the settings of the command line.
+
+    Columns are judged by the first rows, so these wait until there are enough of them or
+    until somebody asks. `state` is what a checkpoint holds beside the run.
+    """
+
+    def __init__(self, settings: Settings, saved: Saved | None = None):
+        set_precision(settings)
+        self.settings = settings
+        self.home = saved.path.parent.parent.resolve() if saved else None
+        entries = saved.entries if saved else {}
+        self.state: dict[str, Any] = {name: entries[name] for name in ("seconds", "answered", "score") if entries}
+        self.position: dict[str, Any] = entries.get("position", {"stream": None, "left": None})
+        self.tally, self.watch = Tally(**entries.get("tally", {})), entries.get("watch", asdict(Watch()))
+        self.lines = read_log(self.home / METRICS) if self.home else []
+        self.lines = [line for line in self.lines if line["samples"] <= self.tally.samples]
+        self.logged = len(self.lines)
+        self.first: list[Row] = []
+        self.opened: Opened | None = None
+        self.run: Any = None
+        self._unscored: list[tuple[Samples, Any, Any]] = []
+        if saved:
+            self._restore(saved.restore)
+
+    def _restore(self, restored: Any) -> None:
+        """Open the stream at the position, with the run that `restored` makes of a fresh one."""
+        self.given = Given(lasts=True)
+        opened = open_stream(self.settings, self.position["stream"], source=self.given)
+        self._build(opened)
+        self.run = self.single.pack(restored(self.built.run))
+        opened.score.state = deepcopy(self.state["score"])
+        self.opened = opened
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle and copy: everything but what opens again."""
+        self.settle()
+        gone = ("opened", "given", "built", "single", "run")
+        state = {name: value for name, value in self.__dict__.items() if name not in gone}
+        return state | {"leaves": None if self.opened is None else arrays_of(self.plain_run())}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        leaves = state.pop("leaves")
+        # A copy is another run: the folder stays that of the original.
+        self.__dict__.update(deepcopy(state), opened=None, run=None, home=None)
+        set_precision(self.settings)
+        if leaves is not None:
+            self._restore(lambda like: filled(like, leaves))
+
+    def _build(self, opened: Opened) -> None:
+        self.built, self.single = _built(
+            replace(self.settings, source="", format="jsonl", inputs=(), targets=(), copy=()), opened.shape
+        )
+
+    def learn(self, row: Row) -> None:
+        """Learn from one more row."""
+        method = self.settings.method
+        if method != names.AUTO and (window := names.parse_method(method).window) > 1:
+            raise SettingsError(
+                f"learn_one: the method {method} learns from windows of {window} rows. Use fit, or a method without "
+                "windows."
+            )
+        if self.opened is None:
+            self.first.append(row)
+            if len(self.first) >= (1 if self.settings.inputs and self.settings.targets else FIRST_ROWS):
+                self.open()
+            return
+        self.given.put(row)
+        self._learn_next()
+
+    def _learn_next(self) -> None:
+        assert self.opened is not None
+        try:
+            samples = self.opened.stream.take(1)
+        except StreamError:
+            self.given.drop()  # the bad row must not stand in the way of the next one
+            raise
+        if samples is not None and len(samples.xs):
+            self.run, loss, outputs = self.single.learn(self.run, samples.xs[0], samples.targets[0])
+            self._unscored.append((samples, loss, outputs))
+            every, fewest = self.settings.metrics_every, self.opened.score.fewest
+            if self.samples == next_line(self.tally.samples, every, fewest):
+                self.add_up()
+                self.lines.append(self._line())
+
+    def open(self, *, only_if: int = 1) -> bool:
+        """Judge the columns by the rows that have come, if they are so many, and learn from them."""
+        if self.opened is None and len(self.first) >= only_if:
+            given = Given(self.first, lasts=True)
+            try:
+                opened = open_stream(self.settings, None, source=given)
+                self._build(opened)
+            except (StreamError, SettingsError):
+                del self.first[-1]  # the newest one is refused, the others wait on
+                raise
+            self.given, self.opened, self.run, self.first = given, opened, self.single.pack(self.built.run), []
+            problem = None
+            while given.peek() is not None:
+                try:
+                    self._learn_next()
+                except StreamError as error:
+                    problem = problem or error
+            if problem:
+                raise problem
+        return self.opened is not None
+
+    def add_up(self) -> None:
+        """Add rows that were learned one by one to the tally and the score."""
+        if self._unscored and self.opened:
+            parts, losses, outputs = zip(*self._unscored, strict=True)
+            self._unscored = []
+            joined: list[Any] = [None if part[0] is None else np.concatenate(part) for part in zip(*parts, strict=True)]
+            samples = Samples(*joined)
+            whole = jax.tree.map(lambda *rows: np.stack([np.asarray(row) for row in rows]), *outputs)
+            scored = self.opened.score.add(samples, whole)
+            self.tally.add(np.array(losses, np.float64) * self.opened.score.scale, len(losses), scored)
+
+    def _line(self) -> dict[str, Any]:
+        """A line of metrics; a new interval starts."""
+        assert self.opened is not None
+        line = {**self.tally.take(), **self.opened.score.take()}
+        carry = digits(float(carry_norm(self.built.learner.carry(self.plain_run()))))
+        return {**line, "carry": carry, "seconds": self.state.get("seconds", 0.0)}
+
+    def closing(self) -> dict[str, Any] | None:
+        """The line of the interval that has not ended."""
+        self.add_up()
+        if self.opened is None or not self.tally.interval[0]:
+            return None
+        before = deepcopy((self.tally, self.opened.score.state))
+        line = self._line()
+        self.tally, self.opened.score.state = before
+        return line
+
+    @property
+    def samples(self) -> int:
+        return self.tally.samples + len(self._unscored) + len(self.first)
+
+    def answered(self, row: Row) -> Row | None:
+        """What the command line would write about a row, were it the next; None while too little is known."""
+        if not self.open(only_if=SOON):
+            return None
+        assert self.opened is not None
+        samples = self._as_next(row)
+        outputs = self.single.outputs(self._run_now(), samples.xs[0])
+        outputs = jax.tree.map(lambda leaf: np.asarray(leaf)[None], outputs)
+        return next(iter(self.opened.score.predictions(self.samples + 1, samples, outputs)))
+
+    def class_outputs(self, row: Row) -> np.ndarray | None:
+        """The logarithms of the probabilities of classes at a row; None while too little is known."""
+        if not self.open(only_if=SOON):
+            return None
+        assert self.opened is not None
+        outputs = self.single.outputs(self._run_now(), self._as_next(row).xs[0])
+        return np.asarray(outputs[0] if self.settings.horizons[-1] else outputs, np.float64)
+
+    def _as_next(self, row: Row) -> Samples:
+        assert self.opened is not None
+        stream = self.opened.stream
+        try:
+            return next_rows(stream, moment_of(stream), [row])
+        except BadRow as problem:
+            raise StreamError(f"the row is bad: {problem}.") from None
+
+    def classes(self) -> list[str]:
+        """The names of the classes that have come."""
+        assert self.opened is not None
+        return self.opened.stream.classes
+
+    def _run_now(self) -> Any:
+        """The run after all rows, also those that wait for their window."""
+        run, left = self.run, self.position["left"]
+        for x in [] if left is None else Samples(*left).xs:
+            run, _ = self.single.answer(run, x)
+        return run
+
+    def forecast(self, steps: int) -> Forecast:
+        check_ahead(self.settings, steps)
+        if not self.open():
+            raise StreamError("there is nothing to forecast from yet: fit the model, or let it learn some rows.")
+        self.add_up()
+        assert self.opened is not None
+        run = self._run_now()
+        pending = self.built.learner.pending(self.single.unpacked(run))
+
+        def answer(x):
+            nonlocal run
+            run, (outputs, _) = self.single.answer(run, x)
+            return np.asarray(outputs)[None]
+
+        return from_here(self.settings, self.opened, pending, self.samples, answer, steps)
+
+    def fit(self, data: Any, hooks: Hooks) -> None:
+        """Learn from a file by its path, or from rows, in the training loop of the command line.
+
+        If it fails, everything is as before.
+        """
+        if self.first:
+            self.open()
+        self.settle()
+        settings, position = self.settings, self.position
+        if isinstance(data, str | os.PathLike):
+            settings, position, given = *file_settings(self, os.fspath(data)), None
+        else:
+            given = Given(rows_of(data))
+            if given.peek() is None:
+                return
+        opened = open_stream(settings, position["stream"], source=given)
+        with opened.stream:
+            self.settings, before = settings, self.settings
+            try:
+                self._build(opened)
+                memory = Memory(self.plain_run() if self.opened else None, self.entries(opened, position))
+                fit(
+                    opened.stream,
+                    self.built.learner,
+                    self.built.run,
+                    window=self.built.window,
+                    folder=memory,
+                    intervals=Intervals(metrics_every=settings.metrics_every, checkpoint_every=None),
+                    score=opened.score,
+                    watch=settings.watch,
+                    hooks=hooks,
+                )
+            except BaseException:
+                self.settings = before
+                raise
+        if memory.kept:
+            self._keep(*memory.kept, memory.lines)
+
+    def _keep(self, run: Any, entries: dict[str, Any], lines: list[dict[str, Any]]) -> None:
+        self.state = {name: entries[name] for name in ("seconds", "answered", "score")}
+        self.position, self.tally, self.watch = entries["position"], Tally(**entries["tally"]), entries["watch"]
+        self.lines += lines
+        self._restore(lambda like: run)
+
+    def plain_run(self) -> Any:
+        return self.single.unpacked(self.run)
+
+    def settle(self) -> None:
+        """Note where everything stands."""
+        self.add_up()
+        if self.opened:
+            self.position = {**self.position, "stream": self.opened.stream.position()}
+            self.state["score"] = self.opened.score.state
+
+    def entries(self, opened: Opened, position: dict[str, Any]) -> dict[str, Any]:
+        """What a checkpoint of this moment holds beside the run; nothing before the first row."""
+        if self.opened is None:
+            return {}
+        return deepcopy(
+            {
+                "seconds": self.state.get("seconds", 0.0),
+                "position": {**position, "stream": opened.stream.position()},
+                "answered": self.state.get("answered", 0),
+                "tally": asdict(self.tally),
+                "score": self.opened.score.state,
+                "watch": self.watch,
+            }
+        )
+
+
+@lru_cache(maxsize=16)
+def _built(settings: Settings, shape: Shape) -> tuple[Built, OneByOne]:
+    """A learner and its compiled functions, shared by all models with the same settings and columns."""
+    built = build(settings, shape)
+    return built, one_by_one(built.learner, built.run)

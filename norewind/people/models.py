@@ -1,0 +1,255 @@
+"""Estimators for people who have data: forecast, classify, and notice what is odd, one row at a time or many."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from norewind import shown
+from norewind.files import write_atomically
+from norewind.people.files import save
+from norewind.people.live import Live
+from norewind.people.table import row_of, rows_of
+from norewind.runs.fit import Hooks
+from norewind.runs.settings import Settings, SettingsError
+from norewind.streams import StreamError
+from norewind.streams.columns import category_of, is_missing
+
+NO_HOOKS = Hooks()
+MODEL = "model.json"
+"""Beside a run's settings: which of the three it is, and the labels as they were sent."""
+
+
+class Model:
+    """What the three have in common: they learn from rows, and become a run folder if they are saved."""
+
+    live: Live
+
+    def fit(self, data: Any, hooks: Hooks = NO_HOOKS) -> Self:
+        """Learn from a data frame, an array, an iterable of rows, or a file by its path; again to go on with more.
+
+        If it fails, the model is as before.
+        """
+        self.live.fit(data if isinstance(data, str | Path) else self._seen(rows_of(data)), hooks)
+        return self
+
+    def learn_one(self, row: Any) -> None:
+        """Learn from one more row: a dict, a row of a data frame, or a vector."""
+        self.live.learn(row_of(row))
+
+    def save(self, folder: str | Path) -> None:
+        """Write a run folder, which `norewind.load` and the command line can open."""
+        save(self.live, Path(folder))
+        about = json.dumps({"model": type(self).__name__, **self._about()}, ensure_ascii=False)
+        write_atomically(Path(folder) / MODEL, about.encode())
+
+    @property
+    def samples(self) -> int:
+        """How many rows it has learned from."""
+        return self.live.samples
+
+    def _seen(self, rows: Any) -> Any:
+        return rows
+
+    def _about(self) -> dict[str, Any]:
+        return {}
+
+    def __repr__(self) -> str:
+        title, facts, curve = self._shown()
+        return shown.lines(title, {**facts, "curve": line} if (line := shown.sparkline(curve)) else facts)
+
+    def _repr_html_(self) -> str:
+        return shown.table(*self._shown())
+
+    def _shown(self) -> tuple[str, dict[str, str], list[float | None]]:
+        live = self.live
+        title = f"{type(self).__name__} after {live.samples:,} rows"
+        if live.opened is None:
+            return title, {"method": live.settings.method}, []
+        stream, last = live.opened.stream, live.closing()
+        lines = [*live.lines, *([last] if last else [])]
+        rows = ", ".join(map(str, stream.horizons))
+        facts = {
+            "inputs": _listed(stream.inputs),
+            "targets": f"{_listed(stream.targets)}, " + (f"{rows} ahead" if stream.horizon else "of the same row"),
+            "method": live.settings.method,
+        }
+        if lines and (loss := lines[-1]["mean"]) is not None:
+            facts["loss"] = f"{loss:.4g} {live.opened.score.unit} (mean)"
+        return title, facts, [line["loss"] for line in lines]
+
+
+class Forecaster(Model):
+    """Forecasts columns of a table, `horizon` rows ahead, and learns while rows come.
+
+    Args:
+        targets: the column to forecast, or several; by default all numbers. For one name, forecasts are numbers;
+            otherwise they are dicts.
+        horizon: how many rows ahead; several as [1, 6, 24]. With 0 the targets are those of the same row.
+        inputs: the columns to forecast from; by default all numbers, except numbers of rows and times.
+        settings: other settings of `norewind train`, such as `method="uoro"` or `loss="gaussian"`.
+
+    >>> import math, norewind
+    >>> model = norewind.Forecaster(targets="tide").fit({"tide": math.sin(hour / 2)} for hour in range(300))
+    >>> [round(value, 1) for value in model.forecast(3)], [round(math.sin(hour / 2), 1) for hour in (300, 301, 302)]
+    ([-0.7, -0.3, 0.2], [-0.7, -0.3, 0.2])
+    """
+
+    def __init__(
+        self,
+        targets: str | Sequence[str] = (),
+        horizon: int | Sequence[int] = 1,
+        *,
+        inputs: str | Sequence[str] = (),
+        **settings: Any,
+    ):
+        rows = horizon if isinstance(horizon, int | str) else ",".join(map(str, horizon))
+        self.live = Live(settings_of(settings, targets=names_of(targets), inputs=names_of(inputs), horizon=rows))
+
+    def predict_one(self, row: Any) -> Any:
+        """The forecast made at this row, from which nothing is learned; None while too little is known."""
+        entry = self.live.answered(row_of(row)) or {}
+        return self._one(entry.get("forecast" if self.live.settings.horizons[-1] else "prediction"))
+
+    def forecast(self, steps: int = 1) -> list[Any]:
+        """The next rows. Beyond the horizon, they are forecast from the forecasts before them."""
+        return [self._one(entry["forecast"]) for entry in self._entries(steps)]
+
+    def spread(self, steps: int = 1) -> list[Any]:
+        """The standard deviations of these forecasts; see `norewind forecast`."""
+        return [self._one(entry["deviation"]) for entry in self._entries(steps)]
+
+    def _entries(self, steps: int) -> list[dict[str, Any]]:
+        if not isinstance(steps, int | np.integer) or not 1 <= steps <= 100_000:
+            raise SettingsError(f"forecast: steps is {steps!r}, but it must be a number of rows from 1 to 100,000.")
+        return self.live.forecast(int(steps)).entries()
+
+    def _one(self, values: dict[str, Any] | None) -> Any:
+        """Without its name if there is one target only."""
+        targets = self.live.settings.targets
+        if values is None or len(targets) != 1:
+            return values
+        return values[targets[0]] if targets[0] in values else {rows: self._one(row) for rows, row in values.items()}
+
+
+class AnomalyDetector(Model):
+    """Says how odd a row is: how far it lies from what the rows before let expect, in standard deviations.
+
+    Args:
+        inputs: the columns to look at; by default all numbers, except numbers of rows and times.
+        settings: other settings of `norewind train`.
+
+    Example (the first call compiles for some seconds)::
+
+        model = norewind.AnomalyDetector()
+        for row in rows:
+            print(model.score_one(row))
+            model.learn_one(row)
+    """
+
+    def __init__(self, inputs: str | Sequence[str] = (), **settings: Any):
+        self.live = Live(settings_of({"loss": "gaussian", **settings}, inputs=names_of(inputs), horizon=1))
+
+    def score_one(self, row: Any) -> float:
+        """How surprising the row would be, were it the next; 0 while too little is known. Nothing is learned."""
+        return (self.live.answered(row_of(row)) or {}).get("surprise") or 0.0
+
+
+class Classifier(Model):
+    """Says which class a row has, and how sure that is, and learns while rows with known classes come.
+
+    Args:
+        target: the column that holds the class: text, a number, or a boolean. Sixteen are told apart.
+        horizon: how many rows ahead to forecast it; 0 for the class of the same row.
+        inputs: the columns to look at; by default all numbers, except numbers of rows and times.
+        settings: other settings of `norewind train`.
+
+    Example (the first call compiles for some seconds)::
+
+        model = norewind.Classifier("light")
+        for second in range(300):
+            model.learn_one({"second": second % 30, "light": "red" if second % 30 < 20 else "green"})
+        model.predict_one({"second": 5})
+    """
+
+    def __init__(self, target: str, horizon: int = 0, *, inputs: str | Sequence[str] = (), **settings: Any):
+        names = {"targets": (target,), "inputs": names_of(inputs), "horizon": horizon}
+        self.live = Live(settings_of({**settings, "loss": "classes"}, **names))
+        self.labels: dict[str, Any] = {}
+        """The classes as they were sent, by name."""
+
+    def learn_one(self, row: Any) -> None:
+        row = row_of(row)
+        super().learn_one(row)
+        self._note(row)
+
+    def predict_one(self, row: Any) -> Any:
+        """The most likely class; None while too little is known."""
+        chances = self.predict_proba_one(row)
+        return max(chances, key=chances.__getitem__) if chances else None
+
+    def predict_proba_one(self, row: Any) -> dict[Any, float]:
+        """The probability of every class that has come."""
+        logarithms = self.live.class_outputs(row_of(row))
+        if logarithms is None:
+            return {}
+        names = self.live.classes()
+        shares = np.exp(logarithms[: len(names)] - logarithms[: len(names)].max())
+        return dict(zip((self.labels.get(n, n) for n in names), (shares / shares.sum()).tolist(), strict=True))
+
+    def _seen(self, rows: Any) -> Any:
+        for row in rows:
+            self._note(row)
+            yield row
+
+    def _note(self, row: dict[str, Any]) -> None:
+        value = row.get(self.live.settings.targets[0])
+        if len(self.labels) <= 1000 and not is_missing(value) and not isinstance(value, dict | list):
+            self.labels.setdefault(category_of(value), value)
+
+    def _about(self) -> dict[str, Any]:
+        return {"labels": self.labels}
+
+
+def settings_of(settings: dict[str, Any], **given: Any) -> Settings:
+    """The settings of a run on rows from Python: as JSON lines that come from a pipe."""
+    try:
+        return Settings(**{"source": "-", "format": "jsonl", **settings, **given})
+    except TypeError as error:
+        raise SettingsError(f"{error}: the other settings are those of norewind train, with _ for -.") from None
+
+
+def names_of(names: str | Sequence[str]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+def load(folder: str | Path) -> Any:
+    """The model in a run folder: what `save` wrote, or what `norewind train` made of rows."""
+    from norewind.runs.folder import saved_run
+
+    folder = Path(folder)
+    settings, saved = saved_run(folder)
+    if settings.kind not in ("csv", "jsonl"):
+        raise SettingsError(f"{folder} has learned from {settings.kind}: only runs on CSV or JSON lines can be loaded.")
+    try:
+        about = json.loads((folder / MODEL).read_bytes())
+    except FileNotFoundError:
+        about = {"model": "Classifier" if settings.loss == "classes" else "Forecaster"}
+    except ValueError:
+        about = {}
+    kinds = {kind.__name__: kind for kind in (Forecaster, AnomalyDetector, Classifier)}
+    kind = kinds.get(about.get("model", "")) if isinstance(about, dict) else None
+    if kind is None or (kind is Classifier) != (settings.loss == "classes"):
+        raise StreamError(f"{folder / MODEL}: describes no model of norewind. Remove it, or save the model again.")
+    model = kind.__new__(kind)
+    model.live = Live(settings, saved)
+    if isinstance(model, Classifier):
+        labels = about.get("labels", {})
+        model.labels = labels if isinstance(labels, dict) else {}
+    return model
+
+
+def _listed(names: Sequence[str], most: int = 6) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

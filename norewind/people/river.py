@@ -1,0 +1,151 @@
+"""The estimators for people as estimators of River: `pip install norewind[river]`."""
+
+import math
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+from norewind.people import models
+from norewind.streams import StreamError
+
+try:
+    from river import base
+    from river.time_series.base import Forecaster as RiverForecaster
+except ImportError:
+    raise ImportError("norewind.people.river needs River: pip install 'norewind[river]'") from None
+
+Features = dict[Any, Any]
+TARGET, NOTHING = "(target)", "(nothing)"
+
+
+class _Rows:
+    """A model that is made at the first row, which names the features; later ones that are new are ignored."""
+
+    def __init__(self, kind: type, own: dict[str, Any], settings: dict[str, Any], *, ahead: bool = False):
+        self.kind, self.own, self.settings, self.ahead = kind, own, settings, ahead
+        self.model: Any = None
+        self.names: list[str] = []
+
+    def learn(self, x: Features, **more: Any) -> None:
+        x = _usable(x)
+        if self.model is None:
+            # In an order that does not depend on how they were sent.
+            self.names = sorted(x) or [NOTHING]
+            known = [TARGET] if self.ahead else []
+            self.model = self.kind(**self.own, inputs=[*self.names, *known], bad="skip", **self.settings)
+        self.model.learn_one({**self.row(x), **more})
+
+    def row(self, x: Features) -> dict[str, Any]:
+        return {name: x.get(name, 0.0 if name == NOTHING else None) for name in self.names}
+
+    def ask(self, question: str, x: Features) -> Any:
+        try:
+            return None if self.model is None else getattr(self.model, question)(self.row(_usable(x)))
+        except StreamError:
+            return None  # a row that cannot be read
+
+
+class Regressor(base.Regressor):
+    """A number from the features of a row, the rows before it, and the numbers learned before.
+
+    Features are numbers, booleans and text; of a text feature sixteen values are told apart.
+
+    Parameters
+    ----------
+    method
+        What learns: `auto`, or a method of `norewind train` without windows.
+    budget
+        For `auto`, the microseconds that a row may take in a long stream.
+    seed
+        The seed of the networks.
+    settings
+        Other settings of `norewind train`, such as `{"cell": "lru", "hidden": 32}`.
+
+    """
+
+    def __init__(self, method: str = "auto", budget: float = 50.0, seed: int = 0, settings: dict | None = None):
+        self.method, self.budget, self.seed, self.settings = method, budget, seed, settings
+        self._rows = _Rows(models.Forecaster, {"targets": TARGET, "horizon": 0}, _settings(self))
+        self._newest = 0.0
+
+    def learn_one(self, x: Features, y: Any) -> None:
+        self._rows.learn(x, **{TARGET: float(y)})
+        self._newest = float(y)
+
+    def predict_one(self, x: Features) -> float:
+        found = self._rows.ask("predict_one", x)
+        return self._newest if found is None else found
+
+
+class Forecaster(RiverForecaster):
+    """The next numbers of a series, from its past and that of other features.
+
+    Beyond the next one, they are forecast from the forecasts before them; features that are
+    known ahead are not used yet. Parameters: see `Regressor`.
+    """
+
+    def __init__(self, method: str = "auto", budget: float = 50.0, seed: int = 0, settings: dict | None = None):
+        self.method, self.budget, self.seed, self.settings = method, budget, seed, settings
+        self._rows = _Rows(models.Forecaster, {"targets": TARGET}, _settings(self), ahead=True)
+        self._newest = 0.0
+
+    def learn_one(self, y: Any, x: Features | None = None) -> None:
+        self._rows.learn(x or {}, **{TARGET: float(y)})
+        self._newest = float(y)
+
+    def forecast(self, horizon: int, xs: list[Features] | None = None) -> list[float]:
+        found = [None] * horizon if self._rows.model is None else self._rows.model.forecast(horizon)
+        return [self._newest if value is None else value for value in found]
+
+
+class Classifier(base.Classifier):
+    """The probabilities of classes, from the features of a row, the rows before it, and the classes learned before.
+
+    Sixteen classes are told apart. Parameters: see `Regressor`.
+    """
+
+    def __init__(self, method: str = "auto", budget: float = 50.0, seed: int = 0, settings: dict | None = None):
+        self.method, self.budget, self.seed, self.settings = method, budget, seed, settings
+        self._rows = _Rows(models.Classifier, {"target": TARGET}, _settings(self))
+
+    @property
+    def _multiclass(self) -> bool:
+        return True
+
+    def learn_one(self, x: Features, y: Any) -> None:
+        self._rows.learn(x, **{TARGET: y})
+
+    def predict_proba_one(self, x: Features, **kwargs: Any) -> dict[Any, float]:
+        return self._rows.ask("predict_proba_one", x) or {}
+
+
+class AnomalyDetector(base.AnomalyDetector):
+    """How far a row lies from what the rows before let expect, in standard deviations. Parameters: see `Regressor`."""
+
+    def __init__(self, method: str = "auto", budget: float = 50.0, seed: int = 0, settings: dict | None = None):
+        self.method, self.budget, self.seed, self.settings = method, budget, seed, settings
+        self._rows = _Rows(models.AnomalyDetector, {}, _settings(self))
+
+    def learn_one(self, x: Features) -> None:
+        self._rows.learn({name: value for name, value in x.items() if isinstance(value, Real | np.bool_)})
+
+    def score_one(self, x: Features) -> float:
+        return self._rows.ask("score_one", x) or 0.0
+
+
+def _settings(estimator: Any) -> dict[str, Any]:
+    chosen = {"budget": estimator.budget} if estimator.method == "auto" else {}
+    return {"method": estimator.method, "seed": estimator.seed, **chosen, **(estimator.settings or {})}
+
+
+def _usable(x: Features) -> dict[str, Any]:
+    """Features by name, as numbers and text; others, such as times, need an encoder before."""
+    return {str(name): _value(value) for name, value in x.items() if isinstance(value, Real | np.bool_ | str | None)}
+
+
+def _value(value: Any) -> Any:
+    if isinstance(value, Real | np.bool_):
+        number = float(value)
+        return number if math.isfinite(number) and abs(number) < 3e38 else None
+    return value
