@@ -143,7 +143,7 @@ class _Ray:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         # A worker sees the processors that it may use, and no other device.
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-        import ray
+        import ray  # pyright: ignore[reportMissingImports] (an extra)
 
         self.ray, self.refs = ray, []
         quiet: dict[str, Any] = {"include_dashboard": False, "log_to_driver": False, "logging_level": logging.ERROR}
