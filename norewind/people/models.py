@@ -141,7 +141,7 @@ class AnomalyDetector(Model):
         inputs: the columns to look at; by default all numbers, except numbers of rows and times.
         settings: other settings of `norewind train`.
 
-    Example (the first call compiles for some seconds)::
+    Example (the first rows compile for half a minute)::
 
         model = norewind.AnomalyDetector()
         for row in rows:
@@ -166,7 +166,7 @@ class Classifier(Model):
         inputs: the columns to look at; by default all numbers, except numbers of rows and times.
         settings: other settings of `norewind train`.
 
-    Example (the first call compiles for some seconds)::
+    Example (the first rows compile for half a minute)::
 
         model = norewind.Classifier("light")
         for second in range(300):
