@@ -32,6 +32,7 @@ def scanned(fleet, keys, xs, ys, cuts):
     return run, np.concatenate(losses)
 
 
+@pytest.mark.slow
 def test_every_key_learns_as_if_it_were_alone():
     """In single precision, to a few units of rounding after hundreds of updates: 1e-5 of losses of order one."""
     made, start = learner()

@@ -79,6 +79,7 @@ def in_two_processes(folder, begin="start"):
     return saved
 
 
+@pytest.mark.slow
 def test_two_processes_learn_as_one_and_runs_move_between_them(tmp_path):
     """The gradients differ in the order of one sum: 1e-5 after 30 updates of float32."""
     made, start = learner()

@@ -147,6 +147,7 @@ def test_survives_a_few_kills(stage, tmp_path):
     survive(stage, tmp_path, pipe=True, kills=3, seed=1)
 
 
+@pytest.mark.slow
 def test_rows_survive_a_few_kills(rows, tmp_path):
     survive(rows, tmp_path, pipe=True, kills=2, seed=3)
 
