@@ -1,7 +1,6 @@
 """Counts of symbols in hashed contexts, mixed bit by bit, as PAQ does."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -12,7 +11,7 @@ from jax.core import Tracer
 from norewind.checks import ModelError, common_length
 from norewind.chunks import scan_some
 from norewind.compilation import compiled_loop
-from norewind.learners.counting import contexts, mixing, symbol, tree
+from norewind.learners.counting import contexts, symbol, tree
 from norewind.learners.counting.plan import Plan
 from norewind.learners.counting.symbol import CountsRun
 
@@ -110,9 +109,7 @@ def counts(
         (past, matches), whole = compiled_look(run, xs, members, _count("forward", count, len(xs)))
         return run._replace(past=past, matches=matches), whole
 
-    # One program: step by step, there would be twenty.
-    begin = jax.jit(partial(symbol.fresh, plan))
-    return Counts(lambda: begin(mixing.identity()), scan, forward, plan)
+    return Counts(lambda: symbol.fresh(plan), scan, forward, plan)
 
 
 def _count(what: str, count, length: int):

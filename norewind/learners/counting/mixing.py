@@ -45,13 +45,9 @@ class Mixed(NamedTuple):
     share: jax.Array
 
 
-def identity() -> jax.Array:
-    """The knots of a map that changes nothing. To be called outside of programs, which may round it otherwise."""
-    return jax.nn.sigmoid((jnp.arange(_KNOTS) / _STEPS_PER_LOGIT - _REACH).astype(jnp.float32))
-
-
-def fresh(sizes: tuple[int, ...], start: jax.Array, maps: int, knots: jax.Array) -> Mixer:
+def fresh(sizes: tuple[int, ...], start: jax.Array, maps: int) -> Mixer:
     """Every context begins with the same weights; the map begins as the identity."""
+    knots = jax.nn.sigmoid((jnp.arange(_KNOTS) / _STEPS_PER_LOGIT - _REACH).astype(jnp.float32))
     weights = tuple(jnp.tile(start, (size, 1)) for size in sizes)
     last = jnp.full((sizes[0], len(sizes)), 1 / len(sizes), jnp.float32)
     return Mixer(weights, last, jnp.tile(knots, (maps, 1)))

@@ -57,7 +57,7 @@ class Node(NamedTuple):
     possible: jax.Array
 
 
-def fresh_memory(plan: Plan, knots: jax.Array) -> Memory:
+def fresh_memory(plan: Plan) -> Memory:
     """Histories begin with what a recency-weighted count of their bits says."""
     guesses = np.array([_guess(history) for history in range(slots.HISTORIES)], np.float32)
     lengths = np.arange(matching.BUCKETS)
@@ -68,7 +68,7 @@ def fresh_memory(plan: Plan, knots: jax.Array) -> Memory:
         jnp.tile(guesses, (plan.depth, len(plan.contexts), 1)),
         jnp.tile((1 - 0.5 / (lengths + 1.5)).astype(np.float32), (plan.depth, 1)),
         jnp.zeros((plan.depth, matching.BUCKETS), jnp.float32),
-        mixing.fresh(sizes, jnp.array([*start, 0.25], jnp.float32), recent * rows, knots),
+        mixing.fresh(sizes, jnp.array([*start, 0.25], jnp.float32), recent * rows),
     )
 
 

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from norewind.learners.counting import contexts, matching, mixing, nodes, slots, tree
+from norewind.learners.counting import contexts, matching, nodes, slots, tree
 from norewind.learners.counting.plan import Plan, with_table, without_table
 
 RUN_MULTIPLIERS = contexts.multipliers([tuple(range(matching.LEAST))])[0, : contexts.RECENT]
@@ -26,15 +26,15 @@ class CountsRun(NamedTuple):
 def planned(symbols: int, members: int, megabytes: float, classes: np.ndarray | None) -> Plan:
     """A plan for a run of at most so many megabytes: the table gets what the rest leaves over."""
     plan = without_table(symbols, members, megabytes * 1e6, classes)
-    rest = jax.eval_shape(lambda: fresh(plan, mixing.identity())._replace(table=None))
+    rest = jax.eval_shape(lambda: fresh(plan)._replace(table=None))
     return with_table(plan, megabytes * 1e6 - sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(rest)))
 
 
-def fresh(plan: Plan, knots: jax.Array) -> CountsRun:
-    """Nothing has been seen; `knots` are those of the identity."""
+def fresh(plan: Plan) -> CountsRun:
+    """Nothing has been seen."""
     table = jnp.zeros((plan.rows, slots.WIDTH), jnp.uint32)
     samples = jnp.zeros((), jnp.int32)
-    return CountsRun(table, nodes.fresh_memory(plan, knots), contexts.empty_past(), matching.no_matches(plan), samples)
+    return CountsRun(table, nodes.fresh_memory(plan), contexts.empty_past(), matching.no_matches(plan), samples)
 
 
 def moved(plan: Plan, run: CountsRun, x: jax.Array) -> tuple[CountsRun, nodes.Moment]:
