@@ -206,7 +206,12 @@ def test_a_clock_that_is_set_back_changes_nothing(whole, tmp_path, monkeypatch):
 def test_a_folder_that_is_deleted_in_mid_run(whole, tmp_path, monkeypatch, capsys):
     """What was there is gone, and the run says so at its next checkpoint; it does not make the folder again."""
     run = tmp_path / "run"
-    at_sample(monkeypatch, 600, lambda: shutil.rmtree(run, ignore_errors=True))
+
+    def delete():
+        while run.exists():  # a checkpoint may be written meanwhile
+            shutil.rmtree(run, ignore_errors=True)
+
+    at_sample(monkeypatch, 600, delete)
     code = norewind("train", whole / "text", "--out", run, *SMALL)
     assert_refused(capsys, code, str(run))
     assert not run.exists()
