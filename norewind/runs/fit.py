@@ -231,7 +231,7 @@ class _Training:
         )
         losses = seen[0] if predicts else seen
         losses = np.asarray(losses, np.float64)[: count // self.window] * self.score.scale
-        outputs = self.steps.flat(seen[1], count) if predicts else None
+        outputs = self.steps.flat(seen[1], count, keyed=taken.keys is not None) if predicts else None
         if self.hooks.predictions is not None:
             self.hooks.predictions(*self.early.rest(taken, outputs))
         self.note(taken, losses, outputs)

@@ -85,14 +85,12 @@ class Steps:
 
         return jax.tree.map(shaped, samples.xs), jax.tree.map(shaped, samples.targets)
 
-    def flat(self, outputs: Any, samples: int) -> Any:
-        """Outputs of a chunk of steps, one per sample, without the padding."""
+    def flat(self, outputs: Any, samples: int, *, keyed: bool = False) -> Any:
+        """Outputs of a chunk of steps, one per sample, without the padding. With keys they come one by one."""
 
         def unshaped(leaf):
             leaf = np.asarray(leaf)
-            # Of samples with keys, outputs come one by one.
-            one_by_one = self.window == 1 or len(leaf) == samples
-            return (leaf if one_by_one else leaf.reshape(-1, *leaf.shape[2:]))[:samples]
+            return (leaf if keyed or self.window == 1 else leaf.reshape(-1, *leaf.shape[2:]))[:samples]
 
         return jax.tree.map(unshaped, outputs)
 
