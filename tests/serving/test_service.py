@@ -117,7 +117,6 @@ def test_other_sites_and_other_names_are_refused(shared):
     assert shared.ask("health", headers={"host": "localhost:1"})[0] == 200
 
 
-@pytest.mark.skip(reason="since the merge, a single row sent to /learn?wait=1 is not learned within a minute")
 def test_late_labels_by_id(shared):
     first = shared.ask("predict", {"row": {"wind": 0.5}, "id": "a"})[1]
     assert first["id"] == "a"
