@@ -4,6 +4,7 @@ import tempfile
 
 import jax
 import pytest
+from quick import SIMPLE_EMITTERS
 
 # Processes that test side by side, and those they start, share what they compile. The first one makes the folder.
 CACHE = os.environ.get("NOREWIND_TEST_CACHE") or tempfile.mkdtemp(prefix="norewind-compiled-")
@@ -13,9 +14,13 @@ os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 jax.config.update("jax_compilation_cache_dir", CACHE)
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 
-# Almost all the time of these tests is XLA compiling tiny programs: let it try less hard.
-# The README's quickstart and the demo run in processes of their own, fully optimised.
-jax.config.update("jax_disable_most_optimizations", True)
+# Almost all the time of these tests is XLA compiling tiny programs: let it try less hard, also in the processes that the
+# tests start. `quick.as_users_run` undoes it for the README's quickstart, the demo and tests/test_optimised.py.
+if not os.environ.get("NOREWIND_TEST_OPTIMISED"):
+    os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
+    jax.config.update("jax_disable_most_optimizations", True)
+    if jax.__version_info__ < (0, 11):  # newer ones do not know the option, and stop
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {SIMPLE_EMITTERS}".strip()
 
 
 @pytest.fixture

@@ -6,10 +6,16 @@ import sys
 from pathlib import Path
 
 import pytest
+from quick import as_users_run
 
 import norewind
 
 ROOT = Path(__file__).parent.parent
+
+
+def run(arguments, cwd=None):
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=as_users_run(), check=False)
 
 
 def test_the_quickstart_learns(tmp_path):
@@ -17,7 +23,7 @@ def test_the_quickstart_learns(tmp_path):
     code = re.findall(r"```python\n(.*?)```", quickstart, re.DOTALL)[0]
     statements = [line for line in code.splitlines() if line.strip() and not line.lstrip().startswith("#")]
     assert len(statements) <= 30
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False)
+    done = run(["-c", code], cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     errors = [float(line.split()[-1]) for line in done.stdout.splitlines()]
     assert len(errors) == 8
@@ -27,7 +33,7 @@ def test_the_quickstart_learns(tmp_path):
 def test_the_demo_runs_and_draws(tmp_path):
     script = ROOT / "examples" / "demo.py"
     options = ["--samples", "2e5", "--out", str(tmp_path)]
-    done = subprocess.run([sys.executable, str(script), *options], capture_output=True, text=True, check=False)
+    done = run([str(script), *options])
     assert done.returncode == 0, done.stderr
     assert "200,000 samples" in done.stdout
     assert "above the floor of 0.1429" in done.stdout
