@@ -14,8 +14,8 @@ os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 jax.config.update("jax_compilation_cache_dir", CACHE)
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 
-# Almost all the time of these tests is XLA compiling tiny programs: let it try less hard, also in the processes that the
-# tests start. `quick.as_users_run` undoes it for the README's quickstart, the demo and tests/test_optimised.py.
+# Almost all the time of these tests is XLA compiling tiny programs: let it try less hard, also in the processes that
+# the tests start. `quick.as_users_run` undoes it for the README's quickstart, the demo and tests/test_optimised.py.
 if not os.environ.get("NOREWIND_TEST_OPTIMISED"):
     os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
     jax.config.update("jax_disable_most_optimizations", True)
