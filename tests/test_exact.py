@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import models
 import pytest
+from quick import slow_but
 
 from norewind import bptt, parallel, rtrl, uoro, window
 from norewind.losses import squared_error
@@ -26,13 +27,17 @@ def test_windowed_rtrl_is_exact(name):
     check_exact(windowed_rtrl, window=2, models=[example(name)])
 
 
-@pytest.mark.parametrize("make", models.LIBRARIES + models.ODD, ids=lambda make: make.__name__)
+@pytest.mark.parametrize(
+    "make",
+    slow_but(models.LIBRARIES, "equinox_gru", "haiku_lstm") + models.ODD,
+    ids=lambda make: make.__name__,
+)
 def test_rtrl_is_exact_for_models_of_other_libraries_and_odd_ones(make):
     check_exact(rtrl, models=[make()])
     check_exact(windowed_rtrl, window=2, models=[make()])
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("name", slow_but(EXAMPLES, "gru", "user_made"))
 def test_bptt_over_the_whole_sequence_is_the_gradient_of_the_total_loss(name):
     model = example(name)
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import structured
 from jax.flatten_util import ravel_pytree
+from quick import slow_but
 
 from norewind import bptt, cells, declare, snap1, window
 from norewind.estimator import Estimate, Estimator, linearise, linearise_state, model_of
@@ -38,7 +39,7 @@ def worst_error(estimator, example, steps=1):
 
 
 @pytest.mark.usefixtures("x64")
-@pytest.mark.parametrize("name", structured.ELEMENTWISE)
+@pytest.mark.parametrize("name", slow_but(structured.ELEMENTWISE, "lru", "elstm"))
 def test_it_is_exact_for_the_elementwise_cells(name):
     check_exact(snap1, models=[structured.of_cell(name)])
 
