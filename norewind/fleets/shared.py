@@ -175,7 +175,7 @@ def _calls(rounds: Rounds, rows: int) -> Iterator[tuple[Rounds, int]]:
 
 
 def _program(update: Update, like: Own):
-    """Round after round: groups of keys are taken out of all, learn and are put back; one update; the newest answers."""
+    """Round after round: groups of keys are taken out of all, learn, and are put back; one update; then answers."""
     learning = len(jax.tree.leaves((like.state, like.carry)))
     step = jax.vmap(update.estimator.step, in_axes=(None, 0, 0, 0, 0))
     transition = jax.vmap(update.transition, in_axes=(None, 0, 0))
