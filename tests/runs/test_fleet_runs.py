@@ -213,6 +213,23 @@ def test_a_full_disk_says_so_and_loses_nothing(settings, whole, tmp_path, monkey
     assert (tmp_path / "run" / "predictions.jsonl").read_bytes() == (whole / "predictions.jsonl").read_bytes()
 
 
+def test_a_key_that_comes_back_after_a_year_goes_on_as_if_it_had_stayed(settings, tmp_path):
+    """It was on disk meanwhile; the time since its last row is an input of its next one."""
+    source, day = tmp_path / "rows.csv", "2024-01-01T{:02d}:{:02d}:00Z"
+    rows = [f"old,{day.format(i // 60, i % 60)},{i % 5}" for i in range(80)]
+    rows += [f"k{i % 7},{day.format(2 + i // 60, i % 60)},{i % 3}" for i in range(210)]
+    rows += [row.replace("2024", "2025") for row in rows[:40]]
+    source.write_text("\n".join(["sensor,time,temp", *rows, ""]))
+    for name, resident in (("few", 3), ("all", 50)):
+        trained(replace(settings, source=str(source), resident=resident), tmp_path / name)
+    assert contents(tmp_path / "few") == contents(tmp_path / "all")
+    both = [(tmp_path / name / "predictions.jsonl").read_bytes() for name in ("few", "all")]
+    assert both[0] == both[1]
+    back = [json.loads(line)["forecast"]["temp"] for line in both[0].splitlines()[-40:]]
+    assert np.isfinite(back).all()
+    assert np.abs(back[-10:]).max() < 20
+
+
 def test_what_comes_next_is_the_newest_forecast_of_every_key(settings, whole):
     newest = {key: entries[-1]["forecast"] for key, entries in by_key(whole).items()}
     found = {entry["key"]: entry["forecast"] for entry in fleet_forecasts(whole, settings)}
