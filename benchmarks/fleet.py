@@ -1,6 +1,7 @@
 """Fleets measured: rows a second on one core, bytes a key, seconds a checkpoint. `python -m benchmarks.fleet`.
 
-Writes results/fleet/SIZE-KEYS-WAY.json, one record per case; those that are there are kept unless --again is given.
+Writes results/fleet, one record per case; those that are there are kept unless --again is given. About ten minutes on
+two idle cores. From files and over two cores: see fleet_files.py.
 """
 
 import argparse
@@ -10,69 +11,82 @@ import resource
 import tempfile
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 from benchmarks.timing import use_one_core
 
 OUT = Path("results/fleet")
 ROWS = 16
 """Rows of each key in one call."""
+METHODS = ("uoro", "bptt", "snap1")
+
+
+class Case(NamedTuple):
+    hidden: int
+    keys: int
+    way: str
+    method: str = "uoro"
+
+    @property
+    def path(self) -> Path:
+        method = "" if self.method == "uoro" else f"-{self.method}"
+        return OUT / f"gru{self.hidden}-{self.keys}-{self.way}{method}.json"
+
+
 CASES = [
-    (hidden, keys, way)
-    for hidden in (16, 64)
-    for way in ("single", "private", "shared")
-    for keys in ((1,) if way == "single" else (1, 1_000, 100_000))
+    *(Case(hidden, 1, "single") for hidden in (16, 64)),
+    *(Case(hidden, keys, way) for hidden in (16, 64) for way in ("private", "shared") for keys in (1, 1_000, 100_000)),
+    *(Case(16, keys, way, method) for method in METHODS[1:] for keys, way in ((1, "single"), (1_000, "shared"))),
 ]
-RESIDENT = {64: 10_000}
-"""Private GRU-64 takes 200 kB a key: of 100,000 keys, so many are in memory, and the others on disk."""
+PARTS = {(64, "private"): (6_000, 2_000), (64, "shared"): (20_000, 20_000)}
+"""Of 100,000 keys, how many are looked at, in turn, and how many are in memory. A key takes 210 kB and 54 kB."""
 
 
-def measure(hidden: int, keys: int, way: str, rounds: int = 3) -> dict:
+def measure(case: Case) -> dict:
     import jax
     import numpy as np
 
     import norewind
 
-    cell = norewind.cells.gru(3, hidden, 1, symbols=False)
-    estimator = norewind.uoro(cell.transition, norewind.losses.known_squared_error)
+    cell = norewind.cells.gru(3, case.hidden, 1, symbols=False)
+    estimator = getattr(norewind, case.method)(cell.transition, norewind.losses.known_squared_error)
     learner = norewind.online(estimator, norewind.adam(norewind.inverse_sqrt(1e-3, 0.02)))
     start = learner.init(cell.init(jax.random.key(0)), cell.initial_state(), jax.random.key(1))
     rng = np.random.default_rng(0)
-    if way == "single":
+    if case.way == "single":
         xs = rng.normal(size=(4_000, 3)).astype(np.float32)
-        seconds = _best(lambda: jax.block_until_ready(learner.scan(start, xs, xs[:, :1])), 5)
+        seconds = _best(lambda: jax.block_until_ready(learner.scan(start, xs, xs[:, :1])), 10)
         return {"rows_per_second": 4_000 / seconds, "bytes_per_key": None}
-    limit = RESIDENT.get(hidden) if way == "private" and keys > 10_000 else None
-    fleet = norewind.fleet(learner, start, share=way == "shared", resident=limit or max(keys, 512))
-    rows = ROWS if keys > 1 else 4_096
-    names = np.array([b"sensor %d" % key for key in range(keys)], object)
-    # Rows of all keys in turn; a chunk has several of each, as those of a large file have.
-    block = min(keys, (limit or keys) // 2 if limit else keys)
+    looked_at, limit = PARTS.get((case.hidden, case.way), (case.keys, case.keys))
+    looked_at, limit = min(case.keys, looked_at), min(case.keys, limit)
+    fleet = norewind.fleet(learner, start, share=case.way == "shared", resident=max(limit, 512))
+    names = np.array([b"sensor %d" % key for key in range(case.keys)], object)
     run = fleet.init()
 
-    def learn(first: int) -> None:
+    def learn(first: int, keys: int) -> float:
+        """Seconds a row for rows of some keys in turn; a chunk has several of each, as those of a large file have."""
         nonlocal run
-        chosen = np.tile(names[first : first + block], rows)
+        chosen = np.tile(names[first : first + keys], ROWS if keys > 1 else 4_096)
         chosen = chosen[: len(chosen) // fleet.window * fleet.window]
         xs = rng.normal(size=(len(chosen), 3)).astype(np.float32)
         began = time.process_time()
         run, _ = fleet.scan(run, norewind.Keyed(chosen, xs), xs[:, :1])
-        times.append((time.process_time() - began) / len(chosen))
+        return (time.process_time() - began) / len(chosen)
 
-    times: list[float] = []
-    small, block = block, min(block, 1_000)
-    learn(0)  # compiles
-    block = small
-    for round in range(rounds if keys < 10_000 else 1):
-        learn(round * block % max(1, keys - block + 1))  # new keys
-        times.clear()
-        learn(round * block % max(1, keys - block + 1))
-    checkpoints = _checkpoints(fleet) if limit is None else {}
+    # Where not all keys fit in memory, half of those that do come in turn, so that each comes from the disk.
+    block = looked_at if looked_at <= limit else limit // 2
+    learn(0, min(block, 1_000))  # compiles
+    blocks = [learn(first, block) for first in range(0, looked_at, block)]  # new keys
+    rounds = 5 if looked_at <= 1_000 else 1
+    passes = [[learn(first, block) for first in range(0, looked_at, block)] for _ in range(rounds)]
     return {
-        "rows_per_second": 1 / min(times),
+        "looked_at": looked_at,
+        "rows_per_second": 1 / min(np.mean(blocks) for blocks in passes),
+        "rows_per_second_of_new_keys": 1 / np.mean(blocks),
         "bytes_per_key": fleet.slots.dtype.itemsize,
         "resident": fleet.keys,
         "peak_bytes": 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
-        **checkpoints,
+        **(_checkpoints(fleet) if looked_at <= limit else {}),
     }
 
 
@@ -107,21 +121,24 @@ def main() -> None:
     parser.add_argument("--again", action="store_true")
     parser.add_argument("--largest", type=int, default=100_000, help="leave out cases with more keys")
     options = parser.parse_args()
-    use_one_core()
-    for hidden, keys, way in CASES:
-        path = OUT / f"gru{hidden}-{keys}-{way}.json"
-        if keys > options.largest or (path.exists() and not options.again):
+    for case in CASES:
+        if case.keys > options.largest or (case.path.exists() and not options.again):
             continue
         # A process each: what one took is not in another's memory.
         child = os.fork()
         if not child:
+            use_one_core()
             from norewind.runs.record import versions, write_record
 
-            record = {"hidden": hidden, "keys": keys, "way": way, "rows": ROWS, **measure(hidden, keys, way)}
-            write_record(path, {**record, **versions()})
+            record = {**case._asdict(), "rows": ROWS, **measure(case)}
+            write_record(case.path, {**record, **versions()})
             print(json.dumps(record), flush=True)
             os._exit(0)
         os.waitpid(child, 0)
+
+    from benchmarks.fleet_files import measure_files
+
+    measure_files(OUT, again=options.again, largest=options.largest)
 
 
 if __name__ == "__main__":

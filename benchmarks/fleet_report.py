@@ -4,12 +4,25 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+from norewind.runs.sizes import size_words
+
 SINGLE = "single"
+ORDER = {SINGLE: 0, "private": 1, "shared": 2}
+FILES = {
+    "private": "GRU-16, private, one core",
+    "private-shards": "GRU-16, private, `--shards 2`, two cores",
+    "shared": "GRU-16, `--share`, one core",
+    "auto": "`auto`: least squares, one core",
+}
 
 
 def records(folder: Path) -> list[dict]:
-    found = [json.loads(path.read_text()) for path in sorted(folder.glob("gru*.json"))]
-    return sorted(found, key=lambda record: (record["hidden"], record["way"] != SINGLE, record["way"], record["keys"]))
+    found = [{"method": "uoro"} | json.loads(path.read_text()) for path in folder.glob("gru*.json")]
+
+    def place(record: dict) -> tuple:
+        return record["method"] != "uoro", record["method"], record["hidden"], ORDER[record["way"]], record["keys"]
+
+    return sorted(found, key=place)
 
 
 def table(found: list[dict]) -> str:
@@ -18,22 +31,35 @@ def table(found: list[dict]) -> str:
         "| model | keys | rows a second | of one stream | bytes a key | checkpoint of all, CPU s | of 1 in 100 |",
         "|---|---:|---:|---:|---:|---:|---:|",
     ]
-    single = {record["hidden"]: record["rows_per_second"] for record in found if record["way"] == SINGLE}
+    streams = [record for record in found if record["way"] == SINGLE]
+    single = {(record["hidden"], record["method"]): record["rows_per_second"] for record in streams}
     for record in found:
         way = "one stream" if record["way"] == SINGLE else record["way"]
-        share = record["rows_per_second"] / single[record["hidden"]] if record["hidden"] in single else None
+        alone = single.get((record["hidden"], record["method"]))
+        times = [record.get(name) for name in ("checkpoint_all_cpu", "checkpoint_hundredth_cpu")]
         cells = [
-            f"GRU-{record['hidden']}, {way}",
+            f"GRU-{record['hidden']}, {way}" + ("" if record["method"] == "uoro" else f", `{record['method']}`"),
             f"{record['keys']:,}",
             f"{record['rows_per_second']:,.0f}",
-            "" if share is None else f"{share:.0%}",
+            "" if alone is None else f"{record['rows_per_second'] / alone:.0%}",
             "" if record["bytes_per_key"] is None else f"{record['bytes_per_key']:,}",
-            *(
-                f"{record[name]:.3f}" if name in record else ""
-                for name in ("checkpoint_all_cpu", "checkpoint_hundredth_cpu")
-            ),
+            *("" if seconds is None else f"{seconds:.3f}" for seconds in times),
         ]
         lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def from_files(folder: Path) -> str:
+    """What the command line learns from a file, on one core and on two."""
+    lines = [
+        "| `norewind train FILE --key` | keys | rows a second | of CPU time | start, s |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    found = [json.loads(path.read_text()) for path in folder.glob("file-*.json")]
+    for record in sorted(found, key=lambda record: (record["keys"], [*FILES].index(record["way"]))):
+        numbers = record["rows_per_second"], record["rows_per_cpu_second"]
+        cells = [FILES[record["way"]], f"{record['keys']:,}", *(f"{number:,.0f}" for number in numbers)]
+        lines.append("| " + " | ".join([*cells, f"{record['start_seconds']:.1f}"]) + " |")
     return "\n".join(lines) + "\n"
 
 
@@ -44,7 +70,7 @@ def on_paper(found: list[dict]) -> str:
         "|---|---:|---:|---:|---:|---:|---:|",
     ]
     for way in ("private", "shared"):
-        known = [record for record in found if (record["hidden"], record["way"]) == (16, way)]
+        known = [r for r in found if (r["hidden"], r["way"], r["method"]) == (16, way, "uoro")]
         if not known:
             continue
         last = known[-1]
@@ -53,22 +79,14 @@ def on_paper(found: list[dict]) -> str:
             cells = [
                 way,
                 f"10{'⁶' if keys == 10**6 else '⁸'}",
-                size(keys * last["bytes_per_key"]),
-                size(2 * keys * last["bytes_per_key"]),
+                size_words(keys * last["bytes_per_key"]),
+                size_words(2 * keys * last["bytes_per_key"]),
                 f"{rows / last['rows_per_second']:.1f}",
-                f"{size(40 * rows)}/s",
+                f"{size_words(40 * rows)}/s",
                 duration(keys * last.get("checkpoint_all", 0) / last["keys"]),
             ]
             lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
-
-
-def size(number: float) -> str:
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if number < 1000:
-            return f"{number:.3g} {unit}"
-        number /= 1000
-    return f"{number:.3g} PB"
 
 
 def duration(seconds: float) -> str:
@@ -85,3 +103,4 @@ def named(root: Path) -> Iterator[tuple[str, str]]:
     found = records(root / "results/fleet")
     yield "fleet/table", table(found)
     yield "fleet/on paper", on_paper(found)
+    yield "fleet/files", from_files(root / "results/fleet")

@@ -47,8 +47,9 @@ class DeclaredTransition:
     def __call__(self, params: Tree, state: Tree, x: Tree) -> tuple[Tree, Tree]:
         return self.transition(params, state, x)
 
-    def samples(self, x: Tree) -> int:
-        return samples_of(self.transition)(x)
+    @property
+    def samples(self) -> Callable[[Tree], int]:
+        return samples_of(self.transition)
 
 
 def declare(

@@ -25,11 +25,16 @@ _built: dict = {}
 
 def cached_build(settings, shape):
     """Runs with the same model share its compiled programs: almost all the time of these tests is compiling."""
-    if settings.key is not None:
-        return build.build(settings, shape)  # a fleet holds its keys itself
     beside = {*CHANGEABLE, "format", "bad", "metrics_every", "missing", "horizon", "alphabet", "inputs", "targets"}
     beside |= {"copy", "period", "per", "top"}
     same = {name: getattr(Settings(), name) for name in beside}
+    if settings.key is not None:
+        # A fleet holds its keys itself: only the programs are the same.
+        built = build.build(settings, shape)
+        key = replace(settings, **same, shards=1, shard=None), shape._replace(table=None)
+        programs = _built.setdefault(key, (built.learner.engine, built.learner.loss))
+        built.learner.engine, built.learner.loss = programs
+        return built
     key = replace(settings, **same), shape
     if key not in _built:
         _built[key] = build.build(settings, shape)

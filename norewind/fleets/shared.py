@@ -1,5 +1,6 @@
 """Keys that share one model: those that have a sample make one step together, with a state and a carry each."""
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -8,18 +9,24 @@ import numpy as np
 import optax
 
 from norewind import checks
-from norewind.chunks import scan_some
 from norewind.compilation import compiled_loop
-from norewind.fleets.programs import LANES, padded
 from norewind.fleets.scaling import Segments
 from norewind.fleets.slots import Slots, with_keys, without_keys
 from norewind.learner import Learner
 from norewind.optimizers import at_sample
 from norewind.run import NonFiniteError, Update, _saturating_add
-from norewind.trees import Tree, all_finite, strong, where
+from norewind.trees import Tree, all_finite, strong
 
-LADDER = (1, 16, 256, 4096)
-"""The keys in one step."""
+WIDTHS = {1: 1, 32: 16}
+"""The keys that a program computes side by side in steps of up to so many keys."""
+WIDEST = 64
+"""In larger steps. What so many small models carry fits a core's cache, and fills its vectors."""
+CALL = 8192
+"""Samples in one call of a program."""
+RUNG = 16
+"""The keys that a program holds are 16, 16² and so on."""
+POOL = 1 << 26
+"""Bytes of keys that a program holds, unless one window has more."""
 
 
 class SharedRun(NamedTuple):
@@ -40,15 +47,18 @@ class Own(NamedTuple):
 
 
 class Rounds(NamedTuple):
-    """Steps that run in one program: keys, and for each step how many of the first keys take part.
+    """Rows in the order in which they are learned from: by window, and there in rounds with one row of a key each.
 
-    `rows` has the row of every step and key, `learns` whether it is learned from.
+    `first` and `sizes` have the first of the rows and the number of rows of every round.
     """
 
-    keys: np.ndarray
-    sizes: np.ndarray
     rows: np.ndarray
-    learns: np.ndarray
+    first: np.ndarray
+    sizes: np.ndarray
+
+    def part(self, start: int, stop: int) -> "Rounds":
+        first, sizes = self.first[start:stop], self.sizes[start:stop]
+        return Rounds(self.rows[first[0] : first[-1] + sizes[-1]], first - first[0], sizes)
 
 
 class Shared:
@@ -57,27 +67,13 @@ class Shared:
     def __init__(self, learner: Any, start: Tree, window: int):
         if not isinstance(learner, Learner):
             raise checks.ModelError(f"fleet: with share, the learner must be from online(...), not {learner!r}.")
-        self.start, self.window, like = start, window, self.own(start)
-        # So many rounds of more keys than the smaller size has can a window hold.
-        self.capacities = {
-            size: max(1, window // (smaller + 1)) for smaller, size in zip((0, *LADDER), LADDER, strict=False)
-        }
-        update = learner.update
-
-        def batch(shared, own, inputs, sizes, learns, count):
-            def body(carried, one_round):
-                shared, own = carried
-                (x, target, newest), size, mask = one_round
-                shared, own, losses, outputs = _step(update, shared, own, (x, target), size, mask)
-                if newest is not None:
-                    own, outputs = _answer(update, shared, own, newest, size)
-                return (shared, own), (losses, outputs)
-
-            start = shared, jax.vmap(lambda one: with_keys(one, like))(own)
-            (shared, own), found = scan_some(body, start, (inputs, sizes, learns), count)
-            return shared, without_keys(own), found, all_finite(shared.params)
-
-        self._batch = compiled_loop(batch)
+        self.start, self.window = start, window
+        like = self.own(start)
+        size = sum(np.asarray(leaf).nbytes for leaf in without_keys(like))
+        self.pool = RUNG
+        while self.pool < window or RUNG * self.pool * size <= POOL:
+            self.pool *= RUNG
+        self._batch = compiled_loop(_program(learner.update, like))
 
     def own(self, run: Tree) -> Own:
         return Own(run.state, run.carry, run.ahead)
@@ -91,112 +87,175 @@ class Shared:
 
         `order` has the places of the rows in the stream.
         """
-        windows = order // self.window
         learns = parts.turn >= idle[parts.key]
-        count = len(windows)
-        losses, outputs = np.zeros(count), None
-        in_order = np.argsort(windows, kind="stable")
-        for rows_of_window in np.split(in_order, np.flatnonzero(np.diff(windows[in_order])) + 1):
-            for rounds in _rounds(rows_of_window, parts, learns, order):
-                shared, (lost, made) = self._run(shared, slots, parts, rounds, rows)
-                present = np.arange(rounds.rows.shape[1]) < rounds.sizes[:, None]
-                at, keys = rounds.rows[present], np.asarray(lost)[: len(rounds.sizes), : present.shape[1]]
-                losses[at] = keys[present]
-                leaf = np.asarray(made)[: len(rounds.sizes), : present.shape[1]]
-                outputs = np.zeros((count, *leaf.shape[2:]), leaf.dtype) if outputs is None else outputs
-                outputs[at] = leaf[present]
+        rounds = _rounds(parts, order, self.window)
+        losses, outputs = np.zeros(len(order)), None
+        for held in _held(rounds, parts.key, self.pool):
+            keys, at = np.unique(parts.key[held.rows], return_inverse=True)
+            places = parts.places[keys]
+            size = RUNG
+            while size < len(keys):
+                size *= RUNG
+            own = slots.runs(np.concatenate([places, np.repeat(places[:1], size - len(places))]))
+            own = [jnp.asarray(leaf) for leaf in jax.tree.leaves(own)]
+            in_pool = np.empty(len(order), np.int32)
+            in_pool[held.rows] = at
+            for call, width in _calls(held, max(CALL, self.window)):
+                group, lane, inputs = self._inputs(call, width, in_pool, learns, rows)
+                new, after, (lost, made), finite = self._batch(shared, own, *inputs)
+                if not bool(finite):
+                    slots.put(places, own)
+                    raise NonFiniteError(
+                        f"after {int(shared.samples)} samples, the model that all keys share got numbers that are not "
+                        "finite. Lower the learning rate, or look for odd rows after that.",
+                        int(shared.steps) + 1,
+                        shared,
+                    )
+                shared, own, made = new, after, np.asarray(made)
+                outputs = np.zeros((len(order), *made.shape[2:]), made.dtype) if outputs is None else outputs
+                losses[call.rows], outputs[call.rows] = np.asarray(lost)[group, lane], made[group, lane]
+            slots.put(places, own)
         return shared, outputs, losses
 
-    def _run(self, shared: SharedRun, slots: Slots, parts: Segments, rounds: Rounds, rows: tuple):
-        size = next(size for size in LADDER if size >= len(rounds.keys))
-        capacity = self.capacities[size]
-        places = parts.places[rounds.keys]
+    def _inputs(self, call: Rounds, width: int, in_pool: np.ndarray, learns: np.ndarray, rows: tuple):
+        """The group and the lane of each row, and what a program takes, of fixed sizes."""
+        capacity = -(-max(CALL, self.window) // width)
+        first = np.zeros(capacity + 1, np.int32)
+        groups = -(-call.sizes // width)
+        first[1 : len(groups) + 1] = np.cumsum(groups)
+        place = np.arange(len(call.rows)) - np.repeat(call.first, call.sizes)
+        group, lane = np.repeat(first[: len(groups)], call.sizes) + place // width, place % width
 
         def shaped(part: np.ndarray) -> np.ndarray:
-            """From (rounds, keys, ...) to the sizes of the program."""
-            return np.moveaxis(padded(np.moveaxis(part, 1, 0), size, capacity), 0, 1)
+            full = np.zeros((capacity, width, *part.shape[1:]), part.dtype)
+            full[group, lane] = part[call.rows]
+            return full
 
-        inputs = jax.tree.map(lambda leaf: shaped(leaf[rounds.rows]), rows)
-        sizes = np.zeros(capacity, np.int32)
-        sizes[: len(rounds.sizes)] = rounds.sizes
-        learns = shaped(rounds.learns & (np.arange(len(places)) < rounds.sizes[:, None]))
-        learns[:, len(places) :] = False
-        own = slots.runs(np.concatenate([places, np.repeat(places[:1], size - len(places))]))
-        new, after, found, finite = self._batch(shared, own, inputs, sizes, learns, len(rounds.sizes))
-        if not bool(finite):
-            raise NonFiniteError(
-                f"after {int(shared.samples)} samples, the model that all keys share got numbers that are not finite. "
-                "Lower the learning rate, or look for odd rows after that.",
-                int(shared.steps) + 1,
-                shared,
+        present = shaped(np.ones(len(in_pool), bool))
+        lanes = shaped(in_pool), present & shaped(learns), present
+        return group, lane, (*(jax.tree.map(shaped, part) for part in rows), lanes, first, len(groups))
+
+
+def _rounds(parts: Segments, order: np.ndarray, window: int) -> Rounds:
+    windows = order // window
+    count = len(order)
+    begins = np.flatnonzero(np.diff(parts.key, prepend=-1) | np.diff(windows, prepend=-1))
+    turn = np.arange(count) - np.repeat(begins, np.diff(begins, append=count))
+    # In a round, rows stand as they came, whatever the slots of their keys: in this order gradients are added up.
+    rows = np.lexsort((order, turn, windows))
+    first = np.flatnonzero(np.diff(windows[rows], prepend=-1) | np.diff(turn[rows], prepend=-1))
+    return Rounds(rows, first, np.diff(first, append=count))
+
+
+def _held(rounds: Rounds, key: np.ndarray, most: int) -> Iterator[Rounds]:
+    """Rounds that have no more than `most` keys together."""
+    keys, ends, start = key[rounds.rows], rounds.first + rounds.sizes, 0
+    while start < len(ends):
+        begin = rounds.first[start]
+        part = keys[begin : begin + RUNG * most]
+        new = np.zeros(len(part), np.int64)
+        new[np.unique(part, return_index=True)[1]] = 1
+        stop = int(np.searchsorted(ends, begin + np.count_nonzero(np.cumsum(new) <= most), side="right"))
+        yield rounds.part(start, stop)
+        start = stop
+
+
+def _calls(rounds: Rounds, rows: int) -> Iterator[tuple[Rounds, int]]:
+    """Rounds that run in one program, and the width of its groups."""
+    limits, widths = [*WIDTHS], np.array([*WIDTHS.values(), WIDEST])
+    width = widths[np.searchsorted(limits, rounds.sizes)]
+    changes = np.flatnonzero(np.diff(width)) + 1
+    for begin, end in zip([0, *changes.tolist()], [*changes.tolist(), len(width)], strict=True):
+        groups, start = np.cumsum(-(-rounds.sizes[begin:end] // width[begin])), 0
+        while start < len(groups):
+            before = groups[start - 1] if start else 0
+            stop = int(np.searchsorted(groups, before + -(-rows // width[begin]), side="right"))
+            yield rounds.part(begin + start, begin + stop), int(width[begin])
+            start = stop
+
+
+def _program(update: Update, like: Own):
+    """Round after round: groups of keys are taken out of all, learn, and are put back; one update; then answers."""
+    learning = len(jax.tree.leaves((like.state, like.carry)))
+    step = jax.vmap(update.estimator.step, in_axes=(None, 0, 0, 0, 0))
+    transition = jax.vmap(update.transition, in_axes=(None, 0, 0))
+
+    def taken(own: list[jax.Array], at: jax.Array) -> Own:
+        numbers = [leaf.at[at].get(mode="promise_in_bounds") for leaf in own]
+        keys = jax.vmap(lambda one: with_keys(one, like))
+        return keys(jax.tree.unflatten(jax.tree.structure(like), numbers))
+
+    def batch(shared, own, xs, targets, newest, lanes, first, count):
+        def learn(group, carried):
+            params, (total, learned, loss), own, (losses, outputs) = carried
+            x, target, (at, learns, _) = _entry((xs, targets, lanes), group)
+            mine = taken(own, at)
+            state, carry, estimate = step(params, mine.state, mine.carry, x, target)
+            # XLA would add the terms of a sum one by one.
+            total = jax.tree.map(
+                lambda sums, leaf: sums + jnp.tensordot(learns.astype(jnp.finfo(leaf.dtype).dtype), leaf, 1),
+                total,
+                estimate.grad,
             )
-        slots.put(places, after)
-        return new, found
+            lost = jnp.where(learns, estimate.loss, 0)
+            own = _put(own[:learning], at, learns, (state, carry)) + own[learning:]
+            sums = total, learned + jnp.sum(learns, dtype=jnp.int32), loss + jnp.sum(lost)
+            return params, sums, own, _with_entry((losses, outputs), (lost, estimate.output), group)
 
+        def answer(group, carried):
+            params, own, outputs = carried
+            x, (at, _, present) = _entry((newest, lanes), group)
+            ahead, output = transition(params, taken(own, at).ahead, x)
+            own = own[:learning] + _put(own[learning:], at, present, ahead)
+            return params, own, _with_entry(outputs, output, group)
 
-def _rounds(rows: np.ndarray, parts: Segments, learns: np.ndarray, stream: np.ndarray) -> list[Rounds]:
-    """The rows of a window as rounds with one row of a key each, those of similar size together."""
-    keys, first, counts = np.unique(parts.key[rows], return_index=True, return_counts=True)
-    # Keys with the most rows first: those of a round are always a beginning of them. Others as they came, whatever
-    # their slots: the order in which gradients are added up is that of the stream.
-    order = np.lexsort([stream[rows[first]], -counts])
-    keys, first, counts = keys[order], rows[first[order]], counts[order]
-    sizes = np.searchsorted(-counts, -np.arange(counts[0]), side="left")
-    found = []
-    for smaller, size in zip((0, *LADDER), LADDER, strict=False):
-        turns = np.flatnonzero((sizes > smaller) & (sizes <= size))
-        if len(turns):
-            most = int(sizes[turns[0]])
-            # Beyond a key's rows stands its last one, which is not looked at.
-            at = first[:most] + np.minimum(turns[:, None], counts[:most] - 1)
-            found.append(Rounds(keys[:most], sizes[turns], at, learns[at]))
-    return found[::-1]
+        def one_round(number, carried):
+            shared, own, (losses, outputs) = carried
+            groups = first[number], first[number + 1]
+            nothing = jax.tree.map(jnp.zeros_like, shared.params), jnp.zeros((), jnp.int32), jnp.zeros((), losses.dtype)
+            _, sums, own, (losses, outputs) = jax.lax.fori_loop(
+                *groups, learn, (shared.params, nothing, own, (losses, outputs))
+            )
+            shared = jax.lax.cond(sums[1] > 0, lambda: _updated(update, shared, *sums), lambda: shared)
+            if newest is not None:
+                _, own, outputs = jax.lax.fori_loop(*groups, answer, (shared.params, own, outputs))
+            return shared, own, (losses, outputs)
 
-
-def _step(update: Update, shared: SharedRun, own: Own, sample: tuple, size: jax.Array, mask: jax.Array):
-    """One update from the mean gradient of the keys in the mask; the others stay as they are."""
-    batch = mask.shape[0]
-    lanes = min(LANES, batch)
-    inputs = jax.tree.map(lambda leaf: leaf.reshape(-1, lanes, *leaf.shape[1:]), (own.state, own.carry, *sample, mask))
-
-    def group(total, part):
-        state, carry, x, target, learns = part
-        new_state, new_carry, estimate = jax.vmap(update.estimator.step, in_axes=(None, 0, 0, 0, 0))(
-            shared.params, state, carry, x, target
+        x, target, (at, *_) = _entry((xs, targets, lanes), 0)
+        mine = jax.eval_shape(taken, own, at)
+        estimate = jax.eval_shape(step, shared.params, mine.state, mine.carry, x, target)[2]
+        empty = jax.tree.map(
+            lambda one: jnp.zeros((len(lanes[0]), *one.shape), one.dtype), (estimate.loss, estimate.output)
         )
-        total = jax.tree.map(
-            lambda sums, leaf: sums + jnp.tensordot(learns.astype(jnp.finfo(leaf.dtype).dtype), leaf, 1),
-            total,
-            estimate.grad,
-        )
-        kept = without_keys(where(learns, strong((new_state, new_carry)), (state, carry)))
-        return total, (kept, jnp.where(learns, estimate.loss, 0), estimate.output)
+        shared, own, found = jax.lax.fori_loop(0, count, one_round, (shared, own, empty))
+        return shared, own, found, all_finite(shared.params)
 
-    nothing = jax.tree.map(jnp.zeros_like, shared.params)
-    groups = -(-size // lanes)
-    total, found = scan_some(group, nothing, inputs, groups)
-    # Groups without any key were not computed, and are written nowhere either.
-    kept, losses, outputs = jax.tree.map(lambda leaf: leaf.reshape(batch, *leaf.shape[2:]), found)
-    like = own.state, own.carry
-    state, carry = with_keys(jax.tree.unflatten(jax.tree.structure(like), kept), like)
-    present = jnp.arange(batch) < size
-    own = own._replace(state=where(present, state, own.state), carry=where(present, carry, own.carry))
-    count = jnp.sum(mask).astype(jnp.int32)
-
-    def updated(shared):
-        mean = jax.tree.map(lambda leaf: leaf / count.astype(jnp.finfo(leaf.dtype).dtype), total)
-        loss = jnp.sum(losses) / count
-        updates, optimizer = update.optimizer.update(
-            mean, at_sample(shared.optimizer, shared.samples), shared.params, value=loss, grad=mean
-        )
-        params = optax.apply_updates(shared.params, updates)
-        new = SharedRun(params, optimizer, _saturating_add(shared.steps, 1), _saturating_add(shared.samples, count))
-        return strong(new)
-
-    return jax.lax.cond(count > 0, updated, lambda shared: shared, shared), own, losses, outputs
+    return batch
 
 
-def _answer(update: Update, shared: SharedRun, own: Own, newest: Tree, size: jax.Array) -> tuple[Own, Tree]:
-    ahead, outputs = jax.vmap(update.transition, in_axes=(None, 0, 0))(shared.params, own.ahead, newest)
-    present = jnp.arange(jax.tree.leaves(newest)[0].shape[0]) < size
-    return own._replace(ahead=where(present, strong(ahead), own.ahead)), outputs
+def _updated(update: Update, shared: SharedRun, total: Tree, count: jax.Array, loss: jax.Array) -> SharedRun:
+    """One update from the mean gradient of so many keys."""
+    mean = jax.tree.map(lambda leaf: leaf / count.astype(jnp.finfo(leaf.dtype).dtype), total)
+    updates, optimizer = update.optimizer.update(
+        mean, at_sample(shared.optimizer, shared.samples), shared.params, value=loss / count, grad=mean
+    )
+    params = optax.apply_updates(shared.params, updates)
+    return strong(
+        SharedRun(params, optimizer, _saturating_add(shared.steps, 1), _saturating_add(shared.samples, count))
+    )
+
+
+def _put(own: list[jax.Array], at: jax.Array, where: jax.Array, new: Tree) -> list[jax.Array]:
+    """Put keys back; those that stay as they are go to a place that does not exist."""
+    return [
+        leaf.at[jnp.where(where, at, len(leaf))].set(part, mode="drop")
+        for leaf, part in zip(own, without_keys(strong(new)), strict=True)
+    ]
+
+
+def _entry(tree: Tree, number: Any) -> Tree:
+    return jax.tree.map(lambda leaf: jax.lax.dynamic_index_in_dim(jnp.asarray(leaf), number, keepdims=False), tree)
+
+
+def _with_entry(tree: Tree, new: Tree, number: Any) -> Tree:
+    return jax.tree.map(lambda all, one: jax.lax.dynamic_update_index_in_dim(all, one, number, 0), tree, new)

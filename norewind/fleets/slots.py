@@ -86,7 +86,7 @@ class Slots:
                 self._evict(len(missing) - free, here, samples)
             for key in missing:
                 self._bring(key)
-        found = np.fromiter((known[key] for key in keys), np.int64, len(keys))
+        found = np.fromiter(map(known.__getitem__, keys), np.int64, len(keys))
         self._used[found] = samples
         self._changed[found] = True
         return found

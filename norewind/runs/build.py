@@ -103,18 +103,7 @@ def open_stream(
     classes = settings.loss == "classes"
     if classes and (len(settings.targets) != 1 or len(settings.horizons) > 1):
         raise SettingsError("loss is 'classes': name one target (--targets COLUMN), and one horizon.")
-    rows = RowStream(
-        source,
-        dialect=_dialect(settings),
-        inputs=inputs or None,
-        targets=settings.targets or None,
-        copy=copied_columns(settings),
-        horizon=settings.horizons,
-        missing=settings.missing,
-        bad=settings.bad,
-        standardise=settings.standardise,
-        position=position,
-    )
+    rows = RowStream(source, **row_options(settings, position) | {"inputs": inputs or None})
     if classes:
         shape = Shape(rows.width, CATEGORIES + 1, False, 1, settings.horizons)
         return Opened(rows, shape, ClassScore(CATEGORIES + 1, rows.class_name, rows.horizon))
@@ -125,15 +114,28 @@ def open_stream(
     return Opened(rows, shape, RowScore(rows.targets, settings.loss, settings.horizons, settings.period))
 
 
-def _dialect(settings: Settings) -> Dialect:
+def row_options(settings: Settings, position: dict[str, Any] | None) -> dict[str, Any]:
+    """What streams of rows are opened with, with keys or without."""
     assert settings.kind in ("csv", "jsonl")
-    return Dialect(
+    dialect = Dialect(
         settings.kind,
         header=settings.header,
         delimiter=settings.delimiter,
         classes=settings.loss == "classes",
-        before=settings.method == names.AUTO,
+        # A stream of keys does not know the row before of the same key.
+        before=settings.method == names.AUTO and settings.key is None,
     )
+    return {
+        "dialect": dialect,
+        "inputs": settings.inputs or None,
+        "targets": settings.targets or None,
+        "copy": copied_columns(settings),
+        "horizon": settings.horizons,
+        "missing": settings.missing,
+        "bad": settings.bad,
+        "standardise": settings.standardise,
+        "position": position,
+    }
 
 
 def copied_columns(settings: Settings) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from norewind.fleets.scaling import Table
 from norewind.learners.least_squares import LeastSquares, lags
 from norewind.runs.fleet_scores import FleetScore
 from norewind.runs.settings import Settings, SettingsError
-from norewind.streams import Dialect, KeyedStream, Source
+from norewind.streams import KeyedStream, Source
 
 if TYPE_CHECKING:
     from norewind.runs.build import Built, Opened, Shape
@@ -46,24 +46,11 @@ def check_fleet(settings: Settings) -> None:
 
 
 def open_keyed(settings: Settings, source: Source, position: dict[str, Any] | None) -> "Opened":
-    from norewind.runs.build import Opened, Shape, copied_columns
+    from norewind.runs.build import Opened, Shape, row_options
 
     assert settings.key is not None
-    kind: Any = settings.kind
-    stream = KeyedStream(
-        source,
-        settings.key,
-        shard=(settings.shard or 0, settings.shards if settings.shard is not None else 1),
-        dialect=Dialect(kind, header=settings.header, delimiter=settings.delimiter),
-        inputs=settings.inputs or None,
-        targets=settings.targets or None,
-        copy=copied_columns(settings),
-        horizon=settings.horizons,
-        missing=settings.missing,
-        bad=settings.bad,
-        standardise=settings.standardise,
-        position=position,
-    )
+    shard = settings.shard or 0, settings.shards if settings.shard is not None else 1
+    stream = KeyedStream(source, settings.key, shard=shard, **row_options(settings, position))
     horizon, targets = settings.horizons[0], len(stream.targets)
     table = Table(stream.layout, horizon, stream.times)
     outputs = targets * (2 if settings.loss == "gaussian" else 1)

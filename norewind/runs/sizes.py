@@ -42,7 +42,7 @@ def check_size(settings: Settings, shape: "Shape", start: Start) -> None:
     size = bytes_of(settings, shape, start)
     if size <= limit:
         return
-    takes = f"about {_words(size)}" if size < inf else "more than can be counted"
+    takes = f"about {size_words(size)}" if size < inf else "more than can be counted"
     remedy = "Choose a smaller model"
     names = ["horizon"] if shape.horizon > 1 else []
     names += ["alphabet_size"] if settings.kind == "text" and settings.alphabet is None else []
@@ -51,7 +51,7 @@ def check_size(settings: Settings, shape: "Shape", start: Start) -> None:
             most = _largest(lambda value, name=name: fits(name, value), getattr(settings, name))
             remedy = f"With the other settings as they are, --{name.replace('_', '-')} {most} would fit"
             break
-    raise SettingsError(f"this run would take {takes} of memory, but this machine has {_words(limit)}. {remedy}.")
+    raise SettingsError(f"this run would take {takes} of memory, but this machine has {size_words(limit)}. {remedy}.")
 
 
 def bytes_of(settings: Settings, shape: "Shape", start: Start) -> float:
@@ -94,7 +94,7 @@ def _largest(fits: Callable[[int], bool], too_large: int) -> int:
     return low
 
 
-def _words(size: float) -> str:
+def size_words(size: float) -> str:
     for unit in ("bytes", "kB", "MB", "GB", "TB"):
         if size < 1000:
             return f"{size:.3g} {unit}"

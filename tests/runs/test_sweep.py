@@ -141,10 +141,14 @@ def test_a_killed_run_does_not_take_the_others_with_it(tmp_path, monkeypatch):
     assert list(records(plan, tmp_path)) == ["short"]
 
 
-def test_a_killed_run_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
+@pytest.mark.parametrize("ray", [None, pytest.param("auto", marks=pytest.mark.slow)])
+def test_a_killed_run_goes_on_from_its_checkpoint(ray, tmp_path, monkeypatch):
+    if ray:
+        pytest.importorskip("ray")
+        monkeypatch.setenv("RAY_ADDRESS", "")
     plan = {"long": replace(SMALL, samples=200_000, checkpoint_every=2_000)}
     killed = kill_once_saved(monkeypatch, tmp_path / "a" / "folders" / "long", 1)
-    (continued,) = sweep(plan, tmp_path / "a", jobs=1, quiet=True).values()
+    (continued,) = sweep(plan, tmp_path / "a", jobs=1, ray=ray, quiet=True).values()
     assert killed
     monkeypatch.undo()
     (whole,) = sweep(plan, tmp_path / "b", jobs=1, quiet=True).values()

@@ -1,0 +1,85 @@
+"""Fleets from files by the command line: rows a second, on one core and on two. `benchmarks.fleet` calls it.
+
+A run is made with few rows and with three times as many; the difference is what rows cost, without the start. A run
+before them leaves the compiled programs.
+"""
+
+import json
+import os
+import random
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROWS = 131_072
+"""Rows of the shorter file: what a fleet sorts by key at a time."""
+GRU = ("--method", "uoro", "--hidden", "16")
+RUNS = {
+    1_000: {"private": GRU, "shared": (*GRU, "--share")},
+    100_000: {
+        "private": GRU,
+        "private-shards": (*GRU, "--shards", "2"),
+        "shared": (*GRU, "--share"),
+        "auto": (),
+    },
+}
+
+
+def measure_files(out: Path, *, again: bool, largest: int, rows: int = ROWS) -> None:
+    from norewind.runs.record import versions, write_record
+
+    for keys, runs in RUNS.items():
+        cases = {name: out / f"file-{keys}-{name}.json" for name in runs}
+        cases = {name: path for name, path in cases.items() if keys <= largest and (again or not path.exists())}
+        if not cases:
+            continue
+        with tempfile.TemporaryDirectory(dir=".") as folder:
+            files = [_written(Path(folder) / f"{times}.csv", times * rows, keys) for times in (1, 3)]
+            for name, path in cases.items():
+                one_core = not name.endswith("shards")
+                turns = enumerate([files[0], *files])
+                _, few, many = (
+                    _run(file, runs[name], Path(folder) / f"{name}-{turn}", one_core) for turn, file in turns
+                )
+                seconds, cpu = (longer - shorter for longer, shorter in zip(many, few, strict=True))
+                record = {
+                    "keys": keys,
+                    "way": name,
+                    "rows": [rows, 3 * rows],
+                    "rows_per_second": 2 * rows / seconds,
+                    "rows_per_cpu_second": 2 * rows / cpu,
+                    "start_seconds": few[0] - seconds / 2,
+                }
+                write_record(path, {**record, **versions()})
+                print(json.dumps(record), flush=True)
+
+
+def _written(path: Path, rows: int, keys: int) -> Path:
+    """Rows of all keys, in random order, with one number to forecast and two more."""
+    draw = random.Random(0)
+    with path.open("w") as file:
+        file.write("sensor,power,wind,sun\n")
+        for _ in range(rows):
+            numbers = ",".join(f"{draw.gauss(0, 1):.3f}" for _ in range(3))
+            file.write(f"s{draw.randrange(keys)},{numbers}\n")
+    return path
+
+
+def _run(file: Path, options: tuple[str, ...], out: Path, one_core: bool) -> tuple[float, float]:
+    """Seconds by the clock and of CPU time."""
+    chosen = "--key", "sensor", "--targets", "power", "--quiet", "--checkpoint-every", "1000000000"
+    command = [sys.executable, "-m", "norewind", "train", str(file), *chosen, *options, "--out", str(out)]
+    cores = os.sched_getaffinity(0)
+    if one_core:
+        os.sched_setaffinity(0, {max(cores)})
+    began, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
+    try:
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    finally:
+        os.sched_setaffinity(0, cores)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return time.perf_counter() - began, cpu
