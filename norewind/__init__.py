@@ -1,8 +1,8 @@
 """norewind: train recurrent models on endless streams, online, without ever rewinding time."""
 
 from importlib import import_module
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False  # importing `typing` takes long enough for a Ctrl-C, and nothing here could catch it
 if TYPE_CHECKING:
     from norewind.api import *  # noqa: F403
 

@@ -4,16 +4,19 @@ import signal
 
 
 def main() -> None:
-    """Run the command line. Ctrl-C while it is being imported ends the process at once, without a traceback."""
+    """Run the command line. Ctrl-C before or after the command itself ends the process at once, without a traceback."""
     by_python = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if by_python:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from norewind.cli import main as command
 
-    if by_python:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
+        if by_python:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         command()
+    except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.raise_signal(signal.SIGINT)
     finally:
         if by_python:
             signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from jax._src.lru_cache import LRUCache
 
 from norewind.cli.cache import keep_compiled
 
@@ -59,6 +60,28 @@ def test_what_was_told_to_jax_stays(environment):
     environment.setenv(NAMES[0], "elsewhere")
     assert kept() == Path("elsewhere")
     assert NAMES[1] not in os.environ
+
+
+def test_a_kill_while_a_program_is_stored_spoils_nothing(environment):
+    """It leaves a program without the time of its use, and JAX would fail to store any other."""
+    folder = kept()
+    assert folder is not None
+    cache = LRUCache(str(folder), max_size=10_000)
+    cache.put("whole", b"program")
+    (folder / "half-cache").write_bytes(b"pro")
+    environment.delenv(NAMES[0])
+    assert kept() == folder
+    cache.put("next", b"program")
+    assert [cache.get(name) for name in ("whole", "half", "next")] == [b"program", None, b"program"]
+
+
+def test_a_cache_that_another_user_has_locked(environment):
+    folder = kept()
+    assert folder is not None
+    environment.delenv(NAMES[0])
+    environment.setattr("os.access", lambda path, mode: Path(path).name != ".lockfile")
+    (folder / ".lockfile").touch()
+    assert kept() is None
 
 
 def test_the_choice_is_made_before_jax_is_imported():

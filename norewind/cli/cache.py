@@ -1,12 +1,15 @@
 """Compiled programs are kept between commands: the next one starts sooner. Importing this does not import JAX."""
 
 import os
+import warnings
 from importlib.metadata import version
 from pathlib import Path
 
 from norewind.machine import processor
 
 VARIABLE = "NOREWIND_CACHE"
+PROGRAM, USED, LOCK = "-cache", "-atime", ".lockfile"
+"""How JAX names what it keeps (jax._src.lru_cache)."""
 LARGEST = 200_000_000
 """Bytes that the kept programs may take. Beyond it, JAX removes those that were not used for longest."""
 
@@ -25,11 +28,33 @@ def keep_compiled() -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except (OSError, RuntimeError, ValueError):
         return  # no home, or one that cannot be written to
-    if os.access(folder, os.W_OK):
+    if all(os.access(place, os.R_OK | os.W_OK) for place in (folder, folder / LOCK) if place.exists()):
+        _repair(folder)
+        # It is only about time: a full disk there, for instance, is none of the user's troubles with a run.
+        warnings.filterwarnings("ignore", "Error .* persistent compilation cache entry")
         os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder)
         os.environ.setdefault("JAX_COMPILATION_CACHE_MAX_SIZE", str(LARGEST))
         os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.05")
         os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+
+
+def _repair(folder: Path) -> None:
+    """Remove programs that a kill or a full disk left half written: with one of them, JAX can store no other.
+
+    JAX writes a program, and then when it was used.
+    """
+    names = set(os.listdir(folder))
+    broken = [name for name in names if name.endswith(PROGRAM) and name.removesuffix(PROGRAM) + USED not in names]
+    if broken:
+        from filelock import FileLock, Timeout
+
+        try:
+            with FileLock(folder / LOCK, timeout=0):
+                for name in broken:
+                    if not (folder / (name.removesuffix(PROGRAM) + USED)).exists():
+                        (folder / name).unlink(missing_ok=True)
+        except (OSError, Timeout):
+            return  # it is in use
 
 
 def _users_cache() -> Path:

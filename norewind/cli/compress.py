@@ -31,6 +31,8 @@ def compress(
     from norewind.files import write_atomically
     from norewind.runs.compress import compressed
 
+    if file.exists() and not (file.is_file() or file.is_dir() or file.is_fifo()):
+        leave(f"norewind compress: {file} is not a file: it may have no end.", BAD_INPUT)
     content = file.read_bytes()
     code = _shown("compress", len(content), lambda report: compressed(content, budget=budget, report=report))
     out = out or file.with_name(file.name + ENDING)

@@ -64,8 +64,14 @@ def forecast(
         result = ahead(settings, saved, steps)
         entries, columns, path = result.entries(), result.columns, figure or run / FORECAST
         both = np.stack([result.means, result.deviations], axis=-1)
-        row_figures.draw_stretch(result.recent, columns, result.last, path, both, result.times)
-        print(f"See {path}.", file=sys.stderr)
+        try:
+            row_figures.draw_stretch(result.recent, columns, result.last, path, both, result.times)
+            print(f"See {path}.", file=sys.stderr)
+        except OSError as error:
+            if figure is not None:
+                raise
+            # Who may only read the run can still ask for its forecast.
+            print(f"There is no figure: {path}: {error.strerror}.", file=sys.stderr)
     if format == "jsonl":
         print_lines(entries)
     else:

@@ -8,7 +8,7 @@ import tyro
 
 from norewind.cli.running import drop_output
 from norewind.names import TaskName
-from norewind.runs.settings import option
+from norewind.runs.settings import SettingsError, option
 
 CHUNK = 100_000
 
@@ -32,6 +32,8 @@ def generate(
 
     if not 0 <= samples < inf:
         raise SystemExit(f"norewind generate: --samples must be a number from 0 on, but it is {samples:g}.")
+    if seed < 0:
+        raise SettingsError(f"--seed must be at least 0, but it is {seed}.")
     try:
         text = task(name, parameters)
     except (TypeError, ValueError) as error:

@@ -84,18 +84,21 @@ def friendly(command: str, folder: Path | None = None, stop: StopOnSignal | None
     except Exception as error:
         # Imported now, so that --help need not wait for JAX.
         from norewind.checkpoint import CheckpointError
+        from norewind.checks import ModelError
         from norewind.run import NonFiniteError
         from norewind.runs.lock import FolderInUse
         from norewind.runs.metrics import Diverged
         from norewind.streams import StreamError
 
-        if isinstance(error, CheckpointError | FolderInUse | SettingsError | StreamError):
+        if isinstance(error, CheckpointError | FolderInUse | ModelError | SettingsError | StreamError):
             fail(str(error))
         if isinstance(error, NonFiniteError):
             where = int(error.run.samples) + 1
             fail(f"the run diverged: sample {where} gave numbers that are not finite.{_kept(folder, True)}", DIVERGED)
         if isinstance(error, Diverged):
             fail(f"the run diverged: {error}{_kept(folder, True)}", DIVERGED)
+        if isinstance(error, MemoryError):
+            fail(f"there is not enough memory. {error}.{_kept(folder, False)}")
         raise
 
 
@@ -206,7 +209,7 @@ def closing_words(path: Path, fitted: "Fitted", opened: "Opened") -> str:
             f"(if it is complete: norewind resume {path} --final)"
         )
     if isinstance(opened.score, FleetScore):
-        words += f".\n{worst_in(path, opened.score.name)}"
+        words += f".\n{worst_in(path, opened.score.name).removesuffix('.')}"
     if isinstance(opened.score, ClassScore):
         return f"{words}.\n{class_words(lines)}\nSee {path / CURVE}."
     if isinstance(opened.score, RowScore):

@@ -8,6 +8,8 @@ import tyro
 
 from norewind.runs.settings import SettingsError, option
 
+MOST = 10**8
+
 
 def sample(
     run: Annotated[Path, tyro.conf.Positional],
@@ -26,8 +28,10 @@ def sample(
         temperature: below 1 prefers likely symbols, above 1 unlikely ones.
         seed: seed of the random choices.
     """
-    if length < 1 or not temperature > 0 or not 0 <= seed < 2**32:
-        raise SettingsError("--length must be at least 1, --temperature above 0, and --seed from 0 to 2³² − 1.")
+    if not 1 <= length <= MOST:
+        raise SettingsError(f"--length must be from 1 to {MOST:,}, but it is {length}.")
+    if not 1e-30 <= temperature <= 1e30 or not 0 <= seed < 2**32:
+        raise SettingsError("--temperature must be from 1e-30 to 1e30, and --seed from 0 to 2³² − 1.")
     from norewind.runs.folder import saved_run
     from norewind.runs.predict import sampled
 

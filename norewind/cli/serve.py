@@ -80,7 +80,7 @@ def token_for(host: str, file: Path | None) -> str | None:
     """The token, where one is given; an address that others can reach needs one."""
     from norewind.serving.guard import is_local
 
-    token = file.read_text().strip() if file else os.environ.get(TOKEN, "")
+    token = file.read_text("utf-8", "replace").strip() if file else os.environ.get(TOKEN, "")
     if token and (len(token) < SHORTEST_TOKEN or not token.isascii() or not token.isprintable() or " " in token):
         raise SettingsError(f"the token must have at least {SHORTEST_TOKEN} letters, digits or signs, without spaces.")
     if not token and not is_local(host):
@@ -98,8 +98,10 @@ def listening(host: str, port: int) -> socket.socket:
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.create_server((host, port), family=family, backlog=128)
-    except OSError as error:
-        raise SettingsError(f"cannot listen on {host}, port {port}: {error.strerror or error}.") from None
+    except (OSError, UnicodeError, TypeError) as error:
+        # A name may be one that no host can have.
+        why = getattr(error, "strerror", None) or error
+        raise SettingsError(f"cannot listen on {host}, port {port}: {why}.") from None
 
 
 def listen(command: str, app: Any, end: Callable[[], None], listener: socket.socket, stop: Callable[[], bool]) -> None:

@@ -72,6 +72,8 @@ class Slots:
         if self.names:
             raise ValueError("this fleet has keys already: make a new one for another folder.")
         self._folder, self._oldest = folder, samples
+        if samples:
+            Store(folder, self.layout, write=False).close()  # the keys must be there
         if samples or (folder / KEYS).exists():
             self.store.forget_after(samples)
 
@@ -93,8 +95,8 @@ class Slots:
 
     def _bring(self, key: bytes) -> None:
         content = None if self._store is None else self._store.read(key)
-        if content is not None and len(content) != self.dtype.itemsize:
-            raise DamagedError(f"{self.store.path}: damaged: the run of key {key!r} has another size.")
+        if content is not None:
+            self.check_size(self.store, key, content)
         if self._free:
             place = self._free.pop()
             self.names[place] = key
@@ -103,6 +105,10 @@ class Slots:
             self.names.append(key)
         self._places[key] = place
         self.rows[place] = self.fresh if content is None else np.frombuffer(content, self.dtype)[0]
+
+    def check_size(self, store: Store, key: bytes, content: bytes) -> None:
+        if len(content) != self.dtype.itemsize:
+            raise DamagedError(f"{store.path}: damaged: the run of key {key!r} has another size.")
 
     def _evict(self, count: int, needed: list[int], samples: int) -> None:
         """Write the keys that are silent longest to disk, where they have changed, and free their slots."""

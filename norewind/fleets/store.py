@@ -149,7 +149,7 @@ class Store:
             self._base.close()
 
     def _checked(self, key: bytes, crc: int, content: bytes) -> bytes:
-        if zlib.crc32(content) != crc:
+        if not isinstance(key, bytes) or not isinstance(content, bytes) or zlib.crc32(content) != crc:
             raise DamagedError(f"{self.path}: damaged: the run of key {key!r} does not have its checksum.")
         return content
 

@@ -36,6 +36,7 @@ def _of_folder(folder: Path, steps: int) -> Iterator[dict[str, Any]]:
     store = Store(folder, fleet.slots.layout, write=False)
     try:
         for key, content in store.all():
+            fleet.slots.check_size(store, key, content)
             record = np.frombuffer(content, fleet.slots.dtype)[0]
             center, deviation, _ = np.moveaxis(record["waiting"], -1, 0)
             means, spreads = score.forecasts(record["outputs"])

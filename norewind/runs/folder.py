@@ -19,8 +19,8 @@ from norewind.runs.settings import CHANGEABLE, SETTINGS, Settings, SettingsError
 from norewind.trees import Tree
 
 METRICS, PREDICTIONS, CURVE = "metrics.jsonl", "predictions.jsonl", "curve.png"
-NUMBERS = ("samples", "loss", "mean", "baseline", "persistence", "seasonal", "seconds", "carry")
-"""Entries of metrics that are drawn and shown."""
+NUMBERS = ("samples", "loss", "mean", "baseline", "persistence", "seasonal", "seconds", "carry", "surprise")
+"""Entries of logs that are drawn and shown."""
 COLUMNS, STRETCH, FORECAST = "columns.json", "stretch.png", "forecast.png"
 
 
@@ -259,6 +259,15 @@ def as_lines(entries: Iterable[dict[str, Any]]) -> bytes:
     return text.encode(errors="backslashreplace")
 
 
+def as_entry(line: bytes) -> dict[str, Any] | None:
+    """A line of a log; None if it is none that norewind wrote."""
+    try:
+        entry = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return entry if isinstance(entry, dict) and all(_is_number(entry.get(name)) for name in NUMBERS) else None
+
+
 def _is_number(value: Any) -> bool:
     return value is None or (type(value) in (int, float) and abs(value) <= sys.float_info.max)
 
@@ -268,12 +277,9 @@ def read_log(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     entries = []
-    try:
-        for line in path.read_bytes().split(b"\n")[:-1]:
-            entry = json.loads(line)
-            if not isinstance(entry, dict) or not all(_is_number(entry.get(name)) for name in NUMBERS):
-                raise ValueError
-            entries.append(entry)
-    except (ValueError, RecursionError):
-        raise CheckpointError(f"{path}, line {len(entries) + 1}: not a line that norewind wrote.") from None
+    for line in path.read_bytes().split(b"\n")[:-1]:
+        entry = as_entry(line)
+        if entry is None:
+            raise CheckpointError(f"{path}, line {len(entries) + 1}: not a line that norewind wrote.")
+        entries.append(entry)
     return entries

@@ -33,6 +33,7 @@ CHANGEABLE = {
 """Settings that may change when a run is resumed. The others determine what its numbers mean."""
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
+Rows = Annotated[int, msgspec.Meta(ge=1, le=10**6)]
 Amount = Annotated[float, msgspec.Meta(ge=0)]
 LARGEST = 3e38
 """Larger rates would not fit single precision, or overflow at the first step."""
@@ -88,7 +89,9 @@ class StreamSettings:
     copy: Annotated[tuple[str, ...], option("COLUMN ...", "none")] = ()
     """csv, jsonl: columns to copy into the predictions as they are, such as an id or a time."""
 
-    period: Annotated[Count | None, option("ROWS", "the best of 7, 12, 24 and 168")] = None
+    period: Annotated[
+        Annotated[int, msgspec.Meta(ge=1, le=10**6)] | None, option("ROWS", "the best of 7, 12, 24 and 168")
+    ] = None
     """csv, jsonl: compare with the value this many rows ago, such as a day."""
 
     horizon: Annotated[Annotated[int, msgspec.Meta(ge=0, le=10**9)] | str, option("ROWS", "1")] = 1
@@ -158,10 +161,10 @@ class Settings(StreamSettings):
     share: bool = False
     """With --key: all keys teach one model, and have a state each, instead of a model each."""
 
-    resident: Annotated[Count | None, option("N", "as many as fit 1 GB")] = None
+    resident: Annotated[Annotated[int, msgspec.Meta(ge=1, le=10**9)] | None, option("N", "as many as fit 1 GB")] = None
     """With --key: how many keys to hold in memory. The others wait on disk, those first that are silent longest."""
 
-    shards: Count = 1
+    shards: Annotated[int, msgspec.Meta(ge=1, le=9_999)] = 1
     """With --key: train the keys in so many parts, each by a process of its own."""
 
     shard: Annotated[Annotated[int, msgspec.Meta(ge=0)] | None, option("N", "all")] = None

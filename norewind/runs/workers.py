@@ -16,6 +16,8 @@ from norewind.runs.progress import Progress
 from norewind.runs.settings import Settings, SettingsError
 
 SECONDS_BETWEEN_LOOKS = 0.5
+MOST = 1_000
+"""Processes at a time."""
 RESTARTS = 3
 """How often a run whose process was killed goes on in another, from its newest checkpoint."""
 
@@ -46,6 +48,8 @@ class Workers:
 
     def __init__(self, work: Callable[..., str], progress: Progress, jobs: int | None = None, ray: str | None = None):
         self.work, self.progress = work, progress
+        if jobs is not None and not 1 <= jobs <= MOST:
+            raise SettingsError(f"--jobs must be from 1 to {MOST}, but it is {jobs}.")
         self.place: Any = _Machine(jobs) if ray is None else _Ray(jobs, ray)
         self.active: dict[Future, Active] = {}
 

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from norewind.runs.folder import COLUMNS, METRICS, read_log, settings_of
 from norewind.runs.metrics import CARRY_LIMIT, PATIENCE
 from norewind.runs.settings import Settings
@@ -26,6 +28,15 @@ SLOW = 16
 WEIGHT = 0.1
 """Of the newest row, in the mean surprise of a key."""
 ENTRIES = ("samples", "loss", "mean", "baseline", "persistence", "seasonal", "period", "carry", "accuracy", "majority")
+
+
+class Columns(msgspec.Struct):
+    """What `train` notes in columns.json."""
+
+    inputs: list[str]
+    targets: list[str]
+    horizons: list[int]
+    ignored: dict[str, str]
 
 
 class Feed:
@@ -166,7 +177,6 @@ def event_text(event: str, content: dict[str, Any]) -> bytes:
 def about(folder: Path) -> dict[str, Any]:
     """What does not change about a run."""
     settings = settings_of(folder)
-    columns = folder / COLUMNS
     return {
         "name": folder.resolve().name,
         "kind": settings.kind,
@@ -175,11 +185,19 @@ def about(folder: Path) -> dict[str, Any]:
         "method": settings.method,
         "model": model_words(settings),
         "source": settings.source,
-        "columns": json.loads(columns.read_text()) if columns.exists() else None,
+        "columns": _columns(folder / COLUMNS),
         "patience": PATIENCE,
         "carry_limit": CARRY_LIMIT,
         "watches": settings.watch,
     }
+
+
+def _columns(path: Path) -> dict[str, Any] | None:
+    """What a run uses of its table; None of a run on symbols, or if somebody else has written there."""
+    try:
+        return msgspec.to_builtins(msgspec.json.decode(path.read_bytes(), type=Columns))
+    except (OSError, msgspec.DecodeError, RecursionError):
+        return None
 
 
 def model_words(settings: Settings) -> str:

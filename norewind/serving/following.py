@@ -1,6 +1,5 @@
 """A run folder in which another process trains, as it grows."""
 
-import json
 import time
 from collections import deque
 from pathlib import Path
@@ -9,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from norewind.checkpoint import CheckpointError, checkpoints, read
-from norewind.runs.folder import METRICS, PREDICTIONS
+from norewind.runs.entries import check_entries
+from norewind.runs.folder import METRICS, PREDICTIONS, as_entry
 from norewind.serving.feed import RECENT, Feed, about
 
 LARGEST = 50_000_000
@@ -44,19 +44,11 @@ class Tail:
             lines = lines[1:]  # it begins somewhere inside
         self._offset = skipped + len(whole)
         self._before = (self._before + whole)[-64:]
-        return begins, [entry for line in lines[-(self.last or len(lines)) :] if (entry := _entry(line)) is not None]
+        return begins, [entry for line in lines[-(self.last or len(lines)) :] if (entry := as_entry(line)) is not None]
 
     def _is_the_same(self, file: Any) -> bool:
         file.seek(self._offset - len(self._before))
         return file.read(len(self._before)) == self._before
-
-
-def _entry(line: bytes) -> dict[str, Any] | None:
-    try:
-        entry = json.loads(line)
-    except ValueError:
-        return None
-    return entry if isinstance(entry, dict) else None
 
 
 class Following:
@@ -81,7 +73,7 @@ class Following:
         if newest and not self._predictions.path.exists():
             rows = newest
         for line in lines:
-            self._samples, self._changed = line.get("samples", 0), time.time()
+            self._samples, self._changed = line.get("samples") or 0, time.time()
             self._speeds.append((self._samples, line.get("seconds") or 0.0))
         if begins and not lines:
             self._samples = 0
@@ -92,11 +84,13 @@ class Following:
         found = checkpoints(self.folder / "checkpoints")
         if not found or found[-1] == self._checkpoint:
             return []
+        self._checkpoint = found[-1]  # one that cannot be read is not read again at every look
         try:
             if found[-1].stat().st_size > LARGEST:
                 return []
             _, entries = read(found[-1])
-            self._checkpoint, self._watch = found[-1], entries.get("watch", {})
+            check_entries(found[-1], entries)
+            self._watch = entries["watch"]
             return recent_rows(entries, self.feed.about["columns"] or {})
         except (CheckpointError, OSError, KeyError, TypeError, ValueError):
             return []  # replaced by a newer one meanwhile, or not for us to judge

@@ -89,7 +89,7 @@ class Guard:
         if self.token is None and _name(host) not in LOCAL:
             return _error(403, f"the host {host!r} is not served. Ask for localhost or 127.0.0.1.")
         origin = headers.get(b"origin")
-        if origin is not None and urlsplit(origin.decode("latin-1")).netloc != host:
+        if origin is not None and _place(origin.decode("latin-1")) != host:
             return _error(403, "requests of pages of other sites are not served.")
         if self.token is None or scope["path"] in OPEN or self._has_token(headers):
             return None
@@ -127,6 +127,14 @@ def _name(host: str) -> str:
     """The name in a Host header, without the port."""
     try:
         return urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return ""
+
+
+def _place(origin: str) -> str:
+    """The host and the port of an origin."""
+    try:
+        return urlsplit(origin).netloc
     except ValueError:
         return ""
 

@@ -131,5 +131,10 @@ def _settings(folder: Path) -> Settings:
             "place, so nobody could be answered while they learn. Use a pipe: norewind train - --flush 1 "
             f"--predictions stdout. Its page: norewind watch {folder}"
         )
+    if settings.key is not None:
+        raise SettingsError(
+            f"{folder} has a model for every key, and such runs cannot be served. Send its rows through a pipe: "
+            f"norewind train - --predictions stdout. Its page: norewind watch {folder}"
+        )
     written = "file" if settings.predictions == "file" else "none"
     return replace(settings, samples=None, flush=FLUSH, final=False, bad="fail", predictions=written, tensorboard=False)

@@ -2,6 +2,7 @@
 
 import json
 import zlib
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -63,7 +64,8 @@ class KeyedStream(RowStream):
         """The key of a row; None if it is in another shard."""
         assert self.key is not None
         value = row.get(self.key) if self._format == "csv" else at(row, self.key)
-        if value is None or value == "" or isinstance(value, dict | list) or value != value:
+        is_infinite = isinstance(value, float) and not isfinite(value)
+        if value is None or value == "" or isinstance(value, dict | list) or is_infinite:
             raise BadRow(f"column {self.key!r} has no key")
         key = json.dumps(value).encode()
         number, shards = self.shard

@@ -30,17 +30,25 @@ def test_help_in_any_width_and_encoding():
     assert shown.stderr == b""
 
 
-def test_an_interrupt_during_the_imports_is_no_traceback():
+@pytest.mark.parametrize("where", ["typing", "norewind.cli", "norewind.standard"])
+def test_an_interrupt_during_the_imports_is_no_traceback(where):
+    """From the first module that is not Python's own beginning; the last is interrupted when it is used."""
     interrupting = """
 import os, runpy, signal, sys
 class Interrupt:
     def find_spec(self, name, path, target=None):
-        if name == "norewind.cli":
+        if name == sys.argv[1]:
             os.kill(os.getpid(), signal.SIGINT)
+def prepare():
+    os.kill(os.getpid(), signal.SIGINT)
+if sys.argv[1] == "norewind.standard":
+    import norewind.standard
+    norewind.standard.prepare = prepare
+assert sys.argv[1] not in sys.modules or sys.argv[1] == "norewind.standard"
 sys.meta_path.insert(0, Interrupt())
 runpy.run_module("norewind", run_name="__main__")
 """
-    ended = subprocess.run([*PYTHON, interrupting], capture_output=True, timeout=300, check=False)
+    ended = subprocess.run([*PYTHON, interrupting, where], capture_output=True, timeout=300, check=False)
     assert (ended.returncode, ended.stderr) == (-signal.SIGINT, b"")
 
 
