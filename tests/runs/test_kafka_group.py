@@ -76,9 +76,17 @@ class Crew:
         return sum(map(len, self.answers().values()))
 
 
-@pytest.mark.slow
-def test_partitions_move_with_their_keys_also_from_a_worker_that_is_killed(cluster, tmp_path):
+@pytest.fixture
+def crew(cluster, tmp_path):
     crew = Crew(cluster, tmp_path)
+    yield crew
+    for worker in crew.workers:
+        worker.kill()
+        worker.wait()
+
+
+@pytest.mark.slow
+def test_partitions_move_with_their_keys_also_from_a_worker_that_is_killed(cluster, crew, tmp_path):
     cluster.create("moving", "moving-answers")
     cluster.send("moving", messages(0, 300))
     first = crew.hire()
