@@ -132,11 +132,12 @@ def samples_in(path: Path) -> int:
 def _settings(folder: Path) -> Settings:
     """The settings of a trained run on rows, for rows that come with requests."""
     settings, _ = saved_run(folder)
-    if settings.kind not in ("csv", "jsonl"):
+    if settings.key is not None or settings.kind not in ("csv", "jsonl"):
+        kind, what = ("predicts symbols", "what it counts") if settings.key is None else ("is a fleet", "a key's model")
         raise SettingsError(
-            f"{folder} predicts symbols, and only runs on rows can be served: the counts of symbols are changed in "
-            "place, so nobody could be answered while they learn. Use a pipe: norewind train - --flush 1 "
-            f"--predictions stdout. Its page: norewind watch {folder}"
+            f"{folder} {kind}, and only runs on rows without --key can be served: {what} is changed in place, so "
+            "nobody could be answered while it learns. Use a topic (docs/kafka.md), or a pipe: norewind train - "
+            f"--flush 1 --predictions stdout. Its page: norewind watch {folder}"
         )
     written = "file" if settings.predictions == "file" else "none"
     return replace(settings, samples=None, flush=FLUSH, final=False, bad="fail", predictions=written, tensorboard=False)
