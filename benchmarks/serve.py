@@ -2,7 +2,8 @@
 
 A GRU of 64 units is trained and served on one core. On another, a load generator in a process of its own
 sends predictions in an open loop: at times that are fixed beforehand, whether answers have come or not, so
-that waiting is not hidden. Latencies count from the time at which a request was due.
+that waiting is not hidden. Latencies count from the time at which a request was due. Not at real-time priority: the
+thread that learns would not give way to the one that answers.
 """
 
 import argparse
@@ -90,10 +91,11 @@ def measure(folder: Path, cases: list[tuple[float, float]], seconds: float) -> l
         results = []
         asyncio.run(load(port, 200, 2, 100))  # warm
         for rate, learned in cases:
-            before = cpu_seconds(server.pid)
+            before, taken = cpu_seconds(server.pid), stolen_seconds()
             result = asyncio.run(load(port, rate, seconds, learned))
-            spent = cpu_seconds(server.pid) - before
-            results.append({"rate": rate, "learned": learned, "cores": round(spent / seconds, 3), **result})
+            spent, stolen = cpu_seconds(server.pid) - before, round(stolen_seconds() - taken, 2)
+            about = {"rate": rate, "learned": learned, "cores": round(spent / seconds, 3), "stolen": stolen}
+            results.append({**about, **result})
             print(json.dumps(results[-1]), flush=True)
         return results
     finally:
@@ -115,6 +117,11 @@ def table(record: dict) -> str:
 def cpu_seconds(process: int) -> float:
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def stolen_seconds() -> float:
+    """The time that a host has taken away from this machine: answers wait for that too."""
+    return int(Path("/proc/stat").read_text().splitlines()[0].split()[8]) / os.sysconf("SC_CLK_TCK")
 
 
 def main() -> None:

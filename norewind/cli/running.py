@@ -159,6 +159,18 @@ def run_shards(command: str, path: Path, settings: Settings, *, quiet: bool, new
     raise SystemExit(0)
 
 
+def run_partitions(command: str, path: Path, settings: Settings, *, quiet: bool) -> NoReturn:
+    """Train the partitions of a topic that a group hands out, and end the process."""
+    with StopOnSignal() as stop, friendly(command, None, stop):
+        from norewind.runs.partitions import train_partitions
+        from norewind.runs.progress import Progress
+
+        with Progress(None, quiet=quiet) as progress:
+            train_partitions(settings, path, progress, stop)
+            progress.say("Stopped; nothing is lost. To go on: the same command.")
+    raise SystemExit(stop.exit_code)
+
+
 def draw(*paths: Path, out: Path | None = None) -> None:
     """Draw the learning curves of runs in one figure; by default curve.png in the folder of the first."""
     from norewind.instruments.figures import draw_curves

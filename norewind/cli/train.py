@@ -33,6 +33,7 @@ def train(
         norewind train book.txt --out runs/book
         norewind train sensors.csv --targets power --horizon 24 --out runs/power
         norewind train kafka://readings --brokers localhost:9092 --group forecasts --out runs/readings
+        norewind train 'kafka://readings/*' --brokers localhost:9092 --group workers --out /shared/readings
         tail -F app.log | norewind train - --flush 1 --predictions stdout --out runs/log
 
     Args:
@@ -43,14 +44,18 @@ def train(
         ray: with --shards, train them in a Ray cluster; auto is the one that is there, or else one on this machine.
         jobs: with --shards, train so many at the same time.
     """
-    from norewind.cli.running import run_in, run_shards
+    from norewind.cli.running import run_in, run_partitions, run_shards
 
-    name = settings.source.removeprefix("kafka://").replace("/", "-") if "://" in settings.source else settings.source
+    name, each = settings.source, settings.source.startswith("kafka://") and settings.source.endswith("/*")
+    if "://" in name:
+        name = name.removeprefix("kafka://").removesuffix("/*").replace("/", "-")
     folder = out or Path("runs") / (Path(name).stem.strip("-") or "stdin")
     if ray is not None and settings.shards == 1:
         settings = replace(settings, shards=max(2, os.cpu_count() or 1))
     if settings.shard is None and settings.shards > 1:
         run_shards("train", folder, settings.settled(), quiet=quiet, new=True, ray=ray, jobs=jobs)
+    if each:
+        run_partitions("train", folder, settings.settled(), quiet=quiet)
     run_in("train", folder, settings.settled(), quiet=quiet, new=True)
 
 

@@ -261,8 +261,10 @@ class _Training:
 
     def answer_early(self) -> None:
         """With `flush`, predict everything that has come, also samples that wait for their window."""
-        predict, flush = self.hooks.predictions, self.intervals.flush
-        if predict and flush is not None and not self.hooks.settles and (new := self.early.answer()):
+        predict, flush, waiting = self.hooks.predictions, self.intervals.flush, self.steps.waiting
+        # What a fleet learns of its keys cannot be forgotten again: their window is answered when it is full.
+        later = self.hooks.settles or (waiting is not None and waiting.keys is not None)
+        if predict and flush is not None and not later and (new := self.early.answer()):
             predict(*new)
 
     def outputs_of(self, waiting: Samples) -> Any:

@@ -35,8 +35,6 @@ def check_fleet(settings: Settings) -> None:
         raise SettingsError(f"--key learns from every row as it comes: method {settings.method} has windows.")
     if settings.method == names.AUTO and settings.loss == "gaussian" and not settings.share:
         raise SettingsError("--key with --method auto forecasts no variances: choose a method, such as --method snap1.")
-    if settings.share and settings.flush is not None:
-        raise SettingsError(f"--share learns from {WINDOW} rows at a time, which --flush would not wait for.")
     if settings.share and settings.resident is not None and settings.resident < WINDOW:
         raise SettingsError(f"--share learns from {WINDOW} rows at a time: --resident must be at least that.")
     if settings.share and settings.shards > 1:

@@ -45,15 +45,19 @@ class Line:
 
 
 class Progress:
-    """Progress on standard error, or `out`. Of several runs, every line names its run, and there is a bar for all."""
+    """Progress on standard error, or `out`. Of several runs, every line names its run, and there is a bar for all.
 
-    def __init__(self, runs: int = 1, *, quiet: bool = False, out: TextIO | None = None):
-        self.quiet, self.many = quiet, runs > 1
+    `runs` is None if they come and go.
+    """
+
+    def __init__(self, runs: int | None = 1, *, quiet: bool = False, out: TextIO | None = None):
+        self.quiet, self.many = quiet, runs != 1
         # Every line is written whole: a narrow terminal may wrap it, but nothing is cut off.
         self.console = Console(file=out or sys.stderr, highlight=False, markup=False, emoji=False, soft_wrap=True)
         self.lines: dict[str, Line] = {}
         self.bars: Bars | None = None
         self._tasks: dict[str, TaskID] = {}
+        self._all: TaskID | None = None
         if self.console.is_terminal and not quiet:
             shown = (
                 TextColumn("{task.description}", markup=False),
@@ -62,7 +66,7 @@ class Progress:
             )
             # Predictions on standard output go around the bars, as bytes.
             self.bars = Bars(*shown, console=self.console, redirect_stdout=False, redirect_stderr=False, transient=True)
-            if self.many:
+            if runs and self.many:
                 self._all = self.bars.add_task("all runs", total=runs, words="")
 
     def __enter__(self) -> "Progress":
@@ -103,7 +107,7 @@ class Progress:
         self.lines.pop(name, None)
         if self.bars and name in self._tasks:
             self.bars.remove_task(self._tasks.pop(name))
-        if self.bars and self.many:
+        if self.bars and self._all is not None:
             self.bars.advance(self._all)
         self.say(f"{name}: {words}")
 

@@ -100,7 +100,7 @@ def _intervals(settings: Settings) -> Intervals:
     intervals = Intervals(**{field.name: getattr(settings, field.name) for field in fields(Intervals)})
     # Rows may come slowly and without end: a full chunk may take for ever.
     comes_slowly = settings.source.startswith(SCHEME) or (settings.source == "-" and settings.kind in ("csv", "jsonl"))
-    if intervals.flush is None and comes_slowly and not settings.share:
+    if intervals.flush is None and comes_slowly:
         return replace(intervals, flush=1.0)
     return intervals
 

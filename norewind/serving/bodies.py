@@ -1,6 +1,7 @@
 """Bodies of requests: bounded in size and time, and read with care."""
 
 import asyncio
+import contextlib
 import json
 from collections.abc import AsyncIterator, MutableMapping
 from typing import Any
@@ -12,6 +13,9 @@ MOST_ROWS = 256
 LONGEST_LINE = 1 << 16
 LONGEST_ID = 200
 BODY_SECONDS = 10.0
+LINGER_SECONDS = 2.0
+MOST_DRAINED = 1 << 24
+"""What is read of a body that is not wanted."""
 IDLE_SECONDS = 300.0
 """How long a stream may send nothing. A blank line keeps it open."""
 
@@ -35,6 +39,26 @@ async def body_of(scope: MutableMapping[str, Any], receive: Any) -> bytes:
     except TimeoutError:
         raise Refusal(408, f"the body did not come within {BODY_SECONDS:g} seconds.") from None
     return b"".join(parts)
+
+
+class Body:
+    """The messages of a body, in place of `receive`; notes whether it has ended."""
+
+    def __init__(self, receive: Any):
+        self._receive, self.ended = receive, False
+
+    async def __call__(self) -> Any:
+        message = await self._receive()
+        self.ended = not message.get("more_body", False)  # nor does more come when the client is gone
+        return message
+
+    async def drain(self) -> None:
+        """Let a client finish sending: one whose connection is closed meanwhile may never see the answer."""
+        left = MOST_DRAINED
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LINGER_SECONDS):
+                while left > 0 and not self.ended:
+                    left -= len((await self()).get("body", b""))
 
 
 async def lines_of(receive: Any) -> AsyncIterator[bytes]:

@@ -61,7 +61,7 @@ class Following:
         self._metrics, self._predictions = Tail(folder / METRICS), Tail(folder / PREDICTIONS, RECENT)
         self._checkpoint: Path | None = None
         self._watch: dict[str, Any] = {}
-        self._samples, self._changed = 0, time.time()
+        self._samples = 0
         self._speeds: deque[tuple[int, float]] = deque(maxlen=2)
         self.feed.apply(self.look())
 
@@ -73,7 +73,7 @@ class Following:
         if newest and not self._predictions.path.exists():
             rows = newest
         for line in lines:
-            self._samples, self._changed = line.get("samples") or 0, time.time()
+            self._samples = line.get("samples") or 0
             self._speeds.append((self._samples, line.get("seconds") or 0.0))
         if begins and not lines:
             self._samples = 0
@@ -108,8 +108,16 @@ class Following:
             "bad": bad,
             "diverged": False,
             "speed": None if speed is None else round(speed, 1),
-            "silent": round(time.time() - self._changed),
+            "silent": self._silent(),
         }
+
+    def _silent(self) -> int | None:
+        """The seconds since the newest line of metrics; None if there is none yet."""
+        try:
+            about = self._metrics.path.stat()
+        except OSError:
+            return None
+        return max(0, round(time.time() - about.st_mtime)) if about.st_size else None
 
 
 def recent_rows(entries: dict[str, Any], columns: dict[str, Any]) -> list[dict[str, Any]]:

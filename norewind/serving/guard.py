@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
-from norewind.serving.bodies import body_of
+from norewind.serving.bodies import Body, body_of
 from norewind.serving.prometheus import Requests
 from norewind.serving.refusals import Refusal
 
@@ -58,17 +58,21 @@ class Guard:
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
-        began, status = time.perf_counter(), 500
+        began, status, body = time.perf_counter(), 500, Body(receive)
+        # Who waits for a word before sending the body does not send one that is refused.
+        waits = b"expect" in dict(scope["headers"])
 
         async def sending(message: dict[str, Any]) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
                 message = {**message, "headers": [*message["headers"], *SAFE]}
+            elif status >= 400 and not message.get("more_body") and not waits:
+                await body.drain()
             await send(message)
 
         try:
-            await self._answer(scope, receive, sending)
+            await self._answer(scope, body, sending)
         finally:
             self.requests.add(scope["path"], status, time.perf_counter() - began)
 

@@ -1,5 +1,7 @@
 """The thread that learns: the training loop of `norewind train`, on the lines that requests bring."""
 
+import os
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,6 +18,8 @@ from norewind.serving.incoming import Incoming
 from norewind.serving.rows import rows_so_far
 
 FLUSH = 0.01
+NICE = 5
+"""By how much the thread that learns stands back behind the one that answers, where they share a core."""
 
 
 class Learning:
@@ -100,6 +104,9 @@ class Learning:
         self.training = training
         self.model = self.make_model(training)
         self.accepted = self.learned = self.durable = rows_so_far(training)
+        if sys.platform == "linux":  # where threads have priorities of their own
+            thread = threading.get_native_id()
+            os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + NICE)
         self._ready.set()
 
     def _lines(self, entries: list[dict[str, Any]]) -> None:
@@ -125,11 +132,12 @@ def samples_in(path: Path) -> int:
 def _settings(folder: Path) -> Settings:
     """The settings of a trained run on rows, for rows that come with requests."""
     settings, _ = saved_run(folder)
-    if settings.kind not in ("csv", "jsonl"):
+    if settings.key is not None or settings.kind not in ("csv", "jsonl"):
+        kind, what = ("predicts symbols", "what it counts") if settings.key is None else ("is a fleet", "a key's model")
         raise SettingsError(
-            f"{folder} predicts symbols, and only runs on rows can be served: the counts of symbols are changed in "
-            "place, so nobody could be answered while they learn. Use a pipe: norewind train - --flush 1 "
-            f"--predictions stdout. Its page: norewind watch {folder}"
+            f"{folder} {kind}, and only runs on rows without --key can be served: {what} is changed in place, so "
+            "nobody could be answered while it learns. Use a topic (docs/kafka.md), or a pipe: norewind train - "
+            f"--flush 1 --predictions stdout. Its page: norewind watch {folder}"
         )
     if settings.key is not None:
         raise SettingsError(

@@ -9,13 +9,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from norewind.runs.class_scores import ClassScore
 from norewind.runs.fit import carry_norm
 from norewind.runs.row_scores import RowScore
 from norewind.serving.outputs import LADDER, Outputs
 from norewind.serving.refusals import Refusal
 from norewind.streams.alternatives import Moment, moment_of, next_rows
-from norewind.streams.columns import BadRow, at
-from norewind.streams.parsing import RowReader
+from norewind.streams.columns import BadRow, at, category_of
+from norewind.streams.parsing import ANOTHER, CATEGORIES, RowReader
 from norewind.streams.reading import LONGEST
 from norewind.streams.stream import Samples
 
@@ -90,6 +91,7 @@ class RowModel:
         outputs = self.outputs(state.run, samples.xs)
         entries = list(islice(self.score.predictions(state.rows + 1, samples, outputs), number))
         for place, entry in enumerate(entries):
+            self._name_class(entry, rows[place])
             # Every one of them would be the next row.
             entry["sample"] -= place
             if "for" in entry:
@@ -97,6 +99,12 @@ class RowModel:
                 several = isinstance(rows_ahead, dict)
                 entry["for"] = {k: v - place for k, v in rows_ahead.items()} if several else rows_ahead - place
         return entries
+
+    def _name_class(self, entry: dict[str, Any], row: dict[str, Any]) -> None:
+        """Name a class that never came before, which the stream would remember from now on."""
+        known = self.stream.classes if isinstance(self.score, ClassScore) else None
+        if known is not None and entry.get("target") == ANOTHER and len(known) < CATEGORIES:
+            entry["target"] = category_of(at(row, self.stream.targets[0]))
 
     def check(self, row: dict[str, Any]) -> None:
         """Refuse a row that cannot be read."""

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 from norewind.streams.stream import StreamError
 
 SCHEME = "kafka://"
+EACH = "/*"
+"""At the end of an address: each partition is a run of its own."""
 AT_START = 10.0
 """Seconds that brokers may take to answer when a run begins."""
 

@@ -26,6 +26,8 @@ from norewind.streams.stream import StreamError, check_choice
 FIRST_ROWS = 100
 CATEGORIES = 16
 """Different values of one column that are told apart; further ones count as one."""
+ANOTHER = "(another)"
+"""What these are called."""
 SECONDS = 1.0
 """How long a pipe may take from its first row on for the others by which its columns are judged."""
 
@@ -211,7 +213,7 @@ class RowReader:
         return row
 
     def values(self, row: dict[str, Any], *, new: bool = True) -> list[float]:
-        """The numbers of the columns in use. With `new`, categories that appear are remembered."""
+        """The numbers of the columns in use. Categories that appear are remembered, or without `new` only numbered."""
         values = []
         try:
             for name, read in self._used:
@@ -234,7 +236,7 @@ class RowReader:
         known = self.categories[column]
         if new and value not in known and len(known) < CATEGORIES:
             known[value] = len(known)
-        return float(known.get(value, CATEGORIES))
+        return float(known.get(value, len(known)))
 
     def _copy(self, row: dict[str, Any]) -> str | None:
         if not self._copied:

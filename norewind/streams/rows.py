@@ -10,7 +10,7 @@ from norewind.streams import scaling
 from norewind.streams.clock import REMEMBERED, as_time, times_ahead
 from norewind.streams.columns import BadRow, Judged, Kind, at, judged, kind_of, unusable, varying
 from norewind.streams.messages import BESIDE
-from norewind.streams.parsing import CSV, Dialect, RowReader
+from norewind.streams.parsing import ANOTHER, CSV, Dialect, RowReader
 from norewind.streams.position import check_position, damaged, unread
 from norewind.streams.reading import Source, closed_on_error
 from norewind.streams.scaling import CYCLES, Layout, Row, samples_of
@@ -215,7 +215,7 @@ class RowStream(Stream):
     def class_name(self, number: int) -> str:
         """What a class is called; those that came when there were too many have one name."""
         known = self.classes
-        return known[number] if number < len(known) else "(another)"
+        return known[number] if number < len(known) else ANOTHER
 
     @property
     def width(self) -> int:

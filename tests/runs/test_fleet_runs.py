@@ -246,7 +246,6 @@ def test_what_comes_next_is_the_newest_forecast_of_every_key(settings, whole):
         ({"loss": "classes"}, "not supported"),
         ({"horizon": "1,6"}, "one horizon"),
         ({"share": True, "shards": 2, "resident": None}, "cannot be split"),
-        ({"share": True, "flush": 1.0, "resident": None}, "256 rows at a time"),
         ({"key": "nothing"}, "no column 'nothing' to take keys from"),
         ({"key": "temp"}, "cannot be an input or a target"),
         ({"hidden": 5}, "auto chooses it itself"),

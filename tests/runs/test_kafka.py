@@ -14,6 +14,7 @@ from test_kafka_kill import rows
 
 from norewind.checkpoint import checkpoints, glance
 from norewind.runs.folder import read_log
+from norewind.runs.windows import Steps
 
 SMALL = ("--method", "uoro", "--hidden", 4, "--metrics-every", 100, "--checkpoint-every", 100, "--quiet")
 
@@ -54,6 +55,30 @@ def test_stopped_and_resumed_it_is_the_same(cluster, tmp_path, monkeypatch):
     assert all(line["copied"]["@key"] == f"s{line['partition']}" for line in lines)
     offsets = position(tmp_path / "run")["offsets"]
     assert [max(0, offset) for offset in cluster.group("watched", "calm")] == list(offsets.values())
+
+
+def test_keys_that_share_a_model_wait_for_their_window_also_across_a_stop(cluster, tmp_path, monkeypatch):
+    """A window that is not full when the run ends goes on with the messages that come later."""
+    sent = [(0, moment, b"k%d" % (i % 3), value) for i, (_, moment, _, value) in enumerate(rows(1_000))]
+    cluster.send("together", sent[:600])
+    shares = ("--key", "@key", "--share", "--predictions", "file", "--flush", 0.2, "--targets", "level")
+    take = Steps.take
+
+    def take_and_stop(self, *arguments):
+        taken = take(self, *arguments)
+        if self.waiting is not None and len(self.waiting.keys) == 600 - 512:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return taken
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Steps, "take", take_and_stop)
+        assert train(cluster, "together/0", tmp_path / "run", *shares) == 143
+    assert position(tmp_path / "run")["offsets"]["0"] == 600
+    cluster.send("together", sent[600:])
+    assert norewind("resume", tmp_path / "run", "--final", "--quiet") == 0
+    assert train(cluster, "together/0", tmp_path / "whole", *shares, "--final") == 0
+    assert everything(tmp_path / "run") == everything(tmp_path / "whole")
+    assert len(read_log(tmp_path / "run" / "predictions.jsonl")) == 768
 
 
 POISON = [

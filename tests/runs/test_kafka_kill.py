@@ -135,24 +135,20 @@ def test_an_undisturbed_run_answers_every_message_once_with_its_key(whole):
     assert all(key == b"s%d" % answer["partition"] for key, answer in seen)
 
 
-@pytest.mark.parametrize("points", [POINTS[::3], pytest.param(POINTS, marks=pytest.mark.slow)], ids=["two", "four"])
-def test_survives_kills_around_a_commit(cluster, whole, tmp_path, points):
-    stage, run = filled(cluster, f"points-{len(points)}", tmp_path), tmp_path / "run"
+KILLS = {"two": (2, POINTS[::3]), "four": (2, POINTS), **{f"first, {point}": (1, [point]) for point in POINTS}}
+
+
+@pytest.mark.parametrize(
+    "name", ["two", *(pytest.param(name, marks=pytest.mark.slow) for name in KILLS if name != "two")]
+)
+def test_survives_kills_around_a_commit(cluster, whole, tmp_path, name):
+    """One process after the other is killed at a point around its first or second commit."""
+    commit, points = KILLS[name]
+    stage, run = filled(cluster, f"kill-{list(KILLS).index(name)}", tmp_path), tmp_path / "run"
     for point in points:
-        process = stage.start(run, script=("-c", DYING, point, "2"))
+        process = stage.start(run, script=("-c", DYING, point, str(commit)))
         said = process.communicate(timeout=300)[1]
         assert process.returncode == -signal.SIGKILL, said
-    stage.finish(run)
-    assert_same(stage, run, whole)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("point", POINTS)
-def test_survives_a_kill_around_the_first_commit(cluster, whole, tmp_path, point):
-    stage, run = filled(cluster, f"first-{POINTS.index(point)}", tmp_path), tmp_path / "run"
-    process = stage.start(run, script=("-c", DYING, point, "1"))
-    said = process.communicate(timeout=300)[1]
-    assert process.returncode == -signal.SIGKILL, said
     stage.finish(run)
     assert_same(stage, run, whole)
 

@@ -1,6 +1,8 @@
 """`norewind watch`: a folder as it grows."""
 
 import json
+import os
+import time
 
 import pytest
 
@@ -37,6 +39,15 @@ def test_the_newest_rows_come_from_predictions_or_from_the_checkpoint(run):
         for name in ("sample", "prediction", "target"):
             assert one[name] == pytest.approx(other[name], rel=1e-6)
         assert one["surprise"] == pytest.approx(other["surprise"], rel=1e-4, abs=1e-6)
+
+
+def test_the_age_of_the_newest_line_is_that_of_the_file_not_of_the_page(run):
+    following = Following(run)
+    hour_ago = time.time() - 3600
+    os.utime(run / "metrics.jsonl", (hour_ago, hour_ago))
+    assert 3600 <= following.status()["silent"] < 3700
+    (run / "metrics.jsonl").write_text("")
+    assert following.status()["silent"] is None
 
 
 def test_a_run_that_is_resumed_begins_again_on_the_page(run):

@@ -113,6 +113,15 @@ def test_bodies_that_do_not_come(monkeypatch):
     assert refused.value.status == 413
 
 
+@pytest.mark.parametrize(("path", "status"), [("login", b"413"), ("events", b"401")])
+def test_a_client_may_send_all_of_a_body_that_is_refused(path, status):
+    """Otherwise its connection is reset while it sends, and it never sees why."""
+    body = b"x" * (12 << 20)  # more than the buffers of both sides hold
+    head = b"POST /%s HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
+    with in_a_thread(page(TOKEN)) as port:
+        assert talk(port, head % (path.encode(), len(body)) + body, 60).split()[1] == status
+
+
 def test_lines_come_as_they_are_sent_whatever_the_pieces():
     async def lines(*pieces):
         messages = [{"type": "http.request", "body": piece, "more_body": True} for piece in pieces]

@@ -13,6 +13,7 @@ from norewind.runs.fit import Hooks
 from norewind.runs.folder import RunFolder, saved_run
 from norewind.runs.metrics import Diverged
 from norewind.runs.predict import predictions
+from norewind.runs.settings import Settings, SettingsError
 from norewind.runs.train import train
 from norewind.serving.incoming import Incoming
 from norewind.serving.learning import Learning
@@ -114,6 +115,16 @@ def model_of(folder) -> RowModel:
         hooks = Hooks(begin=lambda training: begun.append(RowModel(training)))
         train(settings, held, continues=True, source=incoming, hooks=hooks)
     return begun[0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [(Settings("book.txt"), "predicts symbols"), (Settings("rows.csv", key="sensor"), "is a fleet")],
+)
+def test_text_and_fleets_are_refused_with_another_way(tmp_path, monkeypatch, settings, words):
+    monkeypatch.setattr("norewind.serving.learning.saved_run", lambda folder: (settings, None))
+    with pytest.raises(SettingsError, match=f"{words}.*norewind watch"):
+        Learning(tmp_path, RowModel, 10, Hooks())
 
 
 def test_a_run_that_diverges_answers_from_its_last_checkpoint(run, monkeypatch):

@@ -41,6 +41,11 @@ function short(value) {
   return String(Number(value.toPrecision(4)));
 }
 
+function ago(seconds) {
+  const [size, name] = seconds < 120 ? [1, "s"] : seconds < 7200 ? [60, "min"] : seconds < 172800 ? [3600, "h"] : [86400, "days"];
+  return seconds < 5 ? "now" : `${Math.round(seconds / size)} ${name} ago`;
+}
+
 function words(value) {
   if (value === null || value === undefined) return "–";
   if (isNumber(value)) return short(value);
@@ -263,7 +268,7 @@ function showStatus() {
       now.diverged ? now.watch : run.about.watches === false ? "turned off" : `carry ${short(newest.carry)} of ${short(run.about.carry_limit)}`, trouble ? "bad" : "good"),
   ];
   if (isNumber(now.queue)) tiles.push(tile("Waiting", short(now.queue), `to be learned; ${short(now.waiting ?? 0)} for their labels`));
-  else if (isNumber(now.silent)) tiles.push(tile("Newest line", now.silent < 5 ? "now" : `${short(now.silent)} s ago`, "of metrics"));
+  else if ("silent" in now) tiles.push(tile("Newest line", isNumber(now.silent) ? ago(now.silent) : "–", "of metrics"));
   get("tiles").replaceChildren(...tiles);
   const keys = now.keys || [];
   get("keys-section").hidden = !keys.length;
