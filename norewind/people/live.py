@@ -151,7 +151,7 @@ class Live:
         """A line of metrics; a new interval starts."""
         assert self.opened is not None
         line = {**self.tally.take(), **self.opened.score.take()}
-        carry = digits(float(carry_norm(self.built.learner.carry(self.plain_run()))))
+        carry = digits(float(carry_norm(self.single.carry(self.run))))
         return {**line, "carry": carry, "seconds": self.state.get("seconds", 0.0)}
 
     def closing(self) -> dict[str, Any] | None:
