@@ -13,7 +13,7 @@ from norewind.chunks import fast_step, skipping_step
 from norewind.estimator import Loss
 from norewind.learner import Learner
 from norewind.run import NonFiniteError
-from norewind.trees import Tree, library, strong
+from norewind.trees import Tree, strong
 
 
 class AheadRun(NamedTuple):
@@ -92,7 +92,7 @@ class Ahead:
         self.learner, self.horizon, self.window = learner, horizon, window
         # When the first of the rows to forecast has come, so have the targets of those up to this many rows before.
         self.delay = horizon + window - 1
-        self.loss, self._losses = loss, _losses_of(loss)
+        self._losses = _losses_of(loss)
 
     def init(self, run: Any, x: np.ndarray, output: np.ndarray, target: np.ndarray) -> AheadRun:
         """Start from a run of the learner; `x`, `output` and `target` are examples of one row."""
@@ -175,21 +175,22 @@ class Ahead:
         new = run._replace(run=inner, outputs=waiting[count : count + self.horizon], samples=samples)
         return new, (np.asarray(outputs), waiting[: len(xs)])
 
-    def one(self, run: AheadRun, x: Any, target: Any) -> tuple[AheadRun, tuple[Any, Any]]:
-        """`scan` of one row, in NumPy or inside a compiled function, without windows: `(run, (output, due))`.
+    def one(self, run: AheadRun, x: Any, target: Any) -> tuple[AheadRun, jax.Array, Any]:
+        """`scan` of one row inside a compiled function, without windows: `(run, loss, (output, due))`.
 
         The first `horizon` rows of a run, from which nothing can be learned yet, go through `answer` instead.
         """
         inner, _, output = one_step(self.learner, run.run, run.xs[0], target, x)
-        return self._moved(run, inner, x, output), (output, run.outputs[0])
+        due = run.outputs[0]
+        return self._moved(run, inner, x, output), self._losses(due[None], target[None])[0], (output, due)
 
-    def answer(self, run: AheadRun, x: Any) -> tuple[AheadRun, tuple[Any, Any]]:
-        """One row, as `one`, from which nothing is learned: `(run, (output, due))`."""
+    def answer(self, run: AheadRun, x: Any) -> tuple[AheadRun, Any]:
+        """One row inside a compiled function, from which nothing is learned: `(run, (output, due))`."""
         inner, output = one_answer(self.learner, run.run, x)
         return self._moved(run, inner, x, output), (output, run.outputs[0])
 
-    def _moved(self, run: AheadRun, inner: Any, x: Any, output: Any) -> AheadRun:
-        samples = run.samples + (run.samples < np.iinfo(np.int32).max)
+    def _moved(self, run: AheadRun, inner: Any, x: Any, output: jax.Array) -> AheadRun:
+        samples: Any = jnp.where(run.samples < jnp.iinfo(jnp.int32).max, run.samples + 1, run.samples)
         return AheadRun(inner, shifted(run.xs, x), run.targets, shifted(run.outputs, output), samples)
 
     def pending(self, run: AheadRun) -> dict[int, np.ndarray]:
@@ -219,7 +220,7 @@ def _losses_of(loss: Loss) -> Callable:
 
 
 def one_step(learner: Any, run: Any, x: Any, target: Any, newest: Any = None) -> tuple[Any, Any, Any]:
-    """One sample, learned from: the run, the loss and the output (of `newest` if given). Not compiled by itself."""
+    """One sample, learned inside a compiled function: the run, the loss and the output (of `newest` if given)."""
     if not isinstance(learner, Learner):
         return learner.one(run, x, target, newest)
     step = fast_step if learner.stops else skipping_step
@@ -228,7 +229,7 @@ def one_step(learner: Any, run: Any, x: Any, target: Any, newest: Any = None) ->
 
 
 def one_answer(learner: Any, run: Any, x: Any) -> tuple[Any, Any]:
-    """One sample, answered; only the state moves."""
+    """One sample, answered inside a compiled function; only the state moves."""
     if not isinstance(learner, Learner):
         return learner.answer(run, x)
     state, output = learner.update.transition(run.params, run.state if run.ahead is None else run.ahead, x)
@@ -237,7 +238,7 @@ def one_answer(learner: Any, run: Any, x: Any) -> tuple[Any, Any]:
 
 def shifted(rows: Any, newest: Any) -> Any:
     """The rows without the oldest, and with a new one."""
-    return library(newest).concatenate([rows[1:], newest[None].astype(rows.dtype)])
+    return jnp.concatenate([rows, newest[None].astype(rows.dtype)])[1:]
 
 
 def _counted(samples: np.ndarray, more: int) -> np.ndarray:

@@ -93,7 +93,7 @@ class ClassLearner:
         new, _, shown = self._answered(run._replace(members=members), seen, unknown, count)
         return new, shown
 
-    def one(self, run: ClassRun, made: list, x: np.ndarray, target: np.ndarray) -> tuple[ClassRun, Any, Any]:
+    def one(self, run: ClassRun, made: list, target: np.ndarray) -> tuple[ClassRun, Any, Any]:
         """`scan` of one row, given the members' logits, whose runs are not touched: `(run, loss, outputs)`."""
         known = ~np.isnan(target[0])
         came = np.int32(target[0] if known else 0)
@@ -104,11 +104,6 @@ class ClassLearner:
         outputs = np.concatenate([run.outputs, made[None]])
         new = ClassRun(run.members, counting, weights, waiting[1:], outputs[1:])
         return new, -outputs[0][came] if known else 0.0, (made, outputs[0]) if self.horizon else outputs[0]
-
-    def answer(self, run: ClassRun, made: list, x: np.ndarray) -> tuple[ClassRun, Any]:
-        """`forward` of one row, as `one`: `(run, outputs)`."""
-        new, _, outputs = self.one(run, made, x, np.full(1, np.nan, np.float32))
-        return new, outputs
 
     def pending(self, run: ClassRun) -> dict[int, np.ndarray]:
         """The forecasts of the rows to come; see `Ahead.pending`."""

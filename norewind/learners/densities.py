@@ -1,6 +1,6 @@
 """Forecasts of numbers mixed by how well each expert did lately."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +8,6 @@ import numpy as np
 
 from norewind.chunks import scan_some
 from norewind.compilation import compiled_loop
-from norewind.trees import library
 
 REMEMBERED = 0.99
 """How much of an expert's record is kept from row to row: about the last hundred rows count."""
@@ -37,35 +36,31 @@ def learned(weighing: Weighing, due: jax.Array, target: jax.Array) -> Weighing:
 
     An expert is a Gaussian density with the variance of its errors so far.
     """
-    like = library(target)
-    is_known = ~like.isnan(target)
-    errors = (usable(due) - like.where(is_known, target, 0)) ** 2
-    known = like.minimum(weighing.known + is_known, 1_000_000)
-    share = like.maximum(1 / (known + 1), SLOWEST).astype(errors.dtype)
-    variances = like.maximum(weighing.variances + share * (errors - weighing.variances), LEAST_VARIANCE)
-    records = REMEMBERED * weighing.records + TRUST * (errors / variances + like.log(variances))
-    new = variances, records, known
-    return Weighing(*(like.where(is_known, after, before) for after, before in zip(new, weighing, strict=True)))
+    is_known = ~jnp.isnan(target)
+    errors = (usable(due) - jnp.where(is_known, target, 0)) ** 2
+    known = jnp.minimum(weighing.known + is_known, 1_000_000)
+    share = jnp.maximum(1 / (known + 1), SLOWEST)
+    variances = jnp.maximum(weighing.variances + share * (errors - weighing.variances), LEAST_VARIANCE)
+    records = REMEMBERED * weighing.records + TRUST * (errors / variances + jnp.log(variances))
+    new = Weighing(variances, records, known)
+    return jax.tree.map(lambda after, before: jnp.where(is_known, after, before), new, weighing)
 
 
 def mixed(weighing: Weighing, forecasts: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Mean and variance of the experts' densities, each with the weight of its record."""
-    forecasts, like = usable(forecasts), library(forecasts)
-    evidence = -weighing.records / 2
-    weights = like.exp(evidence - like.max(evidence, axis=0))
-    weights = weights / like.sum(weights, axis=0)
-    mean = like.sum(weights * forecasts, axis=0)
-    return mean, like.sum(weights * (weighing.variances + (forecasts - mean) ** 2), axis=0)
+    forecasts = usable(forecasts)
+    weights = jax.nn.softmax(-weighing.records / 2, axis=0)
+    mean = jnp.sum(weights * forecasts, axis=0)
+    return mean, jnp.sum(weights * (weighing.variances + (forecasts - mean) ** 2), axis=0)
 
 
-def usable(forecasts: Any) -> Any:
+def usable(forecasts: jax.Array) -> jax.Array:
     """Forecasts without what no target can be: an expert that fails must not take the others along."""
-    like = library(forecasts)
-    return like.minimum(like.maximum(like.where(like.isnan(forecasts), 0, forecasts), -LARGEST), LARGEST)
+    return jnp.clip(jnp.nan_to_num(forecasts, nan=0.0), -LARGEST, LARGEST)
 
 
 def row(weighing: Weighing, one: tuple) -> tuple[Weighing, tuple[jax.Array, jax.Array]]:
-    """`scan` of one row, `(due, target, forecasts)`, in NumPy or inside a compiled function."""
+    """`scan` of one row, `(due, target, forecasts)`."""
     due, target, forecasts = one
     if due is None:
         return learned(weighing, forecasts, target), mixed(weighing, forecasts)

@@ -10,7 +10,7 @@ import numpy as np
 from norewind import checks
 from norewind.chunks import scan_some
 from norewind.compilation import compiled_loop
-from norewind.trees import Tree, library
+from norewind.trees import Tree
 
 LARGEST_INPUT = 10.0
 """In standard deviations. Beyond it a linear model would only amplify what is most likely a fault."""
@@ -121,12 +121,12 @@ class LeastSquares:
         return ()
 
     def one(self, run: LeastSquaresRun, x: Any, target: Any, newest: Any = None) -> tuple[LeastSquaresRun, Any, Any]:
-        """`scan` of one sample, in NumPy or inside a compiled function: the run, the loss and the output."""
+        """`scan` of one sample inside a compiled function: the run, the loss and the output."""
         rates, prior = (self.forgetting, self.forgetting**-0.5), np.sum(self.features.prior)
         return learn_one(run, (x, target, newest), rates, self.features.transition, prior, self.limit)
 
     def answer(self, run: LeastSquaresRun, x: Any) -> tuple[LeastSquaresRun, jax.Array]:
-        """`forward` of one sample, in NumPy or inside a compiled function."""
+        """`forward` of one sample inside a compiled function."""
         state, features = self.features.transition(run.state if run.ahead is None else run.ahead, x)
         return run._replace(**{"state" if run.ahead is None else "ahead": state}), features @ run.weights
 
@@ -137,8 +137,7 @@ def learn_one(run, inputs, rates, transition, prior, limit):
     state, features = transition(run.state, x)
     output = features @ run.weights
     run = _learned(run, features, target - output, rates, prior, limit)._replace(state=state)
-    like = library(target)
-    loss = 0.5 * like.sum(like.where(like.isnan(target), 0, target - output) ** 2)
+    loss = 0.5 * jnp.sum(jnp.where(jnp.isnan(target), 0, target - output) ** 2)
     if newest is not None:
         ahead, features = transition(run.ahead, newest)
         run, output = run._replace(ahead=ahead), features @ run.weights
@@ -157,21 +156,21 @@ def learn_some(run, inputs, count, rates, *, transition, prior, limit, outputs):
 
 def _learned(run: LeastSquaresRun, features: jax.Array, error: jax.Array, rates, prior, limit) -> LeastSquaresRun:
     """The run after one error; `rates` are the forgetting and its inverse root, `prior` is the sum of the prior."""
-    (forgetting, faster), like = rates, library(error)
-    unknown = like.isnan(error)
-    largest = limit * like.sqrt(run.spread)
-    error = like.where(unknown, 0, like.minimum(like.maximum(error, -largest), largest))
-    spread = like.where(unknown, run.spread, run.spread + 0.01 * (error**2 - run.spread))
+    forgetting, faster = rates
+    unknown = jnp.isnan(error)
+    largest = limit * jnp.sqrt(run.spread)
+    error = jnp.where(unknown, 0, jnp.clip(error, -largest, largest))
+    spread = jnp.where(unknown, run.spread, run.spread + 0.01 * (error**2 - run.spread))
     # Without a known target the features teach nothing, and nothing is forgotten.
-    features = like.where(unknown.all(), 0, features)
+    features = jnp.where(unknown.all(), 0, features)
     inner = features @ run.root
     outer = run.root @ inner
     total = forgetting + inner @ inner
-    weights = run.weights + like.outer(outer / total, error)
-    share = 1 / (total + like.sqrt(forgetting * total))
-    growth = like.where(unknown.all() | (run.size > LARGEST), 1, faster).astype(run.root.dtype)
-    root = (run.root - like.outer(share * outer, inner)) * growth
-    return run._replace(weights=weights, root=root, size=like.sum(root * root) / prior, spread=spread)
+    weights = run.weights + jnp.outer(outer / total, error)
+    share = 1 / (total + jnp.sqrt(forgetting * total))
+    growth = jnp.where(unknown.all() | (run.size > LARGEST), 1, faster).astype(run.root.dtype)
+    root = (run.root - jnp.outer(share * outer, inner)) * growth
+    return run._replace(weights=weights, root=root, size=jnp.sum(root * root) / prior, spread=spread)
 
 
 def answer_some(run, xs, count, *, transition):
@@ -195,12 +194,9 @@ def lags(inputs: int, count: int) -> Features:
     expected = 0.1 / (1 + np.arange(count))
 
     def transition(state, x):
-        like = library(x)
-        state = like.concatenate([_cut(x)[None], state[:-1]])
-        if like is jnp:
-            # Without a barrier, XLA computes the shifted row again in everything that uses it.
-            state = jax.lax.optimization_barrier(state)
-        return state, like.concatenate([like.ones(1, x.dtype), state.reshape(-1)])
+        # Without a barrier, XLA computes the shifted row again in everything that uses it.
+        state = jax.lax.optimization_barrier(jnp.concatenate([_cut(x)[None], state[:-1]]))
+        return state, jnp.concatenate([jnp.ones(1, x.dtype), state.reshape(-1)])
 
     prior = np.concatenate([[0.01], np.repeat(expected, inputs)]).astype(np.float32)
     return Features(transition, np.zeros((count, inputs), np.float32), prior)
@@ -216,7 +212,7 @@ def oscillators(inputs: int, count: int) -> Features:
 
     def transition(state, x):
         state = factors * state + _cut(x)[:, None]
-        return state, library(x).concatenate([(state.real * scales).reshape(-1), (state.imag * scales).reshape(-1)])
+        return state, jnp.concatenate([(state.real * scales).reshape(-1), (state.imag * scales).reshape(-1)])
 
     return Features(transition, np.zeros((inputs, count), np.complex64), np.full(2 * inputs * count, 0.01, np.float32))
 
@@ -226,11 +222,10 @@ def together(*parts: Features) -> Features:
 
     def transition(states, x):
         pairs = [part.transition(state, x) for part, state in zip(parts, states, strict=True)]
-        return tuple(state for state, _ in pairs), library(x).concatenate([features for _, features in pairs])
+        return tuple(state for state, _ in pairs), jnp.concatenate([features for _, features in pairs])
 
     return Features(transition, tuple(part.state for part in parts), np.concatenate([part.prior for part in parts]))
 
 
-def _cut(x: Any) -> Any:
-    like = library(x)
-    return like.minimum(like.maximum(x, -LARGEST_INPUT), LARGEST_INPUT)
+def _cut(x: jax.Array) -> jax.Array:
+    return jnp.clip(x, -LARGEST_INPUT, LARGEST_INPUT)

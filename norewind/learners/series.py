@@ -3,11 +3,13 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from norewind import checks
 from norewind.learners import densities
-from norewind.learners.ahead import Ahead
+from norewind.learners.ahead import Ahead, one_answer, one_step, shifted
 from norewind.learners.least_squares import LeastSquares, lags, oscillators, together
 from norewind.learners.members import forward_all, reset_all, scan_all
 from norewind.losses import known_squared_error
@@ -104,30 +106,44 @@ class Series:
         new = run._replace(members=members, history=history, outputs=pending[count : count + self.horizon])
         return new, self._shown(pending, len(xs))
 
-    def one(self, run: SeriesRun, made: list, x: np.ndarray, target: np.ndarray) -> tuple[SeriesRun, Any, Any]:
-        """`scan` of one row, given what the members forecast, whose runs are not touched: `(run, loss, outputs)`."""
-        forecasts, history = self._forecasts(run, x[None], [output[None] for output in made], 1)
+    def one(self, run: SeriesRun, x: Any, target: Any) -> tuple[SeriesRun, jax.Array, Any]:
+        """`scan` of one row inside a compiled function: `(run, loss, outputs)`; see `Ahead.one`."""
+        members, made = [], []
+        for learner, member in zip(self.members, run.members, strict=True):
+            if self.horizon:
+                member, _, (output, _) = learner.one(member, x, target)
+            else:
+                member, _, output = one_step(learner, member, x, target)
+            members.append(member)
+            made.append(output[None])
+        forecasts, history = self._forecasts(run, x[None], made, 1, jnp)
         due = run.waiting[0] if self.horizon else None
         weighing, moments = densities.row(run.weighing, (due, target, forecasts[0]))
-        new, pending = self._moved(run, history, moments)
-        waiting = np.concatenate([run.waiting, forecasts])[1:] if self.horizon else run.waiting
-        loss = self._losses(pending[:1], target[None])[0]
-        return new._replace(waiting=waiting, weighing=weighing), loss, self._shown_row(pending)
+        new, pending = self._moved(run, members, history, forecasts[0], moments)
+        loss = self._losses(pending[:1], target[None], jnp)[0]
+        return new._replace(weighing=weighing), loss, self._shown_row(pending)
 
-    def answer(self, run: SeriesRun, made: list, x: np.ndarray) -> tuple[SeriesRun, Any]:
-        """`forward` of one row, as `one`: `(run, outputs)`."""
-        forecasts, history = self._forecasts(run, x[None], [output[None] for output in made], 1)
-        new, pending = self._moved(run, history, densities.mixed(run.weighing, forecasts[0]))
+    def answer(self, run: SeriesRun, x: Any) -> tuple[SeriesRun, Any]:
+        """One row inside a compiled function, without learning: `(run, outputs)`; see `Ahead.answer`."""
+        members, made = [], []
+        for learner, member in zip(self.members, run.members, strict=True):
+            member, output = learner.answer(member, x) if self.horizon else one_answer(learner, member, x)
+            members.append(member)
+            made.append((output[0] if self.horizon else output)[None])
+        forecasts, history = self._forecasts(run, x[None], made, 1, jnp)
+        moments = densities.mixed(run.weighing, forecasts[0])
+        new, pending = self._moved(run, members, history, forecasts[0], moments)
         return new, self._shown_row(pending)
 
-    def _moved(self, run: SeriesRun, history: np.ndarray, moments: tuple) -> tuple[SeriesRun, np.ndarray]:
+    def _moved(self, run: SeriesRun, members: list, history: Any, forecasts: Any, moments: tuple) -> tuple:
         """The run one row later, and what had been and what is forecast."""
-        pending = np.concatenate([run.outputs, np.concatenate(moments)[None]])
-        return run._replace(history=history, outputs=pending[1:]), pending
+        pending: Any = jnp.concatenate([run.outputs, jnp.concatenate(moments)[None]])
+        waiting = shifted(run.waiting, forecasts) if self.horizon else run.waiting
+        return SeriesRun(tuple(members), history, waiting, run.weighing, pending[1:]), pending
 
-    def _shown_row(self, pending: np.ndarray) -> Any:
+    def _shown_row(self, pending: Any) -> Any:
         """The forecast made at the newest row, and the one made of it."""
-        outputs = self._output(pending)
+        outputs = self._output(pending, jnp)
         return (outputs[-1], outputs[0]) if self.horizon else outputs[0]
 
     def pending(self, run: SeriesRun) -> dict[int, np.ndarray]:
@@ -143,30 +159,30 @@ class Series:
     def carry(self, run: SeriesRun) -> Tree:
         return ()
 
-    def _forecasts(self, run: SeriesRun, xs: np.ndarray, made: list, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """What every expert forecasts at every row, and the history after `count` rows."""
-        newest = xs[:, self.known]
-        past = np.concatenate([run.history, newest])
-        simple = [np.zeros((len(xs), self.targets), np.float32)]
+    def _forecasts(self, run: SeriesRun, xs: Any, made: list, count: int, like: Any = np) -> tuple[Any, Any]:
+        """What every expert forecasts at every row, and the history after `count` rows; `like` is np or jnp."""
+        newest = xs[:, np.array(self.known, int)]
+        past = like.concatenate([run.history, newest])
+        simple = [like.zeros((len(xs), self.targets), np.float32)]
         if self.known:
             simple.append(newest)
         for period in self.periods:
             start = self.depth - (period - self.delay)
             simple.append(past[start : start + len(newest)])
-        return np.stack([*simple, *map(np.asarray, made)], axis=1), past[count : count + self.depth]
+        return like.stack([*simple, *map(like.asarray, made)], axis=1), past[count : count + self.depth]
 
     def _made(self, seen: Any) -> np.ndarray:
         """The forecasts that a member made at these rows."""
         return seen[0] if self.horizon else seen
 
-    def _losses(self, due: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        mean, variance = np.split(due, 2, axis=1)
-        errors = np.where(np.isnan(targets), 0, mean - targets)
+    def _losses(self, due: Any, targets: Any, like: Any = np) -> Any:
+        mean, variance = like.split(due, 2, axis=1)
+        errors = like.where(like.isnan(targets), 0, mean - targets)
         if not self.gaussian:
-            return 0.5 * np.sum(errors**2, axis=1)
-        variance = np.maximum(variance, densities.LEAST_VARIANCE)
-        nats = 0.5 * (errors**2 / variance + np.log(2 * np.pi * variance))
-        return np.sum(np.where(np.isnan(targets), 0, nats), axis=1)
+            return 0.5 * like.sum(errors**2, axis=1)
+        variance = like.maximum(variance, densities.LEAST_VARIANCE)
+        nats = 0.5 * (errors**2 / variance + like.log(2 * np.pi * variance))
+        return like.sum(like.where(like.isnan(targets), 0, nats), axis=1)
 
     def _shown(self, pending: np.ndarray, rows: int) -> Any:
         """The forecasts made at the last rows, and those made of them, as the loss expects them."""
@@ -174,13 +190,13 @@ class Series:
             return self._output(pending)
         return self._output(pending[self.horizon :]), self._output(pending[:rows])
 
-    def _output(self, moments: np.ndarray) -> np.ndarray:
+    def _output(self, moments: Any, like: Any = np) -> Any:
         """Means, and where variances are asked for, what `losses.log_variance` turns into their logarithms."""
-        mean, variance = np.split(moments, 2, axis=1)
+        mean, variance = like.split(moments, 2, axis=1)
         if not self.gaussian:
             return mean
-        logarithm = np.clip(np.log(np.maximum(variance, densities.LEAST_VARIANCE)), -9.9, 9.9)
-        return np.concatenate([mean, 10 * np.arctanh(logarithm / 10)], axis=1)
+        logarithm = like.clip(like.log(like.maximum(variance, densities.LEAST_VARIANCE)), -9.9, 9.9)
+        return like.concatenate([mean, 10 * like.arctanh(logarithm / 10)], axis=1)
 
 
 def linear_members(inputs: int, targets: int, horizon: int) -> list[tuple]:

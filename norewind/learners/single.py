@@ -1,10 +1,6 @@
-"""Learners of rows for one row at a time: networks in one compiled kernel, and the rest in NumPy.
+"""Learners of rows for one row at a time: the whole step is one compiled kernel on a packed run."""
 
-Least squares and mixing are some hundred operations on small arrays: NumPy needs about as long for them as a compiled
-program needs to be called, and nothing has to be compiled first.
-"""
-
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -15,7 +11,7 @@ from norewind.learners.ahead import Ahead, one_answer, one_step
 from norewind.learners.classes import ClassLearner
 from norewind.learners.series import Series
 from norewind.learners.several import Several
-from norewind.packing import Program, layout_of
+from norewind.packing import Leaf, Program, Vectors, layout_of
 from norewind.run import NonFiniteError
 from norewind.trees import Tree, all_finite
 
@@ -27,7 +23,9 @@ class OneByOne(Protocol):
 
     def unpacked(self, run: Any) -> Tree: ...
 
-    def carry(self, run: Any) -> Tree: ...
+    def view(self, run: Any) -> Tree:
+        """What can be read of a run: as the plain one, but for the members of a mixture of classes. Not a copy."""
+        ...
 
     def learn(self, run: Any, x: np.ndarray, target: np.ndarray) -> tuple[Any, float, Any]:
         """Learn from one row: the run, the loss and the outputs."""
@@ -46,148 +44,117 @@ def one_by_one(learner: Any, run: Tree) -> OneByOne:
     """A learner of rows, without windows, for single rows; `run` is an example. As `scan`, but for rounding."""
     if isinstance(learner, Several):
         return _Several(learner, run)
-    if isinstance(learner, Series | ClassLearner):
-        return _Mixture(learner, run)
-    return _Alone(learner, run)
+    if isinstance(learner, ClassLearner):
+        return _Classes(learner, run)
+    large = isinstance(learner, Series)
+    return _Compiled(*_functions(learner), run, getattr(learner, "horizon", 0), large=large)
 
 
-class _Members:
-    """Learners side by side on the same rows: `learn` and `answer` give their runs, losses and outputs."""
+class _Compiled:
+    """`learned(run, x, target) -> (run, loss, outputs, finite)` and `answered(run, x) -> (run, outputs)`, compiled."""
 
-    def __init__(self, learners: Sequence[Any], runs: Sequence[Any]):
-        self.learners, self._horizon = list(learners), getattr(learners[0], "horizon", 0)
-        self._compiled = [isinstance(_inner(learner), Learner) for learner in learners]
-        self._networks = _Networks(self._of(learners, True), self._of(runs, True)) if any(self._compiled) else None
+    def __init__(self, learned: Callable, answered: Callable, run: Tree, horizon: int, *, large: bool = False):
+        self._layout = layout = layout_of(run)
+        self._in_numpy = [isinstance(leaf, np.ndarray) for leaf in jax.tree.leaves(run)]
+        self._horizon, self._large, self._programs = horizon, large, {}
+        self._changing: list[Leaf] = []
 
-    def pack(self, runs: Sequence[Any]) -> "_Packed":
-        rows = _rows_of(runs[0]) if self._horizon else 0
-        plain = [jax.tree.map(np.asarray, run) for run in self._of(runs, False)]
-        return _Packed(plain, self._networks.pack(self._of(runs, True)) if self._networks else (), rows)
+        def learn(vectors, x, target):
+            new, *seen = learned(layout.unpack(vectors), x, target)
+            return new, seen
 
-    def unpacked(self, run: "_Packed") -> tuple:
-        networks = iter(self._networks.unpacked(run.vectors) if self._networks else ())
-        plain = iter(jax.tree.map(np.asarray, run.plain))
-        return tuple(next(networks if compiled else plain) for compiled in self._compiled)
+        def answer(vectors, _, x):
+            """Of the run, only what changes is written: the state."""
+            run = layout.unpack(vectors)
+            new, outputs = answered(run, x)
+            leaves = zip(layout.leaves, jax.tree.leaves(run), jax.tree.leaves(new), strict=True)
+            changed = [(leaf, after) for leaf, before, after in leaves if after is not before]
+            self._changing = [leaf for leaf, _ in changed]
+            return [after for _, after in changed], outputs
 
-    def carry(self, run: "_Packed") -> tuple:
-        runs = iter(self._networks.view(run.vectors) if self._networks else ())
-        pairs = zip(self.learners, self._compiled, strict=True)
-        return tuple(learner.carry(next(runs)) if compiled else () for learner, compiled in pairs)
+        self._functions = learn, answer
 
-    def learn(self, run: "_Packed", x: np.ndarray, target: np.ndarray) -> tuple["_Packed", list, list]:
-        """The first `horizon` rows are answered only: their targets are nobody's."""
-        return self._moved(run, x, target if run.rows >= self._horizon else None)
+    def pack(self, run: Tree) -> "_Packed":
+        return _Packed(self._layout.pack_now(run), _rows_of(run) if self._horizon else 0)
 
-    def answer(self, run: "_Packed", x: np.ndarray) -> tuple["_Packed", list, list]:
-        return self._moved(run, x, None)
-
-    def _moved(self, run: "_Packed", x: np.ndarray, target: np.ndarray | None) -> tuple["_Packed", list, list]:
-        plain = [_one(*pair, x, target) for pair in zip(self._of(self.learners, False), run.plain, strict=True)]
-        vectors, losses, made = self._networks.moved(run.vectors, x, target) if self._networks else ((), (), ())
-        networks, others = iter(zip(losses, made, strict=True)), iter(plain)
-        seen = [next(networks) if compiled else next(others)[1:] for compiled in self._compiled]
-        new = _Packed([own for own, _, _ in plain], vectors, run.rows + 1)
-        return new, [loss for loss, _ in seen], [output for _, output in seen]
-
-    def _of(self, things: Sequence[Any], compiled: bool) -> list:
-        return [thing for thing, is_compiled in zip(things, self._compiled, strict=True) if is_compiled == compiled]
-
-
-class _Packed(NamedTuple):
-    """The runs in NumPy, the vectors of those that are compiled, and the rows that they have seen."""
-
-    plain: list
-    vectors: tuple
-    rows: int
-
-
-class _Networks:
-    """Learners whose step is one compiled program for all of them, on packed runs."""
-
-    def __init__(self, learners: list[Any], runs: list[Any]):
-        self._layout, self._stops = layout_of(runs), [_inner(learner).stops for learner in learners]
-        self._in_numpy = [isinstance(leaf, np.ndarray) for leaf in jax.tree.leaves(runs)]
-        self._programs: dict[bool, Program] = {}
-
-        def moved(vectors, x, target=None):
-            runs = self._layout.unpack(vectors)
-            done = [_one(learner, run, x, target) for learner, run in zip(learners, runs, strict=True)]
-            looked_at = [_looked_at(*one[:2]) for one, stops in zip(done, self._stops, strict=True) if stops]
-            new, losses, made = (list(part) for part in zip(*done, strict=True))
-            return new, (all_finite(looked_at), losses, made)
-
-        self._moved = moved
-
-    def pack(self, runs: list) -> tuple:
-        return self._layout.pack_now(runs)
-
-    def unpacked(self, vectors: tuple) -> list:
+    def unpacked(self, run: "_Packed") -> Tree:
         """What was a NumPy array is one again."""
-        leaves, structure = jax.tree.flatten(self._layout.unpack_now(vectors))
+        leaves, structure = jax.tree.flatten(self._layout.unpack_now(run.vectors))
         leaves = [np.array(leaf) if was else leaf for leaf, was in zip(leaves, self._in_numpy, strict=True)]
         return jax.tree.unflatten(structure, leaves)
 
-    def view(self, vectors: tuple) -> list:
-        return self._layout.view(vectors)
+    def view(self, run: "_Packed") -> Tree:
+        return self._layout.view(run.vectors)
 
-    def moved(self, vectors: tuple, x: np.ndarray, target: np.ndarray | None) -> tuple[tuple, list, list]:
-        """One row: the new vectors, the losses and what is forecast."""
-        learns = target is not None
-        arguments = (vectors, x, target) if learns else (vectors, x)
-        if learns not in self._programs:
-            self._programs[learns] = Program(self._moved, 0, arguments)
-        new, (finite, losses, made) = self._programs[learns](*arguments)
-        if learns and not finite:
+    def learn(self, run: "_Packed", x: np.ndarray, target: np.ndarray) -> tuple["_Packed", Any, Any]:
+        if run.rows < self._horizon:
+            run, outputs = self.answer(run, x)
+            return run, 0.0, outputs
+        new, (loss, outputs, finite) = self._call(0, run.vectors, x, target)
+        if not finite:
             raise NonFiniteError("this row gave numbers that are not finite; the run before it is kept.", 0, None)
-        return new, losses, made
+        return _Packed(new, run.rows + 1), *_copied((loss, outputs))
+
+    def answer(self, run: "_Packed", x: np.ndarray) -> tuple["_Packed", Any]:
+        old = self._layout.shortened(run.vectors)
+        vectors, outputs = self._call(1, old, None, x)
+        new, changed = [np.array(vector) for vector in old], [np.asarray(vector) for vector in vectors]
+        for leaf, part in zip(self._changing, self._programs[1].layout.leaves, strict=False):
+            new[leaf.vector][leaf.start : leaf.stop] = changed[part.vector][part.start : part.stop]
+        return _Packed(tuple(new), run.rows + 1), _copied(outputs)
+
+    def outputs(self, run: "_Packed", x: np.ndarray) -> Any:
+        return self._call(1, self._layout.shortened(run.vectors), None, x)[1]
+
+    def _call(self, place: int, *arguments: Any) -> tuple[Vectors, Any]:
+        if place not in self._programs:
+            self._programs[place] = Program(self._functions[place], place, arguments, large=self._large)
+        return self._programs[place](*arguments)
 
 
-def _one(learner: Any, run: Any, x: Any, target: Any) -> tuple[Any, Any, Any]:
-    """One row, learned from if it has a target: the run, the loss and what is forecast, of `Ahead` also what was."""
-    if not isinstance(learner, Ahead):
-        if target is not None:
-            return one_step(learner, run, x, target)
-        new, output = one_answer(learner, run, x)
-        return new, np.float32(0), output
-    if target is None:
-        new, outputs = learner.answer(run, x)
-        return new, np.float32(0), outputs
-    new, outputs = learner.one(run, x, target)
-    # Least squares are members of mixtures, which do not ask for it.
-    loss = learner.loss(outputs[1], target) if isinstance(learner.learner, Learner) else np.float32(0)
-    return new, loss, outputs
+class _Packed(NamedTuple):
+    """A packed run, and the rows that it has seen."""
+
+    vectors: Vectors
+    rows: int
 
 
-class _Alone:
-    def __init__(self, learner: Any, run: Tree):
-        self._members = _Members([learner], [run])
-
-    def pack(self, run: Tree) -> _Packed:
-        return self._members.pack([run])
-
-    def unpacked(self, run: _Packed) -> Tree:
-        return self._members.unpacked(run)[0]
-
-    def carry(self, run: _Packed) -> Tree:
-        return self._members.carry(run)[0]
-
-    def learn(self, run: _Packed, x: np.ndarray, target: np.ndarray) -> tuple[_Packed, Any, Any]:
-        new, (loss,), (made,) = self._members.learn(run, x, target)
-        return new, loss, made
-
-    def answer(self, run: _Packed, x: np.ndarray) -> tuple[_Packed, Any]:
-        new, _, (made,) = self._members.answer(run, x)
-        return new, made
-
-    def outputs(self, run: _Packed, x: np.ndarray) -> Any:
-        return self.answer(run, x)[1]
+def _copied(outputs: Any) -> Any:
+    """They are views of vectors that hold a whole run, which nobody is to keep."""
+    return jax.tree.map(np.array, outputs)
 
 
-class _Mixture:
-    """A `Series` or a `ClassLearner`: its members, and what it makes of their outputs."""
+def _functions(learner: Any) -> tuple[Callable, Callable]:
+    inner = learner.learner if isinstance(learner, Ahead) else learner
+    is_ahead = isinstance(learner, Ahead | Series)
 
-    def __init__(self, learner: Any, run: Any):
-        self._learner, self._members = learner, _Members(learner.members, run.members)
+    def learned(run, x, target):
+        new, loss, outputs = learner.one(run, x, target) if is_ahead else one_step(learner, run, x, target)
+        finite = True
+        if isinstance(inner, Learner) and inner.stops:
+            after = new.run if is_ahead else new
+            finite = all_finite((loss, after.params, after.carry))
+        return new, loss, outputs, finite
+
+    return learned, learner.answer if is_ahead else lambda run, x: one_answer(learner, run, x)
+
+
+class _Classes:
+    """The members of a `ClassLearner` in one program, and what it makes of their outputs, in NumPy with 64 bits."""
+
+    def __init__(self, learner: ClassLearner, run: Any):
+        self._learner = learner
+        functions = [_functions(member) for member in learner.members]
+
+        def learned(runs, x, target):
+            done = [one(run, x, target) for (one, _), run in zip(functions, runs, strict=True)]
+            return tuple(new for new, _, _, _ in done), 0.0, [made for _, _, made, _ in done], True
+
+        def answered(runs, x):
+            done = [one(run, x) for (_, one), run in zip(functions, runs, strict=True)]
+            return tuple(new for new, _ in done), [made for _, made in done]
+
+        self._members = _Compiled(learned, answered, run.members, learner.horizon)
 
     def pack(self, run: Any) -> Any:
         mixed = jax.tree.map(np.asarray, run._replace(members=()))
@@ -197,24 +164,27 @@ class _Mixture:
         mixed = jax.tree.map(np.asarray, run._replace(members=()))
         return mixed._replace(members=self._members.unpacked(run.members))
 
-    def carry(self, run: Any) -> Tree:
-        return ()
+    def view(self, run: Any) -> Any:
+        return run
 
     def learn(self, run: Any, x: np.ndarray, target: np.ndarray) -> tuple[Any, Any, Any]:
         members, _, made = self._members.learn(run.members, x, target)
-        new, loss, outputs = self._learner.one(run, self._newest(made), x, target)
+        new, loss, outputs = self._learner.one(run, self._newest(made), target)
         return new._replace(members=members), loss, outputs
 
     def answer(self, run: Any, x: np.ndarray) -> tuple[Any, Any]:
-        members, _, made = self._members.answer(run.members, x)
-        new, outputs = self._learner.answer(run, self._newest(made), x)
+        members, made = self._members.answer(run.members, x)
+        new, _, outputs = self._learner.one(run, self._newest(made), UNKNOWN)
         return new._replace(members=members), outputs
 
     def outputs(self, run: Any, x: np.ndarray) -> Any:
-        return self.answer(run, x)[1]
+        return self._learner.one(run, self._newest(self._members.outputs(run.members, x)), UNKNOWN)[2]
 
     def _newest(self, made: list) -> list:
         return [output[0] for output in made] if self._learner.horizon else made
+
+
+UNKNOWN = np.full(1, np.nan, np.float32)
 
 
 class _Several:
@@ -230,8 +200,8 @@ class _Several:
     def unpacked(self, run: tuple) -> tuple:
         return tuple(part.unpacked(own) for part, own in zip(self.parts, run, strict=True))
 
-    def carry(self, run: tuple) -> tuple:
-        return tuple(part.carry(own) for part, own in zip(self.parts, run, strict=True))
+    def view(self, run: tuple) -> tuple:
+        return tuple(part.view(own) for part, own in zip(self.parts, run, strict=True))
 
     def learn(self, run: tuple, x: np.ndarray, target: np.ndarray) -> tuple[tuple, float, Any]:
         targets = np.split(target, len(self.parts))
@@ -247,16 +217,7 @@ class _Several:
         return self.learner.joined([part.outputs(own, x) for part, own in zip(self.parts, run, strict=True)])
 
 
-def _inner(learner: Any) -> Any:
-    return learner.learner if isinstance(learner, Ahead) else learner
-
-
-def _looked_at(run: Any, loss: Any) -> Tree:
-    """What must be finite. A state may hold an infinity on purpose."""
-    inner = getattr(run, "run", run)
-    return loss, inner.params, inner.carry
-
-
 def _rows_of(run: Any) -> int:
-    """The rows that a learner ahead has seen."""
-    return int(run.samples)
+    """The rows that a learner ahead has seen, which its members count."""
+    first = run[0] if type(run) is tuple else run
+    return int(first.samples if hasattr(first, "samples") else first.members[0].samples)

@@ -1,0 +1,66 @@
+"""Compiled programs are kept between processes: the next one starts sooner. Importing this does not import JAX."""
+
+import os
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from norewind.machine import processor
+
+VARIABLE = "NOREWIND_CACHE"
+FOLDER = "JAX_COMPILATION_CACHE_DIR"
+LARGEST = 200_000_000
+"""Bytes that the kept programs may take. Beyond it, JAX removes those that were not used for longest."""
+
+
+def keep_compiled() -> None:
+    """Let JAX, which is not imported yet, keep what it compiles in the user's cache folder.
+
+    The environment variable NOREWIND_CACHE names another folder, or turns this off with
+    `off`. Whoever has told JAX itself what to do is not overruled.
+    """
+    if FOLDER not in os.environ:
+        for name, value in _chosen().items():
+            os.environ.setdefault(name, str(value))
+
+
+def keep_compiled_from_now() -> None:
+    """`keep_compiled` where JAX is imported already: what it compiles from now on is kept."""
+    import jax
+    from jax.experimental.compilation_cache import compilation_cache
+
+    chosen = {} if jax.config.jax_compilation_cache_dir is not None else _chosen()
+    for name, value in chosen.items():
+        if name not in os.environ:
+            jax.config.update(name.lower(), value)
+    if chosen:
+        compilation_cache.reset_cache()  # JAX looks only once whether there is one
+
+
+def _chosen() -> dict[str, Any]:
+    """JAX's options by the names of their environment variables; none if nothing is to be kept, or can be."""
+    chosen = os.environ.get(VARIABLE, "")
+    if chosen == "off":
+        return {}
+    try:
+        folder = (Path(chosen) if chosen else _users_cache() / "norewind") / _machine()
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, RuntimeError, ValueError):
+        return {}  # no home, or one that cannot be written to
+    if not os.access(folder, os.W_OK):
+        return {}
+    return {
+        FOLDER: str(folder),
+        "JAX_COMPILATION_CACHE_MAX_SIZE": LARGEST,
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": 0.05,
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": -1,
+    }
+
+
+def _users_cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+
+
+def _machine() -> str:
+    """A name for what compiled programs depend on: the version of JAX, and the kind of processor."""
+    return f"jax-{version('jax')}-{processor().replace(' ', '-')}"
