@@ -60,7 +60,7 @@ def child(arguments: list[str]) -> None:
     began, imports = time.process_time(), Imports()
     # JAX reports how long it traces and compiles by this clock: other processes must not count.
     time.time = time.process_time
-    from norewind.cli.cache import keep_compiled
+    from norewind.cache import keep_compiled
 
     keep_compiled()  # before JAX is imported
     import jax

@@ -1,10 +1,13 @@
 """Losses of one sample, for use as an estimator's `loss(output, target)`."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
 from norewind import ranges
 from norewind.checks import ModelError
+from norewind.trees import library
 
 
 def cross_entropy(logits: jax.Array, target: jax.Array) -> jax.Array:
@@ -78,9 +81,9 @@ def known_cross_entropy(logits: jax.Array, target: jax.Array) -> jax.Array:
     return jnp.where(known, -jax.nn.log_softmax(logits)[place], 0)
 
 
-def log_variance(output: jax.Array) -> jax.Array:
+def log_variance(output: Any) -> Any:
     """The logarithm of a variance, from any number: between −10 and 10, so that no prediction is infinitely certain."""
-    return 10 * jnp.tanh(output / 10)
+    return 10 * library(output).tanh(output / 10)
 
 
 BIT = 0.6931471805599453

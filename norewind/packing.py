@@ -46,10 +46,12 @@ class Layout:
 
     def pack(self, tree: Tree) -> Vectors:
         """The vectors, inside a compiled function."""
-        parts: list[list[jax.Array]] = [[] for _ in self.vector_kinds]
+        # Not joined by `concatenate`: in one piece of machine code, that looks for the part of every single number.
+        vectors = [jnp.zeros(length, kind) for length, kind in zip(self.lengths, self.vector_kinds, strict=True)]
         for leaf, value in zip(self.leaves, jax.tree.leaves(tree), strict=True):
-            parts[leaf.vector].append(_flat(jax.random.key_data(value) if leaf.impl else jnp.asarray(value)))
-        return tuple(jnp.concatenate(part) for part in parts)
+            part = _flat(jax.random.key_data(value) if leaf.impl else jnp.asarray(value))
+            vectors[leaf.vector] = jax.lax.dynamic_update_slice(vectors[leaf.vector], part, (leaf.start,))
+        return tuple(vectors)
 
     def unpack(self, vectors: Vectors) -> Tree:
         """The tree, inside a compiled function."""
@@ -72,6 +74,11 @@ class Layout:
         for new, old in zip(longer, vectors, strict=False):
             new[: min(len(new), len(old))] = np.asarray(old)[: len(new)]
         return tuple(map(jnp.asarray, longer))
+
+    def shortened(self, vectors: Vectors) -> Vectors:
+        """Vectors of a pair of which this is the layout of the first entry, as those of that entry."""
+        pairs = zip(vectors, self.lengths, strict=False)
+        return tuple(vector if len(vector) == length else np.asarray(vector)[:length] for vector, length in pairs)
 
     def second(self, pair: tuple[Tree, Tree]) -> "Layout":
         """Of the layout of a pair, what concerns the pair's second entry."""
@@ -186,7 +193,9 @@ class Program:
     The argument at `place` is the first entry of such a pair, so that a result can be passed back as it is.
     """
 
-    def __init__(self, function: Callable[..., tuple[Tree, Tree]], place: int, arguments: tuple[Any, ...]):
+    def __init__(
+        self, function: Callable[..., tuple[Tree, Tree]], place: int, arguments: tuple[Any, ...], *, large: bool = False
+    ):
         def call(*arguments):
             pair = function(*arguments)
             self.layout = layout_of(pair)
@@ -197,7 +206,8 @@ class Program:
         self.seen: Layout
         self.place = place
         jax.eval_shape(call, *arguments)
-        self._call = compiled_kernel(call, *self._lengthened(arguments))
+        # Of a large program, XLA cannot always make one piece, and finds that out when most of the work is done.
+        self._call = jax.jit(call) if large else compiled_kernel(call, *self._lengthened(arguments))
 
     def __call__(self, *arguments: Any) -> tuple[Vectors, Tree]:
         """The vectors of the pair, and its second entry."""

@@ -11,6 +11,11 @@ Tree = Any
 FOLDS = 8  # measured: fewer write more, and more read from too many places at once (docs/speed.md)
 
 
+def library(array: Any) -> Any:
+    """NumPy for its own arrays, JAX's for all others, such as those that are traced: a formula is written once."""
+    return np if isinstance(array, np.ndarray | np.generic) else jnp
+
+
 def is_differentiable(leaf: Any) -> bool:
     """True for arrays (or array shapes) of real or complex floating numbers."""
     return hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jnp.inexact)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from jax._src.lru_cache import LRUCache
 
-from norewind.cli.cache import keep_compiled
+from norewind.cache import keep_compiled
 
 NAMES = ("JAX_COMPILATION_CACHE_DIR", "JAX_COMPILATION_CACHE_MAX_SIZE")
 
@@ -85,5 +85,5 @@ def test_a_cache_that_another_user_has_locked(environment):
 
 
 def test_the_choice_is_made_before_jax_is_imported():
-    code = "import sys, norewind.cli.cache as cache; cache.keep_compiled(); sys.exit('jax' in sys.modules)"
+    code = "import sys, norewind.cache as cache; cache.keep_compiled(); sys.exit('jax' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

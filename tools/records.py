@@ -166,8 +166,11 @@ def river(root: Path) -> Named:
     lines = ["| data | score | model | value | rows per CPU second |", "|---|---|---|---:|---:|"]
     for path in sorted((root / "results/river").glob("*.json")):
         record = json.loads(path.read_text(encoding="utf-8"))
-        for row in record["rows"]:
-            cells = (record["data"], record["metric"], row["model"], f"{row['score']:.3f}", row["rows per second"])
+        for row in [*record["rows"], *record.get("published", [])]:
+            scores = row.get("scores", [])
+            spread = f" ({min(scores):.3f} to {max(scores):.3f})" if len(set(scores)) > 1 else ""
+            speed = row.get("rows per second", "published")
+            cells = (record["data"], record["metric"], row["model"], f"{row['score']:.3f}{spread}", speed)
             lines.append(f"| {' | '.join(map(str, cells))} |")
     yield "river/table", "\n".join(lines) + "\n"
 

@@ -5,7 +5,7 @@ import sys
 
 import norewind
 from norewind import standard
-from norewind.cli.cache import keep_compiled
+from norewind.cache import keep_compiled
 from norewind.cli.compare import compare
 from norewind.cli.compress import compress, decompress
 from norewind.cli.diagnose import diagnose

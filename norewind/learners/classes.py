@@ -13,7 +13,7 @@ from norewind.chunks import scan_some
 from norewind.compilation import compiled_loop
 from norewind.learners import mix
 from norewind.learners.members import forward_all, reset_all, scan_all
-from norewind.trees import Tree, where
+from norewind.trees import Tree, library
 
 SWITCHING = 0.002
 """The share of its weight that each expert passes on after a row, so that the mixture can follow a change."""
@@ -93,6 +93,18 @@ class ClassLearner:
         new, _, shown = self._answered(run._replace(members=members), seen, unknown, count)
         return new, shown
 
+    def one(self, run: ClassRun, made: list, target: np.ndarray) -> tuple[ClassRun, Any, Any]:
+        """`scan` of one row, given the members' logits, whose runs are not touched: `(run, loss, outputs)`."""
+        known = ~np.isnan(target[0])
+        came = np.int32(target[0] if known else 0)
+        counting, frequencies = _counted(self.horizon, run.counting, (came, known))
+        forecasts = _softened(np.stack([*frequencies, *map(_log_probabilities, made)]))
+        waiting = np.concatenate([run.waiting, forecasts[None]])
+        weights, made = _weighed(self.horizon, run.weights, (-waiting[0][:, came], known, forecasts))
+        outputs = np.concatenate([run.outputs, made[None]])
+        new = ClassRun(run.members, counting, weights, waiting[1:], outputs[1:])
+        return new, -outputs[0][came] if known else 0.0, (made, outputs[0]) if self.horizon else outputs[0]
+
     def pending(self, run: ClassRun) -> dict[int, np.ndarray]:
         """The forecasts of the rows to come; see `Ahead.pending`."""
         return {self.horizon: np.asarray(run.outputs)}
@@ -122,7 +134,7 @@ def _answer(horizon: int, run: ClassRun, logits: tuple, targets: jax.Array, coun
     came = jnp.where(known, targets, 0).astype(jnp.int32)
     counting, frequencies = scan_some(partial(_counted, horizon), run.counting, (came, known), count)
     forecasts = jnp.concatenate([frequencies, *(_log_probabilities(part)[:, None] for part in logits)], axis=1)
-    forecasts = jnp.log((1 - forecasts.shape[-1] * LEAST) * jnp.exp(forecasts) + LEAST)
+    forecasts = _softened(forecasts)
     waiting = jnp.concatenate([run.waiting, forecasts])
     lost = -jnp.take_along_axis(waiting[:rows], came[:, None, None], axis=2)[:, :, 0]
     weights, made = scan_some(partial(_weighed, horizon), run.weights, (lost, known, forecasts), count)
@@ -136,29 +148,39 @@ def _answer(horizon: int, run: ClassRun, logits: tuple, targets: jax.Array, coun
 
 def _counted(horizon: int, counting: Counting, row: tuple) -> tuple[Counting, jax.Array]:
     """The counts after a class, and the logarithms of the frequencies, of all and after the newest class."""
-    came, known = row
-    classes = REMEMBERED * counting.classes
-    before = counting.newest[0]
-    pairs = counting.pairs.at[before].multiply(REMEMBERED).at[before, came].add(1)
-    pairs = jnp.where(before < 0, counting.pairs, pairs)
-    latest = jnp.where(known, came, counting.newest[-1])
-    newest = jnp.concatenate([counting.newest[1:], latest[None]])
-    counts = where(known, (classes.at[came].add(1), pairs), counting[:2])
-    learned = Counting(counts[0], counts[1], newest)
+    (came, known), like = row, library(row[0])
+    numbers = np.arange(len(counting.classes))
+    new = known & (numbers == came)
+    # The row of the class before; there is none before the first.
+    before = known & (numbers == counting.newest[0])[:, None]
+    classes = like.where(known, REMEMBERED, 1).astype(np.float32) * counting.classes + new
+    pairs = like.where(before, REMEMBERED * counting.pairs + new, counting.pairs)
+    latest = like.where(known, came, counting.newest[-1])
+    newest = like.concatenate([counting.newest[1:], latest[None].astype(np.int32)])
+    learned = Counting(classes.astype(np.float32), pairs.astype(np.float32), newest)
     by = learned if horizon else counting
     of_all = by.classes / by.classes.sum()
-    after = jnp.where(by.newest[-1] < 0, of_all, by.pairs[by.newest[-1]] + of_all)
-    return learned, jnp.log(jnp.stack([of_all, after / after.sum()]))
+    after = like.where(by.newest[-1] < 0, of_all, by.pairs[by.newest[-1]] + of_all)
+    return learned, like.log(like.stack([of_all, after / after.sum()]))
 
 
 def _weighed(horizon: int, weights: mix.MixRun, row: tuple) -> tuple[mix.MixRun, jax.Array]:
     """The weights after the experts' losses, and the mixture of their forecasts."""
     lost, known, forecasts = row
-    learned = where(known, mix.learned(weights, lost, SWITCHING)[0], weights)
+    learned = mix.learned(weights, lost, SWITCHING)[0]
+    learned = mix.MixRun(*(library(lost).where(known, *pair) for pair in zip(learned, weights, strict=True)))
     return learned, mix.mixed(learned if horizon else weights, forecasts).astype(forecasts.dtype)
 
 
-def _log_probabilities(logits: jax.Array) -> jax.Array:
+def _log_probabilities(logits: Any) -> Any:
     """A member whose numbers are not finite says nothing."""
-    finite = jnp.isfinite(logits).all(axis=-1, keepdims=True)
-    return jax.nn.log_softmax(jnp.where(finite, logits, 0).astype(jnp.float32))
+    like = library(logits)
+    finite = like.isfinite(logits).all(axis=-1, keepdims=True)
+    logits = like.where(finite, logits, 0).astype(np.float32)
+    logits = logits - logits.max(axis=-1, keepdims=True)
+    return logits - like.log(like.exp(logits).sum(axis=-1, keepdims=True))
+
+
+def _softened(forecasts: Any) -> Any:
+    like = library(forecasts)
+    return like.log((1 - forecasts.shape[-1] * LEAST) * like.exp(forecasts) + LEAST)

@@ -1,7 +1,7 @@
 """A mixture of experts that is never much worse than the best of them, on any stream."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +10,7 @@ import numpy as np
 from norewind.checks import ModelError
 from norewind.chunks import scan_some
 from norewind.compilation import compiled_loop
+from norewind.trees import library
 
 
 class MixRun(NamedTuple):
@@ -114,39 +115,49 @@ def fresh(experts: int) -> MixRun:
         return _split(jnp.full(experts, -jnp.log(experts)))
 
 
-def learned(run: MixRun, losses: jax.Array, switching: float) -> tuple[MixRun, jax.Array]:
+def learned(run: MixRun, losses: Any, switching: float) -> tuple[MixRun, Any]:
     """The weights after a sample on which the experts lost `losses`, and the loss of the mixture.
 
-    To be traced with 64 bits, as `mixed`.
+    In NumPy, or to be traced with 64 bits, as `mixed`.
     """
-    log_weights = _joined(run)
-    joint = log_weights - jnp.where(jnp.isnan(losses), jnp.inf, losses)
-    log_probability = jax.nn.logsumexp(joint)
+    log_weights, like = _joined(run), library(losses)
+    joint = log_weights - like.where(like.isnan(losses), np.inf, losses)
+    log_probability = _log_sum(joint)
     # Where every expert is infinitely wrong there is nothing to learn from.
-    posterior = jnp.where(log_probability == -jnp.inf, log_weights, joint - log_probability)
-    return _split(_shared(jnp.minimum(posterior, 0), switching)), -log_probability
+    posterior = like.where(log_probability == -np.inf, log_weights, joint - log_probability)
+    return _split(_shared(like.minimum(posterior, 0), switching)), -log_probability
 
 
-def mixed(run: MixRun, log_probabilities: jax.Array) -> jax.Array:
+def mixed(run: MixRun, log_probabilities: Any) -> Any:
     """The mixture's log-probabilities of the next symbol, from those of the experts (experts, symbols)."""
-    known = jnp.where(jnp.isnan(log_probabilities), -jnp.inf, log_probabilities)
-    return jax.nn.logsumexp(_joined(run)[:, None] + known, axis=0)
+    like = library(log_probabilities)
+    known = like.where(like.isnan(log_probabilities), -np.inf, log_probabilities)
+    return _log_sum(_joined(run)[:, None] + known)
 
 
-def _shared(log_weights: jax.Array, switching: float) -> jax.Array:
-    experts = len(log_weights)
+def _log_sum(logarithms: Any) -> Any:
+    """The logarithm of the sum over the experts."""
+    return (np.logaddexp.reduce if library(logarithms) is np else jax.nn.logsumexp)(logarithms, axis=0)
+
+
+def _shared(log_weights: Any, switching: float) -> Any:
+    experts, like = len(log_weights), library(log_weights)
     if switching == 0 or experts == 1:
         return log_weights
-    passed_on = switching / (experts - 1) * -jnp.expm1(log_weights)
-    return jnp.log((1 - switching) * jnp.exp(log_weights) + passed_on)
+    passed_on = switching / (experts - 1) * -like.expm1(log_weights)
+    return like.log((1 - switching) * like.exp(log_weights) + passed_on)
 
 
-def _split(log_weights: jax.Array) -> MixRun:
-    # Not astype there and back, which XLA takes for nothing at all.
-    large = jax.lax.reduce_precision(log_weights, exponent_bits=8, mantissa_bits=23)
-    rest = jnp.where(large == -jnp.inf, 0, log_weights - large)
-    return MixRun(large.astype(jnp.float32), rest.astype(jnp.float32))
+def _split(log_weights: Any) -> MixRun:
+    if library(log_weights) is np:
+        large = log_weights.astype(np.float32).astype(np.float64)
+    else:
+        # Not astype there and back, which XLA takes for nothing at all.
+        large = jax.lax.reduce_precision(log_weights, exponent_bits=8, mantissa_bits=23)
+    with np.errstate(invalid="ignore"):
+        rest = library(large).where(large == -np.inf, 0, log_weights - large)
+    return MixRun(large.astype(np.float32), rest.astype(np.float32))
 
 
-def _joined(run: MixRun) -> jax.Array:
-    return run.large.astype(jnp.float64) + run.small
+def _joined(run: MixRun) -> Any:
+    return run.large.astype(np.float64) + run.small

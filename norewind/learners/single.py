@@ -1,15 +1,17 @@
-"""Learners of rows for one row at a time: the whole step is one compiled program on a packed run."""
+"""Learners of rows for one row at a time: the whole step is one compiled kernel on a packed run."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import jax
 import numpy as np
 
+from norewind.learner import Learner
 from norewind.learners.ahead import Ahead, one_answer, one_step
 from norewind.learners.classes import ClassLearner
 from norewind.learners.series import Series
 from norewind.learners.several import Several
-from norewind.packing import layout_of
+from norewind.packing import Leaf, Program, Vectors, layout_of
 from norewind.run import NonFiniteError
 from norewind.trees import Tree, all_finite
 
@@ -20,6 +22,10 @@ class OneByOne(Protocol):
     def pack(self, run: Tree) -> Any: ...
 
     def unpacked(self, run: Any) -> Tree: ...
+
+    def view(self, run: Any) -> Tree:
+        """What can be read of a run: as the plain one, but for the members of a mixture of classes. Not a copy."""
+        ...
 
     def learn(self, run: Any, x: np.ndarray, target: np.ndarray) -> tuple[Any, float, Any]:
         """Learn from one row: the run, the loss and the outputs."""
@@ -39,27 +45,34 @@ def one_by_one(learner: Any, run: Tree) -> OneByOne:
     if isinstance(learner, Several):
         return _Several(learner, run)
     if isinstance(learner, ClassLearner):
-        return _Chunks(learner)
-    return _Compiled(learner, run)
+        return _Classes(learner, run)
+    large = isinstance(learner, Series)
+    return _Compiled(*_functions(learner), run, getattr(learner, "horizon", 0), large=large)
 
 
 class _Compiled:
-    def __init__(self, learner: Any, run: Tree):
+    """`learned(run, x, target) -> (run, loss, outputs, finite)` and `answered(run, x) -> (run, outputs)`, compiled."""
+
+    def __init__(self, learned: Callable, answered: Callable, run: Tree, horizon: int, *, large: bool = False):
         self._layout = layout = layout_of(run)
         self._in_numpy = [isinstance(leaf, np.ndarray) for leaf in jax.tree.leaves(run)]
-        self._horizon = getattr(learner, "horizon", 0)
-        step, answer = _functions(learner)
+        self._horizon, self._large, self._programs = horizon, large, {}
+        self._changing: list[Leaf] = []
 
-        def learned(vectors, x, target):
-            run, loss, outputs = step(layout.unpack(vectors), x, target)
-            vectors = layout.pack(run)
-            return vectors, (loss, outputs, all_finite(vectors))
+        def learn(vectors, x, target):
+            new, *seen = learned(layout.unpack(vectors), x, target)
+            return new, seen
 
-        def answered(vectors, x):
-            run, outputs = answer(layout.unpack(vectors), x)
-            return layout.pack(run), outputs
+        def answer(vectors, _, x):
+            """Of the run, only what changes is written: the state."""
+            run = layout.unpack(vectors)
+            new, outputs = answered(run, x)
+            leaves = zip(layout.leaves, jax.tree.leaves(run), jax.tree.leaves(new), strict=True)
+            changed = [(leaf, after) for leaf, before, after in leaves if after is not before]
+            self._changing = [leaf for leaf, _ in changed]
+            return [after for _, after in changed], outputs
 
-        self._learned, self._answered = jax.jit(learned), jax.jit(answered)
+        self._functions = learn, answer
 
     def pack(self, run: Tree) -> "_Packed":
         return _Packed(self._layout.pack_now(run), _rows_of(run) if self._horizon else 0)
@@ -70,61 +83,108 @@ class _Compiled:
         leaves = [np.array(leaf) if was else leaf for leaf, was in zip(leaves, self._in_numpy, strict=True)]
         return jax.tree.unflatten(structure, leaves)
 
+    def view(self, run: "_Packed") -> Tree:
+        return self._layout.view(run.vectors)
+
     def learn(self, run: "_Packed", x: np.ndarray, target: np.ndarray) -> tuple["_Packed", Any, Any]:
         if run.rows < self._horizon:
             run, outputs = self.answer(run, x)
             return run, 0.0, outputs
-        new, (loss, outputs, finite) = self._learned(run.vectors, x, target)
+        new, (loss, outputs, finite) = self._call(0, run.vectors, x, target)
         if not finite:
             raise NonFiniteError("this row gave numbers that are not finite; the run before it is kept.", 0, None)
-        return _Packed(new, run.rows + 1), loss, outputs
+        return _Packed(new, run.rows + 1), *_copied((loss, outputs))
 
     def answer(self, run: "_Packed", x: np.ndarray) -> tuple["_Packed", Any]:
-        new, outputs = self._answered(run.vectors, x)
-        return _Packed(new, run.rows + 1), outputs
+        old = self._layout.shortened(run.vectors)
+        vectors, outputs = self._call(1, old, None, x)
+        new, changed = [np.array(vector) for vector in old], [np.asarray(vector) for vector in vectors]
+        for leaf, part in zip(self._changing, self._programs[1].layout.leaves, strict=False):
+            new[leaf.vector][leaf.start : leaf.stop] = changed[part.vector][part.start : part.stop]
+        return _Packed(tuple(new), run.rows + 1), _copied(outputs)
 
     def outputs(self, run: "_Packed", x: np.ndarray) -> Any:
-        return self.answer(run, x)[1]  # not a program of its own, which would take as long to compile again
+        return self._call(1, self._layout.shortened(run.vectors), None, x)[1]
+
+    def _call(self, place: int, *arguments: Any) -> tuple[Vectors, Any]:
+        if place not in self._programs:
+            self._programs[place] = Program(self._functions[place], place, arguments, large=self._large)
+        return self._programs[place](*arguments)
 
 
 class _Packed(NamedTuple):
     """A packed run, and the rows that it has seen."""
 
-    vectors: tuple
+    vectors: Vectors
     rows: int
 
 
-def _functions(learner: Any) -> tuple[Any, Any]:
-    if isinstance(learner, Ahead | Series):
-        return learner.one, learner.answer
-    return (
-        lambda run, x, target: one_step(learner, run, x, target),
-        lambda run, x: one_answer(learner, run, x),
-    )
+def _copied(outputs: Any) -> Any:
+    """They are views of vectors that hold a whole run, which nobody is to keep."""
+    return jax.tree.map(np.array, outputs)
 
 
-class _Chunks:
-    """A learner as it is, given chunks of one row."""
+def _functions(learner: Any) -> tuple[Callable, Callable]:
+    inner = learner.learner if isinstance(learner, Ahead) else learner
+    is_ahead = isinstance(learner, Ahead | Series)
 
-    def __init__(self, learner: Any):
+    def learned(run, x, target):
+        new, loss, outputs = learner.one(run, x, target) if is_ahead else one_step(learner, run, x, target)
+        finite = True
+        if isinstance(inner, Learner) and inner.stops:
+            after = new.run if is_ahead else new
+            finite = all_finite((loss, after.params, after.carry))
+        return new, loss, outputs, finite
+
+    return learned, learner.answer if is_ahead else lambda run, x: one_answer(learner, run, x)
+
+
+class _Classes:
+    """The members of a `ClassLearner` in one program, and what it makes of their outputs, in NumPy with 64 bits."""
+
+    def __init__(self, learner: ClassLearner, run: Any):
         self._learner = learner
+        functions = [_functions(member) for member in learner.members]
 
-    def pack(self, run: Tree) -> Tree:
+        def learned(runs, x, target):
+            done = [one(run, x, target) for (one, _), run in zip(functions, runs, strict=True)]
+            return tuple(new for new, _, _, _ in done), 0.0, [made for _, _, made, _ in done], True
+
+        def answered(runs, x):
+            done = [one(run, x) for (_, one), run in zip(functions, runs, strict=True)]
+            return tuple(new for new, _ in done), [made for _, made in done]
+
+        self._members = _Compiled(learned, answered, run.members, learner.horizon)
+
+    def pack(self, run: Any) -> Any:
+        mixed = jax.tree.map(np.asarray, run._replace(members=()))
+        return mixed._replace(members=self._members.pack(run.members))
+
+    def unpacked(self, run: Any) -> Any:
+        mixed = jax.tree.map(np.asarray, run._replace(members=()))
+        return mixed._replace(members=self._members.unpacked(run.members))
+
+    def view(self, run: Any) -> Any:
         return run
 
-    def unpacked(self, run: Tree) -> Tree:
-        return run
+    def learn(self, run: Any, x: np.ndarray, target: np.ndarray) -> tuple[Any, Any, Any]:
+        members, _, made = self._members.learn(run.members, x, target)
+        new, loss, outputs = self._learner.one(run, self._newest(made), target)
+        return new._replace(members=members), loss, outputs
 
-    def learn(self, run: Tree, x: np.ndarray, target: np.ndarray) -> tuple[Tree, Any, Any]:
-        new, (losses, made) = self._learner.scan(run, x[None], target[None], outputs=True)
-        return new, losses[0], _first(made)
+    def answer(self, run: Any, x: np.ndarray) -> tuple[Any, Any]:
+        members, made = self._members.answer(run.members, x)
+        new, _, outputs = self._learner.one(run, self._newest(made), UNKNOWN)
+        return new._replace(members=members), outputs
 
-    def answer(self, run: Tree, x: np.ndarray) -> tuple[Tree, Any]:
-        new, made = self._learner.forward(run, x[None])
-        return new, _first(made)
+    def outputs(self, run: Any, x: np.ndarray) -> Any:
+        return self._learner.one(run, self._newest(self._members.outputs(run.members, x)), UNKNOWN)[2]
 
-    def outputs(self, run: Tree, x: np.ndarray) -> Any:
-        return self.answer(run, x)[1]
+    def _newest(self, made: list) -> list:
+        return [output[0] for output in made] if self._learner.horizon else made
+
+
+UNKNOWN = np.full(1, np.nan, np.float32)
 
 
 class _Several:
@@ -140,6 +200,9 @@ class _Several:
     def unpacked(self, run: tuple) -> tuple:
         return tuple(part.unpacked(own) for part, own in zip(self.parts, run, strict=True))
 
+    def view(self, run: tuple) -> tuple:
+        return tuple(part.view(own) for part, own in zip(self.parts, run, strict=True))
+
     def learn(self, run: tuple, x: np.ndarray, target: np.ndarray) -> tuple[tuple, float, Any]:
         targets = np.split(target, len(self.parts))
         done = [part.learn(own, x, came) for part, own, came in zip(self.parts, run, targets, strict=True)]
@@ -154,10 +217,7 @@ class _Several:
         return self.learner.joined([part.outputs(own, x) for part, own in zip(self.parts, run, strict=True)])
 
 
-def _first(made: Any) -> Any:
-    return jax.tree.map(lambda rows: np.asarray(rows)[0], made)
-
-
 def _rows_of(run: Any) -> int:
     """The rows that a learner ahead has seen, which its members count."""
-    return int(run.samples if hasattr(run, "samples") else run.members[0].samples)
+    first = run[0] if type(run) is tuple else run
+    return int(first.samples if hasattr(first, "samples") else first.members[0].samples)

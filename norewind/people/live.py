@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from norewind import names
+from norewind.cache import keep_compiled_from_now
 from norewind.learners.single import OneByOne, one_by_one
 from norewind.people.files import file_settings
 from norewind.people.memory import Memory, arrays_of, filled
@@ -39,6 +40,7 @@ class Live:
 
     def __init__(self, settings: Settings, saved: Saved | None = None):
         set_precision(settings)
+        keep_compiled_from_now()
         self.settings = settings
         self.home = saved.path.parent.parent.resolve() if saved else None
         entries = saved.entries if saved else {}
@@ -151,7 +153,7 @@ class Live:
         """A line of metrics; a new interval starts."""
         assert self.opened is not None
         line = {**self.tally.take(), **self.opened.score.take()}
-        carry = digits(float(carry_norm(self.built.learner.carry(self.plain_run()))))
+        carry = digits(float(carry_norm(self.built.learner.carry(self.single.view(self.run)))))
         return {**line, "carry": carry, "seconds": self.state.get("seconds", 0.0)}
 
     def closing(self) -> dict[str, Any] | None:
@@ -213,7 +215,7 @@ class Live:
         self.add_up()
         assert self.opened is not None
         run = self._run_now()
-        pending = self.built.learner.pending(self.single.unpacked(run))
+        pending = self.built.learner.pending(self.single.view(run))
 
         def answer(x):
             nonlocal run

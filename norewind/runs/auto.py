@@ -10,8 +10,10 @@ from norewind.combinators import window
 from norewind.estimator import Estimator
 from norewind.learner import Learner, online
 from norewind.learners.ahead import Ahead
+from norewind.learners.class_squares import ClassSquares
 from norewind.learners.classes import ClassLearner
-from norewind.learners.series import Series, linear_members, member
+from norewind.learners.least_squares import lags
+from norewind.learners.series import FORGETTING, Series, linear_members, member
 from norewind.learners.text import TextLearner
 from norewind.names import AUTO_WINDOW
 from norewind.optimizers import adam, inverse_sqrt
@@ -70,22 +72,31 @@ def network(shape: "Shape", gaussian: bool, seed: int) -> tuple[Learner, Run]:
 
 
 def classes(shape: "Shape", budget: float, seed: int) -> tuple[ClassLearner, Any]:
-    """Counts, and as many networks as the budget allows beside them; one at least."""
+    """Counts, least squares of the inputs, and as many networks as the budget allows beside them; one at least."""
     sizes = shape.inputs, shape.outputs
     cell = cells.with_readout(
         cells.lru(shape.inputs, LRU, shape.outputs, symbols=False), *sizes, hidden=LRU, symbols=False
     )
     estimator = estimators.snap1(cell.transition, losses.known_cross_entropy)
-    members = []
+    members = [_class_member(made, made.init(), shape) for made in _class_squares(*sizes)]
     for rate in CLASS_RATES[: max(1, int(budget / NETWORK))]:
-        learner, run = _network(cell, estimator, rate, seed)
-        if shape.horizon:
-            learner = Ahead(learner, losses.known_cross_entropy, shape.horizon)
-            x, output, target = (np.zeros(width, np.float32) for width in (shape.inputs, shape.outputs, 1))
-            run = learner.init(run, x, output, target)
-        members.append((learner, run))
+        members.append(_class_member(*_network(cell, estimator, rate, seed), shape))
     made = ClassLearner(members, shape.outputs, shape.horizon)
     return made, made.init()
+
+
+def _class_squares(inputs: int, classes: int) -> list[ClassSquares]:
+    features = lags(inputs, 1)
+    return [ClassSquares(features, classes, rate) for rate in FORGETTING]
+
+
+def _class_member(learner: Any, run: Any, shape: "Shape") -> tuple:
+    """A learner of classes and the run it starts from, as a member of a `ClassLearner`."""
+    if not shape.horizon:
+        return learner, run
+    ahead = Ahead(learner, losses.known_cross_entropy, shape.horizon)
+    x, output, target = (np.zeros(width, np.float32) for width in (shape.inputs, shape.outputs, 1))
+    return ahead, ahead.init(run, x, output, target)
 
 
 def _network(cell: cells.Cell, estimator: Estimator, rate: Any, seed: int) -> tuple[Learner, Run]:

@@ -4,7 +4,6 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
 from norewind.losses import log_variance
@@ -168,7 +167,7 @@ class RowScore(Score):
         forecasts = np.asarray(outputs[:, :width], np.float64)
         if not self.gaussian:
             return forecasts, np.ones_like(forecasts)
-        return forecasts, np.exp(np.asarray(log_variance(jnp.asarray(outputs[:, width:])), np.float64) / 2)
+        return forecasts, np.exp(log_variance(np.asarray(outputs[:, width:], np.float64)) / 2)
 
     def _rows(self, row: int) -> Any:
         """The rows that are forecast at this one."""

@@ -1,13 +1,15 @@
-"""Compiled programs are kept between commands: the next one starts sooner. Importing this does not import JAX."""
+"""Compiled programs are kept between processes: the next one starts sooner. Importing this does not import JAX."""
 
 import os
 import warnings
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from norewind.machine import processor
 
 VARIABLE = "NOREWIND_CACHE"
+FOLDER = "JAX_COMPILATION_CACHE_DIR"
 PROGRAM, USED, LOCK = "-cache", "-atime", ".lockfile"
 """How JAX names what it keeps (jax._src.lru_cache)."""
 LARGEST = 200_000_000
@@ -15,27 +17,50 @@ LARGEST = 200_000_000
 
 
 def keep_compiled() -> None:
-    """Let JAX keep what it compiles in the user's cache folder.
+    """Let JAX, which is not imported yet, keep what it compiles in the user's cache folder.
 
     The environment variable NOREWIND_CACHE names another folder, or turns this off with
     `off`. Whoever has told JAX itself what to do is not overruled.
     """
+    if FOLDER not in os.environ:
+        for name, value in _chosen().items():
+            os.environ.setdefault(name, str(value))
+
+
+def keep_compiled_from_now() -> None:
+    """`keep_compiled` where JAX is imported already: what it compiles from now on is kept."""
+    import jax
+    from jax.experimental.compilation_cache import compilation_cache
+
+    chosen = {} if jax.config.jax_compilation_cache_dir is not None else _chosen()
+    for name, value in chosen.items():
+        if name not in os.environ:
+            jax.config.update(name.lower(), value)
+    if chosen:
+        compilation_cache.reset_cache()  # JAX looks only once whether there is one
+
+
+def _chosen() -> dict[str, Any]:
+    """JAX's options by the names of their environment variables; none if nothing is to be kept, or can be."""
     chosen = os.environ.get(VARIABLE, "")
-    if chosen == "off" or "JAX_COMPILATION_CACHE_DIR" in os.environ:
-        return
+    if chosen == "off":
+        return {}
     try:
         folder = (Path(chosen) if chosen else _users_cache() / "norewind") / _machine()
         folder.mkdir(parents=True, exist_ok=True)
     except (OSError, RuntimeError, ValueError):
-        return  # no home, or one that cannot be written to
-    if all(os.access(place, os.R_OK | os.W_OK) for place in (folder, folder / LOCK) if place.exists()):
-        _repair(folder)
-        # It is only about time: a full disk there, for instance, is none of the user's troubles with a run.
-        warnings.filterwarnings("ignore", "Error .* persistent compilation cache entry")
-        os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder)
-        os.environ.setdefault("JAX_COMPILATION_CACHE_MAX_SIZE", str(LARGEST))
-        os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.05")
-        os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+        return {}  # no home, or one that cannot be written to
+    if not all(os.access(place, os.R_OK | os.W_OK) for place in (folder, folder / LOCK) if place.exists()):
+        return {}
+    _repair(folder)
+    # It is only about time: a full disk there, for instance, is none of the user's troubles with a run.
+    warnings.filterwarnings("ignore", "Error .* persistent compilation cache entry")
+    return {
+        FOLDER: str(folder),
+        "JAX_COMPILATION_CACHE_MAX_SIZE": LARGEST,
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": 0.05,
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": -1,
+    }
 
 
 def _repair(folder: Path) -> None:
