@@ -8,14 +8,14 @@ from norewind.machine import processor
 
 VARIABLE = "NOREWIND_CACHE"
 LARGEST = 200_000_000
-"""Bytes that the kept programs may take. Beyond it, JAX removes those that were not used for longest."""
+"""The largest size of the cache in bytes. Beyond it, JAX removes the least recently used programs."""
 
 
 def keep_compiled() -> None:
     """Let JAX keep what it compiles in the user's cache folder.
 
     The environment variable NOREWIND_CACHE names another folder, or turns this off with
-    `off`. Whoever has told JAX itself what to do is not overruled.
+    `off`. A cache that is configured in JAX itself is left alone.
     """
     chosen = os.environ.get(VARIABLE, "")
     if chosen == "off" or "JAX_COMPILATION_CACHE_DIR" in os.environ:

@@ -39,7 +39,7 @@ def test_a_full_disk_leaves_the_last_checkpoint(whole, tmp_path, capsys):
     with largest_file(80_000):
         code = norewind("train", whole / "text", "--out", run, *TEXT)
     assert_refused(
-        capsys, code, "predictions.jsonl: File too large", f"{newest(run)}, is kept. To go on: norewind resume {run}"
+        capsys, code, "predictions.jsonl: File too large", f"{newest(run)}, is kept. To continue: norewind resume {run}"
     )
     assert 0 < int(newest(run).name[:15]) < 2_001
     assert norewind("resume", run, "--quiet") == 0
