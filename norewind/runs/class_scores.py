@@ -1,4 +1,4 @@
-"""How forecasts of a class are scored: bits and accuracy, beside simple rules."""
+"""How forecasts of a class are scored: bits and accuracy, compared with simple rules."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -111,5 +111,5 @@ def class_words(lines: Sequence[dict[str, Any]]) -> str:
     best = max(NAMES[1:], key=means.__getitem__)
     if means[best] > means["accuracy"]:
         rule = {"majority": "the majority class", "last": "the last class"}[best]
-        words += f"\nWarning: {rule} was right more often than this model. Trust that rule, or train longer."
+        words += f"\nWarning: {rule} was right more often than this model. Use that rule instead, or train longer."
     return words

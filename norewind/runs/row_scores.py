@@ -1,4 +1,4 @@
-"""How forecasts of rows are scored, beside simple ones, and written down in the terms of the table."""
+"""How forecasts of rows are scored, compared with simple ones, and written in the units of the table."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -14,7 +14,7 @@ from norewind.streams.stream import Samples, as_place
 
 ROW_UNITS = {"squared": "squared error", "gaussian": "nats per value", "classes": "bits"}
 PERIODS = (7, 12, 24, 168)
-"""Rows after which many series are back where they were; of these the best is shown."""
+"""Common periods of series, in rows; the best of them is shown."""
 RECENT = 200
 SHOWN = 8
 """The number of targets whose errors are written with every line of metrics, and whose newest values are kept."""

@@ -55,7 +55,7 @@ def _train(name: str, settings: Settings, out: Path, path: Path) -> str:
 
 
 def shard_words(path: Path, shards: int, name: Callable[[bytes], Any]) -> str:
-    """What all shards have come to together."""
+    """A summary of all shards, in words."""
     lines = [lines[-1] for one in shard_folders(path, shards) if (lines := read_log(one / METRICS))]
     samples = sum(line["samples"] for line in lines)
 

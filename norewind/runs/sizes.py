@@ -1,4 +1,4 @@
-"""How much memory a run will take, known before any of it is taken."""
+"""How much memory a run will need, estimated before any is allocated."""
 
 import os
 from collections.abc import Callable

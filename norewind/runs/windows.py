@@ -1,4 +1,4 @@
-"""Streams cut into steps: windows of samples, from readers or from any iterable."""
+"""Streams divided into steps: windows of samples, from readers or from any iterable."""
 
 import json
 import zlib
@@ -218,7 +218,7 @@ def chunk_steps(learner: Any, run: Any, window: int) -> int:
 
 
 def check_fits(learner: Any, horizon: int, window: int) -> None:
-    """Refuse a learner that was made for another horizon or window."""
+    """Refuse a learner made for another horizon or window."""
     ahead = getattr(learner, "horizon", 0)
     if ahead != horizon:
         needed = f"norewind.Ahead(learner, loss, horizon={horizon})" if horizon else "one without norewind.Ahead"
