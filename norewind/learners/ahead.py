@@ -1,4 +1,4 @@
-"""Forecasts of rows to come: learn from a row when its targets have come, then forecast from the newest one."""
+"""Forecasts of later rows: learn from a row when its targets have arrived, then forecast from the newest row."""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -19,7 +19,7 @@ from norewind.trees import Tree, strong
 class AheadRun(NamedTuple):
     """A run, with all that waits for targets to come.
 
-    `run.state` has seen the rows that were learned from, `run.ahead` all of them. `xs` are
+    `run.state` has seen the rows that were learned from, `run.ahead` all rows. `xs` are
     the rows that wait, oldest first, `targets` those that do not fill a window yet, and
     `outputs` the forecasts of rows to come; zeros and NaN stand where there is none yet.
     `samples` counts the rows.
@@ -60,7 +60,7 @@ class DelayedLearner(Protocol):
 
 
 class Ahead:
-    """A learner of rows in the order in which they come, to forecast what comes `horizon` rows later.
+    """A learner of rows in order that forecasts the row `horizon` rows ahead.
 
     At every row it learns from the row `horizon` rows before, whose targets have just come,
     with the state it had then, and then forecasts from the newest row with the newest
@@ -68,7 +68,7 @@ class Ahead:
     the first row of every window, from the newest rows whose targets have come.
 
     Args:
-        learner: what learns, e.g. from `online`.
+        learner: the learner, e.g. from `online`.
         loss: the loss of a forecast of one row; an unknown target is NaN.
         horizon: how many rows ahead to forecast, at least 1.
         window: the rows in one step of the learner.

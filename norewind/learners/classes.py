@@ -1,4 +1,4 @@
-"""The best forecast of classes: networks and simple counts, mixed by how well they do."""
+"""Forecasts of classes: networks and simple counts, mixed by how well they do."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -19,7 +19,7 @@ SWITCHING = 0.002
 """The share of its weight that each expert passes on after a row, so that the mixture can follow a change."""
 PRIOR = 0.1
 REMEMBERED = 0.9995
-"""How much of a count is kept from row to row."""
+"""The share of a count that is kept from row to row."""
 LEAST = 1e-6
 """No class is impossible, whatever an expert says."""
 
@@ -159,6 +159,6 @@ def _weighed(horizon: int, weights: mix.MixRun, row: tuple) -> tuple[mix.MixRun,
 
 
 def _log_probabilities(logits: jax.Array) -> jax.Array:
-    """A member whose numbers are not finite says nothing."""
+    """A member with non-finite outputs is ignored."""
     finite = jnp.isfinite(logits).all(axis=-1, keepdims=True)
     return jax.nn.log_softmax(jnp.where(finite, logits, 0).astype(jnp.float32))

@@ -109,7 +109,7 @@ class RunFolder:
         path: the folder, which is created if needed. One with other files in it is refused.
         keep: the number of checkpoints to keep; fewer if they exceed 100 MB together.
         new: refuse a folder that holds a run already.
-        damaged: fail on a damaged checkpoint, or skip to the one before it.
+        damaged: fail on a damaged checkpoint, or skip to the previous one.
         say: called with messages for the user.
     """
 

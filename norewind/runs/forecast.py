@@ -90,7 +90,7 @@ def from_here(
     steps = steps or (horizon if horizon > 1 else 24)
     errors = None if score.gaussian else _recent_errors(score)
     center, scale, _ = np.moveaxis(stream.scales_ahead(horizon), -1, 0)
-    # NaN until there are so many rows.
+    # NaN until there are enough rows.
     missing = ((horizon - len(center), 0), (0, 0))
     center, scale = (np.pad(part, missing, constant_values=np.nan) for part in (center, scale))
     means, spreads = [], []

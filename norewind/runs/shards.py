@@ -1,8 +1,8 @@
-"""A fleet in parts: each shard of the keys is a run of its own, trained by a process of its own, with its checkpoints.
+"""A fleet in parts: each shard of the keys is a separate run with its own checkpoints, trained by its own process.
 
-Keys that share nothing need nothing from one another, so every process reads the stream
-itself and leaves out the keys of the others. A shard is named by a checksum of its keys, and
-its folder has all that it takes to go on, in whatever process.
+Keys that share nothing need no communication, so every process reads the whole stream and
+ignores the keys of other shards. The shard of a key is determined by a checksum of the key,
+and the folder of a shard has everything needed to continue it in any process.
 """
 
 from collections.abc import Callable

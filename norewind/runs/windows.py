@@ -163,7 +163,7 @@ class IteratedStream(Stream):
             before, shapes = shapes, jax.tree.map(np.shape, tuple(pair))
             if before not in (None, shapes):
                 return ValueError(
-                    f"fit: item {number} of the stream has the shapes {shapes}, but the one before has {before}. All "
+                    f"fit: item {number} of the stream has the shapes {shapes}, but the previous one has {before}. All "
                     "pairs must have the same structure and shapes."
                 )
         return ValueError(f"fit: the pairs after item {self._items} of the stream cannot be stacked: {error}")

@@ -1,4 +1,4 @@
-"""Rows of many series in one stream, told apart by a key."""
+"""Rows of many series in one stream, distinguished by a key."""
 
 import json
 import zlib

@@ -1,4 +1,4 @@
-"""The messages of a topic, in an order that can be made again.
+"""The messages of a topic, in a reproducible order.
 
 Partitions come independently of one another, and a broker does not say in which order
 their messages are to be read. So they are read in rounds. A round is fixed when it begins:

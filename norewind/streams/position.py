@@ -1,4 +1,4 @@
-"""How far a stream was read, and the positions that say so, which may be damaged or belong to another stream."""
+"""How far a stream was read, and saved positions, which may be damaged or belong to another stream."""
 
 import zlib
 from copy import deepcopy
