@@ -21,7 +21,7 @@ class AheadRun(NamedTuple):
 
     `run.state` has seen the rows that were learned from, `run.ahead` all rows. `xs` are
     the rows that wait, oldest first, `targets` those that do not fill a window yet, and
-    `outputs` the forecasts of rows to come; zeros and NaN stand where there is none yet.
+    `outputs` the forecasts of future rows; zeros and NaN stand where there is none yet.
     `samples` counts the rows.
     """
 
@@ -42,7 +42,7 @@ class AheadRun(NamedTuple):
         return shown.table(*self._facts())
 
     def _facts(self) -> tuple[str, dict[str, str]]:
-        wait = f"{len(self.xs)} rows for their targets, at most; {len(self.outputs)} forecasts of rows to come"
+        wait = f"{len(self.xs)} rows for their targets, at most; {len(self.outputs)} forecasts of future rows"
         inner = {f"{type(self.run).__name__}.{name}": shown.size(part) for name, part in self.run._asdict().items()}
         return f"AheadRun after {shown.count(self.samples)} rows", {"wait": wait, **inner}
 
@@ -194,7 +194,7 @@ class Ahead:
         return AheadRun(inner, shifted(run.xs, x), run.targets, shifted(run.outputs, output), samples)
 
     def pending(self, run: AheadRun) -> dict[int, np.ndarray]:
-        """The forecasts of the rows to come, the next one first, under the horizon that they reach."""
+        """The forecasts of future rows, the next one first, under the horizon that they reach."""
         return {self.horizon: run.outputs}
 
     def reset(self, run: AheadRun) -> AheadRun:

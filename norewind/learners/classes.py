@@ -94,7 +94,7 @@ class ClassLearner:
         return new, shown
 
     def pending(self, run: ClassRun) -> dict[int, np.ndarray]:
-        """The forecasts of the rows to come; see `Ahead.pending`."""
+        """The forecasts of future rows; see `Ahead.pending`."""
         return {self.horizon: np.asarray(run.outputs)}
 
     def reset(self, run: ClassRun) -> ClassRun:

@@ -147,7 +147,7 @@ class Series:
         return (outputs[-1], outputs[0]) if self.horizon else outputs[0]
 
     def pending(self, run: SeriesRun) -> dict[int, np.ndarray]:
-        """The forecasts of the rows to come; see `Ahead.pending`."""
+        """The forecasts of future rows; see `Ahead.pending`."""
         return {self.horizon: self._output(run.outputs)}
 
     def reset(self, run: SeriesRun) -> SeriesRun:

@@ -70,7 +70,7 @@ class ClassScore(Score):
         return {"baseline": bits / total, "scored": total, **accuracies}
 
     def predictions(self, first: int, samples: Samples, outputs: Any) -> Iterator[dict[str, Any]]:
-        """For each row the likeliest class to come, and how good the forecast was that had been made of it."""
+        """For each row the forecast class, and how good the earlier forecast of this row was."""
         made, due = (np.asarray(part, np.float64) for part in (outputs if self.horizon else (outputs, outputs)))
         made, due = (part - np.logaddexp.reduce(part, axis=-1, keepdims=True) for part in (made, due))
         for i, target in enumerate(samples.targets[:, 0].tolist()):

@@ -27,7 +27,7 @@ BYTES_PER_SYMBOL = 16
 
 
 class _Header(msgspec.Struct):
-    """What a compressed file says of itself, beside where it was made."""
+    """What a compressed file says about itself, besides where it was made."""
 
     budget: Annotated[float, msgspec.Meta(gt=0)]
     bytes: Annotated[int, msgspec.Meta(ge=0)]

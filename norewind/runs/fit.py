@@ -311,7 +311,7 @@ class _Training:
                 "score": deepcopy(self.score.state),
                 "watch": asdict(self.watch),
             }
-            # What looks like the beginning of a divergence is kept beside the good checkpoints, not in their place.
+            # What looks like the beginning of a divergence is kept in addition to the good checkpoints.
             if settle := getattr(self.learner, "settle", None):
                 settle(self.tally.samples)
             self.folder.save(self.tally.samples, self.run, entries, self.hooks.checkpoint, replaces=self.is_healthy())

@@ -25,7 +25,7 @@ COLUMNS, STRETCH, FORECAST = "columns.json", "stretch.png", "forecast.png"
 
 
 class Saved(NamedTuple):
-    """A checkpoint as read: its file, its arrays, and the entries saved beside them."""
+    """A checkpoint as read: its file, its arrays, and the entries saved with them."""
 
     path: Path
     arrays: dict[str, np.ndarray]
@@ -103,7 +103,7 @@ class RunFolder:
     """A run folder, held by this process between `with` and the end of its block.
 
     `saved` is its newest checkpoint when it was entered, or None, and `entries` what that
-    holds beside the run.
+    holds besides the run.
 
     Args:
         path: the folder, which is created if needed. One with other files in it is refused.

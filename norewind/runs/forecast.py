@@ -111,7 +111,7 @@ def from_here(
 
 
 def forecast_class(settings: Settings, saved: Saved, steps: int | None = None) -> list[dict[str, Any]]:
-    """The classes of the rows to come, as many as the model was trained to forecast ahead, one entry per row."""
+    """The classes of future rows, as many as the model was trained to forecast ahead, one entry per row."""
     check_ahead(settings, steps)
     opened, learner, run, last = _at_the_end(settings, saved)
     with opened.stream as stream:

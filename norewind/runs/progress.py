@@ -16,7 +16,7 @@ SMOOTHED_OVER = 10_000
 
 @dataclass
 class Line:
-    """Where one run stands."""
+    """The progress of one run."""
 
     unit: str
     total: int | None

@@ -129,7 +129,7 @@ class RowScore(Score):
         }
 
     def predictions(self, first: int, samples: Samples, outputs: Any) -> Iterator[dict[str, Any]]:
-        """For each row the forecast made there, and how good the one was that had been made of it.
+        """For each row the forecast made there, and how good the earlier forecast of this row was.
 
         All in the units of the stream; the surprise is the error in standard deviations
         (root mean square).

@@ -43,7 +43,7 @@ def train_shards(
 
 
 def _train(name: str, settings: Settings, out: Path, path: Path) -> str:
-    """Train one shard in a process of its own."""
+    """Train one shard in its own process."""
     from norewind.runs.fit import Hooks
     from norewind.runs.train import train
 

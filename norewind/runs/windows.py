@@ -38,7 +38,7 @@ def as_steps(stream: Any, window: int, position: Position | None) -> "Steps":
 
 
 class Steps:
-    """A stream, handed out in whole windows. Samples that do not fill a window yet wait.
+    """A stream, returned in whole windows. Samples that do not fill a window yet wait.
 
     `left` holds the samples that were waiting when the position was saved.
     """

@@ -18,7 +18,7 @@ class Moment(NamedTuple):
 
 
 def moment_of(stream: RowStream) -> Moment:
-    """What the stream knows after the last row that it handed out."""
+    """What the stream knows after the last row that it returned."""
     return Moment(stream._statistics, stream._waiting)
 
 

@@ -164,7 +164,7 @@ class Topic:
         self._paused = (self._paused | full) - free
 
     def _check_alive(self, came: bool) -> None:
-        """Wait for brokers that have gone away, but not for ever."""
+        """Wait for brokers that have gone away, but not forever."""
         now = time.monotonic()
         if came or not self._client.complaint:
             self._away, self._client.complaint = None, ""

@@ -101,7 +101,7 @@ class KeyedStream(RowStream):
                 if len(rows) == count:
                     break
         except StreamError as error:
-            # What came before is handed out first; the next call finds the same problem again.
+            # What came before is returned first; the next call finds the same problem again.
             problem = error
         self._progress.hand_out(len(rows), problem)
         if not rows and self._source.ended:
