@@ -28,9 +28,9 @@ def online(
     """Learn online: at every step (or window), estimate the gradient and update the parameters.
 
     The `Learner` starts a run with `init`, learns from one sample with `step` and from a
-    chunk with `scan`, the fast way; `predict` and `learn` are for targets that come later.
+    chunk with `scan`, which is much faster; `predict` and `learn` are for targets that arrive later.
 
-    Any optax optimizer works. Its schedules see the number of samples processed before
+    Any optax optimizer works. Its schedules are given the number of samples processed before
     the update, even when a window makes one update out of many samples.
 
     `nonfinite` says what to do when a loss, a gradient, the state or the carry is not
