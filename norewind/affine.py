@@ -47,7 +47,7 @@ class AffineStep(NamedTuple):
 
 
 def products(who: str, transition: Transition, loss: Loss, *, terms: int, reduce: Reduce, noise: Noise) -> Estimator:
-    """The method that carries so many Kronecker products, and makes room for a step's own by `reduce`."""
+    """The method that carries this many Kronecker products, and makes room for those of a step by `reduce`."""
     single, layer = _layer_of(who, transition)
     model = model_of(transition, loss)
 

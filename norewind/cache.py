@@ -13,14 +13,14 @@ FOLDER = "JAX_COMPILATION_CACHE_DIR"
 PROGRAM, USED, LOCK = "-cache", "-atime", ".lockfile"
 """How JAX names what it keeps (jax._src.lru_cache)."""
 LARGEST = 200_000_000
-"""Bytes that the kept programs may take. Beyond it, JAX removes those that were not used for longest."""
+"""The largest size of the cache in bytes. Beyond it, JAX removes the least recently used programs."""
 
 
 def keep_compiled() -> None:
     """Let JAX, which is not imported yet, keep what it compiles in the user's cache folder.
 
     The environment variable NOREWIND_CACHE names another folder, or turns this off with
-    `off`. Whoever has told JAX itself what to do is not overruled.
+    `off`. A cache that is configured in JAX itself is left alone.
     """
     if FOLDER not in os.environ:
         for name, value in _chosen().items():

@@ -43,7 +43,7 @@ def save(folder: Path | str, samples: int, run: Tree, extra: dict[str, Any] | No
     """Write a checkpoint into `folder`, and remove all but the newest `keep`.
 
     `samples`, the number of samples learned from so far, becomes part of its name. `run`
-    can be any pytree of arrays, and `extra` is JSON to save beside it, which may
+    can be any pytree of arrays, and `extra` is JSON to save with it, which may
     hold NumPy arrays.
     """
     path = _write(Path(folder), samples, _arrays(run), extra or {})
@@ -57,7 +57,7 @@ def checkpoints(folder: Path | str) -> list[Path]:
 
 
 def load(path: Path | str, like: Tree) -> tuple[Tree, dict[str, Any]]:
-    """The run in a checkpoint, with the structure of `like`, and the JSON saved beside it."""
+    """The run in a checkpoint, with the structure of `like`, and the JSON saved with it."""
     path = Path(path)
     arrays, extra = read(path)
     return restored(path, arrays, like), extra
@@ -74,7 +74,7 @@ def restored(path: Path, arrays: dict[str, np.ndarray], like: Tree) -> Tree:
 
 
 def read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """The arrays of a checkpoint by name, and the JSON saved beside them, if its checksum is right."""
+    """The arrays of a checkpoint by name, and the JSON saved with them, if its checksum is right."""
     match = _NAME.fullmatch(path.name)
     if not match:
         raise CheckpointError(f"{path}: not named like a checkpoint (samples-checksum.safetensors).")
@@ -101,7 +101,7 @@ def read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         )
     try:
         arrays = safetensors.numpy.load(content)
-        # An array beside the run is stored with the others: its name stands where it belongs.
+        # An array in the JSON is stored with the others: its name stands where it belongs.
         return arrays, json.loads(
             text, object_hook=lambda entry: arrays.pop(entry[ARRAY]) if entry.keys() == {ARRAY} else entry
         )
@@ -110,7 +110,7 @@ def read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
 
 
 def glance(path: Path) -> dict[str, Any]:
-    """The JSON saved beside a run, without its arrays, and without looking at the checksum."""
+    """The JSON saved with a run, without its arrays, and without looking at the checksum."""
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         return json.loads(json.loads(file.read(length))["__metadata__"]["norewind"])

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, never written through a link, and named when something goes wrong."""
+"""Files that are complete or absent, never written through a link, and named in errors."""
 
 import os
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from pathlib import Path
 
 @contextmanager
 def naming(path: Path | str) -> Iterator[None]:
-    """Let errors of the operating system name the file. (A full disk does not say of itself what it is full for.)"""
+    """Let errors of the operating system name the file. (The error of a full disk does not.)"""
     try:
         yield
     except OSError as error:
@@ -29,7 +29,7 @@ def open_itself(path: Path, flags: int) -> int:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """A file appears complete under its name, or the old one stays; also through a crash of the machine."""
+    """Write a file so that it appears complete, or the old one stays, even if the machine crashes."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     temporary.unlink(missing_ok=True)

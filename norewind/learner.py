@@ -28,9 +28,9 @@ def online(
     """Learn online: at every step (or window), estimate the gradient and update the parameters.
 
     The `Learner` starts a run with `init`, learns from one sample with `step` and from a
-    chunk with `scan`, the fast way; `predict` and `learn` are for targets that come later.
+    chunk with `scan`, which is much faster; `predict` and `learn` are for targets that arrive later.
 
-    Any optax optimizer works. Its schedules see the number of samples processed before
+    Any optax optimizer works. Its schedules are given the number of samples processed before
     the update, even when a window makes one update out of many samples.
 
     `nonfinite` says what to do when a loss, a gradient, the state or the carry is not
@@ -113,7 +113,7 @@ class Learner:
         count: int | jax.Array | None = None,
         outputs: bool = False,
     ) -> tuple[Run, Any]:
-        """Learn from a chunk in one compiled loop, the fast way, and return `(run, losses)`.
+        """Learn from a chunk in one fast compiled loop, and return `(run, losses)`.
 
         How a stream is cut into chunks changes nothing but rounding.
 
@@ -152,7 +152,7 @@ class Learner:
         return new, seen
 
     def forward(self, run: Run, xs: Tree, *, count: int | jax.Array | None = None) -> tuple[Run, Tree]:
-        """Answer a chunk of inputs without learning, and return `(run, outputs)`; only the state moves.
+        """Predict a chunk of inputs without learning, and return `(run, outputs)`; only the state changes.
 
         That is `run.ahead` where there is one. There is one input per sample, also where the
         learner takes windows.
@@ -163,7 +163,7 @@ class Learner:
         return self.compiled_forward(run, xs, length if count is None else count)
 
     def predict(self, run: Run, x: Tree) -> tuple[Run, Tree]:
-        """Answer the input `x` now, with an output; it then waits in the run for its target."""
+        """Predict the output for `x` now; the input then waits in the run for its target."""
         checks.run("predict", run, (Run, PackedRun))
         self._check_symbols("predict: ", run, x)
         if isinstance(run, PackedRun):
@@ -173,7 +173,7 @@ class Learner:
         return run._replace(pending=(*run.pending, x), ahead=ahead), output
 
     def learn(self, run: Run, target: Tree) -> tuple[Run, Estimate]:
-        """Learn from the oldest input that waits, of which `target` is the target.
+        """Learn from the oldest waiting input, whose target is `target`.
 
         Targets may come k samples late, in order: the run then holds k inputs and one more state.
         """
@@ -207,7 +207,7 @@ class Learner:
                 check(kind, np.asarray(part)[:count] if np.ndim(part) else part, size, what)
 
     def carry(self, run: Run) -> Tree:
-        """What the estimator carries along."""
+        """The estimator's carry."""
         return run.carry
 
     def reset(self, run: Run, when: Any = True) -> Run:

@@ -1,6 +1,6 @@
-"""Symbols and labels out of range: seen in the arrays that a learner is given, before the compiled loop runs.
+"""Symbols and labels out of range, found in the arrays that a learner is given before the compiled loop runs.
 
-Inside it nothing can be raised, and an index beyond the end of an array reads the nearest entry.
+Compiled code cannot raise, and an index beyond the end of an array would read the nearest entry.
 """
 
 from contextvars import ContextVar
@@ -27,7 +27,7 @@ class Ranges(NamedTuple):
 
 
 def note(what: str, symbol: Any, size: int) -> None:
-    """A model reads this symbol, of so many: refuse a known one that is out of range, note the size of an unknown."""
+    """A model with this many symbols reads one: refuse it if it is known and out of range, else record the size."""
     if not isinstance(symbol, Tracer):
         check(what, symbol, size)
     elif (noted := _noted.get()) is not None:

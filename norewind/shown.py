@@ -1,4 +1,4 @@
-"""How things show themselves at a prompt and in a notebook: a few lines or a table, never a dump of numbers."""
+"""How objects are displayed at a prompt and in a notebook: a few lines or a table, never a dump of numbers."""
 
 import html
 from collections.abc import Iterable, Sequence

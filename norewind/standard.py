@@ -1,4 +1,4 @@
-"""Standard output and error as they may be: closed, of any encoding, of any width."""
+"""Standard output and error that may be closed or full, and terminals of any encoding and width."""
 
 import io
 import os
@@ -7,11 +7,11 @@ import sys
 from typing import Any
 
 NARROWEST = 40
-"""Help is not wrapped to fewer columns: in one of a single column, wrapping it would never end."""
+"""The narrowest width that help is wrapped to: at a width of one column, wrapping would never end."""
 
 
 class _Heedless(io.FileIO):
-    """A file whose reader may be gone, or whose disk may be full: what is said then is lost, and work goes on."""
+    """A file whose reader may be gone, or whose disk may be full: messages are then lost, and work continues."""
 
     def write(self, data: Any, /) -> int:
         try:

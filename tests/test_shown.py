@@ -62,7 +62,7 @@ def test_a_run_ahead_shows_what_waits_without_numbers():
     run = ahead.init(ahead.learner.init(), row, row, row)
     assert repr(run).splitlines()[:3] == [
         "AheadRun after 0 rows",
-        "  wait: 2 rows for their targets, at most; 2 forecasts of rows to come",
+        "  wait: 2 rows for their targets, at most; 2 forecasts of future rows",
         "  LeastSquaresRun.weights: 4 numbers in 1 array",
     ]
     assert "<th" in run._repr_html_()

@@ -20,23 +20,23 @@ def compare(
     ray: Annotated[str | None, option("ADDRESS", "processes on this machine")] = None,
     quiet: bool = False,
 ) -> None:
-    """Train several methods on the same stream from the same parameters, and show them in one table and figure.
+    """Train several methods on the same stream from the same initial parameters, and show one table and figure.
 
     The source and all other options are those of `norewind train`, except that --methods
-    takes the place of --method. Finished runs are kept in the folder: repeat the command
-    to continue an interrupted one.
+    replaces --method. Finished runs are kept in the folder: repeat the command to continue
+    an interrupted one.
 
         norewind compare anbn --methods uoro,rtrl,bptt:16 --hidden 16 --seeds 3
         norewind compare sensors.csv --targets power --methods uoro:window=4,rank=8,bptt:4
 
     Args:
-        settings: see below.
-        methods: separated by commas, with options after a colon, e.g. uoro,uoro:window=4,rank=8,rtrl,bptt:16.
-        seeds: runs per method, with the seeds from --seed on. With several, means and standard errors are shown.
-        out: the folder for comparison.md, .csv and .png, and for the records of the runs.
-        jobs: the number of runs to train at the same time.
-        ray: train in a Ray cluster; auto is the one that is there, or else one on this machine.
-        quiet: show no progress.
+        settings: See below.
+        methods: The methods, separated by commas, with options after a colon: uoro,uoro:window=4,rank=8,rtrl,bptt:16.
+        seeds: The number of runs per method, with seeds from --seed on. Several give means and standard errors.
+        out: The folder for comparison.md, .csv and .png, and for the records of the runs.
+        jobs: The number of runs to train at the same time.
+        ray: Train in this Ray cluster; auto uses a running one, or starts one on this machine.
+        quiet: Show no progress.
     """
     if settings.method != DEFAULTS.method:
         raise SystemExit("norewind compare: name the methods with --methods, not with --method.")

@@ -18,15 +18,15 @@ def compress(
     out: Annotated[Path | None, option("FILE", f"FILE{ENDING}")] = None,
     budget: float = 50,
 ) -> None:
-    """Compress a file with the predictions of `train`'s default method, to show that its bits are real.
+    """Compress a file with the predictions of `train`'s default method, to prove its loss in bits.
 
     This is a benchmark, not an archiver: only the same versions on the same kind of
     processor can decompress the file again, and elsewhere it is refused.
 
     Args:
-        file: what to compress.
-        out: where to write.
-        budget: the time that one byte may take, in microseconds on one core, as for train.
+        file: The file to compress.
+        out: The compressed file.
+        budget: The time that one byte may take, in microseconds on one core, as in train.
     """
     from norewind.files import write_atomically
     from norewind.runs.compress import compressed
@@ -49,8 +49,8 @@ def decompress(
     """Decompress a file that `norewind compress` made with the same versions on the same kind of processor.
 
     Args:
-        file: what to decompress.
-        out: where to write. An existing file is not overwritten unless it is named here.
+        file: The file to decompress.
+        out: The decompressed file. An existing file is only overwritten if it is named here.
     """
     from norewind.files import write_atomically
     from norewind.runs.compress import decompressed

@@ -23,19 +23,19 @@ def diagnose(
     readout: bool = False,
     out: Path = Path("results/diagnose"),
 ) -> None:
-    """Measure bias, variance and cosine to the exact gradient, against time and against the size of the model.
+    """Measure each method's bias, variance and cosine to the exact gradient, along a stream and by model size.
 
     Args:
-        stream: see below.
-        methods: separated by commas, with options after a colon, e.g. uoro,uoro:window=4,rank=8,bptt:16.
-        cell: the recurrent cell.
-        hidden: the numbers of hidden units to measure.
-        samples: how many samples to read.
-        keys: how often to draw each method's noise.
-        repeats: how many models of each size to draw. With several, the findings are means over them.
-        moving: let the parameters move, by the exact gradient and Adam at this rate.
-        readout: also compare the parameters that do not reach the state, whose gradient is exact under every method.
-        out: the folder for table.md, diagnosis.json and diagnosis.png.
+        stream: See below.
+        methods: The methods, separated by commas, with options after a colon: uoro,uoro:window=4,rank=8,bptt:16.
+        cell: The recurrent cell.
+        hidden: The numbers of hidden units to measure.
+        samples: The number of samples to read.
+        keys: The number of times to draw each method's noise.
+        repeats: The number of random models of each size. With several, the results are means over them.
+        moving: Train the parameters along the stream, with the exact gradient and Adam at this learning rate.
+        readout: Also compare the parameters that do not reach the state, whose gradient is exact under every method.
+        out: The folder for table.md, diagnosis.json and diagnosis.png.
     """
     from rich.console import Console
     from rich.progress import Progress
@@ -78,7 +78,7 @@ def read(settings: Settings, count: int) -> tuple[Any, tuple[Any, Any]]:
 
     checks.at_least_one("--samples", count)
     if len(settings.horizons) > 1:
-        raise ValueError(f"--horizon is {settings.horizon}, but here it must be a single one.")
+        raise ValueError(f"--horizon is {settings.horizon}, but diagnose takes a single horizon.")
     opened = open_stream(settings)
     with opened.stream:
         rows = opened.stream.take(count + opened.shape.horizon)

@@ -1,4 +1,4 @@
-"""`norewind forecast`: what comes next."""
+"""`norewind forecast`: the next rows of a table."""
 
 import csv
 import sys
@@ -19,21 +19,21 @@ def forecast(
     format: Literal["jsonl", "csv"] = "jsonl",
     figure: Annotated[Path | None, option("FILE", "forecast.png in the run folder")] = None,
 ) -> None:
-    """Print what comes next after the end of a run's stream, row by row, with its standard deviation.
+    """Forecast the rows after the end of a run's stream, with standard deviations.
 
-    A run with a horizon of H forecasts H rows directly. For later ones, it is given its own
-    forecasts in place of rows; a class is forecast H rows ahead only. The run itself is not
-    changed, and its source is not read. Where the table has regular times, so has the forecast.
+    A run with a horizon of H forecasts H rows directly. For later rows, it is given its own
+    forecasts as input; a class is only forecast up to H rows ahead. The run itself is not
+    changed, and its source is not read. If the table has regular times, forecasts have times.
 
         norewind forecast runs/power --steps 24 --format csv > next.csv
 
-    Of a run with keys, the rows to come of every key, up to the horizon, as JSON lines.
+    For a run with keys, the next rows of every key, up to the horizon, are printed as JSON lines.
 
     Args:
-        run: the run folder.
-        steps: how many rows to forecast.
-        format: how to print them.
-        figure: where to draw the newest rows and the forecast; .png, .pdf or .svg.
+        run: The run folder.
+        steps: The number of rows to forecast.
+        format: The output format: JSON lines or CSV.
+        figure: Where to draw the newest rows and the forecast; .png, .pdf or .svg.
     """
     if steps is not None and not 1 <= steps <= MOST:
         raise SettingsError(f"--steps must be from 1 to {MOST:,}, but it is {steps}.")
@@ -51,14 +51,14 @@ def forecast(
         from norewind.runs.fleet_forecast import fleet_forecasts
 
         if format == "csv" or figure is not None:
-            raise SettingsError("the forecasts of a fleet are JSON lines, without a figure.")
+            raise SettingsError("a run with keys prints JSON lines only: leave out --format csv and --figure.")
         for entry in fleet_forecasts(run, settings_of(run), steps):
             print_lines([entry])
         return
     settings, saved = saved_run(run)
     if settings.loss == "classes":
         if figure is not None:
-            raise SettingsError("--figure: this run forecasts a class, of which there is no figure.")
+            raise SettingsError("--figure: this run forecasts a class, for which there is no figure. Leave it out.")
         entries, columns = forecast_class(settings, saved, steps), []
     else:
         result = ahead(settings, saved, steps)

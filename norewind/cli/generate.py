@@ -23,15 +23,15 @@ def generate(
     """Write the text of a task to standard output.
 
     Args:
-        name: aⁿbⁿ or distant brackets.
-        samples: how many characters to write. 1e6 is understood.
-        seed: which of the endless texts to write.
-        parameters: of the task: k l for anbn (the paper's are 1 32), s k a for brackets (1 5 10).
+        name: The task, aⁿbⁿ or distant brackets.
+        samples: The number of characters to write; can be written as 1e6.
+        seed: The seed of the random text.
+        parameters: The parameters of the task: k l for anbn (the paper's are 1 32), s k a for brackets (1 5 10).
     """
     from norewind.names import task
 
     if not 0 <= samples < inf:
-        raise SystemExit(f"norewind generate: --samples must be a number from 0 on, but it is {samples:g}.")
+        raise SystemExit(f"norewind generate: --samples must be 0 or more, but it is {samples:g}.")
     if seed < 0:
         raise SettingsError(f"--seed must be at least 0, but it is {seed}.")
     try:

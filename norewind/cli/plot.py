@@ -10,11 +10,11 @@ from norewind.runs.settings import SettingsError
 
 
 def plot(runs: Annotated[tuple[Path, ...], tyro.conf.Positional], *, out: Path = Path("curves.png")) -> None:
-    """Draw the learning curves of runs in one figure.
+    """Draw the learning curves of several runs in one figure.
 
     Args:
-        runs: run folders.
-        out: the figure; .png, .pdf or .svg.
+        runs: The run folders.
+        out: The file of the figure: .png, .pdf or .svg.
     """
     if not runs:
         raise SettingsError("name at least one run folder.")

@@ -1,4 +1,4 @@
-"""`norewind predict`: put a trained run to use on a stream."""
+"""`norewind predict`: apply a trained run to a stream."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -20,15 +20,15 @@ def predict(
 ) -> None:
     """Predict every sample of a stream before it is seen, and report how surprising it was, as JSON lines.
 
-    The run itself is not changed (`norewind resume` does that).
+    The run itself is not changed; `norewind resume` continues it.
 
     Args:
-        run: the run folder.
-        source: what to predict: a file, - for standard input, or a task.
-        learn: keep learning along the way.
-        fresh: begin with the initial state instead of the one that the run ended with.
-        samples: stop after this many samples. 1e6 is understood.
-        flush: predict at most this many seconds after a sample arrives.
+        run: The run folder.
+        source: What to predict: a file, - for standard input, or a task.
+        learn: Keep learning along the way.
+        fresh: Start from the initial state instead of the last state of the run.
+        samples: Stop after this many samples; can be written as 1e6.
+        flush: Predict at most this many seconds after a sample arrives.
     """
     from norewind.cli.running import StopOnSignal, friendly
 

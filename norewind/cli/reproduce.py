@@ -27,17 +27,17 @@ def reproduce(
     Finished runs are kept: repeat the command to continue an interrupted one.
 
     Args:
-        what: one experiment of the paper, or all of them; or memory, which is not from the paper.
-        out: the folder to write to.
-        quick: influence balancing in full, and runs on text that are too short to conclude anything; about two minutes.
-        seeds: runs per curve and per cell of the table.
-        samples: the length of each run on text. 1e7 is understood.
-        rates: learning rates of influence balancing, one for each column of the figure.
-        windows: truncation lengths of influence balancing.
-        controls: also run what could explain a difference to the paper (rho, precision, length).
-        report_only: only draw and write again from the records that are there.
-        jobs: the number of runs to train at the same time.
-        ray: train in a Ray cluster; auto is the one that is there, or else one on this machine. Not for memory.
+        what: One experiment of the paper, or all of them; or memory, which is not from the paper.
+        out: The folder to write to.
+        quick: Run influence balancing in full, and runs on text that are too short to draw conclusions (two minutes).
+        seeds: The number of runs per curve and per cell of the table.
+        samples: The length of each run on text; can be written as 1e7.
+        rates: Learning rates of influence balancing, one for each column of the figure.
+        windows: Truncation lengths of influence balancing.
+        controls: Also run what could explain a difference from the paper (rho, precision, length).
+        report_only: Train nothing; write figures, table and page from existing records.
+        jobs: The number of runs to train at the same time.
+        ray: Train in this Ray cluster; auto uses a running one, or starts one on this machine. Not for memory.
     """
     if samples is not None and not samples >= 100:
         raise SystemExit(f"norewind reproduce: --samples must be at least 100, but it is {samples:g}.")

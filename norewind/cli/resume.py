@@ -1,4 +1,4 @@
-"""`norewind resume`: go on with a run."""
+"""`norewind resume`: continue a run."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -22,23 +22,22 @@ def resume(
     ray: Annotated[str | None, option("ADDRESS", "processes on this machine")] = None,
     jobs: Annotated[int | None, option("N", "one per core")] = None,
 ) -> None:
-    """Go on with a run from its newest checkpoint, bit for bit as if it had never been interrupted.
+    """Continue a run from its newest checkpoint, bit for bit as if it had never been interrupted.
 
-    A file is read again up to that place and must not have changed. A pipe must send the
-    same stream again from its start, unless it continues.
+    A file is read again up to the position of the checkpoint, and must not have changed up
+    to there. A pipe must send the same stream again from its start, unless --continues is given.
 
     Args:
-        run: the run folder.
-        samples: stop after this many samples in total.
-        source: where the stream is now, if it was moved; - for standard input.
-        continues: the stream starts where the checkpoint was written, instead of at its beginning; of a topic, at its
-            oldest message if those before it were deleted.
-        final: the file will not grow any more: use its last line although it has no newline.
-        bad: stop at bad input, or skip and count it from now on.
-        damaged: if the newest checkpoint is damaged, fail or skip to the one before it.
-        quiet: print nothing unless something is wrong.
-        ray: of a run with shards: go on in a Ray cluster (see train).
-        jobs: of a run with shards: train so many at the same time.
+        run: The run folder.
+        samples: Stop after this many samples in total.
+        source: Where the stream is now, if it was moved; - for standard input.
+        continues: The source starts at the checkpoint, not at its beginning. A topic may have lost unread messages.
+        final: The file is complete: use its last line even without a newline.
+        bad: From now on, stop at bad input, or skip and count it.
+        damaged: If the newest checkpoint is damaged, stop, or continue from the previous one.
+        quiet: Print nothing unless something is wrong.
+        ray: For a run with shards, train in this Ray cluster; auto uses a running one, or starts one on this machine.
+        jobs: For a run with shards, the number of shards to train at the same time.
     """
     from norewind.cli.running import run_in, run_shards
     from norewind.runs.folder import settings_of

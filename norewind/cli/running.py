@@ -111,7 +111,7 @@ def _kept(folder: Path | None, diverged: bool) -> str:
     kept = f" The last good checkpoint, {found}, is kept." if found else " There was no checkpoint yet."
     if diverged:
         return f"{kept} The same settings would diverge again: start a new run with a lower --rate or another --seed."
-    return f"{kept} To go on: norewind resume {folder}" if found else kept
+    return f"{kept} To continue: norewind resume {folder}" if found else kept
 
 
 def leave(message: str, code: int) -> NoReturn:
@@ -135,7 +135,7 @@ def run_in(command: str, path: Path, settings: Settings, *, quiet: bool, continu
     if not quiet:
         print(closing_words(path, fitted, opened), file=sys.stderr)
         if stop():
-            print(f"Stopped; nothing is lost. To go on: norewind resume {path}", file=sys.stderr)
+            print(f"Stopped; nothing is lost. To continue: norewind resume {path}", file=sys.stderr)
     raise SystemExit(stop.exit_code)
 
 
@@ -151,9 +151,9 @@ def run_shards(command: str, path: Path, settings: Settings, *, quiet: bool, new
             try:
                 train_shards(settings, path, progress, new=new, **workers)
             except SweepError as error:
-                leave(f"norewind {command}: {error}\nTo go on: norewind resume {path}", BAD_INPUT)
+                leave(f"norewind {command}: {error}\nTo continue: norewind resume {path}", BAD_INPUT)
             except KeyboardInterrupt:
-                leave(f"Stopped; nothing is lost. To go on: norewind resume {path}", 128 + signal.SIGINT)
+                leave(f"Stopped; nothing is lost. To continue: norewind resume {path}", 128 + signal.SIGINT)
         if not quiet:
             print(shard_words(path, settings.shards, KeyedStream.key_name), file=sys.stderr)
     raise SystemExit(0)
@@ -217,8 +217,8 @@ def closing_words(path: Path, fitted: "Fitted", opened: "Opened") -> str:
         words += f", {count:,} {reason} skipped"
     if opened.stream.unfinished:
         words += (
-            f". {opened.stream.unfinished:,} bytes at the end are not whole yet, and wait for the file to grow "
-            f"(if it is complete: norewind resume {path} --final)"
+            f". {opened.stream.unfinished:,} bytes at the end are incomplete, and wait for the file to grow "
+            f"(if the file is complete: norewind resume {path} --final)"
         )
     if isinstance(opened.score, FleetScore):
         words += f".\n{worst_in(path, opened.score.name).removesuffix('.')}"

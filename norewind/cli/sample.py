@@ -1,4 +1,4 @@
-"""`norewind sample`: let a trained run write text."""
+"""`norewind sample`: generate text with a trained run."""
 
 import sys
 from pathlib import Path
@@ -19,14 +19,14 @@ def sample(
     temperature: float = 1.0,
     seed: int = 0,
 ) -> None:
-    """Write text from a run that was trained on bytes, text or a task.
+    """Generate text with a run that was trained on bytes, text or a task.
 
     Args:
-        run: the run folder.
-        length: the number of symbols to write.
-        prompt: what to read first.
-        temperature: below 1 prefers likely symbols, above 1 unlikely ones.
-        seed: seed of the random choices.
+        run: The run folder.
+        length: The number of symbols to write.
+        prompt: Text to read first.
+        temperature: Divides the logits: below 1 it favours likely symbols, above 1 unlikely ones.
+        seed: The seed of the random choices.
     """
     if not 1 <= length <= MOST:
         raise SettingsError(f"--length must be from 1 to {MOST:,}, but it is {length}.")

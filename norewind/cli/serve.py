@@ -30,16 +30,16 @@ def serve(
         curl -d '{"row": {"power": 7.5}}' http://localhost:8000/predict
         curl -d '{"row": {"power": 7.5}}' http://localhost:8000/learn
 
-    What is learned is saved in the run folder, as in training. Ctrl-C and SIGTERM end it
-    with everything learned and saved. Needs `pip install 'norewind[serve]'`.
+    What is learned is saved in the run folder, as in training. On Ctrl-C or SIGTERM, the
+    service learns and saves everything it has accepted, and ends. Needs `pip install 'norewind[serve]'`.
 
     Args:
-        run: the run folder.
-        port: the port to listen on; 0 for any that is free.
-        host: the address to listen on. Any other than this machine's own needs a token.
-        token_file: a file that holds the token that requests must bring.
-        queue: the largest number of rows that wait to be learned from. More are answered with 429.
-        waiting: the largest number of rows that wait for late labels. Then the oldest is forgotten.
+        run: The run folder.
+        port: The port to listen on; 0 for any free port.
+        host: The address to listen on. An address that other machines can reach needs a token.
+        token_file: A file with the token that requests must send.
+        queue: The largest number of rows that may wait to be learned from. Beyond it, requests are answered with 429.
+        waiting: The largest number of rows that may wait for late labels. Beyond it, the oldest is dropped.
     """
     from norewind.cli.running import StopOnSignal, friendly
 
@@ -92,7 +92,7 @@ def token_for(host: str, file: Path | None) -> str | None:
 
 
 def listening(host: str, port: int) -> socket.socket:
-    """A socket that listens on the address; first of all, so that a wrong one is told at once."""
+    """A socket that listens on the address. It is opened first, so that a wrong address is reported at once."""
     if not 0 <= port < 65536:
         raise SettingsError(f"--port must be from 0 to 65535, but it is {port}.")
     try:

@@ -26,9 +26,9 @@ def train(
 ) -> None:
     """Train a recurrent model on a stream: online, in one pass, in constant memory.
 
-    The source is a file, standard input, a topic of Kafka or a built-in task: bytes, text,
-    CSV or JSON. The run folder holds settings.toml, metrics.jsonl, checkpoints and curve.png;
-    `norewind resume` goes on after any interruption, exactly.
+    The source is a file, standard input, a Kafka topic or a built-in task: bytes, text, CSV
+    or JSON lines. The run folder holds settings.toml, metrics.jsonl, checkpoints and
+    curve.png; `norewind resume` continues exactly after any interruption.
 
         norewind train book.txt --out runs/book
         norewind train sensors.csv --targets power --horizon 24 --out runs/power
@@ -37,12 +37,12 @@ def train(
         tail -F app.log | norewind train - --flush 1 --predictions stdout --out runs/log
 
     Args:
-        settings: see below.
-        out: the run folder.
-        config: a TOML file with settings, such as the settings.toml of another run. Command-line options override it.
-        quiet: print nothing unless something is wrong.
-        ray: with --shards, train them in a Ray cluster; auto is the one that is there, or else one on this machine.
-        jobs: with --shards, train so many at the same time.
+        settings: See below.
+        out: The run folder.
+        config: A TOML file with settings, such as the settings.toml of another run. Command-line options override it.
+        quiet: Print nothing unless something is wrong.
+        ray: With --shards, train in this Ray cluster; auto uses a running one, or starts one on this machine.
+        jobs: With --shards, the number of shards to train at the same time.
     """
     from norewind.cli.running import run_in, run_partitions, run_shards
 

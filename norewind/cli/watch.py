@@ -1,4 +1,4 @@
-"""`norewind watch`: the live page of a run that is trained elsewhere."""
+"""`norewind watch`: the live page of a run that another process trains."""
 
 from pathlib import Path
 from typing import Annotated
@@ -16,16 +16,16 @@ def watch(
     host: str = "127.0.0.1",
     token_file: Annotated[Path | None, option("FILE", f"the environment variable {TOKEN}")] = None,
 ) -> None:
-    """Show the live page of a run folder, in which another process trains or has trained.
+    """Show the live page of a run folder that another process trains or has trained.
 
-    The folder is only read. The newest rows are those of predictions.jsonl if the run writes
-    it (--predictions file), or else those of its newest checkpoint.
+    The folder is only read. The newest rows come from predictions.jsonl if the run writes
+    it (--predictions file), or else from its newest checkpoint.
 
     Args:
-        run: the run folder.
-        port: the port to listen on; 0 for any that is free.
-        host: the address to listen on. Any other than this machine's own needs a token.
-        token_file: a file that holds the token that requests must bring.
+        run: The run folder.
+        port: The port to listen on; 0 for any free port.
+        host: The address to listen on. An address that other machines can reach needs a token.
+        token_file: A file with the token that requests must send.
     """
     from norewind.cli.running import StopOnSignal, friendly
 

@@ -154,7 +154,7 @@ class Comparison:
         self.figure(folder / "comparison.png")
 
     def figure(self, path: Path | str) -> None:
-        """The curves (means over seeds), beside the final loss against time and against memory carried."""
+        """The curves (means over seeds), and the final loss against time and against memory carried."""
         from norewind.instruments import figures
 
         figure, axes = figures.new_figure(1, 3, panel=(4.4, 4.6), width_ratios=(2, 1, 1))

@@ -1,1 +1,1 @@
-"""Learners beside `online`: forecasts ahead, least squares, counts, and mixtures of learners."""
+"""Learners other than `online`: forecasts ahead, least squares, counts, and mixtures of learners."""

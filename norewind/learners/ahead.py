@@ -1,4 +1,4 @@
-"""Forecasts of rows to come: learn from a row when its targets have come, then forecast from the newest one."""
+"""Forecasts of later rows: learn from a row when its targets have arrived, then forecast from the newest row."""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -19,9 +19,9 @@ from norewind.trees import Tree, strong
 class AheadRun(NamedTuple):
     """A run, with all that waits for targets to come.
 
-    `run.state` has seen the rows that were learned from, `run.ahead` all of them. `xs` are
+    `run.state` has seen the rows that were learned from, `run.ahead` all rows. `xs` are
     the rows that wait, oldest first, `targets` those that do not fill a window yet, and
-    `outputs` the forecasts of rows to come; zeros and NaN stand where there is none yet.
+    `outputs` the forecasts of future rows; zeros and NaN stand where there is none yet.
     `samples` counts the rows.
     """
 
@@ -42,7 +42,7 @@ class AheadRun(NamedTuple):
         return shown.table(*self._facts())
 
     def _facts(self) -> tuple[str, dict[str, str]]:
-        wait = f"{len(self.xs)} rows for their targets, at most; {len(self.outputs)} forecasts of rows to come"
+        wait = f"{len(self.xs)} rows for their targets, at most; {len(self.outputs)} forecasts of future rows"
         inner = {f"{type(self.run).__name__}.{name}": shown.size(part) for name, part in self.run._asdict().items()}
         return f"AheadRun after {shown.count(self.samples)} rows", {"wait": wait, **inner}
 
@@ -60,7 +60,7 @@ class DelayedLearner(Protocol):
 
 
 class Ahead:
-    """A learner of rows in the order in which they come, to forecast what comes `horizon` rows later.
+    """A learner of rows in order that forecasts the row `horizon` rows ahead.
 
     At every row it learns from the row `horizon` rows before, whose targets have just come,
     with the state it had then, and then forecasts from the newest row with the newest
@@ -68,7 +68,7 @@ class Ahead:
     the first row of every window, from the newest rows whose targets have come.
 
     Args:
-        learner: what learns, e.g. from `online`.
+        learner: the learner, e.g. from `online`.
         loss: the loss of a forecast of one row; an unknown target is NaN.
         horizon: how many rows ahead to forecast, at least 1.
         window: the rows in one step of the learner.
@@ -194,7 +194,7 @@ class Ahead:
         return AheadRun(inner, shifted(run.xs, x), run.targets, shifted(run.outputs, output), samples)
 
     def pending(self, run: AheadRun) -> dict[int, np.ndarray]:
-        """The forecasts of the rows to come, the next one first, under the horizon that they reach."""
+        """The forecasts of future rows, the next one first, under the horizon that they reach."""
         return {self.horizon: run.outputs}
 
     def reset(self, run: AheadRun) -> AheadRun:

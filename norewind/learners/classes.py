@@ -1,4 +1,4 @@
-"""The best forecast of classes: networks and simple counts, mixed by how well they do."""
+"""Forecasts of classes: networks and simple counts, mixed by how well they do."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -19,7 +19,7 @@ SWITCHING = 0.002
 """The share of its weight that each expert passes on after a row, so that the mixture can follow a change."""
 PRIOR = 0.1
 REMEMBERED = 0.9995
-"""How much of a count is kept from row to row."""
+"""The share of a count that is kept from row to row."""
 LEAST = 1e-6
 """No class is impossible, whatever an expert says."""
 
@@ -106,7 +106,7 @@ class ClassLearner:
         return new, -outputs[0][came] if known else 0.0, (made, outputs[0]) if self.horizon else outputs[0]
 
     def pending(self, run: ClassRun) -> dict[int, np.ndarray]:
-        """The forecasts of the rows to come; see `Ahead.pending`."""
+        """The forecasts of future rows; see `Ahead.pending`."""
         return {self.horizon: np.asarray(run.outputs)}
 
     def reset(self, run: ClassRun) -> ClassRun:
@@ -173,7 +173,7 @@ def _weighed(horizon: int, weights: mix.MixRun, row: tuple) -> tuple[mix.MixRun,
 
 
 def _log_probabilities(logits: Any) -> Any:
-    """A member whose numbers are not finite says nothing."""
+    """A member with non-finite outputs is ignored."""
     like = library(logits)
     finite = like.isfinite(logits).all(axis=-1, keepdims=True)
     logits = like.where(finite, logits, 0).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Forecasts of numbers mixed by how well each expert did lately."""
+"""Forecasts of numbers, mixed by how well each expert did recently."""
 
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ from norewind.compilation import compiled_loop
 REMEMBERED = 0.99
 """How much of an expert's record is kept from row to row: about the last hundred rows count."""
 TRUST = 0.1
-"""How much a row says. Below one, as the errors of forecasts that overlap are much alike."""
+"""The weight of a row. Below one, since the errors of overlapping forecasts are similar."""
 SLOWEST = 0.01
 LEAST_VARIANCE = 1e-6
 LARGEST = 100.0
@@ -55,7 +55,7 @@ def mixed(weighing: Weighing, forecasts: jax.Array) -> tuple[jax.Array, jax.Arra
 
 
 def usable(forecasts: jax.Array) -> jax.Array:
-    """Forecasts without what no target can be: an expert that fails must not take the others along."""
+    """Forecasts clipped to possible values: an expert that fails must not spoil the others."""
     return jnp.clip(jnp.nan_to_num(forecasts, nan=0.0), -LARGEST, LARGEST)
 
 

@@ -13,7 +13,7 @@ from norewind.compilation import compiled_loop
 from norewind.trees import Tree
 
 LARGEST_INPUT = 10.0
-"""In standard deviations. Beyond it a linear model would only amplify what is most likely a fault."""
+"""In standard deviations. A larger input is most likely a fault, which a linear model would only amplify."""
 LARGEST = 1e4
 """Forgetting stops while the mean variance of the weights, relative to the prior's, is above this."""
 
@@ -50,7 +50,7 @@ class LeastSquares:
     Every step is the exact solution of ridge regression in which a sample that is k steps
     old counts `forgetting`ᵏ. What is updated is a square root of the covariance (Potter's
     form), so that rounding cannot make it indefinite. A target that is NaN is unknown.
-    With a `limit`, an error beyond so many standard deviations of the errors before it counts
+    With a `limit`, an error beyond this many standard deviations of earlier errors counts
     as one of that size: a single outlier does not spoil what was learned.
 
     Args:

@@ -1,4 +1,4 @@
-"""The best forecast of numbers: least squares, networks and simple rules side by side, mixed by how well they do."""
+"""Forecasts of numbers: least squares, networks and simple rules side by side, mixed by how well they do."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ from norewind.losses import known_squared_error
 from norewind.trees import Tree
 
 PERIODS = (7, 12, 24, 168)
-"""Rows after which many series are back where they were. Every further one costs a little on all others."""
+"""Common periods of series, in rows. Every additional one costs a little on all other series."""
 LAGS = (8, 32, 168)
 FORGETTING = (0.9998, 0.998)
 OSCILLATORS = 32
@@ -147,7 +147,7 @@ class Series:
         return (outputs[-1], outputs[0]) if self.horizon else outputs[0]
 
     def pending(self, run: SeriesRun) -> dict[int, np.ndarray]:
-        """The forecasts of the rows to come; see `Ahead.pending`."""
+        """The forecasts of future rows; see `Ahead.pending`."""
         return {self.horizon: self._output(run.outputs)}
 
     def reset(self, run: SeriesRun) -> SeriesRun:

@@ -40,7 +40,7 @@ class Several:
         return new, self.joined(made)
 
     def pending(self, run: tuple) -> dict[int, np.ndarray]:
-        """The forecasts of the rows to come, by horizon; see `Ahead.pending`."""
+        """The forecasts of future rows, by horizon; see `Ahead.pending`."""
         found = (learner.pending(part) for learner, part in zip(self.members, run, strict=True))
         return {horizon: outputs for pending in found for horizon, outputs in pending.items()}
 

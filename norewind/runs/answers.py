@@ -50,7 +50,7 @@ class Answers:
 
     def __init__(self, settings: Settings, stop: Callable[[], bool]):
         if not settings.source.startswith(SCHEME):
-            raise SettingsError("predictions can go to a topic if the source is one too: kafka://topic.")
+            raise SettingsError("predictions can only go to a topic if the source is one too: kafka://topic.")
         if not settings.group:
             raise SettingsError("predictions go to a topic: name the --group that answers.")
         self._kafka, self._stop = library(), stop
@@ -96,9 +96,9 @@ class Answers:
             folder.go_back(found[mark])
         elif self._note.exists() and not continues:
             raise StreamError(
-                f"the brokers do not know any more what the group {self._group!r} has answered. (They forget it after "
-                "a week without answers.) To go on from the newest checkpoint, whose answers were committed unless the "
-                f"run was killed just then: norewind resume {folder.path} --continues."
+                f"the brokers no longer know what the group {self._group!r} has answered. (They forget it after "
+                "a week without answers.) To continue from the newest checkpoint, whose answers were committed unless "
+                f"the run was killed just then: norewind resume {folder.path} --continues."
             )
         elif not self._note.exists():
             # Checkpoints that were written for a first transaction that was never committed.

@@ -1,4 +1,4 @@
-"""The default: the best members for a stream, within a budget of time, mixed."""
+"""The default method: learners that suit the stream, within a time budget, mixed."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 
 RATE, ALPHA = 5e-3, 0.005
 COUNTS = 20
-"""Microseconds that counts take for a byte, on one core of the machine that docs/speed.md names."""
+"""Microseconds that counts take per byte, on one core of the machine they were measured on."""
 NETWORKS = {64: 8, 128: 20, 192: 51}
-"""Microseconds for a byte, by hidden units of a GRU trained by truncated BPTT over 16 symbols."""
+"""Microseconds per byte, by hidden units, of a GRU trained by truncated BPTT over 16 symbols."""
 MEGABYTES = 64
 LINEAR, NETWORK = 30, 10
-"""Microseconds that all least squares, and one network of a series, take for a row."""
+"""Microseconds per row of all least squares together, and of one network of a series."""
 RATES = (1e-3, 3e-4)
 CLASS_RATES = (3e-3, 3e-4)
 LRU = 32
 
 
 def text(symbols: int, budget: float, seed: int) -> tuple[TextLearner, Any]:
-    """Counts, and the largest network that the budget allows beside them."""
+    """Counts, and the largest network that the budget allows."""
     hidden = max((size for size, cost in NETWORKS.items() if COUNTS + cost <= budget), default=None)
     networks = []
     if hidden is not None:
@@ -48,7 +48,7 @@ def text(symbols: int, budget: float, seed: int) -> tuple[TextLearner, Any]:
 
 
 def series(shape: "Shape", gaussian: bool, budget: float, seed: int) -> tuple[Series, Any]:
-    """Simple rules, least squares, and as many networks as the budget allows beside them."""
+    """Simple rules, least squares, and as many networks as the budget allows."""
     sizes = shape.inputs, shape.targets
     members = linear_members(*sizes, shape.horizon)
     cell = cells.with_readout(
@@ -62,7 +62,7 @@ def series(shape: "Shape", gaussian: bool, budget: float, seed: int) -> tuple[Se
 
 
 def network(shape: "Shape", gaussian: bool, seed: int) -> tuple[Learner, Run]:
-    """One network, as a series has beside its least squares."""
+    """One network, like those that `series` trains."""
     sizes = shape.inputs, shape.outputs
     cell = cells.with_readout(
         cells.lru(shape.inputs, LRU, shape.outputs, symbols=False), *sizes, hidden=LRU, symbols=False
@@ -72,7 +72,7 @@ def network(shape: "Shape", gaussian: bool, seed: int) -> tuple[Learner, Run]:
 
 
 def classes(shape: "Shape", budget: float, seed: int) -> tuple[ClassLearner, Any]:
-    """Counts, least squares of the inputs, and as many networks as the budget allows beside them; one at least."""
+    """Counts, least squares on the inputs, and as many networks as the budget allows, at least one."""
     sizes = shape.inputs, shape.outputs
     cell = cells.with_readout(
         cells.lru(shape.inputs, LRU, shape.outputs, symbols=False), *sizes, hidden=LRU, symbols=False

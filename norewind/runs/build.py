@@ -98,7 +98,7 @@ def open_stream(
         return open_keyed(settings, source, position)
     inputs = settings.inputs
     if inputs and settings.method == names.AUTO and settings.horizons[-1]:
-        # What is to be forecast is known up to now, and says most about what comes.
+        # The past of the targets is known, and is the most informative input.
         inputs = tuple(dict.fromkeys([*inputs, *settings.targets]))
     classes = settings.loss == "classes"
     if classes and (len(settings.targets) != 1 or len(settings.horizons) > 1):
@@ -234,7 +234,7 @@ def _start(settings: Settings, shape: Shape) -> tuple[Callable[[], Any], int]:
 
 
 def only_defaults(settings: Settings) -> None:
-    """Refuse settings that `auto` makes itself."""
+    """Refuse settings that `auto` chooses itself."""
     defaults = Settings()
     for name in ("cell", "hidden", "layers", "optimizer", "rate", "alpha", "clip", "precision"):
         if getattr(settings, name) != getattr(defaults, name):

@@ -1,4 +1,4 @@
-"""How forecasts of a class are scored: bits and accuracy, beside simple rules."""
+"""How forecasts of a class are scored: bits and accuracy, compared with simple rules."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -70,7 +70,7 @@ class ClassScore(Score):
         return {"baseline": bits / total, "scored": total, **accuracies}
 
     def predictions(self, first: int, samples: Samples, outputs: Any) -> Iterator[dict[str, Any]]:
-        """For each row the likeliest class to come, and how good the forecast was that had been made of it."""
+        """For each row the forecast class, and how good the earlier forecast of this row was."""
         made, due = (np.asarray(part, np.float64) for part in (outputs if self.horizon else (outputs, outputs)))
         made, due = (part - np.logaddexp.reduce(part, axis=-1, keepdims=True) for part in (made, due))
         for i, target in enumerate(samples.targets[:, 0].tolist()):
@@ -111,5 +111,5 @@ def class_words(lines: Sequence[dict[str, Any]]) -> str:
     best = max(NAMES[1:], key=means.__getitem__)
     if means[best] > means["accuracy"]:
         rule = {"majority": "the majority class", "last": "the last class"}[best]
-        words += f"\nWarning: {rule} was right more often than this model. Trust that rule, or train longer."
+        words += f"\nWarning: {rule} was right more often than this model. Use that rule instead, or train longer."
     return words

@@ -1,4 +1,4 @@
-"""A file coded with a learner's own predictions: the proof that its bits are real."""
+"""A file coded with a learner's own predictions, which proves its loss in bits."""
 
 import hashlib
 import json
@@ -27,7 +27,7 @@ BYTES_PER_SYMBOL = 16
 
 
 class _Header(msgspec.Struct):
-    """What a compressed file says of itself, beside where it was made."""
+    """What a compressed file says about itself, besides where it was made."""
 
     budget: Annotated[float, msgspec.Meta(gt=0)]
     bytes: Annotated[int, msgspec.Meta(ge=0)]
@@ -62,7 +62,7 @@ def compressed(content: bytes, *, budget: float = 50, report: Callable[[int], No
 
 
 def decompressed(data: bytes, *, report: Callable[[int], None] = lambda done: None) -> bytes:
-    """The content of a compressed file, or a `CodeError`; never a wrong content."""
+    """The content of a compressed file, or a `CodeError`; never wrong content."""
     header, code = _header(data)
     content = bytearray() if header["first"] is None else bytearray([header["first"]])
     if content:

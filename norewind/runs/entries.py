@@ -1,4 +1,4 @@
-"""What a checkpoint holds beside its arrays: checked as a whole when it is read, as it may have been forged."""
+"""What a checkpoint holds besides its arrays, checked when it is read, since it may have been forged."""
 
 import sys
 from pathlib import Path

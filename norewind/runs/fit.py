@@ -28,8 +28,8 @@ class Intervals:
 
     Args:
         metrics_every: samples between lines of metrics; None for about 200 lines, however long the stream is.
-        checkpoint_every: samples between checkpoints; None for none but the last.
-        checkpoint_seconds: also save when the last checkpoint is this old; None or 0 to leave this out.
+        checkpoint_every: samples between checkpoints; None to write only the last one.
+        checkpoint_seconds: also save when the last checkpoint is this many seconds old; None or 0 turns this off.
         keep: the number of checkpoints to keep; fewer if they exceed 100 MB together.
         flush: learn and predict at most this many seconds after a sample arrives; None to wait for full chunks.
     """
@@ -53,12 +53,12 @@ class Hooks:
     Args:
         metrics: called with every line of metrics.
         checkpoint: called with the path of every checkpoint, in the thread that writes it.
-        begin: called once with the training, whose `run` is always the newest, before the first chunk.
+        begin: called once before the first chunk, with an object whose `run` is always the newest run.
         chunk: called after every chunk with the samples so far and the chunk's mean loss.
         predictions: called with the number of the first sample, the samples, and outputs made before learning.
-        lines: called by `train` with predictions as they are written down, whether they are or not.
+        lines: called by `train` with the entries of predictions, whether or not they are written to a file.
         should_stop: asked before every chunk; True ends the training early.
-        settles: training waits until a checkpoint is written and its hook has returned, and nothing is predicted early.
+        settles: wait until each checkpoint is written and its hook has returned, and predict nothing early.
         live: in a notebook, draw the learning curve while it grows, at most once a second.
     """
 
@@ -74,7 +74,7 @@ class Hooks:
 
 
 class StreamLearner(Protocol):
-    """What `fit` needs of a learner: it learns from a chunk of steps, and says what it carries."""
+    """What `fit` needs from a learner: to learn from a chunk of steps, and to return its carry."""
 
     def scan(self, run: Any, xs: Any, targets: Any, *, count: int, outputs: bool) -> tuple[Any, Any]: ...
 
@@ -103,9 +103,9 @@ def fit(
     watch: bool = True,
     hooks: Hooks = Hooks(),  # noqa: B008 (frozen)
 ) -> Fitted:
-    """Train on a stream until it ends, or up to a total number of samples; in a folder, so that nothing is lost.
+    """Train on a stream until it ends, or up to a total number of samples, with checkpoints in a folder.
 
-    Now and then (see `Intervals`) there is a line of metrics: `samples`, the mean
+    At intervals (see `Intervals`), `fit` reports a line of metrics: `samples`, the mean
     `loss` since the last line and the `mean` from the start, the norm of the `carry`, and
     `seconds`. With a folder, lines are appended to metrics.jsonl there, and checkpoints are
     written along the way and at the end. Called again with the same folder, `fit` continues
@@ -118,14 +118,14 @@ def fit(
         stream: an iterable of (x, target) pairs, which must start from the beginning again when training continues
             from a checkpoint; or one of `norewind.streams`, at the position of the checkpoint; or a function that
             opens such a stream at a position (None for the start).
-        learner: what learns, e.g. from `norewind.online`; for rows to come, `norewind.Ahead`.
-        run: where it starts from, e.g. from `learner.init`.
+        learner: the learner, e.g. from `norewind.online`, or `norewind.Ahead` to forecast later rows.
+        run: the run to start from, e.g. from `learner.init`.
         window: the number of samples in one step of the learner.
         samples: stop after this many samples in total; by default at the end of the stream.
         folder: the run folder; by default nothing is written.
         intervals: how often to report and save.
         score: how losses are expressed, for streams of symbols or rows; by default they are reported as they are.
-        watch: stop when the loss or the carry explodes. Numbers that are not finite always stop the run.
+        watch: stop when the loss or the carry explodes. Non-finite numbers always stop the run.
         hooks: functions to call along the way.
 
     >>> import jax, norewind, optax
@@ -151,12 +151,12 @@ def fit(
 
 
 class _Training:
-    """What changes while `fit` trains, and the parts of its loop."""
+    """The changing state of `fit`, and the parts of its loop."""
 
     def __init__(self, stream, learner, run, window, folder, intervals, score, watch, hooks):
         self.learner, self.window, self.folder, self.score, self.hooks = learner, window, folder, score, hooks
         self.intervals, self.watches = intervals, watch
-        # The size of the carry is that at the line; without one, there is no need to stop there.
+        # A line reports the carry at that sample; a learner without a carry need not stop there.
         # Lines that were asked for, and those with a carry, are written before anything later can go wrong.
         self.cut_at_lines = intervals.metrics_every is not None or bool(jax.tree.leaves(learner.carry(run)))
         entries = folder.entries if folder else {}
@@ -260,15 +260,15 @@ class _Training:
                     self.watch.see(line, SEEN_AT_ONCE if self.intervals.metrics_every is None else 0)
 
     def answer_early(self) -> None:
-        """With `flush`, predict everything that has come, also samples that wait for their window."""
+        """With `flush`, predict all samples that have arrived, including those that wait for their window."""
         predict, flush, waiting = self.hooks.predictions, self.intervals.flush, self.steps.waiting
-        # What a fleet learns of its keys cannot be forgotten again: their window is answered when it is full.
+        # What a fleet learns of its keys cannot be undone: their window is answered when it is full.
         later = self.hooks.settles or (waiting is not None and waiting.keys is not None)
         if predict and flush is not None and not later and (new := self.early.answer()):
             predict(*new)
 
     def outputs_of(self, waiting: Samples) -> Any:
-        """The outputs in the next window; what would be learned from it is forgotten again."""
+        """The outputs in the next window. Nothing is learned: a copy of the run is used."""
         windows = self.steps.windows(waiting, self.chunk)
         return self.learner.scan(copied(self.run), *windows, count=1, outputs=True)[1][1]
 
@@ -313,7 +313,7 @@ class _Training:
                 "score": deepcopy(self.score.state),
                 "watch": asdict(self.watch),
             }
-            # What looks like the beginning of a divergence is kept beside the good checkpoints, not in their place.
+            # What looks like the beginning of a divergence is kept in addition to the good checkpoints.
             if settle := getattr(self.learner, "settle", None):
                 settle(self.tally.samples)
             self.folder.save(self.tally.samples, self.run, entries, self.hooks.checkpoint, replaces=self.is_healthy())

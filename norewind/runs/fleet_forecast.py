@@ -1,4 +1,4 @@
-"""What comes next for every key of a fleet, from what their records hold."""
+"""Forecasts for every key of a fleet, from the keys' records."""
 
 import os
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from norewind.runs.shards import shard_folders
 
 
 def fleet_forecasts(path: Path, settings: Settings, steps: int | None = None) -> Iterator[dict[str, Any]]:
-    """The rows to come of every key, one entry each, as many as the horizon; keys in the order of their bytes."""
+    """The forecasts of every key up to the horizon, one entry per row; keys in the order of their bytes."""
     horizon = settings.horizons[0]
     if not horizon:
         raise SettingsError("this run has a horizon of 0: it predicts targets of the same row, and nothing ahead.")

@@ -59,7 +59,7 @@ def worst_in(folder: Path, name: Callable[[bytes], Any]) -> str:
 
 
 def worst_words(worst: list[KeyErrors], keys: int, name: Callable[[bytes], Any]) -> str:
-    """The keys with the largest errors, beside what simple forecasts make."""
+    """The keys with the largest errors, compared with simple forecasts."""
     if not worst:
         return f"{keys:,} keys; none has {FEWEST} scored rows yet."
     lines = [f"{keys:,} keys. Those with the largest squared errors (this model, the last value, the mean so far):"]

@@ -25,7 +25,7 @@ COLUMNS, STRETCH, FORECAST = "columns.json", "stretch.png", "forecast.png"
 
 
 class Saved(NamedTuple):
-    """A checkpoint as read: its file, its arrays, and the entries saved beside them."""
+    """A checkpoint as read: its file, its arrays, and the entries saved with them."""
 
     path: Path
     arrays: dict[str, np.ndarray]
@@ -35,7 +35,7 @@ class Saved(NamedTuple):
         return restored(self.path, self.arrays, like)
 
     def check_settings(self, settings: Settings) -> None:
-        """Refuse to go on under settings other than those the checkpoint was made with."""
+        """Refuse settings other than those the checkpoint was made with."""
         made_with, now = self.entries.get("settings", {}), settings.as_json()
         for name in sorted((made_with.keys() | now.keys()) - CHANGEABLE):
             if made_with.get(name) != now.get(name):
@@ -48,7 +48,7 @@ class Saved(NamedTuple):
 def newest_checkpoint(
     folder: Path, damaged: Literal["fail", "skip"] = "fail", say: Callable[[str], None] = lambda line: None
 ) -> Saved | None:
-    """The newest checkpoint in a run folder. With "skip", damaged ones are set aside for an older one."""
+    """The newest checkpoint in a run folder. With "skip", damaged ones are skipped for an older one."""
     aside = []
     for path in reversed(checkpoints(folder / "checkpoints")):
         try:
@@ -56,11 +56,11 @@ def newest_checkpoint(
             check_entries(path, saved.entries)
         except DamagedError as error:
             if not os.path.lexists(path):
-                # The run is being trained meanwhile, and has replaced it by a newer one.
+                # The run is being trained, and has replaced this checkpoint with a newer one.
                 return newest_checkpoint(folder, damaged, say)
             if damaged == "fail":
                 raise CheckpointError(f"{error} To skip it: norewind resume {folder} --damaged skip") from None
-            say(f"{error} Going on from the one before.")
+            say(f"{error} Continuing from the previous one.")
             aside.append(path)
         else:
             for other in aside:
@@ -103,13 +103,13 @@ class RunFolder:
     """A run folder, held by this process between `with` and the end of its block.
 
     `saved` is its newest checkpoint when it was entered, or None, and `entries` what that
-    holds beside the run.
+    holds besides the run.
 
     Args:
         path: the folder, which is created if needed. One with other files in it is refused.
         keep: the number of checkpoints to keep; fewer if they exceed 100 MB together.
         new: refuse a folder that holds a run already.
-        damaged: fail on a damaged checkpoint, or skip to the one before it.
+        damaged: fail on a damaged checkpoint, or skip to the previous one.
         say: called with messages for the user.
     """
 
@@ -144,7 +144,7 @@ class RunFolder:
             before = self.entries.get("jax", jax.__version__)
             if before != jax.__version__:
                 found = f"was trained with JAX {before}, and this is JAX {jax.__version__}"
-                self.say(f"{self.path} {found}: the run goes on, but its numbers may differ in rounding.")
+                self.say(f"{self.path} {found}: the run continues, but its numbers may differ in rounding.")
             self.writer = Writer(self.path / "checkpoints", self.keep)
             # In reverse order: a checkpoint that is being written needs the logs.
             stack.callback(self._each_log, Log.close)
@@ -157,7 +157,7 @@ class RunFolder:
         self._stack.__exit__(*error)
 
     def go_back(self, path: Path | None) -> None:
-        """Go on from this checkpoint, or from the beginning, and remove those that were written after it."""
+        """Continue from this checkpoint, or from the beginning, and remove those that were written after it."""
         for later in checkpoints(self.path / "checkpoints"):
             if path is None or later.name[:15] >= path.name[:15]:
                 later.unlink() if later != path else None
@@ -171,7 +171,7 @@ class RunFolder:
             write_atomically(self.path / SETTINGS, write_toml(settings).encode())
 
     def note(self, name: str, content: dict[str, Any]) -> None:
-        """Write something down that is known when a new run begins."""
+        """Write a JSON file about a new run, such as the columns it uses."""
         if self.new:
             write_atomically(self.path / name, (json.dumps(content, ensure_ascii=False, indent=1) + "\n").encode())
 

@@ -1,4 +1,4 @@
-"""What comes next, from the end of the stream of a trained run."""
+"""Forecasts of the rows after the end of a trained run's stream."""
 
 import os
 from collections.abc import Callable
@@ -46,7 +46,7 @@ class Forecast(NamedTuple):
 
 
 def _places(last: int, steps: int, times: list[Any] | None) -> list[dict[str, Any]]:
-    """Which rows are forecast, and where times are regular, when they come."""
+    """The numbers of the forecast rows, and their times if times are regular."""
     when = [{}] * steps if times is None else [{"time": time} for time in times]
     return [{"for": last + step, **when[step - 1], "step": step} for step in range(1, steps + 1)]
 
@@ -90,7 +90,7 @@ def from_here(
     steps = steps or (horizon if horizon > 1 else 24)
     errors = None if score.gaussian else _recent_errors(score)
     center, scale, _ = np.moveaxis(stream.scales_ahead(horizon), -1, 0)
-    # NaN until there are so many rows.
+    # NaN until there are enough rows.
     missing = ((horizon - len(center), 0), (0, 0))
     center, scale = (np.pad(part, missing, constant_values=np.nan) for part in (center, scale))
     means, spreads = [], []
@@ -111,7 +111,7 @@ def from_here(
 
 
 def forecast_class(settings: Settings, saved: Saved, steps: int | None = None) -> list[dict[str, Any]]:
-    """The classes of the rows to come, as many as the model was trained to forecast ahead, one entry per row."""
+    """The classes of future rows, as many as the model was trained to forecast ahead, one entry per row."""
     check_ahead(settings, steps)
     opened, learner, run, last = _at_the_end(settings, saved)
     with opened.stream as stream:
@@ -125,9 +125,9 @@ def forecast_class(settings: Settings, saved: Saved, steps: int | None = None) -
 
 
 def check_ahead(settings: Settings, steps: int | None) -> None:
-    """Refuse a run that forecasts nothing so far ahead."""
+    """Refuse a run that cannot forecast this far ahead."""
     if settings.kind not in ("csv", "jsonl"):
-        raise SettingsError("this run predicts symbols: see what comes next with norewind sample.")
+        raise SettingsError("this run predicts symbols: use norewind sample to generate text.")
     horizon = settings.horizons[-1]
     if not horizon:
         raise SettingsError("this run has a horizon of 0: it predicts targets of the same row, and nothing ahead.")

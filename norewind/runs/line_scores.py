@@ -11,7 +11,7 @@ from norewind.streams.stream import Samples
 LONGEST = 10_000
 """Symbols of one line; a longer one is scored in pieces."""
 REMEMBERED = 500
-"""Lines that say what is usual."""
+"""The number of recent lines that a line is compared with."""
 ENOUGH = 20
 SHOWN = 300
 LEAST_SPREAD = 0.05

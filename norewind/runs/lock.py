@@ -1,4 +1,4 @@
-"""The lock of a run folder: one process holds it at a time, and it is the sign that the folder is ours."""
+"""The lock of a run folder: one process holds it at a time, and its file marks the folder as a run folder."""
 
 import os
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ def locked(folder: Path) -> Iterator[None]:
     try:
         lock = filelock.FileLock(path, timeout=0).acquire()
     except filelock.Timeout:
-        raise FolderInUse(f"{folder}: another process is training in it. Wait for it to end.") from None
+        raise FolderInUse(f"{folder}: another process is training in it. Wait until it ends.") from None
     with lock:
         with naming(path):
             if not path.stat().st_size:
@@ -37,7 +37,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def check_is_ours(folder: Path) -> None:
-    """Refuse a folder with files that are not ours: training would overwrite them."""
+    """Refuse a folder with files that are not from a run: training might overwrite them."""
     lock = folder / LOCK
     begins = lock.read_bytes()[: len(SIGN)] if lock.is_file() and not lock.is_symlink() else None
     names = set(os.listdir(folder)) - ({LOCK} if begins == b"" else set())

@@ -1,4 +1,4 @@
-"""Metrics of a run: mean losses that do not depend on how the stream was cut, and a watch for divergence."""
+"""Metrics of a run: mean losses that do not depend on the size of chunks, and a watch for divergence."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 PATIENCE = 5
-"""The number of bad lines in a row that count as divergence. A single one may be an odd stretch of the stream."""
+"""The number of bad lines in a row that count as divergence. A single one may be an unusual part of the stream."""
 LEARNED = 0.9
 """Below this fraction of the baseline, a run has learned something that it can lose."""
 CARRY_LIMIT = 1e6

@@ -1,4 +1,4 @@
-"""A trained run, put to use: predictions on a stream, and samples of text."""
+"""Applying a trained run: predictions on a stream, and generated text."""
 
 from collections.abc import Callable, Iterator
 from copy import deepcopy
@@ -37,7 +37,7 @@ def predictions(
     """
     if settings.key is not None:
         raise SettingsError(
-            "a fleet predicts while it learns: train it with --predictions file, or go on with norewind resume."
+            "a run with keys only predicts while it learns: train it with --predictions file, or use norewind resume."
         )
     position, settings = saved.entries["position"], replace(settings, final=True)
     if source is not None:

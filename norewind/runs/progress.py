@@ -1,4 +1,4 @@
-"""Progress of one run or of many: bars on a terminal, a line now and then elsewhere."""
+"""Progress of one run or of many: bars on a terminal, occasional lines elsewhere."""
 
 import sys
 import time
@@ -16,7 +16,7 @@ SMOOTHED_OVER = 10_000
 
 @dataclass
 class Line:
-    """Where one run stands."""
+    """The progress of one run."""
 
     unit: str
     total: int | None
@@ -100,7 +100,7 @@ class Progress:
             self.say(f"{name}: {line.words(now)}" if self.many else line.words(now))
 
     def compare(self, name: str, beside: dict[str, float | None]) -> None:
-        """Show what simple forecasts cost, beside the loss."""
+        """Show the losses of simple forecasts next to the loss."""
         self.lines[name].beside = {words: value for words, value in beside.items() if value is not None}
 
     def end(self, name: str, words: str) -> None:
@@ -112,7 +112,7 @@ class Progress:
         self.say(f"{name}: {words}")
 
     def warn(self, line: str) -> None:
-        """Say something that is said even if nothing else is."""
+        """Print a warning, even when quiet."""
         self.console.print(line)
 
     def say(self, line: str) -> None:

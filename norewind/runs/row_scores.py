@@ -1,4 +1,4 @@
-"""How forecasts of rows are scored, beside simple ones, and written down in the terms of the table."""
+"""How forecasts of rows are scored, compared with simple ones, and written in the units of the table."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -13,7 +13,7 @@ from norewind.streams.stream import Samples, as_place
 
 ROW_UNITS = {"squared": "squared error", "gaussian": "nats per value", "classes": "bits"}
 PERIODS = (7, 12, 24, 168)
-"""Rows after which many series are back where they were; of these the best is shown."""
+"""Common periods of series, in rows; the best of them is shown."""
 RECENT = 200
 SHOWN = 8
 """The number of targets whose errors are written with every line of metrics, and whose newest values are kept."""
@@ -128,7 +128,7 @@ class RowScore(Score):
         }
 
     def predictions(self, first: int, samples: Samples, outputs: Any) -> Iterator[dict[str, Any]]:
-        """For each row the forecast made there, and how good the one was that had been made of it.
+        """For each row the forecast made there, and how good the earlier forecast of this row was.
 
         All in the units of the stream; the surprise is the error in standard deviations
         (root mean square).

@@ -1,4 +1,4 @@
-"""How a stream is scored: the unit of its loss, its baseline, and predictions in the terms of the stream."""
+"""How a stream is scored: the unit of its loss, its baseline, and predictions in the stream's own symbols or units."""
 
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -30,7 +30,7 @@ CHANGEABLE = {
     "client",
     "resident",
 }
-"""Settings that may change when a run is resumed. The others determine what its numbers mean."""
+"""Settings that may change when a run is resumed. All others determine its numbers."""
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Rows = Annotated[int, msgspec.Meta(ge=1, le=10**6)]
@@ -44,7 +44,7 @@ class SettingsError(ValueError):
 
 
 def option(metavar: str, default: str) -> Any:
-    """How --help shows an option whose default value says little."""
+    """How --help shows an option whose default needs words."""
     return tyro.conf.arg(metavar=metavar, help_behavior_hint=f"(default: {default})")
 
 
@@ -59,20 +59,19 @@ class StreamSettings:
     """What the source holds. auto decides by the file name (.csv, .jsonl, .ndjson) and takes anything else as bytes."""
 
     seed: Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)] = 0
-    """Seed of the initial weights, the noise and the text of a built-in task."""
+    """The seed of the initial weights, the noise and the text of a built-in task."""
 
     bad: Literal["fail", "skip"] = "fail"
     """What to do with bad input (invalid UTF-8, an unknown symbol, a broken row): stop, or skip and count it."""
 
     final: bool = False
-    """The file will not grow: use its last line although it has no newline. (Otherwise it waits for one.) kafka: end
-    where the topic ends now."""
+    """The file is complete: use its last line even without a newline. kafka: stop where the topic ends now."""
 
     alphabet: Annotated[str | None, option("TEXT", "grows as symbols appear")] = None
     """text: all symbols that may occur."""
 
     alphabet_size: Annotated[int, msgspec.Meta(ge=1, le=0x110000)] = 256
-    """text: the largest number of different symbols if no alphabet is given."""
+    """text: the largest number of different symbols, if no alphabet is given."""
 
     per: Literal["symbol", "line"] = "symbol"
     """bytes, text: write one prediction per symbol, or one per line with its bits per symbol and a robust score."""
@@ -80,48 +79,44 @@ class StreamSettings:
     top: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = 0
     """bytes, text: with --per line, show this many of the most surprising lines at the end."""
 
-    inputs: Annotated[tuple[str, ...], option("COLUMN ...", "all numbers but those of rows and times")] = ()
+    inputs: Annotated[tuple[str, ...], option("COLUMN ...", "all numbers except row numbers and times")] = ()
     """csv, jsonl: the columns that the model sees: numbers, booleans, text (as categories), times, nested values."""
 
     targets: Annotated[tuple[str, ...], option("COLUMN ...", "the numbers among the inputs")] = ()
     """csv, jsonl: the columns to forecast."""
 
     copy: Annotated[tuple[str, ...], option("COLUMN ...", "none")] = ()
-    """csv, jsonl: columns to copy into the predictions as they are, such as an id or a time."""
+    """csv, jsonl: columns to copy unchanged into the predictions, such as an id or a time."""
 
-    period: Annotated[
-        Annotated[int, msgspec.Meta(ge=1, le=10**6)] | None, option("ROWS", "the best of 7, 12, 24 and 168")
-    ] = None
-    """csv, jsonl: compare with the value this many rows ago, such as a day."""
+    period: Annotated[Rows | None, option("ROWS", "the best of 7, 12, 24 and 168")] = None
+    """csv, jsonl: the season, in rows: forecasts are compared with the value this many rows ago."""
 
     horizon: Annotated[Annotated[int, msgspec.Meta(ge=0, le=10**9)] | str, option("ROWS", "1")] = 1
-    """csv, jsonl: how many rows ahead to forecast, or how late labels come. 0 takes targets from the same row. 1,6,24
-    trains a model for each."""
+    """csv, jsonl: rows ahead to forecast; 1,6,24 trains a model for each; 0 predicts targets of the same row."""
 
     loss: Literal["squared", "gaussian", "classes"] = "squared"
-    """csv, jsonl: the squared error; the negative log likelihood of a Gaussian whose variance is forecast too; or of a
-    target that is a class (text, true and false, 0 and 1), that of its probability."""
+    """csv, jsonl: squared error, Gaussian log-likelihood with a forecast variance, or cross-entropy of a class."""
 
     missing: Literal["last", "mean", "fail", "skip"] = "last"
-    """csv, jsonl: replace a missing input by the column's last value or its mean so far, stop, or skip the row."""
+    """csv, jsonl: replace a missing input with the column's last value or its mean so far, stop, or skip the row."""
 
     standardise: bool = True
     """csv, jsonl: scale every column to mean 0 and standard deviation 1, using only the rows seen so far."""
 
     header: bool = True
-    """csv: the first line names the columns. Without it they are called 1, 2, 3, ..."""
+    """csv: the first line names the columns. Otherwise they are named 1, 2, 3, ..."""
 
     delimiter: Annotated[str, msgspec.Meta(min_length=1, max_length=1)] = ","
     """csv: the character between columns."""
 
     brokers: Annotated[str | None, option("HOST:PORT", "none")] = None
-    """kafka: where the brokers are; several with commas between them."""
+    """kafka: the addresses of the brokers, separated by commas."""
 
     group: Annotated[str | None, option("NAME", "none")] = None
-    """kafka: the name under which the run shows how far it is, and answers (--predictions kafka://topic)."""
+    """kafka: the consumer group under which the run commits offsets and sends predictions."""
 
     client: Annotated[str | None, option("FILE", "none")] = None
-    """kafka: a file with more options of the client, such as credentials, one name = value a line."""
+    """kafka: a file with more client options, such as credentials, one name = value per line."""
 
     parameters: Annotated[tuple[int, ...], option("INT ...", "the paper's")] = ()
     """anbn, brackets: the parameters of the task."""
@@ -140,7 +135,7 @@ class StreamSettings:
 
     @property
     def kind(self) -> Literal["task", "bytes", "text", "csv", "jsonl"]:
-        """What the source is, with `auto` decided."""
+        """What the source holds, with `auto` resolved."""
         if self.source in TASKS and not Path(self.source).exists():
             return "task"
         if self.format == "auto" and self.source.startswith("kafka://"):
@@ -156,19 +151,19 @@ class Settings(StreamSettings):
     """The settings of a run: what it learns from, and everything that determines its numbers."""
 
     key: Annotated[str | None, option("COLUMN", "none: all rows are one series")] = None
-    """csv, jsonl: a model for every value of this column (docs/scale.md)."""
+    """csv, jsonl: train a model for every value of this column (docs/scale.md)."""
 
     share: bool = False
-    """With --key: all keys teach one model, and have a state each, instead of a model each."""
+    """With --key: train one model on all keys, with a state for each, instead of a model for each."""
 
     resident: Annotated[Annotated[int, msgspec.Meta(ge=1, le=10**9)] | None, option("N", "as many as fit 1 GB")] = None
-    """With --key: how many keys to hold in memory. The others wait on disk, those first that are silent longest."""
+    """With --key: how many keys to hold in memory. The least recently seen keys go to disk."""
 
     shards: Annotated[int, msgspec.Meta(ge=1, le=9_999)] = 1
-    """With --key: train the keys in so many parts, each by a process of its own."""
+    """With --key: split the keys into this many parts, each trained by its own process."""
 
     shard: Annotated[Annotated[int, msgspec.Meta(ge=0)] | None, option("N", "all")] = None
-    """With --shards: train only this part, from 0 (norewind sets it for its processes)."""
+    """With --shards: train only this part, counted from 0. norewind sets this for its own processes."""
 
     cell: CellName = "gru"
     """The recurrent cell. plain_lstm is the LSTM without embedding."""
@@ -180,8 +175,7 @@ class Settings(StreamSettings):
     """The number of layers."""
 
     method: str = "auto"
-    """auto mixes the best learners for the stream. Or one network, trained by a gradient estimator: uoro:window=16,
-    uoro:window=4,rank=8, rtrl, bptt:16, or another from docs/methods.md."""
+    """auto mixes several learners. Others train one network: uoro:window=16, rtrl, bptt:16, ... (docs/methods.md)."""
 
     budget: Annotated[float, msgspec.Meta(gt=0)] = 50
     """auto: the time that one sample may take, in microseconds on one core."""
@@ -202,7 +196,7 @@ class Settings(StreamSettings):
     """The precision of all floating-point numbers."""
 
     samples: Annotated[Amount | None, option("N", "the whole stream")] = None
-    """Stop after this many samples in total, rounded down to whole windows. 1e6 is understood."""
+    """Stop after this many samples in total, rounded down to whole windows; can be written as 1e6."""
 
     metrics_every: Annotated[Count | None, option("N", "about 200 lines, however long the stream is")] = None
     """Write a line of metrics every N samples."""
@@ -217,8 +211,7 @@ class Settings(StreamSettings):
     """The number of checkpoints to keep; fewer if they exceed 100 MB together."""
 
     predictions: Annotated[str, option("{none,file,stdout,kafka://TOPIC}", "none")] = "none"
-    """Write every sample's prediction and surprise as JSON lines: to predictions.jsonl in the run folder, or stdout.
-    kafka: as messages of another topic, each once."""
+    """Write every sample's prediction and surprise as JSON lines: to predictions.jsonl, stdout, or a Kafka topic."""
 
     flush: Annotated[Amount | None, option("SECONDS", "1 for rows from a pipe or Kafka; else wait for full chunks")] = (
         None
@@ -229,7 +222,7 @@ class Settings(StreamSettings):
     """Also write events for TensorBoard."""
 
     watch: bool = True
-    """Stop when the loss or the carry explodes. (Numbers that are not finite always stop the run.)"""
+    """Stop when the loss or the carry explodes. (Non-finite numbers always stop the run.)"""
 
     def __post_init__(self):
         super().__post_init__()
@@ -239,11 +232,11 @@ class Settings(StreamSettings):
             )
 
     def settled(self) -> "Settings":
-        """With the format spelled out, so that it stays when the stream later comes from another source."""
+        """The settings with `auto` resolved, so that the format stays the same if the source changes later."""
         return self if self.kind == "task" else replace(self, format=self.kind)
 
     def as_json(self) -> dict[str, Any]:
-        """All settings that are not None, as JSON would give them back."""
+        """All settings that are not None, as JSON values."""
         values = {name: getattr(self, name) for name in _kinds(Settings)}
         return {name: list(v) if isinstance(v, tuple) else v for name, v in values.items() if v is not None}
 
@@ -256,7 +249,7 @@ def _horizons(text: str) -> int | str:
             raise ValueError
     except ValueError:
         raise SettingsError(
-            f"horizon is {text!r}, but it must be rows ahead: one number, or several as 1,6,24."
+            f"horizon is {text!r}, but it must be one number of rows, or several such as 1,6,24."
         ) from None
     return rows[0] if len(rows) == 1 else ",".join(map(str, rows))
 

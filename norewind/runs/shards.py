@@ -1,8 +1,8 @@
-"""A fleet in parts: each shard of the keys is a run of its own, trained by a process of its own, with its checkpoints.
+"""A fleet in parts: each shard of the keys is a separate run with its own checkpoints, trained by its own process.
 
-Keys that share nothing need nothing from one another, so every process reads the stream
-itself and leaves out the keys of the others. A shard is named by a checksum of its keys, and
-its folder has all that it takes to go on, in whatever process.
+Keys that share nothing need no communication, so every process reads the whole stream and
+ignores the keys of other shards. The shard of a key is determined by a checksum of the key,
+and the folder of a shard has everything needed to continue it in any process.
 """
 
 from collections.abc import Callable
@@ -43,7 +43,7 @@ def train_shards(
 
 
 def _train(name: str, settings: Settings, out: Path, path: Path) -> str:
-    """Train one shard in a process of its own."""
+    """Train one shard in its own process."""
     from norewind.runs.fit import Hooks
     from norewind.runs.train import train
 
@@ -55,7 +55,7 @@ def _train(name: str, settings: Settings, out: Path, path: Path) -> str:
 
 
 def shard_words(path: Path, shards: int, name: Callable[[bytes], Any]) -> str:
-    """What all shards have come to together."""
+    """A summary of all shards, in words."""
     lines = [lines[-1] for one in shard_folders(path, shards) if (lines := read_log(one / METRICS))]
     samples = sum(line["samples"] for line in lines)
 

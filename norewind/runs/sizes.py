@@ -1,4 +1,4 @@
-"""How much memory a run will take, known before any of it is taken."""
+"""How much memory a run will need, estimated before any is allocated."""
 
 import os
 from collections.abc import Callable
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 COPIES = 3
 """The run that `fit` starts from, the new one after a chunk, and one more, which is a checkpoint or a gradient."""
 SAMPLES = 100
-"""At least so many samples are in one call of the compiled loop."""
+"""The smallest number of samples in one call of the compiled loop."""
 
 Start = Callable[[Settings, "Shape"], tuple[Callable[[], Any], int]]
 """From settings to a function that starts the run, and the samples in one of its windows."""
@@ -68,7 +68,7 @@ def bytes_of(settings: Settings, shape: "Shape", start: Start) -> float:
     except TypeError as error:
         if isinstance(error, ValueError):
             raise  # the model is wrong, not its size
-        return inf  # so many random numbers cannot be drawn
+        return inf  # too many random numbers to draw
     return COPIES * run + beside
 
 

@@ -1,4 +1,4 @@
-"""What a run has come to, beside simple forecasts, in a few lines for people."""
+"""A short summary of a run on rows, compared with simple forecasts."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -91,6 +91,6 @@ def table(result: Summary) -> str:
     lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows]
     if result.better:
         lines.append(
-            f"Warning: {result.better} was a better forecast than this model. Trust that one, or train longer."
+            f"Warning: {result.better} was a better forecast than this model. Use that instead, or train longer."
         )
     return "\n".join(lines)

@@ -30,7 +30,7 @@ from norewind.streams.brokers import SCHEME
 from norewind.trees import Tree, is_key
 
 BESIDE = {"persistence": "last value", "seasonal": "period ago"}
-"""How progress calls simple forecasts, beside the baseline."""
+"""How progress names the simple forecasts besides the baseline."""
 
 
 def train(
@@ -50,7 +50,7 @@ def train(
         continues: the source starts where the checkpoint was written, instead of at its beginning.
         source: where the rows come from, if not from what the settings name.
         progress: shows how far the run is.
-        hooks: functions to call along the way, beside those that write what the settings ask for.
+        hooks: functions to call along the way, in addition to those that the settings require.
     """
     set_precision(settings)
     _check_source(settings, folder.path)
@@ -98,7 +98,7 @@ def _train(
 
 def _intervals(settings: Settings) -> Intervals:
     intervals = Intervals(**{field.name: getattr(settings, field.name) for field in fields(Intervals)})
-    # Rows may come slowly and without end: a full chunk may take for ever.
+    # Rows may arrive slowly and without end: a full chunk may never come.
     comes_slowly = settings.source.startswith(SCHEME) or (settings.source == "-" and settings.kind in ("csv", "jsonl"))
     if intervals.flush is None and comes_slowly:
         return replace(intervals, flush=1.0)
@@ -106,7 +106,7 @@ def _intervals(settings: Settings) -> Intervals:
 
 
 def _check_source(settings: Settings, folder: Path) -> None:
-    """Refuse to learn from what the run itself writes: it would never come to an end."""
+    """Refuse to learn from a file that the run itself writes: it would never end."""
     logs = [path for path in (folder / METRICS, folder / PREDICTIONS) if path.exists()]
     source = Path(settings.source)
     if settings.kind != "task" and source.is_file() and any(source.samefile(log) for log in logs):
@@ -117,7 +117,7 @@ def _check_source(settings: Settings, folder: Path) -> None:
 def _hooks(
     settings: Settings, folder: RunFolder, opened: Opened, progress: Progress, hooks: Hooks, answers: Any
 ) -> Iterator[Hooks]:
-    """The given hooks, with progress and what the settings ask for."""
+    """The given hooks, with progress and the outputs that the settings require."""
     total = None if settings.samples is None else int(settings.samples)
     before, name = folder.entries.get("samples", 0), str(folder.path)
     with _events(folder.path, before) if settings.tensorboard else nullcontext() as events:

@@ -1,4 +1,4 @@
-"""Streams cut into steps: windows of samples, from readers or from any iterable."""
+"""Streams divided into steps: windows of samples, from readers or from any iterable."""
 
 import json
 import zlib
@@ -38,7 +38,7 @@ def as_steps(stream: Any, window: int, position: Position | None) -> "Steps":
 
 
 class Steps:
-    """A stream, handed out in whole windows. Samples that do not fill a window yet wait.
+    """A stream, returned in whole windows. Samples that do not fill a window yet wait.
 
     `left` holds the samples that were waiting when the position was saved.
     """
@@ -163,7 +163,7 @@ class IteratedStream(Stream):
             before, shapes = shapes, jax.tree.map(np.shape, tuple(pair))
             if before not in (None, shapes):
                 return ValueError(
-                    f"fit: item {number} of the stream has the shapes {shapes}, but the one before has {before}. All "
+                    f"fit: item {number} of the stream has the shapes {shapes}, but the previous one has {before}. All "
                     "pairs must have the same structure and shapes."
                 )
         return ValueError(f"fit: the pairs after item {self._items} of the stream cannot be stacked: {error}")
@@ -218,7 +218,7 @@ def chunk_steps(learner: Any, run: Any, window: int) -> int:
 
 
 def check_fits(learner: Any, horizon: int, window: int) -> None:
-    """Refuse a learner that was made for another horizon or window."""
+    """Refuse a learner made for another horizon or window."""
     ahead = getattr(learner, "horizon", 0)
     if ahead != horizon:
         needed = f"norewind.Ahead(learner, loss, horizon={horizon})" if horizon else "one without norewind.Ahead"

@@ -1,4 +1,4 @@
-"""Runs side by side in processes of their own: on this machine, or wherever Ray puts them."""
+"""Runs side by side, each in its own process: on this machine, or in a Ray cluster."""
 
 import importlib.util
 import json
@@ -19,14 +19,14 @@ SECONDS_BETWEEN_LOOKS = 0.5
 MOST = 1_000
 """Processes at a time."""
 RESTARTS = 3
-"""How often a run whose process was killed goes on in another, from its newest checkpoint."""
+"""How many times a run whose process was killed is continued in another process."""
 
 Task = tuple[Settings, Path, Path]
 """The settings of a run, the folder of all, and the run folder."""
 
 
 class SweepError(RuntimeError):
-    """Some runs of a sweep broke off. The message says which, and why."""
+    """Some runs of a sweep failed. The message says which, and why."""
 
 
 class Active(NamedTuple):
@@ -97,7 +97,7 @@ class Workers:
             ended = future.result()
         except Exception as error:
             killed = self.place.was_killed(error)
-            self.progress.end(name, "its process was killed: it goes on from its checkpoint" if killed else "failed")
+            self.progress.end(name, "its process was killed: continuing from its checkpoint" if killed else "failed")
             return name, f"{type(error).__name__}: {error}", killed
         self.progress.end(name, ended)
         return name, None, False
@@ -176,7 +176,7 @@ class _Ray:
         return isinstance(error, lost)
 
     def stop(self) -> None:
-        """End what is under way: it goes on from its checkpoints another time."""
+        """End the runs under way. They can be continued from their checkpoints."""
         for ref in list(self.refs):
             self.ray.cancel(ref, force=True)
 

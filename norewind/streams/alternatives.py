@@ -1,4 +1,4 @@
-"""Rows that might come next, as samples, while the stream itself stays where it is."""
+"""Hypothetical next rows as samples, without moving the stream."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -11,14 +11,14 @@ from norewind.streams.stream import Samples
 
 
 class Moment(NamedTuple):
-    """What a stream of rows knows at one moment. It stays the same while the stream goes on."""
+    """What a stream of rows knows at one moment. It does not change when the stream continues."""
 
     statistics: Statistics
     waiting: np.ndarray
 
 
 def moment_of(stream: RowStream) -> Moment:
-    """What the stream knows after the last row that it handed out."""
+    """What the stream knows after the last row that it returned."""
     return Moment(stream._statistics, stream._waiting)
 
 

@@ -1,4 +1,4 @@
-"""How the brokers of Kafka are reached, and what their errors mean."""
+"""How to reach Kafka brokers, and what their errors mean."""
 
 import logging
 from pathlib import Path
@@ -12,7 +12,7 @@ EACH = "/*"
 AT_START = 10.0
 """Seconds that brokers may take to answer when a run begins."""
 
-# What librdkafka would write to standard error is said in our own messages instead.
+# Our own messages replace what librdkafka would write to standard error.
 _LOG = logging.getLogger("norewind.kafka")
 _LOG.addHandler(logging.NullHandler())
 _LOG.propagate = False

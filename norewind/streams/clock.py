@@ -1,4 +1,4 @@
-"""The times of rows to come, where those of the newest rows are regular."""
+"""The times of future rows, if those of the newest rows are regular."""
 
 import calendar
 import re
@@ -16,7 +16,7 @@ LONGEST = 40
 
 
 def as_time(value: Any) -> str | int | float | None:
-    """A time as it was sent; None if it can be none."""
+    """A time as it was sent; None if the value cannot be a time."""
     if isinstance(value, str):
         return value.strip() if len(value) <= LONGEST else None
     return value if type(value) in (int, float) and abs(value) < 1e20 else None
@@ -80,7 +80,7 @@ def _days(month: int) -> int:
 
 
 def _written(moment: datetime, like: str) -> str:
-    """A moment in the way another one was written."""
+    """A moment, written in the format of another one."""
     if re.fullmatch(r"\d{4}[-/]\d\d([-/]\d\d)?", like):
         return moment.isoformat()[: len(like)].replace("-", like[4])
     clock = re.fullmatch(r"(\d{4}[-/]\d\d[-/]\d\d)(.)(\d\d:\d\d)(:\d\d)?([.,]\d+)?(.*)", like)

@@ -1,4 +1,4 @@
-"""What the columns of a table hold, judged by its first rows."""
+"""What the columns of a table hold, determined from its first rows."""
 
 import math
 import re
@@ -11,7 +11,7 @@ Kind = Literal["number", "boolean", "category", "time"]
 """How the values of a column are read."""
 
 ENOUGH_TO_COUNT = 20
-"""In fewer rows, numbers that go up by one may be anything."""
+"""In fewer rows, numbers that increase by one may be a coincidence."""
 DAY = 86_400.0
 LARGEST_ROW = 10_000
 TRUTH = {"true": 1.0, "false": 0.0}
@@ -26,7 +26,7 @@ LARGEST = 3e38
 
 
 class BadRow(ValueError):
-    """What is wrong with a row; the reader adds where it is."""
+    """What is wrong with a row; the reader adds its place."""
 
     counted_as = "bad rows"
 
@@ -45,7 +45,7 @@ class Judged(NamedTuple):
 
 
 def judged(values: list[Any]) -> Judged:
-    """Judge a column by its first values.
+    """Determine what a column holds from its first values.
 
     >>> judged(["1", "", "3"])
     Judged(kind='number', why_not='')
@@ -83,7 +83,7 @@ def kind_of(name: str, column: Judged, *, target: bool, classes: bool) -> Kind:
 def unusable(
     seen: dict[str, Judged], inputs: list[str], targets: list[str], copied: list[str], *, same_row: bool, hint: str
 ) -> str | None:
-    """What is wrong with a choice of columns, if anything is; `hint` is for a column that is not there."""
+    """What is wrong with a choice of columns, if anything; `hint` is added for a column that does not exist."""
     names = list(seen)
     columns = ", ".join(map(repr, names[:20])) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
     if missing := [name for name in [*inputs, *targets, *copied] if name not in seen]:

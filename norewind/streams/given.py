@@ -1,4 +1,4 @@
-"""Rows that are in Python already: dicts in place of lines."""
+"""Rows from Python: dicts instead of lines."""
 
 import math
 from collections import deque

@@ -77,7 +77,7 @@ class Topic:
         saved = start.get("messages") or {}
         if not saved and start.get("offset") and not self._continues:
             raise StreamError(
-                f"the run has not read {self.name}, but another source. To go on with the messages of this topic, "
+                f"the run has read another source, not {self.name}. To continue with the messages of this topic, "
                 "say that it continues the stream (--continues)."
             )
         if saved and saved["topic"] != self._topic:
@@ -164,7 +164,7 @@ class Topic:
         self._paused = (self._paused | full) - free
 
     def _check_alive(self, came: bool) -> None:
-        """Wait for brokers that have gone away, but not for ever."""
+        """Wait for brokers that have gone away, but not forever."""
         now = time.monotonic()
         if came or not self._client.complaint:
             self._away, self._client.complaint = None, ""
@@ -195,10 +195,10 @@ class Topic:
             return
         if offset < first:
             found = f"goes on at offset {offset}, but the topic now begins at {first}: {first - offset:,} messages were"
-            found += " deleted before they were read. To go on without them"
+            found += " deleted before they were read. To continue without them"
         else:
             found = f"goes on at offset {offset}, but the topic has no such offset: it is not the one that the run has"
-            found += " read, or was made anew. To go on with what it holds"
+            found += " read, or was created again. To continue with what it holds"
         raise StreamError(f"{self.name}, partition {partition}: the run {found}: norewind resume RUN --continues.")
 
     def _range(self, partition: int) -> tuple[int, int]:

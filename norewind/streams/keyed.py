@@ -1,4 +1,4 @@
-"""Rows of many series in one stream, told apart by a key."""
+"""Rows of many series in one stream, distinguished by a key."""
 
 import json
 import zlib
@@ -103,7 +103,7 @@ class KeyedStream(RowStream):
                 if len(rows) == count:
                     break
         except StreamError as error:
-            # What came before is handed out first; the next call finds the same problem again.
+            # What came before is returned first; the next call finds the same problem again.
             problem = error
         self._progress.hand_out(len(rows), problem)
         if not rows and self._source.ended:

@@ -1,4 +1,4 @@
-"""The messages of a topic, in an order that can be made again.
+"""The messages of a topic, in a reproducible order.
 
 Partitions come independently of one another, and a broker does not say in which order
 their messages are to be read. So they are read in rounds. A round is fixed when it begins:
@@ -21,7 +21,7 @@ from norewind.streams.reading import decoded
 from norewind.streams.stream import as_line
 
 BESIDE = frozenset({"@key", "@time"})
-"""Columns that come with a message, beside those of its value."""
+"""Columns of a message besides those of its value."""
 YEAR_10000 = 253_402_300_800_000
 REPORTED = 10
 """Bad messages that are reported one by one; after that only the hundredth, the thousandth and so on."""

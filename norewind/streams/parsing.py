@@ -25,11 +25,11 @@ from norewind.streams.stream import StreamError, check_choice
 
 FIRST_ROWS = 100
 CATEGORIES = 16
-"""Different values of one column that are told apart; further ones count as one."""
+"""The number of values of a column that are told apart; all further ones count as one."""
 ANOTHER = "(another)"
 """What these are called."""
 SECONDS = 1.0
-"""How long a pipe may take from its first row on for the others by which its columns are judged."""
+"""Seconds to wait, after the first row of a pipe, for more rows that determine what its columns hold."""
 
 
 @dataclass(frozen=True)

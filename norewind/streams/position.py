@@ -1,4 +1,4 @@
-"""How far a stream was read, and the positions that say so, which may be damaged or belong to another stream."""
+"""How far a stream was read, and saved positions, which may be damaged or belong to another stream."""
 
 import zlib
 from copy import deepcopy
@@ -32,7 +32,7 @@ class Mark(NamedTuple):
 class Progress:
     """How far a stream has read its source (`here`), and how far its samples go (`marked`).
 
-    The position of a stream is the end of the samples that it has handed out. Whatever was
+    The position of a stream is the end of the samples that it has returned. Whatever was
     read or skipped after that is read again by a stream that resumes there. Before the
     first sample, it is the position that the stream started from (`start`).
     """
@@ -58,7 +58,7 @@ class Progress:
         self.marked = self.here
 
     def hand_out(self, samples: int, problem: StreamError | None) -> None:
-        """Note that samples are handed out; if there are none, raise the problem that was found instead."""
+        """Note that samples are returned; if there are none, raise the problem that was found instead."""
         if samples:
             self.start = None
         elif problem:

@@ -46,7 +46,7 @@ class Source:
     """
 
     has_rows = False
-    """Whether its lines are rows already, by column."""
+    """Whether the source already provides rows by column."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class Source:
         return Lines(self, progress)
 
     def show(self, position: dict[str, Any]) -> None:
-        """Nobody watches how far a file was read."""
+        """Nothing to do: only topics report how far they were read."""
 
     def close(self) -> None:
         """Close the file if it was opened by its path. Nothing can be read any more."""

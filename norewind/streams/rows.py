@@ -34,7 +34,7 @@ class RowStream(Stream):
       the week and the time since the row before, where these vary in the first rows. Values
       inside JSON objects and lists have names such as sensor.temp and axes.0.
     - `targets`: the names of the target columns, by default the numbers among the inputs.
-    - `copy`: the names of columns to hand out as they are, as JSON text.
+    - `copy`: the names of columns to return unchanged, as JSON text.
     - `horizon`: how many rows ahead to forecast. With 0 the targets are those of the same
       row, and must not be inputs. With several, such as [1, 6, 24], samples have the targets
       side by side, once for each.
@@ -281,7 +281,7 @@ class RowStream(Stream):
                 if length == count:
                     break
         except StreamError as error:
-            problem = error  # what came before is handed out first; the next call finds it again
+            problem = error  # what came before is returned first; the next call finds it again
         self._progress.hand_out(length, problem)
         if not length and self._source.ended:
             if self._progress.start == UNREAD:

@@ -50,7 +50,7 @@ class Keyed(NamedTuple):
 
 
 OFFSETS = 2**48
-"""Offsets are below this, or one number could not hold them beside their partition."""
+"""Offsets are below this, or one number could not hold both offset and partition."""
 
 
 def as_line(partition: int, offset: int) -> int:
@@ -82,7 +82,7 @@ class Stream(Protocol):
 
     @property
     def counts(self) -> dict[str, int]:
-        """How much was skipped, by reason, up to the last sample handed out."""
+        """How much was skipped, by reason, up to the last sample returned."""
         return {}
 
     @property
@@ -95,13 +95,13 @@ class Stream(Protocol):
 
         There are fewer at the end of the stream and when `patience` (in seconds) runs
         out, perhaps none yet: arrays of length 0. Without `patience`, it waits as long as
-        it takes. Samples before bad input are handed out first; the next call raises the
+        it takes. Samples before bad input are returned first; the next call raises the
         error.
         """
         ...
 
     def position(self) -> dict[str, Any]:
-        """Return where the samples handed out so far end, for `position=` of a new stream.
+        """Return where the samples returned so far end, for `position=` of a new stream.
 
         It is JSON, but for NumPy arrays.
         """

@@ -67,7 +67,7 @@ class _SymbolStream(Stream):
                     missing -= len(part)
                     self._progress.mark()
         except StreamError as error:
-            # What came before is handed out first; the next call finds the same problem again.
+            # What came before is returned first; the next call finds the same problem again.
             problem = error
         symbols = np.concatenate(parts)
         samples = Samples(symbols[:-1], symbols[1:])

@@ -51,7 +51,7 @@ def _cut(tree: Tree, window: int) -> Tree:
 
 
 def windows(example: Example, window: int) -> Example:
-    """The same samples, so many in one step."""
+    """The same samples, with this many in one step."""
     if window == 1:
         return example
     return example._replace(xs=_cut(example.xs, window), targets=_cut(example.targets, window))

@@ -39,7 +39,7 @@ def test_a_full_disk_leaves_the_last_checkpoint(whole, tmp_path, capsys):
     with largest_file(80_000):
         code = norewind("train", whole / "text", "--out", run, *TEXT)
     assert_refused(
-        capsys, code, "predictions.jsonl: File too large", f"{newest(run)}, is kept. To go on: norewind resume {run}"
+        capsys, code, "predictions.jsonl: File too large", f"{newest(run)}, is kept. To continue: norewind resume {run}"
     )
     assert 0 < int(newest(run).name[:15]) < 2_001
     assert norewind("resume", run, "--quiet") == 0
@@ -126,7 +126,7 @@ def test_a_damaged_checkpoint_is_refused_or_skipped(whole, tmp_path, capsys):
     flip(kept[-2], 100)
     assert norewind("resume", run, "--damaged", "skip") == 0
     said = capsys.readouterr().err
-    assert said.count("Going on from the one before") == 2
+    assert said.count("Continuing from the previous one") == 2
     assert everything(run) == everything(whole / "bytes")
     assert {path.suffix for path in (run / "checkpoints").iterdir()} == {".safetensors", ".damaged"}
 
@@ -164,7 +164,9 @@ def test_another_jax_is_named_and_the_run_goes_on(whole, tmp_path, capsys, monke
     assert (beside["jax"], beside["python"], beside["version"]) == ("0.0.7", platform.python_version(), __version__)
     capsys.readouterr()
     assert norewind("resume", run, "--samples", 600) == 0
-    assert f"was trained with JAX 0.0.7, and this is JAX {jax.__version__}: the run goes on" in capsys.readouterr().err
+    assert (
+        f"was trained with JAX 0.0.7, and this is JAX {jax.__version__}: the run continues" in capsys.readouterr().err
+    )
     assert norewind("resume", run, "--samples", 900) == 0
     assert "was trained with" not in capsys.readouterr().err
 

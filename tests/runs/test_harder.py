@@ -81,7 +81,7 @@ def test_a_file_that_cannot_be_replaced_is_called_by_its_own_name(tmp_path):
 
 def test_an_endless_text_is_refused():
     for samples in ("inf", "nan", "-1"):
-        with pytest.raises(SystemExit, match="must be a number from 0 on"):
+        with pytest.raises(SystemExit, match="must be 0 or more"):
             from norewind.cli.generate import generate
 
             generate("anbn", samples=float(samples))
@@ -241,7 +241,7 @@ def test_a_disk_that_is_filled_in_mid_run(whole, small_disk, monkeypatch, capsys
     with monkeypatch.context() as patch:
         at_sample(patch, 600, fill)
         code = norewind("train", whole / "text", "--out", run, *TEXT)
-    assert_refused(capsys, code, str(run), "No space left", "To go on")
+    assert_refused(capsys, code, str(run), "No space left", "To continue")
     assert_refused(capsys, norewind("resume", run), str(run), "No space left")
     (small_disk / "filler").unlink()
     assert norewind("resume", run, "--quiet") == 0
@@ -257,7 +257,7 @@ def test_a_disk_that_becomes_read_only(whole, small_disk, monkeypatch, capsys):
     with monkeypatch.context() as patch:
         at_sample(patch, 600, lambda: patch.setattr("os.fsync", fails))
         code = norewind("train", whole / "text", "--out", run, *TEXT)
-    assert_refused(capsys, code, str(run), "Read-only file system", "To go on")
+    assert_refused(capsys, code, str(run), "Read-only file system", "To continue")
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
     assert_refused(capsys, norewind("resume", run), str(run), "Read-only file system")
     subprocess.run(["mount", "-o", "remount,rw", str(small_disk)], check=True)

@@ -52,7 +52,7 @@ def test_a_line_that_was_cut_off_is_learned_from_when_it_is_whole(whole, tmp_pat
     (tmp_path / "table.csv").write_bytes(table[:-3])
     run = tmp_path / "run"
     assert norewind("train", tmp_path / "table.csv", "--out", run, *ROWS[:-1]) == 0
-    assert "bytes at the end are not whole yet, and wait" in capsys.readouterr().err
+    assert "bytes at the end are incomplete, and wait" in capsys.readouterr().err
     (tmp_path / "table.csv").write_bytes(table)
     assert norewind("resume", run, "--quiet") == 0
     assert everything(run) == everything(whole / "rows")

@@ -56,7 +56,7 @@ def test_a_signal_saves_and_ends_with_its_code(whole, tmp_path, monkeypatch, cap
         at_sample(patch, 700, lambda: signal.raise_signal(number))
         assert norewind("train", whole / "table.csv", "--out", run, *ROWS[:-1]) == 128 + number
     said = capsys.readouterr().err
-    assert f"Stopped; nothing is lost. To go on: norewind resume {run}" in said
+    assert f"Stopped; nothing is lost. To continue: norewind resume {run}" in said
     assert int(newest(run).name[:15]) == 750
     assert norewind("resume", run, "--quiet") == 0
     assert everything(run) == everything(whole / "rows")

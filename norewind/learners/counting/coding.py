@@ -5,7 +5,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-# Of a probability, so many bits count. Counts are never more certain than this.
+# The precision of a probability in bits. Counts are never more certain than this.
 PRECISION = 16
 _TOP = jnp.uint32(0xFF000000)
 

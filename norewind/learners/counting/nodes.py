@@ -28,7 +28,7 @@ _IN_BOUNDS = "promise_in_bounds"
 
 
 class Memory(NamedTuple):
-    """What nodes learn beside the tables: p(one) after a history, for each level and context; reliability; weights."""
+    """What nodes learn besides the tables: p(one) after a history, for each level and context; reliability; weights."""
 
     histories: jax.Array
     reliability: jax.Array

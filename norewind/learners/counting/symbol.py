@@ -24,7 +24,7 @@ class CountsRun(NamedTuple):
 
 
 def planned(symbols: int, members: int, megabytes: float, classes: np.ndarray | None) -> Plan:
-    """A plan for a run of at most so many megabytes: the table gets what the rest leaves over."""
+    """A plan for a run of at most this many megabytes: the table gets what the rest leaves."""
     plan = without_table(symbols, members, megabytes * 1e6, classes)
     rest = jax.eval_shape(lambda: fresh(plan)._replace(table=None))
     return with_table(plan, megabytes * 1e6 - sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(rest)))

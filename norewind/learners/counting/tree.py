@@ -15,7 +15,7 @@ _TINY_MASS = 1e-30
 
 
 def depth_of(symbols: int) -> int:
-    """How many bits name one of so many symbols."""
+    """The number of bits that name one of this many symbols."""
     return (symbols - 1).bit_length()
 
 
