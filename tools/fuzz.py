@@ -27,7 +27,8 @@ from norewind.runs.compress import MAGIC, CodeError, _header, _machine
 from norewind.runs.entries import check_entries
 from norewind.runs.folder import read_log
 from norewind.runs.record import versions, write_record
-from norewind.runs.settings import Settings, SettingsError, _kinds, read_toml, write_toml
+from norewind.runs.settings import Settings, SettingsError, field_kinds
+from norewind.runs.settings_file import read_toml, write_toml
 from norewind.streams import ByteStream, CharacterStream, Dialect, RowStream, Source, StreamError
 
 RECORD = Path(__file__).parent.parent / "results/fuzz/fuzz.json"
@@ -170,13 +171,13 @@ def columns(folder: Path, inputs: Counter):
 
 
 def options(folder: Path, inputs: Counter):
-    keys = st.one_of(st.sampled_from(sorted(_kinds(Settings))), st.text(max_size=5))
+    keys = st.one_of(st.sampled_from(sorted(field_kinds(Settings))), st.text(max_size=5))
 
     @given(st.dictionaries(keys, values, max_size=3), content)
     def one(entries, text):
         inputs["settings"] += 2
         try:
-            known = {name: value for name, value in entries.items() if name in _kinds(Settings)}
+            known = {name: value for name, value in entries.items() if name in field_kinds(Settings)}
             made = Settings(**known)
             (folder / "settings.toml").write_text(write_toml(made), encoding="utf-8")
             assert read_toml(folder / "settings.toml") == made

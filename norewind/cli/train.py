@@ -10,7 +10,8 @@ from typing import Annotated
 
 import tyro
 
-from norewind.runs.settings import Settings, option, read_toml
+from norewind.runs.settings import Settings, option
+from norewind.runs.settings_file import read_toml
 
 DEFAULTS = Settings()
 

@@ -107,15 +107,7 @@ class Comparison:
         rows = sorted(self.rows(), key=lambda row: (row["final loss"] is None, row["final loss"] or 0))
         unit = next((row["unit"] for row in rows if row["final loss"] is not None), "")
         header = ["method", f"final {unit}".strip(), "updates", "CPU µs per sample", "bytes carried", ""]
-        return markdown(header, map(_shown, rows)) + "\n" + self.note() + self.fewer_updates()
-
-    def fewer_updates(self) -> str:
-        """Which methods learn once in a window of samples, and so make fewer updates than the others."""
-        windows = {row["method"]: names.parse_method(row["method"]).window for row in self.rows()}
-        words = [f"{method} makes {window} times fewer updates" for method, window in windows.items() if window > 1]
-        if not words or len(set(windows.values())) == 1:
-            return ""
-        return f" On the same samples, {', '.join(words)}: one in a window."
+        return markdown(header, map(_shown, rows)) + "\n" + self.note()
 
     def note(self) -> str:
         """What the runs have in common, and what their losses can be compared with."""

@@ -16,9 +16,10 @@ from norewind.people.files import file_settings
 from norewind.people.memory import Memory, arrays_of, filled
 from norewind.people.table import Row, rows_of
 from norewind.runs.build import Built, Opened, Shape, build, open_stream, set_precision
-from norewind.runs.fit import Hooks, Intervals, carry_norm, fit
+from norewind.runs.fit import carry_norm, fit
 from norewind.runs.folder import METRICS, Saved, read_log
 from norewind.runs.forecast import Forecast, check_ahead, from_here
+from norewind.runs.hooks import Hooks, Intervals
 from norewind.runs.metrics import Tally, Watch, digits, next_line
 from norewind.runs.settings import Settings, SettingsError
 from norewind.streams import Samples, StreamError

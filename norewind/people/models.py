@@ -12,7 +12,7 @@ from norewind.files import write_atomically
 from norewind.people.files import save
 from norewind.people.live import Live
 from norewind.people.table import row_of, rows_of
-from norewind.runs.fit import Hooks
+from norewind.runs.hooks import Hooks
 from norewind.runs.settings import Settings, SettingsError
 from norewind.streams import StreamError
 from norewind.streams.columns import category_of, is_missing

@@ -15,7 +15,8 @@ from norewind.checkpoint import CheckpointError, DamagedError, Writer, checkpoin
 from norewind.files import naming, open_itself, write_atomically
 from norewind.runs.entries import check_entries
 from norewind.runs.lock import check_is_ours, locked, make_folder, remove_unused
-from norewind.runs.settings import CHANGEABLE, SETTINGS, Settings, SettingsError, read_toml, write_toml
+from norewind.runs.settings import CHANGEABLE, SETTINGS, Settings, SettingsError
+from norewind.runs.settings_file import read_toml, write_toml
 from norewind.trees import Tree
 
 METRICS, PREDICTIONS, CURVE = "metrics.jsonl", "predictions.jsonl", "curve.png"

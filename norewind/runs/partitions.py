@@ -14,8 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from norewind.runs.fit import Hooks
 from norewind.runs.folder import RunFolder
+from norewind.runs.hooks import Hooks
 from norewind.runs.lock import FolderInUse
 from norewind.runs.progress import Progress
 from norewind.runs.settings import Settings, SettingsError

@@ -1,7 +1,5 @@
 """The settings of a training run: everything that determines its numbers, as saved in its settings.toml."""
 
-import json
-import tomllib
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from math import isfinite
@@ -123,7 +121,7 @@ class StreamSettings:
 
     def __post_init__(self):
         """Convert and check every value, before anything is opened or compiled."""
-        for name, kind in _kinds(type(self)).items():
+        for name, kind in field_kinds(type(self)).items():
             object.__setattr__(self, name, _checked(name, getattr(self, name), kind))
         if isinstance(self.horizon, str):
             object.__setattr__(self, "horizon", _horizons(self.horizon))
@@ -237,7 +235,7 @@ class Settings(StreamSettings):
 
     def as_json(self) -> dict[str, Any]:
         """All settings that are not None, as JSON values."""
-        values = {name: getattr(self, name) for name in _kinds(Settings)}
+        values = {name: getattr(self, name) for name in field_kinds(Settings)}
         return {name: list(v) if isinstance(v, tuple) else v for name, v in values.items() if v is not None}
 
 
@@ -255,7 +253,7 @@ def _horizons(text: str) -> int | str:
 
 
 @cache
-def _kinds(settings: type[StreamSettings]) -> dict[str, Any]:
+def field_kinds(settings: type[StreamSettings]) -> dict[str, Any]:
     hints = get_type_hints(settings, include_extras=True)
     return {field.name: hints[field.name] for field in fields(settings)}
 
@@ -278,30 +276,3 @@ def _checked(name: str, value: Any, kind: Any) -> Any:
 def _is_unicode(text: str) -> bool:
     """Whether UTF-8 can hold it. (Python reads arguments of other bytes as halves of characters.)"""
     return text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text)
-
-
-def write_toml(settings: Settings) -> str:
-    """Settings as TOML. JSON values are valid TOML, except for one character that must be escaped."""
-    return "".join(
-        f"{name} = {json.dumps(value, ensure_ascii=False)}\n".replace("\x7f", "\\u007f")
-        for name, value in settings.as_json().items()
-    )
-
-
-def read_toml(path: Path) -> Settings:
-    """Settings from a TOML file. What it does not set keeps its default."""
-    try:
-        # Some editors begin a file with a byte order mark.
-        entries = tomllib.loads(path.read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise SettingsError(f"{path}: cannot be read: {error.strerror}.") from None
-    except (ValueError, RecursionError) as error:
-        # Besides bad syntax: numbers of thousands of digits, brackets nested thousands deep.
-        raise SettingsError(f"{path}: not a TOML file that can be read: {error}.") from None
-    unknown = next((name for name in entries if name not in _kinds(Settings)), None)
-    if unknown is not None:
-        raise SettingsError(f"{path}: there is no setting {unknown!r}: choose from {', '.join(_kinds(Settings))}.")
-    try:
-        return Settings(**entries)
-    except SettingsError as error:
-        raise SettingsError(f"{path}: {error}") from None

@@ -32,6 +32,8 @@ def train_shards(
         raise SettingsError("--shards: every process reads the source itself, so it must be a file, not a pipe.")
     if settings.predictions == "stdout":
         raise SettingsError("--shards: several processes cannot share standard output: use --predictions file.")
+    if settings.predictions.startswith("kafka://"):
+        raise SettingsError("--shards: several processes cannot answer in one transaction: use --predictions file.")
     with RunFolder(path, new=new) as folder:
         folders = shard_folders(path, settings.shards)
         if new and any(one.exists() for one in folders):
@@ -44,7 +46,7 @@ def train_shards(
 
 def _train(name: str, settings: Settings, out: Path, path: Path) -> str:
     """Train one shard in its own process."""
-    from norewind.runs.fit import Hooks
+    from norewind.runs.hooks import Hooks
     from norewind.runs.train import train
 
     should_stop = stopping()

@@ -17,14 +17,16 @@ from norewind.files import naming
 from norewind.run import NonFiniteError
 from norewind.runs.answers import answering
 from norewind.runs.build import Opened, build, open_stream, set_precision
-from norewind.runs.fit import Fitted, Hooks, Intervals, fit
+from norewind.runs.fit import Fitted, fit
 from norewind.runs.folder import COLUMNS, METRICS, PREDICTIONS, RunFolder, as_lines, read_log
+from norewind.runs.hooks import Hooks, Intervals
 from norewind.runs.metrics import Diverged, digits
 from norewind.runs.progress import Progress
 from norewind.runs.record import Record
 from norewind.runs.row_scores import ROW_UNITS
 from norewind.runs.scores import SymbolScore
-from norewind.runs.settings import SETTINGS, Settings, SettingsError, read_toml
+from norewind.runs.settings import SETTINGS, Settings, SettingsError
+from norewind.runs.settings_file import read_toml
 from norewind.streams import RowStream, Source
 from norewind.streams.brokers import SCHEME
 from norewind.trees import Tree, is_key

@@ -20,9 +20,9 @@ import norewind
 from norewind.checkpoint import checkpoints
 from norewind.fleets import store
 from norewind.runs import shards, workers
-from norewind.runs.fit import Hooks
 from norewind.runs.fleet_forecast import fleet_forecasts
 from norewind.runs.folder import RunFolder
+from norewind.runs.hooks import Hooks
 from norewind.runs.progress import Progress
 from norewind.runs.settings import Settings, SettingsError
 from norewind.runs.train import train
@@ -254,6 +254,14 @@ def test_what_comes_next_is_the_newest_forecast_of_every_key(settings, whole):
 def test_what_is_not_supported_is_refused_in_words(changed, message, settings, tmp_path):
     with pytest.raises((SettingsError, norewind.StreamError), match=message):
         trained(replace(settings, **changed), tmp_path / "run")
+
+
+@pytest.mark.parametrize("predictions", ["stdout", "kafka://answers"])
+def test_shards_have_no_common_place_for_predictions(predictions, settings, tmp_path):
+    parts = replace(settings, shards=2, predictions=predictions)
+    with pytest.raises(SettingsError, match="several processes cannot"):
+        shards.train_shards(parts, tmp_path / "run", Progress(2, quiet=True), new=True)
+    assert not (tmp_path / "run").exists()
 
 
 def test_shared_keys_from_a_file_go_on_bit_for_bit(settings, tmp_path):
