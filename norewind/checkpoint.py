@@ -4,6 +4,7 @@ A checkpoint is a safetensors file (plain numbers; reading one never executes an
 named after the number of samples so far and the checksum of its content.
 """
 
+import errno
 import hashlib
 import json
 import platform
@@ -147,6 +148,9 @@ class Writer:
 
         def work():
             before()
+            if not self.folder.is_dir():
+                # Made again, it would hold a checkpoint whose logs are lost.
+                raise FileNotFoundError(errno.ENOENT, "the folder was deleted", str(self.folder))
             path = _write(self.folder, samples, arrays, extra)
             # Until the new one is settled, the old ones stay.
             after(path)

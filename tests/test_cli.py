@@ -1,5 +1,6 @@
 """The command line."""
 
+import logging
 import subprocess
 import sys
 
@@ -41,6 +42,13 @@ def test_wrong_arguments_are_refused(capsys):
 def test_impossible_numbers_are_refused_in_a_sentence(arguments, words):
     with pytest.raises(SystemExit, match=words):
         main(arguments)
+
+
+def test_matplotlib_does_not_say_where_its_fonts_are(capsys):
+    """Without a home that can be written to, it would, in five lines, whatever the command."""
+    logging.getLogger("matplotlib").setLevel(logging.NOTSET)
+    main(["generate", "anbn", "--samples", "3"])
+    assert not logging.getLogger("matplotlib").isEnabledFor(logging.WARNING)
 
 
 def test_help_does_not_wait_for_jax():

@@ -1,5 +1,6 @@
 """The command line. A new command is one file in this folder and its name in COMMANDS."""
 
+import logging
 import signal
 import sys
 
@@ -36,6 +37,8 @@ def main(arguments: list[str] | None = None) -> None:
         print(f"norewind {norewind.__version__}")
         return
     keep_compiled()
+    # Without a home, matplotlib keeps its list of fonts elsewhere, and says so in five lines.
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
     try:
         with friendly(" ".join(arguments[:1])):
             commands = {**COMMANDS, "train": with_config(arguments)}

@@ -18,7 +18,7 @@ from norewind.cli.running import StopOnSignal
 from norewind.cli.train import with_config
 from norewind.files import write_atomically
 from norewind.runs import compress
-from norewind.runs.folder import as_lines, read_log
+from norewind.runs.folder import Log, as_lines, read_log
 from norewind.runs.row_scores import place_of
 from norewind.runs.settings import Settings, SettingsError
 from norewind.runs.settings_file import read_toml
@@ -206,11 +206,12 @@ def test_a_clock_that_is_set_back_changes_nothing(whole, tmp_path, monkeypatch):
 
 def test_a_folder_that_is_deleted_in_mid_run(whole, tmp_path, monkeypatch, capsys):
     """What was there is gone, and the run says so at its next checkpoint; it does not make the folder again."""
-    run = tmp_path / "run"
+    run, times = tmp_path / "run", iter([1])
 
     def delete():
-        while run.exists():  # a checkpoint may be written meanwhile
-            shutil.rmtree(run, ignore_errors=True)
+        for _ in times:  # once
+            while run.exists():  # a checkpoint may be written meanwhile
+                shutil.rmtree(run, ignore_errors=True)
 
     at_sample(monkeypatch, 600, delete)
     code = norewind("train", whole / "text", "--out", run, *SMALL)
@@ -247,6 +248,15 @@ def test_a_disk_that_is_filled_in_mid_run(whole, small_disk, monkeypatch, capsys
     (small_disk / "filler").unlink()
     assert norewind("resume", run, "--quiet") == 0
     assert everything(run) == everything(whole / "bytes")
+
+
+def test_a_full_disk_under_a_log_is_named_by_the_log(tmp_path):
+    log = Log(tmp_path / "metrics.jsonl")
+    log._file.close()
+    log._file = open("/dev/full", "ab")  # noqa: SIM115
+    with pytest.raises(OSError, match="No space left") as refused:
+        log.write([{"samples": 1}])
+    assert refused.value.filename == str(tmp_path / "metrics.jsonl")
 
 
 def test_a_disk_that_becomes_read_only(whole, small_disk, monkeypatch, capsys):
