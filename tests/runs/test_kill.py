@@ -16,7 +16,7 @@ from norewind.checkpoint import checkpoints, read
 from norewind.runs.folder import read_log
 from norewind.tasks import anbn
 
-SAMPLES = 30_000
+SAMPLES = 12_000
 OPTIONS = [
     *("--hidden", 8, "--predictions", "file"),
     *("--metrics-every", 1_000, "--checkpoint-every", 500, "--keep", 2, "--quiet"),
@@ -84,10 +84,11 @@ def start(folder, *arguments, script=("-m", "norewind"), pipe=False):
 
 
 def begin_or_resume(stage, run, pipe, **how):
-    if (run / "settings.toml").exists():
-        return start(stage, "resume", run, "--quiet", pipe=pipe, **how)
     kind = kind_of(stage)
-    return start(stage, "train", "-" if pipe else stage / kind, "--out", run, *KINDS[kind], pipe=pipe, **how)
+    source = "-" if pipe else stage / kind
+    if (run / "settings.toml").exists():
+        return start(stage, "resume", run, "--source", source, "--quiet", pipe=pipe, **how)
+    return start(stage, "train", source, "--out", run, *KINDS[kind], pipe=pipe, **how)
 
 
 def kill_at_random(stage, run, pipe, generator):
@@ -143,8 +144,19 @@ def survive(stage, run, pipe, kills, seed):
         number += 1
 
 
-def test_survives_a_few_kills(stage, tmp_path):
-    survive(stage, tmp_path, pipe=True, kills=3, seed=1)
+def test_survives_kills_in_the_middle_of_a_write_and_at_random(stage, tmp_path):
+    """One run, in turn from a file and from a pipe: every process more costs seconds."""
+    run, generator = tmp_path / "run", random.Random(1)
+    for deadly in (4, 5, 7):
+        process = begin_or_resume(stage, run, deadly == 5, script=("-c", DYING, str(deadly)))
+        assert process.wait() == -signal.SIGKILL
+        assert_sound(run)
+    for pipe in (True, False):
+        kill_at_random(stage, run, pipe, generator)
+        assert_sound(run)
+    process = begin_or_resume(stage, run, True)
+    assert process.wait() == 0, process.stderr.read()
+    assert_same(run, stage / "whole")
 
 
 @pytest.mark.slow
@@ -161,13 +173,3 @@ def test_survives_many_kills(stage, tmp_path, pipe):
 @pytest.mark.slow
 def test_rows_survive_many_kills(rows, tmp_path):
     survive(rows, tmp_path, pipe=False, kills=30, seed=4)
-
-
-def test_survives_a_kill_in_the_middle_of_a_write(stage, tmp_path):
-    for deadly in (4, 5, 7):
-        process = begin_or_resume(stage, tmp_path / "run", False, script=("-c", DYING, str(deadly)))
-        assert process.wait() == -signal.SIGKILL
-        assert_sound(tmp_path / "run")
-    process = begin_or_resume(stage, tmp_path / "run", False)
-    assert process.wait() == 0, process.stderr.read()
-    assert_same(tmp_path / "run", stage / "whole")
