@@ -103,7 +103,7 @@ def open_stream(
     classes = settings.loss == "classes"
     if classes and (len(settings.targets) != 1 or len(settings.horizons) > 1):
         raise SettingsError("loss is 'classes': name one target (--targets COLUMN), and one horizon.")
-    rows = RowStream(source, **row_options(settings, position) | {"inputs": inputs or None})
+    rows = RowStream(source, **row_options(settings, position, inputs))
     if classes:
         shape = Shape(rows.width, CATEGORIES + 1, False, 1, settings.horizons)
         return Opened(rows, shape, ClassScore(CATEGORIES + 1, rows.class_name, rows.horizon))
@@ -114,7 +114,7 @@ def open_stream(
     return Opened(rows, shape, RowScore(rows.targets, settings.loss, settings.horizons, settings.period))
 
 
-def row_options(settings: Settings, position: dict[str, Any] | None) -> dict[str, Any]:
+def row_options(settings: Settings, position: dict[str, Any] | None, inputs: tuple[str, ...]) -> dict[str, Any]:
     """What streams of rows are opened with, with keys or without."""
     assert settings.kind in ("csv", "jsonl")
     dialect = Dialect(
@@ -127,7 +127,7 @@ def row_options(settings: Settings, position: dict[str, Any] | None) -> dict[str
     )
     return {
         "dialect": dialect,
-        "inputs": settings.inputs or None,
+        "inputs": inputs or None,
         "targets": settings.targets or None,
         "copy": copied_columns(settings),
         "horizon": settings.horizons,

@@ -48,7 +48,7 @@ def open_keyed(settings: Settings, source: Source, position: dict[str, Any] | No
 
     assert settings.key is not None
     shard = settings.shard or 0, settings.shards if settings.shard is not None else 1
-    stream = KeyedStream(source, settings.key, shard=shard, **row_options(settings, position))
+    stream = KeyedStream(source, settings.key, shard=shard, **row_options(settings, position, settings.inputs))
     horizon, targets = settings.horizons[0], len(stream.targets)
     table = Table(stream.layout, horizon, stream.times)
     outputs = targets * (2 if settings.loss == "gaussian" else 1)
