@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from run_folders import holder
+from run_folders import holder, keys_in
 
 import norewind
 from norewind.checkpoint import checkpoints
@@ -70,14 +70,6 @@ def by_key(*folders):
     return found
 
 
-def contents(folder):
-    """The runs of all keys."""
-    kept = store.Store(folder, None, write=False)
-    found = dict(kept.all())
-    kept.close()
-    return found
-
-
 @pytest.fixture(scope="module")
 def whole(settings, tmp_path_factory):
     path = tmp_path_factory.mktemp("whole") / "run"
@@ -101,7 +93,7 @@ def test_a_fleet_that_is_stopped_goes_on_bit_for_bit(settings, whole, tmp_path):
     trained(settings, tmp_path / "run", chunk=lambda *_: chunks.append(1), should_stop=lambda: len(chunks) > 25)
     assert len(checkpoints(tmp_path / "run" / "checkpoints")) > 0
     trained(replace(settings, resident=11, checkpoint_every=777), tmp_path / "run")
-    assert contents(tmp_path / "run") == contents(whole)
+    assert keys_in(tmp_path / "run") == keys_in(whole)
     assert (tmp_path / "run" / "predictions.jsonl").read_bytes() == (whole / "predictions.jsonl").read_bytes()
 
 
@@ -126,7 +118,7 @@ def test_a_killed_fleet_goes_on_bit_for_bit(settings, whole, tmp_path):
     os.kill(process.pid, signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
     trained(settings, tmp_path / "run")
-    assert contents(tmp_path / "run") == contents(whole)
+    assert keys_in(tmp_path / "run") == keys_in(whole)
     assert (tmp_path / "run" / "predictions.jsonl").read_bytes() == (whole / "predictions.jsonl").read_bytes()
 
 
@@ -168,7 +160,7 @@ def test_a_killed_worker_s_keys_go_on_elsewhere_bit_for_bit(ray, settings, whole
         shards.train_shards(parts, tmp_path / "run", progress, jobs=2, ray=ray, new=True)
     assert killed
     assert by_key(*folders) == by_key(whole)
-    assert {**contents(folders[0]), **contents(folders[1])} == contents(whole)
+    assert {**keys_in(folders[0]), **keys_in(folders[1])} == keys_in(whole)
     assert "6,000 samples" in shards.shard_words(tmp_path / "run", 2, json.loads)
 
 
@@ -179,7 +171,7 @@ def test_keys_of_any_bytes_and_kinds_are_kept_apart(settings, tmp_path):
     odd = replace(settings, source=str(source), key="k", targets=(), format="jsonl", resident=3, bad="skip")
     _, opened = trained(odd, tmp_path / "run")
     assert sum(opened.stream.counts.values()) == 60  # those with an empty key
-    assert set(contents(tmp_path / "run")) == {json.dumps(value).encode() for value in values if value != ""}
+    assert set(keys_in(tmp_path / "run")) == {json.dumps(value).encode() for value in values if value != ""}
     rows = [json.loads(line)["key"] for line in (tmp_path / "run" / "predictions.jsonl").read_text().split("\n")[:8]]
     assert rows[:8] == [value if value != "\ud800" else "\\ud800" for value in values if value != ""]
     with pytest.raises(norewind.StreamError, match="has no key"):
@@ -204,7 +196,7 @@ def test_a_full_disk_says_so_and_loses_nothing(settings, whole, tmp_path, monkey
             trained(settings, tmp_path / "run")
     assert caught.value.filename.endswith("keys.sqlite")
     trained(settings, tmp_path / "run")
-    assert contents(tmp_path / "run") == contents(whole)
+    assert keys_in(tmp_path / "run") == keys_in(whole)
     assert (tmp_path / "run" / "predictions.jsonl").read_bytes() == (whole / "predictions.jsonl").read_bytes()
 
 
@@ -240,7 +232,7 @@ def test_shared_keys_from_a_file_go_on_bit_for_bit(settings, tmp_path):
     chunks = []
     trained(shared, tmp_path / "run", chunk=lambda *_: chunks.append(1), should_stop=lambda: len(chunks) > 3)
     trained(shared, tmp_path / "run")
-    assert contents(tmp_path / "run") == contents(tmp_path / "whole")
+    assert keys_in(tmp_path / "run") == keys_in(tmp_path / "whole")
     both = [(tmp_path / name / "predictions.jsonl").read_bytes() for name in ("run", "whole")]
     assert both[0] == both[1]
     assert np.count_nonzero(both[0]) > 0

@@ -10,9 +10,7 @@ import pytest
 
 pytest.importorskip("confluent_kafka")
 from kafka_cluster import Cluster
-from run_folders import assert_refused, everything, norewind
-
-from norewind.fleets.store import Store
+from run_folders import assert_refused, everything, keys_in, norewind
 
 MESSAGES = 900
 MODEL = (
@@ -117,16 +115,7 @@ def test_partitions_move_with_their_keys_also_from_a_worker_that_is_killed(clust
         ours, theirs = everything(crew.out / f"partition-{partition}"), everything(alone)
         for name in ("arrays", "samples", "tally", "score", "watch"):
             assert ours[name] == theirs[name], name
-        assert keys_in(crew.out / f"partition-{partition}") == keys_in(alone)
-
-
-def keys_in(run):
-    """The keys of a fleet with all that belongs to each."""
-    store = Store(run, None, write=False)
-    found = dict(store.all())
-    store.close()
-    assert len(found) > 0
-    return found
+        assert keys_in(crew.out / f"partition-{partition}") == keys_in(alone) != {}
 
 
 def test_what_workers_need(cluster, tmp_path, capfd):
