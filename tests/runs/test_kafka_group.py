@@ -118,6 +118,19 @@ def test_partitions_move_with_their_keys_also_from_a_worker_that_is_killed(clust
         assert keys_in(crew.out / f"partition-{partition}") == keys_in(alone) != {}
 
 
+@pytest.mark.slow
+def test_a_partition_that_fails_ends_its_worker_and_the_others_are_saved(cluster, tmp_path, capfd):
+    cluster.send("spoilt", messages(0, 120))
+    cluster.send("spoilt", [(1, 1_800_000_000_000, b"k", b"not JSON")])
+    place = ("train", "kafka://spoilt/*", "--out", tmp_path / "shared", "--brokers", cluster.brokers, "--group", "s")
+    assert norewind(*place, *MODEL) == 1
+    said = capfd.readouterr().err
+    assert "partition-1 has failed" in said
+    assert "partition 1, offset 40 is bad" in said
+    assert everything(tmp_path / "shared" / "partition-1")["samples"] == 40
+    assert all(norewind("resume", tmp_path / "shared" / f"partition-{n}", "--final", "--quiet") == 0 for n in (0, 2))
+
+
 def test_what_workers_need(cluster, tmp_path, capfd):
     place = ("train", "kafka://moving/*", "--out", tmp_path / "shared", "--brokers", cluster.brokers)
     assert_refused(capfd, norewind(*place), "name the --group")
