@@ -9,6 +9,7 @@ import numpy as np
 
 from norewind.checkpoint import checkpoints, read
 from norewind.cli import main
+from norewind.fleets.store import Store
 from norewind.runs import build
 from norewind.runs.folder import read_log
 from norewind.runs.progress import Progress
@@ -70,6 +71,14 @@ def everything(run: Path) -> dict:
         "arrays": comparable(arrays),
         **{name: comparable(beside[name]) for name in ("samples", "position", "tally", "score", "watch")},
     }
+
+
+def keys_in(run: Path) -> dict:
+    """The keys of a fleet, with all that belongs to each."""
+    kept = Store(run, None, write=False)
+    found = dict(kept.all())
+    kept.close()
+    return found
 
 
 def comparable(value):

@@ -48,6 +48,7 @@ class Partition(threading.Thread):
             # Who stops before the first message has come has nothing to save.
             if self.begun or not self.ending.is_set():
                 self.error = error
+                self.progress.warn(f"{self.path} has failed.")
 
     def _held(self, stack: ExitStack) -> RunFolder:
         deadline = time.monotonic() + PATIENCE

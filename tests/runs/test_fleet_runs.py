@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from run_folders import cached_build, holder
+from run_folders import cached_build, holder, keys_in
 
 import norewind
 from norewind.checkpoint import checkpoints
@@ -74,14 +74,6 @@ def by_key(*folders):
     return found
 
 
-def contents(folder):
-    """The runs of all keys."""
-    kept = store.Store(folder, None, write=False)
-    found = dict(kept.all())
-    kept.close()
-    return found
-
-
 @pytest.fixture(scope="module")
 def whole(settings, tmp_path_factory):
     path = tmp_path_factory.mktemp("whole") / "run"
@@ -106,7 +98,7 @@ def test_a_fleet_that_is_stopped_goes_on_bit_for_bit(settings, whole, tmp_path):
     assert len(chunks) < ROWS // 100
     assert len(checkpoints(tmp_path / "run" / "checkpoints")) > 0
     trained(replace(settings, resident=11, checkpoint_every=777), tmp_path / "run")
-    assert contents(tmp_path / "run") == contents(whole)
+    assert keys_in(tmp_path / "run") == keys_in(whole)
     assert (tmp_path / "run" / "predictions.jsonl").read_bytes() == (whole / "predictions.jsonl").read_bytes()
 
 
@@ -131,7 +123,7 @@ def test_a_killed_fleet_goes_on_bit_for_bit(settings, whole, tmp_path):
     os.kill(process.pid, signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
     trained(settings, tmp_path / "run")
-    assert contents(tmp_path / "run") == contents(whole)
+    assert keys_in(tmp_path / "run") == keys_in(whole)
     assert (tmp_path / "run" / "predictions.jsonl").read_bytes() == (whole / "predictions.jsonl").read_bytes()
 
 
@@ -173,7 +165,7 @@ def test_a_killed_worker_s_keys_go_on_elsewhere_bit_for_bit(ray, settings, whole
         shards.train_shards(parts, tmp_path / "run", progress, jobs=2, ray=ray, new=True)
     assert killed
     assert by_key(*folders) == by_key(whole)
-    assert {**contents(folders[0]), **contents(folders[1])} == contents(whole)
+    assert {**keys_in(folders[0]), **keys_in(folders[1])} == keys_in(whole)
     assert f"{ROWS:,} samples" in shards.shard_words(tmp_path / "run", 2, json.loads)
 
 
@@ -184,7 +176,7 @@ def test_keys_of_any_bytes_and_kinds_are_kept_apart(settings, tmp_path):
     odd = replace(settings, source=str(source), key="k", targets=(), format="jsonl", resident=3, bad="skip")
     _, opened = trained(odd, tmp_path / "run")
     assert sum(opened.stream.counts.values()) == 60  # those with an empty key
-    assert set(contents(tmp_path / "run")) == {json.dumps(value).encode() for value in values if value != ""}
+    assert set(keys_in(tmp_path / "run")) == {json.dumps(value).encode() for value in values if value != ""}
     rows = [json.loads(line)["key"] for line in (tmp_path / "run" / "predictions.jsonl").read_text().split("\n")[:8]]
     assert rows[:8] == [value if value != "\ud800" else "\\ud800" for value in values if value != ""]
     with pytest.raises(norewind.StreamError, match="has no key"):
@@ -209,7 +201,7 @@ def test_a_full_disk_says_so_and_loses_nothing(settings, whole, tmp_path, monkey
             trained(settings, tmp_path / "run")
     assert caught.value.filename.endswith("keys.sqlite")
     trained(settings, tmp_path / "run")
-    assert contents(tmp_path / "run") == contents(whole)
+    assert keys_in(tmp_path / "run") == keys_in(whole)
     assert (tmp_path / "run" / "predictions.jsonl").read_bytes() == (whole / "predictions.jsonl").read_bytes()
 
 
@@ -222,7 +214,7 @@ def test_a_key_that_comes_back_after_a_year_goes_on_as_if_it_had_stayed(settings
     source.write_text("\n".join(["sensor,time,temp", *rows, ""]))
     for name, resident in (("few", 3), ("all", 50)):
         trained(replace(settings, source=str(source), resident=resident), tmp_path / name)
-    assert contents(tmp_path / "few") == contents(tmp_path / "all")
+    assert keys_in(tmp_path / "few") == keys_in(tmp_path / "all")
     both = [(tmp_path / name / "predictions.jsonl").read_bytes() for name in ("few", "all")]
     assert both[0] == both[1]
     back = [json.loads(line)["forecast"]["temp"] for line in both[0].splitlines()[-40:]]
@@ -271,7 +263,7 @@ def test_shared_keys_from_a_file_go_on_bit_for_bit(settings, tmp_path):
     trained(shared, tmp_path / "run", chunk=lambda *_: chunks.append(1), should_stop=lambda: len(chunks) > 3)
     assert len(chunks) < 6
     trained(shared, tmp_path / "run")
-    assert contents(tmp_path / "run") == contents(tmp_path / "whole")
+    assert keys_in(tmp_path / "run") == keys_in(tmp_path / "whole")
     both = [(tmp_path / name / "predictions.jsonl").read_bytes() for name in ("run", "whole")]
     assert both[0] == both[1]
     assert np.count_nonzero(both[0]) > 0

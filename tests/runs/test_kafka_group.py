@@ -10,9 +10,7 @@ import pytest
 
 pytest.importorskip("confluent_kafka")
 from kafka_cluster import Cluster
-from run_folders import assert_refused, everything, norewind
-
-from norewind.fleets.store import Store
+from run_folders import assert_refused, everything, keys_in, norewind
 
 MESSAGES = 900
 MODEL = (
@@ -117,16 +115,20 @@ def test_partitions_move_with_their_keys_also_from_a_worker_that_is_killed(clust
         ours, theirs = everything(crew.out / f"partition-{partition}"), everything(alone)
         for name in ("arrays", "samples", "tally", "score", "watch"):
             assert ours[name] == theirs[name], name
-        assert keys_in(crew.out / f"partition-{partition}") == keys_in(alone)
+        assert keys_in(crew.out / f"partition-{partition}") == keys_in(alone) != {}
 
 
-def keys_in(run):
-    """The keys of a fleet with all that belongs to each."""
-    store = Store(run, None, write=False)
-    found = dict(store.all())
-    store.close()
-    assert len(found) > 0
-    return found
+@pytest.mark.slow
+def test_a_partition_that_fails_ends_its_worker_and_the_others_are_saved(cluster, tmp_path, capfd):
+    cluster.send("spoilt", messages(0, 120))
+    cluster.send("spoilt", [(1, 1_800_000_000_000, b"k", b"not JSON")])
+    place = ("train", "kafka://spoilt/*", "--out", tmp_path / "shared", "--brokers", cluster.brokers, "--group", "s")
+    assert norewind(*place, *MODEL) == 1
+    said = capfd.readouterr().err
+    assert "partition-1 has failed" in said
+    assert "partition 1, offset 40 is bad" in said
+    assert everything(tmp_path / "shared" / "partition-1")["samples"] == 40
+    assert all(norewind("resume", tmp_path / "shared" / f"partition-{n}", "--final", "--quiet") == 0 for n in (0, 2))
 
 
 def test_what_workers_need(cluster, tmp_path, capfd):
