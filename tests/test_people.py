@@ -59,6 +59,33 @@ def test_learning_one_by_one_is_fit_but_for_rounding(fitted):
     assert statistics[0] == statistics[1]
 
 
+def test_a_mixture_learns_one_by_one_as_by_fit_and_answers_leave_it_alone():
+    rows, few = wave(80), {"budget": 30.0}  # too little time for networks, which compile for long
+    one, whole = norewind.Forecaster("tide", 2, **few), norewind.Forecaster("tide", 2, **few).fit(rows)
+    for number, row in enumerate(rows):
+        if number % 9 == 5:
+            one.predict_one(row)
+        one.learn_one(row)
+    for row in wave(2, 80):
+        np.testing.assert_allclose(*(model.predict_one(row) for model in (one, whole)), rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(one.forecast(5), whole.forecast(5), rtol=1e-3, atol=1e-3)
+    mine, others = (model.live.__getstate__()["leaves"] for model in (one, whole))
+    for leaf, another in zip(mine, others, strict=True):
+        assert leaf.dtype == another.dtype
+        np.testing.assert_allclose(leaf, another, rtol=1e-2, atol=1e-3)
+
+
+@pytest.mark.slow
+def test_the_default_classifier_learns_one_by_one_as_by_fit():
+    rows = [{**row, "sky": "clear" if math.cos(number) > 0.2 else "dark"} for number, row in enumerate(wave(150))]
+    one, whole = norewind.Classifier("sky"), norewind.Classifier("sky").fit(rows)
+    for row in rows:
+        one.learn_one(row)
+    for row in wave(3, 150):
+        mine, other = (model.predict_proba_one(row) for model in (one, whole))
+        assert mine == pytest.approx(other, abs=1e-3)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("settings", [{}, {"horizon": 0}, {"horizon": [1, 3]}, {"loss": "gaussian", "horizon": 2}])
 def test_the_default_learns_one_by_one_as_by_fit_but_for_rounding(settings):
