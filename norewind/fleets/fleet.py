@@ -199,7 +199,7 @@ class Fleet:
         return ()
 
     def keep_in(self, folder: Any, samples: int) -> None:
-        """Keep the keys in a run folder, as they were at its checkpoint after so many samples."""
+        """Keep the keys in a run folder, as they were at its checkpoint after this many samples."""
         self.slots.keep_in(folder.path, samples)
         self.samples, self._folder = samples, folder
         folder.at_end(self.close)

@@ -16,7 +16,7 @@ from norewind.learners.least_squares import LeastSquares
 from norewind.trees import Tree, all_finite
 
 LANES = 16
-"""Keys that a program computes side by side. The runs of so many small models fit a core's cache."""
+"""Keys that a program computes side by side. The runs of this many small models fit a core's cache."""
 LADDER = {16: 256, 256: 16}
 """The keys in a batch, and the most samples that it learns from each of them in a row. The runs of 256 small models
 still fit the last cache; those of 4,096 do not."""
@@ -131,7 +131,7 @@ def visits(starts: np.ndarray, counts: np.ndarray, longest: int) -> list[Visit]:
 
 
 def rung(keys: int) -> int:
-    """The size of the batch for so many keys, or for the first of them."""
+    """The size of the batch for this many keys, or for the first of them."""
     return next((size for size in LADDER if size >= keys), max(LADDER))
 
 

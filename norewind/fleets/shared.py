@@ -18,9 +18,9 @@ from norewind.run import NonFiniteError, Update, _saturating_add
 from norewind.trees import Tree, all_finite, strong
 
 WIDTHS = {1: 1, 32: 16}
-"""The keys that a program computes side by side in steps of up to so many keys."""
+"""The keys that a program computes side by side in steps of up to this many keys."""
 WIDEST = 64
-"""In larger steps. What so many small models carry fits a core's cache, and fills its vectors."""
+"""In larger steps. What this many small models carry fits a core's cache, and fills its vectors."""
 CALL = 8192
 """Samples in one call of a program."""
 RUNG = 16
@@ -234,7 +234,7 @@ def _program(update: Update, like: Own):
 
 
 def _updated(update: Update, shared: SharedRun, total: Tree, count: jax.Array, loss: jax.Array) -> SharedRun:
-    """One update from the mean gradient of so many keys."""
+    """One update from the mean gradient of this many keys."""
     mean = jax.tree.map(lambda leaf: leaf / count.astype(jnp.finfo(leaf.dtype).dtype), total)
     updates, optimizer = update.optimizer.update(
         mean, at_sample(shared.optimizer, shared.samples), shared.params, value=loss / count, grad=mean

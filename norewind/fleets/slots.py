@@ -13,7 +13,7 @@ from norewind.fleets.store import KEYS, Entry, Store
 from norewind.trees import Tree, is_key
 
 EVICTED = 16
-"""When room is needed, at least one in so many resident keys goes to disk, so that it is not needed again at once."""
+"""When room is needed, at least one in this many resident keys goes to disk, so that room is not needed again at once."""
 
 
 class Slots:
@@ -68,7 +68,7 @@ class Slots:
         return Store(folder, self.layout)
 
     def keep_in(self, folder: Path, samples: int) -> None:
-        """Keep keys in a folder, as they were at its checkpoint after so many samples."""
+        """Keep keys in a folder, as they were at its checkpoint after this many samples."""
         if self.names:
             raise ValueError("this fleet has keys already: make a new one for another folder.")
         self._folder, self._oldest = folder, samples
@@ -126,7 +126,7 @@ class Slots:
         self._free += oldest
 
     def settle(self, samples: int, oldest: int) -> None:
-        """Write all keys that have changed, for a checkpoint after so many samples; `oldest` is the oldest to keep."""
+        """Write all keys that have changed, for a checkpoint after this many samples; `oldest` is the oldest to keep."""
         changed = np.flatnonzero(self._changed).tolist()
         self._oldest = oldest
         self.store.write(self._entries(changed), samples, oldest, durable=True)

@@ -83,7 +83,7 @@ class Store:
             elif found != {"format": str(FORMAT), "layout": layout}:
                 raise CheckpointError(
                     f"{self.path}: its keys were trained with another model, method, optimizer or columns. "
-                    "Go on with the settings it was made with, or start a new run."
+                    "Continue with the settings it was made with, or start a new run."
                 )
 
     def forget_after(self, samples: int) -> None:
@@ -129,7 +129,7 @@ class Store:
                 yield key, self._checked(key, crc, content)
 
     def worst(self, count: int, fewest: int) -> list[KeyErrors]:
-        """The keys with the largest mean squared errors, of those with at least so many scored rows."""
+        """The keys with the largest mean squared errors, of those with at least this many scored rows."""
         with self._naming():
             query = f"SELECT key, rows, model / rows, persistence / rows, mean / rows {NEWEST} AND rows >= ?"
             found = self._base.execute(f"{query} ORDER BY model / rows DESC, key LIMIT ?", (fewest, count))

@@ -41,7 +41,7 @@ class Labels:
             self.forgotten += 1
 
     def whole(self, id: str, rest: dict[str, Any]) -> dict[str, Any]:
-        """The row that waits under an id, with the rest of it."""
+        """The waiting row with this id, completed."""
         if id in self.learned:
             raise Refusal(409, f"the row with the id {id!r} was learned from already, as row {self.learned[id][0]}.")
         if id not in self.waiting:

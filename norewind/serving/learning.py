@@ -56,7 +56,7 @@ class Learning:
             raise self.error
 
     def add(self, lines: list[bytes], samples: int, *, hurry: bool = False) -> int | None:
-        """Take on lines that bring so many samples, and return the number of the last; None if there are too many."""
+        """Accept lines that bring this many samples, and return the number of the last; None if there are too many."""
         if not self.incoming.add(lines, hurry):
             return None
         self.accepted += samples
