@@ -13,7 +13,7 @@ from norewind.fleets.store import KEYS, Entry, Store
 from norewind.trees import Tree, is_key
 
 EVICTED = 16
-"""When room is needed, at least one in this many resident keys goes to disk, so that room is not needed again at once."""
+"""When room is needed, at least one in this many resident keys goes to disk, so that there is room for a while."""
 
 
 class Slots:
@@ -126,7 +126,7 @@ class Slots:
         self._free += oldest
 
     def settle(self, samples: int, oldest: int) -> None:
-        """Write all keys that have changed, for a checkpoint after this many samples; `oldest` is the oldest to keep."""
+        """Write all keys that have changed, for a checkpoint after this many samples; `oldest` is the first to keep."""
         changed = np.flatnonzero(self._changed).tolist()
         self._oldest = oldest
         self.store.write(self._entries(changed), samples, oldest, durable=True)

@@ -116,7 +116,7 @@ def _nowhere(request: Request, _: Exception) -> Response:
 
 
 def _wrong_method(request: Request, _: Exception) -> Response:
-    return JSONResponse({"error": f"{request.method} is not a method of {request.url.path}."}, 405)
+    return JSONResponse({"error": f"{request.method} is not allowed for {request.url.path}."}, 405)
 
 
 def _broken(_: Request, __: Exception) -> Response:

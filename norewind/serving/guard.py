@@ -91,10 +91,10 @@ class Guard:
     def _refused(self, scope: dict[str, Any], headers: dict[bytes, bytes]) -> Response | None:
         host = headers.get(b"host", b"").decode("latin-1")
         if self.token is None and _name(host) not in LOCAL:
-            return _error(403, f"the host {host!r} is not served. Ask for localhost or 127.0.0.1.")
+            return _error(403, f"requests for the host {host!r} are refused. Use localhost or 127.0.0.1.")
         origin = headers.get(b"origin")
         if origin is not None and _place(origin.decode("latin-1")) != host:
-            return _error(403, "requests of pages of other sites are not served.")
+            return _error(403, "requests from pages of other sites are refused.")
         if self.token is None or scope["path"] in OPEN or self._has_token(headers):
             return None
         if scope["method"] == "GET" and scope["path"] == "/":
