@@ -13,7 +13,7 @@ from norewind.compilation import compiled_kernel
 from norewind.run import Run, Update, nonfinite_error
 from norewind.trees import Tree, is_key, strong
 
-Vectors = tuple[jax.Array, ...]
+Vectors = tuple[jax.Array | np.ndarray, ...]
 
 
 class Leaf(NamedTuple):
@@ -76,15 +76,13 @@ class Layout:
         return tuple(map(jnp.asarray, longer))
 
     def shortened(self, vectors: Vectors) -> Vectors:
-        """Vectors of a pair of which this is the layout of the first entry, as those of that entry."""
-        pairs = zip(vectors, self.lengths, strict=False)
-        return tuple(vector if len(vector) == length else np.asarray(vector)[:length] for vector, length in pairs)
+        """Vectors of a pair whose first entry has this layout, as those of that entry."""
+        return tuple(v if len(v) == n else np.asarray(v)[:n] for v, n in zip(vectors, self.lengths, strict=False))
 
     def second(self, pair: tuple[Tree, Tree]) -> "Layout":
         """Of the layout of a pair, what concerns the pair's second entry."""
-        first = len(jax.tree.leaves(pair[0]))
         part = Layout(jax.tree.structure(pair[1]), ())
-        part.leaves = self.leaves[first:]
+        part.leaves = self.leaves[len(jax.tree.leaves(pair[0])) :]
         return part
 
     def _tree(self, vectors: Any, shaped: Any) -> Tree:
@@ -131,7 +129,6 @@ class PackedRun:
             if self.ahead_vectors is not None:
                 run = run._replace(pending=self.pending, ahead=layout_of(run.state).unpack_now(self.ahead_vectors))
             self._run = run
-            return run
         return self._run
 
     def __getattr__(self, name: str) -> Any:
@@ -193,9 +190,7 @@ class Program:
     The argument at `place` is the first entry of such a pair, so that a result can be passed back as it is.
     """
 
-    def __init__(
-        self, function: Callable[..., tuple[Tree, Tree]], place: int, arguments: tuple[Any, ...], *, large: bool = False
-    ):
+    def __init__(self, function: Callable, place: int, arguments: tuple[Any, ...], *, large: bool = False):
         def call(*arguments):
             pair = function(*arguments)
             self.layout = layout_of(pair)
@@ -244,8 +239,7 @@ class SingleCalls:
         key = place, layout, *map(_signature, inputs)
         program = self._programs.get(key)
         if program is None:
-            program = Program(partial(function, layout), place, (vectors, *inputs))
-            self._programs[key] = program
+            program = self._programs[key] = Program(partial(function, layout), place, (vectors, *inputs))
         return program(vectors, *inputs)
 
     def _advance(self, layout: Layout, vectors: Vectors, x: Tree, target: Tree):

@@ -38,8 +38,8 @@ class ClassRun(NamedTuple):
     members: tuple
     counting: Counting
     weights: mix.MixRun
-    waiting: jax.Array
-    outputs: jax.Array
+    waiting: jax.Array | np.ndarray
+    outputs: jax.Array | np.ndarray
 
 
 class ClassLearner:
@@ -93,12 +93,12 @@ class ClassLearner:
         new, _, shown = self._answered(run._replace(members=members), seen, unknown, count)
         return new, shown
 
-    def one(self, run: ClassRun, made: list, target: np.ndarray) -> tuple[ClassRun, Any, Any]:
+    def one(self, run: ClassRun, logits: list, target: np.ndarray) -> tuple[ClassRun, Any, Any]:
         """`scan` of one row, given the members' logits, whose runs are not touched: `(run, loss, outputs)`."""
         known = ~np.isnan(target[0])
         came = np.int32(target[0] if known else 0)
         counting, frequencies = _counted(self.horizon, run.counting, (came, known))
-        forecasts = _softened(np.stack([*frequencies, *map(_log_probabilities, made)]))
+        forecasts = _softened(np.stack([*frequencies, *map(_log_probabilities, logits)]))
         waiting = np.concatenate([run.waiting, forecasts[None]])
         weights, made = _weighed(self.horizon, run.weights, (-waiting[0][:, came], known, forecasts))
         outputs = np.concatenate([run.outputs, made[None]])

@@ -132,7 +132,7 @@ def _functions(learner: Any) -> tuple[Callable, Callable]:
         new, loss, outputs = learner.one(run, x, target) if is_ahead else one_step(learner, run, x, target)
         finite = True
         if isinstance(inner, Learner) and inner.stops:
-            after = new.run if is_ahead else new
+            after: Any = new.run if is_ahead else new
             finite = all_finite((loss, after.params, after.carry))
         return new, loss, outputs, finite
 

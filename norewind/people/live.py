@@ -185,7 +185,6 @@ class Live:
         """The logarithms of the probabilities of classes at a row; None while too little is known."""
         if not self.open(only_if=SOON):
             return None
-        assert self.opened is not None
         outputs = self.single.outputs(self._run_now(), self._as_next(row).xs[0])
         return np.asarray(outputs[0] if self.settings.horizons[-1] else outputs, np.float64)
 
