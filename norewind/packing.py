@@ -129,6 +129,7 @@ class PackedRun:
             if self.ahead_vectors is not None:
                 run = run._replace(pending=self.pending, ahead=layout_of(run.state).unpack_now(self.ahead_vectors))
             self._run = run
+            return run
         return self._run
 
     def __getattr__(self, name: str) -> Any:
