@@ -150,7 +150,7 @@ def test_echo_state_network_learns_online():
 
 def test_liquid_state_machine_remembers():
     """A spiking reservoir tells what came three steps ago far better than by chance, which is log 2 = 0.693."""
-    cell = cells.liquid(2, 100, 2, membrane_time=3.0, trace_time=2.0)
+    cell = cells.liquid(2, 100, 2, times=(3.0, 2.0))
     learner = online(readout_only(cell.transition, losses.cross_entropy), optax.adam(1e-2))
     run = learner.init(jax.jit(cell.init)(jax.random.key(0)), cell.initial_state(), jax.random.key(1))
     bits = np.random.default_rng(0).integers(0, 2, 12000).astype(np.int32)

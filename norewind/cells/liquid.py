@@ -16,8 +16,7 @@ def liquid(
     hidden: int,
     outputs: int,
     *,
-    membrane_time: float = 10.0,
-    trace_time: float = 10.0,
+    times: tuple[float, float] = (10.0, 10.0),
     refractory: int = 2,
     inhibitory: float = 0.2,
     sparsity: float = 0.9,
@@ -31,10 +30,10 @@ def liquid(
         z' = 1 where v' > 1, else 0          (and v' = 0 where it fired)
         r' = β r + (1 − β) z'                o = W_o r' + b_o
 
-    α = exp(−1/`membrane_time`) and β = exp(−1/`trace_time`), with times in steps. After it
-    fires, a neuron is refractory for `refractory` steps. The fraction `inhibitory` of the
-    neurons acts on others with negative weights, the rest with positive ones. The
-    fraction `sparsity` of all weights is zero; the others are uniform up to
+    α = exp(−1/τ) and β = exp(−1/τ'), where `times` are τ and τ', of the membrane and of the
+    trace, in steps. After it fires, a neuron is refractory for `refractory` steps. The
+    fraction `inhibitory` of the neurons acts on others with negative weights, the rest with
+    positive ones. The fraction `sparsity` of all weights is zero; the others are uniform up to
     `strength`·√(3/k), where k is the expected number of inputs of a neuron. W_in is
     uniform in ±`input_scaling`, and b between 0 and half the current that would make a
     neuron fire. `inputs`, `hidden`, `outputs` and `dtype` are those of `rnn`.
@@ -51,9 +50,9 @@ def liquid(
     (['refractory', 'spikes', 'trace', 'voltage'], (2,))
     """
     check_fraction("liquid", sparsity=sparsity, inhibitory=inhibitory)
-    if membrane_time <= 0 or trace_time <= 0:
-        raise ValueError("liquid: membrane_time and trace_time must be above 0. They are in steps.")
-    alpha, beta = exp(-1 / membrane_time), exp(-1 / trace_time)
+    if min(times) <= 0:
+        raise ValueError(f"liquid: times must be above 0, but they are {times}. They are in steps.")
+    alpha, beta = (exp(-1 / time) for time in times)
 
     def init(key):
         keys = jax.random.split(key, 4)

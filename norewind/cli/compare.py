@@ -5,7 +5,8 @@ from typing import Annotated
 
 import tyro
 
-from norewind.runs.settings import Settings, option
+from norewind.cli.processes import HERE, Processes
+from norewind.runs.settings import Settings
 
 DEFAULTS = Settings(samples=1e5, metrics_every=1_000)
 
@@ -16,8 +17,7 @@ def compare(
     methods: str = "uoro,uoro:window=16,bptt:16,readout_only",
     seeds: int = 1,
     out: Path = Path("results/compare"),
-    jobs: Annotated[int | None, option("N", "one per core")] = None,
-    ray: Annotated[str | None, option("ADDRESS", "processes on this machine")] = None,
+    processes: Annotated[Processes, tyro.conf.arg(name="")] = HERE,
     quiet: bool = False,
 ) -> None:
     """Train several methods on the same stream from the same initial parameters, and show one table and figure.
@@ -34,8 +34,7 @@ def compare(
         methods: The methods, separated by commas, with options after a colon: uoro,uoro:window=4,rank=8,rtrl,bptt:16.
         seeds: The number of runs per method, with seeds from --seed on. Several give means and standard errors.
         out: The folder for comparison.md, .csv and .png, and for the records of the runs.
-        jobs: The number of runs to train at the same time.
-        ray: Train in this Ray cluster; auto uses a running one, or starts one on this machine.
+        processes: See below.
         quiet: Show no progress.
     """
     if settings.method != DEFAULTS.method:
@@ -45,7 +44,15 @@ def compare(
     from norewind.runs.sweep import SweepError
 
     try:
-        result = run(parse_methods(methods), settings.settled(), seeds=seeds, out=out, jobs=jobs, ray=ray, quiet=quiet)
+        result = run(
+            parse_methods(methods),
+            settings.settled(),
+            seeds=seeds,
+            out=out,
+            jobs=processes.jobs,
+            ray=processes.ray,
+            quiet=quiet,
+        )
     except (SweepError, ValueError) as error:
         raise SystemExit(f"norewind compare: {error}") from None
     print(f"{result}\n\nTable, figure and records are in {out}.")

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 import tyro
 
+from norewind.cli.processes import HERE, Processes
 from norewind.runs.settings import option
 
 
@@ -19,8 +20,7 @@ def reproduce(
     windows: tuple[int, ...] = (1, 10, 100, 200),
     controls: bool = True,
     report_only: bool = False,
-    jobs: Annotated[int | None, option("N", "one per core")] = None,
-    ray: Annotated[str | None, option("ADDRESS", "processes on this machine")] = None,
+    processes: Annotated[Processes, tyro.conf.arg(name="")] = HERE,
 ) -> None:
     """Run the paper's experiments and write their figures, table, records and page.
 
@@ -36,12 +36,11 @@ def reproduce(
         windows: Truncation lengths of influence balancing.
         controls: Also run what could explain a difference from the paper (rho, precision, length).
         report_only: Train nothing; write figures, table and page from existing records.
-        jobs: The number of runs to train at the same time.
-        ray: Train in this Ray cluster; auto uses a running one, or starts one on this machine. Not for memory.
+        processes: See below.
     """
     if samples is not None and not samples >= 100:
         raise SystemExit(f"norewind reproduce: --samples must be at least 100, but it is {samples:g}.")
-    for name, count in (("seeds", seeds), ("jobs", jobs)):
+    for name, count in (("seeds", seeds), ("jobs", processes.jobs)):
         if count is not None and count < 1:
             raise SystemExit(f"norewind reproduce: --{name} must be at least 1, but it is {count}.")
     if what == "memory":
@@ -49,7 +48,7 @@ def reproduce(
 
         length = int(samples) if samples else (20_000 if quick else None)
         folder = out or Path("results/quick/memory" if quick else "results/memory")
-        print(reproduce_memory(folder, samples=length, seeds=seeds or 2, jobs=jobs, report_only=report_only))
+        print(reproduce_memory(folder, samples=length, seeds=seeds or 2, jobs=processes.jobs, report_only=report_only))
         return
     from norewind.paper.influence import SEEDS, influence_plan
     from norewind.paper.plans import text_plan
@@ -61,4 +60,4 @@ def reproduce(
         [] if what in ("anbn", "brackets") else influence_plan(seeds=seeds or SEEDS, rates=rates, windows=windows)
     )
     folder = out or Path("results/quick" if quick else "results/paper")
-    run(plan, influence, folder, jobs=jobs, ray=ray, report_only=report_only)
+    run(plan, influence, folder, jobs=processes.jobs, ray=processes.ray, report_only=report_only)

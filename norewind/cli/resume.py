@@ -4,13 +4,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
-from tyro.conf import Positional
+import tyro
 
+from norewind.cli.processes import HERE, Processes
 from norewind.runs.settings import option
 
 
 def resume(
-    run: Annotated[Path, Positional],
+    run: Annotated[Path, tyro.conf.Positional],
     *,
     samples: Annotated[float | None, option("N", "as in the settings")] = None,
     source: Annotated[str | None, option("SOURCE", "as in the settings")] = None,
@@ -19,8 +20,7 @@ def resume(
     bad: Annotated[Literal["fail", "skip"] | None, option("{fail,skip}", "as in the settings")] = None,
     damaged: Literal["fail", "skip"] = "fail",
     quiet: bool = False,
-    ray: Annotated[str | None, option("ADDRESS", "processes on this machine")] = None,
-    jobs: Annotated[int | None, option("N", "one per core")] = None,
+    processes: Annotated[Processes, tyro.conf.arg(name="")] = HERE,
 ) -> None:
     """Continue a run from its newest checkpoint, bit for bit as if it had never been interrupted.
 
@@ -36,8 +36,7 @@ def resume(
         bad: From now on, stop at bad input, or skip and count it.
         damaged: If the newest checkpoint is damaged, stop, or continue from the previous one.
         quiet: Print nothing unless something is wrong.
-        ray: For a run with shards, train in this Ray cluster; auto uses a running one, or starts one on this machine.
-        jobs: For a run with shards, the number of shards to train at the same time.
+        processes: See below.
     """
     from norewind.cli.running import run_in, run_shards
     from norewind.runs.folder import settings_of
@@ -46,5 +45,5 @@ def resume(
     changed = {name: value for name, value in options.items() if value is not None}
     settings = replace(settings_of(run), **changed)
     if settings.shards > 1 and settings.shard is None:
-        run_shards("resume", run, settings, quiet=quiet, new=False, ray=ray, jobs=jobs)
+        run_shards("resume", run, settings, quiet=quiet, new=False, ray=processes.ray, jobs=processes.jobs)
     run_in("resume", run, settings, quiet=quiet, continues=continues, damaged=damaged)

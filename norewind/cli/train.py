@@ -10,6 +10,7 @@ from typing import Annotated
 
 import tyro
 
+from norewind.cli.processes import HERE, Processes
 from norewind.runs.settings import Settings, option
 from norewind.runs.settings_file import read_toml
 
@@ -22,8 +23,7 @@ def train(
     out: Annotated[Path | None, option("FOLDER", "runs/ and the name of the source")] = None,
     config: Annotated[Path | None, option("FILE", "none")] = None,
     quiet: bool = False,
-    ray: Annotated[str | None, option("ADDRESS", "processes on this machine")] = None,
-    jobs: Annotated[int | None, option("N", "one per core")] = None,
+    processes: Annotated[Processes, tyro.conf.arg(name="")] = HERE,
 ) -> None:
     """Train a recurrent model on a stream: online, in one pass, in constant memory.
 
@@ -42,8 +42,7 @@ def train(
         out: The run folder.
         config: A TOML file with settings, such as the settings.toml of another run. Command-line options override it.
         quiet: Print nothing unless something is wrong.
-        ray: With --shards, train in this Ray cluster; auto uses a running one, or starts one on this machine.
-        jobs: With --shards, the number of shards to train at the same time.
+        processes: See below.
     """
     from norewind.cli.running import run_in, run_partitions, run_shards
 
@@ -51,10 +50,10 @@ def train(
     if "://" in name:
         name = name.removeprefix("kafka://").removesuffix("/*").replace("/", "-")
     folder = out or Path("runs") / (Path(name).stem.strip("-") or "stdin")
-    if ray is not None and settings.shards == 1:
+    if processes.ray is not None and settings.shards == 1:
         settings = replace(settings, shards=max(2, os.cpu_count() or 1))
     if settings.shard is None and settings.shards > 1:
-        run_shards("train", folder, settings.settled(), quiet=quiet, new=True, ray=ray, jobs=jobs)
+        run_shards("train", folder, settings.settled(), quiet=quiet, new=True, ray=processes.ray, jobs=processes.jobs)
     if each:
         run_partitions("train", folder, settings.settled(), quiet=quiet)
     run_in("train", folder, settings.settled(), quiet=quiet, new=True)
