@@ -16,7 +16,7 @@ def diagnose(
     methods: str = "uoro,nobacktrack,bptt:5",
     cell: CellName = "elman",
     hidden: tuple[int, ...] = (8, 16, 32),
-    samples: int = 100,
+    samples: Annotated[float, option("N", "100")] = 100,
     keys: int = 100,
     repeats: int = 1,
     moving: Annotated[float | None, option("RATE", "frozen")] = None,
@@ -30,7 +30,7 @@ def diagnose(
         methods: The methods, separated by commas, with options after a colon: uoro,uoro:window=4,rank=8,bptt:16.
         cell: The recurrent cell.
         hidden: The numbers of hidden units to measure.
-        samples: The number of samples to read.
+        samples: The number of samples to read; can be written as 1e3.
         keys: The number of times to draw each method's noise.
         repeats: The number of random models of each size. With several, the results are means over them.
         moving: Train the parameters along the stream, with the exact gradient and Adam at this learning rate.
@@ -45,7 +45,7 @@ def diagnose(
 
     try:
         chosen = parse_methods(methods)
-        model, data = read(Settings(**vars(stream), cell=cell, method="rtrl"), samples)
+        model, data = read(Settings(**vars(stream), cell=cell, method="rtrl"), int(min(samples, 1e9)))
         with Progress(console=Console(stderr=True), transient=True) as progress:
             bar = progress.add_task("compiling", total=None)
             report = norewind.diagnose(
