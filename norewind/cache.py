@@ -32,7 +32,7 @@ def keep_compiled_from_now() -> None:
     import jax
     from jax.experimental.compilation_cache import compilation_cache
 
-    chosen = {} if jax.config.read("jax_compilation_cache_dir") is not None else _chosen()
+    chosen = {} if getattr(jax.config, FOLDER.lower()) is not None else _chosen()
     for name, value in chosen.items():
         if name not in os.environ:
             jax.config.update(name.lower(), value)

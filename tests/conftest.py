@@ -16,11 +16,14 @@ jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 
 # Almost all the time of these tests is XLA compiling tiny programs: let it try less hard, also in the processes that
 # the tests start. `quick.as_users_run` undoes it for the README's quickstart, the demo and tests/test_optimised.py.
+collect_ignore = []
 if not os.environ.get("NOREWIND_TEST_OPTIMISED"):
+    collect_ignore = ["optimised.py"]
     os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
     jax.config.update("jax_disable_most_optimizations", True)
     if jax.__version_info__ < (0, 11):  # newer ones do not know the option, and stop
-        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {SIMPLE_EMITTERS}".strip()
+        flags = os.environ.get("XLA_FLAGS", "").replace(SIMPLE_EMITTERS, "")
+        os.environ["XLA_FLAGS"] = f"{flags} {SIMPLE_EMITTERS}".strip()
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import re
 import jax
 import jax.numpy as jnp
 import pytest
+from quick import AS_USERS_DO
 
-from norewind.compilation import FASTER_LOOPS
 from norewind.learners.counts import counts
 
 # Kernels that one bit may launch, as the compilers of the two JAX versions make them today.
@@ -27,7 +27,7 @@ def program(request):
         loop = jax.jit(
             lambda run, xs, targets, count: learner.scan(run, xs, targets, count=count, outputs=request.param),
             donate_argnums=0,
-            compiler_options=FASTER_LOOPS,
+            compiler_options=AS_USERS_DO,
         )
         compiled = loop.lower(run, stream, stream, jax.ShapeDtypeStruct((), jnp.int32)).compile()
     return request.param, compiled.as_text(), run

@@ -1,19 +1,19 @@
 """The examples are run, in a small setting, as a reader would run them."""
 
-import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from quick import as_users_run
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
 
 
 def run(command, **changes):
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), **changes}
+    environment = {**as_users_run(), "PYTHONPATH": str(ROOT), **changes}
     return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
 
 

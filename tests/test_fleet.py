@@ -3,6 +3,7 @@
 import jax
 import numpy as np
 import pytest
+from quick import optimised
 
 import norewind
 from norewind.fleets.store import Store
@@ -44,6 +45,7 @@ def test_every_key_learns_as_if_it_were_alone():
         np.testing.assert_allclose(losses[own], alone, rtol=1e-4, atol=1e-5)
 
 
+@optimised
 def test_neither_batches_nor_other_keys_nor_the_disk_change_a_bit(tmp_path):
     made, start = learner()
     keys, xs, ys = rows(600, 23)

@@ -6,9 +6,9 @@ import re
 import jax
 import jax.numpy as jnp
 import pytest
+from quick import AS_USERS_DO
 
 import norewind
-from norewind.compilation import FASTER_LOOPS
 from norewind.structure import DeclaredTransition, structure_of
 
 HIDDEN, LENGTH = 64, 256
@@ -19,8 +19,6 @@ KERNELS = {
     "0.10": {"uoro": 115, "uoro:rank=8": 130, "bptt": 59, "snap1": 79},
 }
 COMPILER = ".".join(jax.__version__.split(".")[:2])
-# conftest.py chooses simple emitters for the other tests on this version.
-AS_USERS_DO = FASTER_LOOPS | ({"xla_cpu_use_fusion_emitters": True} if COMPILER == "0.10" else {})
 # Arrays as large as a matrix of recurrent weights that one step may write, in sets of these weights: the parameters,
 # Adam's two moments, and for UORO θ̃. At rank 8, also seven more θ̃, their mean, an eighth of the squares in the norms
 # of eight θ̃ and eight νᵀI. For SnAp-1, its trace. An outer product that is written out is one more.

@@ -135,14 +135,9 @@ def _settings(folder: Path) -> Settings:
     if settings.key is not None or settings.kind not in ("csv", "jsonl"):
         kind, what = ("predicts symbols", "what it counts") if settings.key is None else ("is a fleet", "a key's model")
         raise SettingsError(
-            f"{folder} {kind}, and only runs on rows without --key can be served: {what} is changed in place, so "
-            "nobody could be answered while it learns. Use a topic (docs/kafka.md), or a pipe: norewind train - "
-            f"--flush 1 --predictions stdout. Its page: norewind watch {folder}"
-        )
-    if settings.key is not None:
-        raise SettingsError(
-            f"{folder} has a model for every key, and such runs cannot be served. Send its rows through a pipe: "
-            f"norewind train - --predictions stdout. Its page: norewind watch {folder}"
+            f"{folder} {kind}, and only runs on rows without --key can be served: {what} is changed in place, so it "
+            "could not answer while it learns. Use a topic (docs/kafka.md), or a pipe: norewind train - --flush 1 "
+            f"--predictions stdout. Its page: norewind watch {folder}"
         )
     written = "file" if settings.predictions == "file" else "none"
     return replace(settings, samples=None, flush=FLUSH, final=False, bad="fail", predictions=written, tensorboard=False)

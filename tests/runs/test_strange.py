@@ -107,7 +107,7 @@ def test_a_fleet_that_has_lost_its_keys_does_not_go_on_with_new_ones(fleet, tmp_
 
 def test_a_fleet_is_not_served(fleet, capsys):
     pytest.importorskip("starlette")
-    assert_refused(capsys, norewind("serve", fleet, "--port", 0), "has a model for every key", "norewind watch")
+    assert_refused(capsys, norewind("serve", fleet, "--port", 0), "is a fleet", "norewind watch")
 
 
 def test_a_key_with_a_run_of_another_size(fleet, tmp_path, capsys):
@@ -163,4 +163,4 @@ class TestWatch:
         headers = {b"host": b"localhost", b"origin": b"http://[::1"}
         refused = guard._refused({"path": "/", "method": "GET"}, headers)
         assert refused is not None
-        assert json.loads(bytes(refused.body))["error"].startswith("requests of pages of other sites")
+        assert json.loads(bytes(refused.body))["error"].startswith("requests from pages of other sites")

@@ -90,7 +90,7 @@ def test_predicting_changes_nothing(shared):
         ("learn", b'{"row": {"power": 1}, "id": "nobody"}', 404, "no row waits"),
         ("learn", b"{" + b" " * (1 << 20) + b"}", 413, "larger than"),
         ("nowhere", b"{}", 404, "nothing at"),
-        ("health", b"{}", 405, "not a method"),
+        ("health", b"{}", 405, "is not allowed for"),
     ],
 )  # fmt: skip
 def test_bad_requests_are_refused_with_the_place(shared, path, body, status, words):
