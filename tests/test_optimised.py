@@ -9,9 +9,6 @@ from quick import as_users_run
 HERE = Path(__file__).parent
 BITS = "test_neither_batches_nor_other_keys_nor_the_disk_change_a_bit"
 CLAIMS = (HERE / "optimised.py", f"{HERE / 'test_fleet.py'}::{BITS}")
-    HERE / "optimised.py",
-    f"{HERE / 'test_fleet.py'}::test_neither_batches_nor_other_keys_nor_the_disk_change_a_bit",
-)
 
 
 def test_the_main_claims_hold_as_users_run_them():
