@@ -135,18 +135,18 @@ class Forecaster(Model):
 
 
 class AnomalyDetector(Model):
-    """Says how odd a row is: how far it lies from what the rows before let expect, in standard deviations.
+    """Says how odd a row is: how far it lies from what earlier rows suggest, in standard deviations.
 
-    Args:
-        inputs: the columns to look at; by default all numbers, except numbers of rows and times.
-        settings: other settings of `norewind train`.
-
-    Example (the first rows compile for half a minute)::
+    The first single row waits for compilation:
 
         model = norewind.AnomalyDetector()
         for row in rows:
             print(model.score_one(row))
             model.learn_one(row)
+
+    Args:
+        inputs: the columns to look at; by default all numbers, except numbers of rows and times.
+        settings: other settings of `norewind train`.
     """
 
     def __init__(self, inputs: str | Sequence[str] = (), **settings: Any):
@@ -158,20 +158,20 @@ class AnomalyDetector(Model):
 
 
 class Classifier(Model):
-    """Says which class a row has, and how sure that is, and learns while rows with known classes come.
+    """Predicts the class of a row, with probabilities, and learns as rows with known classes arrive.
+
+    The first single row waits for compilation:
+
+        model = norewind.Classifier("light")
+        for second in range(300):
+            model.learn_one({"second": second % 30, "light": "red" if second % 30 < 20 else "green"})
+        model.predict_one({"second": 5})
 
     Args:
         target: the column that holds the class: text, a number, or a boolean. Sixteen are told apart.
         horizon: how many rows ahead to forecast it; 0 for the class of the same row.
         inputs: the columns to look at; by default all numbers, except numbers of rows and times.
         settings: other settings of `norewind train`.
-
-    Example (the first rows compile for half a minute)::
-
-        model = norewind.Classifier("light")
-        for second in range(300):
-            model.learn_one({"second": second % 30, "light": "red" if second % 30 < 20 else "green"})
-        model.predict_one({"second": 5})
     """
 
     def __init__(self, target: str, horizon: int = 0, *, inputs: str | Sequence[str] = (), **settings: Any):
