@@ -1,6 +1,6 @@
 """The public names of norewind, in one place."""
 
-from norewind import cells, checkpoint, estimators, losses, names, streams, tasks, testing
+from norewind import cells, checkpoint, estimators, losses, mesh, names, streams, tasks, testing
 from norewind.checkpoint import CheckpointError
 from norewind.checks import ModelError
 from norewind.combinators import average, parallel, window
@@ -67,6 +67,7 @@ __all__ = [
     "inverse_sqrt",
     "load",
     "losses",
+    "mesh",
     "mix",
     "names",
     "online",

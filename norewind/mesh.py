@@ -9,7 +9,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from norewind import checks
@@ -17,6 +16,7 @@ from norewind.run import Run
 from norewind.trees import Tree, is_key
 
 STREAMS = "streams"
+__all__ = ["gathered", "spread", "spread_samples", "stream_mesh"]
 
 
 def stream_mesh(devices: Any = None) -> Mesh:
@@ -72,6 +72,7 @@ def spread_samples(samples: Tree, mesh: Mesh, *, local: bool = False) -> Tree:
 
 def gathered(tree: Tree) -> Tree:
     """The same tree as whole arrays in every process, e.g. to save it: all processes must call this together."""
+    from jax.experimental import multihost_utils  # takes a while to import, and few need it
 
     def whole(leaf):
         if is_key(leaf):

@@ -32,6 +32,7 @@ def test_text_is_learned_and_written():
     assert "the " in shown.partition("written by the model:")[2]
 
 
+@pytest.mark.slow
 def test_sensors_are_forecast_and_the_fault_is_found():
     shown = output_of(sys.executable, EXAMPLES / "sensors.py")
     errors = [float(number) for number in re.findall(r"squared error ([\d.]+)", shown)]

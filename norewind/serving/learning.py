@@ -1,7 +1,5 @@
 """The thread that learns: the training loop of `norewind train`, on the lines that requests bring."""
 
-import os
-import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,8 +16,6 @@ from norewind.serving.incoming import Incoming
 from norewind.serving.rows import rows_so_far
 
 FLUSH = 0.01
-NICE = 5
-"""By how much the thread that learns stands back behind the one that answers, where they share a core."""
 
 
 class Learning:
@@ -104,9 +100,6 @@ class Learning:
         self.training = training
         self.model = self.make_model(training)
         self.accepted = self.learned = self.durable = rows_so_far(training)
-        if sys.platform == "linux":  # where threads have priorities of their own
-            thread = threading.get_native_id()
-            os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + NICE)
         self._ready.set()
 
     def _lines(self, entries: list[dict[str, Any]]) -> None:

@@ -16,7 +16,7 @@ from norewind.serving.learning import Learning, samples_in
 from norewind.serving.refusals import Refusal, busy
 from norewind.serving.rows import RowModel
 
-SWITCH = 0.00005
+SWITCH = 0.0005
 """How long the learning thread may keep Python to itself while an answer waits (in seconds). A request gives Python
 away at every system call, and waits this long to get it back."""
 DRAIN = 20.0

@@ -9,7 +9,7 @@ from norewind.runs import compress
 from norewind.runs.folder import read_log
 
 # Short, since what learns it runs slowly as the tests compile it (conftest.py).
-TEXT = b"In the beginning was the word. " * 8 + bytes(range(0, 256, 16)) + b"and the word was with counts.\n" * 4
+TEXT = b"In the beginning was the word. " * 5 + bytes(range(0, 256, 32)) + b"and the word was with counts.\n" * 2
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import os
 
 import pytest
 from run_folders import norewind
@@ -17,7 +16,7 @@ from norewind.runs.predict import predictions
 from norewind.runs.settings import Settings, SettingsError
 from norewind.runs.train import train
 from norewind.serving.incoming import Incoming
-from norewind.serving.learning import NICE, Learning
+from norewind.serving.learning import Learning
 from norewind.serving.refusals import Refusal
 from norewind.serving.rows import RowModel
 
@@ -131,9 +130,6 @@ def test_text_and_fleets_are_refused_with_another_way(tmp_path, monkeypatch, set
 def test_a_run_that_diverges_answers_from_its_last_checkpoint(run, monkeypatch):
     learning = Learning(run, RowModel, 1000, Hooks())
     learning.start()
-    # The thread that learns stands back behind the one that answers.
-    thread, here = (os.getpriority(os.PRIO_PROCESS, which) for which in (learning._thread.native_id, 0))
-    assert thread == min(19, here + NICE)
     before = learning.model.answers(table(1, 300))
 
     def see(*_):
