@@ -179,6 +179,7 @@ def serve(root: Path) -> Named:
     """`python -m benchmarks.serve`: latencies under load."""
     if record := read_record(root / "results/serve/record.json"):
         yield "serve/table", serve_table(record)
+        yield "serve/stolen", " and ".join(str(case["stolen"]) for case in record["cases"])
 
 
 SOURCES = (
