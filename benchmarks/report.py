@@ -73,13 +73,13 @@ README_NAMES = {
 SINGLE_NAMES = {
     "single": {
         "step": "one call of `learner.step`",
-        "predict + learn": "`predict`, then `learn`",
-        "step, packed": "`step` of a packed run",
-        "predict + learn, packed": "`predict`, then `learn`, of a packed run",
+        "predict + learn": "calls of `predict`, then `learn`",
+        "step, packed": "one `step` of a packed run",
+        "predict + learn, packed": "calls of `predict`, then `learn`, of a packed run",
     },
     "single_inline": {
-        "step, packed": "`step` of a packed run, without JAX's asynchronous dispatch",
-        "predict + learn, packed": "`predict`, then `learn`, in the same way",
+        "step, packed": "one `step` of a packed run, without JAX's asynchronous dispatch",
+        "predict + learn, packed": "calls of `predict`, then `learn`, in the same way",
     },
 }
 
