@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import numpy as np
 
+from norewind.compilation import calling_thread
 from norewind.learner import Learner
 from norewind.learners.ahead import Ahead, one_answer, one_step
 from norewind.learners.classes import ClassLearner
@@ -63,7 +64,7 @@ class _Compiled:
             new, *seen = learned(layout.unpack(vectors), x, target)
             return new, seen
 
-        def answer(vectors, _, x):
+        def answer(vectors, x):
             """Of the run, only what changes is written: the state."""
             run = layout.unpack(vectors)
             new, outputs = answered(run, x)
@@ -93,22 +94,25 @@ class _Compiled:
         new, (loss, outputs, finite) = self._call(0, run.vectors, x, target)
         if not finite:
             raise NonFiniteError("this row gave numbers that are not finite; the run before it is kept.", 0, None)
-        return _Packed(new, run.rows + 1), *_copied((loss, outputs))
+        return _Packed(new, run.rows + 1), loss, outputs
 
     def answer(self, run: "_Packed", x: np.ndarray) -> tuple["_Packed", Any]:
-        old = self._layout.shortened(run.vectors)
-        vectors, outputs = self._call(1, old, None, x)
-        new, changed = [np.array(vector) for vector in old], [np.asarray(vector) for vector in vectors]
-        for leaf, part in zip(self._changing, self._programs[1].layout.leaves, strict=False):
-            new[leaf.vector][leaf.start : leaf.stop] = changed[part.vector][part.start : part.stop]
-        return _Packed(tuple(new), run.rows + 1), _copied(outputs)
+        changed, outputs = self._call(1, run.vectors, x)
+        shared = {leaf.vector for leaf in self._changing if not leaf.alone}
+        new = [np.array(vector) if place in shared else vector for place, vector in enumerate(run.vectors)]
+        for leaf, part in zip(self._changing, self._programs[1].layout.leaves, strict=True):
+            if leaf.alone:
+                new[leaf.vector] = changed[part.vector]
+            else:
+                new[leaf.vector][leaf.start : leaf.stop] = np.asarray(changed[part.vector])[part.start : part.stop]
+        return _Packed(tuple(jax.device_put(new, calling_thread())), run.rows + 1), outputs
 
     def outputs(self, run: "_Packed", x: np.ndarray) -> Any:
-        return self._call(1, self._layout.shortened(run.vectors), None, x)[1]
+        return self._call(1, run.vectors, x)[1]
 
     def _call(self, place: int, *arguments: Any) -> tuple[Vectors, Any]:
         if place not in self._programs:
-            self._programs[place] = Program(self._functions[place], place, arguments, large=self._large)
+            self._programs[place] = Program(self._functions[place], arguments, large=self._large)
         return self._programs[place](*arguments)
 
 
@@ -117,11 +121,6 @@ class _Packed(NamedTuple):
 
     vectors: Vectors
     rows: int
-
-
-def _copied(outputs: Any) -> Any:
-    """They are views of vectors that hold a whole run, which nobody is to keep."""
-    return jax.tree.map(np.array, outputs)
 
 
 def _functions(learner: Any) -> tuple[Callable, Callable]:
