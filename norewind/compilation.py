@@ -21,27 +21,29 @@ def compiled_loop(function: Callable, **options: Any) -> Callable:
     def call(*arguments, **keywords):
         # Only an outermost jit may have options; inside a caller's jit, the caller's options apply.
         inside_a_jit = isinstance(jnp.zeros(()), Tracer)
-        chosen = plain if inside_a_jit or not _knows_faster_loops() else faster
+        chosen = plain if inside_a_jit or not _known(**FASTER_LOOPS) else faster
         return chosen(*arguments, **keywords)
 
     return call
 
 
 @lru_cache
-def _knows_faster_loops() -> bool:
-    """Whether this XLA has the option. It refuses to compile with an unknown one, so try it once."""
+def _known(**options: Any) -> dict[str, Any]:
+    """The options, if this XLA has them. It refuses to compile with unknown ones, so try it once."""
     if jax.default_backend() != "cpu":
-        return False
+        return {}
     try:
-        jax.jit(lambda: 0, compiler_options=FASTER_LOOPS).lower().compile()
+        jax.jit(lambda: 0, compiler_options=options).lower().compile()
     except jax.errors.JaxRuntimeError:
-        return False
-    return True
+        return {}
+    return options
 
 
 # XLA on a CPU hands the parts of a program to threads, which takes longer than the parts of a small one. A call that is
 # marked so, and not inlined, becomes one piece of machine code instead (docs/speed.md).
 ONE_KERNEL = {"xla_cpu_small_call": "true", "inlineable": "false"}
+# Of large sums, XLA makes calls of a library, which one piece cannot have.
+WITHOUT_LIBRARIES = {"xla_cpu_experimental_ynn_fusion_type": ""}
 LARGEST_KERNEL = 2**20  # bytes of arguments: large products are faster in the libraries that one piece cannot call
 NOT_IN_A_KERNEL = ("custom_call", "scatter", "sort", "fft", "convolution", "rng", "cholesky", "triangular_solve")
 
@@ -63,7 +65,7 @@ def compiled_kernel(function: Callable, *arguments: Any) -> Callable:
         with set_xla_metadata(**ONE_KERNEL):
             return inner(*arguments)
 
-    kernel = jax.jit(marked)
+    kernel = jax.jit(marked, compiler_options=_known(**WITHOUT_LIBRARIES))
     program = kernel.lower(*arguments).as_text()
     if any(f"stablehlo.{operation}" in program for operation in NOT_IN_A_KERNEL):
         return plain

@@ -196,7 +196,7 @@ class PackedEstimate:
 class Program:
     """A compiled function that returns a pair; the first entry stays packed, the second is read."""
 
-    def __init__(self, function: Callable, arguments: tuple[Any, ...], *, large: bool = False):
+    def __init__(self, function: Callable, arguments: tuple[Any, ...]):
         def call(*arguments):
             first, seen = function(*arguments)
             self.layout, self.seen = layout_of(first), layout_of(seen)
@@ -204,8 +204,7 @@ class Program:
 
         self.layout: Layout
         self.seen: Layout
-        # Of a large program, XLA cannot always make one piece, and finds that out when most of the work is done.
-        self._call = jax.jit(call) if large else compiled_kernel(call, *arguments)
+        self._call = compiled_kernel(call, *arguments)
 
     def __call__(self, *arguments: Any) -> tuple[Vectors, Tree]:
         """The vectors of the pair's first entry, and its second."""

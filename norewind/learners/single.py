@@ -25,7 +25,7 @@ class OneByOne(Protocol):
     def unpacked(self, run: Any) -> Tree: ...
 
     def view(self, run: Any) -> Tree:
-        """What can be read of a run: as the plain one, but for the members of a mixture of classes. Not a copy."""
+        """What can be read of a run. Not a copy."""
         ...
 
     def learn(self, run: Any, x: np.ndarray, target: np.ndarray) -> tuple[Any, float, Any]:
@@ -45,19 +45,16 @@ def one_by_one(learner: Any, run: Tree) -> OneByOne:
     """A learner of rows, without windows, for single rows; `run` is an example. As `scan`, but for rounding."""
     if isinstance(learner, Several):
         return _Several(learner, run)
-    if isinstance(learner, ClassLearner):
-        return _Classes(learner, run)
-    large = isinstance(learner, Series)
-    return _Compiled(*_functions(learner), run, getattr(learner, "horizon", 0), large=large)
+    return _Compiled(*_functions(learner), run, getattr(learner, "horizon", 0))
 
 
 class _Compiled:
     """`learned(run, x, target) -> (run, loss, outputs, finite)` and `answered(run, x) -> (run, outputs)`, compiled."""
 
-    def __init__(self, learned: Callable, answered: Callable, run: Tree, horizon: int, *, large: bool = False):
+    def __init__(self, learned: Callable, answered: Callable, run: Tree, horizon: int):
         self._layout = layout = layout_of(run)
         self._in_numpy = [isinstance(leaf, np.ndarray) for leaf in jax.tree.leaves(run)]
-        self._horizon, self._large, self._programs = horizon, large, {}
+        self._horizon, self._programs = horizon, {}
         self._changing: list[Leaf] = []
 
         def learn(vectors, x, target):
@@ -112,7 +109,7 @@ class _Compiled:
 
     def _call(self, place: int, *arguments: Any) -> tuple[Vectors, Any]:
         if place not in self._programs:
-            self._programs[place] = Program(self._functions[place], arguments, large=self._large)
+            self._programs[place] = Program(self._functions[place], arguments)
         return self._programs[place](*arguments)
 
 
@@ -125,65 +122,17 @@ class _Packed(NamedTuple):
 
 def _functions(learner: Any) -> tuple[Callable, Callable]:
     inner = learner.learner if isinstance(learner, Ahead) else learner
-    is_ahead = isinstance(learner, Ahead | Series)
+    is_ahead = isinstance(learner, Ahead | ClassLearner | Series)
 
     def learned(run, x, target):
         new, loss, outputs = learner.one(run, x, target) if is_ahead else one_step(learner, run, x, target)
         finite = True
         if isinstance(inner, Learner) and inner.stops:
-            after: Any = new.run if is_ahead else new
+            after: Any = new.run if isinstance(learner, Ahead) else new
             finite = all_finite((loss, after.params, after.carry))
         return new, loss, outputs, finite
 
     return learned, learner.answer if is_ahead else lambda run, x: one_answer(learner, run, x)
-
-
-class _Classes:
-    """The members of a `ClassLearner` in one program, and what it makes of their outputs, in NumPy with 64 bits."""
-
-    def __init__(self, learner: ClassLearner, run: Any):
-        self._learner = learner
-        functions = [_functions(member) for member in learner.members]
-
-        def learned(runs, x, target):
-            done = [one(run, x, target) for (one, _), run in zip(functions, runs, strict=True)]
-            return tuple(new for new, _, _, _ in done), 0.0, [made for _, _, made, _ in done], True
-
-        def answered(runs, x):
-            done = [one(run, x) for (_, one), run in zip(functions, runs, strict=True)]
-            return tuple(new for new, _ in done), [made for _, made in done]
-
-        self._members = _Compiled(learned, answered, run.members, learner.horizon)
-
-    def pack(self, run: Any) -> Any:
-        mixed = jax.tree.map(np.asarray, run._replace(members=()))
-        return mixed._replace(members=self._members.pack(run.members))
-
-    def unpacked(self, run: Any) -> Any:
-        mixed = jax.tree.map(np.asarray, run._replace(members=()))
-        return mixed._replace(members=self._members.unpacked(run.members))
-
-    def view(self, run: Any) -> Any:
-        return run
-
-    def learn(self, run: Any, x: np.ndarray, target: np.ndarray) -> tuple[Any, Any, Any]:
-        members, _, made = self._members.learn(run.members, x, target)
-        new, loss, outputs = self._learner.one(run, self._newest(made), target)
-        return new._replace(members=members), loss, outputs
-
-    def answer(self, run: Any, x: np.ndarray) -> tuple[Any, Any]:
-        members, made = self._members.answer(run.members, x)
-        new, _, outputs = self._learner.one(run, self._newest(made), UNKNOWN)
-        return new._replace(members=members), outputs
-
-    def outputs(self, run: Any, x: np.ndarray) -> Any:
-        return self._learner.one(run, self._newest(self._members.outputs(run.members, x)), UNKNOWN)[2]
-
-    def _newest(self, made: list) -> list:
-        return [output[0] for output in made] if self._learner.horizon else made
-
-
-UNKNOWN = np.full(1, np.nan, np.float32)
 
 
 class _Several:
