@@ -283,7 +283,9 @@ def _by_value(value: Any) -> Any:
     """Numbers that JAX holds in NumPy, since a packed run is on a device of its own."""
     if value is None or isinstance(value, np.generic | np.ndarray | int | float):
         return value
-    return jax.tree.map(lambda leaf: np.asarray(leaf) if isinstance(leaf, jax.Array) and not is_key(leaf) else leaf, value)
+    return jax.tree.map(
+        lambda leaf: np.asarray(leaf) if isinstance(leaf, jax.Array) and not is_key(leaf) else leaf, value
+    )
 
 
 def _bits(value: np.ndarray) -> np.ndarray:
