@@ -10,7 +10,7 @@ from jaxlib import xla_client
 
 import norewind
 from norewind.compilation import calling_thread, compiled_kernel
-from norewind.packing import layout_of
+from norewind.layout import layout_of
 from norewind.trees import is_key
 
 TEXT = [0, 2, 1, 1, 0, 2, 2, 1, 0, 0, 1, 2] * 2

@@ -7,12 +7,13 @@ import jax
 import numpy as np
 
 from norewind.compilation import calling_thread
+from norewind.layout import Leaf, Vectors, layout_of
 from norewind.learner import Learner
 from norewind.learners.ahead import Ahead, one_answer, one_step
 from norewind.learners.classes import ClassLearner
 from norewind.learners.series import Series
 from norewind.learners.several import Several
-from norewind.packing import Leaf, Program, Vectors, layout_of
+from norewind.packing import Program
 from norewind.run import NonFiniteError
 from norewind.trees import Tree, all_finite
 
