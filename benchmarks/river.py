@@ -43,7 +43,7 @@ FIRST = 20
 
 
 # The repository online-ml/deep-river at commit a4a2bfd930163b912cd0765b3e1d1f1b39d85d01, folder benchmarks. There, the
-# forecasts of rows t, t + 1 and t + 2 are compared with rows t + 1, t + 2 and t + 3; here, with their own rows. Ours and
+# forecasts of rows t, t + 1 and t + 2 are compared with rows t + 1, t + 2 and t + 3; here with their own rows. Ours and
 # SNARIMAX are measured in both ways.
 PUBLISHED = {
     "TrumpApproval": {"LSTM": 10.706, "MLP, its best": 1.3152},
