@@ -18,7 +18,8 @@ def executed(path: Path) -> Any:
     root = str(FOLDER.parent.parent)
     paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-    client = NotebookClient(notebook, timeout=SECONDS, kernel_name="python3", record_timing=False)
+    options = {"record_timing": False, "coalesce_streams": True}  # nothing that depends on how fast it ran
+    client = NotebookClient(notebook, timeout=SECONDS, kernel_name="python3", **options)
     client.execute(env=environment, cwd=str(path.parent))
     return notebook
 
