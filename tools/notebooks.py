@@ -9,12 +9,18 @@ FOLDER = Path(__file__).parent.parent / "docs/notebooks"
 SECONDS = 600
 
 
-def executed(path: Path) -> Any:
-    """A notebook after it was run from top to bottom in a new process. A cell that fails raises an error."""
+def executed(path: Path, changes: dict[str, str] | None = None) -> Any:
+    """A notebook after it was run from top to bottom in a new process. A cell that fails raises an error.
+
+    `changes` replace text in its cells before.
+    """
     import nbformat
     from nbclient import NotebookClient
 
     notebook = nbformat.read(path, as_version=4)
+    for old, new in (changes or {}).items():
+        (cell,) = (cell for cell in notebook.cells if old in cell.source)
+        cell.source = cell.source.replace(old, new)
     root = str(FOLDER.parent.parent)
     paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
