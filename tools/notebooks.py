@@ -24,8 +24,10 @@ def executed(path: Path, changes: dict[str, str] | None = None) -> Any:
     root = str(FOLDER.parent.parent)
     paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-    options = {"record_timing": False, "coalesce_streams": True}  # nothing that depends on how fast it ran
-    client = NotebookClient(notebook, timeout=SECONDS, kernel_name="python3", **options)
+    # Nothing that is written down may depend on how fast it ran.
+    client = NotebookClient(
+        notebook, timeout=SECONDS, kernel_name="python3", record_timing=False, coalesce_streams=True
+    )
     client.execute(env=environment, cwd=str(path.parent))
     return notebook
 
