@@ -170,7 +170,9 @@ def river(root: Path) -> Named:
             scores = row.get("scores", [])
             spread = f" ({min(scores):.3f} to {max(scores):.3f})" if len(set(scores)) > 1 else ""
             speed = row.get("rows per second", "published")
-            cells = (record["data"], record["metric"], row["model"], f"{row['score']:.3f}{spread}", speed)
+            score = row["score"]
+            shown = f"{score:.3f}" if score < 1e4 else f"{score:.0e}"
+            cells = (record["data"], record["metric"], row["model"], shown + spread, speed)
             lines.append(f"| {' | '.join(map(str, cells))} |")
     yield "river/table", "\n".join(lines) + "\n"
 
