@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 
+from norewind.machine import give_back_free_memory
 from norewind.streams.columns import BadRow
 from norewind.streams.position import Mark, Progress
 from norewind.streams.stream import StreamError
@@ -215,6 +216,7 @@ class Lines:
         self._whole: deque[bytes] = deque()
         self._rest = bytearray()
         self._dropping = False
+        self._long = 0
 
     def peek(self, fragments: Iterator[bytes]) -> bytes | None:
         """The next line, without its newline; None if there is none, or not yet.
@@ -244,11 +246,15 @@ class Lines:
 
     def drop(self) -> None:
         if self._whole:
-            self._progress.read(self._whole.popleft() + b"\n")
+            line = self._whole.popleft()
+            self._progress.read(line + b"\n")
         else:
-            self._progress.read(bytes(self._rest))
+            line = bytes(self._rest)
+            self._progress.read(line)
             self._rest.clear()
             self._dropping = True
+        if len(line) > BLOCK:
+            self._tidy(len(line))
 
     def skip(self, why: str) -> None:
         """Move past a bad line."""
@@ -279,13 +285,25 @@ class Lines:
         """What came with a line, as columns."""
         return {}
 
+    def _tidy(self, size: int) -> None:
+        """After some long lines, give back the memory that they took.
+
+        The C library keeps it, and lines of ever other lengths fit into none of the gaps: the process would grow.
+        """
+        self._long += size
+        if self._long > 4 * LONGEST:
+            self._long = 0
+            give_back_free_memory()
+
     def _add(self, fragment: bytes) -> None:
         if self._dropping:
             head, newline, fragment = fragment.partition(b"\n")
             self._progress.read(head + newline)
             self._dropping = not newline
-        self._rest += fragment
-        if b"\n" in fragment:
-            *whole, rest = bytes(self._rest).split(b"\n")
-            self._whole.extend(whole)
+        # A line may be a megabyte: only what belongs to it is copied.
+        head, newline, fragment = fragment.partition(b"\n")
+        self._rest += head
+        if newline:
+            *whole, rest = fragment.split(b"\n")
+            self._whole.extend([bytes(self._rest), *whole])
             self._rest = bytearray(rest)
