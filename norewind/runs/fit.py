@@ -10,14 +10,22 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import numpy as np
 
-from norewind import checks
 from norewind.runs.entries import check_score
 from norewind.runs.folder import METRICS, RunFolder
 from norewind.runs.hooks import Hooks, Intervals
 from norewind.runs.live import live_plot
 from norewind.runs.metrics import SEEN_AT_ONCE, Diverged, Tally, Watch, digits, next_line
 from norewind.runs.scores import Score
-from norewind.runs.windows import Early, StreamLike, as_steps, check_fits, chunk_steps, count_of, fingerprint
+from norewind.runs.windows import (
+    Early,
+    StreamLike,
+    as_steps,
+    check_arguments,
+    check_fits,
+    chunk_steps,
+    count_of,
+    fingerprint,
+)
 from norewind.streams.stream import Samples, StreamError
 from norewind.trees import Tree, copied, floating, norm
 
@@ -88,7 +96,7 @@ def fit(
     >>> fitted.samples, len(lines), lines[-1]["loss"] < lines[0]["loss"]
     (4000, 4, True)
     """
-    checks.at_least_one("fit: window", window)
+    check_arguments(stream, learner, run, window, samples)
     with ExitStack() as stack:
         if folder is not None and not isinstance(folder, RunFolder):
             folder = stack.enter_context(RunFolder(folder, keep=intervals.keep))
