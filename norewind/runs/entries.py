@@ -152,7 +152,7 @@ def _same_form(saved: Any, own: Any) -> bool:
         if not same or not len(own):
             return same
         # What begins with zeros are counts and sums.
-        return len(saved) == len(own) and (own.any() or bool(np.all(np.isfinite(saved) & (saved >= 0))))
+        return len(saved) == len(own) and bool(own.any() or np.all(np.isfinite(saved) & (saved >= 0)))
     if type(own) is bool:
         return type(saved) is bool
     if type(own) is int:
