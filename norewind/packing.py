@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from norewind import checks
 from norewind.compilation import compiled_kernel
 from norewind.layout import Layout, Vectors, layout_of
 from norewind.run import Run, Update, nonfinite_error
@@ -61,6 +62,7 @@ def pack(run: Run) -> PackedRun:
     >>> int(packed.samples), type(packed.unpack()).__name__
     (5, 'Run')
     """
+    checks.run("pack", run, Run)
     if not run.pending and run.ahead is not None:
         raise ValueError("pack: this run belongs to `Ahead`, which keeps a state of its own. Pack a run of `online`.")
     bare = run._replace(pending=(), ahead=None)
