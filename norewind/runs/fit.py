@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 from norewind import checks
+from norewind.compilation import compiled
 from norewind.runs.entries import check_score
 from norewind.runs.folder import METRICS, RunFolder
 from norewind.runs.hooks import Hooks, Intervals
@@ -270,6 +271,6 @@ class _Training:
                 self.folder.writer.wait()
 
 
-@jax.jit
+@compiled
 def carry_norm(tree):
     return norm(floating(tree))
