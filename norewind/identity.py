@@ -15,7 +15,7 @@ from functools import lru_cache, partial
 from importlib.metadata import version
 from pathlib import Path
 from types import CodeType, FunctionType, MethodType
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
@@ -95,7 +95,7 @@ def _parts(thing: Any) -> Iterable[Any]:
     if isinstance(thing, MethodType):
         return thing.__func__, thing.__self__
     if isinstance(thing, np.ndarray | np.generic | jax.Array):
-        array = np.asarray(jax.random.key_data(thing) if is_key(thing) else thing)
+        array = np.asarray(jax.random.key_data(cast("Any", thing)) if is_key(thing) else thing)
         return str(array.dtype), array.shape, array.tobytes()
     if isinstance(thing, dict):
         return len(thing), *(part for pair in thing.items() for part in pair)

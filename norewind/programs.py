@@ -59,7 +59,7 @@ class Program:
         if _inside_a_jit():
             return self._plain(*arguments, **keywords)
         folder = _folder()
-        if folder is None or jax.config.jax_disable_jit:
+        if folder is None or jax.config.values["jax_disable_jit"]:
             return self._compiled(*arguments, **keywords)
         arguments, keywords, static = self._split(arguments, keywords)
         leaves, tree = jax.tree.flatten((arguments, keywords))
@@ -178,7 +178,7 @@ def _folder() -> Path | None:
 @contextmanager
 def _without_jax_cache() -> Iterator[None]:
     """A program that JAX took out of its own cache could not be kept: it lacks a part when it is loaded again."""
-    before = jax.config.jax_enable_compilation_cache
+    before = jax.config.values["jax_enable_compilation_cache"]
     jax.config.update("jax_enable_compilation_cache", False)
     compilation_cache.reset_cache()  # JAX looks only once whether there is one
     try:

@@ -108,7 +108,7 @@ def test_a_run_says_what_it_uses_and_how_it_does(daily, tmp_path, capsys):
     assert [entry["line"] for entry in entries] == list(range(2, ROWS + 2))
     assert entries[30]["copied"] == {"id": "30", "ts": "2024-01-02T06:00"}
     assert [entry["target"]["power"] for entry in entries[20:]] == values[20:].tolist()
-    assert len(read_log(run / "metrics.jsonl")) == 72
+    assert len(read_log(run / "metrics.jsonl")) == 153
 
 
 def test_copied_columns_wait_for_their_window_too(daily, tmp_path):
@@ -127,7 +127,8 @@ def test_copied_columns_wait_for_their_window_too(daily, tmp_path):
 
 
 def test_lines_of_metrics_are_about_200_whatever_the_length():
-    for fewest, samples, least, most in ((2, 1_000, 80, 200), (2, 10**7, 200, 280), (50, 10**5, 80, 200)):
+    rows = ((1, samples, 150, 270) for samples in (400, 1_000, 10**4, 10**5, 10**6))
+    for fewest, samples, least, most in (*rows, (5, 10**4, 80, 200), (5, 10**6, 150, 270)):
         line, count = 0, 0
         while (line := next_line(line, fewest=fewest)) <= samples:
             count += 1
