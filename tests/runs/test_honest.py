@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from run_folders import SMALL, everything, norewind
 
-from norewind.instruments.figures import draw_curves
+from norewind.instruments.figures import curves_figure, draw_curves
 from norewind.instruments.row_figures import draw_stretch
 from norewind.learners.series import Series
 from norewind.runs.folder import read_log
@@ -133,6 +133,15 @@ def test_lines_of_metrics_are_about_200_whatever_the_length():
         while (line := next_line(line, fewest=fewest)) <= samples:
             count += 1
         assert least < count < most
+
+
+def test_points_of_a_curve_are_means_of_20_samples_or_more():
+    lines = [{"samples": n, "loss": None if n < 3 else float(n)} for n in range(1, 51)]
+    (ax,) = curves_figure([("run", [*lines, {"samples": 80, "loss": 7.0}])], "loss").axes
+    samples, values = ax.get_lines()[0].get_data()
+    assert [*samples] == [*range(3, 51), 80]
+    expected = [np.mean([k for k in range(3, 51) if n - 20 < k <= n]) for n in range(3, 51)]
+    np.testing.assert_allclose(values, [*expected, 7], rtol=1e-12)
 
 
 def test_a_short_table_has_a_curve_of_many_points_and_is_learned_in_one_chunk(daily, tmp_path, monkeypatch):
