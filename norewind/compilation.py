@@ -5,26 +5,22 @@ from functools import lru_cache
 from typing import Any
 
 import jax
-import jax.numpy as jnp
-from jax.core import Tracer
 from jax.experimental.xla_metadata import set_xla_metadata
+
+from norewind.programs import Program
 
 # Avoids copies of large arrays in a compiled loop (docs/speed.md).
 FASTER_LOOPS = {"xla_cpu_copy_insertion_use_region_analysis": True}
 
 
-def compiled_loop(function: Callable, **options: Any) -> Callable:
-    """`jax.jit(function, **options)` for a function that is one long loop."""
-    plain = jax.jit(function, **options)
-    faster = jax.jit(function, **options, compiler_options=FASTER_LOOPS)
+def compiled(function: Callable, **options: Any) -> Program:
+    """`jax.jit(function, **options)`, kept between processes."""
+    return Program(function, options)
 
-    def call(*arguments, **keywords):
-        # Only an outermost jit may have options; inside a caller's jit, the caller's options apply.
-        inside_a_jit = isinstance(jnp.zeros(()), Tracer)
-        chosen = plain if inside_a_jit or not _known(**FASTER_LOOPS) else faster
-        return chosen(*arguments, **keywords)
 
-    return call
+def compiled_loop(function: Callable, **options: Any) -> Program:
+    """`compiled(function, **options)` for a function that is one long loop."""
+    return Program(function, options, FASTER_LOOPS, lambda: bool(_known(**FASTER_LOOPS)))
 
 
 @lru_cache

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import numpy as np
 
+from norewind.compilation import compiled
 from norewind.runs.entries import check_score
 from norewind.runs.folder import METRICS, RunFolder
 from norewind.runs.hooks import Hooks, Intervals
@@ -281,6 +282,6 @@ class _Training:
                 self.folder.writer.wait()
 
 
-@jax.jit
+@compiled
 def carry_norm(tree):
     return norm(floating(tree))
