@@ -1,6 +1,7 @@
 """Metrics of a run: mean losses that do not depend on the size of chunks, and a watch for divergence."""
 
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -75,7 +76,7 @@ def digits(value: float | None) -> float | None:
 
 def seven_digits(value: float) -> float | None:
     """A forecast as it is written down: with the digits that it has. None if it is not finite."""
-    return float(f"{value:.7g}") if np.isfinite(value) else None
+    return float(f"{value:.7g}") if isfinite(value) else None
 
 
 def mean(sums: list) -> float | None:

@@ -4,7 +4,6 @@ import csv
 import io
 import json
 from collections.abc import Sequence
-from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -83,13 +82,11 @@ class RowModel:
 
     def answers(self, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """What each of the rows would be answered if it came next."""
-        state, number = self.state, len(rows)
-        size = next((size for size in LADDER if size >= number), LADDER[-1])
-        if number > size:
-            return self.answers(rows[:size]) + self.answers(rows[size:])
-        samples = next_rows(self.stream, state.moment, [*rows, *[rows[-1]] * (size - number)])
-        outputs = self.outputs(state.run, samples.xs)
-        entries = list(islice(self.score.predictions(state.rows + 1, samples, outputs), number))
+        state, most = self.state, LADDER[-1]
+        if len(rows) > most:
+            return self.answers(rows[:most]) + self.answers(rows[most:])
+        samples = next_rows(self.stream, state.moment, rows)
+        entries = list(self.score.predictions(state.rows + 1, samples, self.outputs(state.run, samples.xs)))
         for place, entry in enumerate(entries):
             self._name_class(entry, rows[place])
             # Every one of them would be the next row.

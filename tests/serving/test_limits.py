@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shutil
 import socket
 import threading
 import time
@@ -13,12 +14,13 @@ from serving.servers import Server as Client
 from serving.servers import in_a_thread
 
 from norewind.serving import bodies, server
-from norewind.serving.app import watch_app
+from norewind.serving.app import service_app, watch_app
 from norewind.serving.batches import Batches
 from norewind.serving.feed import Feed
 from norewind.serving.guard import is_local
 from norewind.serving.incoming import BATCH, Incoming
 from norewind.serving.refusals import Refusal
+from norewind.serving.service import Service
 from norewind.streams.position import Mark
 
 TOKEN = "correct-horse-battery"
@@ -163,6 +165,24 @@ def test_an_error_in_one_call_reaches_those_who_asked():
             await batches.ask([1])[0]
 
     asyncio.run(ask())
+
+
+def test_an_error_while_predicting_is_answered_in_words(trained, tmp_path):
+    service = Service(shutil.copytree(trained, tmp_path / "run"))
+    service.open()
+
+    async def fail(*_):
+        raise ZeroDivisionError
+
+    service.predict = fail
+    try:
+        with in_a_thread(service_app(service)) as port:
+            ask = Client(None, f"http://127.0.0.1:{port}/").ask
+            status, answer = ask("predict", {"row": {"power": 1}})
+            assert (status, "went wrong" in answer["error"]) == (500, True)
+            assert ask("predict")[0] == 405
+    finally:
+        service.close()
 
 
 def test_incoming_lines_are_read_together_in_order_and_to_the_end():
