@@ -63,13 +63,16 @@ class RowModel:
         """Answer from what the run is now."""
         self.state = self._newest()
 
-    def keep(self) -> None:
-        """Remember what answers are made from now."""
+    def keep(self, samples: int) -> None:
+        """Remember what answers are made from now: it is in the checkpoint after this many samples."""
         self.kept = self.state
 
     def go_back(self) -> None:
         """Answer from what was remembered."""
         self.state = self.kept
+
+    def close(self) -> None:
+        """Let go of everything."""
 
     def _newest(self) -> State:
         training = self.training
@@ -106,14 +109,17 @@ class RowModel:
     def check(self, row: dict[str, Any]) -> None:
         """Refuse a row that cannot be read."""
         try:
-            self.reader.values(row, new=False)
+            self._checked(row)
         except BadRow as problem:
             raise Refusal(400, f"the row is bad: {problem}.") from None
+
+    def _checked(self, row: dict[str, Any]) -> None:
+        self.reader.values(row, new=False)
 
     def line(self, row: dict[str, Any]) -> bytes:
         """The line that the stream reads the row from. A row that it could not read is refused."""
         try:
-            self.reader.values(row, new=False)
+            self._checked(row)
             line = self._written(row)
             self.reader.read_line(line)
         except BadRow as problem:
@@ -127,7 +133,7 @@ class RowModel:
         if dialect.format == "jsonl":
             line = json.dumps(row, ensure_ascii=False).encode()
         else:
-            values = [_field(at(row, name)) for name in self.reader.columns]
+            values = [field_of(at(row, name)) for name in self.reader.columns]
             text = io.StringIO()
             csv.writer(text, delimiter=dialect.delimiter, lineterminator="").writerow(values)
             line = text.getvalue().encode()
@@ -136,7 +142,7 @@ class RowModel:
         return line
 
 
-def _field(value: Any) -> str:
+def field_of(value: Any) -> str:
     """A JSON value as a field of a CSV file."""
     if isinstance(value, dict | list):
         return ""  # of a column that is not used
