@@ -103,7 +103,7 @@ class Following:
         bad = self._watch.get("bad", 0)
         (before, began), (samples, now) = (*self._speeds, (0, 0.0), (0, 0.0))[:2]
         silent = self._silent()
-        # Lines come farther and farther apart. A run that is silent for much longer than between its last two has ended.
+        # Lines come farther and farther apart. One that is silent for much longer than between its last two has ended.
         lives = silent is not None and silent < PATIENCE + 3 * (now - began)
         speed = (samples - before) / (now - began) if lives and now > began else None
         return {
