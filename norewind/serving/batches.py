@@ -45,7 +45,7 @@ class Batches:
         return futures
 
     def _gather(self) -> None:
-        """Wait for others if the last call was a moment ago.
+        """Wait for others if the last call began a moment ago.
 
         The thread sleeps: to be woken for each of them would cost more than to answer it, and
         nobody else is kept from anything for longer than a call takes.
@@ -53,6 +53,7 @@ class Batches:
         wait = self._last + APART - time.monotonic()
         if wait > 0:
             time.sleep(wait)
+        self._last = time.monotonic()
         # Not yet: what has come meanwhile is read first, and then asked for.
         loop = asyncio.get_running_loop()
         loop.call_soon(loop.call_soon, self._answer)
@@ -69,7 +70,7 @@ class Batches:
             for (_, future), answer in zip(some, answers, strict=True):
                 if not future.done():
                     future.set_result(answer)
-        self._scheduled, self._last = bool(self._waiting), time.monotonic()
+        self._scheduled = bool(self._waiting)
         if self._scheduled:
             asyncio.get_running_loop().call_soon(self._answer)
 

@@ -13,6 +13,7 @@ pytest.importorskip("uvicorn")
 from serving.servers import Server as Client
 from serving.servers import in_a_thread
 
+from norewind.serving import batches as batches_module
 from norewind.serving import bodies, server
 from norewind.serving.app import service_app, watch_app
 from norewind.serving.batches import Batches
@@ -156,6 +157,22 @@ def test_requests_of_one_moment_share_a_call_and_too_many_are_refused():
 
     assert asyncio.run(ask()) == list(range(1, 11))
     assert calls == [4, 4, 2]
+
+
+def test_requests_that_come_while_another_waits_share_its_call(monkeypatch):
+    monkeypatch.setattr(batches_module, "APART", 0.2)
+    calls = []
+
+    async def ask():
+        batches = Batches(lambda rows: calls.append(len(rows)) or rows, 0.001)
+        await batches.ask([1])[0]
+        second, later = batches.ask([2])[0], []
+        asyncio.get_running_loop().call_later(0.05, lambda: later.extend(batches.ask([3])))
+        await second
+        await later[0]
+
+    asyncio.run(ask())
+    assert calls == [1, 2]
 
 
 def test_an_error_in_one_call_reaches_those_who_asked():
