@@ -3,6 +3,7 @@
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import jax
@@ -21,9 +22,13 @@ class Slots:
 
     `rows` is a structured array with one record per slot: the leaves of a key's run under
     "0", "1" and so on, and what the fleet keeps beside them. A record is a key's bytes on disk.
+
+    Another thread may look at keys meanwhile, once `watched` is set: `seen` returns a key as it was
+    when `show` was called last.
     """
 
     def __init__(self, run: Tree, beside: dict[str, np.ndarray], resident: int):
+        self._made_of = run, beside
         self._structure = jax.tree.structure(run)
         self._like = jax.tree.leaves(run)
         values = {str(place): _as_numbers(leaf) for place, leaf in enumerate(self._like)} | beside
@@ -43,6 +48,13 @@ class Slots:
         self._folder: Path | None = None
         self._store: Store | None = None
         self._temporary: tempfile.TemporaryDirectory | None = None
+        self.watched = False
+        self._shown: dict[bytes, np.ndarray] = {}
+        self._lock = Lock()
+
+    def another(self, resident: int) -> "Slots":
+        """Slots of the same kind, without keys."""
+        return Slots(*self._made_of, resident)
 
     def __len__(self) -> int:
         """The number of resident keys."""
@@ -91,12 +103,33 @@ class Slots:
         found = np.fromiter(map(known.__getitem__, keys), np.int64, len(keys))
         self._used[found] = samples
         self._changed[found] = True
+        if self.watched:
+            with self._lock:
+                for key, place in zip(keys, found.tolist(), strict=True):
+                    if key not in self._shown:
+                        self._shown[key] = self.rows[place : place + 1].copy()
         return found
+
+    def seen(self, key: bytes) -> np.ndarray | None:
+        """The record of a resident key as it was at the last `show`, in another thread than the one that learns."""
+        with self._lock:
+            record, place = self._shown.get(key), self._places.get(key)
+            if record is not None or place is None:
+                return record
+            return self.rows[place : place + 1].copy()
+
+    def show(self) -> None:
+        """Let others see the keys as they are now."""
+        with self._lock:
+            self._shown.clear()
 
     def _bring(self, key: bytes) -> None:
         content = None if self._store is None else self._store.read(key)
-        if content is not None:
-            self.check_size(self.store, key, content)
+        record = self.fresh if content is None else self.record(self.store, key, content)
+        with self._lock:
+            self._put_in(key, record)
+
+    def _put_in(self, key: bytes, record: np.ndarray) -> None:
         if self._free:
             place = self._free.pop()
             self.names[place] = key
@@ -104,11 +137,13 @@ class Slots:
             place = len(self.names)
             self.names.append(key)
         self._places[key] = place
-        self.rows[place] = self.fresh if content is None else np.frombuffer(content, self.dtype)[0]
+        self.rows[place] = record
 
-    def check_size(self, store: Store, key: bytes, content: bytes) -> None:
+    def record(self, store: Store, key: bytes, content: bytes) -> np.ndarray:
+        """The record in a key's bytes on disk."""
         if len(content) != self.dtype.itemsize:
             raise DamagedError(f"{store.path}: damaged: the run of key {key!r} has another size.")
+        return np.frombuffer(content, self.dtype)[0]
 
     def _evict(self, count: int, needed: list[int], samples: int) -> None:
         """Write the keys that are silent longest to disk, where they have changed, and free their slots."""
@@ -120,10 +155,11 @@ class Slots:
         changed = [place for place in oldest if self._changed[place]]
         if changed:
             self.store.write(self._entries(changed), samples, self._oldest)
-        for place in oldest:
-            del self._places[self.names[place]]
-            self._changed[place] = False
-        self._free += oldest
+        with self._lock:  # not before they are on disk
+            for place in oldest:
+                del self._places[self.names[place]]
+                self._changed[place] = False
+            self._free += oldest
 
     def settle(self, samples: int, oldest: int) -> None:
         """Write all keys that have changed, for a checkpoint after this many samples; `oldest` is the first to keep."""
@@ -141,7 +177,11 @@ class Slots:
 
     def runs(self, places: np.ndarray) -> Tree:
         """The runs of some keys as one tree, stacked."""
-        return self.as_tree([self.rows[str(leaf)][places] for leaf in range(len(self._like))])
+        return self.as_tree([leaf[places] for leaf in self.leaves(self.rows)])
+
+    def leaves(self, records: np.ndarray) -> list[np.ndarray]:
+        """The leaves of the runs in some records, stacked."""
+        return [records[str(leaf)] for leaf in range(len(self._like))]
 
     def as_tree(self, leaves: list[Any]) -> Tree:
         return jax.tree.unflatten(self._structure, leaves)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from functools import lru_cache
-from math import isqrt
+from math import isfinite, isqrt
 from typing import Any
 
 import numpy as np
@@ -79,7 +79,7 @@ def digits(value: float | None) -> float | None:
 
 def seven_digits(value: float) -> float | None:
     """A forecast as it is written down: with the digits that it has. None if it is not finite."""
-    return float(f"{value:.7g}") if np.isfinite(value) else None
+    return float(f"{value:.7g}") if isfinite(value) else None
 
 
 def mean(sums: list) -> float | None:

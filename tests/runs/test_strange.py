@@ -169,7 +169,7 @@ class TestWatch:
         pytest.importorskip("starlette")
         from norewind.serving.guard import Guard
 
-        guard = Guard(None, None, None)  # pyright: ignore[reportArgumentType]
+        guard = Guard(None, None, None, {})  # pyright: ignore[reportArgumentType]
         headers = {b"host": b"localhost", b"origin": b"http://[::1"}
         refused = guard._refused({"path": "/", "method": "GET"}, headers)
         assert refused is not None
