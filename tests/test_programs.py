@@ -207,6 +207,14 @@ def test_shapes_are_not_remembered(folder):
     assert len([*folder.iterdir()]) == 1
 
 
+def test_a_changed_number_is_not_believed(folder):
+    assert remembered(jax.numpy.ones, 3).tolist() == [1, 1, 1]
+    (path,) = folder.iterdir()
+    one, two = (np.full(3, value, np.float32).tobytes() for value in (1, 2))
+    path.write_bytes(path.read_bytes().replace(one, two))
+    assert remembered(jax.numpy.ones, 3).tolist() == [1, 1, 1]
+
+
 def test_large_results_and_weak_types_are_computed_again(folder, monkeypatch):
     remembered(jax.numpy.asarray, 1.0)
     monkeypatch.setattr(programs, "LARGEST_RESULT", 10)
