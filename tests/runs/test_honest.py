@@ -7,7 +7,7 @@ import pytest
 from run_folders import SMALL, everything, norewind
 
 from norewind.instruments.figures import curves_figure, draw_curves
-from norewind.instruments.row_figures import draw_stretch
+from norewind.instruments.row_figures import draw_stretch, unscored
 from norewind.learners.series import Series
 from norewind.runs.folder import read_log
 from norewind.runs.metrics import SEEN_AT_ONCE, Watch, next_line
@@ -85,6 +85,23 @@ def test_a_model_that_loses_is_told_so(daily):
     result = summary([{"samples": ROWS, "loss": 0.0, **scored(path, 1, targets).take()}])
     assert result.better is None
     assert "Warning" not in table(result)
+
+
+def test_the_last_half_is_compared_even_if_the_best_period_changes():
+    errors = {"power": {"mae": 1.0, "rmse": 1.0, "rows": 10}}
+    names = ("model", "mean", "persistence", "seasonal")
+    lines = [
+        {"samples": 10 * i, "loss": 1.0, "period": 12 if i < 9 else 7, "errors": dict.fromkeys(names, errors)}
+        for i in range(1, 11)
+    ]
+    result = summary(lines)
+    assert result.rows == 50
+    assert "12 or 7 rows ago" in result.errors
+    assert "7 rows ago" in summary(lines[-1:]).errors
+    # Long periods are not known at first.
+    del lines[5]["period"], lines[5]["errors"]["seasonal"]
+    assert summary(lines).rows == 50
+    assert list(summary(lines).errors) == ["this model", "the last value", "the mean so far"]
 
 
 def test_a_run_says_what_it_uses_and_how_it_does(daily, tmp_path, capsys):
@@ -172,3 +189,9 @@ def test_figures_are_never_empty(tmp_path):
     recent = np.full((5, 2, 3), np.nan)
     recent[..., 0] = 1
     assert draw_stretch(recent, ["a", "b"], 5, tmp_path / "stretch.png").stat().st_size > 5_000
+
+
+def test_a_figure_says_why_nothing_was_scored():
+    assert unscored(np.full(200, 3.0)) == "not scored: all values are the same"
+    for values in (np.full(5, 3.0), np.arange(200.0), np.full(200, np.nan)):
+        assert "too few" in unscored(values)
