@@ -59,7 +59,7 @@ def cell(name: str) -> Callable[..., "Cell"]:
     if _known("cell", name, CELLS) == "plain_lstm":
         return partial(cells.lstm, embedding=False)
     make = getattr(cells, name)
-    return make if name not in RESERVOIRS else lambda *sizes, symbols: make(*sizes)
+    return make if name not in RESERVOIRS else lambda *sizes, symbols=True: make(*sizes)
 
 
 def optimizer(name: str) -> Callable[..., Any]:

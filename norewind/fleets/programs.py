@@ -9,7 +9,7 @@ import numpy as np
 
 from norewind import checks
 from norewind.chunks import chunk_is_finite, fast_step, scan_some, skipping_step, watching_step
-from norewind.compilation import compiled_loop
+from norewind.compilation import compiled_lanes
 from norewind.fleets.slots import with_keys, without_keys
 from norewind.learner import Learner, _forward
 from norewind.learners.least_squares import LeastSquares
@@ -97,14 +97,14 @@ class Programs:
             def batch(runs, xs, targets, newest, count, filled):
                 return in_lanes(one, (runs, xs, targets, newest), count, filled)
 
-            return compiled_loop(batch)
+            return compiled_lanes(batch)
 
         def answer(run, xs, count):
             run, outputs = functions.forward(with_keys(run, like), xs, count)
             return without_keys(run), outputs
 
         self.learn, self.careful = learn(functions.steps, True), learn(functions.careful, False)
-        self.answer = compiled_loop(lambda runs, xs, count, filled: in_lanes(answer, (runs, xs), count, filled))
+        self.answer = compiled_lanes(lambda runs, xs, count, filled: in_lanes(answer, (runs, xs), count, filled))
 
 
 class Visit(NamedTuple):
