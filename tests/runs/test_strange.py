@@ -115,9 +115,11 @@ def test_a_fleet_that_has_lost_its_keys_does_not_go_on_with_new_ones(fleet, tmp_
     assert not (tmp_path / "run" / "keys.sqlite").exists()
 
 
-def test_a_fleet_is_not_served(fleet, capsys):
+def test_a_fleet_that_has_lost_its_keys_is_not_served(fleet, tmp_path, capsys):
     pytest.importorskip("starlette")
-    assert_refused(capsys, norewind("serve", fleet, "--port", 0), "is a fleet", "norewind watch")
+    shutil.copytree(fleet, tmp_path / "run")
+    (tmp_path / "run" / "keys.sqlite").unlink()
+    assert_refused(capsys, norewind("serve", tmp_path / "run", "--port", 0), "keys.sqlite does not exist")
 
 
 def test_a_key_with_a_run_of_another_size(fleet, tmp_path, capsys):
