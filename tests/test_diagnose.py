@@ -153,7 +153,7 @@ def test_an_exact_gradient_of_zero_is_said_not_shown():
     transition, loss, params, state = elman(2)
     silent = {**params, "readout": jax.tree.map(jnp.zeros_like, params["readout"])}
     model = (transition, loss, silent, state)
-    with pytest.raises(norewind.ModelError, match="the exact gradient of this model is zero at every step"):
+    with pytest.raises(norewind.ModelError, match="gradient of this model is zero at every step.*--moving.*--readout"):
         diagnose(["uoro"], model, stream(6))
     # Either way out that the message names works.
     assert diagnose(["uoro"], model, stream(6), keys=4, readout=True).findings[0].variance.value >= 0

@@ -88,7 +88,8 @@ def read(settings: Settings, count: int) -> tuple[Any, tuple[Any, Any]]:
     xs, targets = rows.xs[: max(0, len(rows.xs) - horizon)], rows.targets[horizon:]
     if not opened.shape.symbols and np.isnan(targets).all():
         # The first rows only tell the scale of a column.
-        raise ValueError(f"none of the first {len(targets)} samples has a known target: use more --samples.")
+        known = f"none of the first {len(targets)} samples has a known target that varies"
+        raise ValueError(f"{known}: use more --samples, or other --targets.")
 
     @cache  # models of one size share their transition, and with it what is compiled
     def made(hidden):

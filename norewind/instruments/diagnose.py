@@ -188,7 +188,8 @@ def _exact(question: Question, subject: Subject, compiled: Compiled) -> Exact:
         raise ModelError(
             "diagnose: the exact gradient of this model is zero at every step, so there is nothing to compare with: "
             "the parameters that reach the state do not reach the loss (as behind a readout of zeros). Start from "
-            "other parameters, let them move (optimizer=), or compare the readout as well (readout=True)."
+            "other parameters, let them move (optimizer=, or --moving), or compare the readout as well (readout=True, "
+            "or --readout)."
         )
     return Exact(grads, trajectory, chosen, "RTRL" if affordable else f"BPTT over {LONG} steps")
 

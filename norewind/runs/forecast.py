@@ -14,14 +14,15 @@ from norewind.runs.metrics import seven_digits
 from norewind.runs.predict import restored
 from norewind.runs.row_scores import RowScore
 from norewind.runs.settings import Settings, SettingsError
-from norewind.streams.alternatives import imagined
+from norewind.streams.alternatives import imagined, newest_targets
 
 
 class Forecast(NamedTuple):
     """Forecasts of the rows after row `last`: the first of `means` and `deviations` is that of row `last` + 1.
 
-    Both have the shape (steps, targets); NaN where nothing is known yet. `recent` holds the
-    newest rows: values, what had been forecast of them, and its deviation. `direct` is how
+    Both have the shape (steps, targets); NaN where nothing is known yet. A target that has had
+    too few values, or always the same one, is forecast to keep it. `recent` holds the newest
+    rows: values, what had been forecast of them, and its deviation. `direct` is how
     many rows ahead the model was trained to forecast; later rows are forecast from forecasts.
     `times` are those of the rows to come, if the times of the table are regular.
     """
@@ -108,7 +109,10 @@ def from_here(
         added = np.sqrt(new**2 + spreads[step - 1] ** 2)
         spreads.append(np.minimum(added, np.fmax(new, scale[-1] if settings.standardise else np.inf)))
     newest, times = score.state["recent"][:, :width], stream.times_ahead(steps)
-    return Forecast(score.columns, last, np.array(means[:steps]), np.array(spreads[:steps]), newest, horizon, times)
+    ahead = np.array(means[:steps])
+    # Before there are enough values to scale by, the last one, as in the predictions.
+    ahead = np.where(np.isnan(ahead), newest_targets(stream), ahead)
+    return Forecast(score.columns, last, ahead, np.array(spreads[:steps]), newest, horizon, times)
 
 
 def forecast_class(settings: Settings, saved: Saved, steps: int | None = None) -> list[dict[str, Any]]:

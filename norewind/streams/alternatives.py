@@ -37,6 +37,11 @@ def next_rows(stream: RowStream, moment: Moment, rows: Sequence[dict[str, Any]])
     return samples._replace(lines=None)
 
 
+def newest_targets(stream: RowStream) -> np.ndarray:
+    """The newest known value of every target; NaN if there is none."""
+    return np.array([stream._statistics.newest[place] for place in stream._layout.targets], np.float64)
+
+
 def imagined(stream: RowStream, targets: np.ndarray, step: int) -> np.ndarray:
     """The inputs of a row to come if it brings these targets: other values stay, and times go on."""
     statistics, waiting = moment_of(stream)

@@ -80,6 +80,18 @@ def test_the_mixture_forecasts_too_and_its_source_may_be_gone(wave, tmp_path):
     assert np.abs(result.means[:, 1] - expected).max() < 0.3
 
 
+def test_what_cannot_be_scaled_yet_keeps_its_last_value(tmp_path):
+    """In three rows, and in a column that never changes."""
+    for rows in (3, 40):
+        source, run = tmp_path / f"{rows}.csv", tmp_path / f"run{rows}"
+        source.write_text("x,same\n" + "".join(f"{t % 5 + 0.5},7\n" for t in range(rows)))
+        assert norewind("train", source, "--out", run, "--method", "rtrl", *MODEST, "--predictions", "file") == 0
+        entries = forecast(*saved_run(run), 3).entries()
+        assert [entry["forecast"]["same"] for entry in entries] == [7, 7, 7]
+        assert entries[0]["forecast"] == read_log(run / "predictions.jsonl")[-1]["forecast"]
+    assert forecast(*saved_run(tmp_path / "run3"), 1).entries()[0]["forecast"]["x"] == 2.5
+
+
 def test_where_times_are_regular_a_forecast_has_its_time(wave, tmp_path, capsys):
     rows = [line.split(",") for line in wave.read_text().splitlines()[1:]]
     table = "".join(f"2024-{1 + t // 28 % 12:02d}-{1 + t % 28:02d},{x}\n" for t, (x, _) in enumerate(rows[:20]))
