@@ -1,6 +1,5 @@
 """Compiled loops and small programs, with hints to the compiler that make them faster."""
 
-import platform
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
@@ -22,15 +21,6 @@ def compiled(function: Callable, **options: Any) -> Program:
 def compiled_loop(function: Callable, **options: Any) -> Program:
     """`compiled(function, **options)` for a function that is one long loop."""
     return Program(function, options, FASTER_LOOPS, lambda: bool(_known(**FASTER_LOOPS)))
-
-
-def compiled_lanes(function: Callable) -> Program:
-    """`compiled_loop(function)` for runs side by side, each of which gets the same bits in any place.
-
-    With AVX-512, LLVM computes some places of a vector in another way than others.
-    """
-    hints = {**FASTER_LOOPS, "xla_cpu_max_isa": "AVX2"} if platform.machine() in ("x86_64", "AMD64") else FASTER_LOOPS
-    return Program(function, {}, hints, lambda: bool(_known(**hints)))
 
 
 @lru_cache

@@ -9,15 +9,16 @@ import numpy as np
 
 from norewind import checks
 from norewind.chunks import chunk_is_finite, fast_step, scan_some, skipping_step, watching_step
-from norewind.compilation import compiled_lanes
+from norewind.compilation import compiled_loop
 from norewind.fleets.slots import with_keys, without_keys
 from norewind.learner import Learner, _forward
 from norewind.learners.least_squares import LeastSquares
 from norewind.trees import Tree, all_finite
 
-LANES = 16
-"""Keys that a program computes side by side. The runs of this many small models fit a core's cache."""
-LADDER = {16: 256, 256: 16}
+LANES = 32
+"""Keys that a program computes side by side. The runs of this many small models fit a core's cache. With 16, which is one
+vector of AVX-512, XLA computes some places of a group in another way than others."""
+LADDER = {32: 128, 256: 16}
 """The keys in a batch, and the most samples that it learns from each of them in a row. The runs of 256 small models
 still fit the last cache; those of 4,096 do not."""
 
@@ -97,14 +98,14 @@ class Programs:
             def batch(runs, xs, targets, newest, count, filled):
                 return in_lanes(one, (runs, xs, targets, newest), count, filled)
 
-            return compiled_lanes(batch)
+            return compiled_loop(batch)
 
         def answer(run, xs, count):
             run, outputs = functions.forward(with_keys(run, like), xs, count)
             return without_keys(run), outputs
 
         self.learn, self.careful = learn(functions.steps, True), learn(functions.careful, False)
-        self.answer = compiled_lanes(lambda runs, xs, count, filled: in_lanes(answer, (runs, xs), count, filled))
+        self.answer = compiled_loop(lambda runs, xs, count, filled: in_lanes(answer, (runs, xs), count, filled))
 
 
 class Visit(NamedTuple):
