@@ -19,7 +19,7 @@ class Private:
 
     def own(self, run: Tree) -> Tree:
         """The part of a run that every key has for itself."""
-        return run
+        return (run,)
 
     def init(self) -> Tree:
         """What all keys share."""

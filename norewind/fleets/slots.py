@@ -2,38 +2,41 @@
 
 import tempfile
 from collections.abc import Iterator, Sequence
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
 from norewind.checkpoint import DamagedError
+from norewind.fleets.records import Records
 from norewind.fleets.store import KEYS, Entry, Store
-from norewind.trees import Tree, is_key
+from norewind.trees import Tree
 
 EVICTED = 16
 """When room is needed, at least one in this many resident keys goes to disk, so that there is room for a while."""
+WRITTEN = 256
+"""Keys that are made records of at a time."""
 
 
 class Slots:
     """Records of keys. A key that comes gets a slot; if there is none, the keys that are silent longest go to disk.
 
-    `rows` is a structured array with one record per slot: the leaves of a key's run under
-    "0", "1" and so on, and what the fleet keeps beside them. A record is a key's bytes on disk.
+    A record is a key's bytes on disk: the leaves of its run under "0", "1" and so on, and what
+    the fleet keeps beside them. In memory, runs are arrays of blocks (see `Records`), and
+    `rows` is a structured array of what is beside.
     """
 
     def __init__(self, run: Tree, beside: dict[str, np.ndarray], resident: int):
-        self._structure = jax.tree.structure(run)
-        self._like = jax.tree.leaves(run)
-        values = {str(place): _as_numbers(leaf) for place, leaf in enumerate(self._like)} | beside
+        self._records = Records(run)
+        values = {str(place): leaf for place, leaf in enumerate(self._records.numbers)} | beside
         self.dtype = np.dtype([(name, part.dtype, part.shape) for name, part in values.items()], align=True)
-        self.fresh = np.zeros((), self.dtype)
+        self._fresh = np.zeros(1, self.dtype)
         for name, part in values.items():
-            self.fresh[name] = part
+            self._fresh[name] = part
         self.resident = resident
-        # Pages that are not used yet take no memory.
-        self.rows = np.zeros(resident, self.dtype)
+        self.rows = np.zeros(resident, np.dtype([(name, part.dtype, part.shape) for name, part in beside.items()]))
+        self._blocks = self._records.arrays(resident)
         self.names: list[bytes] = []
         self._places: dict[bytes, int] = {}
         self._used = np.zeros(resident, np.int64)
@@ -79,38 +82,53 @@ class Slots:
 
     def places(self, keys: Sequence[bytes], samples: int) -> np.ndarray:
         """The slots of keys, which are resident from now on: at most `resident` different ones."""
-        known = self._places
-        missing = [key for key in dict.fromkeys(keys) if key not in known]
-        if missing:
-            here = [known[key] for key in set(keys) if key in known]
+        found = self._known(keys)
+        if len(unknown := np.flatnonzero(found < 0)):
+            missing = list(dict.fromkeys(keys[row] for row in unknown))
             free = self.resident - len(self)
             if len(missing) > free:
-                self._evict(len(missing) - free, here, samples)
-            for key in missing:
-                self._bring(key)
-        found = np.fromiter(map(known.__getitem__, keys), np.int64, len(keys))
+                self._evict(len(missing) - free, np.unique(found[found >= 0]), samples)
+            self._bring(missing)
+            found = self._known(keys)
         self._used[found] = samples
         self._changed[found] = True
         return found
 
-    def _bring(self, key: bytes) -> None:
-        content = None if self._store is None else self._store.read(key)
-        if content is not None:
-            self.check_size(self.store, key, content)
-        if self._free:
-            place = self._free.pop()
-            self.names[place] = key
-        else:
-            place = len(self.names)
-            self.names.append(key)
-        self._places[key] = place
-        self.rows[place] = self.fresh if content is None else np.frombuffer(content, self.dtype)[0]
+    def _known(self, keys: Sequence[bytes]) -> np.ndarray:
+        """The slots of keys, −1 for those that have none."""
+        return np.fromiter(map(self._places.get, keys, repeat(-1)), np.int64, len(keys))
+
+    def _bring(self, keys: list[bytes]) -> None:
+        """Give keys slots, which start from what is on disk, if anything is."""
+        new = []
+        for key in keys:
+            content = None if self._store is None else self._store.read(key)
+            if content is not None:
+                self.check_size(self.store, key, content)
+            if self._free:
+                place = self._free.pop()
+                self.names[place] = key
+            else:
+                place = len(self.names)
+                self.names.append(key)
+            self._places[key] = place
+            if content is None:
+                new.append(place)
+            else:
+                self._set([place], np.frombuffer(content, self.dtype))
+        self._set(new, self._fresh)
+
+    def _set(self, places: list[int], records: np.ndarray) -> None:
+        for into, block in zip(self._blocks, self._records.views(records), strict=True):
+            into[places] = block
+        for name in self.rows.dtype.names or ():
+            self.rows[name][places] = records[name]
 
     def check_size(self, store: Store, key: bytes, content: bytes) -> None:
         if len(content) != self.dtype.itemsize:
             raise DamagedError(f"{store.path}: damaged: the run of key {key!r} has another size.")
 
-    def _evict(self, count: int, needed: list[int], samples: int) -> None:
+    def _evict(self, count: int, needed: np.ndarray, samples: int) -> None:
         """Write the keys that are silent longest to disk, where they have changed, and free their slots."""
         age = self._used[: len(self.names)].copy()
         age[needed] = np.iinfo(np.int64).max
@@ -133,44 +151,36 @@ class Slots:
         self._changed[changed] = False
 
     def _entries(self, places: list[int]) -> Iterator[Entry]:
-        has_errors = "errors" in (self.dtype.names or ())
-        for place in places:
-            row = self.rows[place]
-            errors = row["errors"].tolist() if has_errors else [0, 0.0, 0.0, 0.0]
-            yield Entry(self.names[place], row.tobytes(), int(errors[0]), *errors[1:])
+        for start in range(0, len(places), WRITTEN):
+            part = places[start : start + WRITTEN]
+            records = np.zeros(len(part), self.dtype)
+            for block, into in zip(self._blocks, self._records.views(records), strict=True):
+                into[:] = block[part]
+            for name in self.rows.dtype.names or ():
+                records[name] = self.rows[name][part]
+            has_errors = "errors" in (self.dtype.names or ())
+            errors = records["errors"].tolist() if has_errors else [[0, 0.0, 0.0, 0.0]] * len(part)
+            for place, record, (count, *sums) in zip(part, records, errors, strict=True):
+                yield Entry(self.names[place], record.tobytes(), int(count), *sums)
 
-    def runs(self, places: np.ndarray) -> Tree:
-        """The runs of some keys as one tree, stacked."""
-        return self.as_tree([self.rows[str(leaf)][places] for leaf in range(len(self._like))])
+    def room(self, count: int) -> list[np.ndarray]:
+        """Arrays for `runs` of this many keys, which may be used again."""
+        return self._records.arrays(count)
 
-    def as_tree(self, leaves: list[Any]) -> Tree:
-        return jax.tree.unflatten(self._structure, leaves)
+    def runs(self, places: np.ndarray, into: list[np.ndarray] | None = None) -> list[np.ndarray]:
+        """The runs of some keys, as the blocks of `Records`; `into` are arrays to put them in."""
+        into = self.room(len(places)) if into is None else into
+        for block, part in zip(self._blocks, into, strict=True):
+            np.take(block, places, axis=0, out=part, mode="clip")  # "raise" would make another copy
+        return into
 
-    def put(self, places: np.ndarray, leaves: list[Any]) -> None:
-        """Put runs back: leaves as numbers, of which the first belong to these keys."""
-        for name, leaf in enumerate(leaves):
-            self.rows[str(name)][places] = np.asarray(leaf)[: len(places)]
+    def put(self, places: np.ndarray, blocks: Sequence[Any]) -> None:
+        """Put runs back, of which the first belong to these keys."""
+        for into, block in zip(self._blocks, blocks, strict=True):
+            into[places] = np.asarray(block)[: len(places)]
 
     def close(self) -> None:
         if self._store is not None:
             self._store.close()
         if self._temporary is not None:
             self._temporary.cleanup()
-
-
-def _as_numbers(leaf: Any) -> np.ndarray:
-    return np.asarray(jax.random.key_data(leaf) if is_key(leaf) else leaf)
-
-
-def with_keys(run: Tree, like: Tree) -> Tree:
-    """A run whose random keys are numbers, as they stand in a record, with keys again; inside a compiled function."""
-    return jax.tree.map(
-        lambda leaf, key: jax.random.wrap_key_data(leaf, impl=jax.random.key_impl(key)) if is_key(key) else leaf,
-        run,
-        like,
-    )
-
-
-def without_keys(run: Tree) -> list[Any]:
-    """The leaves of a run, random keys as numbers."""
-    return [jax.random.key_data(leaf) if is_key(leaf) else leaf for leaf in jax.tree.leaves(run)]
