@@ -74,8 +74,7 @@ class Shared:
         self.pool = RUNG
         while self.pool < window or RUNG * self.pool * size <= POOL:
             self.pool *= RUNG
-        self._room: dict[int, list[np.ndarray]] = {}
-        self._batch = compiled_loop(_program(learner.update, like))
+        self._batch = compiled_loop(_program(learner.update, like), donate_argnums=0)
 
     def own(self, run: Tree) -> Own:
         return Own((run.state, run.carry), run.ahead)
@@ -93,34 +92,35 @@ class Shared:
         rounds = _rounds(parts, order, self.window)
         losses, outputs = np.zeros(len(order)), None
         number, in_pool = np.empty(len(parts.places), np.int32), np.empty(len(order), np.int32)
-        for held, keys in _held(rounds, parts.key, self.pool):
+        for call, keys, width in _calls(rounds, parts.key, self.pool, max(CALL, self.window)):
             number[keys] = np.arange(len(keys))
-            in_pool[held.rows] = number[parts.key[held.rows]]
+            in_pool[call.rows] = number[parts.key[call.rows]]
             places = parts.places[keys]
-            size = RUNG
-            while size < len(keys):
-                size *= RUNG
-            if size not in self._room:
-                self._room[size] = slots.room(size)
-            filled = np.concatenate([places, np.repeat(places[:1], size - len(places))])
-            # A program reads them where they are, and has ended when they are filled again.
-            own: Any = slots.runs(filled, self._room[size])
-            for call, width in _calls(held, max(CALL, self.window)):
-                group, lane, inputs = self._inputs(call, width, in_pool, learns, rows)
-                new, after, (lost, made), finite = self._batch(shared, own, *inputs)
-                if not bool(finite):
-                    slots.put(places, own)
-                    raise NonFiniteError(
-                        f"after {int(shared.samples)} samples, the model that all keys share got numbers that are not "
-                        "finite. Lower the learning rate, or look for odd rows after that.",
-                        int(shared.steps) + 1,
-                        shared,
-                    )
-                shared, own, made = new, after, np.asarray(made)
-                outputs = np.zeros((len(order), *made.shape[2:]), made.dtype) if outputs is None else outputs
-                losses[call.rows], outputs[call.rows] = np.asarray(lost)[group, lane], made[group, lane]
+            group, lane, inputs = self._inputs(call, width, in_pool, learns, rows)
+            new, own, (lost, made), finite = self._batch(self._taken(slots, places), shared, *inputs)
+            if not bool(finite):
+                raise NonFiniteError(
+                    f"after {int(shared.samples)} samples, the model that all keys share got numbers that are not "
+                    "finite. Lower the learning rate, or look for odd rows after that.",
+                    int(shared.steps) + 1,
+                    shared,
+                )
             slots.put(places, own)
+            shared, made = new, np.asarray(made)
+            outputs = np.zeros((len(order), *made.shape[2:]), made.dtype) if outputs is None else outputs
+            losses[call.rows], outputs[call.rows] = np.asarray(lost)[group, lane], made[group, lane]
         return shared, outputs, losses
+
+    def _taken(self, slots: Slots, places: np.ndarray) -> list[jax.Array]:
+        """The runs of keys, for a program that uses them up; of fixed sizes, with the first key again at the end."""
+        size = RUNG
+        while size < len(places):
+            size *= RUNG
+        places = np.concatenate([places, np.repeat(places[:1], size - len(places))])
+        if jax.default_backend() != "cpu":
+            return [jnp.asarray(block) for block in slots.runs(places)]
+        # XLA reads the arrays of all keys where they are: one copy, where NumPy and a program would make two.
+        return _take(slots.blocks, places)
 
     def _inputs(self, call: Rounds, width: int, in_pool: np.ndarray, learns: np.ndarray, rows: tuple):
         """The group and the lane of each row, and what a program takes, of fixed sizes."""
@@ -154,35 +154,37 @@ def _rounds(parts: Segments, order: np.ndarray, window: int) -> Rounds:
     return Rounds(rows, first, np.diff(first, append=count))
 
 
-def _held(rounds: Rounds, key: np.ndarray, most: int) -> Iterator[tuple[Rounds, np.ndarray]]:
-    """Rounds that have no more than `most` keys together, and those keys in the order in which they come."""
+def _calls(rounds: Rounds, key: np.ndarray, most: int, rows: int) -> Iterator[tuple[Rounds, np.ndarray, int]]:
+    """Rounds that run in one program, its keys in the order in which they come, and the width of its groups.
+
+    They have at most `rows` rows with those that fill groups up, of at most `most` keys.
+    """
     keys, ends, start = key[rounds.rows], rounds.first + rounds.sizes, 0
     place = np.empty(len(keys), np.int64)
     place[rounds.rows] = np.arange(len(keys))
     # Rows are sorted by key, and those of a key are learned from in their order.
     before = np.full(len(keys), -1)
     before[place[1:]] = np.where(key[1:] == key[:-1], place[:-1], -1)
+    width = np.array([*WIDTHS.values(), WIDEST])[np.searchsorted([*WIDTHS], rounds.sizes)]
+    groups = -(-rounds.sizes // width)
+    other = np.append(np.flatnonzero(np.diff(width)) + 1, len(width))
+    full = np.cumsum(groups * width)
     while start < len(ends):
         begin = rounds.first[start]
-        new = before[begin : begin + RUNG * most] < begin
-        stop = int(np.searchsorted(ends, begin + np.count_nonzero(np.cumsum(new) <= most), side="right"))
+        new = before[begin : begin + rows] < begin
+        stop = min(
+            int(np.searchsorted(ends, begin + np.count_nonzero(np.cumsum(new) <= most), side="right")),
+            int(np.searchsorted(full, full[start] - groups[start] * width[start] + rows, side="right")),
+            int(other[np.searchsorted(other, start, side="right")]),
+        )
         length = ends[stop - 1] - begin
-        yield rounds.part(start, stop), keys[begin : begin + length][new[:length]]
+        yield rounds.part(start, stop), keys[begin : begin + length][new[:length]], int(width[start])
         start = stop
 
 
-def _calls(rounds: Rounds, rows: int) -> Iterator[tuple[Rounds, int]]:
-    """Rounds that run in one program, and the width of its groups."""
-    limits, widths = [*WIDTHS], np.array([*WIDTHS.values(), WIDEST])
-    width = widths[np.searchsorted(limits, rounds.sizes)]
-    changes = np.flatnonzero(np.diff(width)) + 1
-    for begin, end in zip([0, *changes.tolist()], [*changes.tolist(), len(width)], strict=True):
-        groups, start = np.cumsum(-(-rounds.sizes[begin:end] // width[begin])), 0
-        while start < len(groups):
-            before = groups[start - 1] if start else 0
-            stop = int(np.searchsorted(groups, before + -(-rows // width[begin]), side="right"))
-            yield rounds.part(begin + start, begin + stop), int(width[begin])
-            start = stop
+@jax.jit
+def _take(blocks: list[jax.Array], places: jax.Array) -> list[jax.Array]:
+    return [block.at[places].get(mode="promise_in_bounds") for block in blocks]
 
 
 def _program(update: Update, like: Own):
@@ -201,7 +203,7 @@ def _program(update: Update, like: Own):
         parts = jax.vmap(kind.join)(strong((new,)))
         return [block.at[to].set(part, mode="drop") for block, part in zip(blocks, parts, strict=True)]
 
-    def batch(shared, own, xs, targets, newest, lanes, first, count):
+    def batch(own, shared, xs, targets, newest, lanes, first, count):
         def learn(group, carried):
             params, (total, rows, loss), own, (losses, outputs) = carried
             x, target, (at, learns, _) = _entry((xs, targets, lanes), group)

@@ -36,7 +36,7 @@ class Slots:
             self._fresh[name] = part
         self.resident = resident
         self.rows = np.zeros(resident, np.dtype([(name, part.dtype, part.shape) for name, part in beside.items()]))
-        self._blocks = self._records.arrays(resident)
+        self.blocks = self._records.arrays(resident)
         self.names: list[bytes] = []
         self._places: dict[bytes, int] = {}
         self._used = np.zeros(resident, np.int64)
@@ -119,7 +119,7 @@ class Slots:
         self._set(new, self._fresh)
 
     def _set(self, places: list[int], records: np.ndarray) -> None:
-        for into, block in zip(self._blocks, self._records.views(records), strict=True):
+        for into, block in zip(self.blocks, self._records.views(records), strict=True):
             into[places] = block
         for name in self.rows.dtype.names or ():
             self.rows[name][places] = records[name]
@@ -154,7 +154,7 @@ class Slots:
         for start in range(0, len(places), WRITTEN):
             part = places[start : start + WRITTEN]
             records = np.zeros(len(part), self.dtype)
-            for block, into in zip(self._blocks, self._records.views(records), strict=True):
+            for block, into in zip(self.blocks, self._records.views(records), strict=True):
                 into[:] = block[part]
             for name in self.rows.dtype.names or ():
                 records[name] = self.rows[name][part]
@@ -163,20 +163,16 @@ class Slots:
             for place, record, (count, *sums) in zip(part, records, errors, strict=True):
                 yield Entry(self.names[place], record.tobytes(), int(count), *sums)
 
-    def room(self, count: int) -> list[np.ndarray]:
-        """Arrays for `runs` of this many keys, which may be used again."""
-        return self._records.arrays(count)
-
-    def runs(self, places: np.ndarray, into: list[np.ndarray] | None = None) -> list[np.ndarray]:
-        """The runs of some keys, as the blocks of `Records`; `into` are arrays to put them in."""
-        into = self.room(len(places)) if into is None else into
-        for block, part in zip(self._blocks, into, strict=True):
+    def runs(self, places: np.ndarray) -> list[np.ndarray]:
+        """The runs of some keys, as the blocks of `Records`."""
+        into = self._records.arrays(len(places))
+        for block, part in zip(self.blocks, into, strict=True):
             np.take(block, places, axis=0, out=part, mode="clip")  # "raise" would make another copy
         return into
 
     def put(self, places: np.ndarray, blocks: Sequence[Any]) -> None:
         """Put runs back, of which the first belong to these keys."""
-        for into, block in zip(self._blocks, blocks, strict=True):
+        for into, block in zip(self.blocks, blocks, strict=True):
             into[places] = np.asarray(block)[: len(places)]
 
     def close(self) -> None:
