@@ -10,7 +10,7 @@ import numpy as np
 from norewind import checks
 from norewind.chunks import chunk_is_finite, fast_step, scan_some, skipping_step, watching_step
 from norewind.compilation import compiled_loop
-from norewind.fleets.records import Records
+from norewind.fleets.records import with_keys, without_keys
 from norewind.learner import Learner, _forward
 from norewind.learners.least_squares import LeastSquares
 from norewind.trees import Tree, all_finite
@@ -85,14 +85,14 @@ class Programs:
     """The programs of a learner whose keys have models of their own."""
 
     def __init__(self, learner: Any, like: Tree):
-        functions, records = pure(learner), Records((like,))
+        functions = pure(learner)
 
         def learn(steps: Callable, looks: bool) -> Callable:
             def one(run, xs, targets, newest, count):
-                (before,) = records.split(run)
+                before = with_keys(run, like)
                 after, (losses, outputs) = steps(before, xs, targets, newest, count)
                 finite = functions.finite(before, after, losses) if looks else jnp.array(True)
-                return records.join((after,)), losses, outputs, finite
+                return without_keys(after), losses, outputs, finite
 
             def batch(runs, xs, targets, newest, count, filled):
                 return in_lanes(one, (runs, xs, targets, newest), count, filled)
@@ -100,8 +100,8 @@ class Programs:
             return compiled_loop(batch)
 
         def answer(run, xs, count):
-            run, outputs = functions.forward(records.split(run)[0], xs, count)
-            return records.join((run,)), outputs
+            run, outputs = functions.forward(with_keys(run, like), xs, count)
+            return without_keys(run), outputs
 
         self.learn, self.careful = learn(functions.steps, True), learn(functions.careful, False)
         self.answer = compiled_loop(lambda runs, xs, count, filled: in_lanes(answer, (runs, xs), count, filled))

@@ -38,10 +38,10 @@ class Records:
 
     def views(self, rows: np.ndarray) -> list[np.ndarray]:
         """The blocks of records, in place: of shape (records, numbers). Leaves are the fields "0", "1" and so on."""
-        assert rows.dtype.fields is not None
+        fields: Any = rows.dtype.fields
         found, content = [], rows.view(np.uint8)
         for places in self.blocks:
-            offset, kind = rows.dtype.fields[str(places[0])][1], self.numbers[places[0]].dtype
+            offset, kind = fields[str(places[0])][1], self.numbers[places[0]].dtype
             shape, strides = (len(rows), self._size(places)), (rows.itemsize, kind.itemsize)
             found.append(np.ndarray(shape, kind, content.data, offset, strides))
         return found
@@ -56,8 +56,8 @@ class Records:
             start = 0
             for place in places:
                 stop = start + self.numbers[place].size
-                leaf, key = block[start:stop].reshape(self.numbers[place].shape), self.like[place]
-                leaves.append(jax.random.wrap_key_data(leaf, impl=jax.random.key_impl(key)) if is_key(key) else leaf)
+                leaf = block[start:stop].reshape(self.numbers[place].shape)
+                leaves.append(_with_key(leaf, self.like[place]))
                 start = stop
         return jax.tree.unflatten(self.structure, leaves)
 
@@ -65,6 +65,20 @@ class Records:
         """The blocks of one key's run, inside a compiled function."""
         leaves = [jnp.ravel(_without_key(leaf)) for leaf in jax.tree.leaves(run)]
         return [jnp.concatenate([leaves[place] for place in places]) for places in self.blocks]
+
+
+def with_keys(run: Tree, like: Tree) -> Tree:
+    """A run whose random keys are numbers, with keys again; inside a compiled function."""
+    return jax.tree.map(_with_key, run, like)
+
+
+def without_keys(run: Tree) -> Tree:
+    """The leaves of a run, random keys as numbers."""
+    return [_without_key(leaf) for leaf in jax.tree.leaves(run)]
+
+
+def _with_key(leaf: Any, like: Any) -> Any:
+    return jax.random.wrap_key_data(leaf, impl=jax.random.key_impl(like)) if is_key(like) else leaf
 
 
 def _without_key(leaf: Any) -> Any:

@@ -15,8 +15,8 @@ from norewind.trees import Tree
 
 EVICTED = 16
 """When room is needed, at least one in this many resident keys goes to disk, so that there is room for a while."""
-WRITTEN = 256
-"""Keys that are made records of at a time."""
+AT_ONCE = 256
+"""Keys that are turned into records, or back, at a time."""
 
 
 class Slots:
@@ -84,7 +84,7 @@ class Slots:
         """The slots of keys, which are resident from now on: at most `resident` different ones."""
         found = self._known(keys)
         if len(unknown := np.flatnonzero(found < 0)):
-            missing = list(dict.fromkeys(keys[row] for row in unknown))
+            missing = list(dict.fromkeys(keys[row] for row in unknown.tolist()))
             free = self.resident - len(self)
             if len(missing) > free:
                 self._evict(len(missing) - free, np.unique(found[found >= 0]), samples)
@@ -100,23 +100,27 @@ class Slots:
 
     def _bring(self, keys: list[bytes]) -> None:
         """Give keys slots, which start from what is on disk, if anything is."""
-        new = []
-        for key in keys:
-            content = None if self._store is None else self._store.read(key)
-            if content is not None:
-                self.check_size(self.store, key, content)
-            if self._free:
-                place = self._free.pop()
-                self.names[place] = key
-            else:
-                place = len(self.names)
-                self.names.append(key)
-            self._places[key] = place
-            if content is None:
-                new.append(place)
-            else:
-                self._set([place], np.frombuffer(content, self.dtype))
-        self._set(new, self._fresh)
+        for start in range(0, len(keys), AT_ONCE):
+            part = keys[start : start + AT_ONCE]
+            records = np.frombuffer(b"".join(map(self._stored, part)), self.dtype)
+            self._set([self._slot(key) for key in part], records)
+
+    def _stored(self, key: bytes) -> bytes:
+        content = None if self._store is None else self._store.read(key)
+        if content is None:
+            return self._fresh.tobytes()
+        self.check_size(self.store, key, content)
+        return content
+
+    def _slot(self, key: bytes) -> int:
+        if self._free:
+            place = self._free.pop()
+            self.names[place] = key
+        else:
+            place = len(self.names)
+            self.names.append(key)
+        self._places[key] = place
+        return place
 
     def _set(self, places: list[int], records: np.ndarray) -> None:
         for into, block in zip(self.blocks, self._records.views(records), strict=True):
@@ -151,8 +155,8 @@ class Slots:
         self._changed[changed] = False
 
     def _entries(self, places: list[int]) -> Iterator[Entry]:
-        for start in range(0, len(places), WRITTEN):
-            part = places[start : start + WRITTEN]
+        for start in range(0, len(places), AT_ONCE):
+            part = places[start : start + AT_ONCE]
             records = np.zeros(len(part), self.dtype)
             for block, into in zip(self.blocks, self._records.views(records), strict=True):
                 into[:] = block[part]
@@ -173,7 +177,7 @@ class Slots:
     def put(self, places: np.ndarray, blocks: Sequence[Any]) -> None:
         """Put runs back, of which the first belong to these keys."""
         for into, block in zip(self.blocks, blocks, strict=True):
-            into[places] = np.asarray(block)[: len(places)]
+            into[places] = np.asarray(block)[: len(places)].reshape(len(places), -1)
 
     def close(self) -> None:
         if self._store is not None:
