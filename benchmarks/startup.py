@@ -91,6 +91,7 @@ def child(arguments: list[str]) -> None:
 def start(arguments: list[str], folder: Path, number: int) -> dict[str, Any]:
     command = [sys.executable, "-m", "benchmarks.startup", "--child", *arguments, "--out", str(folder / f"{number}")]
     environment = {**os.environ, "NOREWIND_CACHE": str(folder / "cache")}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # or Python would compile this package again at every start
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     lines = [line for line in done.stdout.splitlines() if line.startswith(RECORD)]
     if not lines:

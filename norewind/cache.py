@@ -10,10 +10,12 @@ from norewind.machine import processor
 
 VARIABLE = "NOREWIND_CACHE"
 FOLDER = "JAX_COMPILATION_CACHE_DIR"
+PROGRAMS = "NOREWIND_PROGRAMS"
+"""Names the folder of whole programs (programs.py), also to processes that this one starts."""
 PROGRAM, USED, LOCK = "-cache", "-atime", ".lockfile"
 """How JAX names what it keeps (jax._src.lru_cache)."""
-LARGEST = 200_000_000
-"""The largest size of the cache in bytes. Beyond it, JAX removes the least recently used programs."""
+LARGEST = 100_000_000
+"""The largest size in bytes of JAX's cache, and of our own. Beyond it, the least recently used programs are removed."""
 
 
 def keep_compiled() -> None:
@@ -23,8 +25,11 @@ def keep_compiled() -> None:
     `off`. A cache that is configured in JAX itself is left alone.
     """
     if FOLDER not in os.environ:
-        for name, value in _chosen().items():
+        chosen = _chosen()
+        for name, value in chosen.items():
             os.environ.setdefault(name, str(value))
+        if chosen:
+            os.environ[PROGRAMS] = str(Path(chosen[FOLDER]) / "programs")
 
 
 def keep_compiled_from_now() -> None:

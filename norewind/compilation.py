@@ -5,43 +5,41 @@ from functools import lru_cache
 from typing import Any
 
 import jax
-import jax.numpy as jnp
-from jax.core import Tracer
 from jax.experimental.xla_metadata import set_xla_metadata
+
+from norewind.programs import Program
 
 # Avoids copies of large arrays in a compiled loop (docs/speed.md).
 FASTER_LOOPS = {"xla_cpu_copy_insertion_use_region_analysis": True}
 
 
-def compiled_loop(function: Callable, **options: Any) -> Callable:
-    """`jax.jit(function, **options)` for a function that is one long loop."""
-    plain = jax.jit(function, **options)
-    faster = jax.jit(function, **options, compiler_options=FASTER_LOOPS)
+def compiled(function: Callable, **options: Any) -> Program:
+    """`jax.jit(function, **options)`, kept between processes."""
+    return Program(function, options)
 
-    def call(*arguments, **keywords):
-        # Only an outermost jit may have options; inside a caller's jit, the caller's options apply.
-        inside_a_jit = isinstance(jnp.zeros(()), Tracer)
-        chosen = plain if inside_a_jit or not _knows_faster_loops() else faster
-        return chosen(*arguments, **keywords)
 
-    return call
+def compiled_loop(function: Callable, **options: Any) -> Program:
+    """`compiled(function, **options)` for a function that is one long loop."""
+    return Program(function, options, FASTER_LOOPS, lambda: bool(_known(**FASTER_LOOPS)))
 
 
 @lru_cache
-def _knows_faster_loops() -> bool:
-    """Whether this XLA has the option. It refuses to compile with an unknown one, so try it once."""
+def _known(**options: Any) -> dict[str, Any]:
+    """The options, if this XLA has them. It refuses to compile with unknown ones, so try it once."""
     if jax.default_backend() != "cpu":
-        return False
+        return {}
     try:
-        jax.jit(lambda: 0, compiler_options=FASTER_LOOPS).lower().compile()
+        jax.jit(lambda: 0, compiler_options=options).lower().compile()
     except jax.errors.JaxRuntimeError:
-        return False
-    return True
+        return {}
+    return options
 
 
 # XLA on a CPU hands the parts of a program to threads, which takes longer than the parts of a small one. A call that is
 # marked so, and not inlined, becomes one piece of machine code instead (docs/speed.md).
 ONE_KERNEL = {"xla_cpu_small_call": "true", "inlineable": "false"}
+# Of large sums, XLA makes calls of a library, which one piece cannot have.
+WITHOUT_LIBRARIES = {"xla_cpu_experimental_ynn_fusion_type": ""}
 LARGEST_KERNEL = 2**20  # bytes of arguments: large products are faster in the libraries that one piece cannot call
 NOT_IN_A_KERNEL = ("custom_call", "scatter", "sort", "fft", "convolution", "rng", "cholesky", "triangular_solve")
 
@@ -63,7 +61,7 @@ def compiled_kernel(function: Callable, *arguments: Any) -> Callable:
         with set_xla_metadata(**ONE_KERNEL):
             return inner(*arguments)
 
-    kernel = jax.jit(marked)
+    kernel = jax.jit(marked, compiler_options=_known(**WITHOUT_LIBRARIES))
     program = kernel.lower(*arguments).as_text()
     if any(f"stablehlo.{operation}" in program for operation in NOT_IN_A_KERNEL):
         return plain
@@ -72,3 +70,19 @@ def compiled_kernel(function: Callable, *arguments: Any) -> Callable:
     except jax.errors.JaxRuntimeError:
         return plain
     return kernel
+
+
+@lru_cache
+def calling_thread() -> Any:
+    """A CPU whose programs run in the thread that calls them; None where there is none.
+
+    JAX hands every program to another thread, which takes longer than a small program itself.
+    """
+    if jax.default_backend() != "cpu":
+        return None
+    try:
+        from jaxlib import xla_client
+
+        return xla_client.make_cpu_client(asynchronous=False).local_devices()[0]
+    except (ImportError, AttributeError, TypeError, RuntimeError):
+        return None  # not a public function: without it, everything works as fast as before

@@ -12,6 +12,7 @@ from jax.core import Tracer
 from norewind import checks
 from norewind.chunks import careful_step, chunk_is_finite, chunk_of, fast_step, scan_some, skipping_step, watching_step
 from norewind.combinators import one_step_of
+from norewind.compilation import compiled
 from norewind.estimator import Estimate, Estimator
 from norewind.packing import PackedRun, SingleCalls, pack
 from norewind.ranges import Ranges, check, ranges_of
@@ -67,28 +68,14 @@ class Learner:
         self.skipping_chunk = chunk_of(update, skipping_step)
         self.careful_chunk = chunk_of(update, careful_step)
         self.compiled_transition = jax.jit(update.transition)
-        self.compiled_forward = jax.jit(partial(_forward, update))
+        self.compiled_forward = compiled(partial(_forward, update))
         self.compiled_reset = jax.jit(update.reset)
         self.single = SingleCalls(update, stops)
         self._ranges: dict[Any, Ranges] = {}
 
     def init(self, params: Tree, state: Tree, key: jax.Array) -> Run:
         """Start a run. A reset returns to `state`; `key` is for the estimator's noise."""
-        checks.parameters_and_state(params, state)
-        model = self.update.estimator.model
-        checks.not_swapped(params, state, model and model.transition)
-        params, state = strong(params), strong(state)
-        zero = jax.device_put(np.zeros((), np.int32))
-        return Run(
-            params=params,
-            state=state,
-            carry=strong(self.update.estimator.init(params, state, key)),
-            optimizer=strong(self.update.optimizer.init(params)),
-            steps=zero,
-            samples=zero,
-            skipped=zero,
-            initial_state=state,
-        )
+        return started(self.update, params, state, key)
 
     def step(self, run: Run, x: Tree, target: Tree) -> tuple[Run, Estimate]:
         """Learn from one sample or window: `x` is the model's input; the loss compares its output with `target`."""
@@ -225,6 +212,25 @@ class Learner:
                 "reset: `when` must be True, False or a boolean per stream. The state returns to the one given to init."
             )
         return self.compiled_reset(run, mask)
+
+
+def started(update: Update, params: Tree, state: Tree, key: jax.Array) -> Run:
+    """The run before the first step."""
+    checks.parameters_and_state(params, state)
+    model = update.estimator.model
+    checks.not_swapped(params, state, model and model.transition)
+    params, state = strong(params), strong(state)
+    zero = jax.device_put(np.zeros((), np.int32))
+    return Run(
+        params=params,
+        state=state,
+        carry=strong(update.estimator.init(params, state, key)),
+        optimizer=strong(update.optimizer.init(params)),
+        steps=zero,
+        samples=zero,
+        skipped=zero,
+        initial_state=state,
+    )
 
 
 def _forward(update: Update, run: Run, xs: Tree, count: jax.Array) -> tuple[Run, Tree]:

@@ -1,8 +1,16 @@
-"""What kind of processor this is. Importing this does not import JAX."""
+"""The processor, and the memory of this process. Importing this does not import JAX."""
 
+import ctypes
 import hashlib
 import platform
+import sys
 from pathlib import Path
+
+
+def give_back_free_memory() -> None:
+    """Give memory that is free back to the system, where the C library can do that (the GNU one)."""
+    if sys.platform == "linux" and (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)):
+        trim(0)
 
 
 def processor() -> str:

@@ -31,6 +31,8 @@ CellName = Literal[
     "rtu",
 ]
 """`plain_lstm` is the LSTM without embedding, where every weight feeds one unit."""
+RESERVOIRS: tuple[CellName, ...] = ("feedback_reservoir", "liquid", "reservoir")
+"""Their input weights are drawn in the same way for symbols and numbers."""
 OptimizerName = Literal["adam", "adagrad", "rmsprop", "sgd"]
 
 AUTO = "auto"
@@ -56,7 +58,8 @@ def cell(name: str) -> Callable[..., "Cell"]:
 
     if _known("cell", name, CELLS) == "plain_lstm":
         return partial(cells.lstm, embedding=False)
-    return getattr(cells, name)
+    make = getattr(cells, name)
+    return make if name not in RESERVOIRS else lambda *sizes, symbols: make(*sizes)
 
 
 def optimizer(name: str) -> Callable[..., Any]:

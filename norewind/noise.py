@@ -43,6 +43,8 @@ def as_key(key: jax.Array) -> jax.Array:
         raise ModelError(f"the key is {key!r}, not a PRNG key. Make one with jax.random.key(0).")
     if jnp.issubdtype(key.dtype, jnp.uint32) and key.shape == (2,):
         return jax.random.wrap_key_data(key)
+    if key.shape:
+        raise ModelError(f"the key is an array of shape {key.shape}, not one PRNG key. Pass one of them.")
     return key
 
 

@@ -50,7 +50,8 @@ def lines(title: str, facts: dict[str, Any]) -> str:
 def table(title: str, facts: dict[str, Any], curve: Sequence[float | None] = ()) -> str:
     """The same as HTML, with a curve."""
     cells = "".join(
-        f"<tr><th style='text-align:left'>{html.escape(str(name))}</th><td>{html.escape(str(value))}</td></tr>"
+        f"<tr><th style='text-align:left'>{html.escape(str(name))}</th>"
+        f"<td style='text-align:left'>{html.escape(str(value))}</td></tr>"
         for name, value in facts.items()
     )
     return f"<div><b>{html.escape(title)}</b><table>{cells}</table>{_drawn(curve)}</div>"

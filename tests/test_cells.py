@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from norewind import cells
+from norewind import cells, names
 
 CELLS = {"rnn": cells.rnn, "gru": cells.gru, "lstm": cells.lstm}
 
@@ -99,3 +99,14 @@ def test_dtype_is_kept(name):
 def test_an_empty_stack_is_refused():
     with pytest.raises(ValueError, match="at least one"):
         cells.stack()
+
+
+@pytest.mark.parametrize("name", names.CELLS)
+@pytest.mark.parametrize("symbols", [True, False])
+def test_every_cell_can_be_made_by_its_name(name, symbols):
+    cell = names.cell(name)(3, 4, 2, symbols=symbols)
+    x = jnp.array(1) if symbols else jnp.ones(3)
+    params, state = jax.eval_shape(cell.init, jax.random.key(0)), cell.initial_state()
+    new, output = jax.eval_shape(cell.transition, params, state, x)
+    assert jax.tree.map(jnp.shape, new) == jax.tree.map(jnp.shape, state)
+    assert output.shape == (2,)

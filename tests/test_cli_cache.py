@@ -15,7 +15,7 @@ NAMES = ("JAX_COMPILATION_CACHE_DIR", "JAX_COMPILATION_CACHE_MAX_SIZE")
 
 @pytest.fixture
 def environment(monkeypatch, tmp_path):
-    for name in (*NAMES, "NOREWIND_CACHE", "XDG_CACHE_HOME"):
+    for name in (*NAMES, "NOREWIND_CACHE", "NOREWIND_PROGRAMS", "XDG_CACHE_HOME"):
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -32,7 +32,8 @@ def test_in_the_cache_folder_of_the_user_with_a_bound(environment, tmp_path):
     assert folder is not None
     assert folder.is_dir()
     assert folder.parent == tmp_path / ".cache/norewind"
-    assert int(os.environ[NAMES[1]]) == 200_000_000
+    assert int(os.environ[NAMES[1]]) == 100_000_000
+    assert os.environ["NOREWIND_PROGRAMS"] == str(folder / "programs")
 
 
 def test_in_another_folder(environment, tmp_path):

@@ -8,7 +8,7 @@ import pytest
 
 import norewind
 from norewind import ModelError, average, bptt, online, parallel, rtrl, uoro, window
-from norewind.compilation import _knows_faster_loops
+from norewind.compilation import FASTER_LOOPS, _known
 from norewind.losses import squared_error
 
 PARAMS = {"layer": {"w": jnp.ones((2, 2))}}
@@ -27,7 +27,7 @@ def never_compiled(monkeypatch):
     def refuse(*args, **kwargs):
         raise AssertionError("something was compiled before the model was checked")
 
-    _knows_faster_loops()  # compiles one trivial program, once per process
+    _known(**FASTER_LOOPS)  # compiles one trivial program, once per process
     monkeypatch.setattr(compiler, "compile_or_get_cached", refuse)
 
 

@@ -98,3 +98,31 @@ def test_ipython_is_not_imported_elsewhere():
         "assert notebook_display() is None; sys.exit('IPython' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+IN_A_KERNEL = """
+from norewind import Hooks
+from norewind.runs import live
+
+with live.live_plot(Hooks(), "nats") as hooks:
+    for samples in (1, 2, 3):
+        hooks.metrics({"samples": samples, "loss": 1 / samples})
+"""
+
+
+@pytest.mark.slow
+def test_a_real_kernel_shows_one_picture_and_updates_it():
+    pytest.importorskip("ipykernel")
+    start_new_kernel = pytest.importorskip("jupyter_client.manager").start_new_kernel
+    manager, client = start_new_kernel(kernel_name="python3")
+    pictures = []
+    try:
+        client.execute_interactive(IN_A_KERNEL, timeout=120, output_hook=pictures.append)
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+    pictures = [message for message in pictures if message["msg_type"] != "status"]
+    assert [message["msg_type"] for message in pictures] == ["execute_input", "display_data", "update_display_data"]
+    _, first, last = (message["content"] for message in pictures)
+    assert first["transient"] == last["transient"]
+    assert first["data"]["image/png"] != last["data"]["image/png"]

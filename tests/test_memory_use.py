@@ -1,6 +1,8 @@
 """The memory of `norewind train` does not grow with what it has seen; `make memory` does the same at full length."""
 
 import gc
+import os
+import platform
 import random
 import sys
 from itertools import islice
@@ -8,19 +10,47 @@ from itertools import islice
 import pytest
 
 from norewind.cli import main
+from norewind.machine import give_back_free_memory
 from norewind.runs.progress import Progress
-from tools.memory import ALLOWED, COMMON, KINDS, growth, looks, objects
+from norewind.streams import Source, reading
+from norewind.streams.position import unread
+from norewind.streams.reading import BLOCK, LONGEST
+from tools.memory import ALLOWED, COMMON, KINDS, growth, highest, looks, objects
 
 
 def test_growth_is_that_of_the_highest():
-    assert growth([1, 100, 50, 101]) == pytest.approx(0.01)
-    assert growth([100, 110, 100, 100]) < 0
+    assert growth([900, 50, 100, 50, 50, 101, *[50] * 14]) == pytest.approx(0.01)
+    assert growth([900, 100, 110, *[100] * 17]) < 0
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "bytes"])
-def test_memory_is_flat(kind):
-    assert growth(looks(kind, 20_000_000, 0)) <= ALLOWED
+def test_memory_is_flat():
+    """Keys, categories, depths and lengths; the other streams are left to `make memory`."""
+    assert growth(looks("jsonl", 100_000_000, 0)) <= ALLOWED
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only the GNU C library can be asked to")
+def test_free_memory_is_given_back():
+    blocks = [b"x" * 100_000 for _ in range(1_000)]
+    last = blocks.pop()
+    blocks.clear()  # free now, and kept below the last one
+    before = highest(os.getpid())
+    give_back_free_memory()
+    highest(os.getpid())
+    assert before - highest(os.getpid()) > 50_000
+    assert last
+
+
+@pytest.mark.parametrize(("size", "times"), [(BLOCK - 1, 0), (LONGEST // 2, 2), (2 * LONGEST, 1)])
+def test_it_is_given_back_after_some_long_lines(tmp_path, monkeypatch, size, times):
+    path, asked = tmp_path / "lines", []
+    path.write_bytes((b"x" * size + b"\n") * (10 * LONGEST // size))
+    monkeypatch.setattr(reading, "give_back_free_memory", lambda: asked.append(True))
+    source = Source(path)
+    lines, fragments = source.lines(source.progress(unread("rows"))), source.fragments(None)
+    while lines.peek(fragments) is not None:
+        lines.drop()
+    assert len(asked) == times
 
 
 def test_what_lives_does_not_grow(tmp_path, monkeypatch):

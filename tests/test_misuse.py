@@ -122,3 +122,42 @@ def test_a_module_in_place_of_what_makes_one():
             cells.from_equinox(module, 3, 3)
     with pytest.raises(ModelError, match="from_flax takes a function that makes the module.*not a GRUCell"):
         cells.from_flax(nnx.GRUCell(3, 4, rngs=nnx.Rngs(0)), 3, 3)
+
+
+@pytest.mark.parametrize("value", [PARAMS, norewind.pack(RUN)], ids=["params", "packed"])
+def test_only_a_run_is_packed(value):
+    with pytest.raises(ModelError, match="pack takes a run"):
+        norewind.pack(value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "more", "words"),
+    [
+        ((LEARNER, RUN, [(0, 1)]), {}, r"Call fit\(stream, learner, run\)"),
+        (([(0, 1)], LEARNER, norewind.pack(RUN)), {}, "the run is packed"),
+        ((3, LEARNER, RUN), {}, "the stream is a int"),
+        (([(0, 1)], LEARNER, RUN), {"samples": -5}, "samples must be a whole number"),
+        (([(0, 1)], LEARNER, RUN), {"samples": 5.5}, "samples must be a whole number"),
+    ],
+    ids=["swapped", "packed", "number", "negative", "fraction"],
+)
+def test_fit_of_something_else(arguments, more, words):
+    with pytest.raises(ModelError, match=words):
+        norewind.fit(*arguments, **more)
+
+
+def test_an_array_is_a_stream_of_pairs():
+    with pytest.raises(ValueError, match="item 1 of the stream is not a pair"):
+        norewind.fit(np.zeros(10), LEARNER, RUN)
+    assert norewind.fit(np.zeros((10, 2), int), LEARNER, RUN).samples == 10
+
+
+@pytest.mark.parametrize("hidden", [0, "4", 4.5])
+def test_a_cell_of_no_size(hidden):
+    with pytest.raises(ModelError, match="the size of a layer must be"):
+        cells.gru(inputs=3, hidden=hidden, outputs=3).init(jax.random.key(0))
+
+
+def test_several_keys_in_place_of_one():
+    with pytest.raises(ModelError, match=r"an array of shape \(3,\), not one PRNG key"):
+        LEARNER.init(PARAMS, CELL.initial_state(), jax.random.split(jax.random.key(0), 3))

@@ -6,10 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jaxlib import xla_client
 
 import norewind
-from norewind.compilation import compiled_kernel
-from norewind.packing import layout_of
+from norewind.compilation import calling_thread, compiled_kernel
+from norewind.layout import layout_of
 from norewind.trees import is_key
 
 TEXT = [0, 2, 1, 1, 0, 2, 2, 1, 0, 0, 1, 2] * 2
@@ -36,17 +37,20 @@ def test_packing_loses_nothing():
         "half": jnp.array([1.5, jnp.nan], jnp.bfloat16),
         "none": None,
         "empty": jnp.zeros((0, 3)),
+        "large": jnp.arange(2_000, dtype=jnp.float32).reshape(40, 50) - 7.5,
+        "large complex": jnp.arange(1_500) * (1 - 2j),
+        "many keys": jax.random.split(jax.random.key(5), 600),
     }
     layout = layout_of(tree)
     vectors = layout.pack_now(tree)
-    assert sorted(str(vector.dtype) for vector in vectors) == ["bfloat16", "uint32"]
+    assert sorted(str(vector.dtype) for vector in vectors) == ["bfloat16", "complex64", "float32", "uint32"]
     assert_equal(layout.unpack_now(vectors), tree)
     assert_equal(jax.jit(layout.unpack)(vectors), tree)
     assert layout_of(jax.tree.map(lambda leaf: leaf, tree)) is layout
 
 
-def learner_and_run(method="uoro", cell="gru", dtype=jnp.float32, **options):
-    model = getattr(norewind.cells, cell)(inputs=3, hidden=5, outputs=3)
+def learner_and_run(method="uoro", cell="gru", dtype=jnp.float32, hidden=5, **options):
+    model = getattr(norewind.cells, cell)(inputs=3, hidden=hidden, outputs=3)
     estimator = norewind.names.parse_method(method).make(model.transition, norewind.losses.cross_entropy, jnp.array(0))
     learner = norewind.online(estimator, norewind.adam(norewind.inverse_sqrt(1e-2, alpha=0.03)), **options)
     params = jax.tree.map(lambda leaf: leaf.astype(jnp.promote_types(leaf.dtype, dtype)), model.init(jax.random.key(0)))
@@ -54,7 +58,8 @@ def learner_and_run(method="uoro", cell="gru", dtype=jnp.float32, **options):
     return learner, learner.init(params, state, jax.random.key(1))
 
 
-CASES = [("uoro", "gru"), ("rtrl", "gru"), ("bptt", "lstm"), ("snap1", "lru")]
+# At 33 units, the recurrent weights are large enough to stand alone.
+CASES = [("uoro", "gru", 33), ("rtrl", "gru", 5), ("bptt", "lstm", 5), ("snap1", "lru", 5)]
 
 
 def assert_close(one, other):
@@ -65,10 +70,10 @@ def assert_close(one, other):
         np.testing.assert_allclose(numbers(a), numbers(b), rtol=1e-12, atol=1e-13)
 
 
-@pytest.mark.parametrize(("method", "cell"), CASES)
-def test_a_packed_run_learns_as_the_other_does(method, cell):
+@pytest.mark.parametrize(("method", "cell", "hidden"), CASES)
+def test_a_packed_run_learns_as_the_other_does(method, cell, hidden):
     with jax.enable_x64(True):
-        learner, run = learner_and_run(method, cell, jnp.float64)
+        learner, run = learner_and_run(method, cell, jnp.float64, hidden)
         packed = norewind.pack(run)
         for x, target in pairwise(TEXT):
             run, estimate = learner.step(run, np.int32(x), np.int32(target))
@@ -118,6 +123,38 @@ def test_a_step_is_one_kernel_where_that_can_be():
     assert program._call.__name__ == "marked"
     sorting = compiled_kernel(lambda values: jax.numpy.sort(values), np.array([3.0, 1.0, 2.0]))
     assert sorting(np.array([3.0, 1.0, 2.0])).tolist() == [1.0, 2.0, 3.0]
+    square = np.ones((200, 200), np.float32)
+    adding = compiled_kernel(lambda values: jnp.sum(values * values), square)
+    assert (adding.__name__, float(adding(square))) == ("marked", 40_000)
+
+
+def test_calls_run_in_the_calling_thread_where_that_can_be(monkeypatch):
+    learner, run = learner_and_run()
+    packed, _ = learner.step(norewind.pack(run), 0, 1)
+    place = calling_thread()
+    assert place not in jax.devices()
+    assert {device for vector in packed.vectors for device in vector.devices()} == {place}
+    assert {device for leaf in jax.tree.leaves(packed.unpack()) for device in leaf.devices()} == {jax.devices()[0]}
+    # Not a public function of JAX: it may go.
+    monkeypatch.delattr(xla_client, "make_cpu_client")
+    calling_thread.cache_clear()
+    try:
+        other, _ = learner.step(norewind.pack(run), 0, 1)
+    finally:
+        calling_thread.cache_clear()
+    assert {device for vector in other.vectors for device in vector.devices()} == {jax.devices()[0]}
+    assert_equal(other.unpack(), packed.unpack())
+
+
+def test_inputs_may_be_arrays_on_a_device():
+    learner, run = learner_and_run()
+    packed = norewind.pack(run)
+    x, target = jax.device_put((jnp.array(2), jnp.array(1)), jax.devices()[0])
+    packed, output = learner.predict(packed, x)
+    packed, estimate = learner.learn(packed, target)
+    plain, found = learner.step(norewind.pack(run), np.int32(2), np.int32(1))
+    assert_equal(packed.unpack(), plain.unpack())
+    assert_equal((output, estimate.loss, estimate.grad), (found.output, found.loss, found.grad))
 
 
 def test_what_step_promises_holds():

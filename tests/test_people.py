@@ -12,6 +12,7 @@ import pytest
 
 import norewind
 from norewind.cli import main
+from norewind.people.table import rows_of
 from norewind.runs.settings import SettingsError
 
 SMALL = {"method": "snap1", "cell": "lru", "hidden": 4, "rate": 1e-2}
@@ -66,6 +67,7 @@ def test_a_mixture_learns_one_by_one_as_by_fit_and_answers_leave_it_alone():
         if number % 9 == 5:
             one.predict_one(row)
         one.learn_one(row)
+    assert all(program._call.__name__ == "marked" for program in one.live.single._programs.values())
     for row in wave(2, 80):
         np.testing.assert_allclose(*(model.predict_one(row) for model in (one, whole)), rtol=1e-3, atol=1e-3)
     np.testing.assert_allclose(one.forecast(5), whole.forecast(5), rtol=1e-3, atol=1e-3)
@@ -81,6 +83,7 @@ def test_the_default_classifier_learns_one_by_one_as_by_fit():
     one, whole = norewind.Classifier("sky"), norewind.Classifier("sky").fit(rows)
     for row in rows:
         one.learn_one(row)
+    assert [program._call.__name__ for program in one.live.single._programs.values()] == ["marked"]
     for row in wave(3, 150):
         mine, other = (model.predict_proba_one(row) for model in (one, whole))
         assert mine == pytest.approx(other, abs=1e-3)
@@ -130,6 +133,15 @@ def test_arrays_frames_and_dicts_are_the_same_rows(fitted):
     pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
     for frame in (pandas.DataFrame(wave(300)), polars.DataFrame(wave(300))):
         assert small().fit(frame).forecast(3) == expected
+
+
+@pytest.mark.parametrize("package", ["pandas", "polars"])
+def test_a_series_is_a_column_with_its_name(package):
+    series = pytest.importorskip(package).Series
+    values = [row["tide"] for row in wave(12)]
+    named, unnamed = series(values, name="tide") if package == "pandas" else series("tide", values), series(values)
+    assert list(rows_of(named)) == [{"tide": value} for value in values]
+    assert list(rows_of(unnamed)) == list(rows_of(values)) == [{"1": value} for value in values]
 
 
 def test_a_saved_model_goes_on_as_if_nothing_had_happened(fitted, tmp_path):
@@ -246,7 +258,8 @@ def test_the_first_rows_may_be_odd_too():
         (lambda: small(horizon=0).forecast(), "horizon of 0"),
         (lambda: small().forecast(0), "steps is 0"),
         (lambda: small(method="uoro:window=4").learn_one({"tide": 1}), "windows of 4"),
-        (lambda: norewind.Forecaster("tide", hiden=3), "hiden"),
+        (lambda: norewind.Forecaster("tide", hiden=3), "no setting hiden. Did you mean hidden"),
+        (lambda: norewind.Forecaster("tide", qqq=3), "no setting qqq. Settings are those"),
     ],
 )
 def test_mistakes_are_named(do, message):

@@ -3,6 +3,7 @@
 import copy
 import pickle
 
+import numpy as np
 import pytest
 
 pytest.importorskip("river")
@@ -66,3 +67,46 @@ def test_a_copy_and_a_pickle_go_on_alike():
         assert {other.predict_one(x) for other in others} == {model.predict_one(x)}
         for one in (model, *others):
             one.learn_one(x, y)
+
+
+def test_rows_that_the_model_cannot_foresee_cost_little_more_than_the_number_before():
+    """Levels that jump: the errors of the model are several times those of repeating the number before."""
+    rng = np.random.default_rng(0)
+    numbers = np.repeat(rng.choice([0.0, 1.0, 100.0], 60), 5) + rng.normal(scale=0.01, size=300)
+    model, newest, total, simple = ours.Regressor(**SMALL), 0.0, 0.0, 0.0
+    for y in numbers.tolist():
+        total, simple = total + abs(model.predict_one({"a": 1.0}) - y), simple + abs(newest - y)
+        model.learn_one({"a": 1.0}, y)
+        newest = y
+    assert model._hedge.errors[0] > 1.3 * simple
+    assert total < 1.1 * simple
+
+
+@pytest.mark.parametrize("kind", [ours.Regressor, ours.Forecaster])
+def test_what_is_learned_does_not_depend_on_what_is_asked(kind):
+    """The errors that weights follow are those of predictions made before the row, whoever asked for them."""
+    asked, silent = kind(**SMALL), kind(**SMALL)
+    ahead = kind is ours.Forecaster
+    for row in range(40):
+        x, y = {"a": 1.0}, float(row % 7)
+        asked.forecast(1 + row % 4) if ahead else (asked.predict_one({"a": 9.0}), asked.predict_one(x))
+        for model in (asked, silent):
+            model.learn_one(y, x) if ahead else model.learn_one(x, y)
+    assert asked._hedge.errors == silent._hedge.errors
+    assert asked._hedge.errors[0] != asked._hedge.errors[1]
+
+
+def test_a_number_that_is_none_is_not_repeated():
+    model = ours.Regressor(**SMALL)
+    for y in (3.0, float("nan"), float("inf")):
+        model.learn_one({"a": 1.0}, y)
+    assert model.predict_one({"a": 1.0}) == 3.0
+
+
+def test_probabilities_are_the_callers_own():
+    model = ours.Classifier(**SMALL)
+    for row in range(30):
+        model.learn_one({"a": row % 2}, row % 2)
+    before = dict(model.predict_proba_one({"a": 1}))
+    model.predict_proba_one({"a": 1}).clear()
+    assert model.predict_proba_one({"a": 1}) == before

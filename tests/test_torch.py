@@ -8,6 +8,7 @@ import pytest
 
 import norewind
 from norewind.cells import from_torch, to_torch
+from norewind.cells.torch_operations import OPERATIONS
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
@@ -36,6 +37,48 @@ class Own(nn.Module):
         return self.mlp(torch.cat([a, h])[:HIDDEN] * self.gain), {"h": h, "c": c, "a": a}
 
 
+class Layers(nn.Module):
+    """Layers that make an odd use of dimensions, or have rows that are not learned."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.table = nn.Linear(INPUTS, 6), nn.Embedding(4, 6, padding_idx=1)
+        self.convolution = nn.Conv1d(2, 4, 2, stride=2, padding=1, groups=2)
+        self.groups, self.batch = nn.GroupNorm(2, 4), nn.BatchNorm1d(4)
+        self.attention, self.pairs = nn.MultiheadAttention(2, 1, batch_first=True), nn.Bilinear(6, 8, HIDDEN)
+        self.batch.running_mean += 0.3
+        self.eval()
+
+    def forward(self, x, h):
+        z = self.first(x) + self.table((x[0] > 0).long() + (x[1] > 0).long())
+        image = self.batch(self.groups(self.convolution(z.view(1, 2, 3))))
+        seen, _ = self.attention(z.view(1, 3, 2), z.view(1, 3, 2), z.view(1, 3, 2))
+        h = torch.tanh(self.pairs(seen.flatten(), image.flatten()) + h)
+        return h, h
+
+
+class Functions(nn.Module):
+    """What people write by hand."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(INPUTS, HIDDEN)
+
+    def forward(self, x, h):
+        z = self.first(x) + h
+        z = z.clone()
+        z[1] = z[0] / 2
+        z[2:4] = z[:2].flip(0)
+        scaled = (
+            nn.functional.normalize(z, dim=0) + z.sum() / 9 + z.mean() + z.std() + z.norm(1) / 9 + z.norm(float("inf"))
+        )
+        masked = z.masked_fill(z < 0, 0.3) + torch.logsumexp(z, 0) + z.max(0)[0] + z.min()
+        moved = torch.roll(z, 1) + z[[0, 2, 4, 1, 3]] + nn.functional.pad(z[None, 1:-1], (0, 2, 0, 1), value=0.5)[0]
+        kinds = (z * 3).long().float() + ((z > 0) & (z < 1)).float() * z + torch.arange(HIDDEN) * z
+        zero = (h * 0).norm() + torch.tril(torch.outer(z, z)).cumsum(0)[-1] / 9 + z.clamp(-0.5, 0.5).repeat(2)[:HIDDEN]
+        return torch.tanh((scaled + masked + moved + kinds + zero) / 20), torch.tanh(z)
+
+
 MODULES = {
     "RNNCell": lambda: nn.RNNCell(INPUTS, HIDDEN, nonlinearity="relu"),
     "GRUCell": lambda: nn.GRUCell(INPUTS, HIDDEN),
@@ -44,14 +87,17 @@ MODULES = {
     "GRU": lambda: nn.GRU(INPUTS, HIDDEN, 2),
     "LSTM": lambda: nn.LSTM(INPUTS, HIDDEN, 2),
     "own": Own,
+    "layers": Layers,
+    "functions": Functions,
 }
 START = {name: np.zeros(HIDDEN) for name in ("h", "a", "c")}
+STARTS = {"own": START, "layers": np.zeros(HIDDEN), "functions": np.zeros(HIDDEN)}
 
 
 def made(name):
     torch.manual_seed(0)
     module = MODULES[name]()
-    return module, from_torch(module, INPUTS, initial_state=START if name == "own" else None)
+    return module, from_torch(module, INPUTS, initial_state=STARTS.get(name))
 
 
 def torch_outputs(name, module, xs):
@@ -62,7 +108,7 @@ def torch_outputs(name, module, xs):
     state = {"own": dict.fromkeys(START, zeros), "LSTMCell": (zeros, zeros)}.get(name, zeros)
     outputs = []
     for x in xs:
-        if name == "own":
+        if name in STARTS:
             output, state = module(x, state)
         else:
             state = module(x, state)
@@ -127,3 +173,29 @@ def test_what_cannot_be_converted_is_refused_by_name():
         from_torch(nn.GRU(INPUTS, HIDDEN, bidirectional=True), INPUTS)
     with pytest.raises(ValueError, match="another module"):
         to_torch({"module": {}}, nn.GRUCell(INPUTS, HIDDEN))
+
+
+class Counts(nn.Module):
+    def forward(self, x, state):
+        return x.sum() + state, state
+
+
+def test_an_operation_that_is_converted_wrongly_is_noticed(monkeypatch):
+    assert from_torch(Counts(), INPUTS, initial_state=np.zeros(2))
+    monkeypatch.setitem(OPERATIONS, "aten.sum.dim_IntList", lambda x, dims: x)
+    with pytest.raises(ValueError, match=r"aten\.sum\.dim_IntList was converted wrongly, with shape \(3,\)"):
+        from_torch(Counts(), INPUTS, initial_state=np.zeros(2))
+
+
+@pytest.mark.parametrize(
+    ("forward", "words"),
+    [
+        (lambda x, state: (nn.functional.conv_transpose1d(x[None], torch.ones(1, 1, 2)), state), "transposed"),
+        (lambda x, state: (x.norm(0), state), "order 0"),
+    ],
+)
+def test_layers_that_are_not_converted_say_so(forward, words):
+    module = nn.Module()
+    module.forward = forward
+    with pytest.raises(ValueError, match=f"{words}.*Write that part in JAX"):
+        from_torch(module, INPUTS, initial_state=np.zeros(2))

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from norewind.runs.record import versions, write_record
 from norewind.runs.settings import Settings, SettingsError, field_kinds
 from norewind.runs.settings_file import read_toml, write_toml
 from norewind.streams import ByteStream, CharacterStream, Dialect, RowStream, Source, StreamError
+from norewind.streams.reading import BLOCK
 
 RECORD = Path(__file__).parent.parent / "results/fuzz/fuzz.json"
 PIECES = [
@@ -102,13 +104,14 @@ policies = st.sampled_from(["fail", "skip"])
 
 
 def drained(make: Callable[..., Any], data: bytes, folder: Path) -> None:
-    """Read a file to its end, and resume at every position."""
+    """Read a file to its end, a little at a time at first, and resume at each of the first positions."""
     (folder / "data").write_bytes(data)
 
     def take(position):
+        sizes = chain([3] * 5, repeat(BLOCK))
         try:
             with make(Source(folder / "data"), position) as stream:
-                while (taken := stream.take(3)) is not None:
+                while (taken := stream.take(next(sizes))) is not None:
                     assert len(taken.xs)
                     if isinstance(stream, RowStream):
                         stream.times_ahead(2)
@@ -266,7 +269,9 @@ def main() -> None:
         suppress_health_check=[HealthCheck.too_slow],
         phases=[Phase.generate],
     )
-    with tempfile.TemporaryDirectory() as folder:
+    # In memory, where there is such a place: most of the time would go into waiting for a disk.
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
         while time.monotonic() < ends:
             for make in (readers, columns, options, files, checkpoints):
                 seed(rounds.getrandbits(32))(quick(make(Path(folder), inputs)))()

@@ -1,8 +1,8 @@
 """`make memory`: 10⁸ bytes of ever-new symbols, keys, categories and line lengths, and the memory of `norewind train`.
 
-Every kind of stream goes through a pipe into a real process. Its resident memory is looked at after every hundredth of
-the stream. In the second half it must not get higher than in the first by more than 1 %. (From look to look it varies
-by the line of up to a megabyte that is being read.)
+Every kind of stream goes through a pipe into a real process. The kernel says how high its resident memory was at most
+in every hundredth of the stream. From a fifth of the stream on, it must not get higher than before by more than 1 %.
+(The first twentieth does not count: that is when the process starts and compiles.)
 """
 
 import argparse
@@ -20,12 +20,6 @@ RECORD = Path(__file__).parent.parent / "results/memory-use/memory.json"
 LOOKS = 100
 ALLOWED = 0.01
 COMMON = ("--method", "bptt:16", "--cell", "rnn", "--hidden", "2", "--bad", "skip", "--no-watch", "--quiet")
-
-
-def any_bytes(chance: random.Random) -> Iterator[bytes]:
-    """Every byte, in no order."""
-    while True:
-        yield chance.randbytes(1 << 16)
 
 
 def characters(chance: random.Random) -> Iterator[bytes]:
@@ -66,18 +60,19 @@ KINDS: dict[str, tuple[Callable[[random.Random], Iterator[bytes]], tuple[str, ..
     "text": (characters, ("--format", "text")),
     "csv": (table, ("--format", "csv", "--inputs", "value", "kind", "--targets", "value")),
     "jsonl": (objects, ("--format", "jsonl", "--inputs", "value", "kind", "--targets", "value")),
-    "bytes": (any_bytes, ("--format", "bytes")),
 }
 
 
-def resident(process: subprocess.Popen) -> int:
-    """The resident memory of a process, in kilobytes."""
-    lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
-    return int(next(line.split()[1] for line in lines if line.startswith("VmRSS")))
+def highest(process: int) -> int:
+    """How high the resident memory of a process was since this was last asked, in kilobytes."""
+    about = Path(f"/proc/{process}")
+    lines = (about / "status").read_text().splitlines()
+    (about / "clear_refs").write_text("5")  # "to reset the peak resident set size" (proc_pid_clear_refs(5))
+    return int(next(line.split()[1] for line in lines if line.startswith("VmHWM")))
 
 
 def looks(kind: str, size: int, seed: int) -> list[int]:
-    """Train on `size` bytes of a kind, and look at the memory `LOOKS` times."""
+    """Train on `size` bytes of a kind, and return the highest memory in each of `LOOKS` equal parts."""
     make, options = KINDS[kind]
     found, sent = [], 0
     with tempfile.TemporaryDirectory() as folder:
@@ -88,7 +83,7 @@ def looks(kind: str, size: int, seed: int) -> list[int]:
             process.stdin.write(piece)
             sent += len(piece)
             if sent >= size * (len(found) + 1) / LOOKS:
-                found.append(resident(process))
+                found.append(highest(process.pid))
             if len(found) == LOOKS:
                 break
         process.stdin.close()
@@ -97,10 +92,15 @@ def looks(kind: str, size: int, seed: int) -> list[int]:
     return found
 
 
+def parts(found: list[int]) -> tuple[int, int]:
+    """The highest memory up to a fifth of the stream, without the first twentieth, and from there on."""
+    start, fifth = len(found) // 20, len(found) // 5
+    return max(found[start:fifth]), max(found[fifth:])
+
+
 def growth(found: list[int]) -> float:
-    """By how much the memory of the second half exceeds, at most, that of the first."""
-    half = len(found) // 2
-    return max(found[half:]) / max(found[:half]) - 1
+    before, after = parts(found)
+    return after / before - 1
 
 
 def main() -> None:

@@ -9,16 +9,25 @@ FOLDER = Path(__file__).parent.parent / "docs/notebooks"
 SECONDS = 600
 
 
-def executed(path: Path) -> Any:
-    """A notebook after it was run from top to bottom in a new process. A cell that fails raises an error."""
+def executed(path: Path, changes: dict[str, str] | None = None) -> Any:
+    """A notebook after it was run from top to bottom in a new process. A cell that fails raises an error.
+
+    `changes` replace text in its cells before.
+    """
     import nbformat
     from nbclient import NotebookClient
 
     notebook = nbformat.read(path, as_version=4)
+    for old, new in (changes or {}).items():
+        (cell,) = (cell for cell in notebook.cells if old in cell.source)
+        cell.source = cell.source.replace(old, new)
     root = str(FOLDER.parent.parent)
     paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-    client = NotebookClient(notebook, timeout=SECONDS, kernel_name="python3", record_timing=False)
+    # Nothing that is written down may depend on how fast it ran.
+    client = NotebookClient(
+        notebook, timeout=SECONDS, kernel_name="python3", record_timing=False, coalesce_streams=True
+    )
     client.execute(env=environment, cwd=str(path.parent))
     return notebook
 

@@ -17,7 +17,7 @@ from benchmarks.report import best, load, readme_table
 from benchmarks.serve import table as serve_table
 from norewind.runs import sweep
 from norewind.runs.record import Record, read_record
-from tools.memory import KINDS, growth
+from tools.memory import KINDS, parts
 
 Named = Iterator[tuple[str, str]]
 
@@ -130,16 +130,9 @@ def memory_use(root: Path) -> Named:
     """`make memory`."""
     record = _record(root, "memory-use/memory.json")
     yield "memory-use/bytes", f"{record['settings']['bytes']:.0e}".replace("1e+08", "10⁸")
-    rows = [
-        "| stream | highest in the first half | in the second half | growth | highest over that after a fifth |",
-        "|---|---:|---:|---:|---:|",
-    ]
-    for kind in KINDS:
-        if kind in record:
-            half, found = len(record[kind]["kB"]) // 2, record[kind]["kB"]
-            later = max(found[20:]) / found[20] - 1
-            highest = [max(part) / 1e3 for part in (found[:half], found[half:])]
-            rows.append(f"| {kind} | {highest[0]:.1f} MB | {highest[1]:.1f} MB | {growth(found):+.2%} | {later:+.2%} |")
+    rows = ["| stream | highest up to a fifth | highest after it | growth |", "|---|---:|---:|---:|"]
+    for kind, (before, after) in ((kind, parts(record[kind]["kB"])) for kind in KINDS):
+        rows.append(f"| {kind} | {before / 1e3:.1f} MB | {after / 1e3:.1f} MB | {after / before - 1:+.2%} |")
     yield "memory-use/table", "\n".join(rows) + "\n"
 
 
@@ -170,7 +163,9 @@ def river(root: Path) -> Named:
             scores = row.get("scores", [])
             spread = f" ({min(scores):.3f} to {max(scores):.3f})" if len(set(scores)) > 1 else ""
             speed = row.get("rows per second", "published")
-            cells = (record["data"], record["metric"], row["model"], f"{row['score']:.3f}{spread}", speed)
+            score = row["score"]
+            shown = f"{score:.3f}" if score < 1e4 else f"{score:.0e}"
+            cells = (record["data"], record["metric"], row["model"], shown + spread, speed)
             lines.append(f"| {' | '.join(map(str, cells))} |")
     yield "river/table", "\n".join(lines) + "\n"
 

@@ -35,7 +35,7 @@ from tools import storm_child
 RECORD = Path(__file__).parent.parent / "results/storm/storm.json"
 COMMON = (
     *("--cell", "rnn", "--hidden", 4, "--predictions", "file", "--metrics-every", 500),
-    *("--checkpoint-every", 200, "--keep", 2, "--quiet"),
+    *("--checkpoint-every", 1_000, "--keep", 2, "--quiet"),
 )
 KINDS = {
     "bytes": ("--format", "bytes", "--method", "uoro", *COMMON),
@@ -91,7 +91,7 @@ class Storm:
     """One kind of stream in a folder, with its undisturbed run."""
 
     def __init__(self, folder: Path, kind: str, samples: int):
-        self.folder, self.kind = folder, kind
+        self.folder, self.kind, self.samples = folder, kind, samples
         folder.mkdir()
         self.source = folder / "stream"
         self.source.write_bytes(stream(kind, samples))
@@ -119,10 +119,16 @@ class Storm:
             self.seconds[forked] = time.monotonic() - started.began
         return code
 
+    def lives(self, run: Path, forked: bool) -> float:
+        """The seconds that it will take. About half of a whole run is learning and writing, some of which is done."""
+        found = checkpoints(run / "checkpoints")
+        done = int(found[-1].name[:15]) / self.samples if found else 0
+        return self.seconds[forked] * (1 - done / 2)
+
     def kill(self, run: Path, pipe: bool, forked: bool, chance: random.Random) -> str | None:
         """Start, and kill after a random time: where it fell; None if there was nothing left to kill."""
         started = self.start(run, pipe, forked)
-        if started.wait(chance.uniform(0, SOON if chance.random() < 0.2 else self.seconds[forked])) is None:
+        if started.wait(chance.uniform(0, SOON if chance.random() < 0.2 else self.lives(run, forked))) is None:
             phase, writing = run.with_suffix(".place").read_bytes()
             if started.kill():
                 return storm_child.WRITING if writing else storm_child.PHASES[phase]
@@ -190,7 +196,7 @@ def one_run(storm: Storm, number: int, seed: int) -> tuple[Counter, Counter, str
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=1_000)
-    parser.add_argument("--samples", type=int, default=10_000, help="samples in each stream")
+    parser.add_argument("--samples", type=int, default=100_000, help="samples in each stream")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=2, help="runs side by side")
     parser.add_argument("--out", type=Path, default=RECORD, help="where to write the record")

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from norewind import ranges
+from norewind import checks, ranges
 from norewind.estimator import Transition
 from norewind.structure import Layer
 from norewind.trees import Tree
@@ -60,11 +60,14 @@ def within(bound: float, key: jax.Array, shape: tuple[int, ...], dtype) -> jax.A
 
 def uniform(key: jax.Array, shape: tuple[int, ...], fan_in: int, dtype) -> jax.Array:
     """The authors' initialisation of linear maps and their biases: uniform in ±1/√fan_in."""
+    checks.at_least_one("the size of a layer", fan_in)
     return within(fan_in**-0.5, key, shape, dtype)
 
 
 def input_table(key: jax.Array, inputs: int, width: int, symbols: bool, dtype) -> jax.Array:
     """One row per input: an embedding drawn from N(0, 1) if the inputs are symbols, a linear map if vectors."""
+    for size in (inputs, width):
+        checks.at_least_one("the size of a layer", size)
     if symbols:
         return jax.random.normal(key, (inputs, width), dtype)
     return uniform(key, (inputs, width), inputs, dtype)

@@ -163,11 +163,26 @@ def _converted(step: Any, inputs: int, start: Tree) -> Callable[[Tree, Tree, Tre
                     values[node.name] = constants[node.name] if node.name in constants else next(given)
             elif node.op == "call_function":
                 arguments = torch.fx.node.map_aggregate(node.args, read)
-                values[node.name] = OPERATIONS[str(node.target)](*arguments, **_known(node.kwargs, read))
+                value = OPERATIONS[str(node.target)](*arguments, **_known(node.kwargs, read))
+                values[node.name] = _as_exported(value, node)
         # The last node is the output.
         return pytree.tree_unflatten([read(one) for one in nodes[-1].args[0]], program.call_spec.out_spec)
 
     return run
+
+
+def _as_exported(value: Any, node: Any) -> Any:
+    """The result of an operation, with the kind of numbers that it has in PyTorch; precision stays that of JAX."""
+    expected = node.meta.get("val")
+    if not hasattr(expected, "dtype"):
+        return value  # several results, or none
+    if value.shape != tuple(expected.shape):
+        shapes = f"{value.shape} instead of {tuple(expected.shape)}"
+        raise ValueError(f"from_torch: {node.target} was converted wrongly, with shape {shapes}. Please report it.")
+    kind = bool if str(expected.dtype) == "torch.bool" else float if expected.is_floating_point() else int
+    if not jnp.issubdtype(value.dtype, {bool: jnp.bool_, float: jnp.floating, int: jnp.integer}[kind]):
+        value = value.astype(kind)
+    return value
 
 
 def _known(keywords: dict[str, Any], read: Callable) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """A fleet: a learner with a run for every key, whose samples come in any order."""
 
+from copy import copy
 from typing import Any, NamedTuple
 
 import jax
@@ -171,6 +172,25 @@ class Fleet:
         back = np.empty_like(order)
         back[order] = np.arange(len(order))
         return FleetRun(shared), jax.tree.map(lambda leaf: leaf[back], (losses, *found))
+
+    def answer(self, records: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, Samples]:
+        """What `scan` would return as outputs for raw rows, each as the next of the key with this record; without
+        learning. For keys that share nothing."""
+        assert isinstance(self.engine, Private)
+        assert self.table is not None
+        records = records.copy()
+        samples = scaled(self.table, records, segments(np.arange(len(rows))), rows)
+        made = self.engine.answer(self.slots.leaves(records), samples.xs)
+        return made, records["outputs"][:, 0] if self.horizon else made, samples
+
+    def rehearse(self, run: FleetRun) -> None:
+        """Compile what learning needs, with a key of its own."""
+        assert self.table is not None
+        fleet, rows = copy(self), self.horizon + 1
+        fleet.slots = self.slots.another(max(self.window, 1))
+        layout = self.table.layout
+        xs, targets = np.zeros((rows, layout.columns)), np.zeros((rows, len(layout.targets)))
+        fleet.scan(run, Keyed([b""] * rows, xs), targets)
 
     def _losses(self, due: np.ndarray, targets: np.ndarray) -> np.ndarray:
         """The losses of forecasts. The arrays are filled up to a power of two, so that few sizes are compiled."""

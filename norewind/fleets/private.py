@@ -20,11 +20,7 @@ class Private:
         self._structure, self._shapes = jax.tree.structure(start), [leaf.shape for leaf in without_keys(start)]
 
     def own(self, run: Tree) -> Tree:
-        """The part of a run that every key has for itself.
-
-        Leaf by leaf: cut out of one block, XLA would compute with them in another order in
-        batches of another size.
-        """
+        """The part of a run that every key has for itself: all of it, leaf by leaf."""
         return jax.tree.leaves(run)
 
     def init(self) -> Tree:
@@ -57,6 +53,14 @@ class Private:
                 note(visit, part, *self._learn(slots, parts, visit, part, rows))
         losses = np.zeros(count) if found[1] is None else found[1]
         return shared, found[0], losses
+
+    def answer(self, leaves: list[np.ndarray], xs: Tree) -> np.ndarray:
+        """The outputs of runs for one more row each, which is not learned from. The runs stay as they are."""
+        size = rung(count := len(jax.tree.leaves(xs)[0]))
+        rows = jax.tree.map(lambda leaf: padded(leaf[:, None], size, LADDER[size]), xs)
+        runs = jax.tree.unflatten(self._structure, [padded(leaf, size) for leaf in leaves])
+        _, outputs = self.programs.answer(runs, rows, 1, -(-count // LANES))
+        return np.asarray(outputs)[:count, 0]
 
     def _runs(self, slots: Slots, places: np.ndarray) -> Tree:
         """The runs of keys as one tree, stacked."""

@@ -4,6 +4,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from itertools import repeat
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -25,15 +26,19 @@ class Slots:
     A record is a key's bytes on disk: the leaves of its run under "0", "1" and so on, and what
     the fleet keeps beside them. In memory, runs are arrays of blocks (see `Records`), and
     `rows` is a structured array of what is beside.
+
+    Another thread may look at keys meanwhile, once `watched` is set: `seen` returns a key as it was
+    when `show` was called last.
     """
 
     def __init__(self, run: Tree, beside: dict[str, np.ndarray], resident: int):
+        self._made_of = run, beside
         self._records = Records(run)
         values = {str(place): leaf for place, leaf in enumerate(self._records.numbers)} | beside
         self.dtype = np.dtype([(name, part.dtype, part.shape) for name, part in values.items()], align=True)
-        self._fresh = np.zeros(1, self.dtype)
+        self.fresh = np.zeros((), self.dtype)
         for name, part in values.items():
-            self._fresh[name] = part
+            self.fresh[name] = part
         self.resident = resident
         self.rows = np.zeros(resident, np.dtype([(name, part.dtype, part.shape) for name, part in beside.items()]))
         self.blocks = self._records.arrays(resident)
@@ -46,6 +51,13 @@ class Slots:
         self._folder: Path | None = None
         self._store: Store | None = None
         self._temporary: tempfile.TemporaryDirectory | None = None
+        self.watched = False
+        self._shown: dict[bytes, np.ndarray] = {}
+        self._lock = Lock()
+
+    def another(self, resident: int) -> "Slots":
+        """Slots of the same kind, without keys."""
+        return Slots(*self._made_of, resident)
 
     def __len__(self) -> int:
         """The number of resident keys."""
@@ -92,7 +104,28 @@ class Slots:
             found = self._known(keys)
         self._used[found] = samples
         self._changed[found] = True
+        if self.watched:
+            self._keep_as_shown(keys, found)
         return found
+
+    def _keep_as_shown(self, keys: Sequence[bytes], places: np.ndarray) -> None:
+        """Copy the records of keys that are about to change, unless they have changed since the last `show`."""
+        with self._lock:
+            pairs = zip(keys, places.tolist(), strict=True)
+            new = {key: place for key, place in pairs if key not in self._shown}
+            records = self._record_of([*new.values()]) if new else ()
+            self._shown.update((key, records[number : number + 1]) for number, key in enumerate(new))
+
+    def seen(self, key: bytes) -> np.ndarray | None:
+        """The record of a resident key as it was at the last `show`, in another thread than the one that learns."""
+        with self._lock:
+            record, place = self._shown.get(key), self._places.get(key)
+            return record if record is not None or place is None else self._record_of([place])
+
+    def show(self) -> None:
+        """Let others see the keys as they are now."""
+        with self._lock:
+            self._shown.clear()
 
     def _known(self, keys: Sequence[bytes]) -> np.ndarray:
         """The slots of keys, −1 for those that have none."""
@@ -102,15 +135,13 @@ class Slots:
         """Give keys slots, which start from what is on disk, if anything is."""
         for start in range(0, len(keys), AT_ONCE):
             part = keys[start : start + AT_ONCE]
-            records = np.frombuffer(b"".join(map(self._stored, part)), self.dtype)
-            self._set([self._slot(key) for key in part], records)
+            records = np.frombuffer(b"".join(self._stored(key).tobytes() for key in part), self.dtype)
+            with self._lock:
+                self._set([self._slot(key) for key in part], records)
 
-    def _stored(self, key: bytes) -> bytes:
+    def _stored(self, key: bytes) -> np.ndarray:
         content = None if self._store is None else self._store.read(key)
-        if content is None:
-            return self._fresh.tobytes()
-        self.check_size(self.store, key, content)
-        return content
+        return self.fresh if content is None else self.record(self.store, key, content)
 
     def _slot(self, key: bytes) -> int:
         if self._free:
@@ -128,9 +159,11 @@ class Slots:
         for name in self.rows.dtype.names or ():
             self.rows[name][places] = records[name]
 
-    def check_size(self, store: Store, key: bytes, content: bytes) -> None:
+    def record(self, store: Store, key: bytes, content: bytes) -> np.ndarray:
+        """The record in a key's bytes on disk."""
         if len(content) != self.dtype.itemsize:
             raise DamagedError(f"{store.path}: damaged: the run of key {key!r} has another size.")
+        return np.frombuffer(content, self.dtype)[0]
 
     def _evict(self, count: int, needed: np.ndarray, samples: int) -> None:
         """Write the keys that are silent longest to disk, where they have changed, and free their slots."""
@@ -142,10 +175,11 @@ class Slots:
         changed = [place for place in oldest if self._changed[place]]
         if changed:
             self.store.write(self._entries(changed), samples, self._oldest)
-        for place in oldest:
-            del self._places[self.names[place]]
-            self._changed[place] = False
-        self._free += oldest
+        with self._lock:  # not before they are on disk
+            for place in oldest:
+                del self._places[self.names[place]]
+                self._changed[place] = False
+            self._free += oldest
 
     def settle(self, samples: int, oldest: int) -> None:
         """Write all keys that have changed, for a checkpoint after this many samples; `oldest` is the first to keep."""
@@ -157,15 +191,24 @@ class Slots:
     def _entries(self, places: list[int]) -> Iterator[Entry]:
         for start in range(0, len(places), AT_ONCE):
             part = places[start : start + AT_ONCE]
-            records = np.zeros(len(part), self.dtype)
-            for block, into in zip(self.blocks, self._records.views(records), strict=True):
-                into[:] = block[part]
-            for name in self.rows.dtype.names or ():
-                records[name] = self.rows[name][part]
+            records = self._record_of(part)
             has_errors = "errors" in (self.dtype.names or ())
             errors = records["errors"].tolist() if has_errors else [[0, 0.0, 0.0, 0.0]] * len(part)
             for place, record, (count, *sums) in zip(part, records, errors, strict=True):
                 yield Entry(self.names[place], record.tobytes(), int(count), *sums)
+
+    def _record_of(self, places: list[int]) -> np.ndarray:
+        """Copies of the records of some keys."""
+        records = np.zeros(len(places), self.dtype)
+        for block, into in zip(self.blocks, self._records.views(records), strict=True):
+            into[:] = block[places]
+        for name in self.rows.dtype.names or ():
+            records[name] = self.rows[name][places]
+        return records
+
+    def leaves(self, records: np.ndarray) -> list[np.ndarray]:
+        """The leaves of the runs in some records, stacked."""
+        return [records[str(leaf)] for leaf in range(len(self._records.like))]
 
     def runs(self, places: np.ndarray) -> list[np.ndarray]:
         """The runs of some keys, as the blocks of `Records`."""

@@ -21,6 +21,8 @@ from norewind.files import open_itself
 
 KEYS = "keys.sqlite"
 FORMAT = 1
+LAST = 2**63 - 1
+"""More samples than any run has."""
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS runs (
@@ -115,11 +117,11 @@ class Store:
                     self._base.execute("ROLLBACK")
                 raise
 
-    def read(self, key: bytes) -> bytes | None:
-        """The newest run of a key; None if it has none."""
+    def read(self, key: bytes, until: int = LAST) -> bytes | None:
+        """The newest run of a key that was written after at most `until` samples; None if it has none."""
         with self._naming():
-            query = "SELECT crc, content FROM runs WHERE key = ? ORDER BY at DESC LIMIT 1"
-            row = self._base.execute(query, (key,)).fetchone()
+            query = "SELECT crc, content FROM runs WHERE key = ? AND at <= ? ORDER BY at DESC LIMIT 1"
+            row = self._base.execute(query, (key, until)).fetchone()
         return None if row is None else self._checked(key, *row)
 
     def all(self) -> Iterator[tuple[bytes, bytes]]:

@@ -93,6 +93,8 @@ def plain_log(ax: Axes) -> None:
     ax.yaxis.set_minor_formatter(NullFormatter())
 
 
+FEWEST = 20
+"""The smallest number of samples that a point of a learning curve is about: the error of a single one says little."""
 SIMPLE = {"persistence": ("the last value", ":"), "seasonal": ("one period ago", "-."), "baseline": ("trivial", "--")}
 
 
@@ -127,12 +129,26 @@ def curves_figure(runs: Sequence[tuple[str, Sequence[dict[str, Any]]]], unit: st
     heights = np.concatenate([line.get_ydata() for line in ax.get_lines()]) if drawn else np.ones(1)
     if heights.min() > 0 and heights.max() > 20 * heights.min():
         plain_log(ax)  # the first rows would flatten the rest
-    ax.set(xlabel="samples learned from", ylabel=f"mean {unit} since the last point", title="how well it predicts")
+    ax.set(
+        xlabel="samples learned from", ylabel=f"mean {unit} of {FEWEST} samples or more", title="how well it predicts"
+    )
     count_axis(ax)
     legend(figure, [ax], columns=1 if len(runs) > 1 else 4)
     return figure
 
 
 def _points(lines: Sequence[dict[str, Any]], entry: str) -> np.ndarray:
+    """Samples and values: means over at least `FEWEST` samples, of a line or, early in a run, of several."""
     known = [(line["samples"], line[entry]) for line in lines if line.get(entry) is not None]
-    return np.array(known).reshape(-1, 2).T
+    samples, values = np.array(known).reshape(-1, 2).T
+    if not len(samples):
+        return np.zeros((2, 0))
+    # Sums of the losses up to each line; before the first, nothing was known.
+    first = next((line["samples"] for line in reversed(lines) if line["samples"] < samples[0]), 0)
+    edges = np.concatenate([[first], samples])
+    sums = np.concatenate([[0], np.cumsum(np.diff(edges) * values)])
+    starts = np.minimum(np.searchsorted(edges, samples - FEWEST, side="right") - 1, np.arange(len(samples)))
+    starts = np.maximum(starts, 0)
+    wide = np.arange(len(samples)) > starts
+    means = (sums[1:] - sums[starts]) / (samples - edges[starts])
+    return np.stack([samples, np.where(wide, means, values)])

@@ -7,8 +7,16 @@ from typing import Any
 import numpy as np
 
 from norewind.instruments.figures import COLOURS, GREY, legend, new_figure, save
+from norewind.streams.scaling import ENOUGH
 
 PANELS = 4
+
+
+def unscored(values: np.ndarray) -> str:
+    """Why no forecast of these newest values was scored."""
+    known = values[~np.isnan(values)]
+    constant = len(known) > ENOUGH and np.ptp(known) == 0
+    return "not scored: all values are the same" if constant else "no forecasts yet: there were too few values"
 
 
 def draw_stretch(
@@ -46,7 +54,7 @@ def draw_stretch(
             words = "95 % if errors are Gaussian"
             ax.fill_between(steps, means - band, means + band, color=COLOURS[0], alpha=0.15, linewidth=0, label=words)
         elif not known.any():
-            ax.annotate("no forecasts yet: there were too few rows", (0.5, 0.5), xycoords="axes fraction", ha="center")
+            ax.annotate(unscored(values), (0.5, 0.9), xycoords="axes fraction", ha="center")
         ax.set_ylabel(columns[place])
     axes[-1, 0].set_xlabel("row" if not times else f"row (forecast: from {times[0]} to {times[-1]})")
     axes[0, 0].set_title("the newest rows" + (" and what comes next" if ahead is not None else ", and their forecasts"))

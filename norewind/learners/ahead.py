@@ -1,7 +1,7 @@
 """Forecasts of later rows: learn from a row when its targets have arrived, then forecast from the newest row."""
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -10,6 +10,7 @@ import numpy as np
 
 from norewind import checks, shown
 from norewind.chunks import fast_step, skipping_step
+from norewind.compilation import compiled
 from norewind.estimator import Loss
 from norewind.learner import Learner
 from norewind.run import NonFiniteError
@@ -213,10 +214,14 @@ class Ahead:
         return rows if self.window == 1 else rows.reshape(-1, self.window, *rows.shape[1:])
 
 
+def _all_losses(loss: Loss, outputs: Any, targets: Any) -> Any:
+    return jax.vmap(loss)(outputs, targets)
+
+
 @lru_cache(maxsize=64)
 def _losses_of(loss: Loss) -> Callable:
     """The losses of many rows. Members of a series share this program."""
-    return jax.jit(jax.vmap(loss))
+    return compiled(partial(_all_losses, loss))
 
 
 def one_step(learner: Any, run: Any, x: Any, target: Any, newest: Any = None) -> tuple[Any, Any, Any]:

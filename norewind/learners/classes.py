@@ -12,7 +12,7 @@ from norewind import checks
 from norewind.chunks import scan_some
 from norewind.compilation import compiled_loop
 from norewind.learners import mix
-from norewind.learners.members import forward_all, reset_all, scan_all
+from norewind.learners.members import answer_all, forward_all, one_all, reset_all, scan_all
 from norewind.trees import Tree, library
 
 SWITCHING = 0.002
@@ -93,17 +93,31 @@ class ClassLearner:
         new, _, shown = self._answered(run._replace(members=members), seen, unknown, count)
         return new, shown
 
-    def one(self, run: ClassRun, logits: list, target: np.ndarray) -> tuple[ClassRun, Any, Any]:
-        """`scan` of one row, given the members' logits, whose runs are not touched: `(run, loss, outputs)`."""
-        known = ~np.isnan(target[0])
-        came = np.int32(target[0] if known else 0)
-        counting, frequencies = _counted(self.horizon, run.counting, (came, known))
-        forecasts = _softened(np.stack([*frequencies, *map(_log_probabilities, logits)]))
-        waiting = np.concatenate([run.waiting, forecasts[None]])
-        weights, made = _weighed(self.horizon, run.weights, (-waiting[0][:, came], known, forecasts))
-        outputs = np.concatenate([run.outputs, made[None]])
-        new = ClassRun(run.members, counting, weights, waiting[1:], outputs[1:])
-        return new, -outputs[0][came] if known else 0.0, (made, outputs[0]) if self.horizon else outputs[0]
+    def one(self, run: ClassRun, x: Any, target: Any) -> tuple[ClassRun, Any, Any]:
+        """`scan` of one row inside a compiled function: `(run, loss, outputs)`; see `Ahead.one`."""
+        members, logits = one_all(self.members, run.members, x, target, self.horizon)
+        new, loss, outputs = self._row(run, logits, target)
+        return new._replace(members=members), loss, outputs
+
+    def answer(self, run: ClassRun, x: Any) -> tuple[ClassRun, Any]:
+        """One row inside a compiled function, without learning: `(run, outputs)`; see `Ahead.answer`."""
+        members, logits = answer_all(self.members, run.members, x, self.horizon)
+        new, _, outputs = self._row(run, logits, jnp.full(1, jnp.nan))
+        return new._replace(members=members), outputs
+
+    def _row(self, run: ClassRun, logits: list, target: Any) -> tuple[ClassRun, Any, Any]:
+        """As `_answered`, of one row and inside a compiled function."""
+        with jax.enable_x64(True):
+            known = ~jnp.isnan(target[0])
+            came = jnp.where(known, target[0], 0).astype(np.int32)
+            counting, frequencies = _counted(self.horizon, run.counting, (came, known))
+            forecasts = _softened(jnp.stack([*frequencies, *map(_log_probabilities, logits)]))
+            waiting: Any = jnp.concatenate([run.waiting, forecasts[None]])
+            weights, made = _weighed(self.horizon, run.weights, (-waiting[0][:, came], known, forecasts))
+            outputs: Any = jnp.concatenate([run.outputs, made[None]])
+            loss = jnp.where(known, -outputs[0][came], 0)
+            new = ClassRun(run.members, counting, weights, waiting[1:], outputs[1:])
+            return new, loss, (made, outputs[0]) if self.horizon else outputs[0]
 
     def pending(self, run: ClassRun) -> dict[int, np.ndarray]:
         """The forecasts of future rows; see `Ahead.pending`."""

@@ -10,6 +10,7 @@ import numpy as np
 from norewind.checks import ModelError
 from norewind.chunks import scan_some
 from norewind.compilation import compiled_loop
+from norewind.programs import remembered
 from norewind.trees import library
 
 
@@ -112,7 +113,11 @@ def mix(experts: int, *, switching: float = 0.0) -> Mix:
 def fresh(experts: int) -> MixRun:
     """Equal weights."""
     with jax.enable_x64(True):
-        return _split(jnp.full(experts, -jnp.log(experts)))
+        return remembered(_equal, experts)
+
+
+def _equal(experts: int) -> MixRun:
+    return _split(jnp.full(experts, -jnp.log(experts)))
 
 
 def learned(run: MixRun, losses: Any, switching: float) -> tuple[MixRun, Any]:

@@ -9,9 +9,9 @@ import numpy as np
 
 from norewind import checks
 from norewind.learners import densities
-from norewind.learners.ahead import Ahead, one_answer, one_step, shifted
+from norewind.learners.ahead import Ahead, shifted
 from norewind.learners.least_squares import LeastSquares, lags, oscillators, together
-from norewind.learners.members import forward_all, reset_all, scan_all
+from norewind.learners.members import answer_all, forward_all, one_all, reset_all, scan_all
 from norewind.losses import known_squared_error
 from norewind.trees import Tree
 
@@ -108,15 +108,8 @@ class Series:
 
     def one(self, run: SeriesRun, x: Any, target: Any) -> tuple[SeriesRun, jax.Array, Any]:
         """`scan` of one row inside a compiled function: `(run, loss, outputs)`; see `Ahead.one`."""
-        members, made = [], []
-        for learner, member in zip(self.members, run.members, strict=True):
-            if self.horizon:
-                member, _, (output, _) = learner.one(member, x, target)
-            else:
-                member, _, output = one_step(learner, member, x, target)
-            members.append(member)
-            made.append(output[None])
-        forecasts, history = self._forecasts(run, x[None], made, 1, jnp)
+        members, made = one_all(self.members, run.members, x, target, self.horizon)
+        forecasts, history = self._forecasts(run, x[None], [part[None] for part in made], 1, jnp)
         due = run.waiting[0] if self.horizon else None
         weighing, moments = densities.row(run.weighing, (due, target, forecasts[0]))
         new, pending = self._moved(run, members, history, forecasts[0], moments)
@@ -125,21 +118,17 @@ class Series:
 
     def answer(self, run: SeriesRun, x: Any) -> tuple[SeriesRun, Any]:
         """One row inside a compiled function, without learning: `(run, outputs)`; see `Ahead.answer`."""
-        members, made = [], []
-        for learner, member in zip(self.members, run.members, strict=True):
-            member, output = learner.answer(member, x) if self.horizon else one_answer(learner, member, x)
-            members.append(member)
-            made.append((output[0] if self.horizon else output)[None])
-        forecasts, history = self._forecasts(run, x[None], made, 1, jnp)
+        members, made = answer_all(self.members, run.members, x, self.horizon)
+        forecasts, history = self._forecasts(run, x[None], [part[None] for part in made], 1, jnp)
         moments = densities.mixed(run.weighing, forecasts[0])
         new, pending = self._moved(run, members, history, forecasts[0], moments)
         return new, self._shown_row(pending)
 
-    def _moved(self, run: SeriesRun, members: list, history: Any, forecasts: Any, moments: tuple) -> tuple:
+    def _moved(self, run: SeriesRun, members: tuple, history: Any, forecasts: Any, moments: tuple) -> tuple:
         """The run one row later, and what had been and what is forecast."""
         pending: Any = jnp.concatenate([run.outputs, jnp.concatenate(moments)[None]])
         waiting = shifted(run.waiting, forecasts) if self.horizon else run.waiting
-        return SeriesRun(tuple(members), history, waiting, run.weighing, pending[1:]), pending
+        return SeriesRun(members, history, waiting, run.weighing, pending[1:]), pending
 
     def _shown_row(self, pending: Any) -> Any:
         """The forecast made at the newest row, and the one made of it."""

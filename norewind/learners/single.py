@@ -6,12 +6,14 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import numpy as np
 
+from norewind.compilation import calling_thread
+from norewind.layout import Leaf, Vectors, layout_of
 from norewind.learner import Learner
 from norewind.learners.ahead import Ahead, one_answer, one_step
 from norewind.learners.classes import ClassLearner
 from norewind.learners.series import Series
 from norewind.learners.several import Several
-from norewind.packing import Leaf, Program, Vectors, layout_of
+from norewind.packing import Program
 from norewind.run import NonFiniteError
 from norewind.trees import Tree, all_finite
 
@@ -24,7 +26,7 @@ class OneByOne(Protocol):
     def unpacked(self, run: Any) -> Tree: ...
 
     def view(self, run: Any) -> Tree:
-        """What can be read of a run: as the plain one, but for the members of a mixture of classes. Not a copy."""
+        """What can be read of a run. Not a copy."""
         ...
 
     def learn(self, run: Any, x: np.ndarray, target: np.ndarray) -> tuple[Any, float, Any]:
@@ -44,26 +46,23 @@ def one_by_one(learner: Any, run: Tree) -> OneByOne:
     """A learner of rows, without windows, for single rows; `run` is an example. As `scan`, but for rounding."""
     if isinstance(learner, Several):
         return _Several(learner, run)
-    if isinstance(learner, ClassLearner):
-        return _Classes(learner, run)
-    large = isinstance(learner, Series)
-    return _Compiled(*_functions(learner), run, getattr(learner, "horizon", 0), large=large)
+    return _Compiled(*_functions(learner), run, getattr(learner, "horizon", 0))
 
 
 class _Compiled:
     """`learned(run, x, target) -> (run, loss, outputs, finite)` and `answered(run, x) -> (run, outputs)`, compiled."""
 
-    def __init__(self, learned: Callable, answered: Callable, run: Tree, horizon: int, *, large: bool = False):
+    def __init__(self, learned: Callable, answered: Callable, run: Tree, horizon: int):
         self._layout = layout = layout_of(run)
         self._in_numpy = [isinstance(leaf, np.ndarray) for leaf in jax.tree.leaves(run)]
-        self._horizon, self._large, self._programs = horizon, large, {}
+        self._horizon, self._programs = horizon, {}
         self._changing: list[Leaf] = []
 
         def learn(vectors, x, target):
             new, *seen = learned(layout.unpack(vectors), x, target)
             return new, seen
 
-        def answer(vectors, _, x):
+        def answer(vectors, x):
             """Of the run, only what changes is written: the state."""
             run = layout.unpack(vectors)
             new, outputs = answered(run, x)
@@ -93,22 +92,25 @@ class _Compiled:
         new, (loss, outputs, finite) = self._call(0, run.vectors, x, target)
         if not finite:
             raise NonFiniteError("this row gave numbers that are not finite; the run before it is kept.", 0, None)
-        return _Packed(new, run.rows + 1), *_copied((loss, outputs))
+        return _Packed(new, run.rows + 1), loss, outputs
 
     def answer(self, run: "_Packed", x: np.ndarray) -> tuple["_Packed", Any]:
-        old = self._layout.shortened(run.vectors)
-        vectors, outputs = self._call(1, old, None, x)
-        new, changed = [np.array(vector) for vector in old], [np.asarray(vector) for vector in vectors]
-        for leaf, part in zip(self._changing, self._programs[1].layout.leaves, strict=False):
-            new[leaf.vector][leaf.start : leaf.stop] = changed[part.vector][part.start : part.stop]
-        return _Packed(tuple(new), run.rows + 1), _copied(outputs)
+        changed, outputs = self._call(1, run.vectors, x)
+        shared = {leaf.vector for leaf in self._changing if not leaf.alone}
+        new = [np.array(vector) if place in shared else vector for place, vector in enumerate(run.vectors)]
+        for leaf, part in zip(self._changing, self._programs[1].layout.leaves, strict=True):
+            if leaf.alone:
+                new[leaf.vector] = changed[part.vector]
+            else:
+                new[leaf.vector][leaf.start : leaf.stop] = np.asarray(changed[part.vector])[part.start : part.stop]
+        return _Packed(tuple(jax.device_put(new, calling_thread())), run.rows + 1), outputs
 
     def outputs(self, run: "_Packed", x: np.ndarray) -> Any:
-        return self._call(1, self._layout.shortened(run.vectors), None, x)[1]
+        return self._call(1, run.vectors, x)[1]
 
     def _call(self, place: int, *arguments: Any) -> tuple[Vectors, Any]:
         if place not in self._programs:
-            self._programs[place] = Program(self._functions[place], place, arguments, large=self._large)
+            self._programs[place] = Program(self._functions[place], arguments)
         return self._programs[place](*arguments)
 
 
@@ -119,72 +121,19 @@ class _Packed(NamedTuple):
     rows: int
 
 
-def _copied(outputs: Any) -> Any:
-    """They are views of vectors that hold a whole run, which nobody is to keep."""
-    return jax.tree.map(np.array, outputs)
-
-
 def _functions(learner: Any) -> tuple[Callable, Callable]:
     inner = learner.learner if isinstance(learner, Ahead) else learner
-    is_ahead = isinstance(learner, Ahead | Series)
+    is_ahead = isinstance(learner, Ahead | ClassLearner | Series)
 
     def learned(run, x, target):
         new, loss, outputs = learner.one(run, x, target) if is_ahead else one_step(learner, run, x, target)
         finite = True
         if isinstance(inner, Learner) and inner.stops:
-            after: Any = new.run if is_ahead else new
+            after: Any = new.run if isinstance(learner, Ahead) else new
             finite = all_finite((loss, after.params, after.carry))
         return new, loss, outputs, finite
 
     return learned, learner.answer if is_ahead else lambda run, x: one_answer(learner, run, x)
-
-
-class _Classes:
-    """The members of a `ClassLearner` in one program, and what it makes of their outputs, in NumPy with 64 bits."""
-
-    def __init__(self, learner: ClassLearner, run: Any):
-        self._learner = learner
-        functions = [_functions(member) for member in learner.members]
-
-        def learned(runs, x, target):
-            done = [one(run, x, target) for (one, _), run in zip(functions, runs, strict=True)]
-            return tuple(new for new, _, _, _ in done), 0.0, [made for _, _, made, _ in done], True
-
-        def answered(runs, x):
-            done = [one(run, x) for (_, one), run in zip(functions, runs, strict=True)]
-            return tuple(new for new, _ in done), [made for _, made in done]
-
-        self._members = _Compiled(learned, answered, run.members, learner.horizon)
-
-    def pack(self, run: Any) -> Any:
-        mixed = jax.tree.map(np.asarray, run._replace(members=()))
-        return mixed._replace(members=self._members.pack(run.members))
-
-    def unpacked(self, run: Any) -> Any:
-        mixed = jax.tree.map(np.asarray, run._replace(members=()))
-        return mixed._replace(members=self._members.unpacked(run.members))
-
-    def view(self, run: Any) -> Any:
-        return run
-
-    def learn(self, run: Any, x: np.ndarray, target: np.ndarray) -> tuple[Any, Any, Any]:
-        members, _, made = self._members.learn(run.members, x, target)
-        new, loss, outputs = self._learner.one(run, self._newest(made), target)
-        return new._replace(members=members), loss, outputs
-
-    def answer(self, run: Any, x: np.ndarray) -> tuple[Any, Any]:
-        members, made = self._members.answer(run.members, x)
-        new, _, outputs = self._learner.one(run, self._newest(made), UNKNOWN)
-        return new._replace(members=members), outputs
-
-    def outputs(self, run: Any, x: np.ndarray) -> Any:
-        return self._learner.one(run, self._newest(self._members.outputs(run.members, x)), UNKNOWN)[2]
-
-    def _newest(self, made: list) -> list:
-        return [output[0] for output in made] if self._learner.horizon else made
-
-
-UNKNOWN = np.full(1, np.nan, np.float32)
 
 
 class _Several:

@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import fields
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Self
 
@@ -215,10 +217,12 @@ class Classifier(Model):
 
 def settings_of(settings: dict[str, Any], **given: Any) -> Settings:
     """The settings of a run on rows from Python: as JSON lines that come from a pipe."""
-    try:
-        return Settings(**{"source": "-", "format": "jsonl", **settings, **given})
-    except TypeError as error:
-        raise SettingsError(f"{error}: the other settings are those of norewind train, with _ for -.") from None
+    known = [field.name for field in fields(Settings)]
+    for name in settings.keys() - known:
+        close = get_close_matches(name, known, 1)
+        meant = f" Did you mean {close[0]}?" if close else ""
+        raise SettingsError(f"there is no setting {name}.{meant} Settings are those of norewind train, with _ for -.")
+    return Settings(**{"source": "-", "format": "jsonl", **settings, **given})
 
 
 def names_of(names: str | Sequence[str]) -> tuple[str, ...]:

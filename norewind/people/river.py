@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from norewind.people import models
+from norewind.people.hedge import Hedge
 from norewind.streams import StreamError
 
 try:
@@ -26,9 +27,11 @@ class _Rows:
         self.kind, self.own, self.settings, self.ahead = kind, own, settings, ahead
         self.model: Any = None
         self.names: list[str] = []
+        self.asked: Any = None
+        self.answer: Any = None
 
     def learn(self, x: Features, **more: Any) -> None:
-        x = _usable(x)
+        x, self.asked = _usable(x), None
         if self.model is None:
             # In an order that does not depend on how they were sent.
             self.names = sorted(x) or [NOTHING]
@@ -40,8 +43,15 @@ class _Rows:
         return {name: x.get(name, 0.0 if name == NOTHING else None) for name in self.names}
 
     def ask(self, question: str, x: Features) -> Any:
+        """What the model says of a row; the same row again costs nothing until something is learned."""
+        row = self.row(_usable(x))
+        if self.asked != row:
+            self.asked, self.answer = row, self._answer(question, row)
+        return self.answer
+
+    def _answer(self, question: str, row: dict[str, Any]) -> Any:
         try:
-            return None if self.model is None else getattr(self.model, question)(self.row(_usable(x)))
+            return None if self.model is None else getattr(self.model, question)(row)
         except StreamError:
             return None  # a row that cannot be read
 
@@ -49,7 +59,10 @@ class _Rows:
 class Regressor(base.Regressor):
     """A number from the features of a row, the rows before it, and the numbers learned before.
 
-    Features are numbers, booleans and text; of a text feature sixteen values are told apart.
+    What the model predicts is averaged with the number before, by weights that follow their
+    absolute errors (`norewind.people.hedge`), so that the sum of absolute errors is never much
+    above that of repeating the number before. Features are numbers, booleans and text; of a
+    text feature sixteen values are told apart.
 
     Parameters
     ----------
@@ -67,36 +80,54 @@ class Regressor(base.Regressor):
     def __init__(self, method: str = "auto", budget: float = 50.0, seed: int = 0, settings: dict | None = None):
         self.method, self.budget, self.seed, self.settings = method, budget, seed, settings
         self._rows = _Rows(models.Forecaster, {"targets": TARGET, "horizon": 0}, _settings(self))
-        self._newest = 0.0
+        self._hedge, self._newest = Hedge(2), 0.0
 
     def learn_one(self, x: Features, y: Any) -> None:
-        self._rows.learn(x, **{TARGET: float(y)})
-        self._newest = float(y)
+        y = float(y)
+        if math.isfinite(y):
+            self._hedge.learn(self._predictions(x), y)
+            self._newest = y
+        self._rows.learn(x, **{TARGET: y})
 
     def predict_one(self, x: Features) -> float:
+        return self._hedge.mixed(self._predictions(x))
+
+    def _predictions(self, x: Features) -> tuple[float, float]:
         found = self._rows.ask("predict_one", x)
-        return self._newest if found is None else found
+        return self._newest if found is None else found, self._newest
 
 
 class Forecaster(RiverForecaster):
     """The next numbers of a series, from its past and that of other features.
 
     Beyond the next one, they are forecast from the forecasts before them; features that are
-    known ahead are not used yet. Parameters: see `Regressor`.
+    known ahead are not used yet. As in `Regressor`, the newest number is averaged in; the
+    weights follow the errors of the next row. Parameters: see `Regressor`.
     """
 
     def __init__(self, method: str = "auto", budget: float = 50.0, seed: int = 0, settings: dict | None = None):
         self.method, self.budget, self.seed, self.settings = method, budget, seed, settings
         self._rows = _Rows(models.Forecaster, {"targets": TARGET}, _settings(self), ahead=True)
-        self._newest = 0.0
+        self._hedge, self._newest = Hedge(2), 0.0
+        self._made: list[float] = []
 
     def learn_one(self, y: Any, x: Features | None = None) -> None:
-        self._rows.learn(x or {}, **{TARGET: float(y)})
-        self._newest = float(y)
+        y = float(y)
+        if math.isfinite(y):
+            self._hedge.learn((self._forecasts(1)[0], self._newest), y)
+            self._newest = y
+        self._rows.learn(x or {}, **{TARGET: y})
+        self._made = []
 
     def forecast(self, horizon: int, xs: list[Features] | None = None) -> list[float]:
-        found = [None] * horizon if self._rows.model is None else self._rows.model.forecast(horizon)
-        return [self._newest if value is None else value for value in found]
+        return [self._hedge.mixed((made, self._newest)) for made in self._forecasts(horizon)]
+
+    def _forecasts(self, horizon: int) -> list[float]:
+        """Those of the model; again without cost until something is learned."""
+        if len(self._made) < horizon:
+            found = [None] * horizon if self._rows.model is None else self._rows.model.forecast(horizon)
+            self._made = [self._newest if value is None else value for value in found]
+        return self._made[:horizon]
 
 
 class Classifier(base.Classifier):
@@ -117,7 +148,7 @@ class Classifier(base.Classifier):
         self._rows.learn(x, **{TARGET: y})
 
     def predict_proba_one(self, x: Features, **kwargs: Any) -> dict[Any, float]:
-        return self._rows.ask("predict_proba_one", x) or {}
+        return dict(self._rows.ask("predict_proba_one", x) or {})
 
 
 class AnomalyDetector(base.AnomalyDetector):

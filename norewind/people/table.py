@@ -12,7 +12,9 @@ Row = dict[str, Any]
 
 
 def rows_of(data: Any) -> Iterator[Row]:
-    """Rows by column, from a pandas or Polars frame, an array, or any iterable of rows."""
+    """Rows by column, from a pandas or Polars frame or series, an array, or any iterable of rows."""
+    if hasattr(data, "to_frame"):  # a series, which is named as its column would be, or as that of an array
+        data = data.to_frame(name=data.name or "1")
     if isinstance(data, Mapping):
         raise StreamError("fit takes many rows; learn_one takes one. A dict of columns? Make a data frame of it first.")
     if hasattr(data, "iter_rows"):  # Polars

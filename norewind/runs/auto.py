@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING, Any
 
-import jax
 import numpy as np
 
 from norewind import cells, estimators, losses
@@ -18,6 +17,7 @@ from norewind.learners.text import TextLearner
 from norewind.names import AUTO_WINDOW
 from norewind.optimizers import adam, inverse_sqrt
 from norewind.run import Run
+from norewind.runs.start import start
 
 if TYPE_CHECKING:
     from norewind.runs.build import Shape
@@ -102,5 +102,4 @@ def _class_member(learner: Any, run: Any, shape: "Shape") -> tuple:
 def _network(cell: cells.Cell, estimator: Estimator, rate: Any, seed: int) -> tuple[Learner, Run]:
     """A learner that drops what is not finite, and the run it starts from."""
     learner = online(estimator, adam(rate), nonfinite="skip")
-    weights, noise = jax.random.split(jax.random.key(seed))
-    return learner, learner.init(cell.init(weights), cell.initial_state(), noise)
+    return learner, start(learner, cell, seed)

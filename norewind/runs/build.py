@@ -22,6 +22,7 @@ from norewind.runs.row_scores import RowScore
 from norewind.runs.scores import Score, SymbolScore
 from norewind.runs.settings import Settings, SettingsError
 from norewind.runs.sizes import check_size
+from norewind.runs.start import start
 from norewind.streams import ByteStream, CharacterStream, Dialect, RowStream, Source, TaskStream
 from norewind.streams.brokers import SCHEME, Client
 from norewind.streams.parsing import CATEGORIES
@@ -205,14 +206,13 @@ def _single(settings: Settings, shape: Shape) -> tuple[names.Method, Learner, Ca
     if settings.clip:
         optimizer = optax.chain(optax.clip_by_global_norm(settings.clip), optimizer)
     example: Any = np.int32(0) if shape.symbols else jnp.zeros(shape.inputs)
-    weights, noise = jax.random.split(jax.random.key(settings.seed))
 
     def refused(error: ValueError) -> SettingsError:
         return SettingsError(f"method {settings.method} does not work with cell {settings.cell}: {error}")
 
     def begin() -> Run:
         try:
-            return learner.init(cell.init(weights), cell.initial_state(), noise)
+            return start(learner, cell, settings.seed)
         except ValueError as error:
             raise refused(error) from None
 

@@ -1,5 +1,6 @@
 """What a checkpoint holds besides its arrays, checked when it is read, since it may have been forged."""
 
+import re
 import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -13,8 +14,10 @@ from norewind.streams.position import Count
 from norewind.streams.stream import Samples
 
 Number = Annotated[float, msgspec.Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
-Seconds = Annotated[float, msgspec.Meta(ge=0, le=sys.float_info.max)]
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e10)]
 Sums = tuple[Count, Number]
+_PARAMS = re.compile(r"(^|\.)params\b")
+_COUNTS = re.compile(r"(.*\brun\.)?(samples|steps|skipped)")
 
 
 class _Position(msgspec.Struct, forbid_unknown_fields=True):
@@ -64,10 +67,37 @@ def check_entries(path: Path, entries: dict[str, Any]) -> None:
         raise _damaged(path, "its numbers of samples differ")
     if saved.tally.interval[0] > saved.tally.all[0]:
         raise _damaged(path, "it tallies more in an interval than in all")
+    seen = (saved.tally.all[0], saved.watch.good, saved.watch.bad, saved.watch.waiting[0], saved.watch.seen)
+    if max(seen) > saved.samples:
+        raise _damaged(path, "it counts more than its samples")
+    if saved.samples and saved.position.stream.get("previous", 0) is None:
+        raise _damaged(path, "it has samples, but no last symbol")
+    if "metrics.jsonl" not in saved.logs:
+        raise _damaged(path, "it has no metrics.jsonl")
     if saved.answered > _waiting(path, saved.position.left):
         raise _damaged(path, "more samples were answered than wait")
     if saved.position.left is not None and not _fits(saved.position.left, saved.position.stream):
         raise _damaged(path, "the samples that wait for their window are not those of its stream")
+
+
+def check_left(path: Path, left: list[Any] | None, window: int, inputs: int) -> None:
+    """Refuse samples that wait for their window if they fill it, or are not inputs of the model."""
+    if left is None:
+        return
+    xs, has_keys = left[0], len(left) == len(Samples._fields) and left[-1] is not None
+    if len(xs) >= window:
+        raise _damaged(path, f"{len(xs)} samples wait for a window of {window}")
+    if xs.ndim > 1 and not has_keys and xs.shape[1] != inputs:
+        raise _damaged(path, f"the rows that wait for their window have {xs.shape[1]} inputs, not {inputs}")
+
+
+def check_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    """Refuse parameters and counts that no run of ours can have saved."""
+    for name, array in arrays.items():
+        if _PARAMS.search(name) and not np.isfinite(array).all():
+            raise _damaged(path, f"{name} holds numbers that are not finite")
+        if _COUNTS.fullmatch(name) and array.size and array.min() < 0:
+            raise _damaged(path, f"{name} is negative")
 
 
 def check_score(path: Path, saved: dict[str, Any], own: dict[str, Any]) -> None:
@@ -106,7 +136,9 @@ def _fits(left: list[Any], stream: dict[str, Any]) -> bool:
     dtype, axes = (np.float64 if raw else np.float32, 2) if kind == "rows" else (np.int32, 1)
     if len(parts) < 2 or any(part.dtype != dtype or part.ndim != axes for part in parts):
         return False
-    return kind == "rows" or all(part.min() >= 0 and part.max() < known[kind] for part in parts if part.size)
+    if kind == "rows":
+        return raw or bool(np.isfinite(parts[0]).all())
+    return all(part.min() >= 0 and part.max() < known[kind] for part in parts if part.size)
 
 
 def _same_form(saved: Any, own: Any) -> bool:
@@ -117,7 +149,10 @@ def _same_form(saved: Any, own: Any) -> bool:
         return isinstance(saved, list) and (not own or (len(saved) == len(own) and all(map(_same_form, saved, own))))
     if isinstance(own, np.ndarray):
         same = isinstance(saved, np.ndarray) and saved.dtype == own.dtype and saved.shape[1:] == own.shape[1:]
-        return same and (not len(own) or len(saved) == len(own))
+        if not same or not len(own):
+            return same
+        # What begins with zeros are counts and sums.
+        return len(saved) == len(own) and bool(own.any() or np.all(np.isfinite(saved) & (saved >= 0)))
     if type(own) is bool:
         return type(saved) is bool
     if type(own) is int:

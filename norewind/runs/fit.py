@@ -10,14 +10,23 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import numpy as np
 
-from norewind import checks
+from norewind.compilation import compiled
 from norewind.runs.entries import check_score
 from norewind.runs.folder import METRICS, RunFolder
 from norewind.runs.hooks import Hooks, Intervals
 from norewind.runs.live import live_plot
-from norewind.runs.metrics import SEEN_AT_ONCE, Tally, Watch, digits, next_line
+from norewind.runs.metrics import SEEN_AT_ONCE, Diverged, Tally, Watch, digits, next_line
 from norewind.runs.scores import Score
-from norewind.runs.windows import Early, StreamLike, as_steps, check_fits, chunk_steps, count_of, fingerprint
+from norewind.runs.windows import (
+    Early,
+    StreamLike,
+    as_steps,
+    check_arguments,
+    check_fits,
+    chunk_steps,
+    count_of,
+    fingerprint,
+)
 from norewind.streams.stream import Samples, StreamError
 from norewind.trees import Tree, copied, floating, norm
 
@@ -88,7 +97,7 @@ def fit(
     >>> fitted.samples, len(lines), lines[-1]["loss"] < lines[0]["loss"]
     (4000, 4, True)
     """
-    checks.at_least_one("fit: window", window)
+    check_arguments(stream, learner, run, window, samples)
     with ExitStack() as stack:
         if folder is not None and not isinstance(folder, RunFolder):
             folder = stack.enter_context(RunFolder(folder, keep=intervals.keep))
@@ -180,6 +189,9 @@ class _Training:
         )
         losses = seen[0] if predicts else seen
         losses = np.asarray(losses, np.float64)[: count // self.window] * self.score.scale
+        if not np.isfinite(losses).all():
+            # Most learners notice it themselves.
+            raise Diverged(f"the loss after sample {before} is not a finite number.", before)
         outputs = self.steps.flat(seen[1], count, keyed=taken.keys is not None) if predicts else None
         if self.hooks.predictions is not None:
             self.hooks.predictions(*self.early.rest(taken, outputs))
@@ -270,6 +282,6 @@ class _Training:
                 self.folder.writer.wait()
 
 
-@jax.jit
+@compiled
 def carry_norm(tree):
     return norm(floating(tree))

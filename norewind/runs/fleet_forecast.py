@@ -36,8 +36,7 @@ def _of_folder(folder: Path, steps: int) -> Iterator[dict[str, Any]]:
     store = Store(folder, fleet.slots.layout, write=False)
     try:
         for key, content in store.all():
-            fleet.slots.check_size(store, key, content)
-            record = np.frombuffer(content, fleet.slots.dtype)[0]
+            record = fleet.slots.record(store, key, content)
             center, deviation, _ = np.moveaxis(record["waiting"], -1, 0)
             means, spreads = score.forecasts(record["outputs"])
             made = center + deviation * means
@@ -45,9 +44,9 @@ def _of_folder(folder: Path, steps: int) -> Iterator[dict[str, Any]]:
             made[: max(0, len(made) - int(record["samples"]))] = np.nan
             for step in range(min(steps, len(made))):
                 entry = {"key": score.name(key), "rows": int(record["samples"]), "step": step + 1}
-                entry["forecast"] = score.row(made[step])
+                entry["forecast"] = score.row(made[step].tolist())
                 if score.gaussian:
-                    entry["deviation"] = score.row(deviation[step] * spreads[step])
+                    entry["deviation"] = score.row((deviation[step] * spreads[step]).tolist())
                 yield entry
     finally:
         store.close()

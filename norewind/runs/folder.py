@@ -13,7 +13,7 @@ import numpy as np
 
 from norewind.checkpoint import CheckpointError, DamagedError, Writer, checkpoints, read, restored
 from norewind.files import naming, open_itself, write_atomically
-from norewind.runs.entries import check_entries
+from norewind.runs.entries import check_arrays, check_entries
 from norewind.runs.lock import check_is_ours, locked, make_folder, remove_unused
 from norewind.runs.settings import CHANGEABLE, SETTINGS, Settings, SettingsError
 from norewind.runs.settings_file import read_toml, write_toml
@@ -55,6 +55,7 @@ def newest_checkpoint(
         try:
             saved = Saved(path, *read(path))
             check_entries(path, saved.entries)
+            check_arrays(path, saved.arrays)
         except DamagedError as error:
             if not os.path.lexists(path):
                 # The run is being trained, and has replaced this checkpoint with a newer one.
@@ -232,8 +233,11 @@ class Log:
             raise CheckpointError(
                 f"{path}: has {present} bytes, but had {length} at the checkpoint. Lines were removed: put them back."
             )
-        self._file = os.fdopen(open_itself(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab")
+        self._file = os.fdopen(open_itself(path, os.O_RDWR | os.O_APPEND | os.O_CREAT), "ab")
         with naming(path):
+            if length and os.pread(self._file.fileno(), 1, length - 1) != b"\n":
+                self._file.close()
+                raise CheckpointError(f"{path}: the checkpoint was written within a line of it, at byte {length}.")
             self._file.truncate(length)
         self.length = length
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from norewind.runs.build import Opened, open_stream
+from norewind.runs.entries import check_score
 from norewind.runs.folder import Saved
 from norewind.runs.metrics import seven_digits
 from norewind.runs.predict import restored
@@ -141,6 +142,7 @@ def _at_the_end(settings: Settings, saved: Saved) -> tuple[Opened, Any, Any, int
     position = saved.entries["position"]
     opened = open_stream(replace(settings, source=os.devnull), position["stream"], continues=True)
     built = restored(settings, saved, opened.shape)
+    check_score(saved.path, saved.entries["score"], opened.score.state)
     opened.score.state = saved.entries["score"]
     run, last = built.run, saved.entries["samples"]
     if position["left"]:

@@ -1,6 +1,8 @@
 """Metrics of a run: mean losses that do not depend on the size of chunks, and a watch for divergence."""
 
 from dataclasses import dataclass, field
+from functools import lru_cache
+from math import isfinite, isqrt
 from typing import Any
 
 import numpy as np
@@ -15,8 +17,9 @@ CARRY_LIMIT = 1e6
 
 SEEN_AT_ONCE = 10_000
 """Samples that the watch looks at together: the mean of fewer says little."""
-SHARE = 20
-"""Lines of metrics are a twentieth of all samples apart, except at the beginning: about 200 up to 10⁷ samples."""
+SHARE, EARLY = 12, 450
+"""Lines of metrics are a twelfth of all samples apart, and closer at the beginning, n √n / EARLY at sample n: about 200
+lines, whether a stream has 400 samples or a million."""
 
 
 class Diverged(ArithmeticError):
@@ -32,17 +35,18 @@ def running_sum(start: float, values: np.ndarray) -> float:
     return float(np.cumsum(np.concatenate([[start], np.ravel(values).astype(np.float64)]))[-1])
 
 
-def next_line(samples: int, every: int | None = None, fewest: int = 50) -> int:
+@lru_cache(maxsize=64)
+def next_line(samples: int, every: int | None = None, fewest: int = 5) -> int:
     """The number of samples at the next line of metrics; lines are at least `fewest` apart.
 
     >>> next_line(150), next_line(10_000), next_line(150, every=100)
-    (200, 10313, 200)
+    (155, 10766, 200)
     """
     if every is not None:
         return (samples // every + 1) * every
     line = 0
     while line <= samples:
-        line += max(fewest, line // SHARE)
+        line += max(fewest, min(line // SHARE, line * isqrt(line) // EARLY))
     return line
 
 
@@ -75,7 +79,7 @@ def digits(value: float | None) -> float | None:
 
 def seven_digits(value: float) -> float | None:
     """A forecast as it is written down: with the digits that it has. None if it is not finite."""
-    return float(f"{value:.7g}") if np.isfinite(value) else None
+    return float(f"{value:.7g}") if isfinite(value) else None
 
 
 def mean(sums: list) -> float | None:

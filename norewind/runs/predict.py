@@ -12,6 +12,7 @@ import numpy as np
 
 from norewind import names
 from norewind.runs.build import Built, Shape, build, open_stream, set_precision
+from norewind.runs.entries import check_left, check_score
 from norewind.runs.folder import Saved
 from norewind.runs.line_scores import LineScore
 from norewind.runs.settings import Settings, SettingsError
@@ -49,6 +50,7 @@ def predictions(
         if isinstance(opened.score, LineScore):
             # What is usual is known; the line that was cut off goes on only in the run's own stream.
             begins = {} if source is None else {"begun": False, "line": 1, "symbols": [], "bits": []}
+            check_score(saved.path, saved.entries["score"], opened.score.state)
             opened.score.state = {**deepcopy(saved.entries["score"]), **begins}
         built = restored(settings, saved, opened.shape)
         learner, run = built.learner, built.learner.reset(built.run) if fresh else built.run
@@ -81,6 +83,7 @@ def predictions(
 def restored(settings: Settings, saved: Saved, shape: Shape) -> Built:
     set_precision(settings)
     built = build(settings, shape)
+    check_left(saved.path, saved.entries["position"]["left"], built.window, shape.inputs)
     return built._replace(run=saved.restore(built.run))
 
 
@@ -95,7 +98,9 @@ def sampled(
     encode, decode, symbols = _code(settings, saved)
     built = restored(settings, saved, Shape(symbols, symbols, True))
     start = encode(prompt) if prompt else _unread(settings, saved)
-    seen = jnp.asarray(saved.entries["score"]["seen"])
+    known = {"seen": saved.entries["score"].get("seen")}
+    check_score(saved.path, known, {"seen": [True] * symbols})
+    seen = jnp.asarray(known["seen"])
 
     @jax.jit
     def write(run, start, key):

@@ -3,6 +3,7 @@
 import json
 import platform
 import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from importlib.metadata import version
@@ -22,11 +23,17 @@ def write_record(path: Path, record: Record) -> None:
 
 
 def read_record(path: Path) -> Record | None:
-    """The record in a file; None if there is none that can be read."""
+    """The record in a file; None if there is none that can be read. One that cannot is named on standard error."""
     try:
-        return json.loads(path.read_text())
-    except (FileNotFoundError, json.JSONDecodeError):
+        record = json.loads(path.read_bytes())
+    except FileNotFoundError:
         return None
+    except (ValueError, RecursionError):
+        record = None
+    if isinstance(record, dict):
+        return record
+    print(f"{path} is not a record that can be read: it counts as none.", file=sys.stderr)
+    return None
 
 
 def record_path(out: Path, name: str) -> Path:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Sequence
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ class RowScore(Score):
 
     trivial = "running mean"
     needs_outputs = True
-    fewest = 2
+    fewest = 1
 
     def __init__(self, columns: Sequence[str], loss: str, horizon: int | Sequence[int] = 1, period: int | None = None):
         self.columns, self.horizons = list(columns), [horizon] if isinstance(horizon, int) else list(horizon)
@@ -141,22 +142,23 @@ class RowScore(Score):
         predictions, deviations = self.forecasts(due)
         errors = (samples.targets.astype(np.float64) - predictions) / deviations
         now, then = (np.moveaxis(scales, -1, 0) for scales in (samples.ahead, samples.scales))
+        center, deviation = now if self.horizon else then
+        ahead, spread = center + deviation * forecasts, deviation * spreads
+        # Before there are enough values to scale by, the last one.
+        ahead = np.where(np.isnan(ahead), samples.values, ahead).tolist()
+        came, predicted = samples.values.tolist(), (then[0] + then[1] * predictions).tolist()
+        # The first rows were not forecast.
+        forecast = (~np.isnan(then[0]).all(axis=1)).tolist()
         for i, known in enumerate(~np.isnan(errors)):
             entry: dict[str, Any] = {"sample": first + i} | place_of(samples, i)
-            center, deviation = (now if self.horizon else then)[:, i]
             if self.horizon:
-                forecast = center + deviation * forecasts[i]
-                # Before there are enough values to scale by, the last one.
-                forecast = np.where(np.isnan(forecast), samples.values[i], forecast)
-                entry |= {"for": self._rows(first + i), "forecast": self.row(forecast)}
+                entry |= {"for": self._rows(first + i), "forecast": self.row(ahead[i])}
             if self.gaussian:
-                entry["deviation"] = self.row(deviation * spreads[i])
-            center, deviation = then[:, i]
-            # The first rows were not forecast.
-            if not np.isnan(center).all():
+                entry["deviation"] = self.row(spread[i].tolist())
+            if forecast[i]:
                 entry |= {
-                    "prediction": self.row(center + deviation * predictions[i]),
-                    "target": self.row(samples.values[i], sent=True),
+                    "prediction": self.row(predicted[i]),
+                    "target": self.row(came[i], sent=True),
                     "surprise": round(float(np.sqrt(np.mean(errors[i][known] ** 2))), 6) if known.any() else None,
                 }
             yield entry
@@ -173,22 +175,23 @@ class RowScore(Score):
         """The rows that are forecast at this one."""
         return row + self.horizon if len(self.horizons) == 1 else {str(rows): row + rows for rows in self.horizons}
 
-    def row(self, values: np.ndarray, *, sent: bool = False) -> dict[str, Any]:
+    def row(self, values: Sequence[float], *, sent: bool = False) -> dict[str, Any]:
         """Numbers by column, or by horizon and column: as they were sent, or the seven digits that a forecast has."""
-        if len(values) > len(self.columns):
-            parts = np.split(values, len(self.horizons))
+        width = len(self.columns)
+        if len(values) > width:
             if sent:
-                return self.row(parts[0], sent=True)
-            return {str(rows): self.row(part) for rows, part in zip(self.horizons, parts, strict=True)}
-        return {
-            column: _plain(value) if sent else seven_digits(value)
-            for column, value in zip(self.columns, values.tolist(), strict=True)
-        }
+                return self.row(values[:width], sent=True)
+            return {
+                str(rows): self.row(values[place * width : (place + 1) * width])
+                for place, rows in enumerate(self.horizons)
+            }
+        written = _plain if sent else seven_digits
+        return {column: written(value) for column, value in zip(self.columns, values, strict=True)}
 
 
 def _plain(value: float) -> float | None:
     """A number as it was sent; None if it was missing."""
-    if not np.isfinite(value):
+    if not isfinite(value):
         return None
     return int(value) if value.is_integer() and abs(value) < 2**53 else value
 

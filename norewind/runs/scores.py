@@ -27,7 +27,7 @@ class Score:
     needs_outputs = False
     """Whether `add` is to be given what the learner predicted."""
 
-    fewest = 50
+    fewest = 5
     """The smallest number of samples that a line of metrics is about."""
 
     unit = "loss"

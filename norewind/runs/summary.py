@@ -43,12 +43,13 @@ def summary(lines: Sequence[dict[str, Any]], *, squared: bool = True) -> Summary
     scored = [line for line in lines if line.get("errors")]
     if not scored:
         return None
-    period = scored[-1].get("period")
-    last = [line for line in scored if 2 * line["samples"] > scored[-1]["samples"] and line.get("period") == period]
+    last = [line for line in scored if 2 * line["samples"] > scored[-1]["samples"]]
+    # The best period may change on the way. Each line is compared with the one that was the best there.
+    periods = dict.fromkeys(line["period"] for line in last if "period" in line)
     losses, errors = {}, {}
     weights = [_rows(line["errors"]["model"]) for line in last]
     for name, entry in ENTRIES.items():
-        shown = name or f"{period} rows ago"
+        shown = name or f"{' or '.join(map(str, periods))} rows ago"
         # What was not known for some of the rows is not compared on the others.
         if any(
             _rows(line["errors"].get(NAMES[name], NOTHING)) < rows for line, rows in zip(last, weights, strict=True)

@@ -17,6 +17,7 @@ from norewind.files import naming
 from norewind.run import NonFiniteError
 from norewind.runs.answers import answering
 from norewind.runs.build import Opened, build, open_stream, set_precision
+from norewind.runs.entries import check_left
 from norewind.runs.fit import Fitted, fit
 from norewind.runs.folder import COLUMNS, METRICS, PREDICTIONS, RunFolder, as_lines, read_log
 from norewind.runs.hooks import Hooks, Intervals
@@ -77,6 +78,9 @@ def _train(
     )
     with opened.stream:
         built = build(settings, opened.shape)
+        if folder.saved:
+            left = folder.entries["position"]["left"]
+            check_left(folder.saved.path, left, built.window, opened.shape.inputs)
         # Not before the stream and the model are known to work: a mistake leaves no settings behind.
         folder.begin(settings)
         if isinstance(opened.stream, RowStream) and folder.new:

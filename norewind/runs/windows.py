@@ -9,6 +9,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from norewind import checks
+from norewind.checks import ModelError
 from norewind.streams.position import damaged
 from norewind.streams.stream import Keyed, Samples, Stream
 
@@ -27,7 +29,7 @@ def as_steps(stream: Any, window: int, position: Position | None) -> "Steps":
     position = position or {}
     if callable(stream):
         stream = stream(position.get("stream"))
-    if not hasattr(stream, "take"):
+    if not is_stream(stream):
         stream = IteratedStream(stream, window, position.get("stream"))
     elif position and fingerprint(stream.position()) != fingerprint(position["stream"]):
         raise ValueError(
@@ -35,6 +37,23 @@ def as_steps(stream: Any, window: int, position: Position | None) -> "Steps":
             "stream at a position, e.g. lambda position: ByteStream(Source(path), position=position)."
         )
     return Steps(stream, window, position.get("left"))
+
+
+def check_arguments(stream: Any, learner: Any, run: Any, window: int, samples: int | None) -> None:
+    """Refuse what `fit` cannot use, in words, before anything is computed."""
+    if not hasattr(learner, "scan"):
+        raise ModelError(f"fit: the learner is a {type(learner).__name__}. Call fit(stream, learner, run).")
+    if not is_stream(stream) and not callable(stream) and not isinstance(stream, Iterable):
+        raise ModelError(f"fit: the stream is a {type(stream).__name__}, not an iterable of pairs (x, target).")
+    if hasattr(run, "unpack"):
+        raise ModelError("fit: the run is packed, for single calls. Call its unpack().")
+    checks.at_least_one("fit: window", window)
+    if samples is not None and (not hasattr(samples, "__index__") or samples < 0):
+        raise ModelError(f"fit: samples must be a whole number, 0 or more, not {samples!r}.")
+
+
+def is_stream(stream: Any) -> bool:
+    return hasattr(stream, "take") and hasattr(stream, "position")  # an array has the first
 
 
 class Steps:

@@ -18,7 +18,7 @@ from norewind.serving.guard import Guard
 from norewind.serving.prometheus import Requests
 from norewind.serving.refusals import Refusal
 from norewind.serving.service import Service
-from norewind.serving.streaming import Events, Stream
+from norewind.serving.streaming import Events, Stream, send_json
 
 PAGE = {
     "/": ("page.html", "text/html"),
@@ -31,10 +31,16 @@ def service_app(service: Service, token: str | None = None) -> Guard:
     """The service and its page."""
     requests = Requests()
 
-    async def predict(request: Request) -> Response:
-        rows, ids, single = rows_of(await body_of(request.scope, request.receive))
-        answers = await service.predict(rows, ids)
-        return JSONResponse(answers[0] if single else {"rows": answers})
+    async def predict(scope: dict[str, Any], receive: Any, send: Any) -> None:
+        try:
+            rows, ids, single = rows_of(await body_of(scope, receive))
+            answers = await service.predict(rows, ids)
+        except Refusal as refusal:
+            return await _refuse(None, refusal)(scope, receive, send)
+        except Exception:
+            await _broken(None, None)(scope, receive, send)
+            raise
+        await send_json(send, answers[0] if single else {"rows": answers})
 
     async def learn(request: Request) -> Response:
         rows, ids, _ = rows_of(await body_of(request.scope, request.receive))
@@ -54,13 +60,14 @@ def service_app(service: Service, token: str | None = None) -> Guard:
         return PlainTextResponse(requests.text(service.status(), newest), media_type="text/plain; version=0.0.4")
 
     routes = [
-        Route("/predict", predict, methods=["POST"]),
+        Route("/predict", _posted, methods=["POST"]),
         Route("/learn", learn, methods=["POST"]),
         Route("/stream", Stream(service), methods=["POST"]),
         Route("/health", health),
         Route("/metrics", metrics),
     ]
-    return _guarded(service.feed, routes, token, requests, service.start, service.stop)
+    quick = {"/predict": predict}
+    return Guard(_application(service.feed, routes, service.start, service.stop), token, requests, quick)
 
 
 def watch_app(feed: Feed, token: str | None = None) -> Guard:
@@ -72,12 +79,10 @@ def watch_app(feed: Feed, token: str | None = None) -> Guard:
     async def nothing() -> None:
         pass
 
-    return _guarded(feed, [Route("/health", health)], token, Requests(), nothing, nothing)
+    return Guard(_application(feed, [Route("/health", health)], nothing, nothing), token, Requests(), {})
 
 
-def _guarded(
-    feed: Feed, routes: list[Route], token: str | None, requests: Requests, start: Callable, stop: Callable
-) -> Guard:
+def _application(feed: Feed, routes: list[Route], start: Callable, stop: Callable) -> Starlette:
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         await start()
@@ -89,12 +94,11 @@ def _guarded(
             await stop()
 
     pages = [_page(path, *content) for path, content in PAGE.items()]
-    app = Starlette(
+    return Starlette(
         routes=[*routes, *pages, Route("/events", Events(feed))],
         lifespan=lifespan,
         exception_handlers={Refusal: _refuse, 404: _nowhere, 405: _wrong_method, 500: _broken},
     )
-    return Guard(app, token, requests)
 
 
 def _page(path: str, name: str, kind: str) -> Route:
@@ -106,7 +110,12 @@ def _page(path: str, name: str, kind: str) -> Route:
     return Route(path, page)
 
 
-def _refuse(_: Request, refusal: Any) -> Response:
+async def _posted(_: Request) -> Response:
+    """A route that is answered before it is found, so that other methods are answered with 405."""
+    raise NotImplementedError
+
+
+def _refuse(_: Any, refusal: Any) -> Response:
     headers = {"retry-after": "1"} if refusal.status == 429 else None
     return JSONResponse(refusal.answer(), refusal.status, headers)
 
@@ -119,5 +128,5 @@ def _wrong_method(request: Request, _: Exception) -> Response:
     return JSONResponse({"error": f"{request.method} is not allowed for {request.url.path}."}, 405)
 
 
-def _broken(_: Request, __: Exception) -> Response:
+def _broken(_: Any, __: Any) -> Response:
     return JSONResponse({"error": "something went wrong here; the log of the service says more."}, 500)

@@ -11,7 +11,7 @@ from norewind.serving.refusals import busy
 
 LONGEST_CALL = 0.004
 """The event loop should not be held longer than this by one call (in seconds)."""
-APART = 0.002
+APART = 0.003
 """Calls are at least this far apart, so that requests that come one by one in quick succession share them."""
 REQUEST = 0.0004
 """What a request costs beside its prediction (in seconds)."""
@@ -41,8 +41,22 @@ class Batches:
         self._waiting.extend(zip(rows, futures, strict=True))
         if not self._scheduled:
             self._scheduled = True
-            loop.call_at(max(loop.time(), self._last + APART), self._answer)
+            loop.call_soon(self._gather)
         return futures
+
+    def _gather(self) -> None:
+        """Wait for others if the last call began a moment ago.
+
+        The thread sleeps: to be woken for each of them would cost more than to answer it, and
+        nobody else is kept from anything for longer than a call takes.
+        """
+        wait = self._last + APART - time.monotonic()
+        if wait > 0:
+            time.sleep(wait)
+        self._last = time.monotonic()
+        # Not yet: what has come meanwhile is read first, and then asked for.
+        loop = asyncio.get_running_loop()
+        loop.call_soon(loop.call_soon, self._answer)
 
     def _answer(self) -> None:
         some = [self._waiting.popleft() for _ in range(min(self.size, len(self._waiting)))]
@@ -56,10 +70,9 @@ class Batches:
             for (_, future), answer in zip(some, answers, strict=True):
                 if not future.done():
                     future.set_result(answer)
-        loop = asyncio.get_running_loop()
-        self._scheduled, self._last = bool(self._waiting), loop.time()
+        self._scheduled = bool(self._waiting)
         if self._scheduled:
-            loop.call_soon(self._answer)
+            asyncio.get_running_loop().call_soon(self._answer)
 
 
 def seconds_per_row(call: Callable[[int], Any]) -> float:

@@ -14,6 +14,8 @@ from norewind.serving.feed import RECENT, Feed, about
 
 LARGEST = 50_000_000
 """Bytes of a checkpoint that is still read for its newest rows."""
+PATIENCE = 15
+"""Seconds without a line of metrics after which the speed of a run is no longer shown."""
 AT_ONCE = 4_000_000
 """Bytes of a log that are read at most in one go; of a longer one, the end."""
 
@@ -100,7 +102,10 @@ class Following:
         durable = int(saved[-1].name.split("-")[0]) if saved else 0
         bad = self._watch.get("bad", 0)
         (before, began), (samples, now) = (*self._speeds, (0, 0.0), (0, 0.0))[:2]
-        speed = (samples - before) / (now - began) if now > began else None
+        silent = self._silent()
+        # Lines come farther and farther apart. One that is silent for much longer than between its last two has ended.
+        lives = silent is not None and silent < PATIENCE + 3 * (now - began)
+        speed = (samples - before) / (now - began) if lives and now > began else None
         return {
             "samples": max(self._samples, durable),
             "durable": durable,
@@ -108,7 +113,7 @@ class Following:
             "bad": bad,
             "diverged": False,
             "speed": None if speed is None else round(speed, 1),
-            "silent": self._silent(),
+            "silent": silent,
         }
 
     def _silent(self) -> int | None:

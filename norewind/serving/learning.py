@@ -110,7 +110,7 @@ class Learning:
 
     def _checkpoint(self, path: Path) -> None:
         if self.training.is_healthy():
-            self.model.keep()
+            self.model.keep(samples_in(path))
         self.hooks.checkpoint(path)
         # Not before what belongs to it is written too. Rows that wait for their window are in the checkpoint, but its
         # name does not count them.
@@ -125,12 +125,15 @@ def samples_in(path: Path) -> int:
 def _settings(folder: Path) -> Settings:
     """The settings of a trained run on rows, for rows that come with requests."""
     settings, _ = saved_run(folder)
-    if settings.key is not None or settings.kind not in ("csv", "jsonl"):
-        kind, what = ("predicts symbols", "what it counts") if settings.key is None else ("is a fleet", "a key's model")
+    problem = None
+    if settings.kind not in ("csv", "jsonl"):
+        problem = "predicts symbols, and only runs on rows can be served"
+    elif settings.share:
+        problem = "has one model for all keys, which learns many rows at a time: a row would be answered far too late"
+    if problem:
         raise SettingsError(
-            f"{folder} {kind}, and only runs on rows without --key can be served: {what} is changed in place, so it "
-            "could not answer while it learns. Use a topic (docs/kafka.md), or a pipe: norewind train - --flush 1 "
-            f"--predictions stdout. Its page: norewind watch {folder}"
+            f"{folder} {problem}. Use a topic (docs/kafka.md), or a pipe: norewind train - --flush 1 --predictions "
+            f"stdout. Its page: norewind watch {folder}"
         )
     written = "file" if settings.predictions == "file" else "none"
     return replace(settings, samples=None, flush=FLUSH, final=False, bad="fail", predictions=written, tensorboard=False)

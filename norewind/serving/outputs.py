@@ -37,6 +37,11 @@ class Outputs:
             answered = [self.learner.forward(run, xs[place : place + 1])[1] for place in range(len(xs))]
             return jax.tree.map(lambda *parts: np.concatenate([np.asarray(part) for part in parts]), *answered)
         if not isinstance(self.learner, Ahead):
-            return np.asarray(self._answer(run.params, run.state, xs))
-        made = np.asarray(self._answer(run.run.params, run.run.ahead, xs))
-        return made, np.repeat(run.outputs[:1], len(xs), axis=0)
+            return self._at_once(run.params, run.state, xs)
+        return self._at_once(run.run.params, run.run.ahead, xs), np.repeat(run.outputs[:1], len(xs), axis=0)
+
+    def _at_once(self, params: Any, state: Any, xs: np.ndarray) -> np.ndarray:
+        size = next(size for size in LADDER if size >= len(xs))
+        padded = np.zeros((size, *xs.shape[1:]), xs.dtype)
+        padded[: len(xs)] = xs
+        return np.asarray(self._answer(params, state, padded))[: len(xs)]

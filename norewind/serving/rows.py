@@ -4,7 +4,6 @@ import csv
 import io
 import json
 from collections.abc import Sequence
-from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -64,13 +63,16 @@ class RowModel:
         """Answer from what the run is now."""
         self.state = self._newest()
 
-    def keep(self) -> None:
-        """Remember what answers are made from now."""
+    def keep(self, samples: int) -> None:
+        """Remember what answers are made from now: it is in the checkpoint after this many samples."""
         self.kept = self.state
 
     def go_back(self) -> None:
         """Answer from what was remembered."""
         self.state = self.kept
+
+    def close(self) -> None:
+        """Let go of everything."""
 
     def _newest(self) -> State:
         training = self.training
@@ -83,13 +85,11 @@ class RowModel:
 
     def answers(self, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """What each of the rows would be answered if it came next."""
-        state, number = self.state, len(rows)
-        size = next((size for size in LADDER if size >= number), LADDER[-1])
-        if number > size:
-            return self.answers(rows[:size]) + self.answers(rows[size:])
-        samples = next_rows(self.stream, state.moment, [*rows, *[rows[-1]] * (size - number)])
-        outputs = self.outputs(state.run, samples.xs)
-        entries = list(islice(self.score.predictions(state.rows + 1, samples, outputs), number))
+        state, most = self.state, LADDER[-1]
+        if len(rows) > most:
+            return self.answers(rows[:most]) + self.answers(rows[most:])
+        samples = next_rows(self.stream, state.moment, rows)
+        entries = list(self.score.predictions(state.rows + 1, samples, self.outputs(state.run, samples.xs)))
         for place, entry in enumerate(entries):
             self._name_class(entry, rows[place])
             # Every one of them would be the next row.
@@ -109,14 +109,17 @@ class RowModel:
     def check(self, row: dict[str, Any]) -> None:
         """Refuse a row that cannot be read."""
         try:
-            self.reader.values(row, new=False)
+            self._checked(row)
         except BadRow as problem:
             raise Refusal(400, f"the row is bad: {problem}.") from None
+
+    def _checked(self, row: dict[str, Any]) -> None:
+        self.reader.values(row, new=False)
 
     def line(self, row: dict[str, Any]) -> bytes:
         """The line that the stream reads the row from. A row that it could not read is refused."""
         try:
-            self.reader.values(row, new=False)
+            self._checked(row)
             line = self._written(row)
             self.reader.read_line(line)
         except BadRow as problem:
@@ -130,7 +133,7 @@ class RowModel:
         if dialect.format == "jsonl":
             line = json.dumps(row, ensure_ascii=False).encode()
         else:
-            values = [_field(at(row, name)) for name in self.reader.columns]
+            values = [field_of(at(row, name)) for name in self.reader.columns]
             text = io.StringIO()
             csv.writer(text, delimiter=dialect.delimiter, lineterminator="").writerow(values)
             line = text.getvalue().encode()
@@ -139,7 +142,7 @@ class RowModel:
         return line
 
 
-def _field(value: Any) -> str:
+def field_of(value: Any) -> str:
     """A JSON value as a field of a CSV file."""
     if isinstance(value, dict | list):
         return ""  # of a column that is not used

@@ -11,10 +11,10 @@ from typing import Any
 from norewind.runs.hooks import Hooks
 from norewind.serving.batches import Batches, seconds_per_row
 from norewind.serving.feed import Feed
+from norewind.serving.keyed import model_of
 from norewind.serving.labels import Labels
 from norewind.serving.learning import Learning, samples_in
 from norewind.serving.refusals import Refusal, busy
-from norewind.serving.rows import RowModel
 
 SWITCH = 0.0005
 """How long the learning thread may keep Python to itself while an answer waits (in seconds). A request gives Python
@@ -45,7 +45,7 @@ class Service:
         sys.setswitchinterval(SWITCH)
         metrics, lines = self._later(self.feed.add_metrics), self._later(self._add_lines)
         hooks = Hooks(metrics=metrics, lines=lines, checkpoint=self._saved)
-        self.learning = Learning(self.folder, RowModel, self._queue, hooks)
+        self.learning = Learning(self.folder, model_of, self._queue, hooks)
         self.learning.start()
         self.model = self.learning.model
         self.batches = Batches(self.model.answers, seconds_per_row(self.model.warm_up))
@@ -62,6 +62,7 @@ class Service:
         """Let go of the folder in any case."""
         self.learning.stop()
         self.learning.join()
+        self.model.close()
 
     def _later(self, call: Callable) -> Callable:
         """The same call in the event loop; the learning thread does not wait for it."""

@@ -4,6 +4,8 @@ import asyncio
 import json
 from typing import Any
 
+import msgspec
+
 from norewind.serving.bodies import json_of, lines_of
 from norewind.serving.feed import Feed
 from norewind.serving.refusals import Refusal, busy
@@ -116,6 +118,14 @@ class Events:
 async def _gone(receive: Any) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+async def send_json(send: Any, content: Any) -> None:
+    """A whole answer."""
+    body = msgspec.json.encode(content)
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
 
 
 async def _start(send: Any, kind: bytes) -> None:

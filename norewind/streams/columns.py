@@ -100,8 +100,20 @@ def unusable(
 
 
 def _counts(numbers: list[float]) -> str:
-    steps = {after - before for before, after in pairwise(numbers)}
-    return "it counts the rows" if steps == {1.0} and len(numbers) >= ENOUGH_TO_COUNT else ""
+    """Why numbers are not worth forecasting, if they say no more than which row it is."""
+    if len(numbers) < ENOUGH_TO_COUNT:
+        return ""
+    if numbers[0] < numbers[-1] and all(map(_is_date, numbers)) and numbers == sorted(numbers):
+        return f"dates, such as {numbers[0]:.0f}"
+    return "it counts the rows" if {after - before for before, after in pairwise(numbers)} == {1.0} else ""
+
+
+def _is_date(number: float) -> bool:
+    """Is it a year, a month and a day, written as one number of eight digits?"""
+    try:
+        return bool(1e7 <= number < 1e8 and number.is_integer() and datetime.strptime(f"{number:.0f}", "%Y%m%d"))
+    except ValueError:
+        return False
 
 
 def _is_unix_time(numbers: list[float]) -> bool:

@@ -105,12 +105,16 @@ class RowReader:
 
     def restore(self, categories: dict[str, list[str]], columns: set[str]) -> None:
         """Go on with the categories of these columns."""
+        if len(set(self.columns)) < len(self.columns):
+            raise damaged("two of its columns have one name")
         if set(categories) != columns:
             raise damaged("its categories are not those of its columns")
         for name, known in categories.items():
             self.categories[name] = {value: number for number, value in enumerate(known)}
             if len(self.categories[name]) < len(known):
                 raise damaged(f"its categories name one of {name!r} twice")
+            if len(known) > CATEGORIES:
+                raise damaged(f"it has {len(known)} categories of {name!r}, more than {CATEGORIES}")
 
     def read_header(self) -> None:
         if not self._is_csv or not self.dialect.header:

@@ -11,8 +11,9 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 
+from norewind.machine import give_back_free_memory
 from norewind.streams.columns import BadRow
-from norewind.streams.position import Mark, Progress
+from norewind.streams.position import Mark, Progress, damaged
 from norewind.streams.stream import StreamError
 
 BLOCK = 1 << 16
@@ -121,6 +122,8 @@ class Source:
         if here.crc != place.crc:
             found = f"is not what the run has read: its first {place.offset} bytes differ"
             raise StreamError(f"{self.name} {found}. {_SAME_AGAIN}")
+        if here.lines != place.lines:
+            raise damaged(f"it counts {place.lines} lines, but {self.name} has {here.lines} up to there")
 
     def fragments(self, patience: float | None) -> Iterator[bytes]:
         """Iterate over the bytes as they come, until the end, until a stop, or until `patience` (seconds) runs out.
@@ -214,7 +217,7 @@ class Lines:
         self._source, self._progress = source, progress
         self._whole: deque[bytes] = deque()
         self._rest = bytearray()
-        self._dropping = False
+        self._dropping, self._long = False, 0
 
     def peek(self, fragments: Iterator[bytes]) -> bytes | None:
         """The next line, without its newline; None if there is none, or not yet.
@@ -243,12 +246,16 @@ class Lines:
         return [*islice(self._whole, count), *rest][:count]
 
     def drop(self) -> None:
-        if self._whole:
-            self._progress.read(self._whole.popleft() + b"\n")
-        else:
-            self._progress.read(bytes(self._rest))
+        line = self._whole.popleft() + b"\n" if self._whole else bytes(self._rest)
+        self._progress.read(line)
+        if not line.endswith(b"\n"):
             self._rest.clear()
             self._dropping = True
+        # The C library keeps the memory of long lines, and lines of ever other lengths fit into none of its gaps.
+        self._long += len(line) if len(line) > BLOCK else 0
+        if self._long > 4 * LONGEST:
+            self._long = 0
+            give_back_free_memory()
 
     def skip(self, why: str) -> None:
         """Move past a bad line."""
@@ -284,8 +291,10 @@ class Lines:
             head, newline, fragment = fragment.partition(b"\n")
             self._progress.read(head + newline)
             self._dropping = not newline
-        self._rest += fragment
-        if b"\n" in fragment:
-            *whole, rest = bytes(self._rest).split(b"\n")
-            self._whole.extend(whole)
+        # A line may be a megabyte: only what belongs to it is copied.
+        head, newline, fragment = fragment.partition(b"\n")
+        self._rest += head
+        if newline:
+            *whole, rest = fragment.split(b"\n")
+            self._whole.extend([bytes(self._rest), *whole])
             self._rest = bytearray(rest)

@@ -182,7 +182,7 @@ class RowStream(Stream):
             raise damaged("its kinds are not those of its columns")
         if {name for name, kind in self._kinds.items() if kind == "time"} != set(self._cycles):
             raise damaged("its cycles are not those of its times")
-        if self._clock is not None and self._clock not in self._reader.columns:
+        if self._clock not in ([] if self._newest_times else [None]) + self._reader.columns:
             raise damaged("its clock is none of its columns")
         names = {name for name, kind in self._kinds.items() if kind == "category"}
         self._reader.restore(position["categories"], names)

@@ -9,11 +9,14 @@ from run_folders import assert_refused, newest, norewind
 from norewind.checkpoint import _write, read
 
 
-def forge(run, change, samples=None):
-    """Replace the newest checkpoint by one with other entries."""
+def forge(run, change, samples=None, **changed):
+    """Replace the newest checkpoint by one with other entries, or other arrays."""
     path = newest(run)
     arrays, entries = read(path)
     entries = change(entries) or entries
+    for name, value in changed.items():
+        place = next(place for place in arrays if place.split("[")[0] == name)
+        arrays[place] = np.full_like(arrays[place], value)
     path.unlink()
     _write(path.parent, int(path.name[:15]) if samples is None else samples, arrays, entries)
 
@@ -67,6 +70,16 @@ FORGED = {
     "left one": put([short], "position", "left"),
     "left None": put([None, short], "position", "left"),
     "left lengths": put([short, np.zeros(2, np.int32)], "position", "left"),
+    "left full": put([np.zeros(3, np.int32)] * 2, "position", "left"),
+    "tally above samples": put([10**6, 1.0], "tally", "all"),
+    "watch seen": put(10**6, "watch", "seen"),
+    "watch good": put(10**6, "watch", "good"),
+    "watch waiting": put([10**6, 1.0, 1.0], "watch", "waiting"),
+    "no last symbol": put(None, "position", "stream", "previous"),
+    "lines": put(10**6, "position", "stream", "lines"),
+    "centuries": put(1e11, "seconds"),
+    "log within a line": put(100, "logs", "metrics.jsonl"),
+    "no metrics": put({}, "logs"),
     "more": put(1, "more"),
     **{f"without {name}": without(name) for name in ("position", "tally", "watch", "score", "logs", "answered")},
 }
@@ -103,6 +116,44 @@ def test_waiting_samples_of_another_kind_are_refused(run, capsys, part):
 def test_a_forged_position_is_not_written_from(run, capsys, name):
     forge(run, FORGED[name])
     assert_refused(capsys, norewind("sample", run, "--length", 3))
+
+
+@pytest.mark.parametrize("changed", [{"params": np.nan}, {"params": np.inf}, {"steps": -1}, {"skipped": -1}], ids=str)
+@pytest.mark.parametrize("command", ["resume", "sample"])
+def test_forged_arrays_are_refused(run, capsys, command, changed):
+    forge(run, lambda entries: None, **changed)
+    assert_refused(capsys, norewind(command, run), "damaged", next(iter(changed)))
+
+
+@pytest.mark.parametrize("seen", [None, [1] * 256, [True]])
+def test_nothing_is_written_with_forged_symbols(run, capsys, seen):
+    forge(run, put(seen, "score", "seen"))
+    assert_refused(capsys, norewind("sample", run, "--length", 3), "the score in it")
+
+
+def waiting(rows, width, value=0):
+    part = np.full((rows, width), value, np.float32)
+    return put([part, part, None, None, None], "position", "left")
+
+
+FORGED_ROWS = {
+    "columns twice": put(["sun", "sun"], "position", "stream", "columns"),
+    "times without a clock": put([1, 2], "position", "stream", "times"),
+    "errors": lambda entries: entries["score"]["errors"].fill(np.nan),
+    "negative errors": lambda entries: entries["score"]["errors"].fill(-1),
+    "seasonal": lambda entries: entries["score"]["seasonal"].fill(np.inf),
+    "waiting": waiting(2, 2),
+    "wide": waiting(0, 5),
+    "not finite": waiting(1, 2, np.nan),
+}
+
+
+@pytest.mark.parametrize("name", FORGED_ROWS)
+@pytest.mark.parametrize("command", ["resume", "forecast"])
+def test_forged_rows_are_refused(whole, tmp_path, capsys, command, name):
+    shutil.copytree(whole / "rows", tmp_path / "run")
+    forge(tmp_path / "run", FORGED_ROWS[name])
+    assert_refused(capsys, norewind(command, tmp_path / "run"))
 
 
 def test_a_forged_checkpoint_can_be_skipped(run, capsys):

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from run_folders import SMALL, everything, norewind
 
-from norewind.instruments.figures import draw_curves
-from norewind.instruments.row_figures import draw_stretch
+from norewind.instruments.figures import curves_figure, draw_curves
+from norewind.instruments.row_figures import draw_stretch, unscored
 from norewind.learners.series import Series
 from norewind.runs.folder import read_log
 from norewind.runs.metrics import SEEN_AT_ONCE, Watch, next_line
@@ -87,6 +87,23 @@ def test_a_model_that_loses_is_told_so(daily):
     assert "Warning" not in table(result)
 
 
+def test_the_last_half_is_compared_even_if_the_best_period_changes():
+    errors = {"power": {"mae": 1.0, "rmse": 1.0, "rows": 10}}
+    names = ("model", "mean", "persistence", "seasonal")
+    lines = [
+        {"samples": 10 * i, "loss": 1.0, "period": 12 if i < 9 else 7, "errors": dict.fromkeys(names, errors)}
+        for i in range(1, 11)
+    ]
+    result = summary(lines)
+    assert result.rows == 50
+    assert "12 or 7 rows ago" in result.errors
+    assert "7 rows ago" in summary(lines[-1:]).errors
+    # Long periods are not known at first.
+    del lines[5]["period"], lines[5]["errors"]["seasonal"]
+    assert summary(lines).rows == 50
+    assert list(summary(lines).errors) == ["this model", "the last value", "the mean so far"]
+
+
 def test_a_run_says_what_it_uses_and_how_it_does(daily, tmp_path, capsys):
     path, values = daily
     run = tmp_path / "run"
@@ -108,7 +125,7 @@ def test_a_run_says_what_it_uses_and_how_it_does(daily, tmp_path, capsys):
     assert [entry["line"] for entry in entries] == list(range(2, ROWS + 2))
     assert entries[30]["copied"] == {"id": "30", "ts": "2024-01-02T06:00"}
     assert [entry["target"]["power"] for entry in entries[20:]] == values[20:].tolist()
-    assert len(read_log(run / "metrics.jsonl")) == 72
+    assert len(read_log(run / "metrics.jsonl")) == 153
 
 
 def test_copied_columns_wait_for_their_window_too(daily, tmp_path):
@@ -127,11 +144,21 @@ def test_copied_columns_wait_for_their_window_too(daily, tmp_path):
 
 
 def test_lines_of_metrics_are_about_200_whatever_the_length():
-    for fewest, samples, least, most in ((2, 1_000, 80, 200), (2, 10**7, 200, 280), (50, 10**5, 80, 200)):
+    rows = ((1, samples, 150, 270) for samples in (400, 1_000, 10**4, 10**5, 10**6))
+    for fewest, samples, least, most in (*rows, (5, 10**4, 80, 200), (5, 10**6, 150, 270)):
         line, count = 0, 0
         while (line := next_line(line, fewest=fewest)) <= samples:
             count += 1
         assert least < count < most
+
+
+def test_points_of_a_curve_are_means_of_20_samples_or_more():
+    lines = [{"samples": n, "loss": None if n < 3 else float(n)} for n in range(1, 51)]
+    (ax,) = curves_figure([("run", [*lines, {"samples": 80, "loss": 7.0}])], "loss").axes
+    samples, values = ax.get_lines()[0].get_data()
+    assert [*samples] == [*range(3, 51), 80]
+    expected = [np.mean([k for k in range(3, 51) if n - 20 < k <= n]) for n in range(3, 51)]
+    np.testing.assert_allclose(values, [*expected, 7], rtol=1e-12)
 
 
 def test_a_short_table_has_a_curve_of_many_points_and_is_learned_in_one_chunk(daily, tmp_path, monkeypatch):
@@ -162,3 +189,9 @@ def test_figures_are_never_empty(tmp_path):
     recent = np.full((5, 2, 3), np.nan)
     recent[..., 0] = 1
     assert draw_stretch(recent, ["a", "b"], 5, tmp_path / "stretch.png").stat().st_size > 5_000
+
+
+def test_a_figure_says_why_nothing_was_scored():
+    assert unscored(np.full(200, 3.0)) == "not scored: all values are the same"
+    for values in (np.full(5, 3.0), np.arange(200.0), np.full(200, np.nan)):
+        assert "too few" in unscored(values)

@@ -13,6 +13,7 @@ from norewind.checks import ModelError
 from norewind.cli.running import friendly
 from norewind.cli.serve import listening, token_for
 from norewind.fleets.store import Entry, Store
+from norewind.runs.record import read_record
 from norewind.runs.settings import Settings, SettingsError
 from norewind.runs.workers import Workers
 from norewind.streams import Dialect, KeyedStream, Source
@@ -23,6 +24,15 @@ def test_more_numbers_beyond_any_use(entry):
     ((name, value),) = entry.items()
     with pytest.raises(SettingsError, match=f"{name} is {value}: "):
         Settings(**entry)
+
+
+@pytest.mark.parametrize("content", [b"{", b"[]", b"\xff", b"[" * 99_999], ids=["cut", "list", "bytes", "deep"])
+def test_a_record_that_cannot_be_read_is_named(tmp_path, capsys, content):
+    assert read_record(tmp_path / "one.json") is None
+    assert not capsys.readouterr().err
+    (tmp_path / "one.json").write_bytes(content)
+    assert read_record(tmp_path / "one.json") is None
+    assert "one.json is not a record that can be read" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("jobs", [0, -1, 10**9])
@@ -159,7 +169,7 @@ class TestWatch:
         pytest.importorskip("starlette")
         from norewind.serving.guard import Guard
 
-        guard = Guard(None, None, None)  # pyright: ignore[reportArgumentType]
+        guard = Guard(None, None, None, {})  # pyright: ignore[reportArgumentType]
         headers = {b"host": b"localhost", b"origin": b"http://[::1"}
         refused = guard._refused({"path": "/", "method": "GET"}, headers)
         assert refused is not None

@@ -50,6 +50,16 @@ def test_the_age_of_the_newest_line_is_that_of_the_file_not_of_the_page(run):
     assert following.status()["silent"] is None
 
 
+def test_a_run_that_has_ended_has_no_speed(run):
+    following = Following(run)
+    following._speeds.extend([(200, 1.0), (300, 3.0)])
+    (run / "metrics.jsonl").touch()
+    assert following.status()["speed"] == 50
+    hour_ago = time.time() - 3600
+    os.utime(run / "metrics.jsonl", (hour_ago, hour_ago))
+    assert following.status()["speed"] is None
+
+
 def test_a_run_that_is_resumed_begins_again_on_the_page(run):
     following = Following(run)
     before = len(following.feed.metrics)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shutil
 import socket
 import threading
 import time
@@ -12,13 +13,15 @@ pytest.importorskip("uvicorn")
 from serving.servers import Server as Client
 from serving.servers import in_a_thread
 
+from norewind.serving import batches as batches_module
 from norewind.serving import bodies, server
-from norewind.serving.app import watch_app
+from norewind.serving.app import service_app, watch_app
 from norewind.serving.batches import Batches
 from norewind.serving.feed import Feed
 from norewind.serving.guard import is_local
 from norewind.serving.incoming import BATCH, Incoming
 from norewind.serving.refusals import Refusal
+from norewind.serving.service import Service
 from norewind.streams.position import Mark
 
 TOKEN = "correct-horse-battery"
@@ -156,6 +159,22 @@ def test_requests_of_one_moment_share_a_call_and_too_many_are_refused():
     assert calls == [4, 4, 2]
 
 
+def test_requests_that_come_while_another_waits_share_its_call(monkeypatch):
+    monkeypatch.setattr(batches_module, "APART", 0.2)
+    calls = []
+
+    async def ask():
+        batches = Batches(lambda rows: calls.append(len(rows)) or rows, 0.001)
+        await batches.ask([1])[0]
+        second, later = batches.ask([2])[0], []
+        asyncio.get_running_loop().call_later(0.05, lambda: later.extend(batches.ask([3])))
+        await second
+        await later[0]
+
+    asyncio.run(ask())
+    assert calls == [1, 2]
+
+
 def test_an_error_in_one_call_reaches_those_who_asked():
     async def ask():
         batches = Batches(lambda rows: 1 / 0, 0.001)
@@ -163,6 +182,24 @@ def test_an_error_in_one_call_reaches_those_who_asked():
             await batches.ask([1])[0]
 
     asyncio.run(ask())
+
+
+def test_an_error_while_predicting_is_answered_in_words(trained, tmp_path):
+    service = Service(shutil.copytree(trained, tmp_path / "run"))
+    service.open()
+
+    async def fail(*_):
+        raise ZeroDivisionError
+
+    service.predict = fail
+    try:
+        with in_a_thread(service_app(service)) as port:
+            ask = Client(None, f"http://127.0.0.1:{port}/").ask
+            status, answer = ask("predict", {"row": {"power": 1}})
+            assert (status, "went wrong" in answer["error"]) == (500, True)
+            assert ask("predict")[0] == 405
+    finally:
+        service.close()
 
 
 def test_incoming_lines_are_read_together_in_order_and_to_the_end():

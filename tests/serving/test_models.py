@@ -119,9 +119,12 @@ def model_of(folder) -> RowModel:
 
 @pytest.mark.parametrize(
     ("settings", "words"),
-    [(Settings("book.txt"), "predicts symbols"), (Settings("rows.csv", key="sensor"), "is a fleet")],
+    [
+        (Settings("book.txt"), "predicts symbols"),
+        (Settings("rows.csv", key="sensor", share=True), "one model for all keys"),
+    ],
 )
-def test_text_and_fleets_are_refused_with_another_way(tmp_path, monkeypatch, settings, words):
+def test_what_cannot_be_served_is_refused_with_another_way(tmp_path, monkeypatch, settings, words):
     monkeypatch.setattr("norewind.serving.learning.saved_run", lambda folder: (settings, None))
     with pytest.raises(SettingsError, match=f"{words}.*norewind watch"):
         Learning(tmp_path, RowModel, 10, Hooks())

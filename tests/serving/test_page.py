@@ -8,9 +8,13 @@ import pytest
 from tools.browser import CHROMIUM, DRIVER, browser
 
 pytest.importorskip("uvicorn")
-from serving.servers import served, table
+from serving.servers import in_a_thread, served, table
+
+from norewind.serving.app import watch_app
+from norewind.serving.feed import Feed
 
 pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="no chromium and chromedriver")
+SHOWN = "return document.querySelector(arguments[0]).getBoundingClientRect().height > 0"
 PATHS = "return document.querySelectorAll('#loss path').length"
 
 
@@ -73,9 +77,27 @@ def test_the_page_of_a_folder_follows_it_and_shows_keys_as_text(run):
             file.write(json.dumps(entry) + "\n")
         page.wait("return document.querySelectorAll('#keys tr').length === 1")
         assert evil in page.text("#keys")
+        # A click on a key shows its rows.
+        page.click("#keys button")
+        assert f"of {evil}" in page.text("#rows")
+        assert not page.run(SHOWN, "#symbols")
         assert page.run("return document.title") == "run – norewind"
         assert page.run("return document.images.length") == 0
         status, answer = server.ask("predict", {"row": {}})
         assert status == 404
         assert "predict" in answer["error"]
         assert server.end() == 143
+
+
+def test_the_page_of_a_text_shows_symbols_and_no_empty_chart():
+    about = {"name": "book", "kind": "bytes", "unit": "bits", "model": "gru-4", "source": "book.txt", "columns": None}
+    feed = Feed(about, [])
+    said = {"prediction": 84, "probability": 0.9, "surprise": 1.0}
+    feed.add_rows([{"sample": n, "symbol": symbol, **said} for n, symbol in enumerate(b"The fox\n", 1)])
+    with in_a_thread(watch_app(feed)) as port, browser() as page:
+        page.open(f"http://127.0.0.1:{port}/")
+        page.wait("return document.querySelector('#link').textContent === 'live'")
+        assert page.text("#symbols") == "The fox\n"
+        assert [page.run(SHOWN, place) for place in ("#symbols", "#rows", "#rows-legend")] == [True, False, False]
+        assert "byte 10" in page.text("#top")
+        assert "“T”" in page.text("#top")

@@ -8,6 +8,7 @@ import numpy as np
 
 from norewind.learners.counting import contexts, matching, nodes, slots, tree
 from norewind.learners.counting.plan import Plan, with_table, without_table
+from norewind.programs import remembered
 
 RUN_MULTIPLIERS = contexts.multipliers([tuple(range(matching.LEAST))])[0, : contexts.RECENT]
 _LAST_SAMPLE = np.iinfo(np.int32).max
@@ -33,8 +34,12 @@ def planned(symbols: int, members: int, megabytes: float, classes: np.ndarray | 
 def fresh(plan: Plan) -> CountsRun:
     """Nothing has been seen."""
     table = jnp.zeros((plan.rows, slots.WIDTH), jnp.uint32)
-    samples = jnp.zeros((), jnp.int32)
-    return CountsRun(table, nodes.fresh_memory(plan), contexts.empty_past(), matching.no_matches(plan), samples)
+    memory, past, samples = remembered(_fresh_but_for_tables, plan)
+    return CountsRun(table, memory, past, matching.no_matches(plan), samples)
+
+
+def _fresh_but_for_tables(plan: Plan) -> tuple[nodes.Memory, contexts.Past, jax.Array]:
+    return nodes.fresh_memory(plan), contexts.empty_past(), jnp.zeros((), jnp.int32)
 
 
 def moved(plan: Plan, run: CountsRun, x: jax.Array) -> tuple[CountsRun, nodes.Moment]:

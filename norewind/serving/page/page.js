@@ -9,7 +9,7 @@ const CURVES = [
   ["baseline", "trivial", "baseline"],
 ];
 const run = { about: {}, metrics: [], rows: [], status: {} };
-const view = { paused: false, span: 1, hidden: new Set(), target: null };
+const view = { paused: false, span: 1, hidden: new Set(), target: null, key: null };
 const get = (id) => document.getElementById(id);
 
 function make(tag, options = {}, ...children) {
@@ -178,16 +178,26 @@ function showRows() {
   }
   get("target-label").hidden = choices.length < 2;
   const numbers = choices.length > 0;
-  get("rows").hidden = get("rows-legend").hidden = !numbers;
-  get("symbols").hidden = numbers;
-  if (numbers) showSeries(rows); else showSymbols(rows);
+  for (const id of ["rows", "rows-legend"]) get(id).toggleAttribute("hidden", !numbers);
+  get("symbols").toggleAttribute("hidden", numbers);
+  if (numbers) showSeries(rowsOfKey(rows)); else showSymbols(rows);
   showSurprise(rows);
   showTop(rows);
 }
 
+// Rows of many keys are no series: those of one key are, at first of the one with the most rows here.
+function rowsOfKey(rows) {
+  const counts = new Map();
+  for (const { key } of rows) if (key !== undefined) counts.set(String(key), (counts.get(String(key)) || 0) + 1);
+  if (!counts.size) return rows;
+  if (view.key === null) view.key = [...counts].sort((a, b) => b[1] - a[1])[0][0];
+  return rows.filter(({ key }) => String(key) === view.key);
+}
+
 function showSeries(rows) {
   const svg = get("rows");
-  if (rows.length < 2) return empty(svg, "No rows yet");
+  const whose = view.key === null ? "" : ` of ${view.key}`;
+  if (rows.length < 2) return empty(svg, whose ? `Fewer than two of the newest rows are${whose}` : "No rows yet");
   const target = view.target;
   const points = rows.map((row) => [row.sample, inner(row.target, target), inner(row.prediction, target)]);
   const newest = rows[rows.length - 1];
@@ -202,14 +212,14 @@ function showSeries(rows) {
     if (isNumber(said)) svg.append(draw("circle", { class: "ahead", cx: x(row.for), cy: y(said), r: waiting.length > 40 ? 1.5 : 3 }));
   }
   const key = (kind, text) => make("span", {}, make("span", { class: `swatch ${kind}` }), text);
-  get("rows-legend").replaceChildren(key("value-ink", `${target} as it came`), key("model", "what had been forecast of it; dots are still to come"));
+  get("rows-legend").replaceChildren(key("value-ink", `${target}${whose} as it came`), key("model", "what had been forecast of it; dots are still to come"));
 }
 
 function showSymbols(rows) {
   const limits = [4, 8, 12];
   const pieces = rows.map((row) => {
     let text = row.text ?? row.symbol ?? row.target ?? "";
-    if (run.about.kind === "bytes" && isNumber(text)) text = text === 10 || (text >= 32 && text < 127) ? String.fromCharCode(text) : "·";
+    if (isByte(text)) text = text === 10 || isPrinted(text) ? String.fromCharCode(text) : "·";
     const size = row.surprise ?? row.bits ?? 0;
     const level = limits.filter((limit) => size > limit).length;
     const many = row.text !== undefined || row.target !== undefined;
@@ -219,6 +229,9 @@ function showSymbols(rows) {
   if (!rows.length) get("symbols").textContent = "Nothing yet.";
 }
 
+const isByte = (value) => run.about.kind === "bytes" && isNumber(value);
+const isPrinted = (byte) => byte > 31 && byte < 127;
+const named = (value) => isByte(value) ? (isPrinted(value) ? `“${String.fromCharCode(value)}”` : `byte ${value}`) : words(value);
 const surpriseOf = (row) => row.surprise ?? row.score ?? null;
 
 function showSurprise(rows) {
@@ -243,8 +256,9 @@ function showSurprise(rows) {
 function showTop(rows) {
   const best = rows.filter((row) => isNumber(surpriseOf(row))).sort((a, b) => surpriseOf(b) - surpriseOf(a)).slice(0, 8);
   get("top").replaceChildren(...best.map((row) => make("tr", {},
-    make("td", { text: words(row.sample ?? row.line) }), make("td", { text: words(row.prediction) }),
-    make("td", { text: words(row.target ?? row.symbol ?? row.text) }), make("td", { text: short(surpriseOf(row)) }))));
+    make("td", {}, make("span", { class: "whole", text: words(row.sample ?? row.line) }), row.key === undefined ? "" : ` (${row.key})`),
+    make("td", { text: named(row.prediction) }), make("td", { text: named(row.target ?? row.symbol ?? row.text) }),
+    make("td", { text: short(surpriseOf(row)) }))));
 }
 
 // How it is now.
@@ -262,7 +276,7 @@ function showStatus() {
   const trouble = now.diverged || now.watch === "suspicious";
   const tiles = [
     tile("Samples", short(now.samples ?? 0), isNumber(now.durable) ? `saved up to ${short(now.durable)}` : ""),
-    tile("Throughput", `${short(speed)} / s`, isNumber(now.predicted_rate) ? `predicting ${short(now.predicted_rate)} / s` : "learned from"),
+    tile("Throughput", `${short(speed)} / s`, isNumber(now.predicted_rate) ? `predicting ${short(now.predicted_rate)} / s` : speed ? "learned from" : "nothing is learned now"),
     tile("Loss", short(newest.loss), isNumber(newest.baseline) ? `trivial: ${short(newest.baseline)}` : "", newest.loss > newest.baseline ? "bad" : ""),
     tile("Divergence watch", now.diverged ? "diverged" : now.watch ?? "–",
       now.diverged ? now.watch : run.about.watches === false ? "turned off" : `carry ${short(newest.carry)} of ${short(run.about.carry_limit)}`, trouble ? "bad" : "good"),
@@ -272,8 +286,14 @@ function showStatus() {
   get("tiles").replaceChildren(...tiles);
   const keys = now.keys || [];
   get("keys-section").hidden = !keys.length;
-  get("keys").replaceChildren(...keys.map((entry) => make("tr", {}, make("td", { text: entry.key }),
+  get("keys").replaceChildren(...keys.map((entry) => make("tr", {}, make("td", {}, keyButton(entry.key)),
     make("td", { text: short(entry.mean) }), make("td", { text: short(entry.last) }), make("td", { text: short(entry.rows) }))));
+}
+
+function keyButton(key) {
+  const button = make("button", { type: "button", class: "key", title: "Show the newest rows of this key", text: key });
+  button.addEventListener("click", () => { view.key = key; showRows(); });
+  return button;
 }
 
 function showAbout() {
@@ -282,6 +302,7 @@ function showAbout() {
   get("name").textContent = about.name;
   const ahead = about.columns ? `${about.columns.targets.slice(0, 4).join(", ")}, ${about.columns.horizons.join(", ")} ahead` : "the next symbol";
   get("about").textContent = `${about.model} · ${ahead} · ${about.source}`;
+  get("top-what").textContent = isText() ? "symbol" : "row";
   get("rows-title").textContent = isText() ? "Newest symbols" : "Newest rows with their forecasts";
 }
 

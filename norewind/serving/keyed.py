@@ -1,0 +1,91 @@
+"""A fleet, as the service uses it: a row is answered from the run of its key."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from norewind.fleets.fleet import Fleet
+from norewind.fleets.store import LAST, Store
+from norewind.serving.outputs import LADDER
+from norewind.serving.rows import RowModel, field_of, rows_so_far
+from norewind.streams.columns import BadRow
+from norewind.streams.keyed import KeyedStream
+from norewind.streams.stream import Samples
+
+
+def model_of(training: Any) -> RowModel:
+    """What answers for a training."""
+    return (FleetModel if isinstance(training.steps.stream, KeyedStream) else RowModel)(training)
+
+
+class FleetModel(RowModel):
+    """A run with a model for every key.
+
+    The keys' records change in place while the fleet learns. Those that change are copied before
+    (`Slots.seen`), so that a row is always answered from what was published last. Keys that are not resident
+    are read from disk, and a key that is not there either is answered as a new one.
+    """
+
+    def __init__(self, training: Any):
+        self.training, self.stream, self.score = training, training.steps.stream, training.score
+        self.reader = self.stream._reader
+        self.fleet: Fleet = training.learner
+        self.store = Store(training.folder.path, self.fleet.slots.layout, write=False)
+        self.rows = self.kept = rows_so_far(training)
+        self.until = LAST
+        self.fleet.slots.watched = True
+        self.fleet.rehearse(training.run)
+
+    def warm_up(self, rows: int) -> None:
+        records = np.repeat(self.fleet.slots.fresh[None], rows)
+        self.fleet.answer(records, np.zeros((rows, self.stream.layout.columns)))
+
+    def publish(self) -> None:
+        self.fleet.slots.show()
+        self.rows = rows_so_far(self.training)
+
+    def keep(self, samples: int) -> None:
+        self.kept = samples
+
+    def go_back(self) -> None:
+        """Answer from the checkpoint: the keys as they were then are on disk."""
+        self.rows = self.until = self.kept
+
+    def close(self) -> None:
+        self.store.close()
+
+    def answers(self, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        most = LADDER[-1]
+        if len(rows) > most:
+            return self.answers(rows[:most]) + self.answers(rows[most:])
+        keys = [self._key(row) for row in rows]
+        number, records = self.rows, np.concatenate([self._record(key) for key in keys])
+        gaps = [np.nan] * len(self.stream.times)
+        values = np.array([[*self.reader.values(row, new=False), *gaps] for row in rows], np.float64)
+        samples = Samples(values, values[:, self.stream.layout.targets], keys=np.array(keys, object))
+        entries = list(self.score.predictions(number + 1, samples, self.fleet.answer(records, values)))
+        for place, entry in enumerate(entries):
+            entry["sample"] -= place  # every one of them would be the next row
+        return entries
+
+    def _record(self, key: bytes) -> np.ndarray:
+        slots = self.fleet.slots
+        record = slots.seen(key) if self.until == LAST else None
+        if record is not None:
+            return record
+        content = self.store.read(key, self.until)
+        return (slots.fresh if content is None else slots.record(self.store, key, content))[None]
+
+    def _key(self, row: dict[str, Any]) -> bytes:
+        name = self.stream.key
+        if self.reader.dialect.format == "csv":
+            row = {name: field_of(row.get(name))}  # where all keys are texts
+        key = self.stream._key_of(row)
+        if key is None:
+            raise BadRow(f"its key belongs to another shard than {self.stream.shard[0]}")
+        return key
+
+    def _checked(self, row: dict[str, Any]) -> None:
+        super()._checked(row)
+        self._key(row)

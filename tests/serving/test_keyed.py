@@ -1,0 +1,145 @@
+"""Fleets in the service: a row is answered from the run of its key, while others learn."""
+
+import shutil
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+from run_folders import keys_in, norewind
+
+pytest.importorskip("uvicorn")
+from serving.servers import lines, served, table
+
+from norewind.runs.folder import read_log
+from norewind.runs.hooks import Hooks
+from norewind.runs.metrics import Diverged
+from norewind.serving.keyed import FleetModel, model_of
+from norewind.serving.learning import Learning
+from norewind.serving.refusals import Refusal
+
+KEYS = ("north", 7, "south")
+MODEL = ("--key", "sensor", "--quiet", "--predictions", "file")
+STILL = ("--method", "snap1", "--hidden", "4", "--rate", "1e-30")
+"""A network that learns nothing, so that its forecasts are those from before."""
+
+
+def keyed(count: int, start: int = 0) -> list[dict]:
+    return [{"sensor": KEYS[n % 3], **row} for n, row in enumerate(table(count, start), start)]
+
+
+def trained(folder, *options, rows=60):
+    source = folder / "rows.jsonl"
+    source.write_text(lines(keyed(rows)))
+    assert norewind("train", source, "--out", folder / "run", *MODEL, *options) == 0
+    return folder / "run"
+
+
+@contextmanager
+def learning_of(run):
+    learning = Learning(run, model_of, 1000, Hooks())
+    learning.start()
+    try:
+        yield learning
+    finally:
+        learning.stop()
+        learning.join()
+        learning.model.close()
+
+
+def taught(learning: Learning, rows: list[dict]) -> list[dict]:
+    """What the rows are answered when they are learned from. The folder is free then."""
+    assert learning.add([learning.model.line(row) for row in rows], len(rows)) is not None
+    learning.drain()
+    assert learning.join(60)
+    return read_log(learning.folder / "predictions.jsonl")[-len(rows) :]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--horizon", "2", "--resident", "1"),
+        pytest.param(("--horizon", "0", "--targets", "power"), marks=pytest.mark.slow),
+    ],
+)
+def test_a_row_is_answered_as_when_it_has_come(tmp_path, options):
+    run, rows = trained(tmp_path, *STILL, *options), [*keyed(3, 60), {"sensor": "new", "wind": 1.0, "power": 2.0}]
+    with learning_of(run) as learning:
+        assert isinstance(learning.model, FleetModel)
+        slots = learning.model.fleet.slots
+        before = [part.copy() for part in (slots.rows, *slots.blocks)]
+        found = learning.model.answers(rows)
+        assert found == learning.model.answers(rows[:1]) + learning.model.answers(rows[1:])  # each as if it came next
+        assert all(map(np.array_equal, before, (slots.rows, *slots.blocks)))
+        for number, (answer, came) in enumerate(zip(found, taught(learning, rows), strict=True)):
+            assert (answer.pop("sample"), came.pop("sample"), came.pop("line")) == (61, 61 + number, 61 + number)
+            assert answer.keys() == came.keys()
+            assert answer["key"] == rows[number]["sensor"]
+            for name, value in came.items():
+                expected = value if isinstance(value, str) else pytest.approx(value, rel=1e-5, abs=1e-6)
+                assert answer[name] == expected, name
+
+
+def test_keys_are_seen_as_they_were_published_while_they_change(tmp_path):
+    with learning_of(trained(tmp_path)) as learning:
+        model, row = learning.model, keyed(1, 60)[0]
+        slots, before = model.fleet.slots, model.answers([row])
+        key = model._key(row)
+        for _ in range(2):
+            place = slots.places([key], 60)[0]
+            slots.rows[place]["outputs"] += 1  # in the middle of learning
+            for block in slots.blocks:
+                block[place] += 1
+            assert model.answers([row]) == before
+        model.publish()
+        assert model.answers([row])[0]["prediction"] != before[0]["prediction"]
+
+
+def test_a_fleet_that_diverges_answers_from_its_last_checkpoint(tmp_path, monkeypatch):
+    with learning_of(trained(tmp_path)) as learning:
+        rows = keyed(3, 60)
+        before = learning.model.answers(rows)
+
+        def see(*_):
+            raise Diverged("at sample 90 it went wrong.", 90)
+
+        monkeypatch.setattr("norewind.runs.metrics.Watch.see", see)
+        many = keyed(120, 60)
+        assert learning.add([learning.model.line(row) for row in many], len(many)) == 180
+        assert learning.join(60)
+        assert "diverged" in learning.problem
+        assert learning.model.answers(rows) == before
+
+
+def test_what_cannot_be_served_is_said(tmp_path):
+    source = tmp_path / "rows.csv"
+    source.write_text("sensor,power\n" + "".join(f"{n % 4},{n % 5}\n" for n in range(80)))
+    assert norewind("train", source, "--out", tmp_path / "run", *MODEL, "--shards", "2", "--shard", "1") == 0
+    with learning_of(tmp_path / "run") as learning:
+        refused = 0
+        for sensor in range(4):
+            try:
+                # In CSV, all keys are texts.
+                assert learning.model.answers([{"sensor": sensor, "power": 1}])[0]["key"] == str(sensor)
+            except Exception:
+                with pytest.raises(Refusal, match="another shard"):
+                    learning.model.line({"sensor": sensor, "power": 1})
+                refused += 1
+        assert 0 < refused < 4
+        with pytest.raises(Refusal, match="no key"):
+            learning.model.check({"power": 1})
+
+
+def test_learning_in_the_service_is_training(tmp_path):
+    run = trained(tmp_path)
+    whole = shutil.copytree(tmp_path, tmp_path.parent / f"{tmp_path.name}-whole") / "run"
+    with served(run) as server:
+        answers = server.stream(keyed(6, 60))
+        status, found = server.ask("learn", {"rows": keyed(3, 66)})
+        assert (status, found["last"]) == (202, 69)
+        assert server.ask("predict", {"row": {"sensor": "new", "power": 1.5}})[1]["key"] == "new"
+        assert server.end() == 143
+    (whole.parent / "rows.jsonl").write_text(lines(keyed(69)))
+    assert norewind("resume", whole, "--quiet", "--source", whole.parent / "rows.jsonl") == 0
+    assert keys_in(run) == keys_in(whole)
+    assert read_log(run / "predictions.jsonl") == read_log(whole / "predictions.jsonl")
+    assert answers == read_log(run / "predictions.jsonl")[60:66]
