@@ -1,7 +1,8 @@
 """Fleets measured: rows a second on one core, bytes a key, seconds a checkpoint. `python -m benchmarks.fleet`.
 
-Writes results/fleet, one record per case; those that are there are kept unless --again is given. About ten minutes on
-two idle cores. From files and over two cores: see fleet_files.py.
+Writes results/fleet, one record per case; those that are there are kept. With --again, only those of the present commit
+are, so that a run that was interrupted goes on when it is started again. About ten minutes on two idle cores. For files
+and two cores: see fleet_files.py.
 """
 
 import argparse
@@ -38,7 +39,7 @@ CASES = [
     *(Case(hidden, keys, way) for hidden in (16, 64) for way in ("private", "shared") for keys in (1, 1_000, 100_000)),
     *(Case(16, keys, way, method) for method in METHODS[1:] for keys, way in ((1, "single"), (1_000, "shared"))),
 ]
-PARTS = {(64, "private"): (6_000, 2_000), (64, "shared"): (20_000, 20_000)}
+PARTS = {(64, "private"): (6_000, 2_000), (64, "shared"): (10_000, 10_000)}
 """Of 100,000 keys, how many are looked at, in turn, and how many are in memory. A key takes 210 kB and 54 kB."""
 
 
@@ -106,6 +107,13 @@ def _checkpoints(fleet) -> dict:
     return seconds
 
 
+def measured(path: Path, *, again: bool) -> bool:
+    """Whether a record is there; with `again`, one of this commit."""
+    from norewind.runs.record import versions
+
+    return path.exists() and (not again or json.loads(path.read_text()).get("commit") == versions()["commit"])
+
+
 def _best(call, rounds: int) -> float:
     call()
     times = []
@@ -122,7 +130,7 @@ def main() -> None:
     parser.add_argument("--largest", type=int, default=100_000, help="leave out cases with more keys")
     options = parser.parse_args()
     for case in CASES:
-        if case.keys > options.largest or (case.path.exists() and not options.again):
+        if case.keys > options.largest or measured(case.path, again=options.again):
             continue
         # A process each: what one took is not in another's memory.
         child = os.fork()

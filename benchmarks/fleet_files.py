@@ -29,11 +29,12 @@ RUNS = {
 
 
 def measure_files(out: Path, *, again: bool, largest: int, rows: int = ROWS) -> None:
+    from benchmarks.fleet import measured
     from norewind.runs.record import versions, write_record
 
     for keys, runs in RUNS.items():
         cases = {name: out / f"file-{keys}-{name}.json" for name in runs}
-        cases = {name: path for name, path in cases.items() if keys <= largest and (again or not path.exists())}
+        cases = {name: path for name, path in cases.items() if keys <= largest and not measured(path, again=again)}
         if not cases:
             continue
         with tempfile.TemporaryDirectory(dir=".") as folder:

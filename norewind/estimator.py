@@ -72,7 +72,8 @@ class Estimator(NamedTuple):
     `mean_step` and `streams_step` are for methods that have a faster way to the mean
     gradient than one `step` per carry or stream. Along a leading axis, `mean_step` takes
     several carries (see `norewind.average`), and `streams_step` several of everything but
-    the parameters (see `norewind.parallel`).
+    the parameters (see `norewind.parallel`). A sixth argument of `streams_step`, the weights
+    of the streams, asks for the weighted sum in place of the mean.
     """
 
     init: InitFn
@@ -80,7 +81,7 @@ class Estimator(NamedTuple):
     model: Model | None = None
     reset: ResetFn | None = None
     mean_step: StepFn | None = None
-    streams_step: StepFn | None = None
+    streams_step: Callable[..., tuple[Tree, Tree, Estimate]] | None = None
 
 
 def checked(estimator: Estimator) -> Estimator:
@@ -103,14 +104,16 @@ def model_of(transition: Transition, loss: Loss) -> Model:
     return Model(transition, loss, samples_of(transition))
 
 
-def parallel_model(model: Model) -> Model:
-    """Many streams as one model: everything but the parameters has a leading axis, and the loss is the mean."""
+def parallel_model(model: Model, weights: jax.Array | None = None) -> Model:
+    """Many streams as one model: everything but the parameters has a leading axis, and the loss is the mean, or the
+    sum with these weights."""
 
     def transition(params, state, x):
         return jax.vmap(model.transition, in_axes=(None, 0, 0))(params, state, x)
 
     def loss(output, target):
-        return jnp.mean(jax.vmap(model.loss)(output, target))
+        losses = jax.vmap(model.loss)(output, target)
+        return jnp.mean(losses) if weights is None else losses @ weights.astype(losses.dtype)
 
     def samples(x):
         return model.samples(jax.tree.map(lambda leaf: leaf[0], x))

@@ -89,12 +89,12 @@ def combine(a: jax.Array, x: Tree, b: jax.Array, y: Tree) -> Tree:
     return jax.tree.map(leaf, x, y)
 
 
-def weighted_mean(weights: jax.Array, stack: Tree) -> Tree:
-    """The mean of weights[i]·stack[i] over the leading axis; each leaf keeps its dtype."""
+def weighted_sum(weights: jax.Array, stack: Tree) -> Tree:
+    """The sum of weights[i]·stack[i] over the leading axis; each leaf keeps its dtype."""
 
     def leaf(values):
-        shares = (weights / len(weights)).astype(jnp.finfo(values.dtype).dtype)
-        return jnp.tensordot(shares, values, 1).astype(values.dtype)
+        # One product with the whole stack: XLA would add the terms of a sum one by one.
+        return jnp.tensordot(weights.astype(jnp.finfo(values.dtype).dtype), values, 1).astype(values.dtype)
 
     return jax.tree.map(leaf, stack)
 

@@ -20,7 +20,7 @@ from norewind.estimator import (
     zeros_like,
 )
 from norewind.noise import Noise, as_key, random_signs
-from norewind.trees import Tree, combine, norm, real_leaves, weighted_mean
+from norewind.trees import Tree, combine, norm, real_leaves, weighted_sum
 
 
 class Carry(NamedTuple):
@@ -115,24 +115,24 @@ def uoro(
     def mean_step(params, state, carries, x, target):
         point = linearise(model, params, state, x, target)
         new, loss_tangents = jax.vmap(lambda carry: advance(point, carry))(carries)
-        return point.state, new, _mean_estimate(point, loss_tangents, carries)
+        return point.state, new, _estimate_of_all(point, loss_tangents / len(loss_tangents), carries)
 
-    def streams_step(params, states, carries, xs, targets):
+    def streams_step(params, states, carries, xs, targets, weights=None):
         def one_stream(state, carry, x, target):
             return advance(linearise(model, params, state, x, target), carry)
 
         new, loss_tangents = jax.vmap(one_stream)(states, carries, xs, targets)
         # ∂ℓ/∂θ of all streams at once, without writing out each stream's own. XLA shares the evaluation of the model.
-        point = linearise(parallel_model(model), params, states, xs, targets)
-        return point.state, new, _mean_estimate(point, loss_tangents, carries)
+        point = linearise(parallel_model(model, weights), params, states, xs, targets)
+        shares = loss_tangents / len(loss_tangents) if weights is None else loss_tangents * weights
+        return point.state, new, _estimate_of_all(point, shares, carries)
 
     # A window spreads that writing over T samples: another reverse pass through its loop would cost more than it saves.
     faster = streams_step if model.samples is one_sample else None
     return checked(Estimator(zero_carry, step, model, mean_step=mean_step, streams_step=faster))
 
 
-def _mean_estimate(point: Linearisation, loss_tangents: jax.Array, carries: Carry) -> Estimate:
-    # One product with the whole stack of θ̃: XLA would add the terms of a mean one by one.
-    past = weighted_mean(loss_tangents, carries.theta_tilde)
+def _estimate_of_all(point: Linearisation, shares: jax.Array, carries: Carry) -> Estimate:
+    past = weighted_sum(shares, carries.theta_tilde)
     one = jnp.ones_like(point.loss)
     return Estimate(point.loss, combine(one, past, one, point.loss_grads()[1]), point.output)

@@ -180,7 +180,7 @@ class Fleet:
         assert self.table is not None
         records = records.copy()
         samples = scaled(self.table, records, segments(np.arange(len(rows))), rows)
-        made = self.engine.answer(self.slots.as_tree(self.slots.leaves(records)), samples.xs)
+        made = self.engine.answer(self.slots.leaves(records), samples.xs)
         return made, records["outputs"][:, 0] if self.horizon else made, samples
 
     def rehearse(self, run: FleetRun) -> None:

@@ -6,6 +6,7 @@ import jax
 import numpy as np
 
 from norewind.fleets.programs import LADDER, LANES, Programs, Visit, padded, rung, visits
+from norewind.fleets.records import without_keys
 from norewind.fleets.scaling import Segments
 from norewind.fleets.slots import Slots
 from norewind.trees import Tree
@@ -16,10 +17,11 @@ class Private:
 
     def __init__(self, learner: Any, start: Tree, window: int):
         self.programs = Programs(learner, start)
+        self._structure, self._shapes = jax.tree.structure(start), [leaf.shape for leaf in without_keys(start)]
 
     def own(self, run: Tree) -> Tree:
-        """The part of a run that every key has for itself."""
-        return run
+        """The part of a run that every key has for itself: all of it, leaf by leaf."""
+        return jax.tree.leaves(run)
 
     def init(self) -> Tree:
         """What all keys share."""
@@ -52,19 +54,23 @@ class Private:
         losses = np.zeros(count) if found[1] is None else found[1]
         return shared, found[0], losses
 
-    def answer(self, runs: Tree, xs: Tree) -> np.ndarray:
+    def answer(self, leaves: list[np.ndarray], xs: Tree) -> np.ndarray:
         """The outputs of runs for one more row each, which is not learned from. The runs stay as they are."""
         size = rung(count := len(jax.tree.leaves(xs)[0]))
         rows = jax.tree.map(lambda leaf: padded(leaf[:, None], size, LADDER[size]), xs)
-        _, outputs = self.programs.answer(
-            jax.tree.map(lambda leaf: padded(leaf, size), runs), rows, 1, -(-count // LANES)
-        )
+        runs = jax.tree.unflatten(self._structure, [padded(leaf, size) for leaf in leaves])
+        _, outputs = self.programs.answer(runs, rows, 1, -(-count // LANES))
         return np.asarray(outputs)[:count, 0]
+
+    def _runs(self, slots: Slots, places: np.ndarray) -> Tree:
+        """The runs of keys as one tree, stacked."""
+        parts = zip(slots.runs(places), self._shapes, strict=True)
+        return jax.tree.unflatten(self._structure, [block.reshape(len(places), *shape) for block, shape in parts])
 
     def _answer(self, slots: Slots, parts: Segments, visit: Visit, part: slice, newest: Tree) -> Any:
         places, size = parts.places[visit.keys[part]], rung(len(visit.keys[part]))
         filled = -(-len(places) // LANES)
-        runs = slots.runs(_repeated(places, size))
+        runs = self._runs(slots, _repeated(places, size))
         after, outputs = self.programs.answer(runs, _rows(newest, visit, part, size), visit.length, filled)
         slots.put(places, after)
         return outputs
@@ -73,7 +79,7 @@ class Private:
         places, size = parts.places[visit.keys[part]], rung(len(visit.keys[part]))
         inputs = [None if leaf is None else _rows(leaf, visit, part, size) for leaf in rows]
         filled = -(-len(places) // LANES)
-        before = slots.runs(_repeated(places, size))
+        before = self._runs(slots, _repeated(places, size))
         after, losses, outputs, finite = self.programs.learn(before, *inputs, visit.length, filled)
         bad = np.flatnonzero(~np.asarray(finite)[: len(places)])
         if len(bad):

@@ -2,26 +2,30 @@
 
 import tempfile
 from collections.abc import Iterator, Sequence
+from itertools import repeat
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
-import jax
 import numpy as np
 
 from norewind.checkpoint import DamagedError
+from norewind.fleets.records import Records
 from norewind.fleets.store import KEYS, Entry, Store
-from norewind.trees import Tree, is_key
+from norewind.trees import Tree
 
 EVICTED = 16
 """When room is needed, at least one in this many resident keys goes to disk, so that there is room for a while."""
+AT_ONCE = 256
+"""Keys that are turned into records, or back, at a time."""
 
 
 class Slots:
     """Records of keys. A key that comes gets a slot; if there is none, the keys that are silent longest go to disk.
 
-    `rows` is a structured array with one record per slot: the leaves of a key's run under
-    "0", "1" and so on, and what the fleet keeps beside them. A record is a key's bytes on disk.
+    A record is a key's bytes on disk: the leaves of its run under "0", "1" and so on, and what
+    the fleet keeps beside them. In memory, runs are arrays of blocks (see `Records`), and
+    `rows` is a structured array of what is beside.
 
     Another thread may look at keys meanwhile, once `watched` is set: `seen` returns a key as it was
     when `show` was called last.
@@ -29,16 +33,15 @@ class Slots:
 
     def __init__(self, run: Tree, beside: dict[str, np.ndarray], resident: int):
         self._made_of = run, beside
-        self._structure = jax.tree.structure(run)
-        self._like = jax.tree.leaves(run)
-        values = {str(place): _as_numbers(leaf) for place, leaf in enumerate(self._like)} | beside
+        self._records = Records(run)
+        values = {str(place): leaf for place, leaf in enumerate(self._records.numbers)} | beside
         self.dtype = np.dtype([(name, part.dtype, part.shape) for name, part in values.items()], align=True)
         self.fresh = np.zeros((), self.dtype)
         for name, part in values.items():
             self.fresh[name] = part
         self.resident = resident
-        # Pages that are not used yet take no memory.
-        self.rows = np.zeros(resident, self.dtype)
+        self.rows = np.zeros(resident, np.dtype([(name, part.dtype, part.shape) for name, part in beside.items()]))
+        self.blocks = self._records.arrays(resident)
         self.names: list[bytes] = []
         self._places: dict[bytes, int] = {}
         self._used = np.zeros(resident, np.int64)
@@ -91,45 +94,56 @@ class Slots:
 
     def places(self, keys: Sequence[bytes], samples: int) -> np.ndarray:
         """The slots of keys, which are resident from now on: at most `resident` different ones."""
-        known = self._places
-        missing = [key for key in dict.fromkeys(keys) if key not in known]
-        if missing:
-            here = [known[key] for key in set(keys) if key in known]
+        found = self._known(keys)
+        if len(unknown := np.flatnonzero(found < 0)):
+            missing = list(dict.fromkeys(keys[row] for row in unknown.tolist()))
             free = self.resident - len(self)
             if len(missing) > free:
-                self._evict(len(missing) - free, here, samples)
-            for key in missing:
-                self._bring(key)
-        found = np.fromiter(map(known.__getitem__, keys), np.int64, len(keys))
+                self._evict(len(missing) - free, np.unique(found[found >= 0]), samples)
+            self._bring(missing)
+            found = self._known(keys)
         self._used[found] = samples
         self._changed[found] = True
         if self.watched:
-            with self._lock:
-                for key, place in zip(keys, found.tolist(), strict=True):
-                    if key not in self._shown:
-                        self._shown[key] = self.rows[place : place + 1].copy()
+            self._keep_as_shown(keys, found)
         return found
+
+    def _keep_as_shown(self, keys: Sequence[bytes], places: np.ndarray) -> None:
+        """Copy the records of keys that are about to change, unless they have changed since the last `show`."""
+        with self._lock:
+            pairs = zip(keys, places.tolist(), strict=True)
+            new = {key: place for key, place in pairs if key not in self._shown}
+            records = self._record_of([*new.values()]) if new else ()
+            self._shown.update((key, records[number : number + 1]) for number, key in enumerate(new))
 
     def seen(self, key: bytes) -> np.ndarray | None:
         """The record of a resident key as it was at the last `show`, in another thread than the one that learns."""
         with self._lock:
             record, place = self._shown.get(key), self._places.get(key)
-            if record is not None or place is None:
-                return record
-            return self.rows[place : place + 1].copy()
+            return record if record is not None or place is None else self._record_of([place])
 
     def show(self) -> None:
         """Let others see the keys as they are now."""
         with self._lock:
             self._shown.clear()
 
-    def _bring(self, key: bytes) -> None:
-        content = None if self._store is None else self._store.read(key)
-        record = self.fresh if content is None else self.record(self.store, key, content)
-        with self._lock:
-            self._put_in(key, record)
+    def _known(self, keys: Sequence[bytes]) -> np.ndarray:
+        """The slots of keys, −1 for those that have none."""
+        return np.fromiter(map(self._places.get, keys, repeat(-1)), np.int64, len(keys))
 
-    def _put_in(self, key: bytes, record: np.ndarray) -> None:
+    def _bring(self, keys: list[bytes]) -> None:
+        """Give keys slots, which start from what is on disk, if anything is."""
+        for start in range(0, len(keys), AT_ONCE):
+            part = keys[start : start + AT_ONCE]
+            records = np.frombuffer(b"".join(self._stored(key).tobytes() for key in part), self.dtype)
+            with self._lock:
+                self._set([self._slot(key) for key in part], records)
+
+    def _stored(self, key: bytes) -> np.ndarray:
+        content = None if self._store is None else self._store.read(key)
+        return self.fresh if content is None else self.record(self.store, key, content)
+
+    def _slot(self, key: bytes) -> int:
         if self._free:
             place = self._free.pop()
             self.names[place] = key
@@ -137,7 +151,13 @@ class Slots:
             place = len(self.names)
             self.names.append(key)
         self._places[key] = place
-        self.rows[place] = record
+        return place
+
+    def _set(self, places: list[int], records: np.ndarray) -> None:
+        for into, block in zip(self.blocks, self._records.views(records), strict=True):
+            into[places] = block
+        for name in self.rows.dtype.names or ():
+            self.rows[name][places] = records[name]
 
     def record(self, store: Store, key: bytes, content: bytes) -> np.ndarray:
         """The record in a key's bytes on disk."""
@@ -145,7 +165,7 @@ class Slots:
             raise DamagedError(f"{store.path}: damaged: the run of key {key!r} has another size.")
         return np.frombuffer(content, self.dtype)[0]
 
-    def _evict(self, count: int, needed: list[int], samples: int) -> None:
+    def _evict(self, count: int, needed: np.ndarray, samples: int) -> None:
         """Write the keys that are silent longest to disk, where they have changed, and free their slots."""
         age = self._used[: len(self.names)].copy()
         age[needed] = np.iinfo(np.int64).max
@@ -169,48 +189,41 @@ class Slots:
         self._changed[changed] = False
 
     def _entries(self, places: list[int]) -> Iterator[Entry]:
-        has_errors = "errors" in (self.dtype.names or ())
-        for place in places:
-            row = self.rows[place]
-            errors = row["errors"].tolist() if has_errors else [0, 0.0, 0.0, 0.0]
-            yield Entry(self.names[place], row.tobytes(), int(errors[0]), *errors[1:])
+        for start in range(0, len(places), AT_ONCE):
+            part = places[start : start + AT_ONCE]
+            records = self._record_of(part)
+            has_errors = "errors" in (self.dtype.names or ())
+            errors = records["errors"].tolist() if has_errors else [[0, 0.0, 0.0, 0.0]] * len(part)
+            for place, record, (count, *sums) in zip(part, records, errors, strict=True):
+                yield Entry(self.names[place], record.tobytes(), int(count), *sums)
 
-    def runs(self, places: np.ndarray) -> Tree:
-        """The runs of some keys as one tree, stacked."""
-        return self.as_tree([leaf[places] for leaf in self.leaves(self.rows)])
+    def _record_of(self, places: list[int]) -> np.ndarray:
+        """Copies of the records of some keys."""
+        records = np.zeros(len(places), self.dtype)
+        for block, into in zip(self.blocks, self._records.views(records), strict=True):
+            into[:] = block[places]
+        for name in self.rows.dtype.names or ():
+            records[name] = self.rows[name][places]
+        return records
 
     def leaves(self, records: np.ndarray) -> list[np.ndarray]:
         """The leaves of the runs in some records, stacked."""
-        return [records[str(leaf)] for leaf in range(len(self._like))]
+        return [records[str(leaf)] for leaf in range(len(self._records.like))]
 
-    def as_tree(self, leaves: list[Any]) -> Tree:
-        return jax.tree.unflatten(self._structure, leaves)
+    def runs(self, places: np.ndarray) -> list[np.ndarray]:
+        """The runs of some keys, as the blocks of `Records`."""
+        into = self._records.arrays(len(places))
+        for block, part in zip(self.blocks, into, strict=True):
+            np.take(block, places, axis=0, out=part, mode="clip")  # "raise" would make another copy
+        return into
 
-    def put(self, places: np.ndarray, leaves: list[Any]) -> None:
-        """Put runs back: leaves as numbers, of which the first belong to these keys."""
-        for name, leaf in enumerate(leaves):
-            self.rows[str(name)][places] = np.asarray(leaf)[: len(places)]
+    def put(self, places: np.ndarray, blocks: Sequence[Any]) -> None:
+        """Put runs back, of which the first belong to these keys."""
+        for into, block in zip(self.blocks, blocks, strict=True):
+            into[places] = np.asarray(block)[: len(places)].reshape(len(places), -1)
 
     def close(self) -> None:
         if self._store is not None:
             self._store.close()
         if self._temporary is not None:
             self._temporary.cleanup()
-
-
-def _as_numbers(leaf: Any) -> np.ndarray:
-    return np.asarray(jax.random.key_data(leaf) if is_key(leaf) else leaf)
-
-
-def with_keys(run: Tree, like: Tree) -> Tree:
-    """A run whose random keys are numbers, as they stand in a record, with keys again; inside a compiled function."""
-    return jax.tree.map(
-        lambda leaf, key: jax.random.wrap_key_data(leaf, impl=jax.random.key_impl(key)) if is_key(key) else leaf,
-        run,
-        like,
-    )
-
-
-def without_keys(run: Tree) -> list[Any]:
-    """The leaves of a run, random keys as numbers."""
-    return [jax.random.key_data(leaf) if is_key(leaf) else leaf for leaf in jax.tree.leaves(run)]

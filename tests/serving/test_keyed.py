@@ -65,10 +65,11 @@ def test_a_row_is_answered_as_when_it_has_come(tmp_path, options):
     run, rows = trained(tmp_path, *STILL, *options), [*keyed(3, 60), {"sensor": "new", "wind": 1.0, "power": 2.0}]
     with learning_of(run) as learning:
         assert isinstance(learning.model, FleetModel)
-        before = learning.model.fleet.slots.rows.copy()
+        slots = learning.model.fleet.slots
+        before = [part.copy() for part in (slots.rows, *slots.blocks)]
         found = learning.model.answers(rows)
         assert found == learning.model.answers(rows[:1]) + learning.model.answers(rows[1:])  # each as if it came next
-        assert np.array_equal(before, learning.model.fleet.slots.rows)
+        assert all(map(np.array_equal, before, (slots.rows, *slots.blocks)))
         for number, (answer, came) in enumerate(zip(found, taught(learning, rows), strict=True)):
             assert (answer.pop("sample"), came.pop("sample"), came.pop("line")) == (61, 61 + number, 61 + number)
             assert answer.keys() == came.keys()
@@ -86,6 +87,8 @@ def test_keys_are_seen_as_they_were_published_while_they_change(tmp_path):
         for _ in range(2):
             place = slots.places([key], 60)[0]
             slots.rows[place]["outputs"] += 1  # in the middle of learning
+            for block in slots.blocks:
+                block[place] += 1
             assert model.answers([row]) == before
         model.publish()
         assert model.answers([row])[0]["prediction"] != before[0]["prediction"]
