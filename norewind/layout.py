@@ -70,6 +70,17 @@ class Layout:
         """The tree, inside a compiled function."""
         return self._tree(vectors, _shaped)
 
+    def unpack_first(self, vectors: Vectors, entries: int) -> tuple[Tree, ...]:
+        """The tree's first entries, from those vectors that hold them, inside a compiled function."""
+        parts = self.structure.children()[:entries]
+        values = iter(self._values(vectors, _shaped, sum(part.num_leaves for part in parts)))
+        return tuple(jax.tree.unflatten(part, [next(values) for _ in range(part.num_leaves)]) for part in parts)
+
+    def vectors_of_first(self, entries: int) -> int:
+        """How many of the vectors, from the first one on, hold the tree's first entries."""
+        count = sum(part.num_leaves for part in self.structure.children()[:entries])
+        return max((leaf.vector + 1 for leaf in self.leaves[:count]), default=0)
+
     def pack_now(self, tree: Tree) -> Vectors:
         """The vectors, outside of compiled functions, where their programs run fastest; there is nothing to compile."""
         vectors = [np.zeros(shape, kind) for kind, shape in self.shapes]
@@ -90,12 +101,15 @@ class Layout:
         return self._tree([np.asarray(vector) for vector in vectors], _viewed)
 
     def _tree(self, vectors: Any, shaped: Any) -> Tree:
+        return jax.tree.unflatten(self.structure, self._values(vectors, shaped, len(self.leaves)))
+
+    def _values(self, vectors: Any, shaped: Any, count: int) -> list[Any]:
         values = []
-        for leaf in self.leaves:
+        for leaf in self.leaves[:count]:
             vector = vectors[leaf.vector]
             value = shaped(vector if leaf.alone else vector[leaf.start : leaf.stop], leaf)
             values.append(value if leaf.impl is None else jax.random.wrap_key_data(jnp.asarray(value), impl=leaf.impl))
-        return jax.tree.unflatten(self.structure, values)
+        return values
 
 
 _layouts: dict[Any, Layout] = {}

@@ -180,12 +180,14 @@ class Learner:
     def _check_symbols(self, what: str, run: Run, xs: Tree, targets: Tree = None, count: int | None = None) -> None:
         """Refuse symbols and labels that the model does not know, in arrays with an entry for each of `count` steps."""
         parts = [np.asarray(part) if type(part) is int else part for part in (xs, targets) if part is not None]
-        if any(isinstance(part, Tracer) or not hasattr(part, "dtype") for part in parts):
+        # A single number is known by its type, which takes less time to look up than its dtype.
+        key = tuple([type(part) if isinstance(part, np.generic) else _type_of(part, count) for part in parts])
+        if None in key:
             return
-        key = tuple((part.dtype, part.shape if count is None else part.shape[1:]) for part in parts)
         ranges = self._ranges.get(key)
         if ranges is None:
-            examples = [jax.ShapeDtypeStruct(shape, jax.dtypes.canonicalize_dtype(dtype)) for dtype, shape in key]
+            kinds = [_type_of(part, count) for part in parts]
+            examples = [jax.ShapeDtypeStruct(shape, jax.dtypes.canonicalize_dtype(dtype)) for dtype, shape in kinds]
             both = (*examples, None)[:2]
             ranges = self._ranges[key] = ranges_of(self.update.estimator.model, run.params, run.state, *both)
         for kind, size, part in zip(("input", "target"), ranges, parts, strict=False):
@@ -212,6 +214,13 @@ class Learner:
                 "reset: `when` must be True, False or a boolean per stream. The state returns to the one given to init."
             )
         return self.compiled_reset(run, mask)
+
+
+def _type_of(part: Any, count: int | None) -> Any:
+    """The type and shape of an array for one step; None if its numbers cannot be looked at."""
+    if isinstance(part, Tracer) or not hasattr(part, "dtype"):
+        return None
+    return part.dtype, part.shape if count is None else part.shape[1:]
 
 
 def started(update: Update, params: Tree, state: Tree, key: jax.Array) -> Run:

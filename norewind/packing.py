@@ -13,6 +13,9 @@ from norewind.layout import Layout, Vectors, layout_of
 from norewind.run import Run, Update, nonfinite_error
 from norewind.trees import Tree, is_key, strong
 
+MODEL = Run._fields[:2]
+"""What a prediction needs of a run: the parameters and the state."""
+
 
 class PackedRun:
     """A run as a few vectors, for single calls: `learner.step`, `predict`, `learn` and `reset` take and return it.
@@ -115,6 +118,7 @@ class SingleCalls:
     def __init__(self, update: Update, stops: bool):
         self._update, self._stops = update, stops
         self._programs: dict[Any, Program] = {}
+        self._needed: dict[Layout, int] = {}
         self._gradient = jax.jit(self._grad)
 
     def step(self, run: PackedRun, x: Tree, target: Tree) -> tuple[Vectors, PackedEstimate]:
@@ -126,8 +130,15 @@ class SingleCalls:
 
     def predict(self, run: PackedRun, x: Tree) -> tuple[Vectors, Tree]:
         """The vectors of the state after one more input, and the output."""
-        function = self._answer if run.ahead_vectors is None else self._answer_next
-        return self._program(function, run.layout, (run.vectors, run.ahead_vectors), x)
+        layout = run.layout
+        needed = self._needed.get(layout)
+        if needed is None:
+            needed = self._needed[layout] = layout.vectors_of_first(len(MODEL))
+        # Every vector that is passed costs a microsecond.
+        vectors = run.vectors[:needed]
+        if run.ahead_vectors is None:
+            return self._program(self._answer, layout, vectors, x)
+        return self._program(self._answer_next, layout, (vectors, run.ahead_vectors), x)
 
     def _program(self, function: Callable, layout: Layout, vectors: Any, *inputs: Any):
         inputs = tuple(map(_by_value, inputs))
@@ -144,14 +155,13 @@ class SingleCalls:
         new, estimate, finite = advance(run, x, target)
         return new, (finite, estimate.loss, estimate.output)
 
-    def _answer(self, layout: Layout, vectors: tuple[Vectors, None], x: Tree):
-        run = layout.unpack(vectors[0])
-        return self._moved(run.params, run.state, x)
+    def _answer(self, layout: Layout, vectors: Vectors, x: Tree):
+        return self._moved(*layout.unpack_first(vectors, len(MODEL)), x)
 
     def _answer_next(self, layout: Layout, vectors: tuple[Vectors, Vectors], x: Tree):
         """After inputs that wait for their targets."""
-        run = layout.unpack(vectors[0])
-        return self._moved(run.params, layout_of(run.state).unpack(vectors[1]), x)
+        params, state = layout.unpack_first(vectors[0], len(MODEL))
+        return self._moved(params, layout_of(state).unpack(vectors[1]), x)
 
     def _moved(self, params: Tree, state: Tree, x: Tree):
         state, output = self._update.transition(params, state, x)
@@ -163,6 +173,8 @@ class SingleCalls:
 
 def _signature(value: Any) -> Any:
     """What a program is compiled for."""
+    if isinstance(value, np.generic):
+        return type(value)
     if hasattr(value, "dtype"):
         return value.dtype, value.shape
     if isinstance(value, dict | list | tuple):

@@ -16,8 +16,8 @@ from norewind.learners.least_squares import LeastSquares
 from norewind.trees import Tree, all_finite
 
 LANES = 32
-"""Keys that a program computes side by side. The runs of this many small models fit a core's cache. With 16, which is one
-vector of AVX-512, XLA computes some places of a group in another way than others."""
+"""Keys that a program computes side by side. The runs of this many small models fit a core's cache. With 16, which is
+one vector of AVX-512, XLA computes some places of a group in another way than others."""
 LADDER = {32: 128, 256: 16}
 """The keys in a batch, and the most samples that it learns from each of them in a row. The runs of 256 small models
 still fit the last cache; those of 4,096 do not."""
