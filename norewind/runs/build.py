@@ -82,6 +82,8 @@ def open_stream(
     if not settings.source:
         raise SettingsError(f"no source: name a file, - for standard input, or a task ({', '.join(names.TASKS)}).")
     check_fleet(settings)
+    if settings.kind not in ("csv", "jsonl"):
+        _check_no_columns(settings)
     if settings.kind == "task":
         try:
             task = names.task(settings.source, settings.parameters)
@@ -164,6 +166,16 @@ def _source(settings: Settings, continues: bool, stop: Callable[[], bool], repor
         stop=stop,
         report=report,
     )
+
+
+def _check_no_columns(settings: Settings) -> None:
+    for name in ("inputs", "targets", "copy", "period"):
+        if value := getattr(settings, name):
+            raise SettingsError(
+                f"{name} is {value!r}, but {settings.source} is read as {settings.kind}, which has no columns. For a "
+                "table, add --format csv or jsonl; if it is compressed, unpack it: zcat FILE.gz | norewind train - "
+                "--format csv."
+            )
 
 
 def _symbols(stream: ByteStream | CharacterStream | TaskStream, settings: Settings) -> Opened:

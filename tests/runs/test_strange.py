@@ -1,5 +1,6 @@
 """Strange options and files for the commands around training: each once gave a traceback or a hang."""
 
+import gzip
 import json
 import shutil
 import sqlite3
@@ -24,6 +25,15 @@ def test_more_numbers_beyond_any_use(entry):
     ((name, value),) = entry.items()
     with pytest.raises(SettingsError, match=f"{name} is {value}: "):
         Settings(**entry)
+
+
+@pytest.mark.parametrize("option", ["--inputs", "--targets", "--copy"])
+@pytest.mark.parametrize("name", ["rows.csv.gz", "rows.txt"])
+def test_columns_of_what_has_none_are_refused(tmp_path, capsys, name, option):
+    (tmp_path / name).write_bytes(gzip.compress(b"level\n1\n2\n") if name.endswith("gz") else b"level 1 2")
+    code = norewind("train", tmp_path / name, option, "level", "--out", tmp_path / "run")
+    assert_refused(capsys, code, "is read as bytes, which has no columns", "zcat FILE.gz")
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("content", [b"{", b"[]", b"\xff", b"[" * 99_999], ids=["cut", "list", "bytes", "deep"])
