@@ -113,8 +113,9 @@ class Slots:
         with self._lock:
             pairs = zip(keys, places.tolist(), strict=True)
             new = {key: place for key, place in pairs if key not in self._shown}
-            records = self._record_of([*new.values()]) if new else ()
-            self._shown.update((key, records[number : number + 1]) for number, key in enumerate(new))
+            if new:
+                records = self._record_of([*new.values()])
+                self._shown.update((key, records[number : number + 1]) for number, key in enumerate(new))
 
     def seen(self, key: bytes) -> np.ndarray | None:
         """The record of a resident key as it was at the last `show`, in another thread than the one that learns."""
