@@ -20,6 +20,10 @@ LANES = 16
 LADDER = {16: 256, 256: 16}
 """The keys in a batch, and the most samples that it learns from each of them in a row. The runs of 256 small models
 still fit the last cache; those of 4,096 do not."""
+SMALL = 1000
+"""Numbers in the run of a small model. Of an operation on few numbers, LLVM may make two pieces of code, one for
+the first keys of a group and one for the others; in a * b + c * d, one piece rounds the first product, and the other
+piece the second. With narrow vectors we have not seen that. Large models would be slower with them."""
 
 
 class Pure(NamedTuple):
@@ -86,6 +90,7 @@ class Programs:
 
     def __init__(self, learner: Any, like: Tree):
         functions = pure(learner)
+        narrow = sum(np.size(leaf) for leaf in jax.tree.leaves(like)) <= SMALL
 
         def learn(steps: Callable, looks: bool) -> Callable:
             def one(run, xs, targets, newest, count):
@@ -97,14 +102,16 @@ class Programs:
             def batch(runs, xs, targets, newest, count, filled):
                 return in_lanes(one, (runs, xs, targets, newest), count, filled)
 
-            return compiled_loop(batch)
+            return compiled_loop(batch, narrow=narrow)
 
         def answer(run, xs, count):
             run, outputs = functions.forward(with_keys(run, like), xs, count)
             return without_keys(run), outputs
 
         self.learn, self.careful = learn(functions.steps, True), learn(functions.careful, False)
-        self.answer = compiled_loop(lambda runs, xs, count, filled: in_lanes(answer, (runs, xs), count, filled))
+        self.answer = compiled_loop(
+            lambda runs, xs, count, filled: in_lanes(answer, (runs, xs), count, filled), narrow=narrow
+        )
 
 
 class Visit(NamedTuple):
