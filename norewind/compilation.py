@@ -11,6 +11,7 @@ from norewind.programs import Program
 
 # Avoids copies of large arrays in a compiled loop (docs/speed.md).
 FASTER_LOOPS = {"xla_cpu_copy_insertion_use_region_analysis": True}
+NARROW = {"xla_cpu_prefer_vector_width": 128}
 
 
 def compiled(function: Callable, **options: Any) -> Program:
@@ -18,9 +19,10 @@ def compiled(function: Callable, **options: Any) -> Program:
     return Program(function, options)
 
 
-def compiled_loop(function: Callable, **options: Any) -> Program:
-    """`compiled(function, **options)` for a function that is one long loop."""
-    return Program(function, options, FASTER_LOOPS, lambda: bool(_known(**FASTER_LOOPS)))
+def compiled_loop(function: Callable, *, narrow: bool = False, **options: Any) -> Program:
+    """`compiled(function, **options)` for a function that is one long loop; `narrow` is for arrays of few numbers."""
+    hints = FASTER_LOOPS | (NARROW if narrow else {})
+    return Program(function, options, hints, lambda: bool(_known(**hints)))
 
 
 @lru_cache

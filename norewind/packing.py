@@ -156,7 +156,8 @@ class SingleCalls:
         return new, (finite, estimate.loss, estimate.output)
 
     def _answer(self, layout: Layout, vectors: Vectors, x: Tree):
-        return self._moved(*layout.unpack_first(vectors, len(MODEL)), x)
+        params, state = layout.unpack_first(vectors, len(MODEL))
+        return self._moved(params, state, x)
 
     def _answer_next(self, layout: Layout, vectors: tuple[Vectors, Vectors], x: Tree):
         """After inputs that wait for their targets."""

@@ -6,6 +6,7 @@ import pytest
 from quick import optimised
 
 import norewind
+from norewind.fleets.programs import LANES
 from norewind.fleets.store import Store
 
 
@@ -60,6 +61,12 @@ def test_neither_batches_nor_other_keys_nor_the_disk_change_a_bit(tmp_path):
     few = np.isin(keys, list(dict.fromkeys(keys))[:5])
     _, losses = scanned(norewind.fleet(made, start), keys[few], xs[few], ys[few], [])
     assert np.array_equal(losses, whole[few])
+    # In any place of a group, the same rows give the same numbers.
+    alike = np.repeat([str(key).encode() for key in range(LANES)], 12).astype(object)
+    _, losses = scanned(
+        norewind.fleet(made, start), alike, np.tile(xs[:12], (LANES, 1)), np.tile(ys[:12], (LANES, 1)), []
+    )
+    assert (losses.reshape(LANES, 12) == losses[:12]).all()
 
 
 def test_a_new_key_compiles_nothing():

@@ -16,11 +16,14 @@ from norewind.learners.least_squares import LeastSquares
 from norewind.trees import Tree, all_finite
 
 LANES = 32
-"""Keys that a program computes side by side. The runs of this many small models fit a core's cache. With 16, which is
-one vector of AVX-512, XLA computes some places of a group in another way than others."""
+"""Keys that a program computes side by side. The runs of this many small models fit a core's cache."""
 LADDER = {32: 128, 256: 16}
 """The keys in a batch, and the most samples that it learns from each of them in a row. The runs of 256 small models
 still fit the last cache; those of 4,096 do not."""
+SMALL = 1000
+"""Numbers in the run of a small model. With usual vectors, z * h + (1 - z) * c of a GRU with 3 or 4 units had other
+bits for the first half of a group than for the second. Probably each half fuses another product into the sum; we have
+not looked at the machine code. With narrow vectors we have not seen it, but large models would be slower."""
 
 
 class Pure(NamedTuple):
@@ -87,6 +90,7 @@ class Programs:
 
     def __init__(self, learner: Any, like: Tree):
         functions = pure(learner)
+        narrow = sum(np.size(leaf) for leaf in jax.tree.leaves(like)) <= SMALL
 
         def learn(steps: Callable, looks: bool) -> Callable:
             def one(run, xs, targets, newest, count):
@@ -98,14 +102,16 @@ class Programs:
             def batch(runs, xs, targets, newest, count, filled):
                 return in_lanes(one, (runs, xs, targets, newest), count, filled)
 
-            return compiled_loop(batch)
+            return compiled_loop(batch, narrow=narrow)
 
         def answer(run, xs, count):
             run, outputs = functions.forward(with_keys(run, like), xs, count)
             return without_keys(run), outputs
 
         self.learn, self.careful = learn(functions.steps, True), learn(functions.careful, False)
-        self.answer = compiled_loop(lambda runs, xs, count, filled: in_lanes(answer, (runs, xs), count, filled))
+        self.answer = compiled_loop(
+            lambda runs, xs, count, filled: in_lanes(answer, (runs, xs), count, filled), narrow=narrow
+        )
 
 
 class Visit(NamedTuple):
