@@ -34,7 +34,7 @@ test: setup
 test-all: setup
 	$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal -m 'slow or not slow' --cov=norewind
 
-# Not part of the tests: an hour of kills, ten minutes of random input, 4·10⁸ bytes of stream (docs/reliability.md).
+# Not part of the tests: an hour of kills, ten minutes of random input, 3·10⁸ bytes of stream (docs/reliability.md).
 storm: setup
 	$(BIN)/python -m tools.storm $(STORM)
 
