@@ -76,6 +76,16 @@ def test_compare_on_the_command_line_takes_a_file(tmp_path, rows_of_numbers, cap
     assert (tmp_path / "comparison.png").stat().st_size > 10_000
 
 
+def test_a_short_file_gives_a_curve_of_100_points(rows_of_numbers, tmp_path):
+    result = compare(["uoro", "bptt:4"], Settings(str(rows_of_numbers), hidden=4))
+    one, other = result.records.values()
+    assert (one["samples"], one["every"], len(one["curve"])) == (300, 3, 100)
+    assert len(other["curve"]) == 75  # one point per window
+    # Chunks this short say little of the time that a sample takes.
+    assert one["microseconds"] is None
+    result.figure(tmp_path / "figure.png")
+
+
 def test_seeds_start_at_the_one_in_the_settings():
     result = compare(["bptt"], replace(SMALL, seed=5, samples=40), seeds=2)
     assert [record["settings"]["seed"] for record in result.records.values()] == [5, 6]

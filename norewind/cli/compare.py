@@ -8,7 +8,7 @@ import tyro
 from norewind.cli.processes import HERE, Processes
 from norewind.runs.settings import Settings
 
-DEFAULTS = Settings(samples=1e5, metrics_every=1_000)
+DEFAULTS = Settings(samples=1e5)
 
 
 def compare(

@@ -20,6 +20,10 @@ from norewind.shown import markdown_as_html, sparkline
 
 LAST = 0.1
 """The share of the stream, at its end, that the final loss is the mean of."""
+POINTS, LONGEST = 100, 10_000
+"""The points of a curve by default, and the most samples from one to the next."""
+WATCHED = 1_000
+"""Runs are watched for divergence if points are this many samples apart, or as many as were asked for."""
 
 
 def compare(
@@ -55,10 +59,13 @@ def compare(
     if settings.source == "-":
         raise SettingsError("compare: standard input can only be read once: name a file, or a task.")
     chosen = [names.parse_method(method) if isinstance(method, str) else method for method in methods]
-    with open_stream(settings).stream:
-        pass  # A source that cannot be read is refused once, not by every run.
     # Nothing is awaited: the last line of a file counts also without a newline.
     settings = settings if settings.kind == "task" else replace(settings, final=True)
+    length = _length(settings)
+    if settings.metrics_every is None:
+        every = max(1, length // POINTS)
+        # The means of short intervals vary too much to see a divergence in them.
+        settings = replace(settings, metrics_every=every, watch=settings.watch and every >= WATCHED)
     plan = {
         f"{method.name.replace(':', '-')}_seed{seed}": replace(settings, method=method.name, seed=seed)
         for method in chosen
@@ -70,6 +77,16 @@ def compare(
     if out is not None:
         result.save(out)
     return result
+
+
+def _length(settings: Settings) -> int:
+    """The samples of a source, as far as they matter for the points. (A source that cannot be read is refused here.)"""
+    most = min(settings.samples or POINTS * LONGEST, POINTS * LONGEST)
+    length = 0
+    with open_stream(settings).stream as stream:
+        while length < most and (samples := stream.take(most - length)) is not None:
+            length += len(samples.xs)
+    return length
 
 
 @dataclass(frozen=True)
@@ -149,9 +166,10 @@ class Comparison:
         """The curves (means over seeds), and the final loss against time and against memory carried."""
         from norewind.instruments import figures
 
+        rows = self.rows()
         figure, axes = figures.new_figure(1, 3, panel=(4.4, 4.6), width_ratios=(2, 1, 1))
         curves, costs, memories = axes[0]
-        for number, (row, group) in enumerate(zip(self.rows(), self.methods().values(), strict=True)):
+        for number, (row, group) in enumerate(zip(rows, self.methods().values(), strict=True)):
             good = [record for record in group if record["problem"] is None]
             if not good:
                 continue
@@ -171,6 +189,8 @@ class Comparison:
             figures.plain_log(curves)
         figures.count_axis(curves)
         costs.set(xlabel="CPU µs per sample", ylabel=f"final {unit}", xlim=(0, None))
+        if all(row["CPU µs per sample"] is None for row in rows):
+            costs.text(0.5, 0.5, "not known:\nthe runs are too short", ha="center", transform=costs.transAxes)
         memories.set(xlabel="bytes carried (0 drawn at 1)", ylabel=f"final {unit}", xscale="log")
         figures.legend(figure, [curves], columns=6)
         figures.save(figure, path)

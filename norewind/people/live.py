@@ -113,8 +113,7 @@ class Live:
         if samples is not None and len(samples.xs):
             self.run, loss, outputs = self.single.learn(self.run, samples.xs[0], samples.targets[0])
             self._unscored.append((samples, loss, outputs))
-            every, fewest = self.settings.metrics_every, self.opened.score.fewest
-            if self.samples == next_line(self.tally.samples, every, fewest):
+            if self.samples == next_line(self.tally.samples, self.settings.metrics_every):
                 self.add_up()
                 self.lines.append(self._line())
 

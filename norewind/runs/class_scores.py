@@ -29,7 +29,6 @@ class ClassScore(Score):
     scale = 1 / BIT
     trivial = "class frequencies"
     needs_outputs = True
-    fewest = 1
 
     def __init__(self, classes: int, name: Callable[[int], Any], horizon: int):
         self.name, self.horizon, self.delay = name, horizon, max(1, horizon)

@@ -178,7 +178,7 @@ class _Training:
     def steps_to_line(self) -> int:
         """The steps to the next line of metrics."""
         done = self.tally.samples
-        line = next_line(done, self.intervals.metrics_every, self.score.fewest)
+        line = next_line(done, self.intervals.metrics_every, self.window)
         return -(-(line - done) // self.window)
 
     def learn(self, taken: Samples) -> None:

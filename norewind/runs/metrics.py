@@ -18,8 +18,8 @@ CARRY_LIMIT = 1e6
 SEEN_AT_ONCE = 10_000
 """Samples that the watch looks at together: the mean of fewer says little."""
 SHARE, EARLY = 12, 450
-"""Lines of metrics are a twelfth of all samples apart, and closer at the beginning, n √n / EARLY at sample n: about 200
-lines, whether a stream has 400 samples or a million."""
+"""Lines of metrics are a twelfth of all steps apart, and closer at the beginning, n √n / EARLY at step n: about 200
+lines, whether a stream has 400 steps or a million."""
 
 
 class Diverged(ArithmeticError):
@@ -36,18 +36,18 @@ def running_sum(start: float, values: np.ndarray) -> float:
 
 
 @lru_cache(maxsize=64)
-def next_line(samples: int, every: int | None = None, fewest: int = 5) -> int:
-    """The number of samples at the next line of metrics; lines are at least `fewest` apart.
+def next_line(samples: int, every: int | None = None, window: int = 1) -> int:
+    """The number of samples at the next line of metrics, by default after a number of whole windows.
 
-    >>> next_line(150), next_line(10_000), next_line(150, every=100)
-    (155, 10766, 200)
+    >>> next_line(150), next_line(10_000), next_line(10_000, window=16), next_line(150, every=100)
+    (151, 10766, 10208, 200)
     """
     if every is not None:
         return (samples // every + 1) * every
-    line = 0
-    while line <= samples:
-        line += max(fewest, min(line // SHARE, line * isqrt(line) // EARLY))
-    return line
+    line, steps = 0, samples // window
+    while line <= steps:
+        line += max(1, min(line // SHARE, line * isqrt(line) // EARLY))
+    return line * window
 
 
 @dataclass

@@ -32,7 +32,6 @@ class RowScore(Score):
 
     trivial = "running mean"
     needs_outputs = True
-    fewest = 1
 
     def __init__(self, columns: Sequence[str], loss: str, horizon: int | Sequence[int] = 1, period: int | None = None):
         self.columns, self.horizons = list(columns), [horizon] if isinstance(horizon, int) else list(horizon)

@@ -27,9 +27,6 @@ class Score:
     needs_outputs = False
     """Whether `add` is to be given what the learner predicted."""
 
-    fewest = 5
-    """The smallest number of samples that a line of metrics is about."""
-
     unit = "loss"
     scale = 1.0
     trivial = ""

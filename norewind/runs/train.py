@@ -213,6 +213,10 @@ def _events(folder: Path, samples: int) -> Any:
     return SummaryWriter(str(folder / "tensorboard"), purge_step=samples + 1)
 
 
+LONG_ENOUGH = 256
+"""The samples in a chunk whose CPU time counts."""
+
+
 class Clock:
     """CPU time per sample: the best of all chunks, since other processes only ever add to it."""
 
@@ -221,8 +225,8 @@ class Clock:
 
     def chunk(self, samples: int, loss: float) -> None:
         now = time.process_time()
-        # The first chunk compiles.
-        if self._last is not None:
+        # The first chunk compiles, and a short one costs mostly its call.
+        if self._last is not None and samples - self._last[1] >= LONG_ENOUGH:
             spent = (now - self._last[0]) / (samples - self._last[1])
             self.best = spent if self.best is None else min(self.best, spent)
         self._last = time.process_time(), samples
