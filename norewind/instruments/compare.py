@@ -81,7 +81,7 @@ def compare(
 
 def _length(settings: Settings) -> int:
     """The samples of a source, as far as they matter for the points. (A source that cannot be read is refused here.)"""
-    most = min(settings.samples or POINTS * LONGEST, POINTS * LONGEST)
+    most = int(min(settings.samples or POINTS * LONGEST, POINTS * LONGEST))
     length = 0
     with open_stream(settings).stream as stream:
         while length < most and (samples := stream.take(most - length)) is not None:
