@@ -215,7 +215,7 @@ class Live:
         self.add_up()
         assert self.opened is not None
         run = self._run_now()
-        pending = self.built.learner.pending(self.single.view(run))
+        pending = self.single.pending(run)
 
         def answer(x):
             nonlocal run
@@ -298,4 +298,4 @@ class Live:
 def _built(settings: Settings, shape: Shape) -> tuple[Built, OneByOne]:
     """A learner and its compiled functions, shared by all models with the same settings and columns."""
     built = build(settings, shape)
-    return built, one_by_one(built.learner, built.run)
+    return built, one_by_one(built.learner, built.run, shape.inputs)
