@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from norewind.streams.rows import RowStream
-from norewind.streams.scaling import Row, Statistics, samples_of
+from norewind.streams.scaling import Row, Statistics, inputs_of, samples_of
 from norewind.streams.stream import Samples
 
 
@@ -44,10 +44,10 @@ def newest_targets(stream: RowStream) -> np.ndarray:
 
 def imagined(stream: RowStream, targets: np.ndarray, step: int) -> np.ndarray:
     """The inputs of a row to come if it brings these targets: other values stay, and times go on."""
-    statistics, waiting = moment_of(stream)
+    statistics = stream._statistics
     values = list(statistics.newest)
     for place, value in zip(stream._layout.targets, targets.tolist(), strict=True):
         values[place] = value
     for gap, place in enumerate(stream._times, len(stream._kinds)):
         values[place] += step * values[gap]
-    return samples_of([Row(values, statistics, 0, None)], stream._layout, waiting, stream._delays)[0].xs[0]
+    return inputs_of([Row(values, statistics, 0, None)], stream._layout)[0]

@@ -140,6 +140,12 @@ def samples_of(
     return samples, waiting[len(nothing) :][-longest:]
 
 
+def inputs_of(rows: list[Row], layout: Layout) -> np.ndarray:
+    """Rows as inputs, where targets of the rows before are none."""
+    tables = _tables([row.statistics for row in rows], layout.columns)
+    return _xs(_table([row.values for row in rows], layout.columns), tables, layout)
+
+
 def _scales(statistics: list[np.ndarray], layout: Layout) -> np.ndarray:
     counts, means, squares, newest = statistics
     if not layout.standardise or layout.classes:
