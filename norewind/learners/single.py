@@ -1,6 +1,7 @@
 """Learners of rows for one row at a time: the whole step is one compiled kernel on a packed run."""
 
 from collections.abc import Callable
+from copy import copy
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -72,6 +73,7 @@ class _Compiled:
         self._moves = _moves(answered, run, jax.ShapeDtypeStruct((inputs,), np.float32))
         self._fixed, self._moving = map(layout_of, self._parts(run))
         self._programs: dict[int, _Kernel] = {}
+        self._example, self._outputs = run, None
 
         def learn(fixed, moving, x, target):
             new, *seen = learned(self._joined(self._fixed.unpack(fixed), self._moving.unpack(moving)), x, target)
@@ -107,9 +109,13 @@ class _Compiled:
         return self._joined(self._fixed.view(run.fixed), self._moving.view(run.moving))
 
     def pending(self, run: _Packed) -> dict[int, np.ndarray]:
-        # Forecasts move with every row, and nothing else is looked at.
-        nothing = [None] * (len(self._moves) - sum(self._moves))
-        return self._learner.pending(self._joined(nothing, self._moving.view(run.moving)))
+        if self._outputs is None:
+            # Of a run's many leaves, only one is looked at.
+            places = jax.tree.unflatten(self._structure, range(len(self._moves)))
+            self._outputs = copy(self._moving)
+            self._outputs.leaves = [self._moving.leaves[sum(self._moves[: places.outputs])]]
+            self._outputs.structure = jax.tree.structure(0)
+        return self._learner.pending(self._example._replace(outputs=self._outputs.view(run.moving)))
 
     def learn(self, run: _Packed, x: np.ndarray, target: np.ndarray) -> tuple[_Packed, Any, Any]:
         if run.rows < self._horizon:

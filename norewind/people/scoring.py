@@ -9,7 +9,7 @@ import numpy as np
 
 from norewind.runs.metrics import Tally, next_line
 from norewind.runs.scores import Score
-from norewind.streams import Samples
+from norewind.streams.stream import Samples, joined
 
 TOGETHER = 200
 """Rows that are added up at once if nobody asks before: one by one, each would take as long as learning from it."""
@@ -62,9 +62,8 @@ class Metrics:
 
     def _add(self, rows: list[tuple[Samples, Any, Any]], score: Score) -> None:
         parts, losses, outputs = zip(*rows, strict=True)
-        joined: list[Any] = [None if part[0] is None else np.concatenate(part) for part in zip(*parts, strict=True)]
         whole = jax.tree.map(lambda *made: np.stack([np.asarray(one) for one in made]), *outputs)
-        scored = score.add(Samples(*joined), whole)
+        scored = score.add(joined(parts), whole)
         self.tally.add(np.array(losses, np.float64) * score.scale, len(losses), scored)
 
     def _line(self, score: Score, state: dict[str, Any]) -> dict[str, Any]:

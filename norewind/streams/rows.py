@@ -14,7 +14,7 @@ from norewind.streams.parsing import ANOTHER, CSV, Dialect, RowReader
 from norewind.streams.position import check_position, damaged, unread
 from norewind.streams.reading import Source, closed_on_error
 from norewind.streams.scaling import CYCLES, Layout, Row, samples_of
-from norewind.streams.stream import Samples, Stream, StreamError, check_count
+from norewind.streams.stream import Samples, Stream, StreamError, check_count, joined
 
 UNREAD = unread("rows")
 # How many numbers are kept in lists before they become arrays, which take far less memory.
@@ -288,8 +288,7 @@ class RowStream(Stream):
                 raise self._reader.too_short()
             return self._progress.end()
         convert()
-        joined: list[Any] = [None if part[0] is None else np.concatenate(part) for part in zip(*parts, strict=True)]
-        return Samples(*joined)
+        return parts[0] if len(parts) == 1 else joined(parts)
 
     def show(self, position: dict[str, Any]) -> None:
         """Tell those who watch a topic how far it was learned from."""
