@@ -97,7 +97,8 @@ class _Compiled:
 
     def pack(self, run: Tree) -> _Packed:
         fixed, moving = self._parts(run)
-        return _Packed(self._fixed.pack_now(fixed), self._moving.pack_now(moving), _rows_of(run) if self._horizon else 0)
+        rows = _rows_of(run) if self._horizon else 0
+        return _Packed(self._fixed.pack_now(fixed), self._moving.pack_now(moving), rows)
 
     def unpacked(self, run: _Packed) -> Tree:
         """What was a NumPy array is one again."""

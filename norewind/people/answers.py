@@ -1,4 +1,4 @@
-"""What a live run says: of a row, were it the next one, and of the rows to come. It learns nothing, and does not move."""
+"""What a live run says about a row, were it the next one, and about the rows to come. Nothing is learned."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from norewind.runs.forecast import Coming, Forecast, check_ahead, described, row
 from norewind.runs.metrics import seven_digits
 from norewind.runs.row_scores import RowScore
 from norewind.streams import Samples, StreamError
-from norewind.streams.alternatives import moment_of, next_rows
+from norewind.streams.alternatives import next_row
 from norewind.streams.columns import BadRow
 
 SOON = 20
@@ -55,9 +55,8 @@ def _answered(live: Any, row: Row) -> tuple[RowScore, Samples, Any] | None:
 
 
 def _as_next(live: Any, row: Row) -> Samples:
-    stream = live.opened.stream
     try:
-        return next_rows(stream, moment_of(stream), [row])
+        return next_row(live.opened.stream, row)
     except BadRow as problem:
         raise StreamError(f"the row is bad: {problem}.") from None
 

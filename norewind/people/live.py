@@ -25,6 +25,7 @@ from norewind.streams import Samples, StreamError
 from norewind.streams.given import Given
 from norewind.streams.parsing import FIRST_ROWS
 
+
 class Live:
     """A stream of rows, its learner and its run, under the settings of the command line.
 
@@ -42,7 +43,8 @@ class Live:
         self.position: dict[str, Any] = entries.get("position", {"stream": None, "left": None})
         self.watch = entries.get("watch", asdict(Watch()))
         tally = Tally(**entries.get("tally", {}))
-        lines = [line for line in read_log(self.home / METRICS) if line["samples"] <= tally.samples] if self.home else []
+        lines = read_log(self.home / METRICS) if self.home else []
+        lines = [line for line in lines if line["samples"] <= tally.samples]
         self.metrics, self.logged = Metrics(tally, lines, settings.metrics_every), len(lines)
         self.first: list[Row] = []
         self.opened: Opened | None = None
@@ -130,8 +132,9 @@ class Live:
 
     def _shown(self) -> dict[str, Any]:
         """What a line of metrics says about the run."""
-        carry = digits(float(carry_norm(self.built.learner.carry(self.single.view(self.run))))) if self._carries else 0.0
-        return {"carry": carry, "seconds": self.state.get("seconds", 0.0)}
+        # Most learners carry nothing, and a view of the whole run takes longer than the rest of a line.
+        carry = carry_norm(self.built.learner.carry(self.single.view(self.run))) if self._carries else 0.0
+        return {"carry": digits(float(carry)), "seconds": self.state.get("seconds", 0.0)}
 
     def add_up(self) -> None:
         """Add rows that were learned one by one to the tally, the score and the lines of metrics."""

@@ -112,9 +112,7 @@ def rows_to_come(
         horizons.append(horizon)
     found = np.array(means[:steps])
     # Before there are enough values to scale by, the last one, as in the predictions.
-    return Coming(
-        np.where(np.isnan(found), newest_targets(stream), found), np.array(errors[:steps]), horizons[:steps]
-    )
+    return Coming(np.where(np.isnan(found), newest_targets(stream), found), np.array(errors[:steps]), horizons[:steps])
 
 
 def described(settings: Settings, opened: Opened, coming: Coming, last: int) -> Forecast:

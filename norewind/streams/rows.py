@@ -68,6 +68,7 @@ class RowStream(Stream):
     """
 
     key: str | None = None  # see KeyedStream
+    tried: scaling.Tried | None = None  # see alternatives.next_row
 
     def __init__(
         self,
@@ -260,10 +261,11 @@ class RowStream(Stream):
         check_count(count)
         parts: list[Samples] = []
         rows: list[Row] = []
-        length, problem = 0, None
+        length, problem, before = 0, None, self._statistics
 
         def convert() -> None:
-            samples, self._waiting = samples_of(rows, self._layout, self._waiting, self._delays)
+            found = self.tried and self.tried.again(before, rows)
+            samples, self._waiting = found or samples_of(rows, self._layout, self._waiting, self._delays)
             parts.append(samples)
             rows.clear()
 
