@@ -33,7 +33,10 @@ def keep_compiled() -> None:
 
 
 def keep_compiled_from_now() -> None:
-    """`keep_compiled` where JAX is imported already: what it compiles from now on is kept."""
+    """`keep_compiled` where JAX is imported already: what it compiles from now on is kept.
+
+    Whole programs are kept only if none has run in this process yet (programs.py looks once).
+    """
     import jax
     from jax.experimental.compilation_cache import compilation_cache
 
@@ -42,6 +45,7 @@ def keep_compiled_from_now() -> None:
         if name not in os.environ:
             jax.config.update(name.lower(), value)
     if chosen:
+        os.environ[PROGRAMS] = str(Path(chosen[FOLDER]) / "programs")
         compilation_cache.reset_cache()  # JAX looks only once whether there is one
 
 

@@ -5,10 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
 import pytest
 from jax._src.lru_cache import LRUCache
+from jax.experimental.compilation_cache import compilation_cache
 
-from norewind.cache import keep_compiled
+from norewind.cache import keep_compiled, keep_compiled_from_now
 
 NAMES = ("JAX_COMPILATION_CACHE_DIR", "JAX_COMPILATION_CACHE_MAX_SIZE")
 
@@ -34,6 +36,23 @@ def test_in_the_cache_folder_of_the_user_with_a_bound(environment, tmp_path):
     assert folder.parent == tmp_path / ".cache/norewind"
     assert int(os.environ[NAMES[1]]) == 100_000_000
     assert os.environ["NOREWIND_PROGRAMS"] == str(folder / "programs")
+
+
+def test_where_jax_is_imported_already(environment, tmp_path):
+    """As for the estimators in Python: JAX is told, and whole programs are kept beside its own."""
+    before = {name: jax.config.values[name.lower()] for name in NAMES}
+    jax.config.update(NAMES[0].lower(), None)
+    try:
+        keep_compiled_from_now()
+        folder = Path(jax.config.values[NAMES[0].lower()])
+        assert folder.parent == tmp_path / ".cache/norewind"
+        assert os.environ["NOREWIND_PROGRAMS"] == str(folder / "programs")
+        keep_compiled_from_now()
+        assert jax.config.values[NAMES[0].lower()] == str(folder)
+    finally:
+        for name, value in before.items():
+            jax.config.update(name.lower(), value)
+        compilation_cache.reset_cache()
 
 
 def test_in_another_folder(environment, tmp_path):

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from norewind.streams.scaling import Layout, _scales, _standardised, _xs
+from norewind.streams.scaling import Layout, scales_of, standardised, xs_of
 from norewind.streams.stream import Samples
 
 
@@ -73,18 +73,17 @@ def scaled(table: Table, records: np.ndarray, parts: Segments, values: np.ndarra
     layout = table.layout
     values = np.array(values, np.float64)
     statistics = _statistics(table, records, parts, values)
-    by_part = list(np.moveaxis(statistics, 1, 0))
-    now = _scales([part[:, layout.targets] for part in by_part], layout)
+    now = scales_of(statistics[..., layout.targets], layout)
     scales, records["waiting"][parts.places] = delayed(records["waiting"][parts.places], now, parts, table.delay)
     mean, deviation, newest = np.moveaxis(scales, -1, 0)
     sent = values[:, layout.targets]
     targets, last = sent, newest
     if layout.standardise:
-        targets, last = _standardised(targets, mean, deviation), _standardised(last, mean, deviation)
+        targets, last = standardised(targets, mean, deviation), standardised(last, mean, deviation)
     else:
         targets = np.where(np.isnan(mean), np.nan, targets)
     return Samples(
-        _xs(values, by_part, layout),
+        xs_of(values, statistics, layout),
         targets.astype(np.float32),
         scales[..., :2],
         last.astype(np.float32),

@@ -1,19 +1,19 @@
 """Learners of rows for one row at a time: the whole step is one compiled kernel on a packed run."""
 
 from collections.abc import Callable
+from copy import copy
 from typing import Any, NamedTuple, Protocol
 
 import jax
 import numpy as np
 
-from norewind.compilation import calling_thread
-from norewind.layout import Leaf, Vectors, layout_of
+from norewind.compilation import compiled_kernel
+from norewind.layout import Layout, Vectors, layout_of
 from norewind.learner import Learner
 from norewind.learners.ahead import Ahead, one_answer, one_step
 from norewind.learners.classes import ClassLearner
 from norewind.learners.series import Series
 from norewind.learners.several import Several
-from norewind.packing import Program
 from norewind.run import NonFiniteError
 from norewind.trees import Tree, all_finite
 
@@ -29,6 +29,10 @@ class OneByOne(Protocol):
         """What can be read of a run. Not a copy."""
         ...
 
+    def pending(self, run: Any) -> dict[int, np.ndarray]:
+        """The forecasts of future rows; see `Ahead.pending`."""
+        ...
+
     def learn(self, run: Any, x: np.ndarray, target: np.ndarray) -> tuple[Any, float, Any]:
         """Learn from one row: the run, the loss and the outputs."""
         ...
@@ -42,83 +46,127 @@ class OneByOne(Protocol):
         ...
 
 
-def one_by_one(learner: Any, run: Tree) -> OneByOne:
-    """A learner of rows, without windows, for single rows; `run` is an example. As `scan`, but for rounding."""
-    if isinstance(learner, Several):
-        return _Several(learner, run)
-    return _Compiled(*_functions(learner), run, getattr(learner, "horizon", 0))
+def one_by_one(learner: Any, run: Tree, inputs: int) -> OneByOne:
+    """A learner of rows of `inputs` numbers, without windows, for single rows; `run` is an example.
 
-
-class _Compiled:
-    """`learned(run, x, target) -> (run, loss, outputs, finite)` and `answered(run, x) -> (run, outputs)`, compiled."""
-
-    def __init__(self, learned: Callable, answered: Callable, run: Tree, horizon: int):
-        self._layout = layout = layout_of(run)
-        self._in_numpy = [isinstance(leaf, np.ndarray) for leaf in jax.tree.leaves(run)]
-        self._horizon, self._programs = horizon, {}
-        self._changing: list[Leaf] = []
-
-        def learn(vectors, x, target):
-            new, *seen = learned(layout.unpack(vectors), x, target)
-            return new, seen
-
-        def answer(vectors, x):
-            """Of the run, only what changes is written: the state."""
-            run = layout.unpack(vectors)
-            new, outputs = answered(run, x)
-            leaves = zip(layout.leaves, jax.tree.leaves(run), jax.tree.leaves(new), strict=True)
-            changed = [(leaf, after) for leaf, before, after in leaves if after is not before]
-            self._changing = [leaf for leaf, _ in changed]
-            return [after for _, after in changed], outputs
-
-        self._functions = learn, answer
-
-    def pack(self, run: Tree) -> "_Packed":
-        return _Packed(self._layout.pack_now(run), _rows_of(run) if self._horizon else 0)
-
-    def unpacked(self, run: "_Packed") -> Tree:
-        """What was a NumPy array is one again."""
-        leaves, structure = jax.tree.flatten(self._layout.unpack_now(run.vectors))
-        leaves = [np.array(leaf) if was else leaf for leaf, was in zip(leaves, self._in_numpy, strict=True)]
-        return jax.tree.unflatten(structure, leaves)
-
-    def view(self, run: "_Packed") -> Tree:
-        return self._layout.view(run.vectors)
-
-    def learn(self, run: "_Packed", x: np.ndarray, target: np.ndarray) -> tuple["_Packed", Any, Any]:
-        if run.rows < self._horizon:
-            run, outputs = self.answer(run, x)
-            return run, 0.0, outputs
-        new, (loss, outputs, finite) = self._call(0, run.vectors, x, target)
-        if not finite:
-            raise NonFiniteError("this row gave numbers that are not finite; the run before it is kept.", 0, None)
-        return _Packed(new, run.rows + 1), loss, outputs
-
-    def answer(self, run: "_Packed", x: np.ndarray) -> tuple["_Packed", Any]:
-        changed, outputs = self._call(1, run.vectors, x)
-        shared = {leaf.vector for leaf in self._changing if not leaf.alone}
-        new = [np.array(vector) if place in shared else vector for place, vector in enumerate(run.vectors)]
-        for leaf, part in zip(self._changing, self._programs[1].layout.leaves, strict=True):
-            if leaf.alone:
-                new[leaf.vector] = changed[part.vector]
-            else:
-                new[leaf.vector][leaf.start : leaf.stop] = np.asarray(changed[part.vector])[part.start : part.stop]
-        return _Packed(tuple(jax.device_put(new, calling_thread())), run.rows + 1), outputs
-
-    def outputs(self, run: "_Packed", x: np.ndarray) -> Any:
-        return self._call(1, run.vectors, x)[1]
-
-    def _call(self, place: int, *arguments: Any) -> tuple[Vectors, Any]:
-        if place not in self._programs:
-            self._programs[place] = Program(self._functions[place], arguments)
-        return self._programs[place](*arguments)
+    As `scan`, but for rounding.
+    """
+    return _Several(learner, run, inputs) if isinstance(learner, Several) else _Compiled(learner, run, inputs)
 
 
 class _Packed(NamedTuple):
-    """A packed run, and the rows that it has seen."""
+    """A run as vectors, those that only learning changes and those that every row moves; and the rows it has seen."""
 
-    vectors: Vectors
+    fixed: Vectors
+    moving: Vectors
     rows: int
+
+
+class _Compiled:
+    """One compiled program learns from a row, another answers it, which writes only what moves."""
+
+    def __init__(self, learner: Any, run: Tree, inputs: int):
+        self._learner, self._horizon = learner, getattr(learner, "horizon", 0)
+        leaves, self._structure = jax.tree.flatten(run)
+        self._in_numpy = [isinstance(leaf, np.ndarray) for leaf in leaves]
+        learned, answered = _functions(learner)
+        self._moves = _moves(answered, run, jax.ShapeDtypeStruct((inputs,), np.float32))
+        self._fixed, self._moving = map(layout_of, self._parts(run))
+        self._programs: dict[int, _Kernel] = {}
+        self._example, self._outputs = run, None
+
+        def learn(fixed, moving, x, target):
+            new, *seen = learned(self._joined(self._fixed.unpack(fixed), self._moving.unpack(moving)), x, target)
+            fixed, moving = self._parts(new)
+            return (self._fixed.pack(fixed), self._moving.pack(moving)), seen
+
+        def answer(fixed, moving, x):
+            new, outputs = answered(self._joined(self._fixed.unpack(fixed), self._moving.unpack(moving)), x)
+            return self._moving.pack(self._parts(new)[1]), outputs
+
+        self._functions = learn, answer
+
+    def _parts(self, run: Tree) -> tuple[list, list]:
+        """The leaves that stay, and those that move."""
+        leaves = list(zip(jax.tree.leaves(run), self._moves, strict=True))
+        return [leaf for leaf, moves in leaves if not moves], [leaf for leaf, moves in leaves if moves]
+
+    def _joined(self, fixed: list, moving: list) -> Tree:
+        parts = iter(fixed), iter(moving)
+        return jax.tree.unflatten(self._structure, [next(parts[moves]) for moves in self._moves])
+
+    def pack(self, run: Tree) -> _Packed:
+        fixed, moving = self._parts(run)
+        rows = _rows_of(run) if self._horizon else 0
+        return _Packed(self._fixed.pack_now(fixed), self._moving.pack_now(moving), rows)
+
+    def unpacked(self, run: _Packed) -> Tree:
+        """What was a NumPy array is one again."""
+        whole = self._joined(self._fixed.unpack_now(run.fixed), self._moving.unpack_now(run.moving))
+        leaves = zip(jax.tree.leaves(whole), self._in_numpy, strict=True)
+        return jax.tree.unflatten(self._structure, [np.array(leaf) if was else leaf for leaf, was in leaves])
+
+    def view(self, run: _Packed) -> Tree:
+        return self._joined(self._fixed.view(run.fixed), self._moving.view(run.moving))
+
+    def pending(self, run: _Packed) -> dict[int, np.ndarray]:
+        if self._outputs is None:
+            # Of a run's many leaves, only one is looked at.
+            places = jax.tree.unflatten(self._structure, range(len(self._moves)))
+            self._outputs = copy(self._moving)
+            self._outputs.leaves = [self._moving.leaves[sum(self._moves[: places.outputs])]]
+            self._outputs.structure = jax.tree.structure(0)
+        return self._learner.pending(self._example._replace(outputs=self._outputs.view(run.moving)))
+
+    def learn(self, run: _Packed, x: np.ndarray, target: np.ndarray) -> tuple[_Packed, Any, Any]:
+        if run.rows < self._horizon:
+            run, outputs = self.answer(run, x)
+            return run, 0.0, outputs
+        new, (loss, outputs, finite) = self._call(0, run.fixed, run.moving, x, target)
+        if not finite:
+            raise NonFiniteError("this row gave numbers that are not finite; the run before it is kept.", 0, None)
+        return _Packed(*new, run.rows + 1), loss, outputs
+
+    def answer(self, run: _Packed, x: np.ndarray) -> tuple[_Packed, Any]:
+        moving, outputs = self._call(1, run.fixed, run.moving, x)
+        return _Packed(run.fixed, moving, run.rows + 1), outputs
+
+    def outputs(self, run: _Packed, x: np.ndarray) -> Any:
+        return self._call(1, run.fixed, run.moving, x)[1]
+
+    def _call(self, place: int, *arguments: Any) -> tuple[Any, Any]:
+        if place not in self._programs:
+            self._programs[place] = _Kernel(self._functions[place], arguments)
+        return self._programs[place](*arguments)
+
+
+class _Kernel:
+    """A compiled function that returns a pair; the first entry stays on the device, the second is read."""
+
+    def __init__(self, function: Callable, arguments: tuple[Any, ...]):
+        def call(*arguments):
+            stays, seen = function(*arguments)
+            self._seen = layout_of(seen)
+            return stays, self._seen.pack(seen)
+
+        self._seen: Layout
+        self._call = compiled_kernel(call, *arguments)
+
+    def __call__(self, *arguments: Any) -> tuple[Any, Any]:
+        stays, seen = self._call(*arguments)
+        return stays, self._seen.view(seen)
+
+
+def _moves(answered: Callable, run: Tree, x: Any) -> list[bool]:
+    """Which leaves of a run an answer changes."""
+    moves: list[bool] = []
+
+    def look(run, x):
+        new, _ = answered(run, x)
+        moves.extend(after is not before for before, after in zip(*map(jax.tree.leaves, (run, new)), strict=True))
+
+    jax.eval_shape(look, run, x)
+    return moves
 
 
 def _functions(learner: Any) -> tuple[Callable, Callable]:
@@ -139,9 +187,9 @@ def _functions(learner: Any) -> tuple[Callable, Callable]:
 class _Several:
     """One for each horizon."""
 
-    def __init__(self, learner: Several, run: tuple):
+    def __init__(self, learner: Several, run: tuple, inputs: int):
         self.learner = learner
-        self.parts = [one_by_one(member, part) for member, part in zip(learner.members, run, strict=True)]
+        self.parts = [one_by_one(member, part, inputs) for member, part in zip(learner.members, run, strict=True)]
 
     def pack(self, run: tuple) -> tuple:
         return tuple(part.pack(own) for part, own in zip(self.parts, run, strict=True))
@@ -151,6 +199,10 @@ class _Several:
 
     def view(self, run: tuple) -> tuple:
         return tuple(part.view(own) for part, own in zip(self.parts, run, strict=True))
+
+    def pending(self, run: tuple) -> dict[int, np.ndarray]:
+        found = (part.pending(own) for part, own in zip(self.parts, run, strict=True))
+        return {horizon: outputs for pending in found for horizon, outputs in pending.items()}
 
     def learn(self, run: tuple, x: np.ndarray, target: np.ndarray) -> tuple[tuple, float, Any]:
         targets = np.split(target, len(self.parts))

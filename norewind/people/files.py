@@ -35,14 +35,14 @@ def save(live: Any, path: Path) -> None:
     with RunFolder(path, keep=live.settings.keep, new=not is_home) as folder:
         if (path / SETTINGS).exists() and not is_home:
             raise SettingsError(f"{path} already holds a run. Choose another folder.")
-        if folder.entries.get("samples", 0) > live.tally.samples:
+        if folder.entries.get("samples", 0) > live.samples:
             raise SettingsError(f"{path} holds a later state of this run. Load it, or choose another folder.")
         folder.begin(live.settings)
         folder.note(COLUMNS, columns_of(live.opened.stream))
         log = folder.log(METRICS)
         log.write(live.lines[live.logged if is_home else 0 :])
         entries = live.entries(live.opened, live.position)
-        folder.save(live.tally.samples, live.plain_run(), entries, lambda path: None)
+        folder.save(live.samples, live.plain_run(), entries, lambda path: None)
         folder.writer.wait()
         if closing := live.closing():
             log.write([closing])

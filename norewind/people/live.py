@@ -7,29 +7,23 @@ from functools import lru_cache
 from typing import Any
 
 import jax
-import numpy as np
 
 from norewind import names
 from norewind.cache import keep_compiled_from_now
 from norewind.learners.single import OneByOne, one_by_one
 from norewind.people.files import file_settings
 from norewind.people.memory import Memory, arrays_of, filled
+from norewind.people.scoring import Metrics
 from norewind.people.table import Row, rows_of
 from norewind.runs.build import Built, Opened, Shape, build, open_stream, set_precision
 from norewind.runs.fit import carry_norm, fit
 from norewind.runs.folder import METRICS, Saved, read_log
-from norewind.runs.forecast import Forecast, check_ahead, from_here
 from norewind.runs.hooks import Hooks, Intervals
-from norewind.runs.metrics import Tally, Watch, digits, next_line
+from norewind.runs.metrics import Tally, Watch, digits
 from norewind.runs.settings import Settings, SettingsError
 from norewind.streams import Samples, StreamError
-from norewind.streams.alternatives import moment_of, next_rows
-from norewind.streams.columns import BadRow
 from norewind.streams.given import Given
 from norewind.streams.parsing import FIRST_ROWS
-
-SOON = 20
-"""Rows that are enough to judge the columns by when an answer is wanted."""
 
 
 class Live:
@@ -47,14 +41,14 @@ class Live:
         entries = saved.entries if saved else {}
         self.state: dict[str, Any] = {name: entries[name] for name in ("seconds", "answered", "score") if entries}
         self.position: dict[str, Any] = entries.get("position", {"stream": None, "left": None})
-        self.tally, self.watch = Tally(**entries.get("tally", {})), entries.get("watch", asdict(Watch()))
-        self.lines = read_log(self.home / METRICS) if self.home else []
-        self.lines = [line for line in self.lines if line["samples"] <= self.tally.samples]
-        self.logged = len(self.lines)
+        self.watch = entries.get("watch", asdict(Watch()))
+        tally = Tally(**entries.get("tally", {}))
+        lines = read_log(self.home / METRICS) if self.home else []
+        lines = [line for line in lines if line["samples"] <= tally.samples]
+        self.metrics, self.logged = Metrics(tally, lines, settings.metrics_every), len(lines)
         self.first: list[Row] = []
         self.opened: Opened | None = None
         self.run: Any = None
-        self._unscored: list[tuple[Samples, Any, Any]] = []
         if saved:
             self._restore(saved.restore)
 
@@ -86,6 +80,7 @@ class Live:
         self.built, self.single = _built(
             replace(self.settings, source="", format="jsonl", inputs=(), targets=(), copy=()), opened.shape
         )
+        self._carries = bool(jax.tree.leaves(self.built.learner.carry(self.built.run)))
 
     def learn(self, row: Row) -> None:
         """Learn from one more row."""
@@ -112,10 +107,7 @@ class Live:
             raise
         if samples is not None and len(samples.xs):
             self.run, loss, outputs = self.single.learn(self.run, samples.xs[0], samples.targets[0])
-            self._unscored.append((samples, loss, outputs))
-            if self.samples == next_line(self.tally.samples, self.settings.metrics_every):
-                self.add_up()
-                self.lines.append(self._line())
+            self.metrics.note((samples, loss, outputs), self.opened.score, self._shown)
 
     def open(self, *, only_if: int = 1) -> bool:
         """Judge the columns by the rows that have come, if they are so many, and learn from them."""
@@ -138,90 +130,42 @@ class Live:
                 raise problem
         return self.opened is not None
 
-    def add_up(self) -> None:
-        """Add rows that were learned one by one to the tally and the score."""
-        if self._unscored and self.opened:
-            parts, losses, outputs = zip(*self._unscored, strict=True)
-            self._unscored = []
-            joined: list[Any] = [None if part[0] is None else np.concatenate(part) for part in zip(*parts, strict=True)]
-            samples = Samples(*joined)
-            whole = jax.tree.map(lambda *rows: np.stack([np.asarray(row) for row in rows]), *outputs)
-            scored = self.opened.score.add(samples, whole)
-            self.tally.add(np.array(losses, np.float64) * self.opened.score.scale, len(losses), scored)
+    def _shown(self) -> dict[str, Any]:
+        """What a line of metrics says about the run."""
+        # Most learners carry nothing, and a view of the whole run takes longer than the rest of a line.
+        carry = carry_norm(self.built.learner.carry(self.single.view(self.run))) if self._carries else 0.0
+        return {"carry": digits(float(carry)), "seconds": self.state.get("seconds", 0.0)}
 
-    def _line(self) -> dict[str, Any]:
-        """A line of metrics; a new interval starts."""
-        assert self.opened is not None
-        line = {**self.tally.take(), **self.opened.score.take()}
-        carry = digits(float(carry_norm(self.built.learner.carry(self.single.view(self.run)))))
-        return {**line, "carry": carry, "seconds": self.state.get("seconds", 0.0)}
+    def add_up(self) -> None:
+        """Add rows that were learned one by one to the tally, the score and the lines of metrics."""
+        if self.opened:
+            self.metrics.add_up(self.opened.score)
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        """The lines of metrics."""
+        self.add_up()
+        return self.metrics.lines
 
     def closing(self) -> dict[str, Any] | None:
         """The line of the interval that has not ended."""
-        self.add_up()
-        if self.opened is None or not self.tally.interval[0]:
-            return None
-        before = deepcopy((self.tally, self.opened.score.state))
-        line = self._line()
-        self.tally, self.opened.score.state = before
-        return line
+        return self.metrics.closing(self.opened.score, self._shown()) if self.opened else None
 
     @property
     def samples(self) -> int:
-        return self.tally.samples + len(self._unscored) + len(self.first)
-
-    def answered(self, row: Row) -> Row | None:
-        """What the command line would write about a row, were it the next; None while too little is known."""
-        if not self.open(only_if=SOON):
-            return None
-        assert self.opened is not None
-        samples = self._as_next(row)
-        outputs = self.single.outputs(self._run_now(), samples.xs[0])
-        outputs = jax.tree.map(lambda leaf: np.asarray(leaf)[None], outputs)
-        return next(iter(self.opened.score.predictions(self.samples + 1, samples, outputs)))
-
-    def class_outputs(self, row: Row) -> np.ndarray | None:
-        """The logarithms of the probabilities of classes at a row; None while too little is known."""
-        if not self.open(only_if=SOON):
-            return None
-        outputs = self.single.outputs(self._run_now(), self._as_next(row).xs[0])
-        return np.asarray(outputs[0] if self.settings.horizons[-1] else outputs, np.float64)
-
-    def _as_next(self, row: Row) -> Samples:
-        assert self.opened is not None
-        stream = self.opened.stream
-        try:
-            return next_rows(stream, moment_of(stream), [row])
-        except BadRow as problem:
-            raise StreamError(f"the row is bad: {problem}.") from None
+        return self.metrics.samples + len(self.first)
 
     def classes(self) -> list[str]:
         """The names of the classes that have come."""
         assert self.opened is not None
         return self.opened.stream.classes
 
-    def _run_now(self) -> Any:
+    def run_now(self) -> Any:
         """The run after all rows, also those that wait for their window."""
         run, left = self.run, self.position["left"]
         for x in [] if left is None else Samples(*left).xs:
             run, _ = self.single.answer(run, x)
         return run
-
-    def forecast(self, steps: int) -> Forecast:
-        check_ahead(self.settings, steps)
-        if not self.open():
-            raise StreamError("there is nothing to forecast from yet: fit the model, or let it learn some rows.")
-        self.add_up()
-        assert self.opened is not None
-        run = self._run_now()
-        pending = self.built.learner.pending(self.single.view(run))
-
-        def answer(x):
-            nonlocal run
-            run, (outputs, _) = self.single.answer(run, x)
-            return np.asarray(outputs)[None]
-
-        return from_here(self.settings, self.opened, pending, self.samples, answer, steps)
 
     def fit(self, data: Any, hooks: Hooks) -> None:
         """Learn from a file by its path, or from rows, in the training loop of the command line.
@@ -263,8 +207,8 @@ class Live:
 
     def _keep(self, run: Any, entries: dict[str, Any], lines: list[dict[str, Any]]) -> None:
         self.state = {name: entries[name] for name in ("seconds", "answered", "score")}
-        self.position, self.tally, self.watch = entries["position"], Tally(**entries["tally"]), entries["watch"]
-        self.lines += lines
+        self.position, self.watch = entries["position"], entries["watch"]
+        self.metrics = Metrics(Tally(**entries["tally"]), self.metrics.lines + lines, self.settings.metrics_every)
         self._restore(lambda like: run)
 
     def plain_run(self) -> Any:
@@ -286,7 +230,7 @@ class Live:
                 "seconds": self.state.get("seconds", 0.0),
                 "position": {**position, "stream": opened.stream.position()},
                 "answered": self.state.get("answered", 0),
-                "tally": asdict(self.tally),
+                "tally": asdict(self.metrics.tally),
                 "score": self.opened.score.state,
                 "watch": self.watch,
             }
@@ -297,4 +241,4 @@ class Live:
 def _built(settings: Settings, shape: Shape) -> tuple[Built, OneByOne]:
     """A learner and its compiled functions, shared by all models with the same settings and columns."""
     built = build(settings, shape)
-    return built, one_by_one(built.learner, built.run)
+    return built, one_by_one(built.learner, built.run, shape.inputs)

@@ -11,6 +11,7 @@ import numpy as np
 
 from norewind import shown
 from norewind.files import write_atomically
+from norewind.people import answers
 from norewind.people.files import save
 from norewind.people.live import Live
 from norewind.people.table import row_of, rows_of
@@ -112,21 +113,15 @@ class Forecaster(Model):
 
     def predict_one(self, row: Any) -> Any:
         """The forecast made at this row, from which nothing is learned; None while too little is known."""
-        entry = self.live.answered(row_of(row)) or {}
-        return self._one(entry.get("forecast" if self.live.settings.horizons[-1] else "prediction"))
+        return self._one(answers.predicted(self.live, row_of(row)))
 
     def forecast(self, steps: int = 1) -> list[Any]:
         """The next rows. Beyond the horizon, they are forecast from the forecasts before them."""
-        return [self._one(entry["forecast"]) for entry in self._entries(steps)]
+        return list(map(self._one, answers.next_values(self.live, _checked(steps))))
 
     def spread(self, steps: int = 1) -> list[Any]:
         """The standard deviations of these forecasts; see `norewind forecast`."""
-        return [self._one(entry["deviation"]) for entry in self._entries(steps)]
-
-    def _entries(self, steps: int) -> list[dict[str, Any]]:
-        if not isinstance(steps, int | np.integer) or not 1 <= steps <= 100_000:
-            raise SettingsError(f"forecast: steps is {steps!r}, but it must be a number of rows from 1 to 100,000.")
-        return self.live.forecast(int(steps)).entries()
+        return [self._one(entry["deviation"]) for entry in answers.forecast(self.live, _checked(steps)).entries()]
 
     def _one(self, values: dict[str, Any] | None) -> Any:
         """Without its name if there is one target only."""
@@ -156,7 +151,7 @@ class AnomalyDetector(Model):
 
     def score_one(self, row: Any) -> float:
         """How surprising the row would be, were it the next; 0 while too little is known. Nothing is learned."""
-        return (self.live.answered(row_of(row)) or {}).get("surprise") or 0.0
+        return answers.surprise(self.live, row_of(row)) or 0.0
 
 
 class Classifier(Model):
@@ -194,7 +189,7 @@ class Classifier(Model):
 
     def predict_proba_one(self, row: Any) -> dict[Any, float]:
         """The probability of every class that has come."""
-        logarithms = self.live.class_outputs(row_of(row))
+        logarithms = answers.class_outputs(self.live, row_of(row))
         if logarithms is None:
             return {}
         names = self.live.classes()
@@ -253,6 +248,12 @@ def load(folder: str | Path) -> Any:
         labels = about.get("labels", {})
         model.labels = labels if isinstance(labels, dict) else {}
     return model
+
+
+def _checked(steps: Any) -> int:
+    if not isinstance(steps, int | np.integer) or not 1 <= steps <= 100_000:
+        raise SettingsError(f"forecast: steps is {steps!r}, but it must be a number of rows from 1 to 100,000.")
+    return int(steps)
 
 
 def _listed(names: Sequence[str], most: int = 6) -> str:

@@ -18,6 +18,8 @@ except ImportError:
 
 Features = dict[Any, Any]
 TARGET, NOTHING = "(target)", "(nothing)"
+NUMBERS = (Real, np.bool_)
+UNUSABLE = object()
 
 
 class _Rows:
@@ -159,7 +161,7 @@ class AnomalyDetector(base.AnomalyDetector):
         self._rows = _Rows(models.AnomalyDetector, {}, _settings(self))
 
     def learn_one(self, x: Features) -> None:
-        self._rows.learn({name: value for name, value in x.items() if isinstance(value, Real | np.bool_)})
+        self._rows.learn({name: value for name, value in x.items() if isinstance(value, NUMBERS)})
 
     def score_one(self, x: Features) -> float:
         return self._rows.ask("score_one", x) or 0.0
@@ -172,11 +174,13 @@ def _settings(estimator: Any) -> dict[str, Any]:
 
 def _usable(x: Features) -> dict[str, Any]:
     """Features by name, as numbers and text; others, such as times, need an encoder before."""
-    return {str(name): _value(value) for name, value in x.items() if isinstance(value, Real | np.bool_ | str | None)}
+    found = {str(name): _value(value) for name, value in x.items()}
+    return {name: value for name, value in found.items() if value is not UNUSABLE}
 
 
 def _value(value: Any) -> Any:
-    if isinstance(value, Real | np.bool_):
+    # Nearly all are floats, and asking whether something is a `Real` takes longer than the rest.
+    if type(value) is float or isinstance(value, NUMBERS):
         number = float(value)
         return number if math.isfinite(number) and abs(number) < 3e38 else None
-    return value
+    return value if value is None or isinstance(value, str) else UNUSABLE

@@ -71,18 +71,24 @@ def forecast(settings: Settings, saved: Saved, steps: int | None = None) -> Fore
             run, (outputs, _) = learner.forward(run, x[None])
             return np.asarray(outputs)
 
-        return from_here(settings, opened, learner.pending(run), last, answer, steps)
+        return described(settings, opened, rows_to_come(opened, learner.pending(run), answer, steps), last)
 
 
-def from_here(
-    settings: Settings,
-    opened: Opened,
-    pending: dict[int, np.ndarray],
-    last: int,
-    answer: Callable[[np.ndarray], np.ndarray],
-    steps: int | None = None,
-) -> Forecast:
-    """Forecast the rows after row `last`: from what is `pending`, then from what the model answers to its forecasts.
+class Coming(NamedTuple):
+    """The rows to come: their forecasts, how far the model itself expects to err, and the horizon of each.
+
+    The first two have the shape (steps, targets), in the units of the stream.
+    """
+
+    means: np.ndarray
+    errors: np.ndarray
+    horizons: list[int]
+
+
+def rows_to_come(
+    opened: Opened, pending: dict[int, np.ndarray], answer: Callable[[np.ndarray], np.ndarray], steps: int | None
+) -> Coming:
+    """Forecast the next rows: from what is `pending`, then from what the model answers to its forecasts.
 
     `answer(x)` gives the outputs for one more row, and moves on.
     """
@@ -90,29 +96,48 @@ def from_here(
     assert isinstance(score, RowScore)
     horizon, width = score.horizon, len(score.columns)
     steps = steps or (horizon if horizon > 1 else 24)
-    errors = None if score.gaussian else _recent_errors(score)
-    center, scale, _ = np.moveaxis(stream.scales_ahead(horizon), -1, 0)
-    # NaN until there are enough rows.
-    missing = ((horizon - len(center), 0), (0, 0))
-    center, scale = (np.pad(part, missing, constant_values=np.nan) for part in (center, scale))
-    means, spreads = [], []
+    center, scale = _scales(opened, horizon)
+    means, errors, horizons = [], [], []
     for rows, outputs in pending.items():
         # The nearest horizon that reaches a row knows most about it.
         made, own = score.forecasts(outputs)
         new = slice(len(means), None)
         means += list((center[-rows:] + scale[-rows:] * made)[new])
-        spreads += list((scale[-rows:] * own if errors is None else np.tile(errors[rows], (rows, 1)))[new])
+        errors += list((scale[-rows:] * own)[new])
+        horizons += [rows] * (len(means) - len(horizons))
     for step in range(1, steps - horizon + 1):
         made, own = score.forecasts(answer(imagined(stream, means[step - 1], step)))
         means.append(center[-1] + scale[-1] * made[0, -width:])
-        new = scale[-1] * own[0, -width:] if errors is None else errors[horizon]
-        added = np.sqrt(new**2 + spreads[step - 1] ** 2)
-        spreads.append(np.minimum(added, np.fmax(new, scale[-1] if settings.standardise else np.inf)))
-    newest, times = score.state["recent"][:, :width], stream.times_ahead(steps)
-    ahead = np.array(means[:steps])
+        errors.append(scale[-1] * own[0, -width:])
+        horizons.append(horizon)
+    found = np.array(means[:steps])
     # Before there are enough values to scale by, the last one, as in the predictions.
-    ahead = np.where(np.isnan(ahead), newest_targets(stream), ahead)
-    return Forecast(score.columns, last, ahead, np.array(spreads[:steps]), newest, horizon, times)
+    return Coming(np.where(np.isnan(found), newest_targets(stream), found), np.array(errors[:steps]), horizons[:steps])
+
+
+def described(settings: Settings, opened: Opened, coming: Coming, last: int) -> Forecast:
+    """The forecasts of the rows after row `last`, with their deviations, the newest rows and times."""
+    stream, score = opened.stream, opened.score
+    assert isinstance(score, RowScore)
+    steps, horizon, scale = len(coming.means), score.horizon, _scales(opened, 1)[1][0]
+    recent = None if score.gaussian else _recent_errors(score)
+    spreads: list[np.ndarray] = []
+    for step, rows in enumerate(coming.horizons):
+        new = coming.errors[step] if recent is None else recent[rows]
+        if step >= horizon:
+            added = np.sqrt(new**2 + spreads[step - horizon] ** 2)
+            new = np.minimum(added, np.fmax(new, scale if settings.standardise else np.inf))
+        spreads.append(new)
+    newest, times = score.state["recent"][:, : len(score.columns)], stream.times_ahead(steps)
+    return Forecast(score.columns, last, coming.means, np.array(spreads), newest, horizon, times)
+
+
+def _scales(opened: Opened, rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and deviation of every target after each of the last rows; NaN until there are enough rows."""
+    scales = opened.stream.scales_ahead(rows)
+    if len(scales) < rows:
+        scales = np.pad(scales, ((rows - len(scales), 0), (0, 0), (0, 0)), constant_values=np.nan)
+    return scales[..., 0], scales[..., 1]
 
 
 def forecast_class(settings: Settings, saved: Saved, steps: int | None = None) -> list[dict[str, Any]]:

@@ -133,34 +133,51 @@ class RowScore(Score):
         All in the units of the stream; the surprise is the error in standard deviations
         (root mean square).
         """
-        assert samples.scales is not None
         assert samples.ahead is not None
+        assert samples.scales is not None
         assert samples.values is not None
-        made, due = outputs if self.horizon else (outputs, outputs)
-        forecasts, spreads = self.forecasts(made)
-        predictions, deviations = self.forecasts(due)
-        errors = (samples.targets.astype(np.float64) - predictions) / deviations
-        now, then = (np.moveaxis(scales, -1, 0) for scales in (samples.ahead, samples.scales))
-        center, deviation = now if self.horizon else then
-        ahead, spread = center + deviation * forecasts, deviation * spreads
-        # Before there are enough values to scale by, the last one.
-        ahead = np.where(np.isnan(ahead), samples.values, ahead).tolist()
-        came, predicted = samples.values.tolist(), (then[0] + then[1] * predictions).tolist()
-        # The first rows were not forecast.
-        forecast = (~np.isnan(then[0]).all(axis=1)).tolist()
-        for i, known in enumerate(~np.isnan(errors)):
+        ahead, (predicted, errors) = self.forecast(samples, outputs).tolist(), self.predicted(samples, outputs)
+        _, spreads = self.forecasts(outputs[0] if self.horizon else outputs)
+        spread = (samples.ahead if self.horizon else samples.scales)[..., 1] * spreads
+        came, predicted, known = samples.values.tolist(), predicted.tolist(), self.was_forecast(samples).tolist()
+        for i in range(len(came)):
             entry: dict[str, Any] = {"sample": first + i} | place_of(samples, i)
             if self.horizon:
                 entry |= {"for": self._rows(first + i), "forecast": self.row(ahead[i])}
             if self.gaussian:
                 entry["deviation"] = self.row(spread[i].tolist())
-            if forecast[i]:
+            if known[i]:
                 entry |= {
                     "prediction": self.row(predicted[i]),
                     "target": self.row(came[i], sent=True),
-                    "surprise": round(float(np.sqrt(np.mean(errors[i][known] ** 2))), 6) if known.any() else None,
+                    "surprise": self.surprise(errors[i]),
                 }
             yield entry
+
+    def forecast(self, samples: Samples, outputs: Any) -> np.ndarray:
+        """What is forecast at each row, in the units of the stream; the last value while there are too few to scale."""
+        assert samples.ahead is not None
+        assert samples.values is not None
+        made, _ = self.forecasts(outputs[0] if self.horizon else outputs)
+        ahead = samples.ahead[..., 0] + samples.ahead[..., 1] * made
+        return np.where(np.isnan(ahead), samples.values, ahead)
+
+    def predicted(self, samples: Samples, outputs: Any) -> tuple[np.ndarray, np.ndarray]:
+        """What was predicted of each row, in the units of the stream, and its errors in standard deviations."""
+        assert samples.scales is not None
+        made, deviations = self.forecasts(outputs[1] if self.horizon else outputs)
+        errors = (samples.targets.astype(np.float64) - made) / deviations
+        return samples.scales[..., 0] + samples.scales[..., 1] * made, errors
+
+    def was_forecast(self, samples: Samples) -> np.ndarray:
+        """Whether each row was forecast. The first ones were not."""
+        assert samples.scales is not None
+        return ~np.isnan(samples.scales[..., 0]).all(axis=1)
+
+    def surprise(self, errors: np.ndarray) -> float | None:
+        """The root mean square of the errors of one row; None if none is known."""
+        known = errors[~np.isnan(errors)]
+        return round(float(np.sqrt(np.mean(known**2))), 6) if len(known) else None
 
     def forecasts(self, outputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Standardised forecasts, and their standard deviations; of one horizon or of all."""

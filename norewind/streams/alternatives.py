@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from norewind.streams.rows import RowStream
-from norewind.streams.scaling import Row, Statistics, samples_of
+from norewind.streams.scaling import Row, Statistics, Tried, inputs_of, samples_of
 from norewind.streams.stream import Samples
 
 
@@ -27,14 +27,24 @@ def next_rows(stream: RowStream, moment: Moment, rows: Sequence[dict[str, Any]])
 
     A row that cannot be read raises `BadRow`.
     """
-    statistics, waiting = moment
-    read = []
-    for row in rows:
-        values = stream._reader.values(row, new=False)
-        values += [values[place] - statistics.newest[place] for place in stream._times]
-        read.append(Row(values, statistics.after(values), 0, None))
-    samples, _ = samples_of(read, stream._layout, waiting, stream._delays, each_next=True)
+    read = [_read(stream, moment.statistics, row) for row in rows]
+    samples, _ = samples_of(read, stream._layout, moment.waiting, stream._delays, each_next=True)
     return samples._replace(lines=None)
+
+
+def next_row(stream: RowStream, row: dict[str, Any]) -> Samples:
+    """The row as a sample, as if it came right now. If it does come, it need not be made again."""
+    before = stream._statistics
+    read = _read(stream, before, row)
+    samples, waiting = samples_of([read], stream._layout, stream._waiting, stream._delays)
+    stream.tried = Tried(before, read.values, samples, waiting)
+    return samples
+
+
+def _read(stream: RowStream, statistics: Statistics, row: dict[str, Any]) -> Row:
+    values = stream._reader.values(row, new=False)
+    values += [values[place] - statistics.newest[place] for place in stream._times]
+    return Row(values, statistics.after(values), 0, None)
 
 
 def newest_targets(stream: RowStream) -> np.ndarray:
@@ -44,10 +54,10 @@ def newest_targets(stream: RowStream) -> np.ndarray:
 
 def imagined(stream: RowStream, targets: np.ndarray, step: int) -> np.ndarray:
     """The inputs of a row to come if it brings these targets: other values stay, and times go on."""
-    statistics, waiting = moment_of(stream)
+    statistics = stream._statistics
     values = list(statistics.newest)
     for place, value in zip(stream._layout.targets, targets.tolist(), strict=True):
         values[place] = value
     for gap, place in enumerate(stream._times, len(stream._kinds)):
         values[place] += step * values[gap]
-    return samples_of([Row(values, statistics, 0, None)], stream._layout, waiting, stream._delays)[0].xs[0]
+    return inputs_of(Row(values, statistics, 0, None), stream._layout)

@@ -14,7 +14,7 @@ from norewind.streams.parsing import ANOTHER, CSV, Dialect, RowReader
 from norewind.streams.position import check_position, damaged, unread
 from norewind.streams.reading import Source, closed_on_error
 from norewind.streams.scaling import CYCLES, Layout, Row, samples_of
-from norewind.streams.stream import Samples, Stream, StreamError, check_count
+from norewind.streams.stream import Samples, Stream, StreamError, check_count, joined
 
 UNREAD = unread("rows")
 # How many numbers are kept in lists before they become arrays, which take far less memory.
@@ -68,6 +68,7 @@ class RowStream(Stream):
     """
 
     key: str | None = None  # see KeyedStream
+    tried: scaling.Tried | None = None  # see alternatives.next_row
 
     def __init__(
         self,
@@ -260,10 +261,11 @@ class RowStream(Stream):
         check_count(count)
         parts: list[Samples] = []
         rows: list[Row] = []
-        length, problem = 0, None
+        length, problem, before = 0, None, self._statistics
 
         def convert() -> None:
-            samples, self._waiting = samples_of(rows, self._layout, self._waiting, self._delays)
+            found = self.tried and self.tried.again(before, rows)
+            samples, self._waiting = found or samples_of(rows, self._layout, self._waiting, self._delays)
             parts.append(samples)
             rows.clear()
 
@@ -288,8 +290,7 @@ class RowStream(Stream):
                 raise self._reader.too_short()
             return self._progress.end()
         convert()
-        joined: list[Any] = [None if part[0] is None else np.concatenate(part) for part in zip(*parts, strict=True)]
-        return Samples(*joined)
+        return parts[0] if len(parts) == 1 else joined(parts)
 
     def show(self, position: dict[str, Any]) -> None:
         """Tell those who watch a topic how far it was learned from."""

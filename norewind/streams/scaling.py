@@ -93,6 +93,21 @@ def horizons_of(horizon: int | Sequence[int]) -> list[int]:
     return horizons
 
 
+class Tried(NamedTuple):
+    """A row that might come next, as a sample: the statistics before it, its values, and the scales that then wait."""
+
+    before: Statistics
+    values: list[float]
+    samples: Samples
+    waiting: np.ndarray
+
+    def again(self, before: Statistics, rows: list[Row]) -> tuple[Samples, np.ndarray] | None:
+        """What `samples_of` would make of the rows after these statistics, if they are this one."""
+        if self.before is not before or len(rows) != 1 or rows[0].values != self.values or rows[0].copied is not None:
+            return None
+        return self.samples._replace(lines=np.array([rows[0].line], np.int64)), self.waiting
+
+
 def no_statistics(columns: int) -> Statistics:
     return Statistics([0] * columns, [0.0] * columns, [0.0] * columns, [math.nan] * columns)
 
@@ -108,22 +123,20 @@ def samples_of(
     side, once for each. With `each_next`, each of the rows is taken as the next one, in place
     of the others.
     """
-    values = _table([row.values for row in rows], layout.columns)
-    statistics = _tables([row.statistics for row in rows], layout.columns)
-    now = _scales([table[:, layout.targets] for table in statistics], layout)
-    longest = delays[-1]
-    nothing = np.full((max(0, longest - len(waiting)), *now.shape[1:]), np.nan)
-    waiting = np.concatenate([nothing, waiting, now])
+    tables, longest, missing = _tables(rows, layout.columns), delays[-1], delays[-1] - len(waiting)
+    of_targets = tables[..., layout.targets]
+    sent, now = of_targets[:, 0], scales_of(of_targets[:, 1:], layout)
+    nothing = [np.full((missing, *now.shape[1:]), np.nan)] if missing > 0 else []
+    waiting = np.concatenate([*nothing, waiting, now])
     places = np.zeros(len(rows), int) if each_next else np.arange(len(rows))
-    scales = np.concatenate([waiting[longest - delay + places] for delay in delays], axis=1)
-    mean, deviation, newest = scales[..., 0], scales[..., 1], scales[..., 2]
-    sent = np.tile(values[:, layout.targets], len(delays)) if len(delays) > 1 else values[:, layout.targets]
-    targets, last = sent, newest
+    parts = [waiting[longest - delay + places] for delay in delays]
+    scales, sent = (parts[0], sent) if len(parts) == 1 else (np.concatenate(parts, axis=1), np.tile(sent, len(parts)))
+    mean, deviation, last = scales[..., 0], scales[..., 1], scales[..., 2]
     if layout.standardise and not layout.classes:
-        targets, last = _standardised(targets, mean, deviation), _standardised(last, mean, deviation)
+        targets, last = standardised(np.stack([sent, last]), mean, deviation)
     else:
-        targets = np.where(np.isnan(mean), np.nan, targets)
-    xs = _xs(values, statistics, layout)
+        targets = np.where(np.isnan(mean), np.nan, sent)
+    xs = xs_of(tables[:, 0], tables[:, 1:], layout)
     if layout.before:
         known = last == np.arange(CATEGORIES) if layout.classes else np.nan_to_num(last)
         xs = np.concatenate([xs, known.astype(np.float32)], axis=1)
@@ -137,26 +150,41 @@ def samples_of(
         np.array([row.line for row in rows], np.int64),
         np.array([row.copied for row in rows], object) if layout.copies else None,
     )
-    return samples, waiting[len(nothing) :][-longest:]
+    return samples, waiting[max(0, missing) :][-longest:]
 
 
-def _scales(statistics: list[np.ndarray], layout: Layout) -> np.ndarray:
-    counts, means, squares, newest = statistics
+def inputs_of(row: Row, layout: Layout) -> np.ndarray:
+    """A row as inputs, without the targets of rows before."""
+    tables = _tables([row], layout.columns)
+    return xs_of(tables[:, 0], tables[:, 1:], layout)[0]
+
+
+def _tables(rows: list[Row], columns: int) -> np.ndarray:
+    """The values of rows, and their statistics, as an array of shape (rows, 1 + 4, columns)."""
+    # Several times faster than by np.array.
+    numbers = chain.from_iterable(chain.from_iterable((row.values, *row.statistics) for row in rows))
+    return np.fromiter(numbers, np.float64, len(rows) * 5 * columns).reshape(len(rows), 5, columns)
+
+
+def scales_of(statistics: np.ndarray, layout: Layout) -> np.ndarray:
+    """Mean, deviation and newest value of every target, from statistics of shape (rows, 4, targets)."""
+    counts, means, squares, newest = (statistics[:, part] for part in range(4))
     if not layout.standardise or layout.classes:
         return np.stack([np.zeros_like(means), np.ones_like(means), newest], axis=-1)
     deviations = _deviations(counts, squares)
-    unknown = (counts < ENOUGH) | (deviations == 0)
-    return np.where(unknown[..., None], np.nan, np.stack([means, deviations, newest], axis=-1))
+    scales = np.stack([means, deviations, newest], axis=-1)
+    scales[(counts < ENOUGH) | (deviations == 0)] = np.nan
+    return scales
 
 
-def _xs(values: np.ndarray, statistics: list[np.ndarray], layout: Layout) -> np.ndarray:
-    counts, means, squares, newest = statistics
-    filling = np.where(counts > 0, newest, means) if layout.fill_with_newest else means
-    known = np.where(np.isnan(values), filling, values)
+def xs_of(values: np.ndarray, statistics: np.ndarray, layout: Layout) -> np.ndarray:
+    """Values of shape (rows, columns) as inputs; statistics have the shape (rows, 4, columns)."""
+    counts, means, squares = (statistics[:, part][:, layout.numbers] for part in range(3))
+    known = _known(values, statistics, layout.fill_with_newest)
     numbers = known[:, layout.numbers]
     if layout.standardise:
-        means, deviations = means[:, layout.numbers], _deviations(counts, squares)[:, layout.numbers]
-        numbers = np.where(deviations > 0, _standardised(numbers, means, deviations), 0.0)
+        deviations = _deviations(counts, squares)
+        numbers = np.where(deviations > 0, standardised(numbers, means, deviations), 0.0)
     parts = [numbers]
     # A mean of categories is none.
     named = known if layout.fill_with_newest else values
@@ -164,25 +192,25 @@ def _xs(values: np.ndarray, statistics: list[np.ndarray], layout: Layout) -> np.
     for place, cycle in layout.cycles:
         angle = 2 * np.pi * (known[:, place] % cycle) / cycle
         parts.append(np.stack([np.cos(angle), np.sin(angle)], axis=1))
-    return np.concatenate(parts, axis=1).astype(np.float32)
+    return (np.concatenate(parts, axis=1) if len(parts) > 1 else numbers).astype(np.float32)
+
+
+def _known(values: np.ndarray, statistics: np.ndarray, with_newest: bool) -> np.ndarray:
+    """The values, with those filled in that are missing."""
+    missing = np.isnan(values)
+    if not missing.any():
+        return values
+    counts, means, _, newest = (statistics[:, part] for part in range(4))
+    return np.where(missing, np.where(counts > 0, newest, means) if with_newest else means, values)
 
 
 def _deviations(counts: np.ndarray, squares: np.ndarray) -> np.ndarray:
     return np.sqrt(np.maximum(squares, 0) / np.maximum(counts, 1))
 
 
-def _standardised(values: np.ndarray, means: np.ndarray, deviations: np.ndarray) -> np.ndarray:
+def standardised(values: np.ndarray, means: np.ndarray, deviations: np.ndarray) -> np.ndarray:
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         return np.minimum(np.maximum((values - means) / deviations, -CLIP), CLIP)
-
-
-def _tables(statistics: list[Statistics], columns: int) -> list[np.ndarray]:
-    return [_table([entry[part] for entry in statistics], columns) for part in range(4)]
-
-
-def _table(rows: list[Any], columns: int) -> np.ndarray:
-    """Rows of numbers as an array, several times faster than by np.array."""
-    return np.fromiter(chain.from_iterable(rows), np.float64, len(rows) * columns).reshape(len(rows), columns)
 
 
 # In positions None stands for NaN, which JSON does not have.

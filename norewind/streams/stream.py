@@ -1,5 +1,6 @@
 """What all streams have in common: samples in order, and positions to resume from."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
@@ -40,6 +41,12 @@ class Samples(NamedTuple):
     lines: np.ndarray | None = None
     copied: np.ndarray | None = None
     keys: np.ndarray | None = None
+
+
+def joined(parts: Sequence[Samples]) -> Samples:
+    """Parts of a stream, one after the other."""
+    fields: list[Any] = [None if part[0] is None else np.concatenate(part) for part in zip(*parts, strict=True)]
+    return Samples(*fields)
 
 
 class Keyed(NamedTuple):
