@@ -78,6 +78,8 @@ def _to_come(live: Any, steps: int) -> Coming:
     check_ahead(live.settings, steps)
     if not live.open():
         raise StreamError("there is nothing to forecast from yet: fit the model, or let it learn some rows.")
+    if live.settings.horizons[-1] > 1:
+        live.add_up()  # the newest errors correct what was forecast some rows ago
     run = live.run_now()
     pending = live.single.pending(run)
 

@@ -56,8 +56,8 @@ def _places(last: int, steps: int, times: list[Any] | None) -> list[dict[str, An
 def forecast(settings: Settings, saved: Saved, steps: int | None = None) -> Forecast:
     """Forecast the rows that come next. The source is not needed, and the run is not changed.
 
-    As many rows as the model was trained to forecast ahead are forecast directly. For later
-    ones, it is given its own forecasts in place of rows, while inputs that it does not
+    As many rows as the model was trained to forecast ahead are forecast directly, and those
+    that were forecast some rows ago are corrected by the newest error. For later ones, it is given its own forecasts in place of rows, while inputs that it does not
     forecast stay as they are and times go on. Deviations are those that the model forecasts
     (`--loss gaussian`), or its errors over the newest rows; where it goes on from its own
     forecasts, the variances add up, to at most that of the column.
@@ -71,48 +71,88 @@ def forecast(settings: Settings, saved: Saved, steps: int | None = None) -> Fore
             run, (outputs, _) = learner.forward(run, x[None])
             return np.asarray(outputs)
 
-        return described(settings, opened, rows_to_come(opened, learner.pending(run), answer, steps), last)
+        unscored = last - saved.entries["samples"]
+        coming = rows_to_come(opened, learner.pending(run), answer, steps, unscored)
+        return described(settings, opened, coming, last)
 
 
 class Coming(NamedTuple):
     """The rows to come: their forecasts, how far the model itself expects to err, and the horizon of each.
 
-    The first two have the shape (steps, targets), in the units of the stream.
+    All but the last have the shape (steps, targets), in the units of the stream. `left` is
+    the part of a deviation that is left after the correction by the newest error.
     """
 
     means: np.ndarray
     errors: np.ndarray
+    left: np.ndarray
     horizons: list[int]
 
 
 def rows_to_come(
-    opened: Opened, pending: dict[int, np.ndarray], answer: Callable[[np.ndarray], np.ndarray], steps: int | None
+    opened: Opened,
+    pending: dict[int, np.ndarray],
+    answer: Callable[[np.ndarray], np.ndarray],
+    steps: int | None,
+    unscored: int = 0,
 ) -> Coming:
     """Forecast the next rows: from what is `pending`, then from what the model answers to its forecasts.
 
-    `answer(x)` gives the outputs for one more row, and moves on.
+    `answer(x)` gives the outputs for one more row, and moves on. The score does not know
+    the newest `unscored` rows.
     """
     stream, score = opened.stream, opened.score
     assert isinstance(score, RowScore)
     horizon, width = score.horizon, len(score.columns)
     steps = steps or (horizon if horizon > 1 else 24)
     center, scale = _scales(opened, horizon)
-    means, errors, horizons = [], [], []
+    means, errors, left, horizons = [], [], [], []
     for rows, outputs in pending.items():
         # The nearest horizon that reaches a row knows most about it.
         made, own = score.forecasts(outputs)
         new = slice(len(means), None)
-        means += list((center[-rows:] + scale[-rows:] * made)[new])
+        corrections, parts = _corrections(score, rows, unscored)
+        means += list((center[-rows:] + scale[-rows:] * made + corrections)[new])
         errors += list((scale[-rows:] * own)[new])
+        left += list(parts[new])
         horizons += [rows] * (len(means) - len(horizons))
     for step in range(1, steps - horizon + 1):
         made, own = score.forecasts(answer(imagined(stream, means[step - 1], step)))
         means.append(center[-1] + scale[-1] * made[0, -width:])
         errors.append(scale[-1] * own[0, -width:])
+        left.append(np.ones(width))
         horizons.append(horizon)
     found = np.array(means[:steps])
     # Before there are enough values to scale by, the last one, as in the predictions.
-    return Coming(np.where(np.isnan(found), newest_targets(stream), found), np.array(errors[:steps]), horizons[:steps])
+    found = np.where(np.isnan(found), newest_targets(stream), found)
+    return Coming(found, np.array(errors[:steps]), np.array(left[:steps]), horizons[:steps])
+
+
+def _corrections(score: RowScore, rows: int, unscored: int) -> tuple[np.ndarray, np.ndarray]:
+    """What the newest error says about forecasts made up to `rows` rows ago, and the part of their deviations left.
+
+    Errors of forecasts several rows ahead are alike from row to row, and the newest one is
+    known. Row t + k is corrected by the share of the error at row t that was left after k
+    rows, over the newest rows: the autocorrelation of the errors (divided by all of them,
+    which makes it smaller where few rows are known). The forecast made at the newest row
+    needs none.
+    """
+    width = len(score.columns)
+    start = score.horizons.index(rows) * width
+    values, forecasts, _ = np.moveaxis(score.state["recent"][:, start : start + width], -1, 0)
+    errors = np.nan_to_num(values - forecasts)
+    # Of many columns, only the first are kept.
+    errors = np.pad(errors, ((0, 0), (0, width - errors.shape[1])))
+    total = (errors**2).sum(axis=0)
+    shares = np.zeros((rows, width))
+    for step in range(1, rows):
+        lag = step + unscored
+        # Without a newest error there is nothing to correct by.
+        if lag < len(errors):
+            alike = np.where(errors[-1] != 0, (errors[lag:] * errors[:-lag]).sum(axis=0), 0)
+            shares[step - 1] = np.maximum(0, alike / np.where(total > 0, total, 1))
+    newest = errors[-1] if len(errors) else np.zeros(width)
+    return shares * newest, np.sqrt(1 - shares**2)
 
 
 def described(settings: Settings, opened: Opened, coming: Coming, last: int) -> Forecast:
@@ -123,7 +163,7 @@ def described(settings: Settings, opened: Opened, coming: Coming, last: int) -> 
     recent = None if score.gaussian else _recent_errors(score)
     spreads: list[np.ndarray] = []
     for step, rows in enumerate(coming.horizons):
-        new = coming.errors[step] if recent is None else recent[rows]
+        new = coming.left[step] * (coming.errors[step] if recent is None else recent[rows])
         if step >= horizon:
             added = np.sqrt(new**2 + spreads[step - horizon] ** 2)
             new = np.minimum(added, np.fmax(new, scale if settings.standardise else np.inf))

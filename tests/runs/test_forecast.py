@@ -48,23 +48,48 @@ def test_it_goes_on_from_its_own_forecasts_as_if_they_had_come(wave, tmp_path, c
     assert everything(run) == before
 
 
+def shares_left(errors, lag):
+    """The part of an error that is there again some rows later."""
+    return max(0, np.sum(errors[lag:] * errors[:-lag]) / np.sum(errors**2))
+
+
 @pytest.mark.parametrize("method", ["bptt:4", "rtrl"])
-def test_what_was_trained_ahead_is_forecast_directly(wave, tmp_path, capsys, method):
+def test_what_was_forecast_some_rows_ago_is_corrected_by_the_newest_error(wave, tmp_path, capsys, method):
     """What waits for its window when the stream ends is not learned from first, so its forecasts differ a little."""
     run = tmp_path / "run"
     options = ("--method", method, *OPTIONS, "--horizon", 6, "--flush", 0.01, "--loss", "gaussian")
     assert norewind("train", wave, "--out", run, *options) == 0
-    made = {entry["for"]: entry for entry in read_log(run / "predictions.jsonl")}
+    entries = read_log(run / "predictions.jsonl")
+    made = {entry["for"]: entry for entry in entries}
     capsys.readouterr()
     assert norewind("forecast", run, "--format", "csv", "--figure", tmp_path / "next.png") == 0
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert [int(row["row"]) for row in rows] == list(range(ROWS + 1, ROWS + 7))
     waiting = ROWS % 4 if method == "bptt:4" else 0
-    for row in rows[: 6 - waiting]:
-        for column in "xy":
+    scored = [entry for entry in entries[: ROWS - waiting] if "prediction" in entry]
+    for column in "xy":
+        errors = np.array([entry["target"][column] - entry["prediction"][column] for entry in scored])
+        shares = [shares_left(errors[-200:], step + waiting) for step in range(1, 6)] + [0]
+        assert max(shares) > 0.3
+        # What was forecast at the last row needs no correction.
+        for row, share in zip(rows[: 6 - waiting], shares, strict=False):
             known = made[int(row["row"])]
-            assert float(row[column]) == pytest.approx(known["forecast"][column], rel=1e-5)
-            assert float(row[f"{column} deviation"]) == pytest.approx(known["deviation"][column], rel=1e-5)
+            expected = known["forecast"][column] + share * errors[-1]
+            assert float(row[column]) == pytest.approx(expected, rel=1e-4)
+            left = known["deviation"][column] * np.sqrt(1 - share**2)
+            assert float(row[f"{column} deviation"]) == pytest.approx(left, rel=1e-4)
+
+
+def test_a_random_walk_goes_on_from_where_it_is(tmp_path):
+    """Also when it was forecast eight rows ahead: the newest rows count."""
+    walk = 50 + np.cumsum(np.random.default_rng(0).normal(size=400))
+    source, run = tmp_path / "walk.csv", tmp_path / "run"
+    source.write_text("x\n" + "".join(f"{value:.3f}\n" for value in walk))
+    assert norewind("train", source, "--out", run, "--budget", 1, "--horizon", 8, "--quiet") == 0
+    result = forecast(*saved_run(run))
+    assert np.abs(result.means[0, 0] - walk[-1]) < 2
+    assert (np.diff(result.deviations[:, 0]) > 0).all()
+    assert result.deviations[0, 0] < 0.6 * result.deviations[-1, 0]
 
 
 def test_the_mixture_forecasts_too_and_its_source_may_be_gone(wave, tmp_path):
