@@ -5,10 +5,13 @@ import pytest
 from alike import assert_same
 from stream_pipes import Pipe
 
+from norewind.checkpoint import CheckpointError
+from norewind.instruments.row_figures import draw_classes
 from norewind.learners.classes import LEAST, PRIOR, REMEMBERED, SWITCHING, ClassLearner
 from norewind.losses import known_cross_entropy
 from norewind.runs.class_scores import ClassScore, class_words
-from norewind.streams import Dialect, RowStream, StreamError
+from norewind.runs.entries import check_score
+from norewind.streams import Dialect, RowStream, Samples, StreamError
 
 CLASSES = Dialect(classes=True)
 ROWS = 120
@@ -188,3 +191,47 @@ def test_accuracies_are_those_of_their_definition(horizon):
     entries = list(score.predictions(1, samples, (guesses, guesses) if horizon else guesses))
     assert entries[20]["target"] == stream.class_name(int(samples.values[20, 0]))
     assert ("forecast" in entries[20]) == (horizon > 0)
+
+
+@pytest.mark.parametrize("horizon", [0, 2])
+def test_the_newest_rows_have_their_class_its_forecast_and_its_probability(horizon, tmp_path):
+    rng = np.random.default_rng(2)
+    targets = rng.integers(3, size=(450, 1)).astype(np.float32)
+    targets[[5, 440]] = np.nan
+    logits = rng.normal(size=(450, 17))
+    outputs = (np.zeros_like(logits), logits) if horizon else logits
+    whole, parts = ClassScore(17, str, horizon), ClassScore(17, str, horizon)
+    whole.add(Samples(targets, targets, values=targets.astype(float)), outputs)
+    for cut in np.split(np.arange(450), [1, 7, 300, 301, 440]):
+        own = tuple(part[cut] for part in outputs) if horizon else outputs[cut]
+        parts.add(Samples(targets[cut], targets[cut], values=targets[cut].astype(float)), own)
+    stretch = whole.state["stretch"]
+    np.testing.assert_array_equal(parts.state["stretch"], stretch)
+    assert len(stretch) == 200
+    assert np.isnan(stretch[190]).all()
+    came, made, probability = stretch[-1].tolist()
+    shares = np.exp(logits[-1]) / np.exp(logits[-1]).sum()
+    assert (came, made) == (targets[-1, 0], logits[-1].argmax())
+    assert probability == pytest.approx(shares[int(came)])
+    assert draw_classes(stretch, str, 450, tmp_path / "stretch.png").stat().st_size > 10_000
+    assert draw_classes(np.full((3, 3), np.nan), str, 3, tmp_path / "none.png").stat().st_size > 5_000
+
+
+def test_the_warning_shows_by_how_much_a_rule_is_better_and_there_is_none_for_as_good():
+    lines = [{"samples": 2_000, "loss": 1.0, "scored": 1_001, "accuracy": 0.570430, "last": 0.2}]
+    words = class_words([{**lines[0], "majority": 0.571429}])
+    assert "the majority class was right more often than this model, 572 times against 571." in words
+    assert "Warning" not in class_words([{**lines[0], "majority": 0.570430}])
+    # Rounding in the lines is no difference.
+    assert "Warning" not in class_words([{**lines[0], "majority": 0.570431}])
+
+
+def test_a_run_of_an_earlier_version_goes_on_without_its_newest_rows(tmp_path):
+    score = ClassScore(3, str, 0)
+    saved = {name: value for name, value in score.state.items() if name != "stretch"}
+    check_score(tmp_path, saved, score.state)
+    with pytest.raises(CheckpointError, match="not that of this stream"):
+        check_score(tmp_path, {**saved, "stretch": np.zeros((4, 2))}, score.state)
+    score.state = saved
+    score.add(Samples(np.zeros((1, 1)), np.zeros((1, 1)), values=np.zeros((1, 1))), np.zeros((1, 3)))
+    assert len(score.state["stretch"]) == 1

@@ -106,6 +106,20 @@ def test_a_seed_that_diverged_is_not_part_of_the_mean():
     assert (row["runs"], row["problem"]) == (2, "diverged: it was lost")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((SMALL, ["uoro"]), "second argument is settings, not a list"),
+        ((["uoro"], "anbn"), "second argument is settings, not a str"),
+        (("uoro", SMALL), "methods are a list"),
+        ((None, SMALL), "methods are a list"),
+    ],
+)
+def test_arguments_that_are_swapped_or_of_another_kind_are_named(arguments, words):
+    with pytest.raises(SettingsError, match=words):
+        compare(*arguments)
+
+
 def test_standard_input_and_a_missing_file_are_refused_once(tmp_path):
     with pytest.raises(SettingsError, match="can only be read once"):
         compare(["uoro", "bptt"], replace(SMALL, source="-"))

@@ -126,6 +126,36 @@ def test_predict_one_and_forecast_change_nothing(fitted):
     assert len(fitted.spread(3)) == 3
 
 
+@pytest.mark.parametrize("kind", [norewind.AnomalyDetector, lambda **more: small(horizon=0, **more)])
+def test_what_is_learned_does_not_depend_on_the_rows_that_were_asked_about(kind):
+    """A row that is asked about and then comes is made into a sample once."""
+    asked, silent = (kind(inputs=["wind", "sun"], **SMALL) for _ in range(2))
+    ask = asked.score_one if isinstance(asked, norewind.AnomalyDetector) else asked.predict_one
+    rows = [{**row, "sun": math.cos(number)} for number, row in enumerate(wave(120))]
+    for number, row in enumerate(rows):
+        for place in ((), (0,), (-1, 0), (1,), (0, 1))[number % 5]:  # the row itself, the one before, the next one
+            ask(rows[(number + place) % len(rows)])
+        for model in (asked, silent):
+            model.learn_one(row)
+    assert_same_run(asked, silent)
+    for mine, other in zip(*(model.live.opened.stream.position().values() for model in (asked, silent)), strict=True):
+        np.testing.assert_equal(mine, other)
+    assert asked.live.lines == silent.live.lines
+
+
+def test_metrics_of_single_rows_do_not_depend_on_when_somebody_looks():
+    often, once = (small(inputs=["tide", "wind"]) for _ in range(2))
+    for number, row in enumerate(wave(230)):
+        for model in (often, once):
+            model.learn_one(row)
+        if number % 3 == 0:
+            assert often.live.closing() is None or often.live.lines[-1]["samples"] <= number + 1
+    assert often.live.lines == once.live.lines
+    assert often.live.closing() == once.live.closing()
+    assert any(line["carry"] for line in once.live.lines)
+    np.testing.assert_equal(often.live.opened.score.state, once.live.opened.score.state)
+
+
 def test_arrays_frames_and_dicts_are_the_same_rows(fitted):
     rows = [[row["tide"], row["wind"]] for row in wave(300)]
     expected = fitted.forecast(3)

@@ -191,12 +191,15 @@ def draw(*paths: Path, out: Path | None = None) -> None:
 def draw_rows(path: Path, fitted: "Fitted", opened: "Opened") -> None:
     """Draw the newest rows of a table with their forecasts."""
     from norewind.instruments import row_figures
+    from norewind.runs.class_scores import ClassScore
     from norewind.runs.folder import STRETCH
     from norewind.runs.row_scores import RowScore
 
-    if isinstance(opened.score, RowScore) and len(opened.score.state["recent"]):
-        recent, columns = opened.score.state["recent"], opened.score.labels
-        row_figures.draw_stretch(recent, columns, fitted.samples, path / STRETCH)
+    score = opened.score
+    if isinstance(score, RowScore) and len(score.state["recent"]):
+        row_figures.draw_stretch(score.state["recent"], score.labels, fitted.samples, path / STRETCH)
+    if isinstance(score, ClassScore) and score.was_scored:
+        row_figures.draw_classes(score.state["stretch"], score.name, fitted.samples, path / STRETCH)
 
 
 def closing_words(path: Path, fitted: "Fitted", opened: "Opened") -> str:
@@ -204,10 +207,11 @@ def closing_words(path: Path, fitted: "Fitted", opened: "Opened") -> str:
     from norewind.runs.fleet_scores import FleetScore, worst_in
     from norewind.runs.folder import CURVE, METRICS, STRETCH, read_log
     from norewind.runs.line_scores import LineScore, top_words
+    from norewind.runs.metrics import counted
     from norewind.runs.row_scores import RowScore
     from norewind.runs.summary import summary, table
 
-    words = f"{fitted.samples:,} samples"
+    words = counted(fitted.samples, "sample")
     lines = read_log(path / METRICS)
     if lines and lines[-1]["loss"] is not None:
         words += f", {lines[-1]['loss']:.4f} {opened.score.unit} in the last interval"
@@ -217,13 +221,14 @@ def closing_words(path: Path, fitted: "Fitted", opened: "Opened") -> str:
         words += f", {count:,} {reason} skipped"
     if opened.stream.unfinished:
         words += (
-            f". {opened.stream.unfinished:,} bytes at the end are incomplete, and wait for the file to grow "
+            f". The end is incomplete ({counted(opened.stream.unfinished, 'byte')}), and waits for the file to grow "
             f"(if the file is complete: norewind resume {path} --final)"
         )
     if isinstance(opened.score, FleetScore):
         words += f".\n{worst_in(path, opened.score.name).removesuffix('.')}"
     if isinstance(opened.score, ClassScore):
-        return f"{words}.\n{class_words(lines)}\nSee {path / CURVE}."
+        stretch = f" and {path / STRETCH}" if opened.score.was_scored else ""
+        return f"{words}.\n{class_words(lines)}\nSee {path / CURVE}{stretch}."
     if isinstance(opened.score, RowScore):
         result = summary(lines, squared=not opened.score.gaussian)
         compared = f"\n{table(result)}" if result else ""

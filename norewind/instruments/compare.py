@@ -13,6 +13,7 @@ from norewind import checks, names
 from norewind.instruments.curves import final, losses, points
 from norewind.instruments.tables import comma_separated, markdown
 from norewind.runs.build import open_stream
+from norewind.runs.metrics import counted
 from norewind.runs.record import Record
 from norewind.runs.settings import Settings, SettingsError
 from norewind.runs.sweep import sweep
@@ -56,6 +57,13 @@ def compare(
     [('uoro', 400, ''), ('lstm97', None, 'refused: metho')]
     """
     checks.at_least_one("compare: seeds", seeds)
+    if not isinstance(settings, Settings):
+        raise SettingsError(
+            f"compare: its second argument is settings, not a {type(settings).__name__}: "
+            'compare(["uoro", "bptt:16"], Settings("anbn")).'
+        )
+    if isinstance(methods, str | Settings) or not isinstance(methods, Sequence):
+        raise SettingsError('compare: methods are a list of names, such as ["uoro", "bptt:16"].')
     if settings.source == "-":
         raise SettingsError("compare: standard input can only be read once: name a file, or a task.")
     chosen = [names.parse_method(method) if isinstance(method, str) else method for method in methods]
@@ -134,7 +142,7 @@ class Comparison:
         levels = "".join(f", {name} {value:.4f}" for name, value in self.levels().items())
         return (
             f"{settings.source}, {settings.cell} of {settings.hidden}, {settings.optimizer} at {settings.rate:g} / "
-            f"(1 + {settings.alpha:g} √t), {samples:,} samples, {seeds} seed{'' if seeds == 1 else 's'}; final: the "
+            f"(1 + {settings.alpha:g} √t), {counted(samples, 'sample')}, {counted(seeds, 'seed')}; final: the "
             f"mean over the last tenth{levels}.{self._fewer_updates()}"
         )
 

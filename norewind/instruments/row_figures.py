@@ -1,15 +1,17 @@
 """Figures of tables: the last stretch of the data with its forecasts, and what comes next."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from norewind.instruments.figures import COLOURS, GREY, legend, new_figure, save
+from norewind.runs.metrics import counted
 from norewind.streams.scaling import ENOUGH
 
 PANELS = 4
+LONGEST_NAME = 20
 
 
 def unscored(values: np.ndarray) -> str:
@@ -17,6 +19,37 @@ def unscored(values: np.ndarray) -> str:
     known = values[~np.isnan(values)]
     constant = len(known) > ENOUGH and np.ptp(known) == 0
     return "not scored: all values are the same" if constant else "no forecasts yet: there were too few values"
+
+
+def draw_classes(stretch: np.ndarray, name: Callable[[int], str], last: int, path: Path | str) -> Path:
+    """The classes of the newest rows with those that had been forecast, and how probable the former seemed.
+
+    Args:
+        stretch: the class of each row, the one that was forecast, and the probability of the former, of shape
+            (rows, 3), oldest first; NaN where no class is known.
+        name: how a class is called.
+        last: the number of the newest row.
+        path: the figure; .png, .pdf or .svg.
+    """
+    figure, axes = new_figure(2, 1, panel=(8, 2.6), sharex=True)
+    above, below = axes[:, 0]
+    rows = np.arange(last - len(stretch) + 1, last + 1)
+    known = np.isfinite(stretch).all(axis=1)
+    pairs = [(int(came), int(made)) for came, made, _ in stretch[known].tolist()]
+    shown = sorted({number for pair in pairs for number in pair})
+    came, made = np.array([[shown.index(number) for number in pair] for pair in pairs], int).reshape(-1, 2).T
+    wrong = came != made
+    above.plot(rows[known], came, ".", color="black", markersize=4, label="class")
+    above.plot(rows[known][wrong], made[wrong], "x", color=COLOURS[1], markersize=5, label="wrong forecast")
+    above.set_yticks(range(len(shown)), [str(name(number))[:LONGEST_NAME] for number in shown])
+    above.set_ylim(-0.5, max(1, len(shown)) - 0.5)
+    right = f"right {counted(int((~wrong).sum()), 'time')} of {len(wrong):,}"
+    above.set_title(f"the newest rows, and the classes that were forecast: {right}")
+    words = "probability of the class, as forecast"
+    below.plot(rows[known], stretch[known, 2], ".-", color=COLOURS[0], linewidth=1, markersize=3, label=words)
+    below.set(xlabel="row", ylabel="probability", ylim=(-0.02, 1.02))
+    legend(figure, [above, below], columns=3)
+    return save(figure, path)
 
 
 def draw_stretch(

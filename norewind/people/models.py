@@ -16,6 +16,7 @@ from norewind.people.files import save
 from norewind.people.live import Live
 from norewind.people.table import row_of, rows_of
 from norewind.runs.hooks import Hooks
+from norewind.runs.metrics import counted
 from norewind.runs.settings import Settings, SettingsError
 from norewind.streams import StreamError
 from norewind.streams.columns import category_of, is_missing
@@ -68,7 +69,7 @@ class Model:
 
     def _shown(self) -> tuple[str, dict[str, str], list[float | None]]:
         live = self.live
-        title = f"{type(self).__name__} after {live.samples:,} rows"
+        title = f"{type(self).__name__} after {counted(live.samples, 'row')}"
         if live.opened is None:
             return title, {"method": live.settings.method}, []
         stream, last = live.opened.stream, live.closing()

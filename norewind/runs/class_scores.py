@@ -6,11 +6,13 @@ from typing import Any
 import numpy as np
 
 from norewind.losses import BIT
-from norewind.runs.row_scores import place_of
+from norewind.runs.metrics import counted
+from norewind.runs.row_scores import RECENT, place_of
 from norewind.runs.scores import Score
 from norewind.streams.stream import Samples
 
 RIGHT = ("model", "majority", "last")
+NO_ROWS = np.zeros((0, 3))
 
 
 class ClassScore(Score):
@@ -38,6 +40,7 @@ class ClassScore(Score):
             "right": dict.fromkeys(RIGHT, 0),
             "past": [-1] * self.delay,
             "commonest": [-1] * self.delay,
+            "stretch": NO_ROWS,
         }
 
     def add(self, samples: Samples, outputs: Any = None) -> int:
@@ -58,7 +61,25 @@ class ClassScore(Score):
             newest = int(value) if value == value else state["past"][-1]
             state["past"] = [*state["past"][1:], newest]
             state["commonest"] = [*state["commonest"][1:], int(np.argmax(state["all"]))]
+        if outputs is not None:
+            # Runs of earlier versions have none.
+            before = state.get("stretch", NO_ROWS)
+            state["stretch"] = np.concatenate([before, self._stretch(targets, outputs)])[-RECENT:]
         return int(np.sum(~np.isnan(targets)))
+
+    def _stretch(self, targets: np.ndarray, outputs: Any) -> np.ndarray:
+        """For each of the newest rows its class, the one that was forecast, and the probability that its own had."""
+        due = np.asarray(outputs[1] if self.horizon else outputs, np.float64)[-RECENT:]
+        came, logarithms = targets[-RECENT:].astype(np.float64), due - np.logaddexp.reduce(due, axis=-1, keepdims=True)
+        of_own = logarithms[np.arange(len(came)), np.nan_to_num(came).astype(int)]
+        rows = np.stack([came, logarithms.argmax(axis=-1), np.exp(of_own)], axis=1)
+        rows[np.isnan(came)] = np.nan
+        return rows
+
+    @property
+    def was_scored(self) -> bool:
+        """Whether the class of any of the newest rows was forecast."""
+        return not np.isnan(self.state.get("stretch", NO_ROWS)).all()
 
     def take(self) -> dict[str, Any]:
         (total, bits), right = self.state["baseline"], self.state["right"]
@@ -102,13 +123,18 @@ def class_words(lines: Sequence[dict[str, Any]]) -> str:
     if not last:
         return "No row with a known class was forecast."
     total = sum(line["scored"] for line in last)
-    means = {name: sum(line[name] * line["scored"] for line in last) / total for name in ("loss", *NAMES)}
+    bits = sum(line["loss"] * line["scored"] for line in last) / total
+    right = {name: sum(round(line[name] * line["scored"]) for line in last) for name in NAMES}
+    shares = {name: f"{count / total:.1%}" for name, count in right.items()}
     words = (
-        f"last {total:,} rows: right {means['accuracy']:.1%} of the time (the majority class: {means['majority']:.1%}, "
-        f"the last class: {means['last']:.1%}), {means['loss']:.4f} bits"
+        f"last {counted(total, 'row')}: right {shares['accuracy']} of the time (the majority class: "
+        f"{shares['majority']}, the last class: {shares['last']}), {bits:.4f} bits"
     )
-    best = max(NAMES[1:], key=means.__getitem__)
-    if means[best] > means["accuracy"]:
+    best = max(NAMES[1:], key=right.__getitem__)
+    if right[best] > right["accuracy"]:
         rule = {"majority": "the majority class", "last": "the last class"}[best]
-        words += f"\nWarning: {rule} was right more often than this model. Use that rule instead, or train longer."
+        words += (
+            f"\nWarning: {rule} was right more often than this model, {right[best]:,} times against "
+            f"{right['accuracy']:,}. Use that rule instead, or train longer."
+        )
     return words

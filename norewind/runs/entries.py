@@ -57,6 +57,10 @@ class _Entries(msgspec.Struct, forbid_unknown_fields=True):
     settings: dict[str, Any] = {}
 
 
+ADDED = ("stretch",)
+"""What scores of earlier versions did not have."""
+
+
 def check_entries(path: Path, entries: dict[str, Any]) -> None:
     """Refuse entries that no run of ours can have saved."""
     try:
@@ -102,7 +106,8 @@ def check_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
 
 def check_score(path: Path, saved: dict[str, Any], own: dict[str, Any]) -> None:
     """Refuse the state of a score that does not have the form of a fresh one, if that has any."""
-    if own and not _same_form(saved, own):
+    added = {name: own[name] for name in ADDED if name in own}
+    if own and not (isinstance(saved, dict) and _same_form({**added, **saved}, own)):
         raise CheckpointError(f"{path}: the score in it is not that of this stream. Start a new run.")
 
 

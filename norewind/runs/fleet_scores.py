@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from norewind.fleets.store import KeyErrors, Store
-from norewind.runs.metrics import mean
+from norewind.runs.metrics import counted, mean
 from norewind.runs.row_scores import RowScore
 from norewind.streams.stream import Samples
 
@@ -61,8 +61,10 @@ def worst_in(folder: Path, name: Callable[[bytes], Any]) -> str:
 def worst_words(worst: list[KeyErrors], keys: int, name: Callable[[bytes], Any]) -> str:
     """The keys with the largest errors, compared with simple forecasts."""
     if not worst:
-        return f"{keys:,} keys; none has {FEWEST} scored rows yet."
-    lines = [f"{keys:,} keys. Those with the largest squared errors (this model, the last value, the mean so far):"]
+        return f"{counted(keys, 'key')}; none has {FEWEST} scored rows yet."
+    lines = [
+        f"{counted(keys, 'key')}. Those with the largest squared errors (this model, the last value, the mean so far):"
+    ]
     for key, rows, model, persistence, average in worst:
-        lines.append(f"  {name(key)!s:.40}: {model:.4f}, {persistence:.4f}, {average:.4f} ({rows:,} rows)")
+        lines.append(f"  {name(key)!s:.40}: {model:.4f}, {persistence:.4f}, {average:.4f} ({counted(rows, 'row')})")
     return "\n".join(lines)

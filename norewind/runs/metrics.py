@@ -82,6 +82,15 @@ def seven_digits(value: float) -> float | None:
     return float(f"{value:.7g}") if isfinite(value) else None
 
 
+def counted(number: int, word: str) -> str:
+    """A number of things in words.
+
+    >>> counted(1, "sample"), counted(1_000, "sample")
+    ('1 sample', '1,000 samples')
+    """
+    return f"{number:,} {word}{'' if number == 1 else 's'}"
+
+
 def mean(sums: list) -> float | None:
     count, total = sums
     return total / count if count else None

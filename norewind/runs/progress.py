@@ -9,6 +9,8 @@ from rich.console import Console
 from rich.progress import BarColumn, TaskID, TextColumn
 from rich.progress import Progress as Bars
 
+from norewind.runs.metrics import counted
+
 SECONDS_BETWEEN_LINES = 10
 SMOOTHED_OVER = 10_000
 """The loss shown is a moving average over about this many samples."""
@@ -28,9 +30,9 @@ class Line:
     beside: dict[str, float] = field(default_factory=dict)
 
     def words(self, now: float) -> str:
-        parts = [f"{self.samples:,} samples"]
+        parts = [counted(self.samples, "sample")]
         if self.total:
-            parts[0] = f"{self.samples / self.total:4.0%} of {self.total:,} samples"
+            parts[0] = f"{self.samples / self.total:4.0%} of {counted(self.total, 'sample')}"
         began, start = self.first or (now, self.samples)
         if now > began and self.samples > start:
             speed = (self.samples - start) / (now - began)

@@ -14,6 +14,7 @@ from norewind.fleets.store import Store
 from norewind.runs.fleet_scores import FEWEST, WORST, worst_words
 from norewind.runs.fleets import check_fleet
 from norewind.runs.folder import METRICS, RunFolder, read_log
+from norewind.runs.metrics import counted
 from norewind.runs.progress import Progress
 from norewind.runs.settings import Settings, SettingsError
 from norewind.runs.workers import Workers, stopping
@@ -53,7 +54,7 @@ def _train(name: str, settings: Settings, out: Path, path: Path) -> str:
     with RunFolder(path) as folder:
         folder.new = folder.saved is None
         fitted, _ = train(settings, folder, hooks=Hooks(should_stop=should_stop))
-    return "interrupted" if should_stop() else f"{fitted.samples:,} samples"
+    return "interrupted" if should_stop() else counted(fitted.samples, "sample")
 
 
 def shard_words(path: Path, shards: int, name: Callable[[bytes], Any]) -> str:
@@ -74,6 +75,6 @@ def shard_words(path: Path, shards: int, name: Callable[[bytes], Any]) -> str:
             store.close()
     worst = sorted(worst, key=lambda key: -key.model)[:WORST]
     return (
-        f"{samples:,} samples, mean loss {over_all('mean'):.4f}; in the last intervals {over_all('loss'):.4f} "
+        f"{counted(samples, 'sample')}, mean loss {over_all('mean'):.4f}; in the last intervals {over_all('loss'):.4f} "
         f"(the mean so far: {over_all('baseline'):.4f}).\n{worst_words(worst, keys, name)}"
     )

@@ -5,6 +5,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from norewind.runs.metrics import counted
+
 TARGETS = 3
 """The number of targets whose errors are shown; the others are in metrics.jsonl."""
 
@@ -82,7 +84,7 @@ def _errors(parts: list[dict[str, dict[str, Any]]]) -> dict[str, tuple[float, fl
 def table(result: Summary) -> str:
     """The summary as text, with a warning if a simple forecast was better."""
     columns = list(result.errors[MODEL])[:TARGETS]
-    head = [f"last {result.rows:,} rows", *(["squared error"] if result.losses else [])]
+    head = [f"last {counted(result.rows, 'row')}", *(["squared error"] if result.losses else [])]
     head += [f"{column[:20]}: {kind}" for column in columns for kind in ("MAE", "RMSE")]
     rows = [head]
     for name, errors in result.errors.items():
