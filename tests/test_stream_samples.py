@@ -300,6 +300,7 @@ def test_a_line_that_is_cut_off(text, format):
     [
         ("a,b\n1,2\n", {"inputs": ["a", "c"]}, "has no column 'c'. It has 'a', 'b'"),
         ("a,b\n1,2\n", {"targets": ["c"]}, "has no column 'c'. It has 'a', 'b'"),
+        ("a,b\n1,2\n", {"targets": ["a,b"]}, "has no column 'a,b'. It has .*. Put spaces between columns: a b"),
         ('{"a": 1}\n', {"inputs": ["c"], "dialect": JSONL}, "has no column 'c'. It has 'a' .*may be null at first"),
         (
             "a,b\nx,y\n",

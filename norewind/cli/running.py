@@ -207,16 +207,16 @@ def closing_words(path: Path, fitted: "Fitted", opened: "Opened") -> str:
     from norewind.runs.fleet_scores import FleetScore, worst_in
     from norewind.runs.folder import CURVE, METRICS, STRETCH, read_log
     from norewind.runs.line_scores import LineScore, top_words
-    from norewind.runs.metrics import counted
+    from norewind.runs.metrics import at_the_end, counted
     from norewind.runs.row_scores import RowScore
     from norewind.runs.summary import summary, table
 
     words = counted(fitted.samples, "sample")
     lines = read_log(path / METRICS)
-    if lines and lines[-1]["loss"] is not None:
-        words += f", {lines[-1]['loss']:.4f} {opened.score.unit} in the last interval"
-        if lines[-1].get("baseline") is not None:
-            words += f" ({opened.score.trivial}: {lines[-1]['baseline']:.4f})"
+    newest, loss, baseline = at_the_end(lines) if lines else (0, None, None)
+    if loss is not None:
+        words += f", {loss:.4f} {opened.score.unit} over the last {newest:,}"
+        words += "" if baseline is None else f" ({opened.score.trivial}: {baseline:.4f})"
     for reason, count in opened.stream.counts.items():
         words += f", {count:,} {reason} skipped"
     if opened.stream.unfinished:

@@ -90,6 +90,7 @@ def draw_stretch(
             ax.annotate(unscored(values), (0.5, 0.9), xycoords="axes fraction", ha="center")
         ax.set_ylabel(columns[place])
     axes[-1, 0].set_xlabel("row" if not times else f"row (forecast: from {times[0]} to {times[-1]})")
-    axes[0, 0].set_title("the newest rows" + (" and what comes next" if ahead is not None else ", and their forecasts"))
+    title = "the newest rows" + (" and what comes next" if ahead is not None else ", and their forecasts")
+    axes[0, 0].set_title(title + (f" ({count} of {len(columns)} targets)" if count < len(columns) else ""))
     legend(figure, axes[:, 0], columns=4)
     return save(figure, path)

@@ -57,10 +57,11 @@ def forecast(settings: Settings, saved: Saved, steps: int | None = None) -> Fore
     """Forecast the rows that come next. The source is not needed, and the run is not changed.
 
     As many rows as the model was trained to forecast ahead are forecast directly, and those
-    that were forecast some rows ago are corrected by the newest error. For later ones, it is given its own forecasts in place of rows, while inputs that it does not
-    forecast stay as they are and times go on. Deviations are those that the model forecasts
-    (`--loss gaussian`), or its errors over the newest rows; where it goes on from its own
-    forecasts, the variances add up, to at most that of the column.
+    that were forecast some rows ago are corrected by the newest error. For later ones, it is
+    given its own forecasts in place of rows, while inputs that it does not forecast stay as
+    they are and times go on. Deviations are those that the model forecasts (`--loss
+    gaussian`), or its errors over the newest rows; where it goes on from its own forecasts,
+    the variances add up, to at most that of the column.
     """
     check_ahead(settings, steps)
     opened, learner, run, last = _at_the_end(settings, saved)

@@ -1,5 +1,6 @@
 """Metrics of a run: mean losses that do not depend on the size of chunks, and a watch for divergence."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import isfinite, isqrt
@@ -48,6 +49,24 @@ def next_line(samples: int, every: int | None = None, window: int = 1) -> int:
     while line <= steps:
         line += max(1, min(line // SHARE, line * isqrt(line) // EARLY))
     return line * window
+
+
+def at_the_end(lines: Sequence[dict[str, Any]], share: float = 0.1) -> tuple[int, float | None, float | None]:
+    """The number of samples in the lines of the last share of a run, and means there of their loss and baseline.
+
+    >>> at_the_end([{"samples": 80, "loss": 4.0}, {"samples": 95, "loss": 2.0}, {"samples": 100, "loss": 1.0}])
+    (20, 1.75, None)
+    """
+    start = sum(line["samples"] <= (1 - share) * lines[-1]["samples"] for line in lines)
+    first = lines[start - 1]["samples"] if start else 0
+    weights = np.diff([first, *(line["samples"] for line in lines[start:])]).tolist()
+
+    def over(entry: str) -> float | None:
+        values = [(line.get(entry), weight) for line, weight in zip(lines[start:], weights, strict=True)]
+        known = [(value, weight) for value, weight in values if value is not None]
+        return sum(v * w for v, w in known) / sum(w for _, w in known) if known else None
+
+    return lines[-1]["samples"] - first, over("loss"), over("baseline")
 
 
 @dataclass

@@ -24,9 +24,19 @@ class Summary(NamedTuple):
     @property
     def better(self) -> str | None:
         """The simple forecast that is better than the model, if there is one: the best of them."""
+        best, share = self._best()
+        return best if share < 1 else None
+
+    @property
+    def clearly(self) -> bool:
+        """Whether it is better by more than 2 % of the squared error."""
+        return self._best()[1] < 0.98
+
+    def _best(self) -> tuple[str, float]:
+        """The best simple forecast, and its squared error as a share of that of the model."""
         shares = {name: self._share(name) for name in self.errors}
         best = min((name for name in shares if name != MODEL), key=shares.__getitem__, default=MODEL)
-        return best if shares and shares[best] < shares[MODEL] else None
+        return best, shares[best] / shares[MODEL] if shares[MODEL] else 1.0
 
     def _share(self, name: str) -> float:
         """The squared error as a share of that of the mean, over all columns."""
@@ -92,8 +102,12 @@ def table(result: Summary) -> str:
         rows.append([name, *cells, *(f"{value:.4g}" for column in columns for value in errors[column])])
     widths = [max(len(row[place]) for row in rows) for place in range(len(head))]
     lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows]
-    if result.better:
+    if (more := len(result.errors[MODEL]) - len(columns)) > 0:
+        lines.append(f"The errors of {more} other targets are in metrics.jsonl.")
+    if result.better and result.clearly:
         lines.append(
             f"Warning: {result.better} was a better forecast than this model. Use that instead, or train longer."
         )
+    elif result.better:
+        lines.append(f"Warning: {result.better} was as good a forecast as this model, and is simpler.")
     return "\n".join(lines)

@@ -87,6 +87,8 @@ def unusable(
     names = list(seen)
     columns = ", ".join(map(repr, names[:20])) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
     if missing := [name for name in [*inputs, *targets, *copied] if name not in seen]:
+        if all(part in seen for part in missing[0].split(",")):
+            hint = f". Put spaces between columns: {missing[0].replace(',', ' ')}"
         return f"has no column {missing[0]!r}. It has {columns}{hint}."
     if inputs and targets:
         return None

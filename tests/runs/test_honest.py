@@ -79,6 +79,12 @@ def test_a_model_that_loses_is_told_so(daily):
     result = summary([line])
     assert result.better == "24 rows ago"
     assert "Warning: 24 rows ago was a better forecast" in table(result)
+    # It hardly loses.
+    rmse = line["errors"]["seasonal"]["power"]["rmse"]
+    line["errors"]["model"]["power"]["rmse"] = 1.005 * rmse
+    assert "Warning: 24 rows ago was as good a forecast" in table(summary([line]))
+    line["errors"]["model"]["power"]["rmse"] = 1.02 * rmse
+    assert "Warning: 24 rows ago was a better forecast" in table(summary([line]))
     # One that knows the future does not lose.
     with RowStream(Source(path)) as stream:
         targets = np.nan_to_num(stream.take(ROWS).targets)
