@@ -42,6 +42,7 @@ class TextLearner:
         window: the symbols in one step of the networks.
         megabytes: the size of the tables of counts.
         classes: what the symbols are in a text; see `counts`.
+        whole: whether outputs have all symbols, or only the one that came. For all 256, counts take many times as long.
     """
 
     chunk = 4_000
@@ -54,9 +55,10 @@ class TextLearner:
         window: int = 1,
         megabytes: float = 64,
         classes: np.ndarray | None = None,
+        whole: bool = True,
     ):
         self.networks, self._runs = [learner for learner, _ in networks], tuple(run for _, run in networks)
-        self.window = window
+        self.window, self.whole = window, whole
         self.counts = counts(symbols, members=len(networks), megabytes=megabytes, classes=classes)
         self.mix = mix(len(networks) + 1, switching=SWITCHING)
 
@@ -68,22 +70,24 @@ class TextLearner:
     ) -> tuple[TextRun, Any]:
         """Learn from a chunk of symbols, or of windows of symbols, and return `(run, losses)`.
 
-        With `outputs`, `(run, (losses, log_probabilities))`. The run that goes in is used up.
+        With `outputs`, `(run, (losses, log_probabilities))`, of all symbols, or unless `whole`
+        of the targets. The run that goes in is used up.
         """
+        distributions = outputs and self.whole
         steps = checks.common_length("scan", xs=xs, targets=targets)
         count = steps if count is None else count
         networks, _, logits = scan_all(self.networks, run.networks, xs, [targets] * len(self.networks), count)
         members, own = _experts([self._flat(np.asarray(part)) for part in logits], self._flat(np.asarray(targets)))
         samples = count * self.window
         table, seen = self.counts.scan(
-            run.counts, self._flat(xs), self._flat(targets), members=members, count=samples, outputs=outputs
+            run.counts, self._flat(xs), self._flat(targets), members=members, count=samples, outputs=distributions
         )
-        all_losses = np.concatenate([own, np.asarray(seen[0] if outputs else seen)[:, None]], axis=1)
+        all_losses = np.concatenate([own, np.asarray(seen[0] if distributions else seen)[:, None]], axis=1)
         weights, mixed = self.mix.scan(run.mix, all_losses, count=samples)
         new = TextRun(networks, table, weights)
         losses = mixed.reshape(steps, self.window).sum(axis=1)
-        if not outputs:
-            return new, losses
+        if not distributions:
+            return new, (losses, -mixed.reshape(np.shape(xs))) if outputs else losses
         experts = np.concatenate([*([] if members is None else [np.asarray(members)]), seen[1][:, None]], axis=1)
         whole = self.mix.distributions(run.mix, all_losses, experts)
         return new, (losses, whole.reshape(np.shape(xs) + whole.shape[1:]))

@@ -35,15 +35,15 @@ CLASS_RATES = (3e-3, 3e-4)
 LRU = 32
 
 
-def text(symbols: int, budget: float, seed: int) -> tuple[TextLearner, Any]:
-    """Counts, and the largest network that the budget allows."""
+def text(symbols: int, budget: float, seed: int, *, whole: bool = True) -> tuple[TextLearner, Any]:
+    """Counts, and the largest network that the budget allows; for `whole`, see `TextLearner`."""
     hidden = max((size for size, cost in NETWORKS.items() if COUNTS + cost <= budget), default=None)
     networks = []
     if hidden is not None:
         cell = cells.gru(inputs=symbols, hidden=hidden, outputs=symbols, symbols=True)
         estimator = estimators.bptt(*window(cell.transition, losses.cross_entropy))
         networks.append(_network(cell, estimator, inverse_sqrt(RATE, ALPHA), seed))
-    learner: Any = TextLearner(networks, symbols, window=AUTO_WINDOW, megabytes=MEGABYTES)
+    learner: Any = TextLearner(networks, symbols, window=AUTO_WINDOW, megabytes=MEGABYTES, whole=whole)
     return learner, learner.init()
 
 

@@ -261,7 +261,7 @@ def _auto(settings: Settings, shape: Shape) -> Built:
 
     only_defaults(settings)
     if shape.symbols:
-        learner, run = auto.text(shape.inputs, settings.budget, settings.seed)
+        learner, run = auto.text(shape.inputs, settings.budget, settings.seed, whole=settings.per == "symbol")
         return Built(learner, run, learner.window)
     if settings.loss == "classes":
         return Built(*auto.classes(shape, settings.budget, settings.seed), 1)

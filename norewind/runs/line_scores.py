@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from norewind.losses import BIT
 from norewind.runs.scores import SymbolScore, bits_of
 from norewind.streams.stream import Samples
 
@@ -47,8 +48,11 @@ class LineScore(SymbolScore):
         self.state |= {"begun": False, "line": 1, "symbols": [], "bits": [], "usual": [], "top": []}
 
     def predictions(self, first: int, samples: Samples, outputs: np.ndarray) -> Iterator[dict[str, Any]]:
-        """One entry per line that ends in these samples."""
-        bits = bits_of(outputs)[np.arange(len(samples.targets)), samples.targets]
+        """One entry per line that ends in these samples; outputs are logits, or log-probabilities of the targets."""
+        if outputs.ndim == 1:
+            bits = -outputs.astype(np.float64) / BIT
+        else:
+            bits = bits_of(outputs)[np.arange(len(samples.targets)), samples.targets]
         pairs = list(zip(samples.targets.tolist(), bits.tolist(), strict=True))
         if not self.state["begun"]:
             pairs.insert(0, (int(samples.xs[0]), 0.0))  # nothing predicts the first symbol

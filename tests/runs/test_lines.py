@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from run_folders import SMALL, everything, norewind
 
+from norewind.learners.text import TextLearner
 from norewind.runs.folder import read_log
 from norewind.runs.line_scores import LineScore, top_words
 from norewind.streams import ByteStream, Samples
@@ -58,6 +59,28 @@ def test_cuts_change_nothing_and_endless_lines_have_an_end():
     assert whole[0].state == cut[0].state
     assert [entry["line"] for entry in whole[1][-3:]] == [61, 62, 62]
     assert len(whole[0].state["symbols"]) == 5_000
+
+
+def test_lines_need_only_the_probabilities_of_what_came():
+    symbols = np.random.default_rng(0).integers(0, 4, 241) % np.tile([2, 4, 3], 100)[:241]
+    xs, targets = (part.reshape(-1, 4).astype(np.int32) for part in (symbols[:-1], symbols[1:]))
+    found = []
+    for whole in (True, False):
+        learner = TextLearner([], 4, window=4, megabytes=0.1, whole=whole)
+        _, (losses, outputs) = learner.scan(learner.init(), xs, targets, outputs=True)
+        found.append((losses, outputs))
+    (losses, all_symbols), (same, own) = found
+    np.testing.assert_array_equal(losses, same)
+    expected = np.take_along_axis(all_symbols, targets[..., None], axis=2)[..., 0]
+    np.testing.assert_allclose(own, expected, atol=1e-5)
+    # Both are scored alike.
+    samples = Samples(symbols[:-1], symbols[1:])
+    lines = []
+    for outputs in (all_symbols.reshape(-1, 4), own.reshape(-1)):
+        score = LineScore(4, int, lambda part: bytes(65 + symbol for symbol in part), (3).__eq__)
+        lines.append([entry["bits"] for entry in score.predictions(1, samples, outputs)])
+    np.testing.assert_allclose(*lines, atol=1e-3)
+    assert len(lines[0]) > 10
 
 
 def test_a_run_writes_lines_and_shows_the_top(tmp_path, capsys):
