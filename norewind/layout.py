@@ -97,8 +97,14 @@ class Layout:
         return self._tree([np.asarray(vector) for vector in vectors], lambda part, leaf: jnp.array(_viewed(part, leaf)))
 
     def view(self, vectors: Vectors) -> Tree:
-        """The tree as NumPy arrays that look into the vectors."""
-        return self._tree([np.asarray(vector) for vector in vectors], _viewed)
+        """The tree as NumPy arrays that look into the vectors, which are NumPy's."""
+        return self._tree(vectors, _viewed)
+
+    def view_leaf(self, vectors: Vectors, place: int) -> np.ndarray:
+        """One array of `view`."""
+        leaf = self.leaves[place]
+        vector = vectors[leaf.vector]
+        return _viewed(vector if leaf.alone else vector[leaf.start : leaf.stop], leaf)
 
     def _tree(self, vectors: Any, shaped: Any) -> Tree:
         return jax.tree.unflatten(self.structure, self._values(vectors, shaped, len(self.leaves)))

@@ -10,11 +10,13 @@ import numpy as np
 from norewind import checks
 from norewind.compilation import compiled_kernel
 from norewind.layout import Layout, Vectors, layout_of
+from norewind.ranges import Symbols
 from norewind.run import Run, Update, nonfinite_error
 from norewind.trees import Tree, is_key, strong
 
 MODEL = Run._fields[:2]
 """What a prediction needs of a run: the parameters and the state."""
+NUMBERS = np.generic, int, float
 
 
 class PackedRun:
@@ -75,26 +77,35 @@ def pack(run: Run) -> PackedRun:
 
 
 class PackedEstimate:
-    """The `Estimate` of a packed run: loss and output are there, the gradient is computed again when somebody looks.
+    """The `Estimate` of a packed run: its numbers are read, and its gradient computed again, when somebody looks.
 
-    Until then it keeps the run before the step.
+    It keeps the run before the step.
     """
 
-    __slots__ = ("_grad", "loss", "output")
+    __slots__ = ("_gradient", "_inputs", "_layout", "_seen")
 
-    def __init__(self, loss: np.ndarray, output: Tree, grad: Callable[[], Tree]):
-        self.loss, self.output, self._grad = loss, output, grad
+    def __init__(self, layout: Layout, seen: Vectors, gradient: Callable, inputs: tuple[PackedRun, Tree, Tree]):
+        self._layout, self._seen, self._gradient, self._inputs = layout, seen, gradient, inputs
+
+    @property
+    def loss(self) -> np.ndarray:
+        return self._layout.view_leaf(self._seen, 1)
+
+    @property
+    def output(self) -> Tree:
+        return self._layout.view(self._seen)[2]
 
     @property
     def grad(self) -> Tree:
-        return self._grad()
+        run, x, target = self._inputs
+        return self._gradient(run.unpack(), x, target)
 
     def __repr__(self) -> str:
         return f"Estimate(loss={self.loss}, output={self.output!r})"
 
 
-class Program:
-    """A compiled function that returns a pair; the first entry stays packed, the second is read."""
+class PackedCall:
+    """A compiled function that returns a pair, packed: the first entry stays so, the second is there to be read."""
 
     def __init__(self, function: Callable, arguments: tuple[Any, ...]):
         def call(*arguments):
@@ -104,49 +115,73 @@ class Program:
 
         self.layout: Layout
         self.seen: Layout
-        self._call = compiled_kernel(call, *arguments)
+        self.kernel = compiled_kernel(call, *arguments)
 
-    def __call__(self, *arguments: Any) -> tuple[Vectors, Tree]:
-        """The vectors of the pair's first entry, and its second."""
-        vectors, seen = self._call(*arguments)
-        return vectors, self.seen.view(seen)
+    def __call__(self, *arguments: Any) -> tuple[Vectors, Vectors]:
+        """The vectors of the pair's first entry, and those of its second in NumPy, for `seen.view`."""
+        vectors, seen = self.kernel(*arguments)
+        return vectors, tuple([np.asarray(vector) for vector in seen])
 
 
 class SingleCalls:
-    """The programs for packed runs of one learner, compiled once for each layout and kind of input."""
+    """The calls of one learner on packed runs, compiled once for each layout and kind of input."""
 
-    def __init__(self, update: Update, stops: bool):
-        self._update, self._stops = update, stops
-        self._programs: dict[Any, Program] = {}
+    def __init__(self, update: Update, stops: bool, symbols: Symbols):
+        self._update, self._stops, self._symbols = update, stops, symbols
+        self._calls: dict[Any, PackedCall] = {}
+        # By the types of single numbers, with the symbols that the model knows: nothing else is looked at in a call.
+        self._quick: dict[Any, tuple[PackedCall, int | None, int | None]] = {}
         self._needed: dict[Layout, int] = {}
         self._gradient = jax.jit(self._grad)
 
-    def step(self, run: PackedRun, x: Tree, target: Tree) -> tuple[Vectors, PackedEstimate]:
+    def step(self, what: str, run: PackedRun, x: Tree, target: Tree) -> tuple[Vectors, PackedEstimate]:
         """The vectors after one step, and its estimate."""
-        vectors, (finite, loss, output) = self._program(self._advance, run.layout, run.vectors, x, target)
-        if self._stops and not finite:
+        key = run.layout, type(x), type(target)
+        quick = self._quick.get(key)
+        if quick is None:
+            call, x, target = self._prepared(what, key, self._advance, run, run.vectors, x, target)
+        else:
+            call, inputs, targets = quick
+            if not ((inputs is None or 0 <= x < inputs) and (targets is None or 0 <= target < targets)):
+                self._symbols.check(what, run, x, target)
+        vectors, seen = call(run.vectors, x, target)
+        if self._stops and not call.seen.view_leaf(seen, 0):
             raise nonfinite_error(run)
-        return vectors, PackedEstimate(loss, output, lambda: self._gradient(run.unpack(), x, target))
+        return vectors, PackedEstimate(call.seen, seen, self._gradient, (run, x, target))
 
     def predict(self, run: PackedRun, x: Tree) -> tuple[Vectors, Tree]:
         """The vectors of the state after one more input, and the output."""
-        layout = run.layout
+        layout, ahead = run.layout, run.ahead_vectors
         needed = self._needed.get(layout)
         if needed is None:
             needed = self._needed[layout] = layout.vectors_of_first(len(MODEL))
         # Every vector that is passed costs a microsecond.
         vectors = run.vectors[:needed]
-        if run.ahead_vectors is None:
-            return self._program(self._answer, layout, vectors, x)
-        return self._program(self._answer_next, layout, (vectors, run.ahead_vectors), x)
+        key = layout, type(x), ahead is None
+        quick = self._quick.get(key)
+        if ahead is not None:
+            vectors = vectors, ahead
+        if quick is None:
+            function = self._answer if ahead is None else self._answer_next
+            call, x = self._prepared("predict: ", key, function, run, vectors, x)
+        else:
+            call, inputs, _ = quick
+            if inputs is not None and not 0 <= x < inputs:
+                self._symbols.check("predict: ", run, x)
+        vectors, seen = call(vectors, x)
+        return vectors, call.seen.view(seen)
 
-    def _program(self, function: Callable, layout: Layout, vectors: Any, *inputs: Any):
+    def _prepared(self, what: str, quick: Any, function: Callable, run: PackedRun, vectors: Any, *inputs: Any) -> Any:
+        """The call for such inputs, and the inputs, checked."""
+        self._symbols.check(what, run, *inputs)
         inputs = tuple(map(_by_value, inputs))
-        key = function.__name__, layout, *map(_signature, inputs)
-        program = self._programs.get(key)
-        if program is None:
-            program = self._programs[key] = Program(partial(function, layout), (vectors, *inputs))
-        return program(vectors, *inputs)
+        key = function.__name__, run.layout, *map(_signature, inputs)
+        call = self._calls.get(key)
+        if call is None:
+            call = self._calls[key] = PackedCall(partial(function, run.layout), (vectors, *inputs))
+        if all(isinstance(value, NUMBERS) for value in inputs):
+            self._quick[quick] = call, *self._symbols.known(run, *inputs)
+        return call, *inputs
 
     def _advance(self, layout: Layout, vectors: Vectors, x: Tree, target: Tree):
         run = layout.unpack(vectors)
@@ -186,7 +221,7 @@ def _signature(value: Any) -> Any:
 
 def _by_value(value: Any) -> Any:
     """Numbers that JAX holds in NumPy, since a packed run is on a device of its own."""
-    if value is None or isinstance(value, np.generic | np.ndarray | int | float):
+    if value is None or isinstance(value, (np.ndarray, *NUMBERS)):
         return value
     return jax.tree.map(
         lambda leaf: np.asarray(leaf) if isinstance(leaf, jax.Array) and not is_key(leaf) else leaf, value

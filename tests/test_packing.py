@@ -119,8 +119,8 @@ def test_float32_is_as_close_to_scan_as_its_rounding():
 def test_a_step_is_one_kernel_where_that_can_be():
     learner, run = learner_and_run()
     learner.step(norewind.pack(run), 0, 1)
-    (program,) = learner.single._programs.values()
-    assert program._call.__name__ == "marked"
+    (call,) = learner.single._calls.values()
+    assert call.kernel.__name__ == "marked"
     sorting = compiled_kernel(lambda values: jax.numpy.sort(values), np.array([3.0, 1.0, 2.0]))
     assert sorting(np.array([3.0, 1.0, 2.0])).tolist() == [1.0, 2.0, 3.0]
     square = np.ones((200, 200), np.float32)

@@ -13,7 +13,7 @@ from norewind.learners.ahead import Ahead, one_answer, one_step
 from norewind.learners.classes import ClassLearner
 from norewind.learners.series import Series
 from norewind.learners.several import Several
-from norewind.packing import Program
+from norewind.packing import PackedCall
 from norewind.run import NonFiniteError
 from norewind.trees import Tree, all_finite
 
@@ -55,7 +55,7 @@ class _Compiled:
     def __init__(self, learned: Callable, answered: Callable, run: Tree, horizon: int):
         self._layout = layout = layout_of(run)
         self._in_numpy = [isinstance(leaf, np.ndarray) for leaf in jax.tree.leaves(run)]
-        self._horizon, self._programs = horizon, {}
+        self._horizon, self._calls = horizon, {}
         self._changing: list[Leaf] = []
 
         def learn(vectors, x, target):
@@ -83,7 +83,7 @@ class _Compiled:
         return jax.tree.unflatten(structure, leaves)
 
     def view(self, run: "_Packed") -> Tree:
-        return self._layout.view(run.vectors)
+        return self._layout.view(tuple(map(np.asarray, run.vectors)))
 
     def learn(self, run: "_Packed", x: np.ndarray, target: np.ndarray) -> tuple["_Packed", Any, Any]:
         if run.rows < self._horizon:
@@ -98,7 +98,7 @@ class _Compiled:
         changed, outputs = self._call(1, run.vectors, x)
         shared = {leaf.vector for leaf in self._changing if not leaf.alone}
         new = [np.array(vector) if place in shared else vector for place, vector in enumerate(run.vectors)]
-        for leaf, part in zip(self._changing, self._programs[1].layout.leaves, strict=True):
+        for leaf, part in zip(self._changing, self._calls[1].layout.leaves, strict=True):
             if leaf.alone:
                 new[leaf.vector] = changed[part.vector]
             else:
@@ -109,9 +109,11 @@ class _Compiled:
         return self._call(1, run.vectors, x)[1]
 
     def _call(self, place: int, *arguments: Any) -> tuple[Vectors, Any]:
-        if place not in self._programs:
-            self._programs[place] = Program(self._functions[place], arguments)
-        return self._programs[place](*arguments)
+        if place not in self._calls:
+            self._calls[place] = PackedCall(self._functions[place], arguments)
+        call = self._calls[place]
+        vectors, seen = call(*arguments)
+        return vectors, call.seen.view(seen)
 
 
 class _Packed(NamedTuple):
