@@ -151,10 +151,10 @@ class Learner:
 
     def predict(self, run: Run, x: Tree) -> tuple[Run, Tree]:
         """Predict the output for `x` now; the input then waits in the run for its target."""
-        checks.run("predict", run, (Run, PackedRun))
         if isinstance(run, PackedRun):
             ahead, output = self.single.predict(run, x)
             return PackedRun(run.layout, run.vectors, (*run.pending, x), ahead), output  # pyright: ignore[reportReturnType] (a packed run stands for a run)
+        checks.run("predict", run, Run)
         self.symbols.check("predict: ", run, x)
         ahead, output = self.compiled_transition(run.params, run.ahead if run.pending else run.state, x)
         return run._replace(pending=(*run.pending, x), ahead=ahead), output

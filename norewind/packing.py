@@ -105,7 +105,7 @@ class PackedEstimate:
 
 
 class PackedCall:
-    """A compiled function that returns a pair, packed: the first entry stays so, the second is there to be read."""
+    """A compiled function that returns a pair; the first entry stays packed, the second is read."""
 
     def __init__(self, function: Callable, arguments: tuple[Any, ...]):
         def call(*arguments):
@@ -117,10 +117,10 @@ class PackedCall:
         self.seen: Layout
         self.kernel = compiled_kernel(call, *arguments)
 
-    def __call__(self, *arguments: Any) -> tuple[Vectors, Vectors]:
-        """The vectors of the pair's first entry, and those of its second in NumPy, for `seen.view`."""
+    def __call__(self, *arguments: Any) -> tuple[Vectors, Tree]:
+        """The vectors of the pair's first entry, and its second."""
         vectors, seen = self.kernel(*arguments)
-        return vectors, tuple([np.asarray(vector) for vector in seen])
+        return vectors, self.seen.view(tuple(map(np.asarray, seen)))
 
 
 class SingleCalls:
@@ -144,8 +144,9 @@ class SingleCalls:
             call, inputs, targets = quick
             if not ((inputs is None or 0 <= x < inputs) and (targets is None or 0 <= target < targets)):
                 self._symbols.check(what, run, x, target)
-        vectors, seen = call(run.vectors, x, target)
-        if self._stops and not call.seen.view_leaf(seen, 0):
+        vectors, seen = call.kernel(run.vectors, x, target)
+        seen, finite = tuple(map(np.asarray, seen)), call.seen.leaves[0]
+        if self._stops and not seen[finite.vector][finite.start]:
             raise nonfinite_error(run)
         return vectors, PackedEstimate(call.seen, seen, self._gradient, (run, x, target))
 
@@ -168,8 +169,7 @@ class SingleCalls:
             call, inputs, _ = quick
             if inputs is not None and not 0 <= x < inputs:
                 self._symbols.check("predict: ", run, x)
-        vectors, seen = call(vectors, x)
-        return vectors, call.seen.view(seen)
+        return call(vectors, x)
 
     def _prepared(self, what: str, quick: Any, function: Callable, run: PackedRun, vectors: Any, *inputs: Any) -> Any:
         """The call for such inputs, and the inputs, checked."""

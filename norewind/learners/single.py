@@ -111,9 +111,7 @@ class _Compiled:
     def _call(self, place: int, *arguments: Any) -> tuple[Vectors, Any]:
         if place not in self._calls:
             self._calls[place] = PackedCall(self._functions[place], arguments)
-        call = self._calls[place]
-        vectors, seen = call(*arguments)
-        return vectors, call.seen.view(seen)
+        return self._calls[place](*arguments)
 
 
 class _Packed(NamedTuple):
