@@ -79,7 +79,8 @@ class Learner:
 
     def step(self, run: Run, x: Tree, target: Tree) -> tuple[Run, Estimate]:
         """Learn from one sample or window: `x` is the model's input; the loss compares its output with `target`."""
-        _nothing_pending(run, "step", (Run, PackedRun))
+        if not isinstance(run, PackedRun) or run.pending:
+            _nothing_pending(run, "step", (Run, PackedRun))
         if isinstance(run, PackedRun):
             vectors, estimate = self.single.step("step: ", run, x, target)
             return PackedRun(run.layout, vectors), estimate  # pyright: ignore[reportReturnType] (a packed run stands for a run)
@@ -164,7 +165,8 @@ class Learner:
 
         Targets may come k samples late, in order: the run then holds k inputs and one more state.
         """
-        checks.run("learn", run, (Run, PackedRun))
+        if not isinstance(run, PackedRun):
+            checks.run("learn", run, Run)
         if not run.pending:
             raise ValueError("no input waits for a target: call predict(run, x) before learn(run, target).")
         x, *later = run.pending

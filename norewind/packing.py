@@ -1,14 +1,14 @@
 """A run packed for single calls: a few vectors in place of many arrays, each of which costs microseconds in a call."""
 
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import jax
 import numpy as np
 
 from norewind import checks
-from norewind.compilation import compiled_kernel
+from norewind.compilation import calling_thread, compiled_kernel
 from norewind.layout import Layout, Vectors, layout_of
 from norewind.ranges import Symbols
 from norewind.run import Run, Update, nonfinite_error
@@ -129,22 +129,20 @@ class SingleCalls:
     def __init__(self, update: Update, stops: bool, symbols: Symbols):
         self._update, self._stops, self._symbols = update, stops, symbols
         self._calls: dict[Any, PackedCall] = {}
-        # By the types of single numbers, with the symbols that the model knows: nothing else is looked at in a call.
-        self._quick: dict[Any, tuple[PackedCall, int | None, int | None]] = {}
+        # By the types of single numbers, so that nothing else is looked at: the call, and each of its inputs' symbols.
+        self._quick: dict[Any, tuple[Any, ...]] = {}
         self._needed: dict[Layout, int] = {}
         self._gradient = jax.jit(self._grad)
 
     def step(self, what: str, run: PackedRun, x: Tree, target: Tree) -> tuple[Vectors, PackedEstimate]:
         """The vectors after one step, and its estimate."""
         key = run.layout, type(x), type(target)
-        quick = self._quick.get(key)
-        if quick is None:
-            call, x, target = self._prepared(what, key, self._advance, run, run.vectors, x, target)
-        else:
-            call, inputs, targets = quick
-            if not ((inputs is None or 0 <= x < inputs) and (targets is None or 0 <= target < targets)):
-                self._symbols.check(what, run, x, target)
-        vectors, seen = call.kernel(run.vectors, x, target)
+        try:
+            call, inputs, targets = self._quick[key]
+            given = x if inputs is None else inputs[x], target if targets is None else targets[target]
+        except KeyError:
+            call, given = self._prepared(what, key, self._advance, run, run.vectors, x, target)
+        vectors, seen = call.kernel(run.vectors, *given)
         seen, finite = tuple(map(np.asarray, seen)), call.seen.leaves[0]
         if self._stops and not seen[finite.vector][finite.start]:
             raise nonfinite_error(run)
@@ -152,36 +150,35 @@ class SingleCalls:
 
     def predict(self, run: PackedRun, x: Tree) -> tuple[Vectors, Tree]:
         """The vectors of the state after one more input, and the output."""
-        layout, ahead = run.layout, run.ahead_vectors
+        layout, vectors, ahead = run.layout, run.vectors, run.ahead_vectors
         needed = self._needed.get(layout)
         if needed is None:
             needed = self._needed[layout] = layout.vectors_of_first(len(MODEL))
         # Every vector that is passed costs a microsecond.
-        vectors = run.vectors[:needed]
+        vectors = vectors[:needed] if ahead is None else (vectors[:needed], ahead)
         key = layout, type(x), ahead is None
-        quick = self._quick.get(key)
-        if ahead is not None:
-            vectors = vectors, ahead
-        if quick is None:
+        try:
+            call, inputs = self._quick[key]
+            given = (x if inputs is None else inputs[x],)
+        except KeyError:
             function = self._answer if ahead is None else self._answer_next
-            call, x = self._prepared("predict: ", key, function, run, vectors, x)
-        else:
-            call, inputs, _ = quick
-            if inputs is not None and not 0 <= x < inputs:
-                self._symbols.check("predict: ", run, x)
-        return call(vectors, x)
+            call, given = self._prepared("predict: ", key, function, run, vectors, x)
+        return call(vectors, *given)
 
-    def _prepared(self, what: str, quick: Any, function: Callable, run: PackedRun, vectors: Any, *inputs: Any) -> Any:
-        """The call for such inputs, and the inputs, checked."""
-        self._symbols.check(what, run, *inputs)
-        inputs = tuple(map(_by_value, inputs))
-        key = function.__name__, run.layout, *map(_signature, inputs)
+    def _prepared(self, what: str, quick: Any, function: Callable, run: PackedRun, vectors: Any, *inputs: Any):
+        """The call for such inputs and what to give it, checked. Single numbers are found at once the next time."""
+        sizes = self._symbols.check(what, run, *inputs)[: len(inputs)]
+        given = tuple(map(_given, inputs, sizes))
+        key = function.__name__, run.layout, *map(_signature, given)
         call = self._calls.get(key)
         if call is None:
-            call = self._calls[key] = PackedCall(partial(function, run.layout), (vectors, *inputs))
+            call = self._calls[key] = PackedCall(partial(function, run.layout), (vectors, *given))
         if all(isinstance(value, NUMBERS) for value in inputs):
-            self._quick[quick] = call, *self._symbols.known(run, *inputs)
-        return call, *inputs
+            known = self._quick.setdefault(quick, (call, *({} if size else None for size in sizes)))[1:]
+            for symbols, value, there in zip(known, inputs, given, strict=True):
+                if symbols is not None:
+                    symbols[value] = there
+        return call, given
 
     def _advance(self, layout: Layout, vectors: Vectors, x: Tree, target: Tree):
         run = layout.unpack(vectors)
@@ -219,10 +216,18 @@ def _signature(value: Any) -> Any:
     return type(value)
 
 
-def _by_value(value: Any) -> Any:
-    """Numbers that JAX holds in NumPy, since a packed run is on a device of its own."""
+def _given(value: Any, size: int | None) -> Any:
+    """What a call is given: numbers that JAX holds in NumPy, since a packed run is on a device of its own."""
+    if size and np.ndim(value) == 0:
+        return _placed(int(value), calling_thread())
     if value is None or isinstance(value, (np.ndarray, *NUMBERS)):
         return value
     return jax.tree.map(
         lambda leaf: np.asarray(leaf) if isinstance(leaf, jax.Array) and not is_key(leaf) else leaf, value
     )
+
+
+@lru_cache
+def _placed(symbol: int, device: Any) -> jax.Array:
+    """A symbol where packed runs are: there are few of them, and it takes two microseconds to bring one there."""
+    return jax.device_put(np.int32(symbol), device)

@@ -51,17 +51,16 @@ class Symbols:
         self._model = model
         self._ranges: dict[Any, Ranges] = {}
 
-    def check(self, what: str, run: Any, xs: Tree, targets: Tree = None, count: int | None = None) -> None:
+    def check(self, what: str, run: Any, xs: Tree, targets: Tree = None, count: int | None = None) -> Ranges:
         """Refuse those that the model does not know, in arrays with an entry for each of `count` steps."""
-        known = self.known(run, xs, targets, count)
-        for kind, size, part in zip((INPUT, TARGET), known, (xs, targets), strict=True):
+        ranges = self._known(run, [_type_of(part, count) for part in (xs, targets) if part is not None])
+        for kind, size, part in zip((INPUT, TARGET), ranges, (xs, targets), strict=True):
             # One symbol is looked at without NumPy's functions, which take longer than the call itself.
             if size is not None and not (np.ndim(part) == 0 and 0 <= int(part) < size):
                 check(kind, np.asarray(part)[:count] if np.ndim(part) else part, size, what)
+        return ranges
 
-    def known(self, run: Any, xs: Tree, targets: Tree = None, count: int | None = None) -> Ranges:
-        """How many of each the model knows, if that can be told from such inputs."""
-        kinds = [_type_of(part, count) for part in (xs, targets) if part is not None]
+    def _known(self, run: Any, kinds: list[Any]) -> Ranges:
         if None in kinds:
             return Ranges(None, None)
         key = tuple(kinds)

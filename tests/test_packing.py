@@ -138,6 +138,7 @@ def test_calls_run_in_the_calling_thread_where_that_can_be(monkeypatch):
     # Not a public function of JAX: it may go.
     monkeypatch.delattr(xla_client, "make_cpu_client")
     calling_thread.cache_clear()
+    learner, run = learner_and_run()
     try:
         other, _ = learner.step(norewind.pack(run), 0, 1)
     finally:
