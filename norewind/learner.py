@@ -16,7 +16,7 @@ from norewind.compilation import compiled
 from norewind.estimator import Estimate, Estimator
 from norewind.packing import PackedRun, SingleCalls, pack
 from norewind.ranges import Symbols
-from norewind.run import Run, Update, nonfinite_error
+from norewind.run import Run, Update, explain, nonfinite_error
 from norewind.trees import Tree, strong
 
 
@@ -84,8 +84,12 @@ class Learner:
         if isinstance(run, PackedRun):
             vectors, estimate = self.single.step("step: ", run, x, target)
             return PackedRun(run.layout, vectors), estimate  # pyright: ignore[reportReturnType] (a packed run stands for a run)
-        self.symbols.check("step: ", run, x, target)
-        new, estimate, finite = self.compiled_step(run, x, target)
+        try:
+            self.symbols.check("step: ", run, x, target)
+            new, estimate, finite = self.compiled_step(run, x, target)
+        except Exception as error:
+            explain("step: ", error, self.update, run, x, target)
+            raise
         if self.stops and _is_false(finite):
             raise nonfinite_error(run)
         return new, estimate
@@ -156,8 +160,12 @@ class Learner:
             ahead, output = self.single.predict(run, x)
             return PackedRun(run.layout, run.vectors, (*run.pending, x), ahead), output  # pyright: ignore[reportReturnType] (a packed run stands for a run)
         checks.run("predict", run, Run)
-        self.symbols.check("predict: ", run, x)
-        ahead, output = self.compiled_transition(run.params, run.ahead if run.pending else run.state, x)
+        try:
+            self.symbols.check("predict: ", run, x)
+            ahead, output = self.compiled_transition(run.params, run.ahead if run.pending else run.state, x)
+        except Exception as error:
+            explain("predict: ", error, self.update, run, x)
+            raise
         return run._replace(pending=(*run.pending, x), ahead=ahead), output
 
     def learn(self, run: Run, target: Tree) -> tuple[Run, Estimate]:

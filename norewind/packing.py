@@ -11,7 +11,7 @@ from norewind import checks
 from norewind.compilation import calling_thread, compiled_kernel
 from norewind.layout import Layout, Vectors, layout_of
 from norewind.ranges import Symbols
-from norewind.run import Run, Update, nonfinite_error
+from norewind.run import Run, Update, explain, nonfinite_error
 from norewind.trees import Tree, is_key, strong
 
 MODEL = Run._fields[:2]
@@ -141,6 +141,8 @@ class SingleCalls:
             call, inputs, targets = self._quick[key]
             given = x if inputs is None else inputs[x], target if targets is None else targets[target]
         except KeyError:
+            call = given = None
+        if call is None or given is None:
             call, given = self._prepared(what, key, self._advance, run, run.vectors, x, target)
         vectors, seen = call.kernel(run.vectors, *given)
         seen, finite = tuple(map(np.asarray, seen)), call.seen.leaves[0]
@@ -161,18 +163,24 @@ class SingleCalls:
             call, inputs = self._quick[key]
             given = (x if inputs is None else inputs[x],)
         except KeyError:
+            call = given = None
+        if call is None or given is None:
             function = self._answer if ahead is None else self._answer_next
             call, given = self._prepared("predict: ", key, function, run, vectors, x)
         return call(vectors, *given)
 
     def _prepared(self, what: str, quick: Any, function: Callable, run: PackedRun, vectors: Any, *inputs: Any):
         """The call for such inputs and what to give it, checked. Single numbers are found at once the next time."""
-        sizes = self._symbols.check(what, run, *inputs)[: len(inputs)]
-        given = tuple(map(_given, inputs, sizes))
-        key = function.__name__, run.layout, *map(_signature, given)
-        call = self._calls.get(key)
-        if call is None:
-            call = self._calls[key] = PackedCall(partial(function, run.layout), (vectors, *given))
+        try:
+            sizes = self._symbols.check(what, run, *inputs)[: len(inputs)]
+            given = tuple(map(_given, inputs, sizes))
+            key = function.__name__, run.layout, *map(_signature, given)
+            call = self._calls.get(key)
+            if call is None:
+                call = self._calls[key] = PackedCall(partial(function, run.layout), (vectors, *given))
+        except Exception as error:
+            explain(what, error, self._update, run, *inputs)
+            raise
         if all(isinstance(value, NUMBERS) for value in inputs):
             known = self._quick.setdefault(quick, (call, *({} if size else None for size in sizes)))[1:]
             for symbols, value, there in zip(known, inputs, given, strict=True):
