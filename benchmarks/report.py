@@ -71,26 +71,19 @@ README_NAMES = {
 
 
 SINGLE_NAMES = {
-    "single": {
-        "step": "one call of `learner.step`",
-        "predict + learn": "calls of `predict`, then `learn`",
-        "step, packed": "one `step` of a packed run",
-        "predict + learn, packed": "calls of `predict`, then `learn`, of a packed run",
-    },
-    "single_inline": {
-        "step, packed": "one `step` of a packed run, without JAX's asynchronous dispatch",
-        "predict + learn, packed": "calls of `predict`, then `learn`, in the same way",
-    },
+    "step": "one call of `learner.step`",
+    "predict + learn": "calls of `predict`, then `learn`",
+    "step, packed": "one `step` of a packed run",
+    "predict + learn, packed": "calls of `predict`, then `learn`, of a packed run",
 }
 
 
 def readme_table(everything: dict[str, Records]) -> str:
     """The first table for the README, with the dates of the measurements."""
     measured = {jax: records for jax, records in everything.items() if "step" in records}
-    times = [best(records, "step") for records in measured.values()]
     header = [f"JAX {jax}, {records['step']['date']}" for jax, records in measured.items()]
-    rows = [[name, *(short(one[case]) if case in one else "" for one in times)] for case, name in README_NAMES.items()]
-    for section, names in SINGLE_NAMES.items():
+    rows = []
+    for section, names in {"step": README_NAMES, "single": SINGLE_NAMES}.items():
         times = [best(records, section) for records in measured.values()]
         shown = {case: name for case, name in names.items() if any(case in one for one in times)}
         rows += [[name, *(short(one[case]) if case in one else "" for one in times)] for case, name in shown.items()]
@@ -122,8 +115,7 @@ def step_table(records: Records) -> str:
 
 
 def single_table(records: Records) -> str:
-    names = {"single": "", "single_inline": ", without asynchronous dispatch"}
-    rows = [[case + more, short(us)] for section, more in names.items() for case, us in best(records, section).items()]
+    rows = [[case, short(us)] for case, us in best(records, "single").items()]
     return _table(["GRU-64, one call", "µs"], rows) if rows else ""
 
 

@@ -75,14 +75,6 @@ def single() -> list[dict]:
     return measure(cases(), rounds=20)
 
 
-def single_inline() -> list[dict]:
-    """The same where JAX computes in the thread that calls, a setting of the whole process."""
-    import jax
-
-    jax.config.update("jax_cpu_enable_async_dispatch", False)
-    return single()
-
-
 def _peers(cell: str) -> list[Case]:
     cases = []
     if _installed("braintrace"):
@@ -245,7 +237,6 @@ SECTIONS = {
     for section in (
         step,
         single,
-        single_inline,
         parts,
         lstm,
         sizes,

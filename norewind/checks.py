@@ -3,6 +3,7 @@
 Every message names the place in the tree and says what to do.
 """
 
+import reprlib
 from typing import Any
 
 import jax
@@ -36,6 +37,16 @@ def parameters_and_state(params: Tree, state: Tree) -> None:
             raise ModelError(
                 f"{place} has dtype float16, in which small numbers that methods and optimizers need are zero. Use "
                 "bfloat16, which is as small, or float32."
+            )
+
+
+def arrays(what: str, tree: Tree) -> None:
+    """What is learned from must be arrays and numbers."""
+    for place, leaf in named_leaves(what, tree):
+        if not _is_array_or_number(leaf):
+            raise ModelError(
+                f"{place} is {reprlib.repr(leaf)}, not a number or an array. "
+                "Symbols and categories are integers, from 0 on."
             )
 
 

@@ -31,8 +31,8 @@ class Layout:
     """How a tree becomes a vector of bits per width of number, and back. Nothing is rounded.
 
     All small arrays of 32 bits a number share a vector, and so do those of 64. Complex numbers are pairs of
-    reals, keys are their data. Large arrays stay as they are. Layouts of trees with the same arrays are one
-    object (`layout_of`).
+    reals, keys are their data. Large arrays stay as they are, and so does one that is alone in its tree. Layouts
+    of trees with the same arrays are one object (`layout_of`).
     """
 
     def __init__(self, structure: Any, kinds: tuple[tuple[Any, tuple[int, ...], Any], ...]):
@@ -41,7 +41,7 @@ class Layout:
         self.shapes: list[tuple[Any, tuple[int, ...]]] = []
         for dtype, shape, impl in kinds:
             kind, size = _kind(dtype), prod(shape)
-            if size >= ALONE and impl is None:
+            if impl is None and (size >= ALONE or len(kinds) == 1):
                 self.leaves.append(Leaf(dtype, shape, impl, len(self.shapes), 0, size, True))
                 self.shapes.append((dtype, shape))
                 continue
@@ -73,7 +73,7 @@ class Layout:
     def unpack_first(self, vectors: Vectors, entries: int) -> tuple[Tree, ...]:
         """The tree's first entries, from those vectors that hold them, inside a compiled function."""
         parts = self.structure.children()[:entries]
-        values = iter(self._values(vectors, _shaped, sum(part.num_leaves for part in parts)))
+        values = (_shaped(vectors[leaf.vector], leaf) for leaf in self.leaves)
         return tuple(jax.tree.unflatten(part, [next(values) for _ in range(part.num_leaves)]) for part in parts)
 
     def vectors_of_first(self, entries: int) -> int:
@@ -94,22 +94,20 @@ class Layout:
 
     def unpack_now(self, vectors: Vectors) -> Tree:
         """The tree as JAX arrays, outside of compiled functions; there is nothing to compile."""
-        return self._tree([np.asarray(vector) for vector in vectors], lambda part, leaf: jnp.array(_viewed(part, leaf)))
+        vectors = tuple(map(np.asarray, vectors))
+        return self._tree(vectors, lambda vector, leaf: jnp.array(_viewed(vector, leaf)))
 
     def view(self, vectors: Vectors) -> Tree:
-        """The tree as NumPy arrays that look into the vectors."""
-        return self._tree([np.asarray(vector) for vector in vectors], _viewed)
+        """The tree as NumPy arrays that look into the vectors, which are NumPy's."""
+        return self._tree(vectors, _viewed)
 
-    def _tree(self, vectors: Any, shaped: Any) -> Tree:
-        return jax.tree.unflatten(self.structure, self._values(vectors, shaped, len(self.leaves)))
+    def view_leaf(self, vectors: Vectors, place: int) -> Any:
+        """One array of `view`."""
+        leaf = self.leaves[place]
+        return _viewed(vectors[leaf.vector], leaf)
 
-    def _values(self, vectors: Any, shaped: Any, count: int) -> list[Any]:
-        values = []
-        for leaf in self.leaves[:count]:
-            vector = vectors[leaf.vector]
-            value = shaped(vector if leaf.alone else vector[leaf.start : leaf.stop], leaf)
-            values.append(value if leaf.impl is None else jax.random.wrap_key_data(jnp.asarray(value), impl=leaf.impl))
-        return values
+    def _tree(self, vectors: Vectors, read: Any) -> Tree:
+        return self.structure.unflatten([read(vectors[leaf.vector], leaf) for leaf in self.leaves])
 
 
 _layouts: dict[Any, Layout] = {}
@@ -149,9 +147,12 @@ def _flat(value: jax.Array) -> jax.Array:
     return (value.astype(kind) if value.dtype == bool else jax.lax.bitcast_convert_type(value, kind)).ravel()
 
 
-def _shaped(part: jax.Array, leaf: Leaf) -> jax.Array:
+def _shaped(vector: jax.Array, leaf: Leaf) -> jax.Array:
     if leaf.alone:
-        return part
+        return vector
+    part = vector[leaf.start : leaf.stop]
+    if leaf.impl:
+        return jax.random.wrap_key_data(part.reshape(leaf.shape), impl=leaf.impl)
     if leaf.dtype == bool:
         return part.reshape(leaf.shape).astype(bool)
     if np.issubdtype(leaf.dtype, np.complexfloating):
@@ -160,13 +161,16 @@ def _shaped(part: jax.Array, leaf: Leaf) -> jax.Array:
     return jax.lax.bitcast_convert_type(part, leaf.dtype).reshape(leaf.shape)
 
 
-def _viewed(part: np.ndarray, leaf: Leaf) -> np.ndarray:
+def _viewed(vector: np.ndarray, leaf: Leaf) -> Any:
     if leaf.alone:
-        return part
+        return vector
     # For every number that a call returns: the letter of a dtype is there, while `np.issubdtype` takes a microsecond.
-    if leaf.dtype.kind == "b":
-        return part.reshape(leaf.shape).astype(bool)
-    if leaf.dtype.kind == "c":
-        parts = part.view(leaf.dtype.type(0).real.dtype).reshape(2, *leaf.shape)
+    kind = leaf.dtype.kind
+    if kind == "b":
+        return vector[leaf.start : leaf.stop].reshape(leaf.shape).astype(bool)
+    if kind == "c":
+        parts = vector[leaf.start : leaf.stop].view(leaf.dtype.type(0).real.dtype).reshape(2, *leaf.shape)
         return np.ascontiguousarray(np.moveaxis(parts, 0, -1)).view(leaf.dtype)[..., 0]
-    return part.view(leaf.dtype).reshape(leaf.shape)
+    # In one go, since every function of NumPy takes about a microsecond in the middle of other work.
+    numbers = np.ndarray(leaf.shape, leaf.dtype, vector, leaf.start * leaf.dtype.itemsize)
+    return jax.random.wrap_key_data(jnp.asarray(numbers), impl=leaf.impl) if leaf.impl else numbers

@@ -15,8 +15,8 @@ from norewind.combinators import one_step_of
 from norewind.compilation import compiled
 from norewind.estimator import Estimate, Estimator
 from norewind.packing import PackedRun, SingleCalls, pack
-from norewind.ranges import Ranges, check, ranges_of
-from norewind.run import Run, Update, nonfinite_error
+from norewind.ranges import Symbols
+from norewind.run import Run, Update, explain, nonfinite_error
 from norewind.trees import Tree, strong
 
 
@@ -70,8 +70,8 @@ class Learner:
         self.compiled_transition = jax.jit(update.transition)
         self.compiled_forward = compiled(partial(_forward, update))
         self.compiled_reset = jax.jit(update.reset)
-        self.single = SingleCalls(update, stops)
-        self._ranges: dict[Any, Ranges] = {}
+        self.symbols = Symbols(update.estimator.model)
+        self.single = SingleCalls(update, stops, self.symbols)
 
     def init(self, params: Tree, state: Tree, key: jax.Array) -> Run:
         """Start a run. A reset returns to `state`; `key` is for the estimator's noise."""
@@ -79,12 +79,17 @@ class Learner:
 
     def step(self, run: Run, x: Tree, target: Tree) -> tuple[Run, Estimate]:
         """Learn from one sample or window: `x` is the model's input; the loss compares its output with `target`."""
-        _nothing_pending(run, "step", (Run, PackedRun))
-        self._check_symbols("step: ", run, x, target)
+        if not isinstance(run, PackedRun) or run.pending:
+            _nothing_pending(run, "step", (Run, PackedRun))
         if isinstance(run, PackedRun):
-            vectors, estimate = self.single.step(run, x, target)
+            vectors, estimate = self.single.step("step: ", run, x, target)
             return PackedRun(run.layout, vectors), estimate  # pyright: ignore[reportReturnType] (a packed run stands for a run)
-        new, estimate, finite = self.compiled_step(run, x, target)
+        try:
+            self.symbols.check("step: ", run, x, target)
+            new, estimate, finite = self.compiled_step(run, x, target)
+        except Exception as error:
+            explain("step: ", error, self.update, run, x, target)
+            raise
         if self.stops and _is_false(finite):
             raise nonfinite_error(run)
         return new, estimate
@@ -123,7 +128,7 @@ class Learner:
         length = checks.common_length("scan", **inputs)
         _check_count("scan", count, length)
         if not isinstance(count, Tracer):
-            self._check_symbols("scan: ", run, xs, targets, length if count is None else int(count))
+            self.symbols.check("scan: ", run, xs, targets, length if count is None else int(count))
         steps = xs, targets, resets, newest
         (new,), seen = self.fast_chunk((run,), steps, count, outputs)
         finite = chunk_is_finite(run, new, seen[0] if outputs else seen)
@@ -151,12 +156,16 @@ class Learner:
 
     def predict(self, run: Run, x: Tree) -> tuple[Run, Tree]:
         """Predict the output for `x` now; the input then waits in the run for its target."""
-        checks.run("predict", run, (Run, PackedRun))
-        self._check_symbols("predict: ", run, x)
         if isinstance(run, PackedRun):
             ahead, output = self.single.predict(run, x)
             return PackedRun(run.layout, run.vectors, (*run.pending, x), ahead), output  # pyright: ignore[reportReturnType] (a packed run stands for a run)
-        ahead, output = self.compiled_transition(run.params, run.ahead if run.pending else run.state, x)
+        checks.run("predict", run, Run)
+        try:
+            self.symbols.check("predict: ", run, x)
+            ahead, output = self.compiled_transition(run.params, run.ahead if run.pending else run.state, x)
+        except Exception as error:
+            explain("predict: ", error, self.update, run, x)
+            raise
         return run._replace(pending=(*run.pending, x), ahead=ahead), output
 
     def learn(self, run: Run, target: Tree) -> tuple[Run, Estimate]:
@@ -164,36 +173,18 @@ class Learner:
 
         Targets may come k samples late, in order: the run then holds k inputs and one more state.
         """
-        checks.run("learn", run, (Run, PackedRun))
+        if not isinstance(run, PackedRun):
+            checks.run("learn", run, Run)
         if not run.pending:
             raise ValueError("no input waits for a target: call predict(run, x) before learn(run, target).")
         x, *later = run.pending
         if isinstance(run, PackedRun):
-            self._check_symbols("learn: ", run, x, target)
-            vectors, estimate = self.single.step(run, x, target)
+            vectors, estimate = self.single.step("learn: ", run, x, target)
             return PackedRun(run.layout, vectors, tuple(later), run.ahead_vectors if later else None), estimate  # pyright: ignore[reportReturnType] (a packed run stands for a run)
         new, estimate = self.step(run._replace(pending=(), ahead=None), x, target)
         if not later:
             return new, estimate
         return new._replace(pending=tuple(later), ahead=run.ahead), estimate
-
-    def _check_symbols(self, what: str, run: Run, xs: Tree, targets: Tree = None, count: int | None = None) -> None:
-        """Refuse symbols and labels that the model does not know, in arrays with an entry for each of `count` steps."""
-        parts = [np.asarray(part) if type(part) is int else part for part in (xs, targets) if part is not None]
-        # A single number is known by its type, which takes less time to look up than its dtype.
-        key = tuple([type(part) if isinstance(part, np.generic) else _type_of(part, count) for part in parts])
-        if None in key:
-            return
-        ranges = self._ranges.get(key)
-        if ranges is None:
-            kinds = [_type_of(part, count) for part in parts]
-            examples = [jax.ShapeDtypeStruct(shape, jax.dtypes.canonicalize_dtype(dtype)) for dtype, shape in kinds]
-            both = (*examples, None)[:2]
-            ranges = self._ranges[key] = ranges_of(self.update.estimator.model, run.params, run.state, *both)
-        for kind, size, part in zip(("input", "target"), ranges, parts, strict=False):
-            # One symbol is looked at without NumPy's functions, which take longer than the call itself.
-            if size is not None and not (part.ndim == 0 and 0 <= int(part) < size):
-                check(kind, np.asarray(part)[:count] if np.ndim(part) else part, size, what)
 
     def carry(self, run: Run) -> Tree:
         """The estimator's carry."""
@@ -214,13 +205,6 @@ class Learner:
                 "reset: `when` must be True, False or a boolean per stream. The state returns to the one given to init."
             )
         return self.compiled_reset(run, mask)
-
-
-def _type_of(part: Any, count: int | None) -> Any:
-    """The type and shape of an array for one step; None if its numbers cannot be looked at."""
-    if isinstance(part, Tracer) or not hasattr(part, "dtype"):
-        return None
-    return part.dtype, part.shape if count is None else part.shape[1:]
 
 
 def started(update: Update, params: Tree, state: Tree, key: jax.Array) -> Run:

@@ -1,20 +1,22 @@
 """A run packed for single calls: a few vectors in place of many arrays, each of which costs microseconds in a call."""
 
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import jax
 import numpy as np
 
 from norewind import checks
-from norewind.compilation import compiled_kernel
+from norewind.compilation import calling_thread, compiled_kernel
 from norewind.layout import Layout, Vectors, layout_of
-from norewind.run import Run, Update, nonfinite_error
+from norewind.ranges import Symbols
+from norewind.run import Run, Update, explain, nonfinite_error
 from norewind.trees import Tree, is_key, strong
 
 MODEL = Run._fields[:2]
 """What a prediction needs of a run: the parameters and the state."""
+NUMBERS = np.generic, int, float
 
 
 class PackedRun:
@@ -75,25 +77,34 @@ def pack(run: Run) -> PackedRun:
 
 
 class PackedEstimate:
-    """The `Estimate` of a packed run: loss and output are there, the gradient is computed again when somebody looks.
+    """The `Estimate` of a packed run: its numbers are read, and its gradient computed again, when somebody looks.
 
-    Until then it keeps the run before the step.
+    It keeps the run before the step.
     """
 
-    __slots__ = ("_grad", "loss", "output")
+    __slots__ = ("_gradient", "_inputs", "_layout", "_seen")
 
-    def __init__(self, loss: np.ndarray, output: Tree, grad: Callable[[], Tree]):
-        self.loss, self.output, self._grad = loss, output, grad
+    def __init__(self, layout: Layout, seen: Vectors, gradient: Callable, inputs: tuple[PackedRun, Tree, Tree]):
+        self._layout, self._seen, self._gradient, self._inputs = layout, seen, gradient, inputs
+
+    @property
+    def loss(self) -> np.ndarray:
+        return self._layout.view_leaf(self._seen, 1)
+
+    @property
+    def output(self) -> Tree:
+        return self._layout.view(self._seen)[2]
 
     @property
     def grad(self) -> Tree:
-        return self._grad()
+        run, x, target = self._inputs
+        return self._gradient(run.unpack(), x, target)
 
     def __repr__(self) -> str:
         return f"Estimate(loss={self.loss}, output={self.output!r})"
 
 
-class Program:
+class PackedCall:
     """A compiled function that returns a pair; the first entry stays packed, the second is read."""
 
     def __init__(self, function: Callable, arguments: tuple[Any, ...]):
@@ -104,49 +115,78 @@ class Program:
 
         self.layout: Layout
         self.seen: Layout
-        self._call = compiled_kernel(call, *arguments)
+        self.kernel = compiled_kernel(call, *arguments)
 
     def __call__(self, *arguments: Any) -> tuple[Vectors, Tree]:
         """The vectors of the pair's first entry, and its second."""
-        vectors, seen = self._call(*arguments)
-        return vectors, self.seen.view(seen)
+        vectors, seen = self.kernel(*arguments)
+        return vectors, self.seen.view(tuple(map(np.asarray, seen)))
 
 
 class SingleCalls:
-    """The programs for packed runs of one learner, compiled once for each layout and kind of input."""
+    """The calls of one learner on packed runs, compiled once for each layout and kind of input."""
 
-    def __init__(self, update: Update, stops: bool):
-        self._update, self._stops = update, stops
-        self._programs: dict[Any, Program] = {}
+    def __init__(self, update: Update, stops: bool, symbols: Symbols):
+        self._update, self._stops, self._symbols = update, stops, symbols
+        self._calls: dict[Any, PackedCall] = {}
+        # By the types of single numbers, so that nothing else is looked at: the call, and each of its inputs' symbols.
+        self._quick: dict[Any, tuple[Any, ...]] = {}
         self._needed: dict[Layout, int] = {}
         self._gradient = jax.jit(self._grad)
 
-    def step(self, run: PackedRun, x: Tree, target: Tree) -> tuple[Vectors, PackedEstimate]:
+    def step(self, what: str, run: PackedRun, x: Tree, target: Tree) -> tuple[Vectors, PackedEstimate]:
         """The vectors after one step, and its estimate."""
-        vectors, (finite, loss, output) = self._program(self._advance, run.layout, run.vectors, x, target)
-        if self._stops and not finite:
+        key = run.layout, type(x), type(target)
+        try:
+            call, inputs, targets = self._quick[key]
+            given = x if inputs is None else inputs[x], target if targets is None else targets[target]
+        except KeyError:
+            call = given = None
+        if call is None or given is None:
+            call, given = self._prepared(what, key, self._advance, run, run.vectors, x, target)
+        vectors, seen = call.kernel(run.vectors, *given)
+        seen, finite = tuple(map(np.asarray, seen)), call.seen.leaves[0]
+        if self._stops and not seen[finite.vector][finite.start]:
             raise nonfinite_error(run)
-        return vectors, PackedEstimate(loss, output, lambda: self._gradient(run.unpack(), x, target))
+        return vectors, PackedEstimate(call.seen, seen, self._gradient, (run, x, target))
 
     def predict(self, run: PackedRun, x: Tree) -> tuple[Vectors, Tree]:
         """The vectors of the state after one more input, and the output."""
-        layout = run.layout
+        layout, vectors, ahead = run.layout, run.vectors, run.ahead_vectors
         needed = self._needed.get(layout)
         if needed is None:
             needed = self._needed[layout] = layout.vectors_of_first(len(MODEL))
         # Every vector that is passed costs a microsecond.
-        vectors = run.vectors[:needed]
-        if run.ahead_vectors is None:
-            return self._program(self._answer, layout, vectors, x)
-        return self._program(self._answer_next, layout, (vectors, run.ahead_vectors), x)
+        vectors = vectors[:needed] if ahead is None else (vectors[:needed], ahead)
+        key = layout, type(x), ahead is None
+        try:
+            call, inputs = self._quick[key]
+            given = (x if inputs is None else inputs[x],)
+        except KeyError:
+            call = given = None
+        if call is None or given is None:
+            function = self._answer if ahead is None else self._answer_next
+            call, given = self._prepared("predict: ", key, function, run, vectors, x)
+        return call(vectors, *given)
 
-    def _program(self, function: Callable, layout: Layout, vectors: Any, *inputs: Any):
-        inputs = tuple(map(_by_value, inputs))
-        key = function.__name__, layout, *map(_signature, inputs)
-        program = self._programs.get(key)
-        if program is None:
-            program = self._programs[key] = Program(partial(function, layout), (vectors, *inputs))
-        return program(vectors, *inputs)
+    def _prepared(self, what: str, quick: Any, function: Callable, run: PackedRun, vectors: Any, *inputs: Any):
+        """The call for such inputs and what to give it, checked. Single numbers are found at once the next time."""
+        try:
+            sizes = self._symbols.check(what, run, *inputs)[: len(inputs)]
+            given = tuple(map(_given, inputs, sizes))
+            key = function.__name__, run.layout, *map(_signature, given)
+            call = self._calls.get(key)
+            if call is None:
+                call = self._calls[key] = PackedCall(partial(function, run.layout), (vectors, *given))
+        except Exception as error:
+            explain(what, error, self._update, run, *inputs)
+            raise
+        if all(isinstance(value, NUMBERS) for value in inputs):
+            known = self._quick.setdefault(quick, (call, *({} if size else None for size in sizes)))[1:]
+            for symbols, value, there in zip(known, inputs, given, strict=True):
+                if symbols is not None:
+                    symbols[value] = there
+        return call, given
 
     def _advance(self, layout: Layout, vectors: Vectors, x: Tree, target: Tree):
         run = layout.unpack(vectors)
@@ -184,10 +224,18 @@ def _signature(value: Any) -> Any:
     return type(value)
 
 
-def _by_value(value: Any) -> Any:
-    """Numbers that JAX holds in NumPy, since a packed run is on a device of its own."""
-    if value is None or isinstance(value, np.generic | np.ndarray | int | float):
+def _given(value: Any, size: int | None) -> Any:
+    """What a call is given: numbers that JAX holds in NumPy, since a packed run is on a device of its own."""
+    if size and np.ndim(value) == 0:
+        return _placed(int(value), calling_thread())
+    if value is None or isinstance(value, (np.ndarray, *NUMBERS)):
         return value
     return jax.tree.map(
         lambda leaf: np.asarray(leaf) if isinstance(leaf, jax.Array) and not is_key(leaf) else leaf, value
     )
+
+
+@lru_cache
+def _placed(symbol: int, device: Any) -> jax.Array:
+    """A symbol where packed runs are: there are few of them, and it takes two microseconds to bring one there."""
+    return jax.device_put(np.int32(symbol), device)

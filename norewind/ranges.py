@@ -44,6 +44,41 @@ def check(what: str, symbols: Any, size: int, where: str = "") -> None:
         )
 
 
+class Symbols:
+    """The symbols and labels of one model, found once for each kind of input."""
+
+    def __init__(self, model: Any):
+        self._model = model
+        self._ranges: dict[Any, Ranges] = {}
+
+    def check(self, what: str, run: Any, xs: Tree, targets: Tree = None, count: int | None = None) -> Ranges:
+        """Refuse those that the model does not know, in arrays with an entry for each of `count` steps."""
+        ranges = self._known(run, [_type_of(part, count) for part in (xs, targets) if part is not None])
+        for kind, size, part in zip((INPUT, TARGET), ranges, (xs, targets), strict=True):
+            # One symbol is looked at without NumPy's functions, which take longer than the call itself.
+            if size is not None and not (np.ndim(part) == 0 and 0 <= int(part) < size):
+                check(kind, np.asarray(part)[:count] if np.ndim(part) else part, size, what)
+        return ranges
+
+    def _known(self, run: Any, kinds: list[Any]) -> Ranges:
+        if None in kinds:
+            return Ranges(None, None)
+        key = tuple(kinds)
+        if key not in self._ranges:
+            examples = [jax.ShapeDtypeStruct(shape, jax.dtypes.canonicalize_dtype(dtype)) for dtype, shape in kinds]
+            self._ranges[key] = ranges_of(self._model, run.params, run.state, *(*examples, None)[:2])
+        return self._ranges[key]
+
+
+def _type_of(part: Any, count: int | None) -> Any:
+    """The type and shape of an array for one step; None if its numbers cannot be looked at."""
+    if type(part) is int:
+        return np.dtype(int), ()
+    if isinstance(part, Tracer) or not hasattr(part, "dtype"):
+        return None
+    return part.dtype, part.shape if count is None else part.shape[1:]
+
+
 def ranges_of(model: Any, params: Tree, state: Tree, x: Tree, target: Tree) -> Ranges:
     """What our own cells and losses note while shapes are evaluated. Other models may do anything with x and target."""
     noted: dict[str, set[int]] = {INPUT: set(), TARGET: set()}

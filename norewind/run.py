@@ -122,6 +122,27 @@ class Update:
         )
 
 
+def explain(what: str, error: Exception, update: Update, run: Any, *inputs: Tree) -> None:
+    """If an error of Python or JAX comes from a run or data that do not belong here, raise one that says so."""
+    if isinstance(error, ValueError):
+        return  # ours are, and say what is wrong
+    for name, part in zip(("x", "target"), inputs, strict=False):
+        checks.arrays(what + name, part)
+    carry = jax.eval_shape(update.estimator.init, run.params, run.state, jax.random.key(0))
+    expected = {"carry": carry, "optimizer": jax.eval_shape(update.optimizer.init, run.params)}
+    for name, part in expected.items():
+        if _kinds(part) != _kinds(getattr(run, name)):
+            raise checks.ModelError(
+                f"{what}this run was made by another learner: its {name} is not what this one would start with. "
+                "Start a run with this learner's init(params, state, key)."
+            )
+    error.add_note(f"{what}was the run made by this learner's init, and are x and target what its model and loss take?")
+
+
+def _kinds(tree: Tree) -> Any:
+    return jax.tree.structure(tree), [(jnp.shape(leaf), jnp.result_type(leaf)) for leaf in jax.tree.leaves(tree)]
+
+
 def _saturating_add(count: jax.Array, more: int | jax.Array) -> jax.Array:
     limit = jnp.iinfo(count.dtype).max
     return jnp.where(count > limit - more, limit, count + more).astype(count.dtype)

@@ -161,3 +161,23 @@ def test_a_cell_of_no_size(hidden):
 def test_several_keys_in_place_of_one():
     with pytest.raises(ModelError, match=r"an array of shape \(3,\), not one PRNG key"):
         LEARNER.init(PARAMS, CELL.initial_state(), jax.random.split(jax.random.key(0), 3))
+
+
+@pytest.mark.parametrize("prepared", [lambda run: run, norewind.pack])
+def test_runs_and_data_that_are_not_of_this_learner(prepared):
+    learner = online(ESTIMATOR, optax.adam(0.1))
+    exact = online(norewind.rtrl(CELL.transition, cross_entropy), optax.adam(0.1))
+    for part, run in {"carry": exact.init(PARAMS, STATE, KEY), "optimizer": RUN}.items():
+        with pytest.raises(ModelError, match=f"step: this run was made by another learner: its {part}"):
+            learner.step(prepared(run), 0, 1)
+    own = learner.init(PARAMS, STATE, KEY)
+    with pytest.raises(ModelError, match="step: target is 'a', not a number"):
+        learner.step(prepared(own), 0, "a")
+    with pytest.raises(ModelError, match=r"predict: x\['a'\] is 'b', not a number"):
+        learner.predict(prepared(own), {"a": "b"})
+    # Of another cell: nothing can be told for sure.
+    lstm = cells.lstm(3, 4, 3)
+    run = learner.init(lstm.init(KEY), lstm.initial_state(), KEY)
+    with pytest.raises(KeyError) as error:
+        learner.step(prepared(run), 0, 1)
+    assert "step: was the run made by this learner's init" in " ".join(error.value.__notes__)

@@ -112,15 +112,19 @@ def test_float32_is_as_close_to_scan_as_its_rounding():
         run, losses = learner.scan(run, np.array([x]), np.array([target]), count=1)
         packed, estimate = learner.step(packed, x, target)
         np.testing.assert_allclose(estimate.loss, losses[0], rtol=1e-5)
-    for one, other in zip(jax.tree.leaves(packed.params), jax.tree.leaves(run.params), strict=True):
+    assert_near(packed.params, run.params)
+
+
+def assert_near(params, others):
+    for one, other in zip(jax.tree.leaves(params), jax.tree.leaves(others), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
 
 
 def test_a_step_is_one_kernel_where_that_can_be():
     learner, run = learner_and_run()
     learner.step(norewind.pack(run), 0, 1)
-    (program,) = learner.single._programs.values()
-    assert program._call.__name__ == "marked"
+    (call,) = learner.single._calls.values()
+    assert call.kernel.__name__ == "marked"
     sorting = compiled_kernel(lambda values: jax.numpy.sort(values), np.array([3.0, 1.0, 2.0]))
     assert sorting(np.array([3.0, 1.0, 2.0])).tolist() == [1.0, 2.0, 3.0]
     square = np.ones((200, 200), np.float32)
@@ -138,6 +142,7 @@ def test_calls_run_in_the_calling_thread_where_that_can_be(monkeypatch):
     # Not a public function of JAX: it may go.
     monkeypatch.delattr(xla_client, "make_cpu_client")
     calling_thread.cache_clear()
+    learner, run = learner_and_run()
     try:
         other, _ = learner.step(norewind.pack(run), 0, 1)
     finally:
@@ -155,6 +160,42 @@ def test_inputs_may_be_arrays_on_a_device():
     plain, found = learner.step(norewind.pack(run), np.int32(2), np.int32(1))
     assert_equal(packed.unpack(), plain.unpack())
     assert_equal((output, estimate.loss, estimate.grad), (found.output, found.loss, found.grad))
+
+
+def test_symbols_that_were_met_are_checked_as_all_others():
+    cell = norewind.cells.gru(inputs=3, hidden=4, outputs=2)
+    learner = norewind.online(norewind.uoro(cell.transition, norewind.losses.cross_entropy), norewind.adam(1e-2))
+    run = learner.init(cell.init(jax.random.key(0)), cell.initial_state(), jax.random.key(1))
+    packed = norewind.pack(run)
+    for kind in (int, np.int32, np.int64, np.uint8, np.asarray, jnp.asarray):
+        same, _ = learner.step(packed, kind(2), kind(1))
+        assert_equal(same.unpack(), learner.step(packed, 2, 1)[0].unpack())
+        for bad, words in [((1, 2), "the target 2"), ((3, 1), "the input 3")]:
+            with pytest.raises(norewind.ModelError, match=f"step: there is {words}"):
+                learner.step(packed, *map(kind, bad))
+        with pytest.raises(norewind.ModelError, match="predict: there is the input 3"):
+            learner.predict(packed, kind(3))
+    (call,) = learner.single._calls.values()
+    assert call.kernel._cache_size() == 1
+
+
+def test_single_numbers_are_passed_on_as_they_are():
+    def transition(params, state, x):
+        state = jnp.tanh(params["a"] * state + params["b"] * x)
+        return state, state
+
+    learner = norewind.online(norewind.uoro(transition, norewind.losses.squared_error), norewind.adam(1e-2))
+    params = {"a": jnp.array(0.5), "b": jnp.array(0.3)}
+    run = learner.init(params, jnp.array(0.1), jax.random.key(1))
+    packed = norewind.pack(run)
+    for x, target in [(0.5, 1.0), (-0.25, 0.5), (2, 0.5), (3, 0.25), (np.float32(0.1), 1), (np.float32(0.2), 1)]:
+        run, output = learner.predict(run, x)
+        packed, found = learner.predict(packed, x)
+        np.testing.assert_allclose(found, output, rtol=1e-5)
+        run, estimate = learner.learn(run, target)
+        packed, seen = learner.learn(packed, target)
+        np.testing.assert_allclose(seen.loss, estimate.loss, rtol=1e-5)
+    assert_near(packed.params, run.params)
 
 
 def test_what_step_promises_holds():
