@@ -73,7 +73,9 @@ class _Compiled:
         self._moves = _moves(answered, run, jax.ShapeDtypeStruct((inputs,), np.float32))
         self._fixed, self._moving = map(layout_of, self._parts(run))
         self._programs: dict[int, _Kernel] = {}
-        self._example, self._outputs = run, None
+        if self._horizon:
+            place = jax.tree.unflatten(self._structure, range(len(leaves))).outputs
+            self._example, self._outputs = run, _only(self._moving, sum(self._moves[:place]))
 
         def learn(fixed, moving, x, target):
             new, *seen = learned(self._joined(self._fixed.unpack(fixed), self._moving.unpack(moving)), x, target)
@@ -110,12 +112,7 @@ class _Compiled:
         return self._joined(self._fixed.view(run.fixed), self._moving.view(run.moving))
 
     def pending(self, run: _Packed) -> dict[int, np.ndarray]:
-        if self._outputs is None:
-            # Of a run's many leaves, only one is looked at.
-            places = jax.tree.unflatten(self._structure, range(len(self._moves)))
-            self._outputs = copy(self._moving)
-            self._outputs.leaves = [self._moving.leaves[sum(self._moves[: places.outputs])]]
-            self._outputs.structure = jax.tree.structure(0)
+        # Of a run's many leaves, `pending` looks at this one.
         return self._learner.pending(self._example._replace(outputs=self._outputs.view(run.moving)))
 
     def learn(self, run: _Packed, x: np.ndarray, target: np.ndarray) -> tuple[_Packed, Any, Any]:
@@ -155,6 +152,13 @@ class _Kernel:
     def __call__(self, *arguments: Any) -> tuple[Any, Any]:
         stays, seen = self._call(*arguments)
         return stays, self._seen.view(seen)
+
+
+def _only(layout: Layout, place: int) -> Layout:
+    """The layout of one leaf in the vectors of all."""
+    part = copy(layout)
+    part.structure, part.leaves = jax.tree.structure(0), [layout.leaves[place]]
+    return part
 
 
 def _moves(answered: Callable, run: Tree, x: Any) -> list[bool]:
