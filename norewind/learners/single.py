@@ -119,10 +119,10 @@ class _Compiled:
         if run.rows < self._horizon:
             run, outputs = self.answer(run, x)
             return run, 0.0, outputs
-        new, (loss, outputs, finite) = self._call(0, run.fixed, run.moving, x, target)
+        (fixed, moving), (loss, outputs, finite) = self._call(0, run.fixed, run.moving, x, target)
         if not finite:
             raise NonFiniteError("this row gave numbers that are not finite; the run before it is kept.", 0, None)
-        return _Packed(*new, run.rows + 1), loss, outputs
+        return _Packed(fixed, moving, run.rows + 1), loss, outputs
 
     def answer(self, run: _Packed, x: np.ndarray) -> tuple[_Packed, Any]:
         moving, outputs = self._call(1, run.fixed, run.moving, x)
