@@ -220,6 +220,7 @@ SETS = {
     "AirlinePassengers": ("MAE, next 3 months", lambda: series([y for _, y in datasets.AirlinePassengers()])),
     "WaterFlow": ("MAE", lambda: regression(hours(datasets.WaterFlow()))),
     "WaterFlow-ahead": ("MAE, next 3 hours", lambda: series([y for _, y in datasets.WaterFlow()], season=24)),
+    "Bananas": ("accuracy", lambda: classification(numbers(datasets.Bananas()))),
     "ImageSegments": ("accuracy", lambda: classification(numbers(datasets.ImageSegments()))),
     "Shuttle": (f"ROC AUC, {SHUTTLE} rows", lambda: anomalies(numbers(datasets.Shuttle().take(SHUTTLE)))),
 }

@@ -104,7 +104,7 @@ class Layout:
     def view_leaf(self, vectors: Vectors, place: int) -> Any:
         """One array of `view`."""
         leaf = self.leaves[place]
-        return _viewed(vectors[leaf.vector], leaf)
+        return _viewed(np.asarray(vectors[leaf.vector]), leaf)
 
     def _tree(self, vectors: Vectors, read: Any) -> Tree:
         return self.structure.unflatten([read(vectors[leaf.vector], leaf) for leaf in self.leaves])

@@ -229,6 +229,19 @@ def test_the_command_line_goes_on_with_a_saved_model_and_the_other_way_round(tmp
     run_line("predict", tmp_path / "mine", new)
 
 
+@pytest.mark.parametrize("method", ["uoro:window=4", "bptt:16"])
+def test_a_method_with_windows_answers_single_rows(method, tmp_path, capsys):
+    """Also after rows that wait for their window."""
+    model = small(method=method).fit(wave(120)[:-17])
+    assert model.live.position["left"] is not None
+    assert math.isfinite(model.predict_one(wave(1)[0]))
+    model.save(tmp_path / "run")
+    capsys.readouterr()
+    run_line("forecast", tmp_path / "run", "--steps", "4", "--format", "csv")
+    printed = [float(line.split(",")[1]) for line in capsys.readouterr().out.splitlines()[1:]]
+    np.testing.assert_allclose(model.forecast(4), printed, rtol=1e-5, atol=1e-5)
+
+
 def test_rows_from_python_can_be_resumed_as_json_lines(tmp_path):
     model = small()
     for row in wave(120):

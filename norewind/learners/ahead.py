@@ -10,6 +10,7 @@ import numpy as np
 
 from norewind import checks, shown
 from norewind.chunks import fast_step, skipping_step
+from norewind.combinators import one_step_of
 from norewind.compilation import compiled
 from norewind.estimator import Loss
 from norewind.learner import Learner
@@ -234,10 +235,11 @@ def one_step(learner: Any, run: Any, x: Any, target: Any, newest: Any = None) ->
 
 
 def one_answer(learner: Any, run: Any, x: Any) -> tuple[Any, Any]:
-    """One sample, answered inside a compiled function; only the state moves."""
+    """One sample, answered inside a compiled function; only the state moves. There are no windows of answers."""
     if not isinstance(learner, Learner):
         return learner.answer(run, x)
-    state, output = learner.update.transition(run.params, run.state if run.ahead is None else run.ahead, x)
+    transition = one_step_of(learner.update.model.transition)
+    state, output = transition(run.params, run.state if run.ahead is None else run.ahead, x)
     return run._replace(**{"state" if run.ahead is None else "ahead": strong(state)}), output
 
 

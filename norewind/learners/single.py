@@ -1,7 +1,6 @@
 """Learners of rows for one row at a time: the whole step is one compiled kernel on a packed run."""
 
 from collections.abc import Callable
-from copy import copy
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -73,7 +72,9 @@ class _Compiled:
         self._moves = _moves(answered, run, jax.ShapeDtypeStruct((inputs,), np.float32))
         self._fixed, self._moving = map(layout_of, self._parts(run))
         self._programs: dict[int, _Kernel] = {}
-        self._example, self._outputs = run, None
+        if self._horizon:
+            place = jax.tree.unflatten(self._structure, range(len(leaves))).outputs
+            self._example, self._outputs = run, sum(self._moves[:place])
 
         def learn(fixed, moving, x, target):
             new, *seen = learned(self._joined(self._fixed.unpack(fixed), self._moving.unpack(moving)), x, target)
@@ -107,25 +108,21 @@ class _Compiled:
         return jax.tree.unflatten(self._structure, [np.array(leaf) if was else leaf for leaf, was in leaves])
 
     def view(self, run: _Packed) -> Tree:
-        return self._joined(self._fixed.view(run.fixed), self._moving.view(run.moving))
+        fixed, moving = (tuple(map(np.asarray, part)) for part in (run.fixed, run.moving))
+        return self._joined(self._fixed.view(fixed), self._moving.view(moving))
 
     def pending(self, run: _Packed) -> dict[int, np.ndarray]:
-        if self._outputs is None:
-            # Of a run's many leaves, only one is looked at.
-            places = jax.tree.unflatten(self._structure, range(len(self._moves)))
-            self._outputs = copy(self._moving)
-            self._outputs.leaves = [self._moving.leaves[sum(self._moves[: places.outputs])]]
-            self._outputs.structure = jax.tree.structure(0)
-        return self._learner.pending(self._example._replace(outputs=self._outputs.view(run.moving)))
+        # Of a run's many leaves, `pending` looks at this one.
+        return self._learner.pending(self._example._replace(outputs=self._moving.view_leaf(run.moving, self._outputs)))
 
     def learn(self, run: _Packed, x: np.ndarray, target: np.ndarray) -> tuple[_Packed, Any, Any]:
         if run.rows < self._horizon:
             run, outputs = self.answer(run, x)
             return run, 0.0, outputs
-        new, (loss, outputs, finite) = self._call(0, run.fixed, run.moving, x, target)
+        (fixed, moving), (loss, outputs, finite) = self._call(0, run.fixed, run.moving, x, target)
         if not finite:
             raise NonFiniteError("this row gave numbers that are not finite; the run before it is kept.", 0, None)
-        return _Packed(*new, run.rows + 1), loss, outputs
+        return _Packed(fixed, moving, run.rows + 1), loss, outputs
 
     def answer(self, run: _Packed, x: np.ndarray) -> tuple[_Packed, Any]:
         moving, outputs = self._call(1, run.fixed, run.moving, x)
@@ -154,7 +151,7 @@ class _Kernel:
 
     def __call__(self, *arguments: Any) -> tuple[Any, Any]:
         stays, seen = self._call(*arguments)
-        return stays, self._seen.view(seen)
+        return stays, self._seen.view(tuple(map(np.asarray, seen)))
 
 
 def _moves(answered: Callable, run: Tree, x: Any) -> list[bool]:

@@ -18,7 +18,6 @@ except ImportError:
 
 Features = dict[Any, Any]
 TARGET, NOTHING = "(target)", "(nothing)"
-NUMBERS = (Real, np.bool_)
 UNUSABLE = object()
 
 
@@ -161,7 +160,7 @@ class AnomalyDetector(base.AnomalyDetector):
         self._rows = _Rows(models.AnomalyDetector, {}, _settings(self))
 
     def learn_one(self, x: Features) -> None:
-        self._rows.learn({name: value for name, value in x.items() if isinstance(value, NUMBERS)})
+        self._rows.learn({name: value for name, value in x.items() if type(value) is float or _is_number(value)})
 
     def score_one(self, x: Features) -> float:
         return self._rows.ask("score_one", x) or 0.0
@@ -178,9 +177,13 @@ def _usable(x: Features) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value is not UNUSABLE}
 
 
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real | np.bool_)
+
+
 def _value(value: Any) -> Any:
     # Nearly all are floats, and asking whether something is a `Real` takes longer than the rest.
-    if type(value) is float or isinstance(value, NUMBERS):
+    if type(value) is float or _is_number(value):
         number = float(value)
         return number if math.isfinite(number) and abs(number) < 3e38 else None
     return value if value is None or isinstance(value, str) else UNUSABLE

@@ -172,7 +172,7 @@ class RowScore(Score):
     def was_forecast(self, samples: Samples) -> np.ndarray:
         """Whether each row was forecast. The first ones were not."""
         assert samples.scales is not None
-        return ~np.isnan(samples.scales[..., 0]).all(axis=1)
+        return np.asarray((~np.isnan(samples.scales[..., 0])).any(axis=1))
 
     def surprise(self, errors: np.ndarray) -> float | None:
         """The root mean square of the errors of one row; None if none is known."""

@@ -133,7 +133,7 @@ def samples_of(
     scales, sent = (parts[0], sent) if len(parts) == 1 else (np.concatenate(parts, axis=1), np.tile(sent, len(parts)))
     mean, deviation, last = scales[..., 0], scales[..., 1], scales[..., 2]
     if layout.standardise and not layout.classes:
-        targets, last = standardised(np.stack([sent, last]), mean, deviation)
+        targets, last = standardised(np.array([sent, last]), mean, deviation)
     else:
         targets = np.where(np.isnan(mean), np.nan, sent)
     xs = xs_of(tables[:, 0], tables[:, 1:], layout)
@@ -172,7 +172,8 @@ def scales_of(statistics: np.ndarray, layout: Layout) -> np.ndarray:
     if not layout.standardise or layout.classes:
         return np.stack([np.zeros_like(means), np.ones_like(means), newest], axis=-1)
     deviations = _deviations(counts, squares)
-    scales = np.stack([means, deviations, newest], axis=-1)
+    scales = np.empty((*means.shape, 3))
+    scales[..., 0], scales[..., 1], scales[..., 2] = means, deviations, newest
     scales[(counts < ENOUGH) | (deviations == 0)] = np.nan
     return scales
 
