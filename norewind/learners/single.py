@@ -71,7 +71,7 @@ class _Compiled:
         learned, answered = _functions(learner)
         self._moves = _moves(answered, run, jax.ShapeDtypeStruct((inputs,), np.float32))
         self._fixed, self._moving = map(layout_of, self._parts(run))
-        self._programs: dict[int, _Kernel] = {}
+        self._kernels: dict[int, _Kernel] = {}
         if self._horizon:
             place = jax.tree.unflatten(self._structure, range(len(leaves))).outputs
             self._example, self._outputs = run, sum(self._moves[:place])
@@ -132,9 +132,9 @@ class _Compiled:
         return self._call(1, run.fixed, run.moving, x)[1]
 
     def _call(self, place: int, *arguments: Any) -> tuple[Any, Any]:
-        if place not in self._programs:
-            self._programs[place] = _Kernel(self._functions[place], arguments)
-        return self._programs[place](*arguments)
+        if place not in self._kernels:
+            self._kernels[place] = _Kernel(self._functions[place], arguments)
+        return self._kernels[place](*arguments)
 
 
 class _Kernel:
@@ -147,10 +147,10 @@ class _Kernel:
             return stays, self._seen.pack(seen)
 
         self._seen: Layout
-        self._call = compiled_kernel(call, *arguments)
+        self.call = compiled_kernel(call, *arguments)
 
     def __call__(self, *arguments: Any) -> tuple[Any, Any]:
-        stays, seen = self._call(*arguments)
+        stays, seen = self.call(*arguments)
         return stays, self._seen.view(tuple(map(np.asarray, seen)))
 
 
