@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from norewind.checkpoint import CheckpointError
 from norewind.files import write_atomically
 from norewind.serving.refusals import Refusal
 
@@ -76,6 +77,9 @@ def _read(path: Path) -> dict[str, tuple[int | None, dict[str, Any]]]:
     if not path.exists():
         return {}
     try:
-        return {str(id): (number, dict(row)) for id, (number, row) in json.loads(path.read_bytes()).items()}
-    except (ValueError, TypeError, AttributeError):
-        raise Refusal(500, f"{path} is damaged: remove it; the rows that waited for their labels are lost.") from None
+        saved = json.loads(path.read_bytes()).items()
+        return {id: (None if number is None else int(number), dict(row)) for id, (number, row) in saved}
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        raise CheckpointError(
+            f"{path} is damaged: remove it; the rows that waited for their labels are lost."
+        ) from None

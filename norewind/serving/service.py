@@ -48,8 +48,12 @@ class Service:
         self.learning = Learning(self.folder, model_of, self._queue, hooks)
         self.learning.start()
         self.model = self.learning.model
-        self.batches = Batches(self.model.answers, seconds_per_row(self.model.warm_up))
-        self.labels = Labels(self.folder, self._most_waiting, self.learning.durable)
+        try:
+            self.batches = Batches(self.model.answers, seconds_per_row(self.model.warm_up))
+            self.labels = Labels(self.folder, self._most_waiting, self.learning.durable)
+        except BaseException:
+            self.close()  # or the process would wait for the learning thread for ever
+            raise
         self.feed.status = self.status
         # What is there stays: a collection that goes through all of JAX takes a tenth of a second.
         gc.collect()
