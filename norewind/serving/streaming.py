@@ -84,7 +84,7 @@ async def _line(answer: Any) -> bytes:
     try:
         entry = await answer if isinstance(answer, asyncio.Future) else answer
     except asyncio.CancelledError:
-        entry = {"error": "the service ended before this row was learned from."}
+        entry = {"error": "learning ended before this row was learned from."}
     return json.dumps(entry, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
 
 

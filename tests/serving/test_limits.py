@@ -11,8 +11,9 @@ import pytest
 
 pytest.importorskip("uvicorn")
 from serving.servers import Server as Client
-from serving.servers import in_a_thread
+from serving.servers import in_a_thread, table
 
+from norewind.runs.metrics import Diverged
 from norewind.serving import batches as batches_module
 from norewind.serving import bodies, server
 from norewind.serving.app import service_app, watch_app
@@ -200,6 +201,22 @@ def test_an_error_while_predicting_is_answered_in_words(trained, tmp_path):
             assert ask("predict")[0] == 405
     finally:
         service.close()
+
+
+def test_lines_that_a_run_diverges_at_are_answered_too(trained, tmp_path, monkeypatch):
+    service = Service(shutil.copytree(trained, tmp_path / "run"))
+    service.open()
+
+    def see(*_):
+        raise Diverged("it went wrong.", 350)
+
+    monkeypatch.setattr("norewind.runs.metrics.Watch.see", see)
+    try:
+        with in_a_thread(service_app(service)) as port:
+            answers = Client(None, f"http://127.0.0.1:{port}/").stream(table(200, 300))
+    finally:
+        service.close()
+    assert "learning ended before" in answers[-1]["error"] or "it went wrong" in answers[-1]["error"]
 
 
 def test_incoming_lines_are_read_together_in_order_and_to_the_end():
