@@ -8,7 +8,7 @@ import msgspec
 
 from norewind.serving.bodies import json_of, lines_of
 from norewind.serving.feed import Feed
-from norewind.serving.refusals import Refusal, busy
+from norewind.serving.refusals import BROKEN, Refusal, busy
 from norewind.serving.service import Service
 
 MOST_STREAMS = 64
@@ -77,7 +77,11 @@ class Stream:
             await answers.put({**refusal.answer(), "line": number + 1})
         except asyncio.CancelledError:
             pass
-        await answers.put(None)
+        except Exception:
+            await answers.put({"error": BROKEN, "line": number})
+            raise
+        finally:
+            await answers.put(None)
 
 
 async def _line(answer: Any) -> bytes:

@@ -185,20 +185,22 @@ def test_an_error_in_one_call_reaches_those_who_asked():
     asyncio.run(ask())
 
 
-def test_an_error_while_predicting_is_answered_in_words(trained, tmp_path):
+def test_an_error_of_ours_is_answered_in_words(trained, tmp_path):
     service = Service(shutil.copytree(trained, tmp_path / "run"))
     service.open()
 
     async def fail(*_):
         raise ZeroDivisionError
 
-    service.predict = fail
+    service.predict = service.follow = fail
     try:
         with in_a_thread(service_app(service)) as port:
-            ask = Client(None, f"http://127.0.0.1:{port}/").ask
-            status, answer = ask("predict", {"row": {"power": 1}})
+            client = Client(None, f"http://127.0.0.1:{port}/")
+            status, answer = client.ask("predict", {"row": {"power": 1}})
             assert (status, "went wrong" in answer["error"]) == (500, True)
-            assert ask("predict")[0] == 405
+            assert client.ask("predict")[0] == 405
+            (answer,) = client.stream([{"power": 1}, {"power": 2}])
+            assert ("went wrong" in answer["error"], answer["line"]) == (True, 1)
     finally:
         service.close()
 
