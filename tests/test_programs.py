@@ -82,10 +82,11 @@ def test_what_changes_the_program_changes_its_name(folder, monkeypatch, change):
     elif change == "flag":
         environment.cache_clear()
         monkeypatch.setenv("XLA_FLAGS", os.environ.get("XLA_FLAGS", "") + " ")
-    else:
-        x = np.arange(5, dtype=np.int32) if change == "type" else jax.numpy.asarray(1.0)
-        if change == "weak type":
-            compiled(trees.norm)(np.float32(1))
+    elif change == "type":
+        x = np.arange(5, dtype=np.int32)
+    elif change == "weak type":
+        compiled(trees.norm)(np.float32(1))
+        x = jax.numpy.asarray(1.0)
     before = files(folder)
     with jax.default_matmul_precision("highest" if change == "setting" else None):
         compiled(trees.norm)(x)
