@@ -165,7 +165,7 @@ def test_identity_of_functions():
     gru = cells.gru(3, 4, 3)
     assert identity(gru) == identity(cells.gru(3, 4, 3))
     assert identity(gru) != identity(cells.gru(3, 5, 3))
-    for refused in (lambda x: x, object(), RUNS, partial(cells.gru, lambda: 0), {"own": lambda: 0}):
+    for refused in (lambda x: x, object(), RUNS, partial(cells.gru, lambda: 0), {"own": lambda: 0}, np.array([{}])):
         with pytest.raises(NoIdentity):
             identity(refused)
 
@@ -175,7 +175,13 @@ def test_identity_of_values():
         *(1, 1.0, True, "1", b"1", None, (1,), [1], (1, 1), {"a": 1}, {"b": 1}, np.int32(1), np.float32(1)),
         *(np.ones(1), np.zeros(1), np.ones(1, np.float32), np.ones((1, 1)), jax.random.key(1), jax.random.key(2)),
         *(partial(trees.norm), partial(trees.norm, 1), partial(trees.norm, tree=1), trees.norm, trees.where),
-        *(((1,), 2), (1, (2,)), uoro(cells.rnn(2, 3, 2).transition, losses.cross_entropy)),
+        *(
+            jax.numpy.asarray(1.0),
+            jax.numpy.float32(1),
+            ((1,), 2),
+            (1, (2,)),
+            uoro(cells.rnn(2, 3, 2).transition, losses.cross_entropy),
+        ),
     ]
     assert len({identity(value) for value in different}) == len(different)
     assert len({identity(np.float32(value)) for value in (0.0, -0.0, np.nan)}) == 3
