@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 from functools import partial
 from pathlib import Path
 
@@ -52,6 +53,37 @@ def test_the_next_process_loads_it(folder, monkeypatch):
     assert compiled(trees.norm)(x) == expected
     with pytest.raises(BaseException, match="compiled again"):
         compiled(trees.norm)(x[:4])
+
+
+def test_what_several_threads_need_is_compiled_once(folder, monkeypatch):
+    write, at_once = programs._write, threading.Barrier(3)
+    written = []
+
+    def noted(path, make):
+        written.append(path)
+        write(path, make)
+
+    def one():
+        program = compiled(trees.norm)
+        at_once.wait()
+        assert program(np.arange(6, dtype=np.float32)) > 1
+
+    monkeypatch.setattr(programs, "_write", noted)
+    threads = [threading.Thread(target=one) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(written) == 1
+    assert jax.config.values["jax_enable_compilation_cache"]
+
+
+def test_who_has_a_program_does_not_wait_for_what_others_compile(folder):
+    program, x = compiled(trees.norm), np.arange(7, dtype=np.float32)
+    program(x)
+    with programs._without_jax_cache(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(programs.Program, "_program", lambda *_: pytest.fail("it was asked for again"))
+        assert program(x) > 1
 
 
 def test_static_arguments_and_trees(folder, monkeypatch):
