@@ -21,6 +21,7 @@ from norewind.serving.batches import Batches
 from norewind.serving.feed import Feed
 from norewind.serving.guard import is_local
 from norewind.serving.incoming import BATCH, Incoming
+from norewind.serving.labels import Labels
 from norewind.serving.refusals import Refusal
 from norewind.serving.service import Service
 from norewind.streams.position import Mark
@@ -252,3 +253,34 @@ def test_slow_viewers_have_to_connect_again():
             feed.join()
 
     asyncio.run(watch())
+
+
+def test_slow_viewers_are_sent_away_at_the_end_too():
+    async def watch():
+        feed = Feed({"name": "x", "columns": None}, [])
+        queue = feed.join()
+        while not queue.full():
+            feed._tell("tick", {})
+        feed.end()
+        assert [queue.get_nowait() for _ in range(queue.qsize())][-1] is None
+
+    asyncio.run(watch())
+
+
+def test_a_row_is_saved_while_it_moves(tmp_path):
+    labels = Labels(tmp_path, 10, 0)
+    labels.add("a", {"x": 1})
+
+    class Moving(dict):
+        def pop(self, id, *default):
+            row = super().pop(id, *default)
+            saving.start()
+            saving.join(0.1)
+            return row
+
+    for move in (lambda: labels.done("a", 1), lambda: labels.undo("a")):
+        saving = threading.Thread(target=labels.save)
+        labels.waiting, labels.learned = Moving(labels.waiting), Moving(labels.learned)
+        move()
+        saving.join()
+        assert "a" in json.loads(labels.path.read_text())
