@@ -26,7 +26,7 @@ class Labels:
     """
 
     def __init__(self, folder: Path, most: int, durable: int):
-        self.path, self.most, self.forgotten = folder / WAITING, most, 0
+        self.path, self.most = folder / WAITING, most
         self.learned: dict[str, tuple[int, dict[str, Any]]] = {}
         # A row that moves from one of them to the other must not be missed by the thread that saves both.
         self._moving = Lock()
@@ -42,7 +42,6 @@ class Labels:
             self.waiting[id] = row
         while len(self.waiting) > self.most:
             del self.waiting[next(iter(self.waiting))]
-            self.forgotten += 1
 
     def whole(self, id: str, rest: dict[str, Any]) -> dict[str, Any]:
         """The waiting row with this id, completed."""

@@ -38,8 +38,6 @@ def rows_so_far(training: Any) -> int:
 class RowModel:
     """A run on rows. `publish` is called by the thread that learns, everything else by the one that answers."""
 
-    unit = "rows"
-
     def __init__(self, training: Any):
         self.training, self.stream, self.score = training, training.steps.stream, training.score
         self.outputs = Outputs(training.learner)
