@@ -39,18 +39,17 @@ class Stream:
         self.reading.add(reading)
         try:
             await _start(send, b"application/x-ndjson")
+            ready = b""
             while (answer := await answers.get()) is not None:
-                lines = [await _line(answer)]
-                # What is ready goes out in one piece.
-                while not answers.empty() and len(lines) < AHEAD:
-                    answer = answers.get_nowait()
-                    if answer is None:
-                        break
-                    lines.append(await _line(answer))
-                await _send(send, b"".join(lines))
-                if answer is None:
-                    break
-            await _send(send, b"", more=False)
+                # What is ready goes out in one piece, and does not wait for what is not.
+                if ready and isinstance(answer, asyncio.Future) and not answer.done():
+                    await _send(send, ready)
+                    ready = b""
+                ready += await _line(answer)
+                if answers.empty():
+                    await _send(send, ready)
+                    ready = b""
+            await _send(send, ready, more=False)
         except (TimeoutError, OSError):
             pass  # the other side is gone
         finally:

@@ -6,6 +6,7 @@ import shutil
 import socket
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -24,6 +25,7 @@ from norewind.serving.incoming import BATCH, Incoming
 from norewind.serving.labels import Labels
 from norewind.serving.refusals import Refusal
 from norewind.serving.service import Service
+from norewind.serving.streaming import Stream
 from norewind.streams.position import Mark
 
 TOKEN = "correct-horse-battery"
@@ -234,6 +236,33 @@ def test_incoming_lines_are_read_together_in_order_and_to_the_end():
     while not incoming.ended:
         assert list(incoming.fragments(0)) == []
     assert not incoming.add([b"x\n"])
+
+
+def test_an_answer_does_not_wait_for_the_next():
+    sent = []
+
+    async def ask():
+        first, second = asyncio.Future(), asyncio.Future()
+        futures = iter((first, second))
+
+        async def follow(row):
+            return next(futures)
+
+        async def receive():
+            return {"type": "http.request", "body": b'{"x": 1}\n{"x": 2}\n'}
+
+        async def send(message):
+            sent.append(message.get("body"))
+
+        first.set_result({"sample": 1})
+        answering = asyncio.create_task(Stream(SimpleNamespace(at_end=[], follow=follow))({}, receive, send))
+        while b'{"sample": 1}\n' not in sent:
+            await asyncio.sleep(0)
+        second.set_result({"sample": 2})
+        await answering
+
+    asyncio.run(asyncio.wait_for(ask(), 5))
+    assert b"".join(filter(None, sent)) == b'{"sample": 1}\n{"sample": 2}\n'
 
 
 def test_slow_viewers_have_to_connect_again():
