@@ -17,7 +17,7 @@ from norewind.runs.shards import shard_folders
 
 
 def fleet_forecasts(path: Path, settings: Settings, steps: int | None = None) -> Iterator[dict[str, Any]]:
-    """The forecasts of every key up to the horizon, one entry per row; in each shard, keys in the order of their bytes."""
+    """The forecasts of every key up to the horizon, one entry per row; keys by shard, then by their bytes."""
     horizon = settings.horizons[0]
     if not horizon:
         raise SettingsError("this run has a horizon of 0: it predicts targets of the same row, and nothing ahead.")
