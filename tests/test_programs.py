@@ -6,6 +6,7 @@ import sys
 import threading
 from functools import partial
 from pathlib import Path
+from types import MethodType
 
 import jax
 import numpy as np
@@ -178,6 +179,20 @@ def test_the_least_recently_used_goes(folder, monkeypatch):
     assert len(files(folder)) == 2
 
 
+def test_what_is_loaded_was_used(folder):
+    compiled(trees.norm)(np.ones(1, np.float32))
+    (path,) = files(folder)
+    os.utime(path, (1, 1))
+    compiled(trees.norm)(np.ones(1, np.float32))
+    assert path.stat().st_mtime > 1
+
+
+def test_without_jit_nothing_is_kept(folder):
+    with jax.disable_jit():
+        assert compiled(trees.norm)(np.ones(4, np.float32)) == 2
+    assert not files(folder)
+
+
 def test_functions_of_others_are_compiled_as_ever(folder):
     program = compiled(lambda x: x + 1)
     assert program(1) == 2
@@ -200,6 +215,41 @@ def test_identity_of_functions():
     for refused in (lambda x: x, object(), RUNS, partial(cells.gru, lambda: 0), {"own": lambda: 0}, np.array([{}])):
         with pytest.raises(NoIdentity):
             identity(refused)
+
+
+def ours(default, *, keyword=0, attribute=0):
+    """A function as if it were of this package."""
+
+    def function(x=default, *, y=keyword):
+        return x, y
+
+    function.__module__, function.attribute = "norewind.made", attribute
+    return function
+
+
+def test_identity_of_what_functions_hold():
+    assert identity(ours(1)) == identity(ours(1))
+    different = [
+        ours(1),
+        ours(2),
+        ours(1, keyword=1),
+        ours(1, attribute=1),
+        MethodType(ours(1), 1),
+        MethodType(ours(1), 2),
+    ]
+    assert len({identity(function) for function in different}) == len(different)
+    one, other = [1], [2]
+    assert identity(one, other, one) != identity(one, other, other)
+
+
+@pytest.mark.parametrize("name", ["version", "processor"])
+def test_the_environment_is_also_versions_and_the_processor(monkeypatch, name):
+    environment.cache_clear()
+    before = environment()
+    monkeypatch.setattr(f"norewind.identity.{name}", lambda *_: "another")
+    environment.cache_clear()
+    assert environment() != before
+    environment.cache_clear()
 
 
 def test_identity_of_values():
