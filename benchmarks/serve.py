@@ -170,9 +170,9 @@ def main() -> None:
     parser.add_argument("--no-record", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        table, folder = Path(scratch, "power.csv"), Path(scratch, "run")
-        table.write_text(series(3_000))
-        train = [sys.executable, "-m", "norewind", "train", str(table), "--out", str(folder), "--quiet"]
+        source, folder = Path(scratch, "power.csv"), Path(scratch, "run")
+        source.write_text(series(3_000))
+        train = [sys.executable, "-m", "norewind", "train", str(source), "--out", str(folder), "--quiet"]
         subprocess.run(
             [*train, "--method", "snap1", "--cell", "gru", "--hidden", "64", "--targets", "power"], check=True
         )

@@ -25,7 +25,8 @@ PHASES = {
     "/jax/core/compile/jaxpr_to_mlir_module_duration": "lowering",
     "/jax/core/compile/backend_compile_duration": "reading the cache, or compiling",
 }
-RECORD = "startup: "
+MARK = "startup: "
+"""Before the line that a process writes for the one that started it."""
 
 
 def write_sources(folder: Path) -> dict[str, list[str]]:
@@ -80,7 +81,7 @@ def child(arguments: list[str]) -> None:
         total = time.process_time()
         parts = {"Python": began, "imports": imports.seconds, **phases}
         parts["the rest"] = total - sum(parts.values())
-        print(RECORD + json.dumps({"total": total, **parts, "programs": programs}), flush=True)
+        print(MARK + json.dumps({"total": total, **parts, "programs": programs}), flush=True)
         os._exit(0)
 
     jax.monitoring.register_event_duration_secs_listener(heard)
@@ -93,10 +94,10 @@ def start(arguments: list[str], folder: Path, number: int) -> dict[str, Any]:
     environment = {**os.environ, "NOREWIND_CACHE": str(folder / "cache")}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)  # or Python would compile this package again at every start
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    lines = [line for line in done.stdout.splitlines() if line.startswith(RECORD)]
+    lines = [line for line in done.stdout.splitlines() if line.startswith(MARK)]
     if not lines:
         raise SystemExit(f"{' '.join(command)} learned nothing:\n{done.stderr}")
-    return json.loads(lines[0].removeprefix(RECORD))
+    return json.loads(lines[0].removeprefix(MARK))
 
 
 def main() -> None:

@@ -1,6 +1,7 @@
 """Files that are complete or absent, never written through a link, and named in errors."""
 
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,24 +29,27 @@ def open_itself(path: Path, flags: int) -> int:
         raise
 
 
+def _temporary(path: Path) -> Path:
+    """A name beside the file that no other process and no other thread uses."""
+    return path.with_name(f".{path.name}.{os.getpid()}-{threading.get_native_id()}.part")
+
+
 def write_atomically(path: Path, content: bytes) -> None:
     """Write a file so that it appears complete, or the old one stays, even if the machine crashes."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    temporary = _temporary(path)
     temporary.unlink(missing_ok=True)
     try:
-        with naming(path), temporary.open("xb") as file:
+        with temporary.open("xb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         # Nobody knows the temporary name.
         raise OSError(error.errno, error.strerror, os.fspath(path)) from None
-    except BaseException:
+    finally:
         temporary.unlink(missing_ok=True)
-        raise
     # A renamed file is only safe once its folder is.
     if os.name == "posix":
         folder = os.open(path.parent, os.O_RDONLY)

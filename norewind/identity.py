@@ -96,7 +96,9 @@ def _parts(thing: Any) -> Iterable[Any]:
         return thing.__func__, thing.__self__
     if isinstance(thing, np.ndarray | np.generic | jax.Array):
         array = np.asarray(jax.random.key_data(cast("Any", thing)) if is_key(thing) else thing)
-        return str(array.dtype), array.shape, array.tobytes()
+        if array.dtype.hasobject:
+            raise NoIdentity(f"{thing!r} holds objects, of which it has only the places in memory")
+        return str(array.dtype), array.shape, getattr(thing, "weak_type", False), array.tobytes()
     if isinstance(thing, dict):
         return len(thing), *(part for pair in thing.items() for part in pair)
     if isinstance(thing, tuple | list):

@@ -10,6 +10,7 @@ import hashlib
 import inspect
 import os
 import pickle
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
@@ -30,6 +31,8 @@ from norewind.trees import is_key
 SUFFIX = ".program"
 CHECKSUM = 32  # bytes
 LARGEST_RESULT = 16_000_000  # bytes: more takes longer to read than to compute
+# JAX's cache is turned off and on for the whole process, and what one thread compiles, others load.
+_ONE_AT_A_TIME = threading.RLock()
 
 
 class Program:
@@ -65,8 +68,7 @@ class Program:
         leaves, tree = jax.tree.flatten((arguments, keywords))
         if any(isinstance(leaf, Tracer) for leaf in leaves):
             return self._compiled(*arguments, **keywords, **static)
-        settings = tuple(jax.config.values.values())
-        like = tree, tuple(map(jax.typeof, leaves)), tuple(static.items()), settings
+        like = tree, tuple(map(jax.typeof, leaves)), tuple(static.items()), tuple(_settings().values())
         if like not in self._programs:
             self._programs[like] = self._program(folder, like[:2], arguments, keywords, static)
         program = self._programs[like]
@@ -98,12 +100,13 @@ class Program:
         except NoIdentity:
             return None
         path = folder / (key + SUFFIX)
-        program = _load(path)
-        if program is None:
-            lowered = self._compiled.lower(*arguments, **keywords, **static)
-            with _without_jax_cache():
-                program = lowered.compile()
-            _write(path, lambda: serialize_executable.serialize(program))
+        with _ONE_AT_A_TIME:
+            program = _load(path)
+            if program is None:
+                lowered = self._compiled.lower(*arguments, **keywords, **static)
+                with _without_jax_cache():
+                    program = lowered.compile()
+                _write(path, lambda: serialize_executable.serialize(program))
         return program
 
 
@@ -152,10 +155,15 @@ def _inside_a_jit() -> bool:
     return isinstance(jax.device_put(np.float32(0)), Tracer)
 
 
+def _settings() -> dict[str, Any]:
+    """JAX's settings, without those of its cache: programs do not depend on them, and we change one ourselves."""
+    return {name: value for name, value in jax.config.values.items() if "cache" not in name}
+
+
 def _key(made_of: tuple, like: tuple, static: dict[str, Any]) -> str:
     tree, types = like
     shapes = [(kind.shape, str(kind.dtype), kind.weak_type) for kind in types]
-    settings = {name: str(value) for name, value in sorted(jax.config.values.items()) if "cache" not in name}
+    settings = {name: str(value) for name, value in sorted(_settings().items())}
     parts = environment(), identity(*made_of, static), str(tree), repr(shapes), repr(settings)
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 

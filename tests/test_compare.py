@@ -49,6 +49,20 @@ def test_all_methods_see_the_same_text_from_the_same_parameters():
     assert "floor 0.1429, memoryless 0.2857" in result.note()
 
 
+def test_a_method_that_diverges_with_its_first_seed_is_drawn(tmp_path):
+    good = compare(["uoro"], SMALL, seeds=2)
+    (first, one), *others = good.records.items()
+    diverged = {**one, "problem": "diverged: it went wrong", "carried_bytes": None}
+    result = Comparison(SMALL, {first: diverged, **dict(others)})
+    assert result.rows()[0]["bytes carried"] == good.rows()[0]["bytes carried"]
+    result.save(tmp_path)
+
+
+def test_no_methods_are_refused(tmp_path):
+    with pytest.raises(SettingsError, match="at least one method"):
+        compare([], SMALL, out=tmp_path)
+
+
 @pytest.fixture
 def rows_of_numbers(tmp_path):
     path = tmp_path / "waves.csv"

@@ -3,8 +3,10 @@
 import os
 import subprocess
 import sys
+import threading
 from functools import partial
 from pathlib import Path
+from types import MethodType
 
 import jax
 import numpy as np
@@ -54,6 +56,37 @@ def test_the_next_process_loads_it(folder, monkeypatch):
         compiled(trees.norm)(x[:4])
 
 
+def test_what_several_threads_need_is_compiled_once(folder, monkeypatch):
+    write, at_once = programs._write, threading.Barrier(3)
+    written = []
+
+    def noted(path, make):
+        written.append(path)
+        write(path, make)
+
+    def one():
+        program = compiled(trees.norm)
+        at_once.wait()
+        assert program(np.arange(6, dtype=np.float32)) > 1
+
+    monkeypatch.setattr(programs, "_write", noted)
+    threads = [threading.Thread(target=one) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(written) == 1
+    assert jax.config.values["jax_enable_compilation_cache"]
+
+
+def test_who_has_a_program_does_not_wait_for_what_others_compile(folder):
+    program, x = compiled(trees.norm), np.arange(7, dtype=np.float32)
+    program(x)
+    with programs._without_jax_cache(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(programs.Program, "_program", lambda *_: pytest.fail("it was asked for again"))
+        assert program(x) > 1
+
+
 def test_static_arguments_and_trees(folder, monkeypatch):
     features, rates = lags(2, 3), (0.99, 0.99**-0.5)
     learner = LeastSquares(features, 1, 0.99, 5.0)
@@ -82,10 +115,11 @@ def test_what_changes_the_program_changes_its_name(folder, monkeypatch, change):
     elif change == "flag":
         environment.cache_clear()
         monkeypatch.setenv("XLA_FLAGS", os.environ.get("XLA_FLAGS", "") + " ")
-    else:
-        x = np.arange(5, dtype=np.int32) if change == "type" else jax.numpy.asarray(1.0)
-        if change == "weak type":
-            compiled(trees.norm)(np.float32(1))
+    elif change == "type":
+        x = np.arange(5, dtype=np.int32)
+    elif change == "weak type":
+        compiled(trees.norm)(np.float32(1))
+        x = jax.numpy.asarray(1.0)
     before = files(folder)
     with jax.default_matmul_precision("highest" if change == "setting" else None):
         compiled(trees.norm)(x)
@@ -145,6 +179,20 @@ def test_the_least_recently_used_goes(folder, monkeypatch):
     assert len(files(folder)) == 2
 
 
+def test_what_is_loaded_was_used(folder):
+    compiled(trees.norm)(np.ones(1, np.float32))
+    (path,) = files(folder)
+    os.utime(path, (1, 1))
+    compiled(trees.norm)(np.ones(1, np.float32))
+    assert path.stat().st_mtime > 1
+
+
+def test_without_jit_nothing_is_kept(folder):
+    with jax.disable_jit():
+        assert compiled(trees.norm)(np.ones(4, np.float32)) == 2
+    assert not files(folder)
+
+
 def test_functions_of_others_are_compiled_as_ever(folder):
     program = compiled(lambda x: x + 1)
     assert program(1) == 2
@@ -164,9 +212,44 @@ def test_identity_of_functions():
     gru = cells.gru(3, 4, 3)
     assert identity(gru) == identity(cells.gru(3, 4, 3))
     assert identity(gru) != identity(cells.gru(3, 5, 3))
-    for refused in (lambda x: x, object(), RUNS, partial(cells.gru, lambda: 0), {"own": lambda: 0}):
+    for refused in (lambda x: x, object(), RUNS, partial(cells.gru, lambda: 0), {"own": lambda: 0}, np.array([{}])):
         with pytest.raises(NoIdentity):
             identity(refused)
+
+
+def ours(default, *, keyword=0, attribute=0):
+    """A function as if it were of this package."""
+
+    def function(x=default, *, y=keyword):
+        return x, y
+
+    function.__module__, function.attribute = "norewind.made", attribute
+    return function
+
+
+def test_identity_of_what_functions_hold():
+    assert identity(ours(1)) == identity(ours(1))
+    different = [
+        ours(1),
+        ours(2),
+        ours(1, keyword=1),
+        ours(1, attribute=1),
+        MethodType(ours(1), 1),
+        MethodType(ours(1), 2),
+    ]
+    assert len({identity(function) for function in different}) == len(different)
+    one, other = [1], [2]
+    assert identity(one, other, one) != identity(one, other, other)
+
+
+@pytest.mark.parametrize("name", ["version", "processor"])
+def test_the_environment_is_also_versions_and_the_processor(monkeypatch, name):
+    environment.cache_clear()
+    before = environment()
+    monkeypatch.setattr(f"norewind.identity.{name}", lambda *_: "another")
+    environment.cache_clear()
+    assert environment() != before
+    environment.cache_clear()
 
 
 def test_identity_of_values():
@@ -174,7 +257,13 @@ def test_identity_of_values():
         *(1, 1.0, True, "1", b"1", None, (1,), [1], (1, 1), {"a": 1}, {"b": 1}, np.int32(1), np.float32(1)),
         *(np.ones(1), np.zeros(1), np.ones(1, np.float32), np.ones((1, 1)), jax.random.key(1), jax.random.key(2)),
         *(partial(trees.norm), partial(trees.norm, 1), partial(trees.norm, tree=1), trees.norm, trees.where),
-        *(((1,), 2), (1, (2,)), uoro(cells.rnn(2, 3, 2).transition, losses.cross_entropy)),
+        *(
+            jax.numpy.asarray(1.0),
+            jax.numpy.float32(1),
+            ((1,), 2),
+            (1, (2,)),
+            uoro(cells.rnn(2, 3, 2).transition, losses.cross_entropy),
+        ),
     ]
     assert len({identity(value) for value in different}) == len(different)
     assert len({identity(np.float32(value)) for value in (0.0, -0.0, np.nan)}) == 3

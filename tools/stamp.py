@@ -50,7 +50,7 @@ def stamped(page: str, known: dict[str, str]) -> tuple[str, list[Finding]]:
     for opening, closing, line in zip(marks[::2], marks[1::2], lines[::2], strict=True):
         name, old = opening[1], page[opening.end() : closing.start()]
         before = page[: opening.start()].rpartition("\n")[2]
-        new = _renewed(name, old, known)
+        new = _renewed(name, known)
         if new is None:
             findings.append(Finding(line, f"{name} is not in tools/records.py", wrong=True))
         elif "\n" not in new and not before.strip(" >"):
@@ -76,7 +76,7 @@ def _lonely(marks: list[re.Match[str]]) -> int | None:
     return opened
 
 
-def _renewed(name: str, old: str, known: dict[str, str]) -> str | None:
+def _renewed(name: str, known: dict[str, str]) -> str | None:
     """What stands between the marks: a number in the line, or a table on lines of its own."""
     new = known.get(name)
     return "\n" + new.strip("\n") + "\n" if new and "\n" in new else new

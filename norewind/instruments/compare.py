@@ -64,6 +64,8 @@ def compare(
         )
     if isinstance(methods, str | Settings) or not isinstance(methods, Sequence):
         raise SettingsError('compare: methods are a list of names, such as ["uoro", "bptt:16"].')
+    if not methods:
+        raise SettingsError("compare: name at least one method.")
     if settings.source == "-":
         raise SettingsError("compare: standard input can only be read once: name a file, or a task.")
     chosen = [names.parse_method(method) if isinstance(method, str) else method for method in methods]
@@ -218,7 +220,8 @@ def _row(method: str, group: Sequence[Record]) -> dict:
         "samples": samples,
         "updates": None if samples is None else samples // names.parse_method(method).window,
         "CPU µs per sample": min(times, default=None),
-        "bytes carried": group[0]["carried_bytes"],
+        # Not known of a run that diverged.
+        "bytes carried": next((r["carried_bytes"] for r in group if r["carried_bytes"] is not None), None),
         "runs": len(group),
         "problem": "; ".join(problems) or None,
     }

@@ -38,8 +38,8 @@ def answering(settings: Settings, folder: RunFolder, *, continues: bool, stop: C
         yield None
         return
     answers = Answers(settings, stop)
-    answers.find_place(folder, continues=continues)
     try:
+        answers.find_place(folder, continues=continues)
         yield answers
     finally:
         answers.abandon()
@@ -57,15 +57,15 @@ class Answers:
         self._source, self._topic = Address.of(settings.source), Address.of(settings.predictions).topic
         if self._source.topic == self._topic:
             raise SettingsError("predictions must go to another topic than the one that is read.")
-        self._group, self._client = settings.group, Client(settings.brokers, settings.client)
-        options = {"group.id": settings.group, "enable.auto.commit": False, "isolation.level": "read_committed"}
-        self._consumer = self._client.make("Consumer", options)
-        some = "".join(f"-{partition}" for partition in self._source.partitions)
         if not 0 < settings.checkpoint_seconds <= LONGEST_TRANSACTION / 2:
             raise SettingsError(
                 f"checkpoint_seconds is {settings.checkpoint_seconds:g}, but answers are committed with checkpoints, "
                 f"and brokers wait no longer than {LONGEST_TRANSACTION:g} seconds: choose half of it or less, not 0."
             )
+        self._group, self._client = settings.group, Client(settings.brokers, settings.client)
+        options = {"group.id": settings.group, "enable.auto.commit": False, "isolation.level": "read_committed"}
+        self._consumer = self._client.make("Consumer", options)
+        some = "".join(f"-{partition}" for partition in self._source.partitions)
         seconds = min(LONGEST_TRANSACTION, 60 + 2 * settings.checkpoint_seconds)
         self._producer = self._client.make(
             "Producer",

@@ -168,7 +168,6 @@ class _Training:
 
     def steps_to_take(self, samples: int | None) -> int:
         """The steps of the next chunk: no further than the next checkpoint, and with a carry, the next line."""
-
         done, saves = self.tally.samples, self.intervals.checkpoint_every
         left = self.chunk if samples is None else (samples - done) // self.window
         line = self.steps_to_line() if self.cut_at_lines else self.chunk
@@ -274,9 +273,9 @@ class _Training:
                 "score": deepcopy(self.score.state),
                 "watch": asdict(self.watch),
             }
-            # What looks like the beginning of a divergence is kept in addition to the good checkpoints.
             if settle := getattr(self.learner, "settle", None):
                 settle(self.tally.samples)
+            # What looks like the beginning of a divergence is kept in addition to the good checkpoints.
             self.folder.save(self.tally.samples, self.run, entries, self.hooks.checkpoint, replaces=self.is_healthy())
             if self.hooks.settles:
                 self.folder.writer.wait()

@@ -10,13 +10,14 @@ import numpy as np
 
 from norewind.fleets.store import Store
 from norewind.runs.build import build, open_stream, set_precision
+from norewind.runs.fleets import WINDOW
 from norewind.runs.folder import saved_run
 from norewind.runs.settings import Settings, SettingsError
 from norewind.runs.shards import shard_folders
 
 
 def fleet_forecasts(path: Path, settings: Settings, steps: int | None = None) -> Iterator[dict[str, Any]]:
-    """The forecasts of every key up to the horizon, one entry per row; keys in the order of their bytes."""
+    """The forecasts of every key up to the horizon, one entry per row; keys by shard, then by their bytes."""
     horizon = settings.horizons[0]
     if not horizon:
         raise SettingsError("this run has a horizon of 0: it predicts targets of the same row, and nothing ahead.")
@@ -31,7 +32,8 @@ def _of_folder(folder: Path, steps: int) -> Iterator[dict[str, Any]]:
     set_precision(settings)
     opened = open_stream(replace(settings, source=os.devnull), saved.entries["position"]["stream"], continues=True)
     with opened.stream:
-        fleet = build(replace(settings, resident=256), opened.shape).learner
+        # Keys are read one at a time: the fewest that may be resident are enough.
+        fleet = build(replace(settings, resident=WINDOW), opened.shape).learner
     score: Any = opened.score
     store = Store(folder, fleet.slots.layout, write=False)
     try:

@@ -105,11 +105,12 @@ class Progress:
         """Show the losses of simple forecasts next to the loss."""
         self.lines[name].beside = {words: value for words, value in beside.items() if value is not None}
 
-    def end(self, name: str, words: str) -> None:
+    def end(self, name: str, words: str, *, over: bool = True) -> None:
+        """A run has ended, and is `over` unless it begins again."""
         self.lines.pop(name, None)
         if self.bars and name in self._tasks:
             self.bars.remove_task(self._tasks.pop(name))
-        if self.bars and self._all is not None:
+        if self.bars and self._all is not None and over:
             self.bars.advance(self._all)
         self.say(f"{name}: {words}")
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from norewind.runs.settings import Settings, SettingsError
+from norewind.runs.windows import SHORTEST_CHUNK
 from norewind.trees import is_key
 
 if TYPE_CHECKING:
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
 
 COPIES = 3
 """The run that `fit` starts from, the new one after a chunk, and one more, which is a checkpoint or a gradient."""
-SAMPLES = 100
-"""The smallest number of samples in one call of the compiled loop."""
 
 Start = Callable[[Settings, "Shape"], tuple[Callable[[], Any], int]]
 """From settings to a function that starts the run, and the samples in one of its windows."""
@@ -60,7 +59,7 @@ def bytes_of(settings: Settings, shape: "Shape", start: Start) -> float:
     width = 8 if settings.precision == "double" else 4
     row = (1 if shape.symbols else shape.inputs) + shape.outputs + shape.targets
     waiting = (shape.horizon + window - 1 if shape.horizon else 0) * (width * row + 24 * shape.targets)
-    beside = COPIES * waiting + max(SAMPLES, window) * row * width
+    beside = COPIES * waiting + max(SHORTEST_CHUNK, window) * row * width
     try:
         run = sum(_bytes(leaf) for leaf in jax.tree.leaves(jax.eval_shape(begin)))
     except (OverflowError, MemoryError):

@@ -85,8 +85,8 @@ class Steps:
             raise damaged("the samples that wait for their window are not like those that follow")
         whole = jax.tree.map(lambda *parts: np.concatenate(parts), *parts)
         usable = min(count_of(whole) // self.window * self.window, wanted)
-        self.waiting = None if usable == count_of(whole) else first(whole, None, usable)
-        return first(whole, usable)
+        self.waiting = None if usable == count_of(whole) else part_of(whole, usable)
+        return part_of(whole, 0, usable)
 
     def windows(self, samples: Samples, steps: int) -> tuple[Any, Any]:
         """x and target of the samples, one entry per step, padded with zeros to `steps` steps.
@@ -144,7 +144,7 @@ class Early:
         """The same of whole windows, which start with the samples that waited."""
         number, answered, self.answered = self.predicted + 1, self.answered, 0
         self.predicted += count_of(samples) - answered
-        return number, first(samples, None, answered), jax.tree.map(lambda leaf: leaf[answered:], outputs)
+        return number, part_of(samples, answered), jax.tree.map(lambda leaf: leaf[answered:], outputs)
 
 
 class IteratedStream(Stream):
@@ -206,7 +206,7 @@ def count_of(samples: Samples) -> int:
     return len(jax.tree.leaves(samples.xs)[0])
 
 
-def first(samples: Samples, stop: int | None, start: int = 0) -> Samples:
+def part_of(samples: Samples, start: int, stop: int | None = None) -> Samples:
     return jax.tree.map(lambda leaf: leaf[start:stop], samples)
 
 

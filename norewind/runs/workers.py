@@ -62,8 +62,8 @@ class Workers:
                 done, _ = wait(self.active, timeout=SECONDS_BETWEEN_LOOKS, return_when=FIRST_COMPLETED)
                 self._look(tasks)
                 for future in done:
-                    name, problem, killed = self._finish(future)
-                    if killed and restarts[name]:
+                    name, problem, again = self._finish(future, restarts)
+                    if again:
                         restarts[name] -= 1
                         waiting.append(name)
                     elif problem:
@@ -89,16 +89,17 @@ class Workers:
             if line and line["samples"] > self.progress.lines[name].samples and line["loss"] is not None:
                 self.progress.advance(name, line["samples"], line["loss"])
 
-    def _finish(self, future: Future) -> tuple[str, str | None, bool]:
-        """The name of a run that is over, what went wrong, and whether its process was killed."""
+    def _finish(self, future: Future, restarts: dict[str, int]) -> tuple[str, str | None, bool]:
+        """The name of a run whose process has ended, what went wrong, and whether to continue it in another."""
         name, end = self.active.pop(future)
         end()
         try:
             ended = future.result()
         except Exception as error:
-            killed = self.place.was_killed(error)
-            self.progress.end(name, "its process was killed: continuing from its checkpoint" if killed else "failed")
-            return name, f"{type(error).__name__}: {error}", killed
+            again = self.place.was_killed(error) and restarts[name] > 0
+            words = "its process was killed: continuing from its checkpoint" if again else "failed"
+            self.progress.end(name, words, over=not again)
+            return name, f"{type(error).__name__}: {error}", again
         self.progress.end(name, ended)
         return name, None, False
 

@@ -16,7 +16,7 @@ from norewind.serving.bodies import body_of, rows_of
 from norewind.serving.feed import Feed
 from norewind.serving.guard import Guard
 from norewind.serving.prometheus import Requests
-from norewind.serving.refusals import Refusal
+from norewind.serving.refusals import BROKEN, Refusal
 from norewind.serving.service import Service
 from norewind.serving.streaming import Events, Stream, send_json
 
@@ -129,4 +129,4 @@ def _wrong_method(request: Request, _: Exception) -> Response:
 
 
 def _broken(_: Any, __: Any) -> Response:
-    return JSONResponse({"error": "something went wrong here; the log of the service says more."}, 500)
+    return JSONResponse({"error": BROKEN}, 500)

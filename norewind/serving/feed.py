@@ -1,7 +1,6 @@
 """What the page shows of a run, and everyone who looks at it."""
 
 import asyncio
-import contextlib
 import json
 import time
 from collections import deque
@@ -142,12 +141,15 @@ class Feed:
         message = event_text(event, content)
         for queue in list(self._viewers):
             if queue.full():
-                self._viewers.discard(queue)
-                with contextlib.suppress(asyncio.QueueEmpty):
-                    queue.get_nowait()
-                queue.put_nowait(None)
+                self._send_away(queue)
             else:
                 queue.put_nowait(message)
+
+    def _send_away(self, queue: asyncio.Queue) -> None:
+        self._viewers.discard(queue)
+        if queue.full():
+            queue.get_nowait()
+        queue.put_nowait(None)
 
     def join(self) -> asyncio.Queue:
         """The messages for one more viewer; None ends them."""
@@ -164,9 +166,7 @@ class Feed:
     def end(self) -> None:
         """Send all viewers away."""
         for queue in list(self._viewers):
-            with contextlib.suppress(asyncio.QueueFull):
-                queue.put_nowait(None)
-        self._viewers.clear()
+            self._send_away(queue)
 
 
 def event_text(event: str, content: dict[str, Any]) -> bytes:

@@ -38,8 +38,8 @@ class Tail:
                 skipped = max(self._offset, size - AT_ONCE)
                 file.seek(skipped)
                 data = file.read(size - skipped)
-        except FileNotFoundError:
-            return False, []
+        except OSError:
+            return False, []  # it is not there yet, or cannot be read now: the next look may find it
         whole = data[: data.rfind(b"\n") + 1]
         lines = whole.split(b"\n")[:-1]
         if skipped > self._offset:

@@ -2,8 +2,10 @@
 
 import json
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
+from norewind.checkpoint import CheckpointError
 from norewind.files import write_atomically
 from norewind.serving.refusals import Refusal
 
@@ -24,21 +26,22 @@ class Labels:
     """
 
     def __init__(self, folder: Path, most: int, durable: int):
-        self.path, self.most, self.forgotten = folder / WAITING, most, 0
-        self.waiting: dict[str, dict[str, Any]] = {}
+        self.path, self.most = folder / WAITING, most
         self.learned: dict[str, tuple[int, dict[str, Any]]] = {}
-        saved = _read(self.path)
-        self.waiting = {id: row for id, (number, row) in saved.items() if number is None or number > durable}
+        # A row that moves from one of them to the other must not be missed by the thread that saves both.
+        self._moving = Lock()
+        saved = _read(self.path).items()
+        self.waiting = {id: row for id, (number, row) in saved if number is None or number > durable}
 
     def __len__(self) -> int:
         return len(self.waiting)
 
     def add(self, id: str, row: dict[str, Any]) -> None:
-        self.waiting.pop(id, None)
-        self.waiting[id] = row
+        with self._moving:
+            self.waiting.pop(id, None)
+            self.waiting[id] = row
         while len(self.waiting) > self.most:
             del self.waiting[next(iter(self.waiting))]
-            self.forgotten += 1
 
     def whole(self, id: str, rest: dict[str, Any]) -> dict[str, Any]:
         """The waiting row with this id, completed."""
@@ -54,11 +57,13 @@ class Labels:
 
     def done(self, id: str, number: int) -> None:
         """The row is about to be taken on as sample `number`."""
-        self.learned[id] = number, self.waiting.pop(id)
+        with self._moving:
+            self.learned[id] = number, self.waiting.pop(id)
 
     def undo(self, id: str) -> None:
         """The row was not taken on after all."""
-        self.waiting[id] = self.learned.pop(id)[1]
+        with self._moving:
+            self.waiting[id] = self.learned.pop(id)[1]
 
     def forget(self, durable: int) -> None:
         """Rows up to `durable` are in a checkpoint, and need no longer be remembered."""
@@ -66,7 +71,8 @@ class Labels:
 
     def save(self) -> None:
         """Write down what waits. May be called from another thread."""
-        waiting, learned = self.waiting.copy(), self.learned.copy()
+        with self._moving:
+            waiting, learned = self.waiting.copy(), self.learned.copy()
         both = {**{id: (None, row) for id, row in waiting.items()}, **learned}
         if both or self.path.exists():
             write_atomically(self.path, json.dumps(both).encode())
@@ -76,6 +82,9 @@ def _read(path: Path) -> dict[str, tuple[int | None, dict[str, Any]]]:
     if not path.exists():
         return {}
     try:
-        return {str(id): (number, dict(row)) for id, (number, row) in json.loads(path.read_bytes()).items()}
-    except (ValueError, TypeError, AttributeError):
-        raise Refusal(500, f"{path} is damaged: remove it; the rows that waited for their labels are lost.") from None
+        saved = json.loads(path.read_bytes()).items()
+        return {id: (None if number is None else int(number), dict(row)) for id, (number, row) in saved}
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        raise CheckpointError(
+            f"{path} is damaged: remove it; the rows that waited for their labels are lost."
+        ) from None

@@ -30,11 +30,19 @@ class Learning:
             whenever more was learned.
         most: the largest number of lines that wait.
         hooks: called in the learning thread: `metrics`, `lines` and `checkpoint`.
+        ended: called there at its end, also if that is a problem.
     """
 
-    def __init__(self, folder: Path, make_model: Callable[[Any], Any], most: int, hooks: Hooks):
+    def __init__(
+        self,
+        folder: Path,
+        make_model: Callable[[Any], Any],
+        most: int,
+        hooks: Hooks,
+        ended: Callable[[], None] = lambda: None,
+    ):
         self.folder, self.settings = folder, _settings(folder)
-        self.make_model, self.hooks = make_model, hooks
+        self.make_model, self.hooks, self.ended = make_model, hooks, ended
         self.incoming = Incoming(most)
         self.model: Any = None
         self.training: Any = None
@@ -95,6 +103,7 @@ class Learning:
         finally:
             self.incoming.close()
             self._ready.set()
+            self.ended()
 
     def _begin(self, training: Any) -> None:
         self.training = training

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+BROKEN = "something went wrong here; the log of the service says more."
+
 
 class Refusal(Exception):
     """An answer with an HTTP status and a message for the caller; `details` say more, as JSON."""

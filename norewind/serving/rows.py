@@ -38,8 +38,6 @@ def rows_so_far(training: Any) -> int:
 class RowModel:
     """A run on rows. `publish` is called by the thread that learns, everything else by the one that answers."""
 
-    unit = "rows"
-
     def __init__(self, training: Any):
         self.training, self.stream, self.score = training, training.steps.stream, training.score
         self.outputs = Outputs(training.learner)
@@ -54,7 +52,7 @@ class RowModel:
         training.outputs_of(Samples(*(np.zeros(part, np.float32) for part in shape)))
 
     def warm_up(self, rows: int) -> None:
-        """Compile what answers need, and what learning needs."""
+        """Compile what answers need."""
         outputs = self.outputs(self.state.run, np.zeros((rows, self.stream.width), np.float32))
         if isinstance(self.score, RowScore):
             self.score.forecasts(outputs[0] if self.stream.horizon else outputs)
@@ -124,6 +122,8 @@ class RowModel:
             self.reader.read_line(line)
         except BadRow as problem:
             raise Refusal(400, f"the row is bad: {problem}.") from None
+        except RecursionError:
+            raise Refusal(400, "the row is bad: it is nested too deeply.") from None
         except (UnicodeError, ValueError):
             raise Refusal(400, "the row is bad: it has half a character, which UTF-8 cannot hold.") from None
         return line + b"\n"

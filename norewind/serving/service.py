@@ -35,6 +35,7 @@ class Service:
     def __init__(self, folder: Path, *, queue: int = 4096, waiting: int = 10_000):
         self.folder, self._queue, self._most_waiting = folder, queue, waiting
         self.feed = Feed.of_folder(folder)
+        self.loop: asyncio.AbstractEventLoop | None = None
         self._expected: dict[int, asyncio.Future] = {}
         self._progress = asyncio.Event()
         self.predicted = 0
@@ -45,11 +46,15 @@ class Service:
         sys.setswitchinterval(SWITCH)
         metrics, lines = self._later(self.feed.add_metrics), self._later(self._add_lines)
         hooks = Hooks(metrics=metrics, lines=lines, checkpoint=self._saved)
-        self.learning = Learning(self.folder, model_of, self._queue, hooks)
+        self.learning = Learning(self.folder, model_of, self._queue, hooks, self._later(self._ended))
         self.learning.start()
         self.model = self.learning.model
-        self.batches = Batches(self.model.answers, seconds_per_row(self.model.warm_up))
-        self.labels = Labels(self.folder, self._most_waiting, self.learning.durable)
+        try:
+            self.batches = Batches(self.model.answers, seconds_per_row(self.model.warm_up))
+            self.labels = Labels(self.folder, self._most_waiting, self.learning.durable)
+        except BaseException:
+            self.close()  # or the process would wait for the learning thread for ever
+            raise
         self.feed.status = self.status
         # What is there stays: a collection that goes through all of JAX takes a tenth of a second.
         gc.collect()
@@ -67,9 +72,9 @@ class Service:
     def _later(self, call: Callable) -> Callable:
         """The same call in the event loop; the learning thread does not wait for it."""
 
-        def schedule(argument):
-            if not self.loop.is_closed():
-                self.loop.call_soon_threadsafe(call, argument)
+        def schedule(*arguments):
+            if self.loop and not self.loop.is_closed():
+                self.loop.call_soon_threadsafe(call, *arguments)
 
         return schedule
 
@@ -84,6 +89,13 @@ class Service:
     def _progressed(self) -> None:
         self._progress.set()
         self._progress = asyncio.Event()
+
+    def _ended(self) -> None:
+        """Nothing more is learned: who waits for it waits no longer."""
+        for future in self._expected.values():
+            future.cancel()
+        self._expected.clear()
+        self._progressed()
 
     def _saved(self, path: Path) -> None:
         """In the thread that writes checkpoints: the event loop must not wait for a disk."""
@@ -145,7 +157,7 @@ class Service:
                     raise
                 await self._progress.wait()  # the sender has to wait too
                 continue
-            self._expected[number] = future = self.loop.create_future()
+            self._expected[number] = future = asyncio.get_running_loop().create_future()
             return future
 
     def standing(self) -> dict[str, Any]:
@@ -178,6 +190,3 @@ class Service:
             await asyncio.to_thread(self.learning.join)
         self.labels.forget(self.learning.durable)
         self.labels.save()
-        for future in self._expected.values():
-            future.cancel()
-        self._progressed()

@@ -8,7 +8,7 @@ import msgspec
 
 from norewind.serving.bodies import json_of, lines_of
 from norewind.serving.feed import Feed
-from norewind.serving.refusals import Refusal, busy
+from norewind.serving.refusals import BROKEN, Refusal, busy
 from norewind.serving.service import Service
 
 MOST_STREAMS = 64
@@ -39,18 +39,17 @@ class Stream:
         self.reading.add(reading)
         try:
             await _start(send, b"application/x-ndjson")
+            ready = b""
             while (answer := await answers.get()) is not None:
-                lines = [await _line(answer)]
-                # What is ready goes out in one piece.
-                while not answers.empty() and len(lines) < AHEAD:
-                    answer = answers.get_nowait()
-                    if answer is None:
-                        break
-                    lines.append(await _line(answer))
-                await _send(send, b"".join(lines))
-                if answer is None:
-                    break
-            await _send(send, b"", more=False)
+                # What is ready goes out in one piece, and does not wait for what is not.
+                if ready and isinstance(answer, asyncio.Future) and not answer.done():
+                    await _send(send, ready)
+                    ready = b""
+                ready += await _line(answer)
+                if answers.empty():
+                    await _send(send, ready)
+                    ready = b""
+            await _send(send, ready, more=False)
         except (TimeoutError, OSError):
             pass  # the other side is gone
         finally:
@@ -77,14 +76,18 @@ class Stream:
             await answers.put({**refusal.answer(), "line": number + 1})
         except asyncio.CancelledError:
             pass
-        await answers.put(None)
+        except Exception:
+            await answers.put({"error": BROKEN, "line": number})
+            raise
+        finally:
+            await answers.put(None)
 
 
 async def _line(answer: Any) -> bytes:
     try:
         entry = await answer if isinstance(answer, asyncio.Future) else answer
     except asyncio.CancelledError:
-        entry = {"error": "the service ended before this row was learned from."}
+        entry = {"error": "learning ended before this row was learned from."}
     return json.dumps(entry, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
 
 

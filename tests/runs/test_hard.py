@@ -12,7 +12,7 @@ import pytest
 from run_folders import SMALL, TEXT, assert_refused, everything, newest, norewind
 
 from norewind.checkpoint import save
-from norewind.files import write_atomically
+from norewind.files import _temporary, write_atomically
 from norewind.runs import sizes
 from norewind.runs.build import Shape, build
 from norewind.runs.lock import SIGN
@@ -125,11 +125,28 @@ def test_nothing_is_written_through_a_link(whole, tmp_path, capsys, name):
 
 def test_files_are_replaced_not_written_through(tmp_path):
     (tmp_path / "mine").write_text("mine")
-    for name in ("file", f".file.{os.getpid()}.part"):
+    for name in ("file", _temporary(tmp_path / "file").name):
         (tmp_path / name).symlink_to(tmp_path / "mine")
     write_atomically(tmp_path / "file", b"ours")
     assert (tmp_path / "mine").read_text() == "mine"
     assert (tmp_path / "file").read_text() == "ours"
+
+
+def test_threads_that_write_the_same_file_do_not_mix(tmp_path, monkeypatch):
+    """The second one begins, and ends, while the first one writes."""
+    sync, begun = os.fsync, []
+
+    def fsync(descriptor):
+        if not begun:
+            begun.append(threading.Thread(target=write_atomically, args=(tmp_path / "file", b"second")))
+            begun[0].start()
+            begun[0].join()
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    write_atomically(tmp_path / "file", b"first")
+    assert (tmp_path / "file").read_bytes() == b"first"
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,11 @@ from run_folders import assert_refused, at_sample, everything, norewind
 from test_kafka_kill import rows
 
 from norewind.checkpoint import checkpoints, glance
+from norewind.runs import answers
 from norewind.runs.folder import read_log
+from norewind.runs.settings import Settings
 from norewind.runs.windows import Steps
+from norewind.streams.stream import StreamError
 
 SMALL = ("--method", "uoro", "--hidden", 4, "--metrics-every", 100, "--checkpoint-every", 100, "--quiet")
 
@@ -226,3 +229,21 @@ def test_partitions_are_runs_of_their_own(cluster, tmp_path):
     lines = read_log(tmp_path / "some" / "predictions.jsonl")
     assert {line["partition"] for line in lines} == {1, 2}
     assert set(position(tmp_path / "some")["offsets"]) == {"1", "2"}
+
+
+def test_answers_that_find_no_place_let_go_of_their_client(monkeypatch):
+    class Lost:
+        open = True
+
+        def find_place(self, *_, **__):
+            raise StreamError("the group is another's.")
+
+        def abandon(self):
+            self.open = False
+
+    lost = Lost()
+    monkeypatch.setattr(answers, "Answers", lambda *_: lost)
+    settings = Settings("kafka://in", predictions="kafka://out")
+    with pytest.raises(StreamError), answers.answering(settings, None, continues=False, stop=lambda: False):
+        pass
+    assert not lost.open

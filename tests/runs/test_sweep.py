@@ -5,13 +5,16 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import Future
 from dataclasses import replace
+from io import StringIO
 
 import pytest
 from run_folders import holder
 
 from norewind.checkpoint import checkpoints
 from norewind.runs import workers
+from norewind.runs.progress import Progress
 from norewind.runs.record import read_record
 from norewind.runs.settings import Settings
 from norewind.runs.sweep import SweepError, records, sweep
@@ -139,6 +142,26 @@ def test_a_killed_run_does_not_take_the_others_with_it(tmp_path, monkeypatch):
     with pytest.raises(SweepError, match="long: BrokenProcessPool"):
         sweep(plan, tmp_path, jobs=2, quiet=True)
     assert list(records(plan, tmp_path)) == ["short"]
+
+
+def test_a_run_that_is_killed_again_and_again_is_not_said_to_go_on(tmp_path):
+    class Place:
+        has_room = stop = close = staticmethod(lambda: True)
+        was_killed = staticmethod(lambda error: True)
+
+        def start(self, *_):
+            future = Future()
+            future.set_exception(RuntimeError("killed"))
+            return future, lambda: None
+
+    said = StringIO()
+    some = workers.Workers(lambda: "", Progress(2, out=said))
+    some.place = Place()
+    with pytest.raises(SweepError, match="run: RuntimeError: killed"):
+        some.run({"run": (SMALL, tmp_path, tmp_path)})
+    lines = said.getvalue().splitlines()
+    assert sum("continuing" in line for line in lines) == workers.RESTARTS
+    assert lines[-1] == "run: failed"
 
 
 @pytest.mark.parametrize("ray", [None, pytest.param("auto", marks=pytest.mark.slow)])

@@ -71,3 +71,8 @@ def test_a_run_that_is_resumed_begins_again_on_the_page(run):
     metrics.write_text("".join(metrics.read_text().splitlines(keepends=True)[:2]))
     following.feed.apply(following.look())
     assert len(following.feed.metrics) == 2 < before
+
+
+def test_a_log_that_cannot_be_read_has_no_new_lines(tmp_path):
+    (tmp_path / "log").mkdir()
+    assert Tail(tmp_path / "log").new() == (False, [])

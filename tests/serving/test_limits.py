@@ -6,13 +6,15 @@ import shutil
 import socket
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
 pytest.importorskip("uvicorn")
 from serving.servers import Server as Client
-from serving.servers import in_a_thread
+from serving.servers import in_a_thread, table
 
+from norewind.runs.metrics import Diverged
 from norewind.serving import batches as batches_module
 from norewind.serving import bodies, server
 from norewind.serving.app import service_app, watch_app
@@ -20,8 +22,10 @@ from norewind.serving.batches import Batches
 from norewind.serving.feed import Feed
 from norewind.serving.guard import is_local
 from norewind.serving.incoming import BATCH, Incoming
+from norewind.serving.labels import Labels
 from norewind.serving.refusals import Refusal
 from norewind.serving.service import Service
+from norewind.serving.streaming import Stream
 from norewind.streams.position import Mark
 
 TOKEN = "correct-horse-battery"
@@ -184,22 +188,40 @@ def test_an_error_in_one_call_reaches_those_who_asked():
     asyncio.run(ask())
 
 
-def test_an_error_while_predicting_is_answered_in_words(trained, tmp_path):
+def test_an_error_of_ours_is_answered_in_words(trained, tmp_path):
     service = Service(shutil.copytree(trained, tmp_path / "run"))
     service.open()
 
     async def fail(*_):
         raise ZeroDivisionError
 
-    service.predict = fail
+    service.predict = service.follow = fail
     try:
         with in_a_thread(service_app(service)) as port:
-            ask = Client(None, f"http://127.0.0.1:{port}/").ask
-            status, answer = ask("predict", {"row": {"power": 1}})
+            client = Client(None, f"http://127.0.0.1:{port}/")
+            status, answer = client.ask("predict", {"row": {"power": 1}})
             assert (status, "went wrong" in answer["error"]) == (500, True)
-            assert ask("predict")[0] == 405
+            assert client.ask("predict")[0] == 405
+            (answer,) = client.stream([{"power": 1}, {"power": 2}])
+            assert ("went wrong" in answer["error"], answer["line"]) == (True, 1)
     finally:
         service.close()
+
+
+def test_lines_that_a_run_diverges_at_are_answered_too(trained, tmp_path, monkeypatch):
+    service = Service(shutil.copytree(trained, tmp_path / "run"))
+    service.open()
+
+    def see(*_):
+        raise Diverged("it went wrong.", 350)
+
+    monkeypatch.setattr("norewind.runs.metrics.Watch.see", see)
+    try:
+        with in_a_thread(service_app(service)) as port:
+            answers = Client(None, f"http://127.0.0.1:{port}/").stream(table(200, 300))
+    finally:
+        service.close()
+    assert "learning ended before" in answers[-1]["error"] or "it went wrong" in answers[-1]["error"]
 
 
 def test_incoming_lines_are_read_together_in_order_and_to_the_end():
@@ -214,6 +236,33 @@ def test_incoming_lines_are_read_together_in_order_and_to_the_end():
     while not incoming.ended:
         assert list(incoming.fragments(0)) == []
     assert not incoming.add([b"x\n"])
+
+
+def test_an_answer_does_not_wait_for_the_next():
+    sent = []
+
+    async def ask():
+        first, second = asyncio.Future(), asyncio.Future()
+        futures = iter((first, second))
+
+        async def follow(row):
+            return next(futures)
+
+        async def receive():
+            return {"type": "http.request", "body": b'{"x": 1}\n{"x": 2}\n'}
+
+        async def send(message):
+            sent.append(message.get("body"))
+
+        first.set_result({"sample": 1})
+        answering = asyncio.create_task(Stream(SimpleNamespace(at_end=[], follow=follow))({}, receive, send))
+        while b'{"sample": 1}\n' not in sent:
+            await asyncio.sleep(0)
+        second.set_result({"sample": 2})
+        await answering
+
+    asyncio.run(asyncio.wait_for(ask(), 5))
+    assert b"".join(filter(None, sent)) == b'{"sample": 1}\n{"sample": 2}\n'
 
 
 def test_slow_viewers_have_to_connect_again():
@@ -233,3 +282,34 @@ def test_slow_viewers_have_to_connect_again():
             feed.join()
 
     asyncio.run(watch())
+
+
+def test_slow_viewers_are_sent_away_at_the_end_too():
+    async def watch():
+        feed = Feed({"name": "x", "columns": None}, [])
+        queue = feed.join()
+        while not queue.full():
+            feed._tell("tick", {})
+        feed.end()
+        assert [queue.get_nowait() for _ in range(queue.qsize())][-1] is None
+
+    asyncio.run(watch())
+
+
+def test_a_row_is_saved_while_it_moves(tmp_path):
+    labels = Labels(tmp_path, 10, 0)
+    labels.add("a", {"x": 1})
+
+    class Moving(dict):
+        def pop(self, id, *default):
+            row = super().pop(id, *default)
+            saving.start()
+            saving.join(0.1)
+            return row
+
+    for move in (lambda: labels.done("a", 1), lambda: labels.undo("a")):
+        saving = threading.Thread(target=labels.save)
+        labels.waiting, labels.learned = Moving(labels.waiting), Moving(labels.learned)
+        move()
+        saving.join()
+        assert "a" in json.loads(labels.path.read_text())

@@ -117,6 +117,14 @@ def model_of(folder) -> RowModel:
     return begun[0]
 
 
+def test_a_row_that_is_nested_too_deeply_is_refused(run):
+    row = {"wind": 1.0, "power": 1.0}
+    for _ in range(100_000):
+        row = {"wind": 1.0, "power": 1.0, "more": row}
+    with pytest.raises(Refusal, match="too deeply"):
+        model_of(run).line(row)
+
+
 @pytest.mark.parametrize(
     ("settings", "words"),
     [

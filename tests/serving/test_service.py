@@ -6,6 +6,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -13,7 +14,9 @@ from pathlib import Path
 import pytest
 from run_folders import everything, norewind
 
+from norewind.checkpoint import CheckpointError
 from norewind.runs.folder import read_log
+from norewind.serving.labels import Labels
 
 pytest.importorskip("uvicorn")
 from serving.servers import MODEL, lines, served, table
@@ -228,3 +231,16 @@ def test_runs_that_cannot_be_served(tmp_path, shared, run, capsys):
     held = shared.process.args[4]
     assert norewind("serve", held, "--port", "0") == 1
     assert "another process" in capsys.readouterr().err
+
+
+def test_damaged_rows_that_wait_for_labels_end_the_command(run, capsys):
+    (run / "waiting.json").write_text('{"a": 1}')
+    assert norewind("serve", run, "--port", "0") == 1
+    assert "waiting.json is damaged" in capsys.readouterr().err
+    assert "learning" not in [thread.name for thread in threading.enumerate()]
+
+
+def test_a_number_of_a_waiting_row_that_is_none(tmp_path):
+    (tmp_path / "waiting.json").write_text('{"a": ["x", {}]}')
+    with pytest.raises(CheckpointError, match="damaged"):
+        Labels(tmp_path, 10, 0)
