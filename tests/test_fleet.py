@@ -69,6 +69,26 @@ def test_neither_batches_nor_other_keys_nor_the_disk_change_a_bit(tmp_path):
     assert (losses.reshape(LANES, 12) == losses[:12]).all()
 
 
+@pytest.mark.parametrize("share", [False, True])
+def test_a_key_s_place_in_a_batch_depends_on_the_rows_alone(share, monkeypatch):
+    """Not on its slot: a resumed run has other slots, and XLA does not promise that all places round alike."""
+    made, start = learner("bptt")
+    keys, xs, ys = rows(128, 40)
+    fleets = [norewind.fleet(made, start, share=share, window=64) for _ in range(2)]
+    fleets[1].slots.places(sorted(keys), 0)
+    for fleet in fleets:
+        seen, learn = [], fleet.engine.learn
+
+        def spy(shared, slots, parts, samples, *rest, learn=learn, seen=seen):
+            seen.append([slots.names[place] for place in parts.places])
+            assert np.array_equal(samples[0], np.concatenate([xs[keys == key] for key in seen[-1]]))
+            return learn(shared, slots, parts, samples, *rest)
+
+        monkeypatch.setattr(fleet.engine, "learn", spy)
+        scanned(fleet, keys, xs, ys, [])
+        assert seen == [list(dict.fromkeys(keys))]
+
+
 def test_a_new_key_compiles_nothing():
     made, start = learner("bptt")
     fleet = norewind.fleet(made, start)
