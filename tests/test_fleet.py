@@ -7,6 +7,7 @@ from quick import optimised
 
 import norewind
 from norewind.fleets.programs import LANES
+from norewind.fleets.slots import Slots
 from norewind.fleets.store import Store
 
 
@@ -151,6 +152,29 @@ def test_shared_keys_come_and_go_and_cuts_change_nothing():
     assert np.array_equal(whole, cut)
     assert all(np.array_equal(a, b) for a, b in zip(*map(jax.tree.leaves, (first, second)), strict=True))
     assert whole[-3:].mean() < whole[:3].mean()
+
+
+def test_a_key_that_goes_to_disk_often_replaces_its_row_there(tmp_path):
+    """Rows that checkpoints need stay: those at 10 and 20 samples, here."""
+    slots = Slots((np.zeros(3),), {"samples": np.zeros((), np.int64)}, 2)
+    slots.keep_in(tmp_path, 0)
+    names = [b"a", b"b", b"c", b"d"]
+    for turn in range(40):
+        place = slots.places([names[turn % 4]], turn)
+        slots.rows["samples"][place] += 1
+        if turn in (9, 19):
+            slots.settle(turn + 1, 10)
+
+    def counts(until):
+        found = {key: slots.store.read(key, until) for key in names}
+        return [int(slots.record(slots.store, key, found[key])["samples"]) for key in names]
+
+    assert (counts(10), counts(20)) == ([3, 3, 2, 2], [5, 5, 5, 5])
+    (most,) = slots.store._base.execute("SELECT max(n) FROM (SELECT count(*) AS n FROM runs GROUP BY key)").fetchone()
+    assert most <= 4  # at most two for each: when it went to disk before, and at the checkpoint
+    slots.settle(40, 20)
+    assert (counts(20), counts(40)) == ([5, 5, 5, 5], [10, 10, 10, 10])
+    slots.close()
 
 
 def test_damage_and_other_models_are_noticed(tmp_path):
