@@ -180,7 +180,7 @@ class _Ray:
         lost = (self.ray.exceptions.WorkerCrashedError, self.ray.exceptions.NodeDiedError)
         return isinstance(error, lost)
 
-    def cause(self, error: Exception) -> Exception:
+    def cause(self, error: Any) -> Exception:
         """What went wrong in the worker, without Ray's traceback."""
         return error.cause if isinstance(error, self.ray.exceptions.RayTaskError) else error
 
