@@ -21,6 +21,7 @@ RUNS = {
     1_000: {"private": GRU, "shared": (*GRU, "--share")},
     100_000: {
         "private": GRU,
+        "private-resident": (*GRU, "--resident", "100000"),
         "private-shards": (*GRU, "--shards", "2"),
         "shared": (*GRU, "--share"),
         "auto": (),

@@ -10,6 +10,7 @@ SINGLE = "single"
 ORDER = {SINGLE: 0, "private": 1, "shared": 2}
 FILES = {
     "private": "GRU-16, private, one core",
+    "private-resident": "GRU-16, private, `--resident 100000`, one core",
     "private-shards": "GRU-16, private, `--shards 2`, two cores",
     "shared": "GRU-16, `--share`, one core",
     "auto": "`auto`: least squares, one core",
@@ -63,17 +64,23 @@ def from_files(folder: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
-def on_paper(found: list[dict]) -> str:
-    """What 10⁶ and 10⁸ keys would take, from the largest measured fleets of GRU-16, at one row a key and minute."""
+def on_paper(found: list[dict], folder: Path) -> str:
+    """What 10⁶ and 10⁸ keys would take, from the largest measured fleets of GRU-16, at one row a key and minute.
+
+    Cores come from arrays with 16 rows of each key, and from the file with the same number of keys, if it was measured.
+    """
     lines = [
-        "| GRU-16, a row a key and minute | keys | memory, all resident | disk | cores | network | checkpoint of all |",
-        "|---|---:|---:|---:|---:|---:|---:|",
+        "| GRU-16, a row a key and minute | keys | memory, all resident | disk | cores, 16 rows at a time "
+        "| cores, from a file | network | checkpoint of all |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for way in ("private", "shared"):
         known = [r for r in found if (r["hidden"], r["way"], r["method"]) == (16, way, "uoro")]
         if not known:
             continue
         last = known[-1]
+        file = folder / f"file-{last['keys']}-{way}.json"
+        speeds = last["rows_per_second"], json.loads(file.read_text())["rows_per_second"] if file.exists() else None
         for keys in (10**6, 10**8):
             rows = keys / 60
             cells = [
@@ -81,7 +88,7 @@ def on_paper(found: list[dict]) -> str:
                 f"10{'⁶' if keys == 10**6 else '⁸'}",
                 size_words(keys * last["bytes_per_key"]),
                 size_words(2 * keys * last["bytes_per_key"]),
-                f"{rows / last['rows_per_second']:.1f}",
+                *("" if speed is None else f"{rows / speed:.1f}" for speed in speeds),
                 f"{size_words(40 * rows)}/s",
                 duration(keys * last.get("checkpoint_all", 0) / last["keys"]),
             ]
@@ -100,7 +107,8 @@ def duration(seconds: float) -> str:
 
 
 def named(root: Path) -> Iterator[tuple[str, str]]:
-    found = records(root / "results/fleet")
+    folder = root / "results/fleet"
+    found = records(folder)
     yield "fleet/table", table(found)
-    yield "fleet/on paper", on_paper(found)
-    yield "fleet/files", from_files(root / "results/fleet")
+    yield "fleet/on paper", on_paper(found, folder)
+    yield "fleet/files", from_files(folder)

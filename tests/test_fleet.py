@@ -7,6 +7,7 @@ from quick import optimised
 
 import norewind
 from norewind.fleets.programs import LANES
+from norewind.fleets.slots import Slots
 from norewind.fleets.store import Store
 
 
@@ -67,6 +68,26 @@ def test_neither_batches_nor_other_keys_nor_the_disk_change_a_bit(tmp_path):
         norewind.fleet(made, start), alike, np.tile(xs[:12], (LANES, 1)), np.tile(ys[:12], (LANES, 1)), []
     )
     assert (losses.reshape(LANES, 12) == losses[:12]).all()
+
+
+@pytest.mark.parametrize("share", [False, True])
+def test_a_key_s_place_in_a_batch_depends_on_the_rows_alone(share, monkeypatch):
+    """Not on its slot: a resumed run has other slots, and XLA does not promise that all places round alike."""
+    made, start = learner("bptt")
+    keys, xs, ys = rows(128, 40)
+    fleets = [norewind.fleet(made, start, share=share, window=64) for _ in range(2)]
+    fleets[1].slots.places(sorted(keys), 0)
+    for fleet in fleets:
+        seen, learn = [], fleet.engine.learn
+
+        def spy(shared, slots, parts, samples, *rest, learn=learn, seen=seen):
+            seen.append([slots.names[place] for place in parts.places])
+            assert np.array_equal(samples[0], np.concatenate([xs[keys == key] for key in seen[-1]]))
+            return learn(shared, slots, parts, samples, *rest)
+
+        monkeypatch.setattr(fleet.engine, "learn", spy)
+        scanned(fleet, keys, xs, ys, [])
+        assert seen == [list(dict.fromkeys(keys))]
 
 
 def test_a_new_key_compiles_nothing():
@@ -131,6 +152,29 @@ def test_shared_keys_come_and_go_and_cuts_change_nothing():
     assert np.array_equal(whole, cut)
     assert all(np.array_equal(a, b) for a, b in zip(*map(jax.tree.leaves, (first, second)), strict=True))
     assert whole[-3:].mean() < whole[:3].mean()
+
+
+def test_a_key_that_goes_to_disk_often_replaces_its_row_there(tmp_path):
+    """Rows that checkpoints need stay: those at 10 and 20 samples, here."""
+    slots = Slots((np.zeros(3),), {"samples": np.zeros((), np.int64)}, 2)
+    slots.keep_in(tmp_path, 0)
+    names = [b"a", b"b", b"c", b"d"]
+    for turn in range(40):
+        place = slots.places([names[turn % 4]], turn)
+        slots.rows["samples"][place] += 1
+        if turn in (9, 19):
+            slots.settle(turn + 1, 10)
+
+    def counts(until):
+        found = {key: slots.store.read(key, until) for key in names}
+        return [int(slots.record(slots.store, key, found[key])["samples"]) for key in names]
+
+    assert (counts(10), counts(20)) == ([3, 3, 2, 2], [5, 5, 5, 5])
+    (most,) = slots.store._base.execute("SELECT max(n) FROM (SELECT count(*) AS n FROM runs GROUP BY key)").fetchone()
+    assert most <= 4  # at most two for each: when it went to disk before, and at the checkpoint
+    slots.settle(40, 20)
+    assert (counts(20), counts(40)) == ([5, 5, 5, 5], [10, 10, 10, 10])
+    slots.close()
 
 
 def test_damage_and_other_models_are_noticed(tmp_path):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from norewind.paper import memory, memory_report
+from norewind.runs.settings import SettingsError
 from norewind.tasks.copying import UNSCORED, Copying, Curriculum
 
 
@@ -74,6 +75,16 @@ def test_the_best_rate_is_repeated_with_other_seeds_and_reported(record, tmp_pat
     text = memory_report.reproduce_memory(tmp_path, samples=30_000, seeds=2, report_only=True)
     assert "| 0.001 | 10 | 9 to 11 |" in text
     assert (tmp_path / "figure.png").stat().st_size > 10_000
+
+
+def test_runs_are_made_by_the_workers_of_all_sweeps(tmp_path, monkeypatch):
+    run = memory.Remembering(task="pause", method="bptt:4", cell="rnn", hidden=4, samples=1_000, rate=1e-3)
+    (found,) = memory.run_memory([run], tmp_path, jobs=1).values()
+    assert found["bits"] == memory.train(run)["bits"]
+    assert memory.memory_records([run], tmp_path) == {run.name: found}
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(SettingsError, match="the package ray is not installed"):
+        memory_report.reproduce_memory(tmp_path, samples=1_000, ray="auto")
 
 
 def write(out, run, record, reached):

@@ -48,7 +48,8 @@ def reproduce(
 
         length = int(samples) if samples else (20_000 if quick else None)
         folder = out or Path("results/quick/memory" if quick else "results/memory")
-        print(reproduce_memory(folder, samples=length, seeds=seeds or 2, jobs=processes.jobs, report_only=report_only))
+        options = {"jobs": processes.jobs, "ray": processes.ray, "report_only": report_only}
+        print(reproduce_memory(folder, samples=length, seeds=seeds or 2, **options))
         return
     from norewind.paper.influence import SEEDS, influence_plan
     from norewind.paper.plans import text_plan

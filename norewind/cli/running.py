@@ -88,9 +88,10 @@ def friendly(command: str, folder: Path | None = None, stop: StopOnSignal | None
         from norewind.run import NonFiniteError
         from norewind.runs.lock import FolderInUse
         from norewind.runs.metrics import Diverged
+        from norewind.runs.workers import SweepError
         from norewind.streams import StreamError
 
-        if isinstance(error, CheckpointError | FolderInUse | ModelError | SettingsError | StreamError):
+        if isinstance(error, CheckpointError | FolderInUse | ModelError | SettingsError | StreamError | SweepError):
             fail(str(error))
         if isinstance(error, NonFiniteError):
             where = int(error.run.samples) + 1

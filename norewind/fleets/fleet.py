@@ -10,7 +10,7 @@ from norewind import checks
 from norewind.checkpoint import LARGEST
 from norewind.estimator import Loss
 from norewind.fleets.private import Private
-from norewind.fleets.scaling import Table, delayed, scaled, segments
+from norewind.fleets.scaling import Table, delayed, scaled, segments, sorted_by_key
 from norewind.fleets.shared import Shared
 from norewind.fleets.slots import Slots
 from norewind.streams.stream import Keyed, Samples
@@ -142,8 +142,7 @@ class Fleet:
     def _piece(self, run: FleetRun, keys: list[bytes], xs: Tree, targets: Tree) -> tuple[FleetRun, tuple]:
         """Samples of no more keys than may be resident."""
         places = self.slots.places(keys, self.samples)
-        order = np.argsort(places, kind="stable")
-        parts, records = segments(places[order]), self.slots.rows
+        order, parts, records = *sorted_by_key(places, self.slots.resident), self.slots.rows
         samples = None if self.table is None else scaled(self.table, records, parts, xs[order])
         if samples is not None:
             xs, targets = samples.xs, samples.targets

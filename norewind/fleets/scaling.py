@@ -49,6 +49,19 @@ def segments(sorted_places: np.ndarray) -> Segments:
     return Segments(places, starts, counts, key, np.arange(len(sorted_places)) - starts[key])
 
 
+def sorted_by_key(places: np.ndarray, slots: int) -> tuple[np.ndarray, Segments]:
+    """The order that sorts rows by key, given the slots of their keys, and the keys of the sorted rows.
+
+    Keys stand in the order of their first rows. So a key's place in a batch depends on these
+    rows alone, and not on its slot, which an interrupted run may give to another key.
+    """
+    first = np.empty(slots, np.int64)
+    first[places[::-1]] = np.arange(len(places))[::-1]  # of a slot's rows, the last to be assigned is its first
+    order = np.argsort(first[places], kind="stable")
+    parts = segments(first[places][order])
+    return order, parts._replace(places=places[parts.places])
+
+
 def delayed(before: np.ndarray, new: np.ndarray, parts: Segments, delay: int) -> tuple[np.ndarray, np.ndarray]:
     """What each key had `delay` rows earlier, and the newest `delay` entries that it has now.
 

@@ -47,7 +47,7 @@ class Slots:
         self._used = np.zeros(resident, np.int64)
         self._changed = np.zeros(resident, bool)
         self._free: list[int] = []
-        self._oldest = 0
+        self._oldest = self._settled = 0
         self._folder: Path | None = None
         self._store: Store | None = None
         self._temporary: tempfile.TemporaryDirectory | None = None
@@ -86,7 +86,7 @@ class Slots:
         """Keep keys in a folder, as they were at its checkpoint after this many samples."""
         if self.names:
             raise ValueError("this fleet has keys already: make a new one for another folder.")
-        self._folder, self._oldest = folder, samples
+        self._folder, self._oldest, self._settled = folder, samples, samples
         if samples:
             Store(folder, self.layout, write=False).close()  # the keys must be there
         if samples or (folder / KEYS).exists():
@@ -99,7 +99,7 @@ class Slots:
             missing = list(dict.fromkeys(keys[row] for row in unknown.tolist()))
             free = self.resident - len(self)
             if len(missing) > free:
-                self._evict(len(missing) - free, np.unique(found[found >= 0]), samples)
+                self._evict(len(missing) - free, np.unique(found[found >= 0]))
             self._bring(missing)
             found = self._known(keys)
         self._used[found] = samples
@@ -166,8 +166,12 @@ class Slots:
             raise DamagedError(f"{store.path}: damaged: the run of key {key!r} has another size.")
         return np.frombuffer(content, self.dtype)[0]
 
-    def _evict(self, count: int, needed: np.ndarray, samples: int) -> None:
-        """Write the keys that are silent longest to disk, where they have changed, and free their slots."""
+    def _evict(self, count: int, needed: np.ndarray) -> None:
+        """Write the keys that are silent longest to disk, where they have changed, and free their slots.
+
+        They are written as after the first sample that followed the last checkpoint, whichever it
+        was: a key that goes to disk again before the next checkpoint replaces its row.
+        """
         age = self._used[: len(self.names)].copy()
         age[needed] = np.iinfo(np.int64).max
         age[self._free] = np.iinfo(np.int64).max
@@ -175,7 +179,7 @@ class Slots:
         oldest = np.argpartition(age, wanted - 1)[:wanted].tolist() if wanted < len(age) else range(len(age))
         changed = [place for place in oldest if self._changed[place]]
         if changed:
-            self.store.write(self._entries(changed), samples, self._oldest)
+            self.store.write(self._entries(changed), self._settled + 1, self._oldest)
         with self._lock:  # not before they are on disk
             for place in oldest:
                 del self._places[self.names[place]]
@@ -185,7 +189,7 @@ class Slots:
     def settle(self, samples: int, oldest: int) -> None:
         """Write all keys that have changed, for a checkpoint after this many samples; `oldest` is the first to keep."""
         changed = np.flatnonzero(self._changed).tolist()
-        self._oldest = oldest
+        self._oldest, self._settled = oldest, samples
         self.store.write(self._entries(changed), samples, oldest, durable=True)
         self._changed[changed] = False
 

@@ -1,10 +1,11 @@
 """The keys of a fleet on disk: one SQLite file, in which a key has a row for each checkpoint that needs one.
 
-A row is written when its key has changed since the last checkpoint, under the number of
-samples that the whole fleet had then learned from. A checkpoint file names that number
-too, so the keys that belong to it are the newest rows up to it: rows after it are those
-that a crash left behind, and are removed when the run goes on. Rows that no checkpoint
-needs any more are removed when their key is written again.
+A row is written when its key has changed since the last checkpoint: at a checkpoint, under
+the number of samples that the whole fleet had then learned from; between two, under a number
+after the first and not after the second. A checkpoint file names its number too, so the keys
+that belong to it are the newest rows up to it: rows after it are those that a crash left
+behind, and are removed when the run goes on. Rows that no checkpoint needs any more are
+removed when their key is written again.
 """
 
 import errno

@@ -1,18 +1,17 @@
 """Long memory: letters to be repeated after a pause, and sequences that grow as they are learned."""
 
-import sys
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from norewind import names
+from norewind.runs.progress import Progress
 from norewind.runs.record import Record, record_path, records_of, versions, write_record
+from norewind.runs.workers import Workers
 
 RATES = (1e-3, 3e-3)
 SEEDS = 2
@@ -93,21 +92,29 @@ def memory_records(plan: Sequence[Remembering], out: Path) -> dict[str, Record]:
     return records_of(plan, out, "memory")
 
 
-def run_memory(plan: Sequence[Remembering], out: Path, jobs: int | None = None) -> dict[str, Record]:
-    """Train every run that has no record yet, several at the same time, and return the records of all."""
+def run_memory(
+    plan: Sequence[Remembering], out: Path, jobs: int | None = None, ray: str | None = None
+) -> dict[str, Record]:
+    """Train every run that has no record yet, several at the same time, and return the records of all.
+
+    `jobs` and `ray` are those of `sweep`. Runs have no checkpoints: one whose process is killed begins again.
+    """
     finished = memory_records(plan, out)
     waiting = [run for run in plan if run.name not in finished]
-    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
-        for run, record in zip(waiting, pool.map(train, waiting), strict=True):
-            write_record(record_path(out, run.name), record)
-            words = record["problem"] or _words(record)
-            print(f"{run.name}: {words} ({record['seconds']:.0f} s)", file=sys.stderr, flush=True)
+    if waiting:
+        with Progress(max(2, len(waiting))) as progress:
+            tasks = {run.name: (run, out, out / "folders" / run.name) for run in waiting}
+            Workers(_work, progress, jobs, ray).run(tasks)
     return memory_records(plan, out)
 
 
-def _words(record: Record) -> str:
-    reached = f"length {record['lengths'][-1]}" if record["memory"]["task"] == "grow" else ""
-    return reached or f"{late_bits(record):.3f} bits per letter"
+def _work(name: str, run: Remembering, out: Path, folder: Path) -> str:
+    """Train one run in its own process, write its record, and say how it ended."""
+    record = train(run)
+    write_record(record_path(out, name), record)
+    if record["problem"]:
+        return record["problem"]
+    return f"length {record['lengths'][-1]}" if run.task == "grow" else f"{late_bits(record):.3f} bits per letter"
 
 
 def train(run: Remembering) -> Record:

@@ -22,10 +22,16 @@ TITLES = {
 
 
 def reproduce_memory(
-    out: Path, *, samples: int | None = None, seeds: int = SEEDS, jobs: int | None = None, report_only: bool = False
+    out: Path,
+    *,
+    samples: int | None = None,
+    seeds: int = SEEDS,
+    jobs: int | None = None,
+    ray: str | None = None,
+    report_only: bool = False,
 ) -> str:
     """Make the runs that have no record yet, draw figure.png, and write and return table.md."""
-    get = memory_records if report_only else lambda plan, out: run_memory(plan, out, jobs)
+    get = memory_records if report_only else lambda plan, out: run_memory(plan, out, jobs, ray)
     first = get(tries(samples), out)
     again = repeats(first, samples, seeds)
     found = {**first, **get(again, out)}

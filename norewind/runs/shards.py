@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from norewind.checkpoint import checkpoints, glance
 from norewind.fleets.store import Store
 from norewind.runs.fleet_scores import FEWEST, WORST, worst_words
 from norewind.runs.fleets import check_fleet
@@ -59,22 +60,23 @@ def _train(name: str, settings: Settings, out: Path, path: Path) -> str:
 
 def shard_words(path: Path, shards: int, name: Callable[[bytes], Any]) -> str:
     """A summary of all shards, in words."""
-    lines = [lines[-1] for one in shard_folders(path, shards) if (lines := read_log(one / METRICS))]
-    samples = sum(line["samples"] for line in lines)
+    folders = shard_folders(path, shards)
+    lines = [lines[-1] for one in folders if (lines := read_log(one / METRICS))]
+    newest = [found[-1] for one in folders if (found := checkpoints(one / "checkpoints"))]
 
-    def over_all(entry: str) -> float:
+    def over_all(entry: str) -> float | None:
         known = [(line[entry], line["samples"]) for line in lines if line.get(entry) is not None]
-        return sum(value * weight for value, weight in known) / max(1, sum(weight for _, weight in known))
+        return sum(value * weight for value, weight in known) / sum(weight for _, weight in known) if known else None
 
     worst, keys = [], 0
-    for one in shard_folders(path, shards):
+    for one in folders:
         if (one / METRICS).exists():
             store = Store(one, None, write=False)
             worst += store.worst(WORST, FEWEST)
             keys += len(store)
             store.close()
     worst = sorted(worst, key=lambda key: -key.model)[:WORST]
-    return (
-        f"{counted(samples, 'sample')}, mean loss {over_all('mean'):.4f}; in the last intervals {over_all('loss'):.4f} "
-        f"(the mean so far: {over_all('baseline'):.4f}).\n{worst_words(worst, keys, name)}"
-    )
+    words = {"mean": "mean loss", "loss": "in the last intervals", "baseline": "the mean so far"}
+    losses = [f"{words[entry]} {loss:.4f}" for entry in words if (loss := over_all(entry)) is not None]
+    samples = counted(sum(glance(one)["samples"] for one in newest), "sample")
+    return f"{', '.join([samples, *losses])}.\n{worst_words(worst, keys, name)}"

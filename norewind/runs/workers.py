@@ -6,6 +6,7 @@ import logging
 import multiprocessing
 import os
 import signal
+import warnings
 from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from norewind.runs.progress import Progress
-from norewind.runs.settings import Settings, SettingsError
+from norewind.runs.settings import SettingsError
 
 SECONDS_BETWEEN_LOOKS = 0.5
 MOST = 1_000
@@ -21,8 +22,8 @@ MOST = 1_000
 RESTARTS = 3
 """How many times a run whose process was killed is continued in another process."""
 
-Task = tuple[Settings, Path, Path]
-"""The settings of a run, the folder of all, and the run folder."""
+Task = tuple[Any, Path, Path]
+"""The settings of a run, which say how many `samples` it has; the folder of all; and the run folder."""
 
 
 class SweepError(RuntimeError):
@@ -97,9 +98,10 @@ class Workers:
             ended = future.result()
         except Exception as error:
             again = self.place.was_killed(error) and restarts[name] > 0
-            words = "its process was killed: continuing from its checkpoint" if again else "failed"
+            words = "its process was killed: continuing from its last checkpoint, if it has one" if again else "failed"
             self.progress.end(name, words, over=not again)
-            return name, f"{type(error).__name__}: {error}", again
+            cause = self.place.cause(error)
+            return name, f"{type(cause).__name__}: {cause}", again
         self.progress.end(name, ended)
         return name, None, False
 
@@ -130,6 +132,9 @@ class _Machine:
     def was_killed(self, error: Exception) -> bool:
         return isinstance(error, BrokenProcessPool)
 
+    def cause(self, error: Exception) -> Exception:
+        return error
+
     def stop(self) -> None:
         self.event.set()
 
@@ -141,7 +146,8 @@ class _Ray:
     """Processes of a Ray cluster, one processor each, wherever there is one. All machines must see the same folders."""
 
     def __init__(self, jobs: int | None, address: str):
-        if importlib.util.find_spec("ray") is None:
+        found = importlib.util.find_spec("ray")
+        if found is None or found.origin is None:  # a folder that happens to have this name is not the package
             raise SettingsError(
                 "ray: the package ray is not installed: pip install 'norewind[ray]', or leave out --ray."
             )
@@ -151,7 +157,6 @@ class _Ray:
         import ray  # pyright: ignore[reportMissingImports] (an extra)
 
         self.ray, self.refs = ray, []
-        quiet: dict[str, Any] = {"include_dashboard": False, "log_to_driver": False, "logging_level": logging.ERROR}
         self.owns = not ray.is_initialized()
         if self.owns:
             try:
@@ -159,8 +164,7 @@ class _Ray:
             except ConnectionError:
                 if address != "auto":
                     raise SettingsError(f"ray: no cluster answers at {address}.") from None
-                # None is running: one on this machine, which nobody else can reach.
-                ray.init(num_cpus=jobs, _node_ip_address="127.0.0.1", **quiet)
+                _start_ray(jobs)
         self.jobs = jobs or max(1, int(ray.cluster_resources().get("CPU", 1)))
 
     def has_room(self) -> bool:
@@ -176,6 +180,10 @@ class _Ray:
         lost = (self.ray.exceptions.WorkerCrashedError, self.ray.exceptions.NodeDiedError)
         return isinstance(error, lost)
 
+    def cause(self, error: Any) -> Exception:
+        """What went wrong in the worker, without Ray's traceback."""
+        return error.cause if isinstance(error, self.ray.exceptions.RayTaskError) else error
+
     def stop(self) -> None:
         """End the runs under way. They can be continued from their checkpoints."""
         for ref in list(self.refs):
@@ -184,6 +192,20 @@ class _Ray:
     def close(self) -> None:
         if self.owns:
             self.ray.shutdown()
+
+
+def _start_ray(jobs: int | None) -> None:
+    """Start a cluster on this machine, which ends with this process. Like every cluster, it listens on the network."""
+    import ray  # pyright: ignore[reportMissingImports] (an extra)
+
+    with warnings.catch_warnings():
+        # Ray's processes begin as forks of this one, and JAX warns. They are other programs at once.
+        warnings.filterwarnings("ignore", r"os\.fork\(\)", RuntimeWarning)
+        try:
+            ray.init(num_cpus=jobs, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+        except Exception as error:  # Ray has no narrower one
+            reason = str(error).partition("\n")[0]
+            raise SettingsError(f"ray: no cluster could be started on this machine: {reason}") from None
 
 
 _event: Any = None

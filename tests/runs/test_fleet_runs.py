@@ -157,7 +157,7 @@ def killing(monkeypatch, folder):
 def test_a_killed_worker_s_keys_go_on_elsewhere_bit_for_bit(ray, settings, whole, tmp_path, monkeypatch):
     if ray:
         pytest.importorskip("ray")
-        monkeypatch.setenv("RAY_ADDRESS", "")
+        monkeypatch.delenv("RAY_ADDRESS", raising=False)
     folders = shards.shard_folders(tmp_path / "run", 2)
     killed = killing(monkeypatch, folders[1])
     with Progress(2, quiet=True) as progress:
@@ -166,7 +166,16 @@ def test_a_killed_worker_s_keys_go_on_elsewhere_bit_for_bit(ray, settings, whole
     assert killed
     assert by_key(*folders) == by_key(whole)
     assert {**keys_in(folders[0]), **keys_in(folders[1])} == keys_in(whole)
-    assert f"{ROWS:,} samples" in shards.shard_words(tmp_path / "run", 2, json.loads)
+    assert shards.shard_words(tmp_path / "run", 2, json.loads).startswith(f"{ROWS:,} samples, mean loss 0.")
+
+
+def test_the_words_about_shards_count_all_samples_and_invent_no_loss(settings, tmp_path):
+    source = tmp_path / "rows.csv"
+    source.write_text("sensor,temp,power\n" + "".join(f"k{i},{i % 7},1\n" for i in range(250)))
+    for number, folder in enumerate(shards.shard_folders(tmp_path, 2)):
+        part = replace(settings, source=str(source), resident=300, shards=2, shard=number, predictions="none")
+        trained(part, folder)
+    assert shards.shard_words(tmp_path, 2, json.loads) == "250 samples.\n250 keys; none has 20 scored rows yet."
 
 
 def test_keys_of_any_bytes_and_kinds_are_kept_apart(settings, tmp_path):
@@ -212,8 +221,9 @@ def test_a_key_that_comes_back_after_a_year_goes_on_as_if_it_had_stayed(settings
     rows += [f"k{i % 7},{day.format(2 + i // 60, i % 60)},{i % 3}" for i in range(210)]
     rows += [row.replace("2024", "2025") for row in rows[:40]]
     source.write_text("\n".join(["sensor,time,temp", *rows, ""]))
+    timed = replace(settings, source=str(source), inputs=("temp", "time"))
     for name, resident in (("few", 3), ("all", 50)):
-        trained(replace(settings, source=str(source), resident=resident), tmp_path / name)
+        trained(replace(timed, resident=resident), tmp_path / name)
     assert keys_in(tmp_path / "few") == keys_in(tmp_path / "all")
     both = [(tmp_path / name / "predictions.jsonl").read_bytes() for name in ("few", "all")]
     assert both[0] == both[1]

@@ -168,7 +168,7 @@ def test_a_run_that_is_killed_again_and_again_is_not_said_to_go_on(tmp_path):
 def test_a_killed_run_goes_on_from_its_checkpoint(ray, tmp_path, monkeypatch):
     if ray:
         pytest.importorskip("ray")
-        monkeypatch.setenv("RAY_ADDRESS", "")
+        monkeypatch.delenv("RAY_ADDRESS", raising=False)
     plan = {"long": replace(SMALL, samples=200_000, checkpoint_every=2_000)}
     killed = kill_once_saved(monkeypatch, tmp_path / "a" / "folders" / "long", 1)
     (continued,) = sweep(plan, tmp_path / "a", jobs=1, ray=ray, quiet=True).values()
@@ -176,3 +176,17 @@ def test_a_killed_run_goes_on_from_its_checkpoint(ray, tmp_path, monkeypatch):
     monkeypatch.undo()
     (whole,) = sweep(plan, tmp_path / "b", jobs=1, quiet=True).values()
     assert continued["curve"] == whole["curve"]
+
+
+@pytest.mark.parametrize("ray", [None, pytest.param("auto", marks=pytest.mark.slow)])
+def test_a_run_that_fails_says_why_in_one_line(ray, tmp_path, monkeypatch):
+    if ray:
+        pytest.importorskip("ray")
+        monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    (tmp_path / "rows.csv").write_text("a,b\n1,2\n3\n")
+    plan = {"short": Settings(str(tmp_path / "rows.csv"), method="bptt", final=True).settled()}
+    with pytest.raises(SweepError) as caught:
+        sweep(plan, tmp_path / "out", jobs=1, ray=ray, quiet=True)
+    assert str(caught.value).startswith("short: StreamError: ")
+    assert "line 3 (byte 8) is bad: it has 1 fields" in str(caught.value)
+    assert "\n" not in str(caught.value)
