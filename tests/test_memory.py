@@ -74,6 +74,8 @@ def test_the_best_rate_is_repeated_with_other_seeds_and_reported(record, tmp_pat
     write(tmp_path, again, record, 11)
     text = memory_report.reproduce_memory(tmp_path, samples=30_000, seeds=2, report_only=True)
     assert "| 0.001 | 10 | 9 to 11 |" in text
+    text = memory_report.reproduce_memory(tmp_path, samples=30_000, seeds=1, report_only=True)
+    assert "| 0.001 | 9 | 9 to 9 |" in text
     assert (tmp_path / "figure.png").stat().st_size > 10_000
 
 
