@@ -131,10 +131,10 @@ def parse_method(text: str) -> Method:
     return Method(text.strip(), window, make)
 
 
-def parse_methods(text: str) -> list[Method]:
-    """Several methods, separated by commas; a comma before `option=` belongs to the method before it.
+def split_methods(text: str) -> list[str]:
+    """The names of several methods, separated by commas; a comma before `option=` belongs to the method before it.
 
-    >>> [method.name for method in parse_methods("uoro:window=4,rank=8,rtrl,bptt:16")]
+    >>> split_methods("uoro:window=4,rank=8,rtrl,bptt:16")
     ['uoro:window=4,rank=8', 'rtrl', 'bptt:16']
     """
     specs: list[str] = []
@@ -146,7 +146,12 @@ def parse_methods(text: str) -> list[Method]:
             specs.append(part.strip())
     if not specs:
         raise ValueError("name at least one method, e.g. uoro.")
-    return [parse_method(spec) for spec in specs]
+    return specs
+
+
+def parse_methods(text: str) -> list[Method]:
+    """Several methods, separated by commas."""
+    return [parse_method(spec) for spec in split_methods(text)]
 
 
 def _known(what: str, name: str, known: Sequence[str] | dict[str, Any]) -> str:

@@ -78,6 +78,7 @@ def test_compare_on_the_command_line_takes_a_file(tmp_path, rows_of_numbers, cap
     out = capsys.readouterr().out
     assert "| method | final squared error | updates | CPU µs per sample | bytes carried |" in out
     assert "| uoro:window=2,rank=2 | " in out
+    assert "uoro:window=2,rank=2 makes one update per 2 samples." in out
     assert "| 150 | " in out
     assert "refused: method lstm97 does not work with cell gru" in out
     assert "baseline" in out
@@ -91,8 +92,10 @@ def test_compare_on_the_command_line_takes_a_file(tmp_path, rows_of_numbers, cap
 
 
 def test_a_short_file_gives_a_curve_of_100_points(rows_of_numbers, tmp_path):
-    result = compare(["uoro", "bptt:4"], Settings(str(rows_of_numbers), hidden=4))
-    one, other = result.records.values()
+    result = compare(["uoro", "bptt:4", "auto"], Settings(str(rows_of_numbers), hidden=4, budget=1))
+    one, other, default = result.records.values()
+    # The default method chooses its networks itself, and learns from every row.
+    assert (default["problem"], len(default["curve"]), result.rows()[2]["updates"]) == (None, 100, 300)
     assert (one["samples"], one["every"], len(one["curve"])) == (300, 3, 100)
     assert len(other["curve"]) == 75  # one point per window
     # Chunks this short say little of the time that a sample takes.

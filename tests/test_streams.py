@@ -188,7 +188,7 @@ def test_what_is_not_whole_at_the_end_of_a_file_waits(tmp_path, kind, cut):
 
 def test_a_file_of_one_line_without_newline_says_what_it_waits_for(tmp_path):
     (tmp_path / "file").write_bytes(b"a,b\n1,2")
-    with pytest.raises(StreamError, match="3 bytes that wait for the rest of their line.*or declare it final"):
+    with pytest.raises(StreamError, match="3 bytes that wait for the rest of their line.*or add --final"):
         RowStream(Source(tmp_path / "file"))
     with RowStream(Source(tmp_path / "file", final=True)) as stream:
         assert len(stream.take(2).xs) == 1

@@ -31,7 +31,7 @@ def compare(
 
     Args:
         settings: See below.
-        methods: The methods, separated by commas, with options after a colon: uoro,uoro:window=4,rank=8,rtrl,bptt:16.
+        methods: The methods, separated by commas, with options after a colon: auto,uoro:window=4,rank=8,rtrl,bptt:16.
         seeds: The number of runs per method, with seeds from --seed on. Several give means and standard errors.
         out: The folder for comparison.md, .csv and .png, and for the records of the runs.
         processes: See below.
@@ -40,12 +40,12 @@ def compare(
     if settings.method != DEFAULTS.method:
         raise SystemExit("norewind compare: name the methods with --methods, not with --method.")
     from norewind.instruments.compare import compare as run
-    from norewind.names import parse_methods
+    from norewind.names import split_methods
     from norewind.runs.sweep import SweepError
 
     try:
         result = run(
-            parse_methods(methods),
+            split_methods(methods),
             settings.settled(),
             seeds=seeds,
             out=out,

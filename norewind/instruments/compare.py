@@ -10,9 +10,9 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from norewind import checks, names
-from norewind.instruments.curves import final, losses, points
+from norewind.instruments.curves import final, losses, points, window_of
 from norewind.instruments.tables import comma_separated, markdown
-from norewind.runs.build import open_stream
+from norewind.runs.build import CHOSEN, open_stream
 from norewind.runs.metrics import counted
 from norewind.runs.record import Record
 from norewind.runs.settings import Settings, SettingsError
@@ -68,7 +68,7 @@ def compare(
         raise SettingsError("compare: name at least one method.")
     if settings.source == "-":
         raise SettingsError("compare: standard input can only be read once: name a file, or a task.")
-    chosen = [names.parse_method(method) if isinstance(method, str) else method for method in methods]
+    chosen = [_name(method) for method in methods]
     # Nothing is awaited: the last line of a file counts also without a newline.
     settings = settings if settings.kind == "task" else replace(settings, final=True)
     length = _length(settings)
@@ -77,7 +77,7 @@ def compare(
         # The means of short intervals vary too much to see a divergence in them.
         settings = replace(settings, metrics_every=every, watch=settings.watch and every >= WATCHED)
     plan = {
-        f"{method.name.replace(':', '-')}_seed{seed}": replace(settings, method=method.name, seed=seed)
+        f"{method.replace(':', '-')}_seed{seed}": replace(_for(method, settings), seed=seed)
         for method in chosen
         for seed in range(settings.seed, settings.seed + seeds)
     }
@@ -87,6 +87,19 @@ def compare(
     if out is not None:
         result.save(out)
     return result
+
+
+def _name(method: str | names.Method) -> str:
+    """The name of a method that exists; the default of `norewind train` is one too."""
+    if isinstance(method, names.Method):
+        return method.name
+    return method if method == names.AUTO else names.parse_method(method).name
+
+
+def _for(method: str, settings: Settings) -> Settings:
+    """The settings of a method: `auto` chooses its networks itself."""
+    chosen = {name: getattr(Settings(), name) for name in CHOSEN} if method == names.AUTO else {}
+    return replace(settings, method=method, **chosen)
 
 
 def _length(settings: Settings) -> int:
@@ -145,14 +158,21 @@ class Comparison:
         return (
             f"{settings.source}, {settings.cell} of {settings.hidden}, {settings.optimizer} at {settings.rate:g} / "
             f"(1 + {settings.alpha:g} √t), {counted(samples, 'sample')}, {counted(seeds, 'seed')}; final: the "
-            f"mean over the last tenth{levels}.{self._fewer_updates()}"
+            f"mean over the last tenth{levels}.{self._fewer_updates()}{self._beaten()}"
         )
 
     def _fewer_updates(self) -> str:
         """Which methods make fewer updates than samples, as a window of T makes one out of T."""
-        windows = {method: names.parse_method(method).window for method in self.methods()}
-        fewer = [f"{method} {window}" for method, window in windows.items() if window > 1]
-        return f" Times fewer updates than samples: {', '.join(fewer)}." if fewer else ""
+        windows = {method: window_of(group[0]) for method, group in self.methods().items()}
+        fewer = [f"{method} makes one update per {window} samples" for method, window in windows.items() if window > 1]
+        return f" {'; '.join(fewer)}." if fewer else ""
+
+    def _beaten(self) -> str:
+        """A warning if forecasting the last value is better than all methods."""
+        finals = [row["final loss"] for row in self.rows() if row["final loss"] is not None]
+        simple = self.levels().get("persistence")
+        beaten = simple is not None and finals and simple < min(finals)
+        return " Warning: the last value was a better forecast than all of these methods." if beaten else ""
 
     def levels(self) -> dict[str, float]:
         """What to compare the losses with: floor and memoryless of a task, the final baseline of a file."""
@@ -218,7 +238,7 @@ def _row(method: str, group: Sequence[Record]) -> dict:
         "standard error": float(np.std(finals, ddof=1) / len(finals) ** 0.5) if len(finals) > 1 else None,
         "unit": group[0]["unit"],
         "samples": samples,
-        "updates": None if samples is None else samples // names.parse_method(method).window,
+        "updates": None if samples is None else samples // window_of(good[0]),
         "CPU µs per sample": min(times, default=None),
         # Not known of a run that diverged.
         "bytes carried": next((r["carried_bytes"] for r in group if r["carried_bytes"] is not None), None),

@@ -17,14 +17,18 @@ def points(record: Record) -> np.ndarray:
     >>> points({**auto, "unit": "bits"}).tolist(), points({**auto, "unit": "squared error"}).tolist()
     ([48, 80], [40, 80])
     """
-    window = 1
-    if "settings" in record and (method := record["settings"]["method"]) != AUTO:
-        window = parse_method(method).window
-    elif record.get("unit") == "bits":
-        window = AUTO_WINDOW
+    window = window_of(record)
     multiples = record["every"] * np.arange(1, record["samples"] // record["every"] + 1)
     ends = np.unique(np.append(-(-multiples // window) * window, record["samples"]))
     return ends[: len(record["curve"])]
+
+
+def window_of(record: Record) -> int:
+    """The samples of one update. (The default method has windows for symbols, but not for rows and classes.)"""
+    settings = record.get("settings", {"method": AUTO})
+    if settings["method"] != AUTO:
+        return parse_method(settings["method"]).window
+    return AUTO_WINDOW if record.get("unit") == "bits" and settings.get("loss") != "classes" else 1
 
 
 def losses(record: Record, entry: str = "curve") -> np.ndarray:

@@ -245,10 +245,14 @@ def _start(settings: Settings, shape: Shape) -> tuple[Callable[[], Any], int]:
     return lambda: _auto(settings, shape._replace(horizons=(min(1, shape.horizon),))).run, 1
 
 
+CHOSEN = ("cell", "hidden", "layers", "optimizer", "rate", "alpha", "clip", "precision")
+"""The settings of a network, which `auto` chooses itself."""
+
+
 def only_defaults(settings: Settings) -> None:
     """Refuse settings that `auto` chooses itself."""
     defaults = Settings()
-    for name in ("cell", "hidden", "layers", "optimizer", "rate", "alpha", "clip", "precision"):
+    for name in CHOSEN:
         if getattr(settings, name) != getattr(defaults, name):
             raise SettingsError(
                 f"{name} is {getattr(settings, name)!r}, but auto chooses it itself. Set --budget, or choose a method "

@@ -183,7 +183,9 @@ def column_words(stream: RowStream) -> str:
     same = "the same" if stream.targets == stream.inputs and len(stream.inputs) > 1 else some(stream.targets)
     rows = ", ".join(map(str, stream.horizons))
     when = f"{rows} row{'s' if stream.horizon > 1 else ''} ahead" if stream.horizon else "of the same row"
-    lines = [f"inputs:  {some(stream.inputs)}", f"targets: {same}, {when}"]
+    read = {"category": " (text: as categories)", "time": " (time)"}
+    inputs = [name + read.get(stream.kinds[name], "") for name in stream.inputs]
+    lines = [f"inputs:  {some(inputs)}", f"targets: {same}, {when}"]
     if stream.ignored:
         lines.append(f"ignored: {some([f'{name} ({why})' for name, why in stream.ignored.items()])}")
     return "\n".join(lines)

@@ -58,6 +58,6 @@ def imagined(stream: RowStream, targets: np.ndarray, step: int) -> np.ndarray:
     values = list(statistics.newest)
     for place, value in zip(stream._layout.targets, targets.tolist(), strict=True):
         values[place] = value
-    for gap, place in enumerate(stream._times, len(stream._kinds)):
+    for gap, place in enumerate(stream._times, len(stream.kinds)):
         values[place] += step * values[gap]
     return inputs_of(Row(values, statistics, 0, None), stream._layout)

@@ -19,6 +19,7 @@ UNIX_TIMES = [(unit * 3e8, unit * 4e9, unit) for unit in (1, 1e3, 1e6, 1e9)]
 """From 1979 to 2096 in seconds, milliseconds, microseconds and nanoseconds."""
 PLACE = re.compile("0|[1-9][0-9]{0,9}")
 """Of a value in a list, as `leaves` writes it. (Python's `int` reads the digits of other scripts too.)"""
+COMMA = re.compile("[-+]?[0-9]+,[0-9]+")
 # Besides NaN, which `float` reads itself.
 MISSING = frozenset(["", "na", "null"])
 # Larger numbers do not fit 32-bit floats, and their squares would not fit 64-bit ones.
@@ -65,6 +66,8 @@ def judged(values: list[Any]) -> Judged:
         return Judged("time", "a timestamp")
     if any(isinstance(value, dict | list) for value in present):
         return Judged(None, "neither a number nor text")
+    if sum(bool(COMMA.fullmatch(str(value).strip())) for value in present) > most:
+        return Judged("category", f"text: {present[0]!r} has a decimal comma, but numbers need a point")
     return Judged("category", "text")
 
 
@@ -73,6 +76,8 @@ def kind_of(name: str, column: Judged, *, target: bool, classes: bool) -> Kind:
     if target and classes:
         return "category"
     if target and column.kind == "category":
+        if column.why_not != "text":
+            raise BadRow(f"the target {name!r} is {column.why_not}. Write it with points")
         raise BadRow(f"the target {name!r} is text. Learn it as a class: --loss classes.")
     if column.kind is None:
         inside = f"Name one of the values inside it, such as {name}.0 or {name}.key."
@@ -92,6 +97,8 @@ def unusable(
         return f"has no column {missing[0]!r}. It has {columns}{hint}."
     if inputs and targets:
         return None
+    if len(names) == 1 and (found := next((sign for sign in ";\t|" if sign in names[0]), None)):
+        return f"has only one column, {names[0]!r}, with {found!r} between its parts: add --delimiter {found!r}."
     why = [f"{name!r} ({column.why_not})" for name, column in seen.items() if column.why_not][:20]
     return (
         f"has no column to {'forecast' if inputs else 'learn from'}: of {columns}, none "

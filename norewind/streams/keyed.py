@@ -89,7 +89,7 @@ class KeyedStream(RowStream):
     @property
     def times(self) -> tuple[tuple[int, int], ...]:
         """Columns that hold times, and those for the time since the key's row before."""
-        return tuple(zip(self._times, range(len(self._kinds), self._layout.columns), strict=True))
+        return tuple(zip(self._times, range(len(self.kinds), self._layout.columns), strict=True))
 
     def take(self, count: int, patience: float | None = None) -> Samples | None:
         check_count(count)

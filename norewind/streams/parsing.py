@@ -252,7 +252,7 @@ class RowReader:
     def _skip(self, problem: BadRow) -> None:
         option, policy = ("missing", self._missing) if isinstance(problem, MissingValue) else ("bad", self._bad)
         if policy != "skip":
-            raise self._error(problem, f'Fix it, or skip and count such rows ({option} = "skip").') from None
+            raise self._error(problem, f"Fix it, or skip and count such rows (--{option} skip).") from None
         self._progress.skip(problem.counted_as)
         self._lines.skip(str(problem))
 
@@ -283,7 +283,8 @@ def _object(text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
     except json.JSONDecodeError as error:
-        raise BadRow(f"it is not valid JSON ({error.msg} at character {error.pos + 1})") from None
+        other = "" if text.lstrip().startswith("{") else ". These rows are read as JSON lines, as the first ones were"
+        raise BadRow(f"it is not valid JSON ({error.msg} at character {error.pos + 1}){other}") from None
     except (ValueError, RecursionError) as error:
         # Numbers of thousands of digits, brackets nested thousands deep.
         raise BadRow(f"its JSON cannot be read ({error})") from None

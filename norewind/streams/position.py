@@ -79,7 +79,7 @@ class Progress:
     def too_short(self, name: str, found: str, needs: str, unfinished: int = 0) -> StreamError:
         if unfinished:
             found += f", and {unfinished} bytes that wait for the rest of their line"
-            needs += ". If the file is complete, end it with a newline or declare it final"
+            needs += ". If the file is complete, end it with a newline or add --final"
         elif self.here.offset == 0:
             return StreamError(f"{name} is empty: there is nothing to learn from.")
         skipped = "".join(f", {reason} skipped: {count}" for reason, count in self.here.counts.items())

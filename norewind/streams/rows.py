@@ -100,7 +100,7 @@ class RowStream(Stream):
             self._delays = [max(1, rows) for rows in self.horizons]
             self.inputs, self.targets, self._copied = list(inputs or []), list(targets or []), list(copy)
             self.ignored: dict[str, str] = {}
-            self._kinds: dict[str, Kind] = {}
+            self.kinds: dict[str, Kind] = {}
             self._newest_times: deque[Any] = deque(maxlen=REMEMBERED)
             if start == UNREAD:
                 self._begin()
@@ -124,10 +124,10 @@ class RowStream(Stream):
         self._check_columns(seen)
         used, targets = dict.fromkeys([*self.inputs, *self.targets]), set(self.targets)
         try:
-            self._kinds = {n: kind_of(n, seen[n], target=n in targets, classes=self._classes) for n in used}
+            self.kinds = {n: kind_of(n, seen[n], target=n in targets, classes=self._classes) for n in used}
         except BadRow as problem:
             raise StreamError(f"{self._source.name}: {problem}") from None
-        times = [name for name in self.inputs if self._kinds[name] == "time"]
+        times = [name for name in self.inputs if self.kinds[name] == "time"]
         self._cycles = {name: varying([at(row, name) for row in rows]) for name in times}
         why = "not among the inputs" if named else ""
         self.ignored = {name: why or column.why_not for name, column in seen.items() if name not in used}
@@ -149,12 +149,12 @@ class RowStream(Stream):
                 f"with a horizon of 0, the target {min(both)!r} is an input of the same row: nothing is left to "
                 "predict. Choose a horizon of 1 or more, or targets that are not inputs."
             )
-        used = {name: number for number, name in enumerate(self._kinds)}
-        self._reader.choose(self._kinds, self.inputs, self._copied, self._clock)
+        used = {name: number for number, name in enumerate(self.kinds)}
+        self._reader.choose(self.kinds, self.inputs, self._copied, self._clock)
         # How long ago the row before came is a column of its own, after those of the table.
         self._times = [used[name] for name in self._cycles]
         gaps = [len(used) + place for place, cycles in enumerate(self._cycles.values()) if "gap" in cycles]
-        numbers = [name for name in self.inputs if self._kinds[name] in ("number", "boolean")]
+        numbers = [name for name in self.inputs if self.kinds[name] in ("number", "boolean")]
         self._layout = Layout(
             columns=len(used) + len(self._times),
             numbers=[*(used[name] for name in numbers), *gaps],
@@ -163,7 +163,7 @@ class RowStream(Stream):
             standardise=self._standardise,
             classes=self._classes,
             copies=bool(self._copied),
-            categories=[used[name] for name in self.inputs if self._kinds[name] == "category"],
+            categories=[used[name] for name in self.inputs if self.kinds[name] == "category"],
             cycles=[(used[n], CYCLES[c]) for n, cycles in self._cycles.items() for c in cycles if c != "gap"],
             before=self._before,
         )
@@ -177,15 +177,15 @@ class RowStream(Stream):
     def _restore(self, position: dict[str, Any]) -> None:
         self._reader.columns = list(position["columns"])
         self.inputs, self.targets = list(position["inputs"]), list(position["targets"])
-        self._kinds, self._cycles = dict(position["kinds"]), position["cycles"]
+        self.kinds, self._cycles = dict(position["kinds"]), position["cycles"]
         self._clock, self._newest_times = position["clock"], deque(position["times"], REMEMBERED)
-        if list(self._kinds) != list(dict.fromkeys([*self.inputs, *self.targets])):
+        if list(self.kinds) != list(dict.fromkeys([*self.inputs, *self.targets])):
             raise damaged("its kinds are not those of its columns")
-        if {name for name, kind in self._kinds.items() if kind == "time"} != set(self._cycles):
+        if {name for name, kind in self.kinds.items() if kind == "time"} != set(self._cycles):
             raise damaged("its cycles are not those of its times")
         if self._clock not in ([] if self._newest_times else [None]) + self._reader.columns:
             raise damaged("its clock is none of its columns")
-        names = {name for name, kind in self._kinds.items() if kind == "category"}
+        names = {name for name, kind in self.kinds.items() if kind == "category"}
         self._reader.restore(position["categories"], names)
         self._check_columns(dict.fromkeys(self._reader.columns, Judged("number")))
         self._choose()
@@ -231,7 +231,7 @@ class RowStream(Stream):
             columns=list(self._reader.columns),
             inputs=list(self.inputs),
             targets=list(self.targets),
-            kinds=dict(self._kinds),
+            kinds=dict(self.kinds),
             cycles={name: list(cycles) for name, cycles in self._cycles.items()},
             categories={name: list(known) for name, known in self._reader.categories.items()},
             clock=self._clock,

@@ -223,7 +223,7 @@ class CharacterStream(_SymbolStream):
             here = self._progress.here
             raise StreamError(
                 f"{self._source.name} {what}, at byte {here.offset} (line {here.lines + 1}). Fix the text, "
-                'read it as bytes, or skip and count what has no symbol (bad = "skip").'
+                "read it as bytes, or skip and count what has no symbol (--bad skip)."
             )
         self._progress.skip(reason, number)
         self._leave(data)

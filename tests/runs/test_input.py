@@ -40,7 +40,7 @@ def test_bad_input_after_a_checkpoint_leaves_it(whole, tmp_path, capsys, table):
     (tmp_path / "table.csv").write_bytes(b"".join([*lines[:800], b"oops,1\n", *lines[801:]]))
     run = tmp_path / "run"
     code = norewind("train", tmp_path / "table.csv", "--out", run, *ROWS)
-    assert_refused(capsys, code, "table.csv, line 801 (byte ", "'oops' is not a number", 'bad = "skip"')
+    assert_refused(capsys, code, "table.csv, line 801 (byte ", "'oops' is not a number", "--bad skip")
     # All before it was learned from and is kept.
     assert int(newest(run).name[:15]) == 799
     (tmp_path / "table.csv").write_bytes(table)
@@ -52,7 +52,7 @@ def test_a_line_that_was_cut_off_is_learned_from_when_it_is_whole(whole, tmp_pat
     (tmp_path / "table.csv").write_bytes(table[:-3])
     run = tmp_path / "run"
     assert norewind("train", tmp_path / "table.csv", "--out", run, *ROWS[:-1]) == 0
-    assert "bytes at the end are incomplete, and wait" in capsys.readouterr().err
+    assert "The end is incomplete (" in capsys.readouterr().err
     (tmp_path / "table.csv").write_bytes(table)
     assert norewind("resume", run, "--quiet") == 0
     assert everything(run) == everything(whole / "rows")

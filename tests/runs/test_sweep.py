@@ -148,6 +148,7 @@ def test_a_run_that_is_killed_again_and_again_is_not_said_to_go_on(tmp_path):
     class Place:
         has_room = stop = close = staticmethod(lambda: True)
         was_killed = staticmethod(lambda error: True)
+        cause = staticmethod(lambda error: error)
 
         def start(self, *_):
             future = Future()
