@@ -212,12 +212,15 @@ def closing_words(path: Path, fitted: "Fitted", opened: "Opened") -> str:
     from norewind.runs.row_scores import RowScore
     from norewind.runs.summary import summary, table
 
-    words = counted(fitted.samples, "sample")
+    words, fleet = counted(fitted.samples, "sample"), isinstance(opened.score, FleetScore)
     lines = read_log(path / METRICS)
-    newest, loss, baseline = at_the_end(lines) if lines else (0, None, None)
-    if loss is not None:
-        words += f", {loss:.4f} {opened.score.unit} over the last {newest:,}"
-        words += "" if baseline is None else f" ({opened.score.trivial}: {baseline:.4f})"
+    if lines:
+        newest, (loss, *others) = at_the_end(lines, "loss", "baseline", "persistence")
+        # For rows, a table of simple forecasts follows.
+        simple = dict(zip([opened.score.trivial, *(["last value"] * fleet)], others, strict=False))
+        known = ", ".join(f"{name}: {value:.4f}" for name, value in simple.items() if value is not None)
+        words += "" if loss is None else f", {loss:.4f} {opened.score.unit} over the last {newest:,}"
+        words += f" ({known})" if loss is not None and known else ""
     for reason, count in opened.stream.counts.items():
         words += f", {count:,} {reason} skipped"
     if opened.stream.unfinished:

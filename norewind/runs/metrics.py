@@ -51,11 +51,12 @@ def next_line(samples: int, every: int | None = None, window: int = 1) -> int:
     return line * window
 
 
-def at_the_end(lines: Sequence[dict[str, Any]], share: float = 0.1) -> tuple[int, float | None, float | None]:
-    """The number of samples in the lines of the last share of a run, and means there of their loss and baseline.
+def at_the_end(lines: Sequence[dict[str, Any]], *entries: str, share: float = 0.1) -> tuple[int, list[float | None]]:
+    """The number of samples in the lines of the last share of a run, and the means of their entries.
 
-    >>> at_the_end([{"samples": 80, "loss": 4.0}, {"samples": 95, "loss": 2.0}, {"samples": 100, "loss": 1.0}])
-    (20, 1.75, None)
+    >>> lines = [{"samples": 80, "loss": 4.0}, {"samples": 95, "loss": 2.0}, {"samples": 100, "loss": 1.0}]
+    >>> at_the_end(lines, "loss", "baseline")
+    (20, [1.75, None])
     """
     start = sum(line["samples"] <= (1 - share) * lines[-1]["samples"] for line in lines)
     first = lines[start - 1]["samples"] if start else 0
@@ -66,7 +67,7 @@ def at_the_end(lines: Sequence[dict[str, Any]], share: float = 0.1) -> tuple[int
         known = [(value, weight) for value, weight in values if value is not None]
         return sum(v * w for v, w in known) / sum(w for _, w in known) if known else None
 
-    return lines[-1]["samples"] - first, over("loss"), over("baseline")
+    return lines[-1]["samples"] - first, list(map(over, entries))
 
 
 @dataclass
