@@ -129,14 +129,14 @@ class SingleCalls:
     def __init__(self, update: Update, stops: bool, symbols: Symbols):
         self._update, self._stops, self._symbols = update, stops, symbols
         self._calls: dict[Any, PackedCall] = {}
-        # By the types of single numbers, so that nothing else is looked at: the call, and each of its inputs' symbols.
+        # By the kinds of inputs, so that nothing else is looked at: the call, and the symbols of each.
         self._quick: dict[Any, tuple[Any, ...]] = {}
         self._needed: dict[Layout, int] = {}
         self._gradient = jax.jit(self._grad)
 
     def step(self, what: str, run: PackedRun, x: Tree, target: Tree) -> tuple[Vectors, PackedEstimate]:
         """The vectors after one step, and its estimate."""
-        key = run.layout, type(x), type(target)
+        key = run.layout, _kind(x), _kind(target)
         try:
             call, inputs, targets = self._quick[key]
             given = x if inputs is None else inputs[x], target if targets is None else targets[target]
@@ -158,7 +158,7 @@ class SingleCalls:
             needed = self._needed[layout] = layout.vectors_of_first(len(MODEL))
         # Every vector that is passed costs a microsecond.
         vectors = vectors[:needed] if ahead is None else (vectors[:needed], ahead)
-        key = layout, type(x), ahead is None
+        key = layout, _kind(x), ahead is None
         try:
             call, inputs = self._quick[key]
             given = (x if inputs is None else inputs[x],)
@@ -170,7 +170,8 @@ class SingleCalls:
         return call(vectors, *given)
 
     def _prepared(self, what: str, quick: Any, function: Callable, run: PackedRun, vectors: Any, *inputs: Any):
-        """The call for such inputs and what to give it, checked. Single numbers are found at once the next time."""
+        """The call for such inputs and what to give it, checked. Numbers, and arrays that are no symbols, are found
+        at once the next time."""
         try:
             sizes = self._symbols.check(what, run, *inputs)[: len(inputs)]
             given = tuple(map(_given, inputs, sizes))
@@ -181,7 +182,7 @@ class SingleCalls:
         except Exception as error:
             explain(what, error, self._update, run, *inputs)
             raise
-        if all(isinstance(value, NUMBERS) for value in inputs):
+        if all(isinstance(value, NUMBERS) or _is_plain(value, size) for value, size in zip(inputs, sizes, strict=True)):
             known = self._quick.setdefault(quick, (call, *({} if size else None for size in sizes)))[1:]
             for symbols, value, there in zip(known, inputs, given, strict=True):
                 if symbols is not None:
@@ -210,6 +211,16 @@ class SingleCalls:
 
     def _grad(self, run: Run, x: Tree, target: Tree) -> Tree:
         return self._update.advance(run, x, target)[1].grad
+
+
+def _kind(value: Any) -> Any:
+    """What tells inputs of one call apart: for arrays type and shape, for numbers their class."""
+    return (value.dtype, value.shape) if type(value) is np.ndarray else type(value)
+
+
+def _is_plain(value: Any, size: int | None) -> bool:
+    """Whether an input is an array without symbols, which would have to be looked at every time."""
+    return type(value) is np.ndarray and size is None
 
 
 def _signature(value: Any) -> Any:

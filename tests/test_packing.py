@@ -220,3 +220,24 @@ def test_skipping():
     packed = norewind.pack(run._replace(params=jax.tree.map(lambda leaf: leaf * jnp.nan, run.params)))
     after, _ = learner.step(packed, 0, 1)
     assert (int(after.skipped), int(after.steps)) == (1, 1)
+
+
+def test_arrays_are_found_by_type_and_shape_and_those_of_symbols_are_still_looked_at():
+    cell = norewind.cells.gru(inputs=3, hidden=2, outputs=3)
+    model = norewind.window(cell.transition, norewind.losses.cross_entropy)
+    learner = norewind.online(norewind.uoro(*model), norewind.adam(1e-2))
+    packed = norewind.pack(learner.init(cell.init(jax.random.key(0)), cell.initial_state(), jax.random.key(1)))
+    for _ in range(2):
+        packed, _ = learner.step(packed, np.array([0, 1]), np.array([1, 2]))
+        with pytest.raises(norewind.ModelError, match="there is the target 3, but the model knows 3"):
+            learner.step(packed, np.array([0, 1]), np.array([1, 3]))
+
+    def transition(params, state, x):
+        return state, params * jnp.sum(x) * (1 + x.size) * jnp.ones(1)
+
+    learner = norewind.online(norewind.bptt(transition, norewind.losses.squared_error), norewind.adam(1e-2))
+    packed = norewind.pack(learner.init(jnp.ones(1), jnp.zeros(1), jax.random.key(1)))
+    for _ in range(2):
+        for x in (np.ones(2, np.float32), np.ones(3, np.float32), np.ones(2, np.int32)):
+            _, output = learner.predict(packed, x)
+            np.testing.assert_allclose(output, x.size * (1 + x.size))
