@@ -78,7 +78,7 @@ def measure(case: Case) -> dict:
     block = looked_at if looked_at <= limit else limit // 2
     learn(0, min(block, 1_000))  # compiles
     blocks = [learn(first, block) for first in range(0, looked_at, block)]  # new keys
-    rounds = 5 if looked_at <= 1_000 else 1
+    rounds = 5 if looked_at <= 1_000 else 3
     passes = [[learn(first, block) for first in range(0, looked_at, block)] for _ in range(rounds)]
     return {
         "looked_at": looked_at,
