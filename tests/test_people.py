@@ -83,7 +83,7 @@ def test_the_default_classifier_learns_one_by_one_as_by_fit():
     one, whole = norewind.Classifier("sky"), norewind.Classifier("sky").fit(rows)
     for row in rows:
         one.learn_one(row)
-    assert [call.kernel.__name__ for call in one.live.single._calls.values()] == ["marked"]
+    assert [kernel.call.__name__ for kernel in one.live.single._kernels.values()] == ["marked"]
     for row in wave(3, 150):
         mine, other = (model.predict_proba_one(row) for model in (one, whole))
         assert mine == pytest.approx(other, abs=1e-3)
