@@ -105,20 +105,18 @@ class PackedEstimate:
 
 
 class PackedCall:
-    """A compiled function that returns a pair; the first entry stays packed, the second is read."""
+    """A compiled function that returns a pair: vectors, which stay where they are, and a tree, which is read."""
 
     def __init__(self, function: Callable, arguments: tuple[Any, ...]):
         def call(*arguments):
-            first, seen = function(*arguments)
-            self.layout, self.seen = layout_of(first), layout_of(seen)
-            return self.layout.pack(first), self.seen.pack(seen)
+            vectors, seen = function(*arguments)
+            self.seen = layout_of(seen)
+            return vectors, self.seen.pack(seen)
 
-        self.layout: Layout
         self.seen: Layout
         self.kernel = compiled_kernel(call, *arguments)
 
-    def __call__(self, *arguments: Any) -> tuple[Vectors, Tree]:
-        """The vectors of the pair's first entry, and its second."""
+    def __call__(self, *arguments: Any) -> tuple[Any, Tree]:
         vectors, seen = self.kernel(*arguments)
         return vectors, self.seen.view(tuple(map(np.asarray, seen)))
 
@@ -194,7 +192,7 @@ class SingleCalls:
         # A run that stops keeps the old vectors, so that only skipping has to choose between old and new numbers.
         advance = self._update.advance_and_look if self._stops else self._update.advance_if_finite
         new, estimate, finite = advance(run, x, target)
-        return new, (finite, estimate.loss, estimate.output)
+        return layout_of(new).pack(new), (finite, estimate.loss, estimate.output)
 
     def _answer(self, layout: Layout, vectors: Vectors, x: Tree):
         params, state = layout.unpack_first(vectors, len(MODEL))
@@ -207,7 +205,8 @@ class SingleCalls:
 
     def _moved(self, params: Tree, state: Tree, x: Tree):
         state, output = self._update.transition(params, state, x)
-        return strong(state), output
+        state = strong(state)
+        return layout_of(state).pack(state), output
 
     def _grad(self, run: Run, x: Tree, target: Tree) -> Tree:
         return self._update.advance(run, x, target)[1].grad

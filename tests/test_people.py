@@ -67,7 +67,7 @@ def test_a_mixture_learns_one_by_one_as_by_fit_and_answers_leave_it_alone():
         if number % 9 == 5:
             one.predict_one(row)
         one.learn_one(row)
-    assert all(kernel.call.__name__ == "marked" for kernel in one.live.single._kernels.values())
+    assert all(call.kernel.__name__ == "marked" for call in one.live.single._calls.values())
     for row in wave(2, 80):
         np.testing.assert_allclose(*(model.predict_one(row) for model in (one, whole)), rtol=1e-3, atol=1e-3)
     np.testing.assert_allclose(one.forecast(5), whole.forecast(5), rtol=1e-3, atol=1e-3)
@@ -83,7 +83,7 @@ def test_the_default_classifier_learns_one_by_one_as_by_fit():
     one, whole = norewind.Classifier("sky"), norewind.Classifier("sky").fit(rows)
     for row in rows:
         one.learn_one(row)
-    assert [kernel.call.__name__ for kernel in one.live.single._kernels.values()] == ["marked"]
+    assert [call.kernel.__name__ for call in one.live.single._calls.values()] == ["marked"]
     for row in wave(3, 150):
         mine, other = (model.predict_proba_one(row) for model in (one, whole))
         assert mine == pytest.approx(other, abs=1e-3)

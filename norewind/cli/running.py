@@ -203,24 +203,36 @@ def draw_rows(path: Path, fitted: "Fitted", opened: "Opened") -> None:
         row_figures.draw_classes(score.state["stretch"], score.name, fitted.samples, path / STRETCH)
 
 
+def _last_tenth(lines: list[dict[str, Any]], unit: str, trivial: str, *, fleet: bool) -> str:
+    """The loss in the last tenth of a run beside simple ones. (For rows without keys, a table of these follows.)"""
+    import numpy as np
+
+    from norewind.runs.metrics import at_the_end
+
+    ends = np.array([line["samples"] for line in lines])
+
+    def mean(entry: str) -> tuple[int, float]:
+        return at_the_end(ends, np.array([line.get(entry) for line in lines], float), 0.1)
+
+    newest, loss = mean("loss")
+    simple = {trivial: "baseline", **({"last value": "persistence"} if fleet else {})}
+    known = [f"{name}: {value:.4f}" for name, entry in simple.items() if (value := mean(entry)[1]) == value]
+    words = f", {loss:.4f} {unit} over the last {newest:,}" + (f" ({', '.join(known)})" if known else "")
+    return words if loss == loss else ""
+
+
 def closing_words(path: Path, fitted: "Fitted", opened: "Opened") -> str:
     from norewind.runs.class_scores import ClassScore, class_words
     from norewind.runs.fleet_scores import FleetScore, worst_in
     from norewind.runs.folder import CURVE, METRICS, STRETCH, read_log
     from norewind.runs.line_scores import LineScore, top_words
-    from norewind.runs.metrics import at_the_end, counted
+    from norewind.runs.metrics import counted
     from norewind.runs.row_scores import RowScore
     from norewind.runs.summary import summary, table
 
     words, fleet = counted(fitted.samples, "sample"), isinstance(opened.score, FleetScore)
     lines = read_log(path / METRICS)
-    if lines:
-        newest, (loss, *others) = at_the_end(lines, "loss", "baseline", "persistence")
-        # For rows, a table of simple forecasts follows.
-        simple = dict(zip([opened.score.trivial, *(["last value"] * fleet)], others, strict=False))
-        known = ", ".join(f"{name}: {value:.4f}" for name, value in simple.items() if value is not None)
-        words += "" if loss is None else f", {loss:.4f} {opened.score.unit} over the last {newest:,}"
-        words += f" ({known})" if loss is not None and known else ""
+    words += _last_tenth(lines, opened.score.unit, opened.score.trivial, fleet=fleet) if lines else ""
     for reason, count in opened.stream.counts.items():
         words += f", {count:,} {reason} skipped"
     if opened.stream.unfinished:

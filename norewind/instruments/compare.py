@@ -18,6 +18,7 @@ from norewind.runs.record import Record
 from norewind.runs.settings import Settings, SettingsError
 from norewind.runs.sweep import sweep
 from norewind.shown import markdown_as_html, sparkline
+from norewind.streams.stream import Stream
 
 LAST = 0.1
 """The share of the stream, at its end, that the final loss is the mean of."""
@@ -71,7 +72,9 @@ def compare(
     chosen = [_name(method) for method in methods]
     # Nothing is awaited: the last line of a file counts also without a newline.
     settings = settings if settings.kind == "task" else replace(settings, final=True)
-    length = _length(settings)
+    with open_stream(settings).stream as stream:
+        # A source that cannot be read is refused once, not by every run.
+        length = _length(stream, settings.samples) if settings.metrics_every is None else 0
     if settings.metrics_every is None:
         every = max(1, length // POINTS)
         # The means of short intervals vary too much to see a divergence in them.
@@ -102,13 +105,11 @@ def _for(method: str, settings: Settings) -> Settings:
     return replace(settings, method=method, **chosen)
 
 
-def _length(settings: Settings) -> int:
-    """The samples of a source, as far as they matter for the points. (A source that cannot be read is refused here.)"""
-    most = int(min(settings.samples or POINTS * LONGEST, POINTS * LONGEST))
-    length = 0
-    with open_stream(settings).stream as stream:
-        while length < most and (samples := stream.take(most - length)) is not None:
-            length += len(samples.xs)
+def _length(stream: Stream, samples: float | None) -> int:
+    """The samples of a stream, as far as they matter for the points."""
+    most, length = int(min(samples or POINTS * LONGEST, POINTS * LONGEST)), 0
+    while length < most and (taken := stream.take(most - length)) is not None:
+        length += len(taken.xs)
     return length
 
 

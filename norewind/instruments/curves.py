@@ -3,6 +3,7 @@
 import numpy as np
 
 from norewind.names import AUTO, AUTO_WINDOW, parse_method
+from norewind.runs.metrics import at_the_end
 from norewind.runs.record import Record
 
 
@@ -44,9 +45,4 @@ def final(record: Record, share: float, entry: str = "curve") -> float:
     """
     if not record.get(entry):
         return float("nan")
-    values, ends = losses(record, entry), points(record)
-    chosen = (ends > (1 - share) * ends[-1]) & ~np.isnan(values)
-    if not chosen.any():
-        return float("nan")
-    weights = np.diff(ends, prepend=0)[chosen]
-    return float(np.sum(weights * values[chosen]) / np.sum(weights))
+    return at_the_end(points(record), losses(record, entry), share)[1]

@@ -6,13 +6,13 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import numpy as np
 
-from norewind.compilation import compiled_kernel
-from norewind.layout import Layout, Vectors, layout_of
+from norewind.layout import Vectors, layout_of
 from norewind.learner import Learner
 from norewind.learners.ahead import Ahead, one_answer, one_step
 from norewind.learners.classes import ClassLearner
 from norewind.learners.series import Series
 from norewind.learners.several import Several
+from norewind.packing import PackedCall
 from norewind.run import NonFiniteError
 from norewind.trees import Tree, all_finite
 
@@ -71,7 +71,7 @@ class _Compiled:
         learned, answered = _functions(learner)
         self._moves = _moves(answered, run, jax.ShapeDtypeStruct((inputs,), np.float32))
         self._fixed, self._moving = map(layout_of, self._parts(run))
-        self._kernels: dict[int, _Kernel] = {}
+        self._calls: dict[int, PackedCall] = {}
         if self._horizon:
             place = jax.tree.unflatten(self._structure, range(len(leaves))).outputs
             self._example, self._outputs = run, sum(self._moves[:place])
@@ -132,26 +132,9 @@ class _Compiled:
         return self._call(1, run.fixed, run.moving, x)[1]
 
     def _call(self, place: int, *arguments: Any) -> tuple[Any, Any]:
-        if place not in self._kernels:
-            self._kernels[place] = _Kernel(self._functions[place], arguments)
-        return self._kernels[place](*arguments)
-
-
-class _Kernel:
-    """A compiled function that returns a pair; the first entry stays on the device, the second is read."""
-
-    def __init__(self, function: Callable, arguments: tuple[Any, ...]):
-        def call(*arguments):
-            stays, seen = function(*arguments)
-            self._seen = layout_of(seen)
-            return stays, self._seen.pack(seen)
-
-        self._seen: Layout
-        self.call = compiled_kernel(call, *arguments)
-
-    def __call__(self, *arguments: Any) -> tuple[Any, Any]:
-        stays, seen = self.call(*arguments)
-        return stays, self._seen.view(tuple(map(np.asarray, seen)))
+        if place not in self._calls:
+            self._calls[place] = PackedCall(self._functions[place], arguments)
+        return self._calls[place](*arguments)
 
 
 def _moves(answered: Callable, run: Tree, x: Any) -> list[bool]:

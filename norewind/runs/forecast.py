@@ -139,6 +139,8 @@ def _corrections(score: RowScore, rows: int, unscored: int) -> tuple[np.ndarray,
     needs none.
     """
     width = len(score.columns)
+    if rows == 1:
+        return np.zeros((1, width)), np.ones((1, width))
     start = score.horizons.index(rows) * width
     values, forecasts, _ = np.moveaxis(score.state["recent"][:, start : start + width], -1, 0)
     errors = np.nan_to_num(values - forecasts)

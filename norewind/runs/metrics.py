@@ -1,6 +1,5 @@
 """Metrics of a run: mean losses that do not depend on the size of chunks, and a watch for divergence."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import isfinite, isqrt
@@ -51,23 +50,19 @@ def next_line(samples: int, every: int | None = None, window: int = 1) -> int:
     return line * window
 
 
-def at_the_end(lines: Sequence[dict[str, Any]], *entries: str, share: float = 0.1) -> tuple[int, list[float | None]]:
-    """The number of samples in the lines of the last share of a run, and the means of their entries.
+def at_the_end(ends: np.ndarray, values: np.ndarray, share: float) -> tuple[int, float]:
+    """The samples of the intervals in the last share of a run, and the mean of values there; NaN if it is not known.
 
-    >>> lines = [{"samples": 80, "loss": 4.0}, {"samples": 95, "loss": 2.0}, {"samples": 100, "loss": 1.0}]
-    >>> at_the_end(lines, "loss", "baseline")
-    (20, [1.75, None])
+    `ends` are the samples at which the intervals end.
+
+    >>> at_the_end(np.array([80, 95, 100]), np.array([4.0, 2.0, 1.0]), 0.1)
+    (20, 1.75)
     """
-    start = sum(line["samples"] <= (1 - share) * lines[-1]["samples"] for line in lines)
-    first = lines[start - 1]["samples"] if start else 0
-    weights = np.diff([first, *(line["samples"] for line in lines[start:])]).tolist()
-
-    def over(entry: str) -> float | None:
-        values = [(line.get(entry), weight) for line, weight in zip(lines[start:], weights, strict=True)]
-        known = [(value, weight) for value, weight in values if value is not None]
-        return sum(v * w for v, w in known) / sum(w for _, w in known) if known else None
-
-    return lines[-1]["samples"] - first, list(map(over, entries))
+    late = ends > (1 - share) * ends[-1]
+    chosen, lengths = late & ~np.isnan(values), np.diff(ends, prepend=0)
+    weights = lengths[chosen]
+    mean = float(np.sum(weights * values[chosen]) / np.sum(weights)) if chosen.any() else float("nan")
+    return int(lengths[late].sum()), mean
 
 
 @dataclass
