@@ -2,6 +2,8 @@ import pytest
 from run_folders import norewind
 from serving.servers import MODEL, lines, table
 
+from norewind.runs.metrics import Diverged
+
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory):
@@ -19,3 +21,16 @@ def run(trained, tmp_path):
     import shutil
 
     return shutil.copytree(trained, tmp_path / "run")
+
+
+@pytest.fixture
+def diverge(monkeypatch):
+    """`diverge(n)`: from now on every run diverges at its next line of metrics, at sample n."""
+
+    def at(sample):
+        def see(*_):
+            raise Diverged(f"at sample {sample} it went wrong.", sample)
+
+        monkeypatch.setattr("norewind.runs.metrics.Watch.see", see)
+
+    return at

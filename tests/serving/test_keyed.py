@@ -12,7 +12,6 @@ from serving.servers import lines, served, table
 
 from norewind.runs.folder import read_log
 from norewind.runs.hooks import Hooks
-from norewind.runs.metrics import Diverged
 from norewind.serving.keyed import FleetModel, model_of
 from norewind.serving.learning import Learning
 from norewind.serving.refusals import Refusal
@@ -94,15 +93,12 @@ def test_keys_are_seen_as_they_were_published_while_they_change(tmp_path):
         assert model.answers([row])[0]["prediction"] != before[0]["prediction"]
 
 
-def test_a_fleet_that_diverges_answers_from_its_last_checkpoint(tmp_path, monkeypatch):
+def test_a_fleet_that_diverges_answers_from_its_last_checkpoint(tmp_path, diverge):
     with learning_of(trained(tmp_path)) as learning:
         rows = keyed(3, 60)
         before = learning.model.answers(rows)
 
-        def see(*_):
-            raise Diverged("at sample 90 it went wrong.", 90)
-
-        monkeypatch.setattr("norewind.runs.metrics.Watch.see", see)
+        diverge(90)
         many = keyed(120, 60)
         assert learning.add([learning.model.line(row) for row in many], len(many)) == 180
         assert learning.join(60)

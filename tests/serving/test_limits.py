@@ -14,7 +14,6 @@ pytest.importorskip("uvicorn")
 from serving.servers import Server as Client
 from serving.servers import in_a_thread, table
 
-from norewind.runs.metrics import Diverged
 from norewind.serving import batches as batches_module
 from norewind.serving import bodies, server
 from norewind.serving.app import service_app, watch_app
@@ -208,14 +207,10 @@ def test_an_error_of_ours_is_answered_in_words(trained, tmp_path):
         service.close()
 
 
-def test_lines_that_a_run_diverges_at_are_answered_too(trained, tmp_path, monkeypatch):
+def test_lines_that_a_run_diverges_at_are_answered_too(trained, tmp_path, diverge):
     service = Service(shutil.copytree(trained, tmp_path / "run"))
     service.open()
-
-    def see(*_):
-        raise Diverged("it went wrong.", 350)
-
-    monkeypatch.setattr("norewind.runs.metrics.Watch.see", see)
+    diverge(350)
     try:
         with in_a_thread(service_app(service)) as port:
             answers = Client(None, f"http://127.0.0.1:{port}/").stream(table(200, 300))

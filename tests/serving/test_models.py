@@ -11,7 +11,6 @@ from serving.servers import table
 
 from norewind.runs.folder import RunFolder, saved_run
 from norewind.runs.hooks import Hooks
-from norewind.runs.metrics import Diverged
 from norewind.runs.predict import predictions
 from norewind.runs.settings import Settings, SettingsError
 from norewind.runs.train import train
@@ -138,15 +137,12 @@ def test_what_cannot_be_served_is_refused_with_another_way(tmp_path, monkeypatch
         Learning(tmp_path, RowModel, 10, Hooks())
 
 
-def test_a_run_that_diverges_answers_from_its_last_checkpoint(run, monkeypatch):
+def test_a_run_that_diverges_answers_from_its_last_checkpoint(run, diverge):
     learning = Learning(run, RowModel, 1000, Hooks())
     learning.start()
     before = learning.model.answers(table(1, 300))
 
-    def see(*_):
-        raise Diverged("at sample 350 it went wrong.", 350)
-
-    monkeypatch.setattr("norewind.runs.metrics.Watch.see", see)
+    diverge(350)
     rows = table(200, 300)
     assert learning.add([learning.model.line(one) for one in rows], len(rows)) == 500
     assert learning.join(60)
