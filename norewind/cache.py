@@ -1,7 +1,12 @@
-"""Compiled programs are kept between processes: the next one starts sooner. Importing this does not import JAX."""
+"""Compiled code is kept between processes, by JAX and by Numba, in a folder that only this user can write to.
+
+Importing this imports neither of them.
+"""
 
 import os
+import stat
 import warnings
+import zlib
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -10,59 +15,57 @@ from norewind.machine import processor
 
 VARIABLE = "NOREWIND_CACHE"
 FOLDER = "JAX_COMPILATION_CACHE_DIR"
-PROGRAMS = "NOREWIND_PROGRAMS"
-"""Names the folder of whole programs (programs.py), also to processes that this one starts."""
 PROGRAM, USED, LOCK = "-cache", "-atime", ".lockfile"
-"""How JAX names what it keeps (jax._src.lru_cache)."""
+"""The names of the files that JAX keeps (jax._src.lru_cache)."""
 LARGEST = 100_000_000
-"""The largest size in bytes of JAX's cache, and of our own. Beyond it, the least recently used programs are removed."""
+"""The largest size of JAX's cache in bytes. Beyond it, JAX removes the least recently used programs."""
+KERNELS = ("learners", "streams", "fleets")
+"""The folders of this package whose files contain Numba kernels."""
 
 
 def keep_compiled() -> None:
     """Let JAX, which is not imported yet, keep what it compiles in the user's cache folder.
 
-    The environment variable NOREWIND_CACHE names another folder, or turns this off with
-    `off`. A cache that is configured in JAX itself is left alone.
+    The environment variable NOREWIND_CACHE names another folder, or turns caching off
+    with `off`. A cache that is configured in JAX itself is left alone.
     """
     if FOLDER not in os.environ:
-        chosen = _chosen()
-        for name, value in chosen.items():
+        for name, value in _jax_options().items():
             os.environ.setdefault(name, str(value))
-        if chosen:
-            os.environ[PROGRAMS] = str(Path(chosen[FOLDER]) / "programs")
 
 
 def keep_compiled_from_now() -> None:
-    """`keep_compiled` where JAX is imported already: what it compiles from now on is kept.
-
-    Whole programs are kept only if none has run in this process yet (programs.py looks once).
-    """
+    """`keep_compiled` for a process that has already imported JAX: whatever it compiles from now on is kept."""
     import jax
     from jax.experimental.compilation_cache import compilation_cache
 
-    chosen = {} if getattr(jax.config, FOLDER.lower()) is not None else _chosen()
+    chosen = {} if getattr(jax.config, FOLDER.lower()) is not None else _jax_options()
     for name, value in chosen.items():
         if name not in os.environ:
             jax.config.update(name.lower(), value)
     if chosen:
-        os.environ[PROGRAMS] = str(Path(chosen[FOLDER]) / "programs")
         compilation_cache.reset_cache()  # JAX looks only once whether there is one
 
 
-def _chosen() -> dict[str, Any]:
+def numba_folder() -> Path | None:
+    """The folder for Numba's cache; None if there is no safe one.
+
+    Numba notices when the file of a kernel has changed, but not when that of a kernel it
+    calls has: the folder is named after the state of all of them.
+    """
+    package = Path(__file__).parent
+    files = sorted(path for name in KERNELS for path in (package / name).rglob("*.py"))
+    stamps = repr([(path.name, (seen := path.stat()).st_mtime_ns, seen.st_size) for path in files])
+    return _folder(f"numba-{version('numba')}-{zlib.crc32(stamps.encode()):08x}")
+
+
+def _jax_options() -> dict[str, Any]:
     """JAX's options by the names of their environment variables; none if nothing is to be kept, or can be."""
-    chosen = os.environ.get(VARIABLE, "")
-    if chosen == "off":
-        return {}
-    try:
-        folder = (Path(chosen) if chosen else _users_cache() / "norewind") / _machine()
-        folder.mkdir(parents=True, exist_ok=True)
-    except (OSError, RuntimeError, ValueError):
-        return {}  # no home, or one that cannot be written to
-    if not all(os.access(place, os.R_OK | os.W_OK) for place in (folder, folder / LOCK) if place.exists()):
+    folder = _folder(f"jax-{version('jax')}-{processor().replace(' ', '-')}")
+    if folder is None or not os.access(folder / LOCK if (folder / LOCK).exists() else folder, os.R_OK | os.W_OK):
         return {}
     _repair(folder)
-    # It is only about time: a full disk there, for instance, is none of the user's troubles with a run.
+    # Caching is best effort; I/O errors are ignored.
     warnings.filterwarnings("ignore", "Error .* persistent compilation cache entry")
     return {
         FOLDER: str(folder),
@@ -70,6 +73,40 @@ def _chosen() -> dict[str, Any]:
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": 0.05,
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": -1,
     }
+
+
+def _folder(name: str) -> Path | None:
+    """A folder of this name in the cache, made if needed; None if caching is off, impossible or unsafe."""
+    chosen = os.environ.get(VARIABLE, "")
+    if chosen == "off":
+        return None
+    try:
+        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "norewind"
+        cache = Path(os.path.realpath(chosen or home))
+        cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder = cache / name
+        folder.mkdir(mode=0o700, exist_ok=True)
+        if problem := _unsafe(folder):
+            warnings.warn(f"norewind keeps no compiled code: {problem}.", RuntimeWarning, stacklevel=2)
+            return None
+    except (OSError, RuntimeError, ValueError):
+        return None  # no home, or one that cannot be written to
+    return folder if os.access(folder, os.R_OK | os.W_OK) else None
+
+
+def _unsafe(folder: Path) -> str | None:
+    """Why somebody else could plant code in a folder. Both caches are executed when they are read."""
+    for place in (folder, *folder.parents):
+        seen = place.lstat()
+        if stat.S_ISLNK(seen.st_mode):
+            return f"{place} is a symbolic link"
+        if seen.st_uid not in (0, os.getuid()) or (place == folder and seen.st_uid != os.getuid()):
+            return f"{place} belongs to another user"
+        # In a folder with the sticky bit, such as /tmp, nobody else can replace what is ours.
+        others = seen.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        if others and (place == folder or not seen.st_mode & stat.S_ISVTX):
+            return f"{place} can be written to by other users (chmod go-w)"
+    return None
 
 
 def _repair(folder: Path) -> None:
@@ -89,12 +126,3 @@ def _repair(folder: Path) -> None:
                         (folder / name).unlink(missing_ok=True)
         except (OSError, Timeout):
             return  # it is in use
-
-
-def _users_cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-
-
-def _machine() -> str:
-    """A name for what compiled programs depend on: the version of JAX, and the kind of processor."""
-    return f"jax-{version('jax')}-{processor().replace(' ', '-')}"

@@ -1,0 +1,58 @@
+"""The second engine: plain loops on NumPy arrays, compiled by Numba.
+
+JAX computes gradients; every recursion on tables and small matrices is a loop here.
+A kernel is written as a textbook would write it: typed arrays that are changed in
+place, no `fastmath` (so that results do not depend on the width of vectors), and the
+same source for a chunk and for a single row, which is a chunk of one.
+
+Numba keeps compiled kernels in the user's cache folder (see `norewind.cache`).
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numba
+from numba.core import event
+
+from norewind.cache import numba_folder
+
+if not numba.config.CACHE_DIR and (_folder := numba_folder()):
+    numba.config.CACHE_DIR = str(_folder)
+
+
+def kernel(function: Callable) -> Any:
+    """Compile a loop at its first call with arguments of certain types. Its outer caller may release the GIL."""
+    compiled = numba.njit(function, nogil=True, error_model="numpy")
+    if numba.config.CACHE_DIR:
+        try:
+            compiled.enable_caching()
+        except RuntimeError:
+            pass  # Numba cannot name the source, as in a zip file
+    return compiled
+
+
+@contextmanager
+def announcing(say: Callable[[str], None]) -> Iterator[None]:
+    """Call `say` once with a message if anything has to be compiled in this block."""
+    listener = _Announcer(say)
+    event.register("numba:compile", listener)
+    try:
+        yield
+    finally:
+        event.unregister("numba:compile", listener)
+
+
+class _Announcer(event.Listener):
+    """Says once that kernels are being compiled."""
+
+    def __init__(self, say: Callable[[str], None]):
+        self._say, self._said = say, False
+
+    def on_start(self, event: event.Event) -> None:
+        if not self._said:
+            self._said = True
+            self._say("compiling loops for this kind of data (only the first time; kept for later runs)")
+
+    def on_end(self, event: event.Event) -> None:
+        pass
