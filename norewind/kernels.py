@@ -9,7 +9,7 @@ Numba keeps compiled kernels in the user's cache folder (see `norewind.cache`).
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numba
@@ -25,10 +25,8 @@ def kernel(function: Callable) -> Any:
     """Compile a loop at its first call with arguments of certain types. Its outer caller may release the GIL."""
     compiled = numba.njit(function, nogil=True, error_model="numpy")
     if numba.config.CACHE_DIR:
-        try:
+        with suppress(RuntimeError):  # Numba cannot find the source, as in a zip file
             compiled.enable_caching()
-        except RuntimeError:
-            pass  # Numba cannot name the source, as in a zip file
     return compiled
 
 
