@@ -5,7 +5,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from norewind.compilation import compiled, compiled_loop
+from norewind.compilation import compiled_loop
 from norewind.run import Run, Update
 from norewind.trees import Tree, all_finite, norm, strong, where
 
@@ -90,7 +90,7 @@ def scan_some(body, carry, inputs, count):
     return jax.lax.fori_loop(0, count, write, (carry, empty))
 
 
-@compiled
+@jax.jit
 def chunk_is_finite(before: Run, after: Run, losses: jax.Array) -> jax.Array:
     """Whether a chunk gave finite numbers only.
 

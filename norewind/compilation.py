@@ -1,28 +1,47 @@
-"""Compiled loops and small programs, with hints to the compiler that make them faster."""
+"""Compiled loops of JAX, with hints to the compiler that make them faster."""
 
+import os
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, wraps
 from typing import Any
 
 import jax
+from jax.core import Tracer
 from jax.experimental.xla_metadata import set_xla_metadata
 
-from norewind.programs import Program
+# On a CPU, JAX hands every program to another thread, which takes longer than a small program itself (docs/speed.md).
+# This has an effect only if nothing has run yet, and can be undone by the environment variable.
+if "JAX_CPU_ENABLE_ASYNC_DISPATCH" not in os.environ:
+    jax.config.update("jax_cpu_enable_async_dispatch", False)
 
 # Avoids copies of large arrays in a compiled loop (docs/speed.md).
 FASTER_LOOPS = {"xla_cpu_copy_insertion_use_region_analysis": True}
 NARROW = {"xla_cpu_prefer_vector_width": 128}
 
 
-def compiled(function: Callable, **options: Any) -> Program:
-    """`jax.jit(function, **options)`, kept between processes."""
-    return Program(function, options)
+def compiled_loop(function: Callable, *, narrow: bool = False, **options: Any) -> Callable:
+    """`jax.jit(function, **options)` for a function that is one long loop.
 
+    Args:
+        function: the function to compile.
+        narrow: use narrow vectors, which suits arrays of few numbers.
+        options: options of `jax.jit`.
 
-def compiled_loop(function: Callable, *, narrow: bool = False, **options: Any) -> Program:
-    """`compiled(function, **options)` for a function that is one long loop; `narrow` is for arrays of few numbers."""
-    hints = FASTER_LOOPS | (NARROW if narrow else {})
-    return Program(function, options, hints, lambda: bool(_known(**hints)))
+    Returns:
+        The compiled function. Inside a caller's own transformation, the compiler options of the caller apply.
+    """
+    plain = jax.jit(function, **options)
+
+    @lru_cache(maxsize=1)
+    def hinted() -> Callable:
+        return jax.jit(function, compiler_options=_known(**FASTER_LOOPS, **(NARROW if narrow else {})), **options)
+
+    @wraps(function)
+    def call(*arguments: Any, **keywords: Any) -> Any:
+        traced = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((arguments, keywords)))
+        return (plain if traced else hinted())(*arguments, **keywords)
+
+    return call
 
 
 @lru_cache
@@ -72,19 +91,3 @@ def compiled_kernel(function: Callable, *arguments: Any) -> Callable:
     except jax.errors.JaxRuntimeError:
         return plain
     return kernel
-
-
-@lru_cache
-def calling_thread() -> Any:
-    """A CPU whose programs run in the thread that calls them; None where there is none.
-
-    JAX hands every program to another thread, which takes longer than a small program itself.
-    """
-    if jax.default_backend() != "cpu":
-        return None
-    try:
-        from jaxlib import xla_client
-
-        return xla_client.make_cpu_client(asynchronous=False).local_devices()[0]
-    except (ImportError, AttributeError, TypeError, RuntimeError):
-        return None  # not a public function: without it, everything works as fast as before

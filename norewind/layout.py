@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from norewind.compilation import calling_thread
 from norewind.trees import Tree, is_key
 
 Vectors = tuple[jax.Array | np.ndarray, ...]
@@ -90,7 +89,7 @@ class Layout:
                 vectors[leaf.vector][...] = numbers
             else:
                 vectors[leaf.vector][leaf.start : leaf.stop] = _bits(numbers)
-        return tuple(jax.device_put(vectors, calling_thread()))
+        return tuple(jax.device_put(vectors))
 
     def unpack_now(self, vectors: Vectors) -> Tree:
         """The tree as JAX arrays, outside of compiled functions; there is nothing to compile."""

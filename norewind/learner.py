@@ -12,7 +12,6 @@ from jax.core import Tracer
 from norewind import checks
 from norewind.chunks import careful_step, chunk_is_finite, chunk_of, fast_step, scan_some, skipping_step, watching_step
 from norewind.combinators import one_step_of
-from norewind.compilation import compiled
 from norewind.estimator import Estimate, Estimator
 from norewind.packing import PackedRun, SingleCalls, pack
 from norewind.ranges import Symbols
@@ -68,7 +67,7 @@ class Learner:
         self.skipping_chunk = chunk_of(update, skipping_step)
         self.careful_chunk = chunk_of(update, careful_step)
         self.compiled_transition = jax.jit(update.transition)
-        self.compiled_forward = compiled(partial(_forward, update))
+        self.compiled_forward = jax.jit(partial(_forward, update))
         self.compiled_reset = jax.jit(update.reset)
         self.symbols = Symbols(update.estimator.model)
         self.single = SingleCalls(update, stops, self.symbols)

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from norewind import checks
-from norewind.compilation import calling_thread, compiled_kernel
+from norewind.compilation import compiled_kernel
 from norewind.layout import Layout, Vectors, layout_of
 from norewind.ranges import Symbols
 from norewind.run import Run, Update, explain, nonfinite_error
@@ -235,9 +235,9 @@ def _signature(value: Any) -> Any:
 
 
 def _given(value: Any, size: int | None) -> Any:
-    """What a call is given: numbers that JAX holds in NumPy, since a packed run is on a device of its own."""
+    """What a call is given: symbols are kept on the device, and arrays are passed as they are."""
     if size and np.ndim(value) == 0:
-        return _placed(int(value), calling_thread())
+        return _placed(int(value))
     if value is None or isinstance(value, (np.ndarray, *NUMBERS)):
         return value
     return jax.tree.map(
@@ -246,6 +246,6 @@ def _given(value: Any, size: int | None) -> Any:
 
 
 @lru_cache
-def _placed(symbol: int, device: Any) -> jax.Array:
-    """A symbol where packed runs are: there are few of them, and it takes two microseconds to bring one there."""
-    return jax.device_put(np.int32(symbol), device)
+def _placed(symbol: int) -> jax.Array:
+    """A symbol on the device: there are few of them, and it takes two microseconds to bring one there."""
+    return jax.device_put(np.int32(symbol))

@@ -17,7 +17,7 @@ NAMES = ("JAX_COMPILATION_CACHE_DIR", "JAX_COMPILATION_CACHE_MAX_SIZE")
 
 @pytest.fixture
 def environment(monkeypatch, tmp_path):
-    for name in (*NAMES, "NOREWIND_CACHE", "NOREWIND_PROGRAMS", "XDG_CACHE_HOME"):
+    for name in (*NAMES, "NOREWIND_CACHE", "XDG_CACHE_HOME"):
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -35,19 +35,17 @@ def test_in_the_cache_folder_of_the_user_with_a_bound(environment, tmp_path):
     assert folder.is_dir()
     assert folder.parent == tmp_path / ".cache/norewind"
     assert int(os.environ[NAMES[1]]) == 100_000_000
-    assert os.environ["NOREWIND_PROGRAMS"] == str(folder / "programs")
 
 
 def test_where_jax_is_imported_already(environment, tmp_path):
-    """As for the estimators in Python: JAX is told, and whole programs are kept beside its own."""
+    """As for the estimators in Python: JAX is told."""
     before = {name: jax.config.values[name.lower()] for name in NAMES}
     jax.config.update(NAMES[0].lower(), None)
     try:
         keep_compiled_from_now()
         folder = Path(jax.config.values[NAMES[0].lower()])
         assert folder.parent == tmp_path / ".cache/norewind"
-        assert os.environ["NOREWIND_PROGRAMS"] == str(folder / "programs")
-        keep_compiled_from_now()
+            keep_compiled_from_now()
         assert jax.config.values[NAMES[0].lower()] == str(folder)
     finally:
         for name, value in before.items():

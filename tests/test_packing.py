@@ -6,10 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jaxlib import xla_client
 
 import norewind
-from norewind.compilation import calling_thread, compiled_kernel
+from norewind.compilation import compiled_kernel
 from norewind.layout import layout_of
 from norewind.trees import is_key
 
@@ -130,25 +129,6 @@ def test_a_step_is_one_kernel_where_that_can_be():
     square = np.ones((200, 200), np.float32)
     adding = compiled_kernel(lambda values: jnp.sum(values * values), square)
     assert (adding.__name__, float(adding(square))) == ("marked", 40_000)
-
-
-def test_calls_run_in_the_calling_thread_where_that_can_be(monkeypatch):
-    learner, run = learner_and_run()
-    packed, _ = learner.step(norewind.pack(run), 0, 1)
-    place = calling_thread()
-    assert place not in jax.devices()
-    assert {device for vector in packed.vectors for device in vector.devices()} == {place}
-    assert {device for leaf in jax.tree.leaves(packed.unpack()) for device in leaf.devices()} == {jax.devices()[0]}
-    # Not a public function of JAX: it may go.
-    monkeypatch.delattr(xla_client, "make_cpu_client")
-    calling_thread.cache_clear()
-    learner, run = learner_and_run()
-    try:
-        other, _ = learner.step(norewind.pack(run), 0, 1)
-    finally:
-        calling_thread.cache_clear()
-    assert {device for vector in other.vectors for device in vector.devices()} == {jax.devices()[0]}
-    assert_equal(other.unpack(), packed.unpack())
 
 
 def test_inputs_may_be_arrays_on_a_device():

@@ -11,7 +11,6 @@ import numpy as np
 from norewind import checks, shown
 from norewind.chunks import fast_step, skipping_step
 from norewind.combinators import one_step_of
-from norewind.compilation import compiled
 from norewind.estimator import Loss
 from norewind.learner import Learner
 from norewind.run import NonFiniteError
@@ -222,7 +221,7 @@ def _all_losses(loss: Loss, outputs: Any, targets: Any) -> Any:
 @lru_cache(maxsize=64)
 def _losses_of(loss: Loss) -> Callable:
     """The losses of many rows. Members of a series share this program."""
-    return compiled(partial(_all_losses, loss))
+    return jax.jit(partial(_all_losses, loss))
 
 
 def one_step(learner: Any, run: Any, x: Any, target: Any, newest: Any = None) -> tuple[Any, Any, Any]:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from norewind.chunks import scan_some
-from norewind.compilation import compiled, compiled_loop
+from norewind.compilation import compiled_loop
 
 REMEMBERED = 0.99
 """How much of an expert's record is kept from row to row: about the last hundred rows count."""
@@ -79,4 +79,4 @@ scan = compiled_loop(_chunk)
 row, and are mixed before anything is learned from it.
 """
 
-forward = compiled(lambda weighing, forecasts: jax.vmap(mixed, in_axes=(None, 0))(weighing, forecasts))
+forward = jax.jit(lambda weighing, forecasts: jax.vmap(mixed, in_axes=(None, 0))(weighing, forecasts))

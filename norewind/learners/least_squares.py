@@ -9,7 +9,7 @@ import numpy as np
 
 from norewind import checks
 from norewind.chunks import scan_some
-from norewind.compilation import compiled, compiled_loop
+from norewind.compilation import compiled_loop
 from norewind.trees import Tree
 
 LARGEST_INPUT = 10.0
@@ -186,7 +186,7 @@ def answer_some(run, xs, count, *, transition):
 
 
 compiled_learn = compiled_loop(learn_some, static_argnames=("transition", "prior", "limit", "outputs"))
-compiled_answer = compiled(answer_some, static_argnames="transition")
+compiled_answer = jax.jit(answer_some, static_argnames="transition")
 
 
 def lags(inputs: int, count: int) -> Features:

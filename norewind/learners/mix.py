@@ -10,7 +10,6 @@ import numpy as np
 from norewind.checks import ModelError
 from norewind.chunks import scan_some
 from norewind.compilation import compiled_loop
-from norewind.programs import remembered
 from norewind.trees import library
 
 
@@ -113,7 +112,7 @@ def mix(experts: int, *, switching: float = 0.0) -> Mix:
 def fresh(experts: int) -> MixRun:
     """Equal weights."""
     with jax.enable_x64(True):
-        return remembered(_equal, experts)
+        return _equal(experts)
 
 
 def _equal(experts: int) -> MixRun:

@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from norewind import checks
-from norewind.compilation import compiled
 from norewind.learners.counting.contexts import empty_past
 from norewind.learners.counting.symbol import CountsRun
 from norewind.learners.counts import counts
@@ -122,6 +121,6 @@ def _experts(logits: list, targets: np.ndarray) -> tuple[jax.Array | None, np.nd
     return members, -np.take_along_axis(np.asarray(members), targets[:, None, None], axis=2)[:, :, 0]
 
 
-@compiled
+@jax.jit
 def _log_probabilities(logits: tuple) -> jax.Array:
     return jnp.stack([jax.nn.log_softmax(part) for part in logits], axis=1)

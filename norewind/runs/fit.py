@@ -10,7 +10,6 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import numpy as np
 
-from norewind.compilation import compiled
 from norewind.runs.entries import check_score
 from norewind.runs.folder import METRICS, RunFolder
 from norewind.runs.hooks import Hooks, Intervals
@@ -281,6 +280,6 @@ class _Training:
                 self.folder.writer.wait()
 
 
-@compiled
+@jax.jit
 def carry_norm(tree):
     return norm(floating(tree))

@@ -8,7 +8,6 @@ import numpy as np
 
 from norewind.learners.counting import contexts, matching, nodes, slots, tree
 from norewind.learners.counting.plan import Plan, with_table, without_table
-from norewind.programs import remembered
 
 RUN_MULTIPLIERS = contexts.multipliers([tuple(range(matching.LEAST))])[0, : contexts.RECENT]
 _LAST_SAMPLE = np.iinfo(np.int32).max
@@ -34,7 +33,7 @@ def planned(symbols: int, members: int, megabytes: float, classes: np.ndarray | 
 def fresh(plan: Plan) -> CountsRun:
     """Nothing has been seen."""
     table = jnp.zeros((plan.rows, slots.WIDTH), jnp.uint32)
-    memory, past, samples = remembered(_fresh_but_for_tables, plan)
+    memory, past, samples = _fresh_but_for_tables(plan)
     return CountsRun(table, memory, past, matching.no_matches(plan), samples)
 
 
