@@ -45,7 +45,7 @@ def test_where_jax_is_imported_already(environment, tmp_path):
         keep_compiled_from_now()
         folder = Path(jax.config.values[NAMES[0].lower()])
         assert folder.parent == tmp_path / ".cache/norewind"
-            keep_compiled_from_now()
+        keep_compiled_from_now()
         assert jax.config.values[NAMES[0].lower()] == str(folder)
     finally:
         for name, value in before.items():
