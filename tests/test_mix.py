@@ -2,8 +2,6 @@
 
 from fractions import Fraction
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
@@ -84,13 +82,14 @@ def test_the_losses_are_those_of_exact_fractions(switching):
 
 def test_a_mixture_of_distributions_sums_to_one_and_gives_the_loss():
     rng = np.random.default_rng(1)
-    logs = jax.nn.log_softmax(jnp.asarray(rng.normal(size=(20, 3, 7)) * 3, jnp.float32))
+    logs = rng.normal(size=(20, 3, 7)) * 3
+    logs -= np.log(np.exp(logs).sum(-1, keepdims=True))
     targets = rng.integers(0, 7, 20)
     mixture = mix(3, switching=0.01)
     run = mixture.init()
-    for log_probabilities, target in zip(np.asarray(logs, np.float64), targets, strict=True):
+    for log_probabilities, target in zip(logs, targets, strict=True):
         mixed = mixture.distribution(run, log_probabilities)
-        assert abs(np.exp(mixed).sum() - 1) < 1e-6
+        assert abs(np.exp(mixed).sum() - 1) < 1e-12
         run, loss = mixture.scan(run, -log_probabilities[None, :, target])
         assert abs(loss[0] + mixed[target]) < 1e-12
 
@@ -102,8 +101,7 @@ def test_how_a_stream_is_cut_changes_no_bit():
     run, first = mixture.scan(mixture.init(), losses, count=17)
     run, second = mixture.scan(run, np.roll(losses, -17, 0), count=33)
     assert np.array_equal(np.concatenate([first[:17], second[:33]]), whole)
-    jax.tree.map(np.testing.assert_array_equal, run, whole_run)
-    assert run.large.dtype == run.small.dtype == jnp.float32
+    np.testing.assert_array_equal(run.log_weights, whole_run.log_weights)
 
 
 def test_what_cannot_be_mixed_is_refused():

@@ -3,21 +3,16 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from norewind.checks import ModelError
-from norewind.chunks import scan_some
-from norewind.compilation import compiled_loop
-from norewind.trees import library
+from norewind.kernels import kernel
 
 
 class MixRun(NamedTuple):
-    """The logarithms of the experts' weights, each as the sum of two 32-bit numbers, a larger and what it leaves."""
+    """The logarithms of the experts' weights, with 64 bits."""
 
-    large: jax.Array
-    small: jax.Array
+    log_weights: np.ndarray
 
 
 class Mix(NamedTuple):
@@ -25,7 +20,7 @@ class Mix(NamedTuple):
 
     init: Callable[[], MixRun]
     scan: Callable[..., tuple[MixRun, np.ndarray]]
-    distribution: Callable[[MixRun, jax.Array], np.ndarray]
+    distribution: Callable[[MixRun, Any], np.ndarray]
     distributions: Callable[..., np.ndarray]
     weights: Callable[[MixRun], np.ndarray]
 
@@ -52,10 +47,9 @@ def mix(experts: int, *, switching: float = 0.0) -> Mix:
     sequence of experts with m switches in T samples + log K + m log((K − 1)/α) +
     (T − 1 − m) log(1/(1 − α)). A mixture's losses may be an expert's in another mixture.
 
-    Weights are kept as logarithms with 48 bits and computed with 64, whatever JAX's own
-    setting, so rounding adds at most 2⁻⁴⁴ (1 + the largest loss or logarithm of a weight)
-    a sample. A loss that is not a number counts as infinite; without switching, such an
-    expert never comes back.
+    Weights are kept as logarithms with 64 bits, so rounding adds at most
+    2⁻⁴⁴ (1 + the largest loss or logarithm of a weight) a sample. A loss that is not a
+    number counts as infinite; without switching, such an expert never comes back.
 
     >>> import numpy as np
     >>> from norewind.learners.mix import mix
@@ -70,98 +64,92 @@ def mix(experts: int, *, switching: float = 0.0) -> Mix:
     if not 0 <= switching < 1:
         raise ModelError(f"mix: switching is {switching}, but it is a share: from 0 to less than 1.")
 
-    def init():
-        return fresh(experts)
-
-    def one(run, losses):
-        return learned(run, losses, switching)
-
-    compiled = compiled_loop(lambda run, losses, count: scan_some(one, run, losses, count))
-
     def scan(run, losses, *, count=None):
-        losses = np.asarray(losses, np.float64)
-        if losses.ndim != 2 or losses.shape[1] != experts:
-            raise ModelError(f"mix: losses has shape {losses.shape}, but it must be (samples, {experts}).")
-        with jax.enable_x64(True):
-            run, total = compiled(run, losses, len(losses) if count is None else count)
-        return run, np.asarray(total)
+        losses = _losses(losses, experts)
+        log_weights, mixed = run.log_weights.copy(), np.zeros(len(losses))
+        mix_rows(log_weights, losses, switching, len(losses) if count is None else count, mixed)
+        return MixRun(log_weights), mixed
 
     def distribution(run, log_probabilities):
-        with jax.enable_x64(True):
-            return np.asarray(compiled_mixed(run, np.asarray(log_probabilities, np.float64)))
-
-    compiled_mixed = jax.jit(mixed)
-
-    @jax.jit
-    def mixed_chunk(run, losses, log_probabilities):
-        def body(run, inputs):
-            return one(run, inputs[0])[0], mixed(run, inputs[1])
-
-        return jax.lax.scan(body, run, (losses, log_probabilities))[1]
+        made = np.ascontiguousarray(log_probabilities, np.float64)
+        out = np.zeros(made.shape[1])
+        mix_log_probabilities(run.log_weights, made, out)
+        return out
 
     def distributions(run, losses, log_probabilities):
-        with jax.enable_x64(True):
-            return np.asarray(mixed_chunk(run, np.asarray(losses, np.float64), np.asarray(log_probabilities)))
+        made = np.ascontiguousarray(log_probabilities, np.float64)
+        out = np.zeros((len(made), made.shape[2]))
+        _mix_chunk(run.log_weights.copy(), _losses(losses, experts), made, switching, out)
+        return out
 
-    def weights(run):
-        return np.exp(np.asarray(run.large, np.float64) + np.asarray(run.small, np.float64))
-
-    return Mix(init, scan, distribution, distributions, weights)
-
-
-def fresh(experts: int) -> MixRun:
-    """Equal weights."""
-    with jax.enable_x64(True):
-        return _equal(experts)
+    return Mix(
+        lambda: MixRun(equal_log_weights(experts)), scan, distribution, distributions, lambda run: np.exp(run[0])
+    )
 
 
-def _equal(experts: int) -> MixRun:
-    return _split(jnp.full(experts, -jnp.log(experts)))
+def equal_log_weights(experts: int) -> np.ndarray:
+    """The logarithms of equal weights."""
+    return np.full(experts, -np.log(experts))
 
 
-def learned(run: MixRun, losses: Any, switching: float) -> tuple[MixRun, Any]:
-    """The weights after a sample on which the experts lost `losses`, and the loss of the mixture.
-
-    In NumPy, or to be traced with 64 bits, as `mixed`.
-    """
-    log_weights, like = _joined(run), library(losses)
-    joint = log_weights - like.where(like.isnan(losses), np.inf, losses)
-    log_probability = _log_sum(joint)
+@kernel
+def mix_row(log_weights, losses, switching):
+    """Learn from what each expert lost on one sample, in place, and return the mixture's loss."""
+    experts = len(log_weights)
+    largest = -np.inf
+    for i in range(experts):
+        if not np.isnan(losses[i]):
+            largest = max(largest, log_weights[i] - losses[i])
+    loss = np.inf
     # Where every expert is infinitely wrong there is nothing to learn from.
-    posterior = like.where(log_probability == -np.inf, log_weights, joint - log_probability)
-    return _split(_shared(like.minimum(posterior, 0), switching)), -log_probability
+    if largest > -np.inf:
+        total = 0.0
+        for i in range(experts):
+            if not np.isnan(losses[i]):
+                total += np.exp(log_weights[i] - losses[i] - largest)
+        loss = -(largest + np.log(total))
+        for i in range(experts):
+            log_weights[i] = -np.inf if np.isnan(losses[i]) else min(log_weights[i] - losses[i] + loss, 0.0)
+    if switching > 0 and experts > 1:
+        for i in range(experts):
+            passed_on = switching / (experts - 1) * -np.expm1(log_weights[i])
+            log_weights[i] = np.log((1 - switching) * np.exp(log_weights[i]) + passed_on)
+    return loss
 
 
-def mixed(run: MixRun, log_probabilities: Any) -> Any:
-    """The mixture's log-probabilities of the next symbol, from those of the experts (experts, symbols)."""
-    like = library(log_probabilities)
-    known = like.where(like.isnan(log_probabilities), -np.inf, log_probabilities)
-    return _log_sum(_joined(run)[:, None] + known)
+@kernel
+def mix_log_probabilities(log_weights, log_probabilities, out):
+    """Write the mixture's log-probabilities of the next symbol, from those of the experts (experts, symbols)."""
+    experts, symbols = log_probabilities.shape
+    for symbol in range(symbols):
+        largest = -np.inf
+        for i in range(experts):
+            if not np.isnan(log_probabilities[i, symbol]):
+                largest = max(largest, log_weights[i] + log_probabilities[i, symbol])
+        total = 0.0
+        if largest > -np.inf:
+            for i in range(experts):
+                if not np.isnan(log_probabilities[i, symbol]):
+                    total += np.exp(log_weights[i] + log_probabilities[i, symbol] - largest)
+        out[symbol] = largest + np.log(total) if total > 0 else -np.inf
 
 
-def _log_sum(logarithms: Any) -> Any:
-    """The logarithm of the sum over the experts."""
-    return (np.logaddexp.reduce if library(logarithms) is np else jax.nn.logsumexp)(logarithms, axis=0)
+@kernel
+def mix_rows(log_weights, losses, switching, count, mixed):
+    """Learn from the first `count` rows of losses, in place, and write the mixture's."""
+    for t in range(count):
+        mixed[t] = mix_row(log_weights, losses[t], switching)
 
 
-def _shared(log_weights: Any, switching: float) -> Any:
-    experts, like = len(log_weights), library(log_weights)
-    if switching == 0 or experts == 1:
-        return log_weights
-    passed_on = switching / (experts - 1) * -like.expm1(log_weights)
-    return like.log((1 - switching) * like.exp(log_weights) + passed_on)
+@kernel
+def _mix_chunk(log_weights, losses, log_probabilities, switching, out):
+    for t in range(len(losses)):
+        mix_log_probabilities(log_weights, log_probabilities[t], out[t])
+        mix_row(log_weights, losses[t], switching)
 
 
-def _split(log_weights: Any) -> MixRun:
-    if library(log_weights) is np:
-        large = log_weights.astype(np.float32).astype(np.float64)
-    else:
-        # Not astype there and back, which XLA takes for nothing at all.
-        large = jax.lax.reduce_precision(log_weights, exponent_bits=8, mantissa_bits=23)
-    with np.errstate(invalid="ignore"):
-        rest = library(large).where(large == -np.inf, 0, log_weights - large)
-    return MixRun(large.astype(np.float32), rest.astype(np.float32))
-
-
-def _joined(run: MixRun) -> Any:
-    return run.large.astype(np.float64) + run.small
+def _losses(losses: Any, experts: int) -> np.ndarray:
+    losses = np.ascontiguousarray(losses, np.float64)
+    if losses.ndim != 2 or losses.shape[1] != experts:
+        raise ModelError(f"mix: losses has shape {losses.shape}, but it must be (samples, {experts}).")
+    return losses
