@@ -7,7 +7,6 @@ import numpy as np
 
 from norewind.fleets.fleet import Fleet
 from norewind.fleets.store import LAST, Store
-from norewind.serving.outputs import LADDER
 from norewind.serving.rows import RowModel, field_of, rows_so_far
 from norewind.streams.columns import BadRow
 from norewind.streams.keyed import KeyedStream
@@ -56,9 +55,6 @@ class FleetModel(RowModel):
         self.store.close()
 
     def answers(self, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        most = LADDER[-1]
-        if len(rows) > most:
-            return self.answers(rows[:most]) + self.answers(rows[most:])
         keys = [self._key(row) for row in rows]
         number, records = self.rows, np.concatenate([self._record(key) for key in keys])
         gaps = [np.nan] * len(self.stream.times)
