@@ -129,7 +129,13 @@ class Online(Learner):
           partly filled do not even change rounding.
         - `outputs`: return `(run, (losses, outputs))`.
         """
-        _nothing_pending(run, "scan")
+        _nothing_pending(run, "scan", (Run, PackedRun))
+        if isinstance(run, PackedRun):
+            if count in (None, 1) and resets is None and len(jax.tree.leaves(xs)[0]) == 1:
+                new, seen = self.single.scan_one(run, xs, targets, newest)
+                return new, seen if outputs else seen[0]  # pyright: ignore[reportReturnType] (a packed run stands for a run)
+            new, seen = self.scan(run.unpack(), xs, targets, resets, newest=newest, count=count, outputs=outputs)
+            return pack(new), seen  # pyright: ignore[reportReturnType]
         if newest is not None and (resets is not None or run.ahead is None):
             raise ValueError("scan: with `newest`, the run must have a state `ahead`, and there are no resets.")
         resets = None if resets is None else jnp.asarray(resets)
@@ -159,9 +165,14 @@ class Online(Learner):
         That is `run.ahead` where there is one. There is one input per sample, also where the
         learner takes windows.
         """
-        _nothing_pending(run, "forward")
+        _nothing_pending(run, "forward", (Run, PackedRun))
         length = checks.common_length("forward", xs=xs)
         _check_count("forward", count, length)
+        if isinstance(run, PackedRun):
+            if length == 1 and count in (None, 1):
+                return self.single.forward_one(run, xs)  # pyright: ignore[reportReturnType] (a packed run stands for a run)
+            new, outputs = self.forward(run.unpack(), xs, count=count)
+            return pack(new), outputs  # pyright: ignore[reportReturnType]
         return self.compiled_forward(run, xs, length if count is None else count)
 
     def predict(self, run: Run, x: Tree) -> tuple[Run, Tree]:

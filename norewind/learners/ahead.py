@@ -11,7 +11,7 @@ from norewind import checks, shown
 from norewind.estimator import Loss
 from norewind.learner import Online
 from norewind.learners.protocol import Learner
-from norewind.learners.steps import checked_steps, forecasts_to_come, shifted_blocks
+from norewind.learners.steps import checked_steps, forecasts_to_come, row_offsets, shift_columns
 from norewind.run import NonFiniteError, Run
 from norewind.trees import Tree
 
@@ -56,10 +56,12 @@ class Ahead(Learner):
 
     Args:
         learner: the network, from `online`.
-        loss: the loss of the forecasts of one row; an unknown target is NaN.
+        loss: the loss of the forecasts of one row; an unknown target is NaN. None for members of a mixture, which
+            judges them itself: their losses are zeros.
         steps: which rows ahead to forecast, e.g. (1, 2, 3) or (24,).
         window: the rows in one step of the learner.
-        parts: 2 if the outputs are means of all steps followed by variances, else 1.
+        parts: how often the outputs have the numbers of all steps: 2 if they are means followed by variances, and for
+            an ensemble the number of its members.
 
     >>> import jax, jax.numpy as jnp, numpy as np, norewind
     >>> cell, loss = norewind.cells.gru(inputs=1, hidden=8, outputs=1), norewind.losses.known_squared_error
@@ -76,13 +78,13 @@ class Ahead(Learner):
 
     window: int
 
-    def __init__(self, learner: Online, loss: Loss, steps: Sequence[int], window: int = 1, *, parts: int = 1):
+    def __init__(self, learner: Online, loss: Loss | None, steps: Sequence[int], window: int = 1, *, parts: int = 1):
         checks.at_least_one("Ahead: window", window)
         self.learner, self.steps, self.window, self.parts = learner, checked_steps("Ahead", steps), window, parts
         self.horizon = self.steps[-1]
         # When the first of the rows to forecast has come, so have the targets of those up to this many rows before.
         self.delay = self.horizon + window - 1
-        self._losses = _losses_of(loss)
+        self._losses = None if loss is None else _losses_of(loss)
 
     def init(self, run: Run, x: np.ndarray, output: np.ndarray, target: np.ndarray) -> AheadRun:
         """Start from a run of the learner; `x`, `output` and `target` are examples of one row."""
@@ -91,8 +93,8 @@ class Ahead(Learner):
             return np.full((rows, *np.shape(like)), value, np.asarray(like).dtype)
 
         start = run._replace(ahead=run.state)
+        outputs = empty(self.horizon, np.ravel(output))
         samples = np.zeros((), np.int32)
-        outputs = empty(self.horizon, output)
         return AheadRun(start, empty(self.delay, x), empty(self.delay, target, np.nan), outputs, samples)
 
     def scan(
@@ -112,9 +114,11 @@ class Ahead(Learner):
             good, _ = self.scan(run, xs, targets, count=idle + error.step - 1 - int(run.run.steps))
             raise NonFiniteError(str(error), error.step, good) from None
         made = np.concatenate([run.outputs, forecasts])
-        due = self._due(made, len(newest))
-        losses = np.array(self._losses(due, self._forecast_targets(known, seen)))
-        losses[: max(0, self.steps[0] - seen)] = losses[rows:] = 0
+        due = self._due(made, forecasts)
+        losses = np.zeros(len(newest))
+        if self._losses is not None:
+            losses[:rows] = np.asarray(self._losses(due, self._forecast_targets(known, seen)))[:rows]
+            losses[: max(0, self.steps[0] - seen)] = 0
         new = AheadRun(
             inner,
             old[rows : rows + self.delay],
@@ -132,19 +136,20 @@ class Ahead(Learner):
         forecasts = np.zeros((len(newest), *run.outputs.shape[1:]), run.outputs.dtype)
         if idle:
             inner, outputs = self.learner.forward(inner, newest, count=start)
-            forecasts = np.array(outputs)
+            forecasts = np.array(outputs).reshape(forecasts.shape)
             # Rows before the first whole window are not learned from, but the state has to see them.
             missed = old[max(0, self.delay - int(run.samples)) : start]
             if len(missed):
                 seen, _ = self.learner.forward(inner._replace(ahead=None), missed, count=len(missed))
                 inner = seen._replace(ahead=inner.ahead)
         if count > idle:
-            targets = shifted_blocks(came, self.steps, len(newest), back=False)
+            targets = np.empty((len(newest), came.shape[1]), came.dtype)
+            shift_columns(came, row_offsets(self.steps, came.shape[1] // len(self.steps)), targets)
             # Rolled, not cut: chunks keep their length, and with it their compiled program.
             parts = old[: len(newest)], targets, newest
             xs, targets, newest = (self._steps(np.roll(part, -start, axis=0) if start else part) for part in parts)
             inner, (_, outputs) = self.learner.scan(inner, xs, targets, newest=newest, count=count - idle, outputs=True)
-            later = self._flat(np.asarray(outputs))
+            later = np.asarray(outputs).reshape(forecasts.shape)
             forecasts = np.concatenate([forecasts[:start], later[: len(later) - start]]) if start else later
         return inner, forecasts
 
@@ -155,10 +160,11 @@ class Ahead(Learner):
         """
         count = len(xs) if count is None else count
         inner, outputs = self.learner.forward(run.run, xs, count=count)
-        made = np.concatenate([run.outputs, np.asarray(outputs)])
+        forecasts = np.asarray(outputs).reshape(len(xs), -1)
+        made = np.concatenate([run.outputs, forecasts])
         samples = _counted(run.samples, count)
         new = run._replace(run=inner, outputs=made[count : count + self.horizon], samples=samples)
-        return new, (np.asarray(outputs), self._due(made, len(xs)))
+        return new, (forecasts, self._due(made, forecasts))
 
     def pending(self, run: AheadRun) -> np.ndarray:
         return forecasts_to_come(run.outputs, self.steps, parts=self.parts)
@@ -175,9 +181,11 @@ class Ahead(Learner):
     def chunk(self, run: AheadRun) -> int:
         return self.learner.chunk(run.run)
 
-    def _due(self, made: np.ndarray, rows: int) -> np.ndarray:
+    def _due(self, made: np.ndarray, forecasts: np.ndarray) -> np.ndarray:
         """What was forecast of each row, from the forecasts made at `horizon` rows before the first one and since."""
-        return shifted_blocks(made, self.steps, rows, parts=self.parts, back=True)
+        due, width = np.empty_like(forecasts), made.shape[1] // (self.parts * len(self.steps))
+        shift_columns(made, self.horizon - row_offsets(self.steps, width, parts=self.parts), due)
+        return due
 
     def _forecast_targets(self, known: np.ndarray, seen: int) -> np.ndarray:
         """The targets of rows, without those that nothing forecast, being among the first."""

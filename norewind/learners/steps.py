@@ -5,11 +5,13 @@ row's targets is the row's value, which was to be forecast `steps[s]` rows befor
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
 
 from norewind import checks
+from norewind.kernels import kernel
 
 
 def checked_steps(what: str, steps: Sequence[int]) -> tuple[int, ...]:
@@ -24,22 +26,22 @@ def checked_steps(what: str, steps: Sequence[int]) -> tuple[int, ...]:
     return found
 
 
-def shifted_blocks(rows: np.ndarray, steps: Sequence[int], count: int, *, parts: int = 1, back: bool) -> np.ndarray:
-    """`count` rows whose block s is taken `steps[s]` rows further on, or further back from the last step.
+@lru_cache(maxsize=64)
+def row_offsets(steps: tuple[int, ...], width: int, *, parts: int = 1) -> np.ndarray:
+    """The step of each column, where `width` columns of every step stand side by side, `parts` times."""
+    return np.tile(np.repeat(np.array(steps, np.int64), width), parts)
 
-    Args:
-        rows: blocks of all steps side by side, of shape (count + steps[-1], parts * steps * width).
-        steps: the steps.
-        count: the number of rows.
-        parts: how often the blocks of all steps are repeated: 2 for means followed by variances.
-        back: take row i + steps[-1] - steps[s] (what was forecast of a row) instead of row i + steps[s] (what came).
+
+@kernel
+def shift_columns(rows, offsets, out):
+    """Fill `out` with columns of later rows: column j of row i is that of row i + offsets[j].
+
+    With the steps as offsets, these are the targets that come after each row. With the
+    differences to the last step, and rows of forecasts, they are those made of each row.
     """
-    blocks = rows.reshape(len(rows), parts, len(steps), -1)
-    found = np.empty((count, *blocks.shape[1:]), rows.dtype)
-    for place, step in enumerate(steps):
-        start = steps[-1] - step if back else step
-        found[:, :, place] = blocks[start : start + count, :, place]
-    return found.reshape(count, rows.shape[1])
+    for row in range(out.shape[0]):
+        for column in range(out.shape[1]):
+            out[row, column] = rows[row + offsets[column], column]
 
 
 def forecasts_to_come(made: np.ndarray, steps: Sequence[int], *, parts: int = 1) -> np.ndarray:
@@ -48,7 +50,7 @@ def forecasts_to_come(made: np.ndarray, steps: Sequence[int], *, parts: int = 1)
     Args:
         made: the forecasts made at the newest `steps[-1]` rows, oldest first.
         steps: the steps.
-        parts: see `shifted_blocks`.
+        parts: how often the blocks of all steps are repeated: 2 for means followed by variances.
 
     Returns:
         An array with one row for each of the next `steps[-1]` rows.
