@@ -10,7 +10,6 @@ from norewind.runs.forecast import Coming, Forecast, check_ahead, described, row
 from norewind.runs.metrics import seven_digits
 from norewind.runs.row_scores import RowScore
 from norewind.streams import Samples, StreamError
-from norewind.streams.alternatives import next_row
 from norewind.streams.columns import BadRow
 
 SOON = 20
@@ -56,7 +55,7 @@ def _answered(live: Any, row: Row) -> tuple[RowScore, Samples, Any] | None:
 
 def _as_next(live: Any, row: Row) -> Samples:
     try:
-        return next_row(live.opened.stream, row)
+        return live.opened.stream.peek([row])
     except BadRow as problem:
         raise StreamError(f"the row is bad: {problem}.") from None
 

@@ -74,7 +74,7 @@ class Model:
             return title, {"method": live.settings.method}, []
         stream, last = live.opened.stream, live.closing()
         lines = [*live.lines, *([last] if last else [])]
-        rows = ", ".join(map(str, stream.horizons))
+        rows = ", ".join(map(str, stream.steps))
         facts = {
             "inputs": _listed(stream.inputs),
             "targets": f"{_listed(stream.targets)}, " + (f"{rows} ahead" if stream.horizon else "of the same row"),

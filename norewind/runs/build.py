@@ -133,7 +133,7 @@ def row_options(settings: Settings, position: dict[str, Any] | None, inputs: tup
         "inputs": inputs or None,
         "targets": settings.targets or None,
         "copy": copied_columns(settings),
-        "horizon": settings.horizons,
+        "steps": settings.horizons,
         "missing": settings.missing,
         "bad": settings.bad,
         "standardise": settings.standardise,

@@ -14,7 +14,6 @@ from norewind.runs.metrics import seven_digits
 from norewind.runs.predict import restored
 from norewind.runs.row_scores import RowScore
 from norewind.runs.settings import Settings, SettingsError
-from norewind.streams.alternatives import imagined, newest_targets
 
 
 class Forecast(NamedTuple):
@@ -118,14 +117,14 @@ def rows_to_come(
         left += list(parts[new])
         horizons += [rows] * (len(means) - len(horizons))
     for step in range(1, steps - horizon + 1):
-        made, own = score.forecasts(answer(imagined(stream, means[step - 1], step)))
+        made, own = score.forecasts(answer(stream.imagined(means[step - 1], step)))
         means.append(center[-1] + scale[-1] * made[0, -width:])
         errors.append(scale[-1] * own[0, -width:])
         left.append(np.ones(width))
         horizons.append(horizon)
     found = np.array(means[:steps])
     # Before there are enough values to scale by, the last one, as in the predictions.
-    found = np.where(np.isnan(found), newest_targets(stream), found)
+    found = np.where(np.isnan(found), stream.newest_targets(), found)
     return Coming(found, np.array(errors[:steps]), np.array(left[:steps]), horizons[:steps])
 
 

@@ -173,7 +173,7 @@ def _hooks(
 
 def columns_of(stream: RowStream) -> dict[str, Any]:
     """What a run uses of a table, and what it does not use and why."""
-    return {name: getattr(stream, name) for name in ("inputs", "targets", "horizons", "ignored")}
+    return {"horizons": list(stream.steps)} | {name: getattr(stream, name) for name in ("inputs", "targets", "ignored")}
 
 
 def column_words(stream: RowStream) -> str:
@@ -181,7 +181,7 @@ def column_words(stream: RowStream) -> str:
         return ", ".join(words[:12]) + (f" and {len(words) - 12} more" if len(words) > 12 else "")
 
     same = "the same" if stream.targets == stream.inputs and len(stream.inputs) > 1 else some(stream.targets)
-    rows = ", ".join(map(str, stream.horizons))
+    rows = ", ".join(map(str, stream.steps))
     when = f"{rows} row{'s' if stream.horizon > 1 else ''} ahead" if stream.horizon else "of the same row"
     read = {"category": " (text: as categories)", "time": " (time)"}
     inputs = [name + read.get(stream.kinds[name], "") for name in stream.inputs]

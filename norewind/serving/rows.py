@@ -13,10 +13,10 @@ from norewind.runs.fit import carry_norm
 from norewind.runs.row_scores import RowScore
 from norewind.serving.outputs import LADDER, Outputs
 from norewind.serving.refusals import Refusal
-from norewind.streams.alternatives import Moment, moment_of, next_rows
 from norewind.streams.columns import BadRow, at, category_of
 from norewind.streams.parsing import ANOTHER, CATEGORIES, RowReader
 from norewind.streams.reading import LONGEST
+from norewind.streams.scaling import Series
 from norewind.streams.stream import Samples
 
 
@@ -24,7 +24,7 @@ class State(NamedTuple):
     """All that an answer depends on, as of one row; a new one takes its place when more was learned."""
 
     run: Any
-    moment: Moment
+    moment: Series
     rows: int
 
 
@@ -45,7 +45,7 @@ class RowModel:
         self.state = self.kept = self._newest()
         shape = (
             (training.window, self.stream.width),
-            (training.window, len(self.stream.targets) * len(self.stream.horizons)),
+            (training.window, len(self.stream.targets) * len(self.stream.steps)),
         )
         # The first row to be learned from should not have to wait for the compiler, nor the first line of metrics.
         carry_norm(training.learner.carry(training.run))
@@ -79,14 +79,14 @@ class RowModel:
             # Rows that wait for their window are not learned from yet, but they have come.
             padding = np.zeros((training.window - len(waiting.xs), *waiting.xs.shape[1:]), waiting.xs.dtype)
             run, _ = training.learner.forward(run, np.concatenate([waiting.xs, padding]), count=len(waiting.xs))
-        return State(run, moment_of(self.stream), rows_so_far(training))
+        return State(run, self.stream.moment(), rows_so_far(training))
 
     def answers(self, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """What each of the rows would be answered if it came next."""
         state, most = self.state, LADDER[-1]
         if len(rows) > most:
             return self.answers(rows[:most]) + self.answers(rows[most:])
-        samples = next_rows(self.stream, state.moment, rows)
+        samples = self.stream.peek(rows, state.moment)
         entries = list(self.score.predictions(state.rows + 1, samples, self.outputs(state.run, samples.xs)))
         for place, entry in enumerate(entries):
             self._name_class(entry, rows[place])
