@@ -11,7 +11,7 @@ from norewind.checkpoint import LARGEST
 from norewind.estimator import Loss
 from norewind.fleets.private import Private
 from norewind.fleets.scaling import beside as scaling_of
-from norewind.fleets.scaling import delayed, scaled, segments, sorted_by_key
+from norewind.fleets.scaling import delayed, scaled_by_key, segments, sorted_by_key
 from norewind.fleets.shared import Shared
 from norewind.fleets.slots import Slots
 from norewind.streams.scaling import Layout
@@ -145,7 +145,7 @@ class Fleet:
         """Samples of no more keys than may be resident."""
         places = self.slots.places(keys, self.samples)
         order, parts, records = *sorted_by_key(places, self.slots.resident), self.slots.rows
-        samples = None if self.table is None else scaled(self.table, records, parts, xs[order])
+        samples = None if self.table is None else scaled_by_key(self.table, records, parts, xs[order])
         if samples is not None:
             xs, targets = samples.xs, samples.targets
         else:
@@ -180,7 +180,7 @@ class Fleet:
         assert isinstance(self.engine, Private)
         assert self.table is not None
         records = records.copy()
-        samples = scaled(self.table, records, segments(np.arange(len(rows))), rows)
+        samples = scaled_by_key(self.table, records, segments(np.arange(len(rows))), rows)
         made = self.engine.answer(self.slots.leaves(records), samples.xs)
         return made, records["outputs"][:, 0] if self.horizon else made, samples
 

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from norewind.streams.scaling import Layout, Series, nothing_known, samples_of
+from norewind.streams.scaling import Layout, Series, nothing_known, scaled
 from norewind.streams.stream import Samples
 
 
@@ -14,12 +14,12 @@ def beside(layout: Layout) -> dict[str, np.ndarray]:
     return {"statistics": fresh.statistics[0], "waiting": fresh.waiting[0]}
 
 
-def scaled(layout: Layout, records: np.ndarray, parts: "Segments", rows: np.ndarray) -> Samples:
+def scaled_by_key(layout: Layout, records: np.ndarray, parts: "Segments", rows: np.ndarray) -> Samples:
     """Raw rows, sorted by key, as samples. The records of the keys are brought up to date, but for "samples"."""
     series = Series(*(records[name][parts.places] for name in ("statistics", "waiting", "samples")))
-    samples = samples_of(layout, series, np.ascontiguousarray(rows, np.float64), parts.key)
+    samples = scaled(layout, series, np.ascontiguousarray(rows, np.float64), parts.key)
     records["statistics"][parts.places], records["waiting"][parts.places] = series.statistics, series.waiting
-    return samples
+    return Samples(*samples)
 
 
 class Segments(NamedTuple):

@@ -94,8 +94,8 @@ class CsvBlocks:
         clock, copied = self._conversion.clock, self._conversion.copied
         copies = zip(*map(text, copied), strict=True)
         found = Rows(
-            values,
-            places[0, : len(values)],
+            values.copy(),  # not to keep the room for many if there are few
+            places[0, : len(values)].copy(),
             [json.dumps(dict(zip(copied, row, strict=True))) for row in copies],
             () if clock is None else text(clock, slice(-REMEMBERED, None)),
             keys[: len(values)].view(f"S{KEY}")[:, 0].tolist() if len(keys) else (),

@@ -57,7 +57,7 @@ class KeyedStream(RowStream):
         # Half a character cannot be written down.
         return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
 
-    def _samples(self, rows: Rows) -> Samples:
+    def _samples(self, rows: Rows, copied: np.ndarray | None) -> Samples:
         keys = np.empty(len(rows.keys), object)
         keys[:] = rows.keys
-        return Samples(rows.values, rows.values[:, self.layout.targets], keys=keys)
+        return Samples(rows.values, rows.values[:, self.layout.targets], lines=rows.lines, copied=copied, keys=keys)

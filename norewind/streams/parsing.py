@@ -172,15 +172,14 @@ class RowReader:
 
     def _gathered(self, loose: list[tuple]) -> Rows:
         """Rows that were read one by one; the list is emptied."""
-        convert, count = self._conversion, len(loose)
-        values, lines, copied, times, keys = zip(*loose, strict=True) if loose else [()] * 5
+        convert, some = self._conversion, list(loose)
         loose.clear()
         return Rows(
-            np.array(values, np.float64).reshape(count, convert.columns),
-            np.array(lines, np.int64),
-            copied if convert.copied else (),
-            times[-REMEMBERED:] if convert.clock is not None else (),
-            keys if convert.key is not None else (),
+            np.array([row[0] for row in some], np.float64) if some else np.empty((0, convert.columns)),
+            np.array([row[1] for row in some], np.int64),
+            [row[2] for row in some] if convert.copied else (),
+            [row[3] for row in some[-REMEMBERED:]] if convert.clock is not None else (),
+            [row[4] for row in some] if convert.key is not None else (),
         )
 
     def _one(self, line: bytes) -> tuple | None:

@@ -22,7 +22,7 @@ from norewind.streams.scaling import (
     Layout,
     Series,
     nothing_known,
-    samples_of,
+    scaled,
     steps_of,
 )
 from norewind.streams.stream import Samples, Stream, StreamError, check_count
@@ -268,12 +268,11 @@ class RowStream(Stream):
             if self._progress.start == UNREAD and self.shard[1] == 1:
                 raise self._reader.too_short()
             return self._progress.end()
-        copied = np.array(rows.copied, object) if self._copied else None
-        return self._samples(rows)._replace(lines=rows.lines, copied=copied)
+        return self._samples(rows, np.array(rows.copied, object) if self._copied else None)
 
-    def _samples(self, rows: Rows) -> Samples:
+    def _samples(self, rows: Rows, copied: np.ndarray | None) -> Samples:
         self._newest_times.extend(map(as_time, rows.times))
-        return samples_of(self.layout, self._series, rows.values)
+        return Samples(*scaled(self.layout, self._series, rows.values), rows.lines, copied)
 
     def moment(self) -> Series:
         """What is known after the last row that was returned; it does not change when the stream continues."""
@@ -291,7 +290,7 @@ class RowStream(Stream):
         """
         values = np.array([self._reader.values(row, new=False) for row in rows], np.float64)
         series = self._series if moment is None else moment
-        return samples_of(self.layout, series, values.reshape(len(rows), self.layout.columns), mode=TRY)
+        return Samples(*scaled(self.layout, series, values.reshape(len(rows), self.layout.columns), mode=TRY))
 
     def newest_targets(self) -> np.ndarray:
         """The newest known value of every target; NaN if there is none."""
@@ -302,7 +301,7 @@ class RowStream(Stream):
         row = self._series.statistics[0, NEWEST].copy()
         row[self.layout.targets] = targets
         row[self.layout.times] += step * row[len(self.kinds) :]
-        return samples_of(self.layout, self._series, row[None], mode=IMAGINE).xs[0]
+        return scaled(self.layout, self._series, row[None], mode=IMAGINE)[0][0]
 
     def show(self, position: dict[str, Any]) -> None:
         """Tell those who watch a topic how far it was learned from."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from norewind.kernels import kernel
 from norewind.streams.columns import CATEGORIES, DAY
-from norewind.streams.stream import Samples, StreamError
+from norewind.streams.stream import StreamError
 
 # With fewer values than this, a standard deviation says too little to standardise a target by.
 ENOUGH = 10
@@ -114,10 +114,10 @@ def nothing_known(layout: Layout, slots: int = 1) -> Series:
     return Series(statistics, waiting, np.zeros(slots, np.int64))
 
 
-def samples_of(
+def scaled(
     layout: Layout, series: Series, rows: np.ndarray, slots: np.ndarray | None = None, mode: int = LEARN
-) -> Samples:
-    """Rows as samples.
+) -> tuple[np.ndarray, ...]:
+    """Rows as samples: the first six fields of `Samples`.
 
     Args:
         layout: how columns become inputs and targets.
@@ -138,7 +138,7 @@ def samples_of(
         np.empty((count, targets)),
     )
     scale_rows(layout, series, np.zeros(count, np.int64) if slots is None else slots, rows, mode, out)
-    return Samples(*out)
+    return out
 
 
 @kernel
