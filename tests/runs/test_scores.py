@@ -1,5 +1,7 @@
 """What is reported of forecasts, against slow and obvious sums; and that it does not depend on how rows are cut."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -27,7 +29,7 @@ def row_samples(steps, rows=60, targets=2, seed=0):
 
 def cut(parts, cuts, rows):
     ends = [0, *cuts, rows]
-    for start, stop in zip(ends, ends[1:], strict=False):
+    for start, stop in pairwise(ends):
         yield tuple(None if part is None else part[start:stop] for part in parts)
 
 
