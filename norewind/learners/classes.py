@@ -7,10 +7,10 @@ import numpy as np
 
 from norewind import checks
 from norewind.kernels import kernel
-from norewind.learners import waiting
-from norewind.learners.members import forward_all, reset_all, scan_all
+from norewind.learners.members import beside, forward_all, reset_all, scan_all
 from norewind.learners.mix import mix_row
 from norewind.learners.protocol import Learner
+from norewind.learners.steps import exchange, ring_to_come
 
 SWITCHING = 0.002
 """The share of its weight that each expert passes on after a row, so that the mixture can follow a change."""
@@ -52,15 +52,16 @@ class ClassLearner(Learner):
     probabilities, of shape (rows, steps × classes).
 
     Args:
-        members: learners of the same steps, with the runs they start from, whose outputs are logits.
+        members: learners of the same steps, each with the run it starts from and the number of its forecasts, which
+            stand side by side in its outputs and are logits.
         classes: the number of classes.
         steps: how many rows ahead to forecast, in increasing order; `(0,)` if classes belong to the row itself.
     """
 
     def __init__(self, members: Sequence[tuple], classes: int, steps: Sequence[int] = (0,)):
-        self.members, self._runs = [learner for learner, _ in members], tuple(run for _, run in members)
+        self.members, self._runs = [learner for learner, *_ in members], tuple(run for _, run, _ in members)
         self.classes, self.steps, self.horizon = classes, tuple(steps), steps[-1]
-        self.experts = 2 + len(members)
+        self.experts = 2 + sum(number for *_, number in members)
         self._steps = np.array(steps)
 
     def init(self) -> ClassRun:
@@ -71,8 +72,8 @@ class ClassLearner(Learner):
             np.full((steps, classes, classes), PRIOR),
             np.full(max(1, self.horizon) + 1, -1),
             np.full((steps, experts), -np.log(experts)),
-            waiting.empty(self.steps, experts, classes),
-            waiting.empty(self.steps, 1, classes),
+            np.zeros((self.horizon, experts, steps * classes), np.float32),
+            np.zeros((self.horizon, 1, steps * classes), np.float32),
             np.zeros(1, np.int64),
         )
         return ClassRun(self._runs, counting)
@@ -99,9 +100,7 @@ class ClassLearner(Learner):
     def _rows(self, counting: CountingRun, seen: list, targets: np.ndarray, count: int) -> tuple[np.ndarray, Any]:
         """The losses of the first rows, and what is forecast at them and had been forecast of them."""
         rows, width = len(targets), len(self.steps) * self.classes
-        logits = np.empty((len(seen), rows, width), np.float32)
-        for number, outputs in enumerate(seen):
-            logits[number] = outputs[0] if self.horizon else outputs
+        logits = beside(seen, self.horizon, (rows, width))
         targets = np.ascontiguousarray(targets, np.float32)
         losses, (made, due) = np.zeros(rows, np.float32), np.zeros((2, rows, width), np.float32)
         _rows(self._steps, counting, targets[:count], logits, losses, made, due)
@@ -109,7 +108,7 @@ class ClassLearner(Learner):
 
     def pending(self, run: ClassRun) -> np.ndarray:
         """The forecasts of future rows; see `Learner.pending`."""
-        return waiting.pending(run.counting.outputs, self.steps, run.counting.rows[0])
+        return ring_to_come(run.counting.outputs, self.steps, run.counting.rows[0])
 
     def reset(self, run: ClassRun) -> ClassRun:
         """Begin a new sequence; what was learned stays."""
@@ -138,9 +137,9 @@ def _rows(steps, run, targets, logits, losses, made, due):
             newest = run.newest[row % len(run.newest)]
             _count(run, steps, row, came)
         for s in range(len(steps)):
-            _forecast(run, s, newest, logits[:, t], forecasts)
+            _forecast(run, s, newest, logits[t], forecasts)
         if steps[0] > 0:
-            waiting.exchange(run.waiting, steps, row, forecasts, before)
+            exchange(run.waiting, steps, row, forecasts, before)
             for s in range(len(steps)):
                 if row >= steps[s] and np.isfinite(targets[t, s]):
                     lost[:] = -np.log(before[:, s * classes + np.int64(targets[t, s])])
@@ -149,7 +148,7 @@ def _rows(steps, run, targets, logits, losses, made, due):
             _blend(run.log_weights[s], forecasts, s * classes, shown[0, s * classes : (s + 1) * classes])
         made[t] = shown[0]
         if steps[0] > 0:
-            waiting.exchange(run.outputs, steps, row, shown, shown)
+            exchange(run.outputs, steps, row, shown, shown)
         elif np.isfinite(came):
             _count(run, steps, row, came)
             lost[:] = -np.log(forecasts[:, np.int64(came)])

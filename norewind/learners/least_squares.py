@@ -7,9 +7,9 @@ import numpy as np
 
 from norewind import checks
 from norewind.kernels import kernel
-from norewind.learners import waiting
 from norewind.learners.linear import Linear, LinearRun, linear_row, model_at, plan_of, reset_linear, start_of
 from norewind.learners.protocol import Learner
+from norewind.learners.steps import exchange, ring_to_come
 
 
 class LeastSquaresRun(NamedTuple):
@@ -38,7 +38,6 @@ class LeastSquares(Learner):
         targets: the number of targets.
         steps: how many rows ahead to forecast, in increasing order; `(0,)` if targets belong to the row itself.
         lags: how many of the newest rows it sees.
-        oscillators: how many damped oscillators see each input.
         forgetting: the weight of the past after each row, above 0 and at most 1.
         limit: the largest error, in standard deviations; infinite for the exact solution.
 
@@ -58,22 +57,21 @@ class LeastSquares(Learner):
         *,
         steps: Sequence[int] = (0,),
         lags: int = 1,
-        oscillators: int = 0,
         forgetting: float = 1.0,
         limit: float = np.inf,
     ):
         self.inputs, self.targets, self.steps, self.horizon = inputs, targets, tuple(steps), steps[-1]
-        self._model = Linear(lags, oscillators, forgetting)
+        self._model = Linear(lags, forgetting)
         self.plan = plan_of([self._model], inputs, targets, steps, limit)
 
     def init(self) -> LeastSquaresRun:
         """Start with weights of 0."""
         model = start_of(self.plan, [self._model], self.inputs, self.targets)
-        return LeastSquaresRun(model, waiting.empty(self.steps, 1, self.targets))
+        return LeastSquaresRun(model, np.zeros((self.horizon, 1, len(self.steps) * self.targets), np.float32))
 
     def weights(self, run: LeastSquaresRun) -> np.ndarray:
         """The weights (steps × targets, features): of a constant, of the newest row, of the one before, ..."""
-        features, width = self.plan.sizes[0, 2:4]
+        features, width = self.plan.sizes[0, :2]
         return run.model.weights.reshape(-1, width)[:, :features]
 
     def scan(
@@ -99,7 +97,7 @@ class LeastSquares(Learner):
 
     def pending(self, run: LeastSquaresRun) -> np.ndarray:
         """The forecasts of future rows; see `Learner.pending`."""
-        return waiting.pending(run.outputs, self.steps, run.model.rows[0])
+        return ring_to_come(run.outputs, self.steps, run.model.rows[0])
 
     def reset(self, run: LeastSquaresRun) -> LeastSquaresRun:
         """Begin a new sequence; see `Learner.reset`."""
@@ -118,7 +116,7 @@ def _rows(plan, run, xs, targets, losses, made, due):
         row = run.model.rows[0]
         linear_row(plan, 0, model, row, xs[t], targets[t], outputs[0])
         if steps[0] > 0:
-            waiting.exchange(run.outputs, steps, row, outputs[:1], outputs[1:])
+            exchange(run.outputs, steps, row, outputs[:1], outputs[1:])
         else:
             outputs[1] = outputs[0]
         made[t], due[t] = outputs
