@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from norewind.learners.ahead import one_answer, one_step
+import numpy as np
 
 
 def scan_all(learners: Sequence[Any], runs: Sequence, xs: Any, targets: Sequence, count: Any) -> tuple:
@@ -21,27 +21,15 @@ def forward_all(learners: Sequence[Any], runs: Sequence, xs: Any, count: Any) ->
     return tuple(run for run, _ in done), [made for _, made in done]
 
 
-def one_all(learners: Sequence[Any], runs: Sequence, x: Any, target: Any, horizon: int) -> tuple[tuple, list]:
-    """Each learner learns from one row inside a compiled function: `(runs, outputs)`, those made at this row."""
-    if horizon:
-        done = [learner.one(run, x, target) for learner, run in zip(learners, runs, strict=True)]
-    else:
-        done = [one_step(learner, run, x, target) for learner, run in zip(learners, runs, strict=True)]
-    return tuple(run for run, _, _ in done), [made[0] if horizon else made for _, _, made in done]
-
-
-def answer_all(learners: Sequence[Any], runs: Sequence, x: Any, horizon: int) -> tuple[tuple, list]:
-    """Each learner answers one row inside a compiled function: `(runs, outputs)`."""
-    if horizon:
-        done = [learner.answer(run, x) for learner, run in zip(learners, runs, strict=True)]
-    else:
-        done = [one_answer(learner, run, x) for learner, run in zip(learners, runs, strict=True)]
-    return tuple(run for run, _ in done), [made[0] if horizon else made for _, made in done]
-
-
 def reset_all(learners: Sequence[Any], runs: Sequence) -> tuple:
     return tuple(learner.reset(run) for learner, run in zip(learners, runs, strict=True))
 
 
 def carry_all(learners: Sequence[Any], runs: Sequence) -> tuple:
     return tuple(learner.carry(run) for learner, run in zip(learners, runs, strict=True))
+
+
+def beside(seen: Sequence, horizon: int, shape: tuple[int, int]) -> np.ndarray:
+    """The forecasts made at rows, from what learners have shown: (rows, forecasts, outputs), for outputs of `shape`."""
+    made = [np.asarray(part[0] if horizon else part, np.float32).reshape(shape[0], -1, shape[1]) for part in seen]
+    return np.concatenate(made, axis=1) if made else np.empty((shape[0], 0, shape[1]), np.float32)
