@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from norewind.streams.clock import REMEMBERED
@@ -25,6 +26,7 @@ from norewind.streams.columns import (
 )
 
 PLAIN = {float, int, type(None)}
+JSON = msgspec.json.Encoder()
 
 
 class Rows(NamedTuple):
@@ -65,6 +67,8 @@ class Key(NamedTuple):
 
     def of(self, value: Any) -> bytes:
         """A value as a key: its JSON text."""
+        if type(value) is str and value and value.isascii() and value.isprintable():
+            return JSON.encode(value)  # the same text, sooner
         is_infinite = isinstance(value, float) and not math.isfinite(value)
         if value is None or value == "" or isinstance(value, dict | list) or is_infinite:
             raise BadRow(f"column {self.column!r} has no key")
@@ -159,32 +163,37 @@ class Conversion:
         assert self.key is not None
         return self.key.of(self.get(row, self.key.column))
 
-    def copy(self, row: dict[str, Any]) -> str:
-        """The columns to copy, as JSON."""
-        values = {name: self.get(row, name) for name in self.copied}
+    def copy(self, row: Sequence[Any]) -> str:
+        """The values of the columns to copy, as JSON."""
         # JSON has no NaN; Python reads it all the same.
-        return json.dumps({name: None if value != value else value for name, value in values.items()})
+        return json.dumps({n: None if value != value else value for n, value in zip(self.copied, row, strict=True)})
 
-    def rows(self, some: list[dict[str, Any]], first: int) -> Rows:
-        """As many of the rows as are good, up to the first that is bad; they stand in lines from `first` on."""
-        keys = [] if self.key is None else converted(self.key_of, some)
-        values = np.full((len(some) if self.key is None else len(keys), self.columns), np.nan)
+    def rows(self, count: int, column: Callable[[str], list[Any]], first: int) -> Rows:
+        """Convert rows up to the first that is bad.
+
+        Args:
+            count: how many rows there are.
+            column: from the name of a column to its values.
+            first: the line of the first row.
+        """
+        keys = [] if self.key is None else converted(self.key.of, column(self.key.column))
+        values = np.full((count if self.key is None else len(keys), self.columns), np.nan)
         fields = {}
         for place, (name, read) in enumerate(self.used):
-            found = [self.get(row, name) for row in some[: len(values)]]
-            if read is not number_of or not _are_plain(found, values[:, place]):
+            found = column(name)[: len(values)]
+            if read is not number_of or not _write_plain(found, values[:, place]):
                 fields[place] = found
-        values = self.fill(values, fields)
-        some = some[: len(values)]
+        values = self._fill(values, fields)
+        good = len(values)
         return Rows(
             values,
-            np.arange(first, first + len(values)),
-            [self.copy(row) for row in some] if self.copied else (),
-            [at(row, self.clock) for row in some[-REMEMBERED:]] if self.clock is not None else (),
-            keys[: len(values)],
+            np.arange(first, first + good),
+            [self.copy(row) for row in zip(*(column(name)[:good] for name in self.copied), strict=True)],
+            () if self.clock is None else column(self.clock)[:good][-REMEMBERED:],
+            keys[:good],
         )
 
-    def fill(self, values: np.ndarray, fields: dict[int, list[Any]]) -> np.ndarray:
+    def _fill(self, values: np.ndarray, fields: dict[int, list[Any]]) -> np.ndarray:
         """Convert the fields of some columns, as far as rows are good. Returns the numbers of these rows."""
         for place, found in fields.items():
             fields[place] = good = converted(self.used[place][1], found[: len(values)])
@@ -210,12 +219,15 @@ def converted(read: Callable[[Any], Any], found: Sequence[Any]) -> list[Any]:
     return good
 
 
-def _are_plain(found: list[Any], column: np.ndarray) -> bool:
-    """Write numbers into a column, if all of them are numbers or missing, and none is too large."""
-    if not set(map(type, found)) <= PLAIN:
+def _write_plain(found: list[Any], column: np.ndarray) -> bool:
+    """Write numbers into a column, if all are plainly those that `number_of` would read."""
+    kinds, text = set(map(type, found)), ""
+    if kinds == {str}:
+        text = "".join(found)
+    if not text.isascii() or "_" in text or not (text or kinds <= PLAIN):
         return False
     try:
-        column[:] = found
-    except OverflowError:  # an integer of hundreds of digits
+        column[:] = list(map(float, found)) if text else found
+    except (ValueError, OverflowError):
         return False
     return not (np.abs(column) > LARGEST).any()

@@ -3,6 +3,7 @@
 import csv
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
@@ -12,8 +13,7 @@ import numpy as np
 
 from norewind.streams.clock import REMEMBERED
 from norewind.streams.columns import ANOTHER, CATEGORIES, BadRow, Kind, MissingValue, at, leaves
-from norewind.streams.conversion import Conversion, Key, Rows, joined_rows
-from norewind.streams.csv_blocks import CsvBlocks
+from norewind.streams.conversion import Conversion, Key, Rows, converted, joined_rows
 from norewind.streams.position import Progress, damaged
 from norewind.streams.reading import LONGEST, Source
 from norewind.streams.stream import StreamError, check_choice
@@ -30,6 +30,7 @@ MANY = 4_000
 BATCH = 20_000
 """How many numbers are kept in lists before they become arrays, which take far less memory."""
 JSON = msgspec.json.Decoder()
+UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,6 @@ class RowReader:
         self._source, self._progress, self._lines = source, progress, source.lines(progress)
         self.dialect, self._is_csv = dialect, dialect.format == "csv" and not source.has_rows
         self._missing, self._bad = missing, bad
-        self._blocks: CsvBlocks | None = None
 
     def choose(
         self,
@@ -111,7 +111,6 @@ class RowReader:
         except BadRow as problem:
             raise self._error(problem, "Fix the header.") from None
         self._lines.drop()
-        self._blocks = None
 
     def first_rows(self) -> list[dict[str, Any]]:
         """The first good rows, at least one, by column. They are not dropped: `rows` starts with them."""
@@ -199,23 +198,29 @@ class RowReader:
             return None
         self._progress.mark()
         clock, copied = convert.clock, convert.copied
-        return values, number, convert.copy(row) if copied else None, clock and at(row, clock), key
+        return (
+            values,
+            number,
+            copied and convert.copy([convert.get(row, name) for name in copied]),
+            clock and at(row, clock),
+            key,
+        )
 
     def _several(self, count: int, fragments: Iterator[bytes]) -> Rows | None:
         """Read lines up to the first that is unusual; None if this is the next one."""
         lines, convert = self._lines, self._conversion
-        if not lines.in_one_go() or not self.dialect.delimiter.isascii():
+        if not lines.in_one_go():
             return None
-        if self._is_csv:
-            self._blocks = self._blocks or CsvBlocks(self.columns, self.dialect.delimiter, convert)
-            rows, ends = self._blocks.read(lines.block, lines.at, count, lines.number())
-        else:
-            if self._source.has_rows:
-                some = lines.ahead(fragments, min(count, MANY))
-                ends = range(1, len(some) + 1)
-            else:
-                some, ends = _objects(lines.block, lines.at, min(count, MANY))
-            rows = convert.rows(some, lines.number())
+        count = min(count, MANY)
+        some, ends = (
+            (lines.ahead(fragments, count), range(1, count + 1)) if self._source.has_rows else self._parts(count)
+        )
+        place = {name: number for number, name in enumerate(self.columns)}
+
+        def column(name: str) -> list[Any]:
+            return [row[place[name]] for row in some] if self._is_csv else [at(row, name) for row in some]
+
+        rows = convert.rows(len(some), column, lines.number())
         if not len(rows.values):
             return None
         last = end = int(ends[len(rows.values) - 1])
@@ -229,6 +234,30 @@ class RowReader:
         if last < end:
             lines.move(end - last)  # rows of other shards
         return rows
+
+    def _parts(self, count: int) -> tuple[list[Any], list[int]]:
+        """The fields or the objects in the next lines, up to the first that is unusual, and how far each line goes."""
+        block, at, ends = self._lines.block, self._lines.at, []
+        end = at
+        while len(ends) < count and end < len(block):
+            end = block.index(b"\n", end) + 1
+            ends.append(end - at)
+        block = block[at:end]
+        if not self._is_csv:
+            return _objects(block, ends), ends
+        try:
+            lines, width = block.decode().split("\n")[:-1], len(self.columns)
+        except UnicodeDecodeError:
+            return [], ends
+        if b'"' in block or b"\r" in block:
+            fields = converted(lambda line: _fields(line.removesuffix("\r"), self.dialect.delimiter), lines)
+        else:
+            fields = [line.split(self.dialect.delimiter) for line in lines]
+        # A blank line has one field.
+        if set(map(len, fields)) != {width} or width == 1:
+            good = (len(row) == width and line not in ("", "\r") for line, row in zip(lines, fields, strict=False))
+            fields = fields[: [*good, False].index(False)]
+        return fields, ends
 
     def too_short(self) -> StreamError:
         if not self._source.ended:
@@ -324,21 +353,16 @@ def _object(text: str) -> dict[str, Any]:
     return value
 
 
-def _objects(block: bytes, at: int, count: int) -> tuple[list[dict[str, Any]], list[int]]:
-    """JSON objects in the next lines of a block, up to the first that is none, and how far from here each line ends."""
-    ends = [at]
-    while len(ends) <= count and ends[-1] < len(block):
-        ends.append(block.index(b"\n", ends[-1]) + 1)
+def _objects(block: bytes, ends: list[int]) -> list[dict[str, Any]]:
+    """The JSON objects in the lines of a block, up to the first that is none."""
     try:
-        some = JSON.decode_lines(block[at : ends[-1]])
-    except (msgspec.MsgspecError, ValueError, RecursionError):
+        some = JSON.decode_lines(block)
+    except UNREADABLE:
         some = []
-    if len(some) < len(ends) - 1:  # a line that is bad, or blank
+    if len(some) < len(ends):  # a line is bad or blank
         some = []
-        for start, end in pairwise(ends):
-            try:
+        with suppress(UNREADABLE):
+            for start, end in pairwise([0, *ends]):
                 some.append(JSON.decode(block[start:end]))
-            except (msgspec.MsgspecError, ValueError, RecursionError):
-                break
     good = next((place for place, row in enumerate(some) if type(row) is not dict), len(some))
-    return some[:good], [end - at for end in ends[1:]]
+    return some[:good]
