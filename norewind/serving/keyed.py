@@ -61,7 +61,7 @@ class FleetModel(RowModel):
             return self.answers(rows[:most]) + self.answers(rows[most:])
         keys = [self._key(row) for row in rows]
         number, records = self.rows, np.concatenate([self._record(key) for key in keys])
-        values = np.array([self.reader.values(row, new=False) for row in rows], np.float64)
+        values = np.array([self.reader.conversion.values(row, new=False) for row in rows], np.float64)
         samples = Samples(values, values[:, self.stream.layout.targets], keys=np.array(keys, object))
         entries = list(self.score.predictions(number + 1, samples, self.fleet.answer(records, values)))
         for place, entry in enumerate(entries):

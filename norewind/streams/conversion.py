@@ -11,19 +11,8 @@ import msgspec
 import numpy as np
 
 from norewind.streams.clock import REMEMBERED
-from norewind.streams.columns import (
-    CATEGORIES,
-    LARGEST,
-    BadRow,
-    Kind,
-    MissingValue,
-    at,
-    boolean_of,
-    category_of,
-    is_missing,
-    number_of,
-    time_of,
-)
+from norewind.streams.columns import CATEGORIES, LARGEST, READ, BadRow, Kind, MissingValue, at, number_of
+from norewind.streams.position import damaged
 
 PLAIN = {float, int, type(None)}
 JSON = msgspec.json.Encoder()
@@ -52,10 +41,13 @@ class Rows(NamedTuple):
         return Rows(self.values[places], self.lines[places], copied, (), keys)
 
 
-def joined_rows(parts: Sequence[Rows]) -> Rows:
-    """Rows, one after the other."""
-    values, lines = (np.concatenate([part[place] for part in parts]) for place in range(2))
-    return Rows(values, lines, *([*chain.from_iterable(some)] for some in list(zip(*parts, strict=True))[2:]))
+def joined_rows(parts: Sequence[Rows], columns: int) -> Rows:
+    """Rows of so many columns, one after the other."""
+    if len(parts) == 1:
+        return parts[0]
+    none = Rows(np.empty((0, columns)), np.empty(0, np.int64))
+    values, lines, *others = zip(none, *parts, strict=True)
+    return Rows(np.concatenate(values), np.concatenate(lines), *([*chain.from_iterable(some)] for some in others))
 
 
 class Key(NamedTuple):
@@ -77,18 +69,6 @@ class Key(NamedTuple):
     def takes(self, key: bytes) -> bool:
         """Whether a key is in the part to take."""
         return self.shards == 1 or zlib.crc32(key) % self.shards == self.number
-
-
-def category_or_nan(value: Any) -> Any:
-    return math.nan if is_missing(value) else category_of(value)
-
-
-READ: dict[Kind, Callable[[Any], Any]] = {
-    "number": number_of,
-    "boolean": boolean_of,
-    "time": time_of,
-    "category": category_or_nan,
-}
 
 
 class Conversion:
@@ -124,7 +104,7 @@ class Conversion:
             key,
         )
         self.columns, self._gaps = len(kinds) + gaps, [math.nan] * gaps
-        self.get: Callable[[dict[str, Any], str], Any] = at if nested else dict.get
+        self._get: Callable[[dict[str, Any], str], Any] = at if nested else dict.get
         places = {name: place for place, name in enumerate(kinds)}
         self._required = [places[name] for name in required]
         self._categories = [(places[name], name) for name, kind in kinds.items() if kind == "category"]
@@ -135,7 +115,7 @@ class Conversion:
         values = []
         try:
             for name, read in self.used:
-                values.append(read(self.get(row, name)))
+                values.append(read(self._get(row, name)))
         except BadRow as problem:
             raise BadRow(f"column {self.used[len(values)][0]!r}: {problem}") from None
         for place in self._required:
@@ -158,12 +138,36 @@ class Conversion:
             known[value] = len(known)
         return float(known.get(value, len(known)))
 
-    def key_of(self, row: dict[str, Any]) -> bytes:
-        """The key of a row."""
-        assert self.key is not None
-        return self.key.of(self.get(row, self.key.column))
+    def restore(self, categories: dict[str, list[str]]) -> None:
+        """Go on with the categories of columns."""
+        if set(categories) != set(self.categories):
+            raise damaged("its categories are not those of its columns")
+        for name, known in categories.items():
+            self.categories[name] = {value: number for number, value in enumerate(known)}
+            if len(self.categories[name]) < len(known):
+                raise damaged(f"its categories name one of {name!r} twice")
+            if len(known) > CATEGORIES:
+                raise damaged(f"it has {len(known)} categories of {name!r}, more than {CATEGORIES}")
 
-    def copy(self, row: Sequence[Any]) -> str:
+    def key_of(self, row: dict[str, Any]) -> bytes | None:
+        """The key of a row; None if it is not to be taken."""
+        assert self.key is not None
+        key = self.key.of(self._get(row, self.key.column))
+        return key if self.key.takes(key) else None
+
+    def row(self, row: dict[str, Any], line: int) -> Rows | None:
+        """One row, in this line; None if its key is not to be taken."""
+        if self.key is not None and (key := self.key_of(row)) is None:
+            return None
+        return Rows(
+            np.array([self.values(row)]),
+            np.array([line]),
+            [self._copy([self._get(row, name) for name in self.copied])] if self.copied else (),
+            () if self.clock is None else [at(row, self.clock)],
+            () if self.key is None else [key],
+        )
+
+    def _copy(self, row: Sequence[Any]) -> str:
         """The values of the columns to copy, as JSON."""
         # JSON has no NaN; Python reads it all the same.
         return json.dumps({n: None if value != value else value for n, value in zip(self.copied, row, strict=True)})
@@ -188,7 +192,7 @@ class Conversion:
         return Rows(
             values,
             np.arange(first, first + good),
-            [self.copy(row) for row in zip(*(column(name)[:good] for name in self.copied), strict=True)],
+            [self._copy(row) for row in zip(*(column(name)[:good] for name in self.copied), strict=True)],
             () if self.clock is None else column(self.clock)[:good][-REMEMBERED:],
             keys[:good],
         )
