@@ -19,7 +19,7 @@ PROGRAM, USED, LOCK = "-cache", "-atime", ".lockfile"
 """The names of the files that JAX keeps (jax._src.lru_cache)."""
 LARGEST = 100_000_000
 """The largest size of JAX's cache in bytes. Beyond it, JAX removes the least recently used programs."""
-KERNELS = ("learners", "streams", "fleets")
+KERNELS = ("learners", "streams", "fleets", "runs")
 """The folders of this package whose files contain Numba kernels."""
 
 

@@ -239,5 +239,5 @@ def _restored(path: Path, name: str, like: Any, stored: np.ndarray) -> Any:
         pairs, stored = stored, np.empty(expected.shape[1:], like.dtype)
         stored.real, stored.imag = pairs
     if isinstance(like, np.ndarray):
-        return stored  # JAX might not have its type
+        return stored.copy()  # as what was read cannot be changed; JAX might not have its type
     return jax.numpy.asarray(stored if np.dtype(like.dtype).isbuiltin == 1 else stored.view(like.dtype))

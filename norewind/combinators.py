@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from norewind import checks
-from norewind.estimator import Estimate, Estimator, Loss, Transition, parallel_model, reset_carry, samples_of
+from norewind.estimator import Estimate, Estimator, Loss, Model, Transition, parallel_model, reset_carry, samples_of
 from norewind.noise import as_key
 from norewind.structure import Structure, mixed_by, structure_of
 from norewind.trees import Tree
@@ -167,6 +167,48 @@ def parallel(estimator: Estimator, streams: int) -> Estimator:
         return one_stream(state, carry, when)
 
     model = estimator.model and parallel_model(estimator.model)
+    return Estimator(init, step, model, reset)
+
+
+def ensemble(estimator: Estimator, members: int) -> Estimator:
+    """Several models of one kind that learn side by side from the same stream, each for itself.
+
+    Parameters, state, carry and output have a leading axis with one entry per member; x and
+    target are shared. The loss is the sum of theirs. Members differ by what they start from,
+    or by their learning rates (`norewind.optimizers.scale_members`).
+
+    >>> import jax, jax.numpy as jnp, norewind
+    >>> cell = norewind.cells.rnn(inputs=3, hidden=4, outputs=3)
+    >>> estimator = norewind.ensemble(norewind.uoro(cell.transition, norewind.losses.cross_entropy), 2)
+    >>> params, state = jax.vmap(cell.init)(jax.random.split(jax.random.key(0), 2)), jnp.zeros((2, 4))
+    >>> carry = estimator.init(params, state, jax.random.key(1))
+    >>> state, carry, estimate = estimator.step(params, state, carry, jnp.array(0), jnp.array(1))
+    >>> estimate.output.shape, estimate.loss.shape
+    ((2, 3), ())
+    """
+    checks.estimator("ensemble", estimator)
+    checks.at_least_one("ensemble: members", members)
+
+    def init(params, state, key):
+        return jax.vmap(estimator.init)(params, state, jax.random.split(as_key(key), members))
+
+    def step(params, state, carry, x, target):
+        over_members = jax.vmap(estimator.step, in_axes=(0, 0, 0, None, None), axis_size=members)
+        state, carry, estimate = over_members(params, state, carry, x, target)
+        return state, carry, estimate._replace(loss=jnp.sum(estimate.loss))
+
+    def reset(params, state, carry, when):
+        return jax.vmap(lambda *member: reset_carry(estimator, *member, when))(params, state, carry)
+
+    def transition(params, state, x):
+        assert estimator.model is not None
+        return jax.vmap(estimator.model.transition, in_axes=(0, 0, None))(params, state, x)
+
+    def loss(outputs, target):
+        assert estimator.model is not None
+        return jnp.sum(jax.vmap(estimator.model.loss, in_axes=(0, None))(outputs, target))
+
+    model = estimator.model and Model(transition, loss, estimator.model.samples)
     return Estimator(init, step, model, reset)
 
 

@@ -80,6 +80,16 @@ class Layout:
         count = sum(part.num_leaves for part in self.structure.children()[:entries])
         return max((leaf.vector + 1 for leaf in self.leaves[:count]), default=0)
 
+    def has(self, entry: int) -> bool:
+        """Whether an entry of the tree holds any arrays."""
+        return self.structure.children()[entry].num_leaves > 0
+
+    def vectors_of(self, entry: int) -> list[int]:
+        """The vectors that hold an entry of the tree."""
+        counts = [part.num_leaves for part in self.structure.children()]
+        start = sum(counts[:entry])
+        return sorted({leaf.vector for leaf in self.leaves[start : start + counts[entry]]})
+
     def pack_now(self, tree: Tree) -> Vectors:
         """The vectors, outside of compiled functions, where their programs run fastest; there is nothing to compile."""
         vectors = [np.zeros(shape, kind) for kind, shape in self.shapes]

@@ -13,10 +13,16 @@ from norewind import checks
 from norewind.chunks import careful_step, chunk_is_finite, chunk_of, fast_step, scan_some, skipping_step, watching_step
 from norewind.combinators import one_step_of
 from norewind.estimator import Estimate, Estimator
+from norewind.learners.protocol import Learner
 from norewind.packing import PackedRun, SingleCalls, pack
 from norewind.ranges import Symbols
 from norewind.run import Run, Update, explain, nonfinite_error
 from norewind.trees import Tree, strong
+
+CHUNK, SHORTEST_CHUNK = 4_000, 100
+"""Samples in one call of the compiled loop. A call costs as much as 40 samples of a GRU-64."""
+WORK = CHUNK * 50_000
+"""Samples times numbers in the run."""
 
 
 def online(
@@ -24,10 +30,10 @@ def online(
     optimizer: optax.GradientTransformation,
     *,
     nonfinite: Literal["stop", "skip"] = "stop",
-) -> "Learner":
+) -> "Online":
     """Learn online: at every step (or window), estimate the gradient and update the parameters.
 
-    The `Learner` starts a run with `init`, learns from one sample with `step` and from a
+    The learner starts a run with `init`, learns from one sample with `step` and from a
     chunk with `scan`, which is much faster; `predict` and `learn` are for targets that arrive later.
 
     Any optax optimizer works. Its schedules are given the number of samples processed before
@@ -54,11 +60,16 @@ def online(
     checks.estimator("online", estimator)
     if not hasattr(optimizer, "update"):
         raise checks.ModelError(f"online takes an optax optimizer, such as optax.adam(1e-3), not {optimizer!r}.")
-    return Learner(Update(estimator, optax.with_extra_args_support(optimizer)), stops=nonfinite == "stop")
+    return Online(Update(estimator, optax.with_extra_args_support(optimizer)), stops=nonfinite == "stop")
 
 
-class Learner:
-    """What `online` returns: functions from run to run, around programs that are compiled once per shape."""
+class Online(Learner):
+    """What `online` returns: functions from run to run, around programs that are compiled once per shape.
+
+    It takes windows of any length: `window` is None.
+    """
+
+    window = None
 
     def __init__(self, update: Update, stops: bool):
         self.update, self.stops = update, stops
@@ -118,7 +129,13 @@ class Learner:
           partly filled do not even change rounding.
         - `outputs`: return `(run, (losses, outputs))`.
         """
-        _nothing_pending(run, "scan")
+        _nothing_pending(run, "scan", (Run, PackedRun))
+        if isinstance(run, PackedRun):
+            if count in (None, 1) and resets is None and len(jax.tree.leaves(xs)[0]) == 1:
+                new, seen = self.single.scan_one(run, xs, targets, newest)
+                return new, seen if outputs else seen[0]  # pyright: ignore[reportReturnType] (a packed run stands for a run)
+            new, seen = self.scan(run.unpack(), xs, targets, resets, newest=newest, count=count, outputs=outputs)
+            return pack(new), seen  # pyright: ignore[reportReturnType]
         if newest is not None and (resets is not None or run.ahead is None):
             raise ValueError("scan: with `newest`, the run must have a state `ahead`, and there are no resets.")
         resets = None if resets is None else jnp.asarray(resets)
@@ -148,9 +165,14 @@ class Learner:
         That is `run.ahead` where there is one. There is one input per sample, also where the
         learner takes windows.
         """
-        _nothing_pending(run, "forward")
+        _nothing_pending(run, "forward", (Run, PackedRun))
         length = checks.common_length("forward", xs=xs)
         _check_count("forward", count, length)
+        if isinstance(run, PackedRun):
+            if length == 1 and count in (None, 1):
+                return self.single.forward_one(run, xs)  # pyright: ignore[reportReturnType] (a packed run stands for a run)
+            new, outputs = self.forward(run.unpack(), xs, count=count)
+            return pack(new), outputs  # pyright: ignore[reportReturnType]
         return self.compiled_forward(run, xs, length if count is None else count)
 
     def predict(self, run: Run, x: Tree) -> tuple[Run, Tree]:
@@ -188,6 +210,11 @@ class Learner:
     def carry(self, run: Run) -> Tree:
         """The estimator's carry."""
         return run.carry
+
+    def chunk(self, run: Run) -> int:
+        """Fewer samples for a large model, so that it stops as quickly as a small one."""
+        numbers = sum(leaf.size for leaf in jax.tree.leaves(run))
+        return min(CHUNK, max(SHORTEST_CHUNK, WORK // numbers))
 
     def reset(self, run: Run, when: Any = True) -> Run:
         """Begin a new sequence where `when`, a boolean or one per stream, is true.

@@ -70,15 +70,18 @@ def known_gaussian(output: jax.Array, target: jax.Array) -> jax.Array:
 
 
 def known_cross_entropy(logits: jax.Array, target: jax.Array) -> jax.Array:
-    """−log p(target) in nats for the number of a class, as an array of one number; an unknown one is NaN.
+    """−log p(target) in nats for the number of a class, summed over several if there are; an unknown one is NaN.
+
+    The logits of all classes stand side by side, once for each target.
 
     >>> import jax.numpy as jnp
-    >>> round(float(known_cross_entropy(jnp.zeros(4), jnp.array([2.0]))) / BIT, 6)
+    >>> round(float(known_cross_entropy(jnp.zeros(8), jnp.array([2.0, jnp.nan]))) / BIT, 6)
     2.0
     """
-    known = ~jnp.isnan(target[0])
-    place = jnp.where(known, target[0], 0).astype(int)
-    return jnp.where(known, -jax.nn.log_softmax(logits)[place], 0)
+    known = ~jnp.isnan(target)
+    places = jnp.where(known, target, 0).astype(int)
+    logs = jax.nn.log_softmax(logits.reshape(len(target), -1))
+    return -jnp.sum(jnp.where(known, jnp.take_along_axis(logs, places[:, None], axis=1)[:, 0], 0))
 
 
 def log_variance(output: Any) -> Any:

@@ -1,5 +1,7 @@
 """Adam, with fewer divisions than optax's, and learning rates that depend on the number of samples seen."""
 
+from collections.abc import Sequence
+
 import jax
 import jax.numpy as jnp
 import optax
@@ -56,6 +58,23 @@ def inverse_sqrt(rate: float, alpha: float = 1.0) -> optax.Schedule:
     0.00025
     """
     return lambda count: rate / (1 + alpha * jnp.sqrt(jnp.asarray(count)))
+
+
+def scale_members(rates: Sequence[float]) -> optax.GradientTransformation:
+    """Multiply the updates of each member of an ensemble by a learning rate of its own.
+
+    >>> import jax.numpy as jnp
+    >>> optimizer = optax.chain(adam(1.0), scale_members([0.1, 0.01]))
+    >>> updates, _ = optimizer.update(jnp.ones((2, 1)), optimizer.init(jnp.zeros((2, 1))))
+    >>> updates.round(3).ravel().tolist()
+    [-0.10000000149011612, -0.009999999776482582]
+    """
+
+    def scaled(leaf):
+        real = jnp.finfo(leaf.dtype).dtype
+        return jnp.asarray(rates, real).reshape(-1, *(1,) * (leaf.ndim - 1)) * leaf
+
+    return optax.stateless(lambda updates, params: jax.tree.map(scaled, updates))
 
 
 def at_sample(optimizer_state: Tree, samples: jax.Array) -> Tree:

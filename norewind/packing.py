@@ -5,9 +5,12 @@ from functools import lru_cache, partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from norewind import checks
+from norewind.chunks import careful_step, skipping_step
+from norewind.combinators import one_step_of
 from norewind.compilation import compiled_kernel
 from norewind.layout import Layout, Vectors, layout_of
 from norewind.ranges import Symbols
@@ -16,6 +19,7 @@ from norewind.trees import Tree, is_key, strong
 
 MODEL = Run._fields[:2]
 """What a prediction needs of a run: the parameters and the state."""
+STATE, AHEAD = Run._fields.index("state"), Run._fields.index("ahead")
 NUMBERS = np.generic, int, float
 
 
@@ -68,12 +72,17 @@ def pack(run: Run) -> PackedRun:
     (5, 'Run')
     """
     checks.run("pack", run, Run)
-    if not run.pending and run.ahead is not None:
-        raise ValueError("pack: this run belongs to `Ahead`, which keeps a state of its own. Pack a run of `online`.")
-    bare = run._replace(pending=(), ahead=None)
+    bare = run._replace(pending=(), ahead=None) if run.pending else run
     layout = layout_of(bare)
     ahead = layout_of(run.state).pack_now(run.ahead) if run.pending else None
     return PackedRun(layout, layout.pack_now(bare), run.pending, ahead)
+
+
+jax.tree_util.register_pytree_node(
+    PackedRun,
+    lambda run: ((run.vectors, run.pending, run.ahead_vectors), run.layout),
+    lambda layout, parts: PackedRun(layout, *parts),
+)
 
 
 class PackedEstimate:
@@ -147,6 +156,44 @@ class SingleCalls:
         if self._stops and not seen[finite.vector][finite.start]:
             raise nonfinite_error(run)
         return vectors, PackedEstimate(call.seen, seen, self._gradient, (run, x, target))
+
+    def scan_one(self, run: PackedRun, xs: Tree, targets: Tree, newest: Tree) -> tuple[PackedRun, tuple[Any, Tree]]:
+        """`Online.scan` of a chunk of one step: the run, the loss and the output, the latter with a leading axis."""
+        call = self._call_for(self._advance_and_answer, run, xs, targets, newest)
+        vectors, (finite, loss, output) = call(run.vectors, xs, targets, newest)
+        if self._stops and not finite:
+            raise nonfinite_error(run)
+        return PackedRun(run.layout, vectors), (loss, output)
+
+    def forward_one(self, run: PackedRun, xs: Tree) -> tuple[PackedRun, Tree]:
+        """`Online.forward` of a chunk of one sample. Only the vectors that hold the moving state are written."""
+        moving = run.layout.vectors_of(AHEAD if run.layout.has(AHEAD) else STATE)
+        new, output = self._call_for(self._answer_first, run, xs)(run.vectors, xs)
+        vectors = list(run.vectors)
+        for place, vector in zip(moving, new, strict=True):
+            vectors[place] = vector
+        return PackedRun(run.layout, tuple(vectors)), output
+
+    def _call_for(self, function: Callable, run: PackedRun, *inputs: Tree) -> PackedCall:
+        key = function.__name__, run.layout, *map(_signature, inputs)
+        call = self._calls.get(key)
+        if call is None:
+            call = self._calls[key] = PackedCall(partial(function, run.layout), (run.vectors, *inputs))
+        return call
+
+    def _advance_and_answer(self, layout: Layout, vectors: Vectors, xs: Tree, targets: Tree, newest: Tree):
+        run, sample = layout.unpack(vectors), jax.tree.map(lambda leaf: leaf[0], (xs, targets, newest))
+        (new, finite), loss, output = careful_step(self._update, run, jnp.array(True), sample)
+        if not self._stops:
+            (new,), loss, output = skipping_step(self._update, run, sample)
+        return layout.pack(strong(new)), jax.tree.map(lambda leaf: leaf[None], (finite, loss, output))
+
+    def _answer_first(self, layout: Layout, vectors: Vectors, xs: Tree):
+        run, field = layout.unpack(vectors), AHEAD if layout.has(AHEAD) else STATE
+        transition = one_step_of(self._update.model.transition)
+        state, output = transition(run.params, run[field], jax.tree.map(lambda leaf: leaf[0], xs))
+        new = layout.pack(run._replace(**{Run._fields[field]: strong(state)}))
+        return tuple(new[place] for place in layout.vectors_of(field)), jax.tree.map(lambda leaf: leaf[None], output)
 
     def predict(self, run: PackedRun, x: Tree) -> tuple[Vectors, Tree]:
         """The vectors of the state after one more input, and the output."""

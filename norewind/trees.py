@@ -110,19 +110,11 @@ def where(condition: jax.Array, new: Tree, old: Tree) -> Tree:
 
 
 def copied(tree: Tree) -> Tree:
-    """A copy of every array, for functions that use up what they are given."""
-    # By NumPy where that is possible: JAX would compile a program for every shape.
-    copies = jax.tree.map(lambda leaf: leaf if is_key(leaf) else _copied(leaf), tree)
-    return jax.tree.map(lambda leaf: jax.device_put(leaf) if isinstance(leaf, np.ndarray) else leaf, copies)
+    """A copy of every array that can change in place, for learners that use up the run they are given.
 
-
-def _copied(leaf: Any) -> Any:
-    on_cpu = not isinstance(leaf, jax.Array) or (leaf.is_fully_addressable and _platforms(leaf) == {"cpu"})
-    return np.array(leaf) if on_cpu and hasattr(leaf, "dtype") else jnp.array(leaf)
-
-
-def _platforms(leaf: jax.Array) -> set[str]:
-    return {device.platform for device in leaf.devices()}
+    JAX's own arrays never change, and are shared.
+    """
+    return jax.tree.map(lambda leaf: leaf.copy() if isinstance(leaf, np.ndarray) else leaf, tree)
 
 
 def is_key(leaf: Any) -> bool:

@@ -46,7 +46,7 @@ def ahead_of(method, horizon, loss=known_squared_error):
     estimator = {"rtrl": rtrl, "uoro": uoro}.get(method)
     steps = 1 if estimator else 4
     made = estimator(transition, loss) if estimator else bptt(*window(transition, loss))
-    learner = Ahead(online(made, optax.sgd(RATE)), loss, horizon, steps)
+    learner = Ahead(online(made, optax.sgd(RATE)), loss, (horizon,), steps)
     row = np.zeros(2, jnp.zeros(()).dtype)
     return learner, learner.init(learner.learner.init(*model(), jax.random.key(2)), row, row, row)
 

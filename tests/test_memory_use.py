@@ -57,7 +57,7 @@ def test_what_lives_does_not_grow(tmp_path, monkeypatch):
     """Keys, categories and nested values that never come twice: nothing is kept of them. (`make memory` also sees
     what the allocator keeps free.)"""
     rows = objects(random.Random(0))
-    (tmp_path / "rows").write_bytes(b"".join(line for line in islice(rows, 6_000) if len(line) < 2_000))
+    (tmp_path / "rows").write_bytes(b"".join(line for line in islice(rows, 14_000) if len(line) < 2_000))
     alive, advance = {}, Progress.advance
 
     def count(self, name, samples, loss):

@@ -1,5 +1,7 @@
 """Streams: what the readers hand out, and what they say about bad input."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 from stream_pipes import Pipe
@@ -68,24 +70,28 @@ def test_what_has_no_symbol_is_skipped_and_counted():
         assert stream.counts == {"invalid bytes": 3, "unknown symbols": 1}
 
 
-@pytest.mark.parametrize("horizon", [0, 1, 3])
-def test_standardisation_uses_what_was_known(horizon):
+@pytest.mark.parametrize("options", [{"horizon": 0}, {"horizon": 1}, {"horizon": 3}, {"steps": (2, 5)}, {"steps": (4,)}])
+def test_standardisation_uses_what_was_known(options):
     data = np.random.default_rng(0).normal(5, [1, 3], (40, 2))
     text = "a,b\n" + "".join(f"{a!r},{b!r}\n" for a, b in data.tolist())
-    _, xs, targets, scales, last, ahead = rows_of(text, inputs=["a"], targets=["b"], horizon=horizon)
-    assert len(xs) == 40
-    for t in range(len(xs)):
+    stream, xs, targets, scales, last, ahead = rows_of(text, inputs=["a"], targets=["b"], **options)
+    assert stream.steps == options.get("steps", {0: (0,), 1: (1,), 3: (1, 2, 3)}[options.get("horizon", 1)])
+    assert stream.horizon == stream.steps[-1]
+    assert xs.shape == (40, 1)
+    assert targets.shape == last.shape == (40, len(stream.steps))
+    assert scales.shape == ahead.shape == (40, len(stream.steps), 2)
+    for t, (place, step) in product(range(len(xs)), enumerate(stream.steps)):
         seen = data[: t + 1, 0]
         np.testing.assert_allclose(xs[t, 0], (seen[-1] - seen.mean()) / (seen.std() or 1), rtol=1e-5, atol=1e-6)
-        known = data[: max(0, t + 1 - max(horizon, 1)), 1]
+        known = data[: max(0, t + 1 - max(step, 1)), 1]
         if len(known) < 10:
-            assert np.isnan([targets[t, 0], last[t, 0], *scales[t, 0]]).all()
+            assert np.isnan([targets[t, place], last[t, place], *scales[t, place]]).all()
         else:
-            np.testing.assert_allclose(scales[t, 0], [known.mean(), known.std()], rtol=1e-12)
-            np.testing.assert_allclose(targets[t, 0], (data[t, 1] - known.mean()) / known.std(), rtol=1e-5)
-            np.testing.assert_allclose(last[t, 0], (known[-1] - known.mean()) / known.std(), rtol=1e-5)
+            np.testing.assert_allclose(scales[t, place], [known.mean(), known.std()], rtol=1e-12)
+            np.testing.assert_allclose(targets[t, place], (data[t, 1] - known.mean()) / known.std(), rtol=1e-5)
+            np.testing.assert_allclose(last[t, place], (known[-1] - known.mean()) / known.std(), rtol=1e-5)
         now = data[: t + 1, 1]
-        np.testing.assert_allclose(ahead[t, 0], [now.mean(), now.std()] if t >= 9 else [np.nan] * 2, rtol=1e-12)
+        np.testing.assert_allclose(ahead[t, place], [now.mean(), now.std()] if t >= 9 else [np.nan] * 2, rtol=1e-12)
 
 
 def test_a_constant_column_is_zero_and_nothing_to_learn_from_and_a_shock_is_clipped():
@@ -312,7 +318,9 @@ def test_a_line_that_is_cut_off(text, format):
         ("a,a\n1,2\n", {}, "line 1 .* the header names the column 'a' twice"),
         ('a,"b\n1,2\n', {}, "line 1 .* its quotes do not match"),
         ("a,b\n1,2\n", {"horizon": 0}, "with a horizon of 0, the target 'a' is an input of the same row"),
-        ("a,b\n1,2\n", {"horizon": -1}, "the horizon must be 0 or more rows"),
+        ("a,b\n1,2\n", {"horizon": -1}, "the horizon must be 0 to 1,000,000 rows, not -1"),
+        ("a,b\n1,2\n", {"steps": (3, 2)}, "the steps must be in increasing order"),
+        ("a,b\n1,2\n", {"steps": (0, 2)}, "the steps must be 1 to 1,000,000 rows, or 0 alone"),
         ("a,b\n1,2\n", {"dialect": Dialect(delimiter=", ")}, "the delimiter must be one character"),
         ("a,b\n1,2\n", {"missing": "zero"}, "missing must be one of last, mean, fail, skip, not 'zero'"),
     ],

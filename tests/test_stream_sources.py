@@ -11,7 +11,7 @@ import warnings
 from contextlib import contextmanager, suppress
 
 import pytest
-from stream_pipes import Pipe
+from stream_pipes import Pipe, saved
 
 from norewind import tasks
 from norewind.streams import ByteStream, CharacterStream, Dialect, RowStream, Source, StreamError, TaskStream
@@ -192,14 +192,14 @@ def test_closing_a_stream_closes_its_file(make, tmp_path):
     def use(*, close):
         stream = make(Source(path))
         stream.take(2)
-        position = stream.position()
+        position = saved(stream.position())
         if close:
             with stream as same:
                 assert same is stream
             stream.close()
             with pytest.raises(ValueError, match="data is closed"):
                 stream.take(1)
-        assert stream.position() == position
+        assert saved(stream.position()) == position
 
     assert unclosed(lambda: use(close=True)) == []
     assert len(unclosed(lambda: use(close=False))) == 1

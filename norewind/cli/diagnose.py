@@ -74,18 +74,20 @@ def read(settings: Settings, count: int) -> tuple[Any, tuple[Any, Any]]:
     import numpy as np
 
     from norewind import checks
+    from norewind.learners.steps import row_offsets, shift_columns
     from norewind.runs.build import cell_of, loss_of, open_stream
 
     checks.at_least_one("--samples", count)
-    if len(settings.horizons) > 1:
-        raise ValueError(f"--horizon is {settings.horizon}, but diagnose takes a single horizon.")
     opened = open_stream(settings)
     with opened.stream:
         rows = opened.stream.take(count + opened.shape.horizon)
     assert rows is not None  # an empty source is an error
-    # A sample is a row and the targets that come `horizon` rows later.
-    horizon = opened.shape.horizon
-    xs, targets = rows.xs[: max(0, len(rows.xs) - horizon)], rows.targets[horizon:]
+    # A sample is a row and the targets that come up to `horizon` rows later.
+    steps = opened.shape.steps
+    xs = rows.xs[: max(0, len(rows.xs) - steps[-1])]
+    targets = rows.targets[: len(xs)].copy()
+    if not opened.shape.symbols:
+        shift_columns(rows.targets, row_offsets(steps, opened.shape.targets), targets)
     if not opened.shape.symbols and np.isnan(targets).all():
         # The first rows only tell the scale of a column.
         known = f"none of the first {len(targets)} samples has a known target that varies"

@@ -193,12 +193,16 @@ def draw_rows(path: Path, fitted: "Fitted", opened: "Opened") -> None:
     """Draw the newest rows of a table with their forecasts."""
     from norewind.instruments import row_figures
     from norewind.runs.class_scores import ClassScore
-    from norewind.runs.folder import STRETCH
-    from norewind.runs.row_scores import RowScore
+    from norewind.runs.folder import BY_STEP, METRICS, STRETCH, read_log
+    from norewind.runs.row_scores import RowScore, steps_shown
+    from norewind.runs.summary import summary
 
     score = opened.score
     if isinstance(score, RowScore) and len(score.state["recent"]):
-        row_figures.draw_stretch(score.state["recent"], score.labels, fitted.samples, path / STRETCH)
+        row_figures.draw_stretch(score.state["recent"], score.columns, fitted.samples, path / STRETCH)
+        result = summary(read_log(path / METRICS), score.steps)
+        if result and result.by_step:
+            row_figures.draw_by_step(result.by_step, steps_shown(score.steps), path / BY_STEP)
     if isinstance(score, ClassScore) and score.was_scored:
         row_figures.draw_classes(score.state["stretch"], score.name, fitted.samples, path / STRETCH)
 
@@ -224,9 +228,9 @@ def _last_tenth(lines: list[dict[str, Any]], unit: str, trivial: str, *, fleet: 
 def closing_words(path: Path, fitted: "Fitted", opened: "Opened") -> str:
     from norewind.runs.class_scores import ClassScore, class_words
     from norewind.runs.fleet_scores import FleetScore, worst_in
-    from norewind.runs.folder import CURVE, METRICS, STRETCH, read_log
+    from norewind.runs.folder import BY_STEP, CURVE, METRICS, STRETCH, read_log
     from norewind.runs.line_scores import LineScore, top_words
-    from norewind.runs.metrics import counted
+    from norewind.runs.metrics import counted, listed
     from norewind.runs.row_scores import RowScore
     from norewind.runs.summary import summary, table
 
@@ -246,9 +250,10 @@ def closing_words(path: Path, fitted: "Fitted", opened: "Opened") -> str:
         stretch = f" and {path / STRETCH}" if opened.score.was_scored else ""
         return f"{words}.\n{class_words(lines)}\nSee {path / CURVE}{stretch}."
     if isinstance(opened.score, RowScore):
-        result = summary(lines, squared=not opened.score.gaussian)
+        result = summary(lines, opened.score.steps, squared=not opened.score.gaussian)
         compared = f"\n{table(result)}" if result else ""
-        stretch = f" and {path / STRETCH}" if len(opened.score.state["recent"]) else ""
-        return f"{words}.{compared}\nSee {path / CURVE}{stretch}."
+        figures = [path / CURVE, *([path / STRETCH] if len(opened.score.state["recent"]) else [])]
+        figures += [path / BY_STEP] if result and result.by_step else []
+        return f"{words}.{compared}\nSee {listed(figures)}."
     top = top_words(opened.score.state) if isinstance(opened.score, LineScore) else ""
     return f"{words}. See {path / CURVE}." + (f"\n{top}" if top else "")

@@ -10,9 +10,11 @@ from norewind import checks
 from norewind.checkpoint import LARGEST
 from norewind.estimator import Loss
 from norewind.fleets.private import Private
-from norewind.fleets.scaling import Table, delayed, scaled, segments, sorted_by_key
+from norewind.fleets.scaling import beside as scaling_of
+from norewind.fleets.scaling import delayed, scaled_by_key, segments, sorted_by_key
 from norewind.fleets.shared import Shared
 from norewind.fleets.slots import Slots
+from norewind.streams.scaling import Layout
 from norewind.streams.stream import Keyed, Samples
 from norewind.trees import Tree
 
@@ -79,7 +81,7 @@ class Fleet:
         horizon: int = 0,
         loss: Loss | None = None,
         window: int = 256,
-        table: Table | None = None,
+        table: Layout | None = None,
         row: tuple[int, int] | None = None,
     ):
         if horizon and (loss is None or row is None):
@@ -93,7 +95,7 @@ class Fleet:
         if row is not None and horizon:
             numbers = np.asarray(jax.numpy.zeros(row[1]))
             beside |= {"xs": np.zeros((horizon, row[0]), np.float32), "outputs": np.tile(numbers, (horizon, 1))}
-        beside |= {} if table is None else table.beside()
+        beside |= {} if table is None else scaling_of(table)
         example = Slots(self.engine.own(start), beside, 1)
         most = max(2 * self.window, MEMORY // example.dtype.itemsize) if resident is None else resident
         if resident is not None and share and resident < window:
@@ -143,7 +145,7 @@ class Fleet:
         """Samples of no more keys than may be resident."""
         places = self.slots.places(keys, self.samples)
         order, parts, records = *sorted_by_key(places, self.slots.resident), self.slots.rows
-        samples = None if self.table is None else scaled(self.table, records, parts, xs[order])
+        samples = None if self.table is None else scaled_by_key(self.table, records, parts, xs[order])
         if samples is not None:
             xs, targets = samples.xs, samples.targets
         else:
@@ -178,7 +180,7 @@ class Fleet:
         assert isinstance(self.engine, Private)
         assert self.table is not None
         records = records.copy()
-        samples = scaled(self.table, records, segments(np.arange(len(rows))), rows)
+        samples = scaled_by_key(self.table, records, segments(np.arange(len(rows))), rows)
         made = self.engine.answer(self.slots.leaves(records), samples.xs)
         return made, records["outputs"][:, 0] if self.horizon else made, samples
 
@@ -187,7 +189,7 @@ class Fleet:
         assert self.table is not None
         fleet, rows = copy(self), self.horizon + 1
         fleet.slots = self.slots.another(max(self.window, 1))
-        layout = self.table.layout
+        layout = self.table
         xs, targets = np.zeros((rows, layout.columns)), np.zeros((rows, len(layout.targets)))
         fleet.scan(run, Keyed([b""] * rows, xs), targets)
 

@@ -94,3 +94,22 @@ def draw_stretch(
     axes[0, 0].set_title(title + (f" ({count} of {len(columns)} targets)" if count < len(columns) else ""))
     legend(figure, axes[:, 0], columns=4)
     return save(figure, path)
+
+
+def draw_by_step(errors: dict[str, list[float]], steps: Sequence[int], path: Path | str) -> Path:
+    """How errors grow with the number of rows ahead, for the model and simple forecasts.
+
+    Args:
+        errors: root mean squared errors in standard deviations, by forecast and step; the model first.
+        steps: the steps.
+        path: the figure; .png, .pdf or .svg.
+    """
+    figure, axes = new_figure(1, 1, panel=(8, 4.2))
+    ax = axes[0, 0]
+    for number, (name, values) in enumerate(errors.items()):
+        width = 2.2 if number == 0 else 1.2
+        ax.plot(steps, values, ".-", color=COLOURS[number % len(COLOURS)], linewidth=width, markersize=4, label=name)
+    ax.set(xlabel="rows ahead", ylabel="root mean squared error (standard deviations)", ylim=(0, None))
+    ax.set_title("errors by how far ahead is forecast, over the last half of the run")
+    legend(figure, [ax], columns=4)
+    return save(figure, path)

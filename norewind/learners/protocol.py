@@ -1,11 +1,12 @@
 """What a learner is: whatever predicts a sample and then learns from it."""
 
-from typing import Any, Protocol
+from abc import ABC, abstractmethod
+from typing import Any
 
 from norewind.trees import Tree
 
 
-class Learner(Protocol):
+class Learner(ABC):
     """Whatever predicts and then learns, sample by sample: the one interface of all learners.
 
     `online(estimator, optimizer)`, `counts`, `LeastSquares`, the mixtures and fleets
@@ -27,6 +28,7 @@ class Learner(Protocol):
     horizon: int = 0
     window: int | None = 1
 
+    @abstractmethod
     def scan(
         self, run: Any, xs: Any, targets: Any, *, count: int | None = None, outputs: bool = False
     ) -> tuple[Any, Any]:
@@ -44,8 +46,8 @@ class Learner(Protocol):
             before anything was learned from the targets. With a horizon they are a pair: the forecasts made at these
             rows, and those that had been made of them.
         """
-        ...
 
+    @abstractmethod
     def forward(self, run: Any, xs: Any, *, count: int | None = None) -> tuple[Any, Any]:
         """Predict each sample of a chunk, in order, without learning.
 
@@ -56,15 +58,14 @@ class Learner(Protocol):
             `(run, outputs)`, with outputs as those of `scan`. There is one input per sample, even if the learner
             takes windows.
         """
-        ...
 
     def pending(self, run: Any) -> Any:
         """What is forecast of the next `horizon` rows, the nearest first; each by the nearest step that reaches it."""
         return None
 
+    @abstractmethod
     def reset(self, run: Any) -> Any:
         """Begin a new sequence: the state is forgotten, and what was learned stays."""
-        ...
 
     def carry(self, run: Any) -> Tree:
         """What stands in place of the past in a gradient estimate; its norm is among the metrics. Mostly nothing."""
@@ -74,8 +75,8 @@ class Learner(Protocol):
         """How many samples to give it at a time: enough to hide the cost of a call, few enough to stop soon."""
         return 1_000
 
-    def keep_in(self, folder: Any, samples: int) -> None:
+    def keep_in(self, folder: Any, samples: int) -> None:  # noqa: B027 (most learners keep nothing)
         """Keep what does not fit into a run, such as a million keys, in a run folder, as of this many samples."""
 
-    def settle(self, samples: int) -> None:
+    def settle(self, samples: int) -> None:  # noqa: B027
         """Write what is kept in the folder, just before the checkpoint after this many samples."""

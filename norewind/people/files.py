@@ -42,7 +42,7 @@ def save(live: Any, path: Path) -> None:
         log = folder.log(METRICS)
         log.write(live.lines[live.logged if is_home else 0 :])
         entries = live.entries(live.opened, live.position)
-        folder.save(live.samples, live.plain_run(), entries, lambda path: None)
+        folder.save(live.samples, live.run, entries, lambda path: None)
         folder.writer.wait()
         if closing := live.closing():
             log.write([closing])

@@ -6,16 +6,13 @@ from dataclasses import asdict, replace
 from functools import lru_cache
 from typing import Any
 
-import jax
-
 from norewind import names
 from norewind.cache import keep_compiled_from_now
-from norewind.learners.single import OneByOne, one_by_one
 from norewind.people.files import file_settings
 from norewind.people.memory import Memory, arrays_of, filled
 from norewind.people.scoring import Metrics
 from norewind.people.table import Row, rows_of
-from norewind.runs.build import Built, Opened, Shape, build, open_stream, set_precision
+from norewind.runs.build import Opened, build, open_stream, set_precision
 from norewind.runs.fit import carry_norm, fit
 from norewind.runs.folder import METRICS, Saved, read_log
 from norewind.runs.hooks import Hooks, Intervals
@@ -24,6 +21,7 @@ from norewind.runs.settings import Settings, SettingsError
 from norewind.streams import Samples, StreamError
 from norewind.streams.given import Given
 from norewind.streams.parsing import FIRST_ROWS
+from norewind.trees import copied
 
 
 class Live:
@@ -57,16 +55,16 @@ class Live:
         self.given = Given(lasts=True)
         opened = open_stream(self.settings, self.position["stream"], source=self.given)
         self._build(opened)
-        self.run = self.single.pack(restored(self.built.run))
+        self.run = restored(self.built.run)
         opened.score.state = deepcopy(self.state["score"])
         self.opened = opened
 
     def __getstate__(self) -> dict[str, Any]:
         """For pickle and copy: everything but what opens again."""
         self.settle()
-        gone = ("opened", "given", "built", "single", "run")
+        gone = ("opened", "given", "built", "run")
         state = {name: value for name, value in self.__dict__.items() if name not in gone}
-        return state | {"leaves": None if self.opened is None else arrays_of(self.plain_run())}
+        return state | {"leaves": None if self.opened is None else arrays_of(self.run)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         leaves = state.pop("leaves")
@@ -77,10 +75,9 @@ class Live:
             self._restore(lambda like: filled(like, leaves))
 
     def _build(self, opened: Opened) -> None:
-        self.built, self.single = _built(
+        self.built = _built(
             replace(self.settings, source="", format="jsonl", inputs=(), targets=(), copy=()), opened.shape
         )
-        self._carries = bool(jax.tree.leaves(self.built.learner.carry(self.built.run)))
 
     def learn(self, row: Row) -> None:
         """Learn from one more row."""
@@ -106,8 +103,9 @@ class Live:
             self.given.drop()  # the bad row must not stand in the way of the next one
             raise
         if samples is not None and len(samples.xs):
-            self.run, loss, outputs = self.single.learn(self.run, samples.xs[0], samples.targets[0])
-            self.metrics.note((samples, loss, outputs), self.opened.score, self._shown)
+            learner = self.built.learner
+            self.run, (losses, outputs) = learner.scan(self.run, samples.xs, samples.targets, outputs=True)
+            self.metrics.note((samples, losses, outputs), self.opened.score, self._shown)
 
     def open(self, *, only_if: int = 1) -> bool:
         """Judge the columns by the rows that have come, if they are so many, and learn from them."""
@@ -119,7 +117,7 @@ class Live:
             except (StreamError, SettingsError):
                 del self.first[-1]  # the newest one is refused, the others wait on
                 raise
-            self.given, self.opened, self.run, self.first = given, opened, self.single.pack(self.built.run), []
+            self.given, self.opened, self.run, self.first = given, opened, copied(self.built.run), []
             problem = None
             while given.peek() is not None:
                 try:
@@ -132,9 +130,8 @@ class Live:
 
     def _shown(self) -> dict[str, Any]:
         """What a line of metrics says about the run."""
-        # Most learners carry nothing, and a view of the whole run takes longer than the rest of a line.
-        carry = carry_norm(self.built.learner.carry(self.single.view(self.run))) if self._carries else 0.0
-        return {"carry": digits(float(carry)), "seconds": self.state.get("seconds", 0.0)}
+        carry = carry_norm(self.built.learner.carry(self.run))
+        return {"carry": digits(carry), "seconds": self.state.get("seconds", 0.0)}
 
     def add_up(self) -> None:
         """Add rows that were learned one by one to the tally, the score and the lines of metrics."""
@@ -162,10 +159,8 @@ class Live:
 
     def run_now(self) -> Any:
         """The run after all rows, also those that wait for their window."""
-        run, left = self.run, self.position["left"]
-        for x in [] if left is None else Samples(*left).xs:
-            run, _ = self.single.answer(run, x)
-        return run
+        left = self.position["left"]
+        return self.run if left is None else self.built.learner.forward(self.run, Samples(*left).xs)[0]
 
     def fit(self, data: Any, hooks: Hooks) -> None:
         """Learn from a file by its path, or from rows, in the training loop of the command line.
@@ -187,7 +182,7 @@ class Live:
             self.settings, before = settings, self.settings
             try:
                 self._build(opened)
-                memory = Memory(self.plain_run() if self.opened else None, self.entries(opened, position))
+                memory = Memory(self.run if self.opened else None, self.entries(opened, position))
                 fit(
                     opened.stream,
                     self.built.learner,
@@ -210,9 +205,6 @@ class Live:
         self.position, self.watch = entries["position"], entries["watch"]
         self.metrics = Metrics(Tally(**entries["tally"]), self.metrics.lines + lines, self.settings.metrics_every)
         self._restore(lambda like: run)
-
-    def plain_run(self) -> Any:
-        return self.single.unpacked(self.run)
 
     def settle(self) -> None:
         """Note where everything stands."""
@@ -237,8 +229,5 @@ class Live:
         )
 
 
-@lru_cache(maxsize=16)
-def _built(settings: Settings, shape: Shape) -> tuple[Built, OneByOne]:
-    """A learner and its compiled functions, shared by all models with the same settings and columns."""
-    built = build(settings, shape)
-    return built, one_by_one(built.learner, built.run, shape.inputs)
+_built = lru_cache(maxsize=16)(build)
+"""A learner and its compiled functions, shared by all models with the same settings and columns."""

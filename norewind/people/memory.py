@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from norewind.runs.folder import RunFolder
-from norewind.trees import is_key
+from norewind.trees import copied, is_key
 
 
 class Memory(RunFolder):
@@ -16,7 +16,7 @@ class Memory(RunFolder):
 
     def __init__(self, run: Any, entries: dict[str, Any]):
         self.entries, self.kept, self.lines, self._written = entries, None, [], []
-        self.saved: Any = SimpleNamespace(path=Path("memory"), restore=lambda like: run) if entries else None
+        self.saved: Any = SimpleNamespace(path=Path("memory"), restore=lambda like: copied(run)) if entries else None
         self.writer: Any = SimpleNamespace(wait=lambda: None)
 
     def log(self, name: str) -> Any:

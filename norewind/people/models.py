@@ -18,6 +18,7 @@ from norewind.people.table import row_of, rows_of
 from norewind.runs.hooks import Hooks
 from norewind.runs.metrics import counted
 from norewind.runs.settings import Settings, SettingsError
+from norewind.runs.train import steps_in_words
 from norewind.streams import StreamError
 from norewind.streams.columns import category_of, is_missing
 
@@ -74,10 +75,9 @@ class Model:
             return title, {"method": live.settings.method}, []
         stream, last = live.opened.stream, live.closing()
         lines = [*live.lines, *([last] if last else [])]
-        rows = ", ".join(map(str, stream.horizons))
         facts = {
             "inputs": _listed(stream.inputs),
-            "targets": f"{_listed(stream.targets)}, " + (f"{rows} ahead" if stream.horizon else "of the same row"),
+            "targets": f"{_listed(stream.targets)}, {steps_in_words(stream.steps)}",
             "method": live.settings.method,
         }
         if lines and (loss := lines[-1]["mean"]) is not None:
@@ -86,12 +86,13 @@ class Model:
 
 
 class Forecaster(Model):
-    """Forecasts columns of a table, `horizon` rows ahead, and learns while rows come.
+    """Forecasts columns of a table, up to `horizon` rows ahead, and learns while rows come.
 
     Args:
         targets: the column to forecast, or several; by default all numbers. For one name, forecasts are numbers;
             otherwise they are dicts.
-        horizon: how many rows ahead; several as [1, 6, 24]. With 0 the targets are those of the same row.
+        horizon: how many rows ahead, all of them up to this one; only some with `only_steps=(1, 6, 24)`. With 0 the
+            targets are those of the same row.
         inputs: the columns to forecast from; by default all numbers, except numbers of rows and times.
         settings: other settings of `norewind train`, such as `method="uoro"` or `loss="gaussian"`.
 
@@ -104,13 +105,12 @@ class Forecaster(Model):
     def __init__(
         self,
         targets: str | Sequence[str] = (),
-        horizon: int | Sequence[int] = 1,
+        horizon: int = 1,
         *,
         inputs: str | Sequence[str] = (),
         **settings: Any,
     ):
-        rows = horizon if isinstance(horizon, int | str) else ",".join(map(str, horizon))
-        self.live = Live(settings_of(settings, targets=names_of(targets), inputs=names_of(inputs), horizon=rows))
+        self.live = Live(settings_of(settings, targets=names_of(targets), inputs=names_of(inputs), horizon=horizon))
 
     def predict_one(self, row: Any) -> Any:
         """The forecast made at this row, from which nothing is learned; None while too little is known."""
@@ -167,7 +167,7 @@ class Classifier(Model):
 
     Args:
         target: the column that holds the class: text, a number, or a boolean. Sixteen are told apart.
-        horizon: how many rows ahead to forecast it; 0 for the class of the same row.
+        horizon: how many rows ahead to forecast it, all of them up to this one; 0 for the class of the same row.
         inputs: the columns to look at; by default all numbers, except numbers of rows and times.
         settings: other settings of `norewind train`.
     """
@@ -184,16 +184,16 @@ class Classifier(Model):
         self._note(row)
 
     def predict_one(self, row: Any) -> Any:
-        """The most likely class; None while too little is known."""
+        """The most likely class, of the nearest row that is forecast; None while too little is known."""
         chances = self.predict_proba_one(row)
         return max(chances, key=chances.__getitem__) if chances else None
 
     def predict_proba_one(self, row: Any) -> dict[Any, float]:
-        """The probability of every class that has come."""
-        logarithms = answers.class_outputs(self.live, row_of(row))
-        if logarithms is None:
+        """The probability of every class that has come, in the nearest row that is forecast."""
+        found = answers.class_outputs(self.live, row_of(row))
+        if found is None:
             return {}
-        names = self.live.classes()
+        logarithms, names = found[0], self.live.classes()
         shares = np.exp(logarithms[: len(names)] - logarithms[: len(names)].max())
         return dict(zip((self.labels.get(n, n) for n in names), (shares / shares.sum()).tolist(), strict=True))
 

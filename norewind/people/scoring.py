@@ -29,7 +29,8 @@ class Metrics:
         return self.tally.samples + len(self._rows)
 
     def note(self, row: tuple[Samples, Any, Any], score: Score, state: Callable[[], dict[str, Any]]) -> None:
-        """Take one more row: its sample, loss and outputs. `state()` is what a line says about the run."""
+        """Take one more row: its samples, losses and outputs, of length one. `state()` is what a line says about the
+        run."""
         if self._due is None:
             self._due = next_line(self.samples, self.every)
         self._rows.append(row)
@@ -62,9 +63,9 @@ class Metrics:
 
     def _add(self, rows: list[tuple[Samples, Any, Any]], score: Score) -> None:
         parts, losses, outputs = zip(*rows, strict=True)
-        whole = jax.tree.map(lambda *made: np.stack([np.asarray(one) for one in made]), *outputs)
+        whole = jax.tree.map(lambda *made: np.concatenate([np.asarray(one) for one in made]), *outputs)
         scored = score.add(joined(parts), whole)
-        self.tally.add(np.array(losses, np.float64) * score.scale, len(losses), scored)
+        self.tally.add(np.concatenate(losses).astype(np.float64) * score.scale, len(losses), scored)
 
     def _line(self, score: Score, state: dict[str, Any]) -> dict[str, Any]:
         """A line of metrics; a new interval starts."""

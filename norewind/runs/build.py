@@ -10,9 +10,9 @@ import optax
 
 from norewind import cells, losses, names
 from norewind.estimator import Loss
-from norewind.learner import Learner, online
+from norewind.learner import Online, online
 from norewind.learners.ahead import Ahead
-from norewind.learners.several import Several
+from norewind.learners.protocol import Learner
 from norewind.optimizers import inverse_sqrt
 from norewind.run import Run
 from norewind.runs.class_scores import ClassScore
@@ -29,22 +29,30 @@ from norewind.streams.parsing import CATEGORIES
 
 
 class Shape(NamedTuple):
-    """What a model must fit: the numbers of inputs, outputs and targets, how far ahead they are, and which
-    inputs they are (rows only)."""
+    """What a model must fit.
+
+    Attributes:
+        inputs: the numbers in a row of inputs, or the symbols.
+        outputs: the outputs for one step.
+        symbols: whether it is a stream of symbols.
+        targets: the targets of one step.
+        steps: the numbers of rows ahead to forecast.
+        known: which of the inputs are the newest values of the targets; empty if some are not.
+        table: for rows with keys, how they become samples.
+    """
 
     inputs: int
     outputs: int
     symbols: bool
     targets: int = 0
-    horizons: tuple[int, ...] = (0,)
+    steps: tuple[int, ...] = (0,)
     known: tuple[int, ...] = ()
     table: Any = None
-    """For rows with keys: how they become samples."""
 
     @property
     def horizon(self) -> int:
-        """The farthest horizon."""
-        return self.horizons[-1]
+        """The farthest step."""
+        return self.steps[-1]
 
 
 class Opened(NamedTuple):
@@ -58,7 +66,7 @@ class Opened(NamedTuple):
 class Built(NamedTuple):
     """A learner, the run it starts from, and the samples in one step."""
 
-    learner: Any
+    learner: Learner
     run: Any
     window: int
 
@@ -100,21 +108,21 @@ def open_stream(
     if settings.key is not None:
         return open_keyed(settings, source, position)
     inputs = settings.inputs
-    if inputs and settings.method == names.AUTO and settings.horizons[-1]:
+    if inputs and settings.method == names.AUTO and settings.horizon:
         # The past of the targets is known, and is the most informative input.
         inputs = tuple(dict.fromkeys([*inputs, *settings.targets]))
     classes = settings.loss == "classes"
-    if classes and (len(settings.targets) != 1 or len(settings.horizons) > 1):
-        raise SettingsError("loss is 'classes': name one target (--targets COLUMN), and one horizon.")
+    if classes and len(settings.targets) != 1:
+        raise SettingsError("loss is 'classes': name one target (--targets COLUMN).")
     rows = RowStream(source, **row_options(settings, position, inputs))
     if classes:
-        shape = Shape(rows.width, CATEGORIES + 1, False, 1, settings.horizons)
-        return Opened(rows, shape, ClassScore(CATEGORIES + 1, rows.class_name, rows.horizon))
+        shape = Shape(rows.width, CATEGORIES + 1, False, 1, settings.steps)
+        return Opened(rows, shape, ClassScore(CATEGORIES + 1, rows.class_name, settings.steps))
     outputs = len(rows.targets) * (2 if settings.loss == "gaussian" else 1)
     # Rules for targets that are known up to now need all of them.
     known = tuple(rows.known) if len(rows.known) == len(rows.targets) else ()
-    shape = Shape(rows.width, outputs, False, len(rows.targets), settings.horizons, known)
-    return Opened(rows, shape, RowScore(rows.targets, settings.loss, settings.horizons, settings.period))
+    shape = Shape(rows.width, outputs, False, len(rows.targets), settings.steps, known)
+    return Opened(rows, shape, RowScore(rows.targets, settings.loss, settings.steps, settings.period))
 
 
 def row_options(settings: Settings, position: dict[str, Any] | None, inputs: tuple[str, ...]) -> dict[str, Any]:
@@ -133,7 +141,7 @@ def row_options(settings: Settings, position: dict[str, Any] | None, inputs: tup
         "inputs": inputs or None,
         "targets": settings.targets or None,
         "copy": copied_columns(settings),
-        "horizon": settings.horizons,
+        "steps": settings.steps,
         "missing": settings.missing,
         "bad": settings.bad,
         "standardise": settings.standardise,
@@ -188,10 +196,6 @@ def _symbols(stream: ByteStream | CharacterStream | TaskStream, settings: Settin
 
 
 def build(settings: Settings, shape: Shape) -> Built:
-    if len(shape.horizons) > 1:
-        built = [build(settings, shape._replace(horizons=(rows,))) for rows in shape.horizons]
-        learner = Several([one.learner for one in built], shape.targets)
-        return Built(learner, tuple(one.run for one in built), built[0].window)
     check_size(settings, shape, _start)
     if settings.key is not None:
         return build_fleet(settings, shape, _single)
@@ -200,14 +204,15 @@ def build(settings: Settings, shape: Shape) -> Built:
     method, learner, begin = _single(settings, shape)
     run = begin()
     if shape.horizon:
-        learner = Ahead(learner, loss_of(settings, shape), shape.horizon, method.window)
-        x, target = (np.zeros(width, np.float32) for width in (shape.inputs, shape.targets))
+        parts = 2 if settings.loss == "gaussian" else 1
+        learner = Ahead(learner, loss_of(settings, shape), shape.steps, method.window, parts=parts)
+        x, target = (np.zeros(width, np.float32) for width in (shape.inputs, len(shape.steps) * shape.targets))
         # Forecasts have the type of the parameters, also in double precision.
-        run = learner.init(run, x, np.asarray(jnp.zeros(shape.outputs)), target)
+        run = learner.init(run, x, np.asarray(jnp.zeros(len(shape.steps) * shape.outputs)), target)
     return Built(learner, run, method.window)
 
 
-def _single(settings: Settings, shape: Shape) -> tuple[names.Method, Learner, Callable[[], Run]]:
+def _single(settings: Settings, shape: Shape) -> tuple[names.Method, Online, Callable[[], Run]]:
     """The method, its learner, and the function that starts a run: only this makes any large array."""
     try:
         method = names.parse_method(settings.method)
@@ -242,7 +247,7 @@ def _start(settings: Settings, shape: Shape) -> tuple[Callable[[], Any], int]:
         return begin, method.window
     if max(shape.inputs, shape.outputs) <= 256:
         return lambda: (), 1
-    return lambda: _auto(settings, shape._replace(horizons=(min(1, shape.horizon),))).run, 1
+    return lambda: _auto(settings, shape._replace(steps=(min(1, shape.horizon),))).run, 1
 
 
 CHOSEN = ("cell", "hidden", "layers", "optimizer", "rate", "alpha", "clip", "precision")
@@ -273,10 +278,10 @@ def _auto(settings: Settings, shape: Shape) -> Built:
 
 
 def cell_of(settings: Settings, shape: Shape) -> cells.Cell:
-    make, width = names.cell(settings.cell), settings.hidden
+    make, width, outputs = names.cell(settings.cell), settings.hidden, len(shape.steps) * shape.outputs
     top = settings.layers - 1
     layers = [
-        make(width if i else shape.inputs, width, width if i < top else shape.outputs, symbols=shape.symbols and i == 0)
+        make(width if i else shape.inputs, width, width if i < top else outputs, symbols=shape.symbols and i == 0)
         for i in range(settings.layers)
     ]
     return cells.stack(*layers) if top else layers[0]

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from norewind.kernels import kernel
 from norewind.losses import BIT
 from norewind.runs.metrics import counted
 from norewind.runs.row_scores import RECENT, place_of
@@ -19,86 +20,73 @@ class ClassScore(Score):
     """Forecasts of classes, in bits; the baseline is the loss of forecasting by their frequencies so far.
 
     `accuracy` is the share of classes that were the likeliest one, `majority` that of the
-    class that was the most frequent so far, and `last` that of the newest class known.
+    class that was the most frequent so far, and `last` that of the newest class known; all
+    are means over the steps. Simple rules use what was known when the forecast was made.
 
     Args:
         classes: the number of classes.
         name: how a class is called.
-        horizon: how many rows ahead they are forecast.
+        steps: how many rows ahead they are forecast.
     """
 
     unit = "bits"
-    scale = 1 / BIT
     trivial = "class frequencies"
     needs_outputs = True
 
-    def __init__(self, classes: int, name: Callable[[int], Any], horizon: int):
-        self.name, self.horizon, self.delay = name, horizon, max(1, horizon)
+    def __init__(self, classes: int, name: Callable[[int], Any], steps: Sequence[int]):
+        self.name, self.steps, self.horizon = name, tuple(steps), steps[-1]
+        self.scale = 1 / (BIT * len(steps))
+        self._delays = np.maximum(1, self.steps)
         self.state = {
-            "baseline": [0, 0.0],
-            "all": [0] * classes,
-            "right": dict.fromkeys(RIGHT, 0),
-            "past": [-1] * self.delay,
-            "commonest": [-1] * self.delay,
+            "baseline": np.zeros((len(steps), 2)),
+            "right": np.zeros((len(steps), len(RIGHT))),
+            "counts": np.zeros(classes),
+            "past": np.full((int(self._delays[-1]), 2), -1.0),
+            "rows": 0,
             "stretch": NO_ROWS,
         }
 
     def add(self, samples: Samples, outputs: Any = None) -> int:
-        targets = samples.targets[:, 0]
-        guesses = None if outputs is None else np.argmax(outputs[1] if self.horizon else outputs, axis=-1)
+        targets = samples.targets.astype(np.float64)
         assert samples.values is not None
-        state = self.state
-        for row, (value, target) in enumerate(zip(samples.values[:, 0].tolist(), targets.tolist(), strict=True)):
-            # What was known when it was forecast.
-            last, commonest = state["past"][0], state["commonest"][0]
-            if target == target:
-                came = int(target)
-                state["baseline"] = [state["baseline"][0] + 1, state["baseline"][1] + _bits(state["all"], came)]
-                for name, guess in zip(RIGHT, (-1 if guesses is None else guesses[row], commonest, last), strict=True):
-                    state["right"][name] += int(guess == came)
-            if value == value:
-                state["all"][int(value)] += 1
-            newest = int(value) if value == value else state["past"][-1]
-            state["past"] = [*state["past"][1:], newest]
-            state["commonest"] = [*state["commonest"][1:], int(np.argmax(state["all"]))]
-        if outputs is not None:
-            # Runs of earlier versions have none.
-            before = state.get("stretch", NO_ROWS)
-            state["stretch"] = np.concatenate([before, self._stretch(targets, outputs)])[-RECENT:]
-        return int(np.sum(~np.isnan(targets)))
-
-    def _stretch(self, targets: np.ndarray, outputs: Any) -> np.ndarray:
-        """For each of the newest rows its class, the one that was forecast, and the probability that its own had."""
-        due = np.asarray(outputs[1] if self.horizon else outputs, np.float64)[-RECENT:]
-        came, logarithms = targets[-RECENT:].astype(np.float64), due - np.logaddexp.reduce(due, axis=-1, keepdims=True)
-        of_own = logarithms[np.arange(len(came)), np.nan_to_num(came).astype(int)]
-        rows = np.stack([came, logarithms.argmax(axis=-1), np.exp(of_own)], axis=1)
-        rows[np.isnan(came)] = np.nan
-        return rows
+        assert outputs is not None
+        state, steps = self.state, len(self.steps)
+        due = np.asarray(outputs[1] if self.horizon else outputs).reshape(len(targets), steps, -1)
+        guesses = np.argmax(due, axis=-1)
+        values = np.ascontiguousarray(samples.values[:, 0], np.float64)
+        sums = state["baseline"], state["right"], state["counts"], state["past"]
+        compare_classes(*sums, self._delays, state["rows"] % len(state["past"]), values, targets, guesses)
+        state["rows"] += len(values)
+        state["stretch"] = np.concatenate([state["stretch"], _stretch(targets[:, 0], due[:, 0])])[-RECENT:]
+        return int(np.sum(~np.isnan(targets).all(axis=-1)))
 
     @property
     def was_scored(self) -> bool:
         """Whether the class of any of the newest rows was forecast."""
-        return not np.isnan(self.state.get("stretch", NO_ROWS)).all()
+        return not np.isnan(self.state["stretch"]).all()
 
     def take(self) -> dict[str, Any]:
-        (total, bits), right = self.state["baseline"], self.state["right"]
-        self.state["baseline"], self.state["right"] = [0, 0.0], dict.fromkeys(RIGHT, 0)
+        baseline, right = self.state["baseline"], self.state["right"]
+        self.state["baseline"], self.state["right"] = np.zeros_like(baseline), np.zeros_like(right)
+        total, bits = baseline.sum(axis=0).tolist()
         if not total:
             return {"baseline": None}
-        accuracies = {name: round(right[entry] / total, 6) for entry, name in zip(RIGHT, NAMES, strict=True)}
-        return {"baseline": bits / total, "scored": total, **accuracies}
+        shares = (right.sum(axis=0) / total).round(6).tolist()
+        line = {"baseline": bits / total, "scored": int(total), **dict(zip(NAMES, shares, strict=True))}
+        if len(self.steps) > 1:
+            by_step = (right / np.maximum(baseline[:, :1], 1)).round(4).T.tolist()
+            line["by_step"] = dict(zip(NAMES, by_step, strict=True))
+        return line
 
     def predictions(self, first: int, samples: Samples, outputs: Any) -> Iterator[dict[str, Any]]:
-        """For each row the forecast class, and how good the earlier forecast of this row was."""
+        """For each row the forecast classes, and how good the newest forecast of this row was."""
         made, due = (np.asarray(part, np.float64) for part in (outputs if self.horizon else (outputs, outputs)))
-        made, due = (part - np.logaddexp.reduce(part, axis=-1, keepdims=True) for part in (made, due))
+        made, due = (part.reshape(len(part), len(self.steps), -1) for part in (made, due))
+        made, due = (part - np.logaddexp.reduce(part, axis=-1, keepdims=True) for part in (made, due[:, 0]))
         for i, target in enumerate(samples.targets[:, 0].tolist()):
             entry: dict[str, Any] = {"sample": first + i} | place_of(samples, i)
             if self.horizon:
-                guess = int(made[i].argmax())
-                entry |= {"for": first + i + self.horizon, "forecast": self.name(guess)}
-                entry["probability"] = round(float(np.exp(made[i, guess])), 6)
+                entry |= self._forecast(first + i, made[i])
             if not self.horizon or target == target:
                 guess = int(due[i].argmax())
                 entry |= {"prediction": self.name(guess), "predicted": round(float(np.exp(due[i, guess])), 6)}
@@ -106,11 +94,66 @@ class ClassScore(Score):
                 entry["surprise"] = round(float(-due[i, int(target)] / BIT), 6) if target == target else None
             yield entry
 
+    def _forecast(self, row: int, made: np.ndarray) -> dict[str, Any]:
+        """The likeliest classes of rows to come, and their probabilities; by step if there are several."""
+        likeliest = made.argmax(axis=-1)
+        named = [self.name(int(guess)) for guess in likeliest]
+        shares = [round(float(np.exp(of[guess])), 6) for of, guess in zip(made, likeliest, strict=True)]
+        parts: dict[str, list] = {"for": [row + step for step in self.steps], "forecast": named, "probability": shares}
+        if len(self.steps) == 1:
+            return {name: part[0] for name, part in parts.items()}
+        return {name: dict(zip(map(str, self.steps), part, strict=True)) for name, part in parts.items()}
 
-def _bits(counts: list[int], came: int) -> float:
-    """−log₂ of a class's frequency, where every class seen and one more count half (Krichevsky and Trofimov)."""
-    seen = sum(count > 0 for count in counts) + 1
-    return float(-np.log2((counts[came] + 0.5) / (sum(counts) + 0.5 * seen)))
+
+@kernel
+def compare_classes(baseline, right, counts, past, delays, first, values, targets, guesses):
+    """Add up bits of the frequencies so far, and how often the model and two simple rules were right, by step.
+
+    `past` is a ring with the class of each of the newest rows, and the newest class known then; -1
+    where there is none. `counts` has all classes. For one that was to be forecast several rows ago,
+    the classes since then are left out.
+    """
+    depth, classes = len(past), len(counts)
+    known = np.empty_like(counts)
+    for row in range(len(values)):
+        known[:] = counts
+        left_out = 1  # rows whose classes are not in `known`, this one included
+        for step in range(len(delays)):
+            while left_out < delays[step]:
+                newest = past[(first + row - left_out) % depth, 0]
+                if 0 <= newest < classes:
+                    known[int(newest)] -= 1
+                left_out += 1
+            if np.isnan(targets[row, step]):
+                continue
+            came = int(targets[row, step])
+            seen, total, commonest = 0, 0.0, 0
+            for number in range(classes):
+                seen += known[number] > 0
+                total += known[number]
+                if known[number] > known[commonest]:
+                    commonest = number
+            # Every class seen and one more count half (Krichevsky and Trofimov).
+            baseline[step, 0] += 1
+            baseline[step, 1] -= np.log2((known[came] + 0.5) / (total + 0.5 * (seen + 1)))
+            right[step, 0] += guesses[row, step] == came
+            right[step, 1] += total > 0 and commonest == came
+            right[step, 2] += past[(first + row - delays[step]) % depth, 1] == came
+        here = (first + row) % depth
+        past[here, 0], past[here, 1] = -1.0, past[here - 1, 1]
+        if not np.isnan(values[row]):
+            past[here] = values[row]
+            counts[int(values[row])] += 1
+
+
+def _stretch(targets: np.ndarray, due: np.ndarray) -> np.ndarray:
+    """For each of the newest rows its class, the one that was forecast, and the probability that its own had."""
+    came, due = targets[-RECENT:], np.asarray(due[-RECENT:], np.float64)
+    logarithms = due - np.logaddexp.reduce(due, axis=-1, keepdims=True)
+    of_own = logarithms[np.arange(len(came)), np.nan_to_num(came).astype(int)]
+    rows = np.stack([came, logarithms.argmax(axis=-1), np.exp(of_own)], axis=1)
+    rows[np.isnan(came)] = np.nan
+    return rows
 
 
 NAMES = ("accuracy", "majority", "last")

@@ -5,11 +5,12 @@ from contextlib import ExitStack
 from copy import deepcopy
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
+from norewind.learners.protocol import Learner
 from norewind.runs.entries import check_score
 from norewind.runs.folder import METRICS, RunFolder
 from norewind.runs.hooks import Hooks, Intervals
@@ -30,14 +31,6 @@ from norewind.streams.stream import Samples, StreamError
 from norewind.trees import Tree, copied, floating, norm
 
 
-class StreamLearner(Protocol):
-    """What `fit` needs from a learner: to learn from a chunk of steps, and to return its carry."""
-
-    def scan(self, run: Any, xs: Any, targets: Any, *, count: int, outputs: bool) -> tuple[Any, Any]: ...
-
-    def carry(self, run: Any) -> Tree: ...
-
-
 class Fitted(NamedTuple):
     """The result of `fit`: the run, the samples it has seen in total, whether the stream has ended, and the carry."""
 
@@ -49,7 +42,7 @@ class Fitted(NamedTuple):
 
 def fit(
     stream: StreamLike,
-    learner: StreamLearner,
+    learner: Learner,
     run: Any,
     *,
     window: int = 1,
@@ -120,8 +113,8 @@ class _Training:
         # A copy, since some learners use up the run they are given.
         self.run = folder.saved.restore(run) if entries else copied(run)
         # A fleet keeps its keys in the folder itself, as they are at each checkpoint.
-        if folder and (keep_in := getattr(learner, "keep_in", None)):
-            keep_in(folder, entries.get("samples", 0))
+        if folder:
+            learner.keep_in(folder, entries.get("samples", 0))
         self.steps = as_steps(stream, window, entries.get("position"))
         check_fits(learner, self.steps.stream.horizon, window)
         self.tally, self.watch = Tally(**entries.get("tally", {})), Watch(**entries.get("watch", {}))
@@ -235,7 +228,7 @@ class _Training:
         line = {
             **self.tally.take(),
             **self.score.take(),
-            "carry": digits(float(carry_norm(self.learner.carry(self.run)))),
+            "carry": digits(carry_norm(self.learner.carry(self.run))),
             "seconds": self.seconds(),
         }
         if self.steps.stream.counts:
@@ -272,14 +265,18 @@ class _Training:
                 "score": deepcopy(self.score.state),
                 "watch": asdict(self.watch),
             }
-            if settle := getattr(self.learner, "settle", None):
-                settle(self.tally.samples)
+            self.learner.settle(self.tally.samples)
             # What looks like the beginning of a divergence is kept in addition to the good checkpoints.
             self.folder.save(self.tally.samples, self.run, entries, self.hooks.checkpoint, replaces=self.is_healthy())
             if self.hooks.settles:
                 self.folder.writer.wait()
 
 
+def carry_norm(carry: Tree) -> float:
+    """The Euclidean norm of a carry; 0 if there is none."""
+    return float(_norm(carry)) if jax.tree.leaves(carry) else 0.0
+
+
 @jax.jit
-def carry_norm(tree):
-    return norm(floating(tree))
+def _norm(carry):
+    return norm(floating(carry))

@@ -39,7 +39,9 @@ def _of_folder(folder: Path, steps: int) -> Iterator[dict[str, Any]]:
     try:
         for key, content in store.all():
             record = fleet.slots.record(store, key, content)
-            center, deviation, _ = np.moveaxis(record["waiting"], -1, 0)
+            # Of the newest rows, the one at `samples` modulo the horizon is the oldest.
+            scales = np.roll(record["waiting"], -int(record["samples"]) % len(record["waiting"]), axis=0)
+            center, deviation, _ = np.moveaxis(scales, -1, 0)
             means, spreads = score.forecasts(record["outputs"])
             made = center + deviation * means
             # The first rows of a key were not there to forecast from.

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any
 
 from norewind import names
 from norewind.fleets.fleet import Fleet
-from norewind.fleets.scaling import Table
 from norewind.learners.least_squares import LeastSquares, lags
 from norewind.runs.fleet_scores import FleetScore
 from norewind.runs.settings import Settings, SettingsError
@@ -50,9 +49,8 @@ def open_keyed(settings: Settings, source: Source, position: dict[str, Any] | No
     shard = settings.shard or 0, settings.shards if settings.shard is not None else 1
     stream = KeyedStream(source, settings.key, shard=shard, **row_options(settings, position, settings.inputs))
     horizon, targets = settings.horizons[0], len(stream.targets)
-    table = Table(stream.layout, horizon, stream.times)
     outputs = targets * (2 if settings.loss == "gaussian" else 1)
-    shape = Shape(stream.width, outputs, False, targets, settings.horizons, table=table)
+    shape = Shape(stream.width, outputs, False, targets, settings.horizons, table=stream.layout)
     return Opened(stream, shape, FleetScore(stream.targets, settings.loss, horizon, stream.key_name))
 
 

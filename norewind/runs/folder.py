@@ -22,7 +22,7 @@ from norewind.trees import Tree
 METRICS, PREDICTIONS, CURVE = "metrics.jsonl", "predictions.jsonl", "curve.png"
 NUMBERS = ("samples", "loss", "mean", "baseline", "persistence", "seasonal", "seconds", "carry", "surprise")
 """Entries of logs that are drawn and shown."""
-COLUMNS, STRETCH, FORECAST = "columns.json", "stretch.png", "forecast.png"
+COLUMNS, STRETCH, FORECAST, BY_STEP = "columns.json", "stretch.png", "forecast.png", "by_step.png"
 
 
 class Saved(NamedTuple):

@@ -1,5 +1,6 @@
 """Metrics of a run: mean losses that do not depend on the size of chunks, and a watch for divergence."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import isfinite, isqrt
@@ -104,6 +105,16 @@ def counted(number: int, word: str) -> str:
     ('1 sample', '1,000 samples')
     """
     return f"{number:,} {word}{'' if number == 1 else 's'}"
+
+
+def listed(things: Sequence[Any]) -> str:
+    """Things in a sentence.
+
+    >>> listed(["a"]), listed(["a", "b"]), listed(["a", "b", "c"])
+    ('a', 'a and b', 'a, b and c')
+    """
+    *first, last = map(str, things)
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def mean(sums: list) -> float | None:

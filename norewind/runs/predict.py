@@ -6,8 +6,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from norewind import names
@@ -100,21 +98,16 @@ def sampled(
     start = encode(prompt) if prompt else _unread(settings, saved)
     known = {"seen": saved.entries["score"].get("seen")}
     check_score(saved.path, known, {"seen": [True] * symbols})
-    seen = jnp.asarray(known["seen"])
-
-    @jax.jit
-    def write(run, start, key):
-        def draw(carry, key):
-            run, logits = carry
-            symbol = jax.random.categorical(key, jnp.where(seen, logits / temperature, -jnp.inf))
-            run, outputs = built.learner.forward(run, symbol[None])
-            return (run, outputs[0]), symbol
-
-        run, outputs = built.learner.forward(run, start)
-        return jax.lax.scan(draw, (run, outputs[-1]), jax.random.split(key, length))[1]
-
-    written = write(built.run, jnp.asarray(start), jax.random.key(seed))
-    return decode(np.asarray(written))
+    run, random = built.run, np.random.default_rng(seed)
+    run, outputs = built.learner.forward(run, start)
+    logits, written = np.asarray(outputs[-1], np.float64), []
+    for _ in range(length):
+        chances = np.where(known["seen"], logits / temperature, -np.inf)
+        chances = np.exp(chances - chances.max())
+        written.append(random.choice(symbols, p=chances / chances.sum()))
+        run, outputs = built.learner.forward(run, np.array(written[-1:], np.int32))
+        logits = np.asarray(outputs[0], np.float64)
+    return decode(np.array(written, np.int32))
 
 
 def _unread(settings: Settings, saved: Saved) -> np.ndarray:

@@ -89,8 +89,11 @@ class StreamSettings:
     period: Annotated[Rows | None, option("ROWS", "the best of 7, 12, 24 and 168")] = None
     """csv, jsonl: the season, in rows: forecasts are compared with the value this many rows ago."""
 
-    horizon: Annotated[Annotated[int, msgspec.Meta(ge=0, le=10**9)] | str, option("ROWS", "1")] = 1
-    """csv, jsonl: rows ahead to forecast; 1,6,24 trains a model for each; 0 predicts targets of the same row."""
+    horizon: Annotated[int, msgspec.Meta(ge=0, le=100_000)] = 1
+    """csv, jsonl: how many rows ahead to forecast, all of them up to this one; 0 predicts targets of the same row."""
+
+    only_steps: Annotated[tuple[Rows, ...], option("ROWS ...", "all up to the horizon")] = ()
+    """csv, jsonl: forecast only these numbers of rows ahead, such as 24, or 1 6 24."""
 
     loss: Literal["squared", "gaussian", "classes"] = "squared"
     """csv, jsonl: squared error, Gaussian log-likelihood with a forecast variance, or cross-entropy of a class."""
@@ -123,13 +126,18 @@ class StreamSettings:
         """Convert and check every value, before anything is opened or compiled."""
         for name, kind in field_kinds(type(self)).items():
             object.__setattr__(self, name, _checked(name, getattr(self, name), kind))
-        if isinstance(self.horizon, str):
-            object.__setattr__(self, "horizon", _horizons(self.horizon))
+        if self.only_steps:
+            object.__setattr__(self, "only_steps", tuple(sorted(set(self.only_steps))))
+            if self.horizon not in (1, self.only_steps[-1]):
+                raise SettingsError(
+                    f"horizon is {self.horizon}, but only_steps is {self.only_steps}. Choose one of the two."
+                )
+            object.__setattr__(self, "horizon", self.only_steps[-1])
 
     @property
-    def horizons(self) -> tuple[int, ...]:
-        """The horizons, from the nearest to the farthest."""
-        return (self.horizon,) if isinstance(self.horizon, int) else tuple(map(int, self.horizon.split(",")))
+    def steps(self) -> tuple[int, ...]:
+        """The numbers of rows ahead to forecast, in increasing order; (0,) for targets of the same row."""
+        return self.only_steps or tuple(range(1, self.horizon + 1)) or (0,)
 
     @property
     def kind(self) -> Literal["task", "bytes", "text", "csv", "jsonl"]:
@@ -237,19 +245,6 @@ class Settings(StreamSettings):
         """All settings that are not None, as JSON values."""
         values = {name: getattr(self, name) for name in field_kinds(Settings)}
         return {name: list(v) if isinstance(v, tuple) else v for name, v in values.items() if v is not None}
-
-
-def _horizons(text: str) -> int | str:
-    """Horizons in order, each once, separated by commas; a single one as a number."""
-    try:
-        rows = sorted({int(part) for part in text.split(",")})
-        if rows[0] < (0 if len(rows) == 1 else 1):
-            raise ValueError
-    except ValueError:
-        raise SettingsError(
-            f"horizon is {text!r}, but it must be one number of rows, or several such as 1,6,24."
-        ) from None
-    return rows[0] if len(rows) == 1 else ",".join(map(str, rows))
 
 
 @cache

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
+from norewind.learner import SHORTEST_CHUNK
 from norewind.runs.settings import Settings, SettingsError
-from norewind.runs.windows import SHORTEST_CHUNK
 from norewind.trees import is_key
 
 if TYPE_CHECKING:
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 COPIES = 3
 """The run that `fit` starts from, the new one after a chunk, and one more, which is a checkpoint or a gradient."""
+EXPERTS = 15
+"""The experts of `auto` whose forecasts wait for their targets."""
 
 Start = Callable[[Settings, "Shape"], tuple[Callable[[], Any], int]]
 """From settings to a function that starts the run, and the samples in one of its windows."""
@@ -30,7 +32,7 @@ def check_size(settings: Settings, shape: "Shape", start: Start) -> None:
     def fits(name: str, value: int) -> bool:
         smaller = shape
         if name == "horizon":
-            smaller = shape._replace(horizons=(value,))
+            smaller = shape._replace(steps=tuple(range(1, value + 1)))
         elif name == "alphabet_size":
             smaller = shape._replace(inputs=value, outputs=value)
         try:
@@ -43,7 +45,7 @@ def check_size(settings: Settings, shape: "Shape", start: Start) -> None:
         return
     takes = f"about {size_words(size)}" if size < inf else "more than can be counted"
     remedy = "Choose a smaller model"
-    names = ["horizon"] if shape.horizon > 1 else []
+    names = ["horizon"] if shape.horizon > 1 and not settings.only_steps else []
     names += ["alphabet_size"] if settings.kind == "text" and settings.alphabet is None else []
     for name in [*names, "hidden"] if settings.method == "auto" else ["hidden", *names]:
         if fits(name, 1):
@@ -57,8 +59,11 @@ def bytes_of(settings: Settings, shape: "Shape", start: Start) -> float:
     """The bytes that a run takes: several copies of its arrays, what waits for targets, and one chunk of samples."""
     begin, window = start(settings, shape)
     width = 8 if settings.precision == "double" else 4
-    row = (1 if shape.symbols else shape.inputs) + shape.outputs + shape.targets
+    steps = len(shape.steps)
+    row = (1 if shape.symbols else shape.inputs) + steps * (shape.outputs + shape.targets)
     waiting = (shape.horizon + window - 1 if shape.horizon else 0) * (width * row + 24 * shape.targets)
+    if settings.method == "auto":
+        waiting *= EXPERTS
     beside = COPIES * waiting + max(SHORTEST_CHUNK, window) * row * width
     try:
         run = sum(_bytes(leaf) for leaf in jax.tree.leaves(jax.eval_shape(begin)))

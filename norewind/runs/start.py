@@ -3,11 +3,11 @@
 import jax
 
 from norewind.cells import Cell
-from norewind.learner import Learner, started
+from norewind.learner import Online, started
 from norewind.run import Run
 
 
-def start(learner: Learner, cell: Cell, seed: int) -> Run:
+def start(learner: Online, cell: Cell, seed: int) -> Run:
     """A learner's run with initial parameters and a noise of this seed."""
 
     # Compiled as one program: operation by operation, each would be one of its own.

@@ -3,7 +3,7 @@
 import shutil
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import fields, replace
 from pathlib import Path
@@ -173,7 +173,7 @@ def _hooks(
 
 def columns_of(stream: RowStream) -> dict[str, Any]:
     """What a run uses of a table, and what it does not use and why."""
-    return {name: getattr(stream, name) for name in ("inputs", "targets", "horizons", "ignored")}
+    return {name: getattr(stream, name) for name in ("inputs", "targets", "steps", "ignored")}
 
 
 def column_words(stream: RowStream) -> str:
@@ -181,14 +181,26 @@ def column_words(stream: RowStream) -> str:
         return ", ".join(words[:12]) + (f" and {len(words) - 12} more" if len(words) > 12 else "")
 
     same = "the same" if stream.targets == stream.inputs and len(stream.inputs) > 1 else some(stream.targets)
-    rows = ", ".join(map(str, stream.horizons))
-    when = f"{rows} row{'s' if stream.horizon > 1 else ''} ahead" if stream.horizon else "of the same row"
+    when = steps_in_words(stream.steps)
     read = {"category": " (text: as categories)", "time": " (time)"}
     inputs = [name + read.get(stream.kinds[name], "") for name in stream.inputs]
     lines = [f"inputs:  {some(inputs)}", f"targets: {same}, {when}"]
     if stream.ignored:
         lines.append(f"ignored: {some([f'{name} ({why})' for name, why in stream.ignored.items()])}")
     return "\n".join(lines)
+
+
+def steps_in_words(steps: Sequence[int]) -> str:
+    """How far ahead targets are forecast, in words.
+
+    >>> steps_in_words((1,)), steps_in_words((1, 2, 3)), steps_in_words((1, 6, 24)), steps_in_words((0,))
+    ('1 row ahead', '1 to 3 rows ahead', '1, 6, 24 rows ahead', 'of the same row')
+    """
+    if steps[-1] == 0:
+        return "of the same row"
+    if len(steps) > 2 and len(steps) == steps[-1]:
+        return f"1 to {steps[-1]} rows ahead"
+    return f"{', '.join(map(str, steps))} row{'s' if steps[-1] > 1 else ''} ahead"
 
 
 def unit_of(settings: Settings) -> str:

@@ -11,14 +11,9 @@ import numpy as np
 
 from norewind import checks
 from norewind.checks import ModelError
+from norewind.learners.protocol import Learner
 from norewind.streams.position import damaged
 from norewind.streams.stream import Keyed, Samples, Stream
-
-CHUNK = 4_000
-"""The largest number of samples in one call of the compiled loop. A call costs as much as 40 samples of a GRU-64."""
-WORK = CHUNK * 50_000
-"""Samples times numbers in the run: large models get shorter chunks, so that they stop as quickly as small ones."""
-SHORTEST_CHUNK = 100
 
 Position = dict[str, Any]
 StreamLike = Stream | Iterable[tuple[Any, Any]] | Callable[[Position | None], Stream]
@@ -41,7 +36,7 @@ def as_steps(stream: Any, window: int, position: Position | None) -> "Steps":
 
 def check_arguments(stream: Any, learner: Any, run: Any, window: int, samples: int | None) -> None:
     """Refuse what `fit` cannot use, in words, before anything is computed."""
-    if not hasattr(learner, "scan"):
+    if not isinstance(learner, Learner):
         raise ModelError(f"fit: the learner is a {type(learner).__name__}. Call fit(stream, learner, run).")
     if not is_stream(stream) and not callable(stream) and not isinstance(stream, Iterable):
         raise ModelError(f"fit: the stream is a {type(stream).__name__}, not an iterable of pairs (x, target).")
@@ -228,21 +223,18 @@ def fingerprint(position: Position | None) -> str:
     return json.dumps(position, default=lambda array: [str(array.dtype), array.shape, zlib.crc32(array.tobytes())])
 
 
-def chunk_steps(learner: Any, run: Any, window: int) -> int:
-    """Steps in one call of the compiled loop: enough to hide what a call costs, few enough to stop soon."""
-    if hasattr(learner, "chunk"):
-        return learner.chunk // window
-    numbers = sum(leaf.size for leaf in jax.tree.leaves(run))
-    return max(1, min(CHUNK, max(SHORTEST_CHUNK, WORK // numbers)) // window)
+def chunk_steps(learner: Learner, run: Any, window: int) -> int:
+    """The steps to give a learner at a time."""
+    return max(1, learner.chunk(run) // window)
 
 
-def check_fits(learner: Any, horizon: int, window: int) -> None:
+def check_fits(learner: Learner, horizon: int, window: int) -> None:
     """Refuse a learner made for another horizon or window."""
-    ahead = getattr(learner, "horizon", 0)
-    if ahead != horizon:
-        needed = f"norewind.Ahead(learner, loss, horizon={horizon})" if horizon else "one without norewind.Ahead"
+    if learner.horizon != horizon:
+        needed = "norewind.Ahead(learner, loss, steps=stream.steps)" if horizon else "one without norewind.Ahead"
         raise ValueError(
-            f"fit: the learner forecasts {ahead} rows ahead, but the horizon of the stream is {horizon}: use {needed}."
+            f"fit: the learner forecasts {learner.horizon} rows ahead, but the horizon of the stream is {horizon}: use "
+            f"{needed}."
         )
-    if getattr(learner, "window", window) != window:
+    if learner.window not in (None, window):
         raise ValueError(f"fit: window is {window}, but the learner takes windows of {learner.window}.")

@@ -6,9 +6,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from norewind.serving.outputs import LADDER
 from norewind.serving.refusals import busy
 
+MOST = 64
+"""The largest number of rows that one call answers."""
 LONGEST_CALL = 0.004
 """The event loop should not be held longer than this by one call (in seconds)."""
 APART = 0.003
@@ -27,7 +28,7 @@ class Batches:
 
     def __init__(self, answers: Callable[[Sequence[Any]], list[Any]], seconds: float):
         self.answers = answers
-        self.size = max(1, min(LADDER[-1], int(LONGEST_CALL / seconds)))
+        self.size = max(1, min(MOST, int(LONGEST_CALL / seconds)))
         self.most = max(4, int(LONGEST_WAIT / (seconds + REQUEST)))
         self._waiting: deque[tuple[Any, asyncio.Future]] = deque()
         self._scheduled, self._last = False, 0.0
@@ -78,7 +79,7 @@ class Batches:
 def seconds_per_row(call: Callable[[int], Any]) -> float:
     """How long a row takes at best, alone or together with others. Compiles what `call(rows)` needs."""
     best = float("inf")
-    for size in LADDER:
+    for size in (1, MOST):
         call(size)
         for _ in range(3):
             began = time.perf_counter()

@@ -34,7 +34,7 @@ class Columns(msgspec.Struct):
 
     inputs: list[str]
     targets: list[str]
-    horizons: list[int]
+    steps: list[int]
     ignored: dict[str, str]
 
 

@@ -128,7 +128,7 @@ class Following:
 def recent_rows(entries: dict[str, Any], columns: dict[str, Any]) -> list[dict[str, Any]]:
     """The newest rows in a checkpoint of a run on numbers, like lines of predictions."""
     recent, targets = entries["score"].get("recent"), columns.get("targets", [])
-    if not isinstance(recent, np.ndarray) or len(columns.get("horizons", [])) > 1:
+    if not isinstance(recent, np.ndarray):
         return []
     last, rows = entries["samples"], []
     for number, row in enumerate(recent, last - len(recent) + 1):

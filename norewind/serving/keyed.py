@@ -7,7 +7,6 @@ import numpy as np
 
 from norewind.fleets.fleet import Fleet
 from norewind.fleets.store import LAST, Store
-from norewind.serving.outputs import LADDER
 from norewind.serving.rows import RowModel, field_of, rows_so_far
 from norewind.streams.columns import BadRow
 from norewind.streams.keyed import KeyedStream
@@ -56,13 +55,9 @@ class FleetModel(RowModel):
         self.store.close()
 
     def answers(self, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        most = LADDER[-1]
-        if len(rows) > most:
-            return self.answers(rows[:most]) + self.answers(rows[most:])
         keys = [self._key(row) for row in rows]
         number, records = self.rows, np.concatenate([self._record(key) for key in keys])
-        gaps = [np.nan] * len(self.stream.times)
-        values = np.array([[*self.reader.values(row, new=False), *gaps] for row in rows], np.float64)
+        values = np.array([self.reader.values(row, new=False) for row in rows], np.float64)
         samples = Samples(values, values[:, self.stream.layout.targets], keys=np.array(keys, object))
         entries = list(self.score.predictions(number + 1, samples, self.fleet.answer(records, values)))
         for place, entry in enumerate(entries):
@@ -81,7 +76,7 @@ class FleetModel(RowModel):
         name = self.stream.key
         if self.reader.dialect.format == "csv":
             row = {name: field_of(row.get(name))}  # where all keys are texts
-        key = self.stream._key_of(row)
+        key = self.stream.key_of(row)
         if key is None:
             raise BadRow(f"its key belongs to another shard than {self.stream.shard[0]}")
         return key

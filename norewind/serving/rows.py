@@ -6,25 +6,25 @@ import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from norewind.runs.class_scores import ClassScore
 from norewind.runs.fit import carry_norm
 from norewind.runs.row_scores import RowScore
-from norewind.serving.outputs import LADDER, Outputs
 from norewind.serving.refusals import Refusal
-from norewind.streams.alternatives import Moment, moment_of, next_rows
 from norewind.streams.columns import BadRow, at, category_of
 from norewind.streams.parsing import ANOTHER, CATEGORIES, RowReader
 from norewind.streams.reading import LONGEST
 from norewind.streams.stream import Samples
+from norewind.trees import copied
 
 
 class State(NamedTuple):
     """All that an answer depends on, as of one row; a new one takes its place when more was learned."""
 
     run: Any
-    moment: Moment
+    moment: Any
     rows: int
 
 
@@ -40,12 +40,11 @@ class RowModel:
 
     def __init__(self, training: Any):
         self.training, self.stream, self.score = training, training.steps.stream, training.score
-        self.outputs = Outputs(training.learner)
         self.reader: RowReader = self.stream._reader
         self.state = self.kept = self._newest()
         shape = (
             (training.window, self.stream.width),
-            (training.window, len(self.stream.targets) * len(self.stream.horizons)),
+            (training.window, len(self.stream.targets) * len(self.stream.steps)),
         )
         # The first row to be learned from should not have to wait for the compiler, nor the first line of metrics.
         carry_norm(training.learner.carry(training.run))
@@ -53,9 +52,14 @@ class RowModel:
 
     def warm_up(self, rows: int) -> None:
         """Compile what answers need."""
-        outputs = self.outputs(self.state.run, np.zeros((rows, self.stream.width), np.float32))
+        outputs = self._outputs(self.state.run, np.zeros((rows, self.stream.width), np.float32))
         if isinstance(self.score, RowScore):
             self.score.forecasts(outputs[0] if self.stream.horizon else outputs)
+
+    def _outputs(self, run: Any, xs: np.ndarray) -> Any:
+        """The outputs for rows of which each would be the next, like those of the learner's `forward`."""
+        made = [self.training.learner.forward(run, xs[place : place + 1])[1] for place in range(len(xs))]
+        return jax.tree.map(lambda *parts: np.concatenate([np.asarray(part) for part in parts]), *made)
 
     def publish(self) -> None:
         """Answer from what the run is now."""
@@ -74,20 +78,19 @@ class RowModel:
 
     def _newest(self) -> State:
         training = self.training
-        run, waiting = training.run, training.steps.waiting
+        # A copy, since the thread that learns changes the run in place.
+        run, waiting = copied(training.run), training.steps.waiting
         if waiting is not None and len(waiting.xs):
             # Rows that wait for their window are not learned from yet, but they have come.
             padding = np.zeros((training.window - len(waiting.xs), *waiting.xs.shape[1:]), waiting.xs.dtype)
             run, _ = training.learner.forward(run, np.concatenate([waiting.xs, padding]), count=len(waiting.xs))
-        return State(run, moment_of(self.stream), rows_so_far(training))
+        return State(run, self.stream.moment(), rows_so_far(training))
 
     def answers(self, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """What each of the rows would be answered if it came next."""
-        state, most = self.state, LADDER[-1]
-        if len(rows) > most:
-            return self.answers(rows[:most]) + self.answers(rows[most:])
-        samples = next_rows(self.stream, state.moment, rows)
-        entries = list(self.score.predictions(state.rows + 1, samples, self.outputs(state.run, samples.xs)))
+        state = self.state
+        samples = self.stream.peek(rows, state.moment)
+        entries = list(self.score.predictions(state.rows + 1, samples, self._outputs(state.run, samples.xs)))
         for place, entry in enumerate(entries):
             self._name_class(entry, rows[place])
             # Every one of them would be the next row.

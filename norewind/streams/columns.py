@@ -10,6 +10,10 @@ from typing import Any, Literal, NamedTuple
 Kind = Literal["number", "boolean", "category", "time"]
 """How the values of a column are read."""
 
+CATEGORIES = 16
+"""The number of values of a column that are told apart; all further ones count as one."""
+ANOTHER = "(another)"
+"""What these are called."""
 ENOUGH_TO_COUNT = 20
 """In fewer rows, numbers that increase by one may be a coincidence."""
 DAY = 86_400.0

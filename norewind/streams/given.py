@@ -56,8 +56,9 @@ class Given:
     def peek(self) -> dict[str, Any] | None:
         return self._waiting[0] if self._waiting else next(iter(self.ahead(1)), None)
 
-    def drop(self) -> None:
-        self._waiting.popleft()
+    def drop(self, count: int = 1) -> None:
+        for _ in range(count):
+            self._waiting.popleft()
 
 
 class GivenLines:
@@ -74,9 +75,16 @@ class GivenLines:
     def ahead(self, fragments: Iterator[bytes], count: int) -> list[Any]:
         return self._given.ahead(count)
 
+    def in_one_go(self) -> bool:
+        return True
+
     def drop(self) -> None:
-        self._given.drop()
-        self._progress.read(b"\n")
+        self.move(1)
+
+    def move(self, count: int) -> None:
+        """Move past so many rows."""
+        self._given.drop(count)
+        self._progress.read(b"\n" * count)
 
     def skip(self, why: str) -> None:
         self.drop()

@@ -178,6 +178,9 @@ class MessageLines:
                 break
         return [Value.of(message) for message in found]
 
+    def in_one_go(self) -> bool:
+        return False
+
     def _complete(self) -> bool:
         return all(self._rounds.reached[partition] >= end for partition, end in self._rounds.until.items())
 

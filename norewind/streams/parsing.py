@@ -2,34 +2,34 @@
 
 import csv
 import json
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from itertools import pairwise
+from typing import Any, Literal
 
-from norewind.streams.columns import (
-    BadRow,
-    Kind,
-    MissingValue,
-    at,
-    boolean_of,
-    category_of,
-    is_missing,
-    leaves,
-    number_of,
-    time_of,
-)
+import msgspec
+import numpy as np
+
+from norewind.streams.clock import REMEMBERED
+from norewind.streams.columns import ANOTHER, CATEGORIES, BadRow, Kind, MissingValue, at, leaves
+from norewind.streams.conversion import Conversion, Key, Rows, joined_rows
+from norewind.streams.csv_blocks import CsvBlocks
 from norewind.streams.position import Progress, damaged
 from norewind.streams.reading import LONGEST, Source
 from norewind.streams.stream import StreamError, check_choice
 
+__all__ = ["ANOTHER", "CATEGORIES", "CSV", "Dialect", "RowReader"]
+
 FIRST_ROWS = 100
-CATEGORIES = 16
-"""The number of values of a column that are told apart; all further ones count as one."""
-ANOTHER = "(another)"
-"""What these are called."""
 SECONDS = 1.0
 """Seconds to wait, after the first row of a pipe, for more rows that determine what its columns hold."""
+FEW = 4
+"""Fewer rows are read faster one by one."""
+MANY = 4_000
+"""The most rows that are converted at a time."""
+BATCH = 20_000
+"""How many numbers are kept in lists before they become arrays, which take far less memory."""
+JSON = msgspec.json.Decoder()
 
 
 @dataclass(frozen=True)
@@ -57,25 +57,11 @@ CSV = Dialect()
 csv.field_size_limit(max(csv.field_size_limit(), 2 * LONGEST))
 
 
-class Line(NamedTuple):
-    """A row as read: the numbers of the columns in use, its line, copied columns as JSON text, its time, its key."""
-
-    values: list[float]
-    number: int
-    copied: str | None
-    time: Any
-    key: bytes | None = None
-
-
-READ: dict[Kind, Callable[[Any], float]] = {"number": number_of, "boolean": boolean_of, "time": time_of}
-
-
 class RowReader:
-    """The rows of a source as lists of numbers, with NaN for missing values.
+    """The rows of a source as numbers, with NaN for missing values.
 
     `columns` are the names of all columns, known once `read_header` or `first_rows` was
-    called. A category is the number of its place in `categories`, by column, which grow as
-    they appear. A bad row is an error, or is skipped and counted, depending on `missing` and
+    called. A bad row is an error, or is skipped and counted, depending on `missing` and
     `bad`. After an error, the next attempt fails at the same row again.
     """
 
@@ -86,28 +72,28 @@ class RowReader:
         if len(dialect.delimiter) != 1 or dialect.delimiter in '"\r\n':
             raise StreamError(f"the delimiter must be one character, no quote or line break: {dialect.delimiter!r}.")
         self.columns: list[str] = []
-        self.categories: dict[str, dict[str, int]] = {}
-        # What finds a row's key; rows that have none are left out.
-        self.key_of: Callable[[dict[str, Any]], bytes | None] | None = None
         self._source, self._progress, self._lines = source, progress, source.lines(progress)
         self.dialect, self._is_csv = dialect, dialect.format == "csv" and not source.has_rows
         self._missing, self._bad = missing, bad
+        self._blocks: CsvBlocks | None = None
 
-    def choose(self, kinds: dict[str, Kind], required: list[str], copied: list[str], clock: str | None) -> None:
-        """Choose the columns to read with their kinds, those that may not be missing, those to copy, and the time."""
-        self._clock = clock
-        self._used, self._copied = [(name, READ.get(kind)) for name, kind in kinds.items()], copied
-        place = {name: number for number, name in enumerate(kinds)}
-        self._required = [place[name] for name in required] if self._missing in ("fail", "skip") else []
-        for name, kind in kinds.items():
-            if kind == "category":
-                self.categories.setdefault(name, {})
+    def choose(
+        self,
+        kinds: dict[str, Kind],
+        required: list[str],
+        copied: list[str],
+        clock: str | None,
+        *,
+        gaps: int = 0,
+        key: Key | None = None,
+    ) -> None:
+        """Choose what to read of the columns; see `Conversion`."""
+        required = required if self._missing in ("fail", "skip") else []
+        self._conversion = Conversion(kinds, required, copied, clock, gaps=gaps, key=key, nested=not self._is_csv)
 
-    def restore(self, categories: dict[str, list[str]], columns: set[str]) -> None:
-        """Go on with the categories of these columns."""
-        if len(set(self.columns)) < len(self.columns):
-            raise damaged("two of its columns have one name")
-        if set(categories) != columns:
+    def restore(self, categories: dict[str, list[str]]) -> None:
+        """Go on with the categories of columns."""
+        if set(categories) != set(self.categories):
             raise damaged("its categories are not those of its columns")
         for name, known in categories.items():
             self.categories[name] = {value: number for number, value in enumerate(known)}
@@ -125,6 +111,7 @@ class RowReader:
         except BadRow as problem:
             raise self._error(problem, "Fix the header.") from None
         self._lines.drop()
+        self._blocks = None
 
     def first_rows(self) -> list[dict[str, Any]]:
         """The first good rows, at least one, by column. They are not dropped: `rows` starts with them."""
@@ -163,22 +150,85 @@ class RowReader:
             if not name.isascii() and any("\ud800" <= letter <= "\udfff" for letter in name):
                 raise self._error(BadRow(f"the key {name!r} has half a character"), "Rename it.")
 
-    def rows(self, fragments: Iterator[bytes]) -> Iterator[Line]:
-        """The rows, until there are no more fragments."""
-        while (line := self._lines.peek(fragments)) is not None:
-            number = self._lines.number()
-            try:
-                row = None if self._is_blank(line) else self._row(line)
-                key = None if row is None or self.key_of is None else self.key_of(row)
-                used = row is not None and (self.key_of is None or key is not None)
-                values = self.values(row) if row is not None and used else None
-            except BadRow as problem:
-                self._skip(problem)
-                continue
-            self._lines.drop()
-            if values and row is not None:
-                time = None if self._clock is None else at(row, self._clock)
-                yield Line(values, number, self._copy(row), time, key)
+    def take(self, count: int, fragments: Iterator[bytes]) -> tuple[Rows, StreamError | None]:
+        """The next rows, up to `count` or the end of the fragments, and the problem that ended them, if any did."""
+        parts: list[Rows] = []
+        loose: list[tuple] = []
+        left, problem = count, None
+        try:
+            while left and (line := self._lines.peek(fragments)) is not None:
+                if left >= FEW and (part := self._several(left, fragments)) is not None:
+                    parts += [self._gathered(loose), part]
+                    left -= len(part.values)
+                elif (row := self._one(line)) is not None:
+                    loose.append(row)
+                    left -= 1
+                    if len(loose) * self._conversion.columns >= BATCH:
+                        parts.append(self._gathered(loose))
+        except StreamError as error:
+            problem = error  # what came before is returned first; the next call finds it again
+        parts.append(self._gathered(loose))
+        return parts[0] if len(parts) == 1 else joined_rows(parts), problem
+
+    def _gathered(self, loose: list[tuple]) -> Rows:
+        """Rows that were read one by one; the list is emptied."""
+        convert, some = self._conversion, list(loose)
+        loose.clear()
+        return Rows(
+            np.array([row[0] for row in some], np.float64) if some else np.empty((0, convert.columns)),
+            np.array([row[1] for row in some], np.int64),
+            [row[2] for row in some] if convert.copied else (),
+            [row[3] for row in some[-REMEMBERED:]] if convert.clock is not None else (),
+            [row[4] for row in some] if convert.key is not None else (),
+        )
+
+    def _one(self, line: bytes) -> tuple | None:
+        """Read the next line. Returns its numbers, its number, what is copied, its time and its key, if it is used."""
+        convert, number, key = self._conversion, self._lines.number(), None
+        try:
+            row = None if self._is_blank(line) else self._row(line)
+            if row is not None and convert.key is not None:
+                key = self.key_of(row)
+                row = None if key is None else row
+            values = None if row is None else convert.values(row)
+        except BadRow as problem:
+            self._skip(problem)
+            return None
+        self._lines.drop()
+        if row is None:
+            return None
+        self._progress.mark()
+        clock, copied = convert.clock, convert.copied
+        return values, number, convert.copy(row) if copied else None, clock and at(row, clock), key
+
+    def _several(self, count: int, fragments: Iterator[bytes]) -> Rows | None:
+        """Read lines up to the first that is unusual; None if this is the next one."""
+        lines, convert = self._lines, self._conversion
+        if not lines.in_one_go() or not self.dialect.delimiter.isascii():
+            return None
+        if self._is_csv:
+            self._blocks = self._blocks or CsvBlocks(self.columns, self.dialect.delimiter, convert)
+            rows, ends = self._blocks.read(lines.block, lines.at, count, lines.number())
+        else:
+            if self._source.has_rows:
+                some = lines.ahead(fragments, min(count, MANY))
+                ends = range(1, len(some) + 1)
+            else:
+                some, ends = _objects(lines.block, lines.at, min(count, MANY))
+            rows = convert.rows(some, lines.number())
+        if not len(rows.values):
+            return None
+        last = end = int(ends[len(rows.values) - 1])
+        if convert.key is not None and convert.key.shards > 1:
+            places = [place for place, key in enumerate(rows.keys) if convert.key.takes(key)]
+            last = int(ends[places[-1]]) if places else 0
+            rows = rows.only(places)
+        if last:
+            lines.move(last)
+            self._progress.mark()
+        if last < end:
+            lines.move(end - last)  # rows of other shards
+        return rows
 
     def too_short(self) -> StreamError:
         if not self._source.ended:
@@ -217,37 +267,18 @@ class RowReader:
         return row
 
     def values(self, row: dict[str, Any], *, new: bool = True) -> list[float]:
-        """The numbers of the columns in use. Categories that appear are remembered, or without `new` only numbered."""
-        values = []
-        try:
-            for name, read in self._used:
-                value = row.get(name) if self._is_csv else at(row, name)
-                values.append(read(value) if read else math.nan if is_missing(value) else category_of(value))
-        except BadRow as problem:
-            raise BadRow(f"column {self._used[len(values)][0]!r}: {problem}") from None
-        for place in self._required:
-            if values[place] != values[place]:
-                raise MissingValue(f"column {self._used[place][0]!r} has no value")
-        if self.categories:
-            # Not before the row is known to be good.
-            values = [self._number(name, value, new) for (name, _), value in zip(self._used, values, strict=True)]
-        return values
+        """The numbers of a row; see `Conversion`."""
+        return self._conversion.values(row, new=new)
 
-    def _number(self, column: str, value: float | str, new: bool) -> float:
-        """The number of a category; those that come when there are too many share one."""
-        if not isinstance(value, str):
-            return value
-        known = self.categories[column]
-        if new and value not in known and len(known) < CATEGORIES:
-            known[value] = len(known)
-        return float(known.get(value, len(known)))
+    def key_of(self, row: dict[str, Any]) -> bytes | None:
+        """The key of a row; None if it is in another shard."""
+        key, taken = self._conversion.key_of(row), self._conversion.key
+        return key if taken is not None and taken.takes(key) else None
 
-    def _copy(self, row: dict[str, Any]) -> str | None:
-        if not self._copied:
-            return None
-        values = {name: row.get(name) if self._is_csv else at(row, name) for name in self._copied}
-        # JSON has no NaN; Python reads it all the same.
-        return json.dumps({name: None if value != value else value for name, value in values.items()})
+    @property
+    def categories(self) -> dict[str, dict[str, int]]:
+        """The categories that are told apart, by column, with their numbers."""
+        return self._conversion.categories
 
     def _skip(self, problem: BadRow) -> None:
         option, policy = ("missing", self._missing) if isinstance(problem, MissingValue) else ("bad", self._bad)
@@ -291,3 +322,23 @@ def _object(text: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise BadRow(f'it is a JSON {type(value).__name__}, not an object such as {{"name": 1.5}}')
     return value
+
+
+def _objects(block: bytes, at: int, count: int) -> tuple[list[dict[str, Any]], list[int]]:
+    """JSON objects in the next lines of a block, up to the first that is none, and how far from here each line ends."""
+    ends = [at]
+    while len(ends) <= count and ends[-1] < len(block):
+        ends.append(block.index(b"\n", ends[-1]) + 1)
+    try:
+        some = JSON.decode_lines(block[at : ends[-1]])
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        some = []
+    if len(some) < len(ends) - 1:  # a line that is bad, or blank
+        some = []
+        for start, end in pairwise(ends):
+            try:
+                some.append(JSON.decode(block[start:end]))
+            except (msgspec.MsgspecError, ValueError, RecursionError):
+                break
+    good = next((place for place, row in enumerate(some) if type(row) is not dict), len(some))
+    return some[:good], [end - at for end in ends[1:]]

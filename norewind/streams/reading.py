@@ -5,10 +5,8 @@ import select
 import stat
 import sys
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import islice
 from typing import Any
 
 from norewind.machine import give_back_free_memory
@@ -207,7 +205,8 @@ class Lines:
     """The lines of a source: look at the next one (`peek`), then move past it (`drop`).
 
     To limit the memory, a line longer than `LONGEST` bytes is cut somewhere after that
-    length. When its beginning is dropped, its rest is dropped too.
+    length. When its beginning is dropped, its rest is dropped too. Whole lines that were
+    read are in `block`, from byte `at` on.
     """
 
     may_be_blank = True
@@ -215,7 +214,7 @@ class Lines:
 
     def __init__(self, source: Source, progress: Progress):
         self._source, self._progress = source, progress
-        self._whole: deque[bytes] = deque()
+        self.block, self.at = b"", 0
         self._rest = bytearray()
         self._dropping, self._long = False, 0
 
@@ -224,7 +223,7 @@ class Lines:
 
         The last line may have no newline, but is not used before the source is complete.
         """
-        while not self._whole:
+        while self.at == len(self.block):
             if len(self._rest) > LONGEST:
                 return bytes(self._rest)
             fragment = next(fragments, b"")
@@ -234,25 +233,36 @@ class Lines:
                 self._source.unfinished = len(self._rest) if self._source.ended else 0
                 return None
             self._add(fragment)
-        return self._whole[0]
+        return self.block[self.at : self.block.index(b"\n", self.at)]
 
     def ahead(self, fragments: Iterator[bytes], count: int) -> list[bytes]:
         """The next lines, up to `count` or `LONGEST` bytes, without moving past any."""
-        size = 0
-        while len(self._whole) < count and size + len(self._rest) <= LONGEST and (fragment := next(fragments, b"")):
+        size, whole = 0, self.block.count(b"\n", self.at)
+        while whole < count and size + len(self._rest) <= LONGEST and (fragment := next(fragments, b"")):
             self._add(fragment)
-            size += len(fragment)
+            size, whole = size + len(fragment), whole + fragment.count(b"\n")
+        *lines, _ = self.block[self.at :].split(b"\n")
         rest = [bytes(self._rest)] if self._source.ended and self._rest else []
-        return [*islice(self._whole, count), *rest][:count]
+        return [*lines, *rest][:count]
 
     def drop(self) -> None:
-        line = self._whole.popleft() + b"\n" if self._whole else bytes(self._rest)
-        self._progress.read(line)
-        if not line.endswith(b"\n"):
+        if self.at < len(self.block):
+            self.move(self.block.index(b"\n", self.at) + 1 - self.at)
+        else:
+            self._pass(bytes(self._rest))
             self._rest.clear()
             self._dropping = True
+
+    def move(self, size: int) -> None:
+        """Move past lines of this many bytes in the block."""
+        data = self.block[self.at : self.at + size]
+        self.at += size
+        self._pass(data)
+
+    def _pass(self, data: bytes) -> None:
+        self._progress.read(data)
         # The C library keeps the memory of long lines, and lines of ever other lengths fit into none of its gaps.
-        self._long += len(line) if len(line) > BLOCK else 0
+        self._long += len(data) if len(data) > 2 * BLOCK else 0
         if self._long > 4 * LONGEST:
             self._long = 0
             give_back_free_memory()
@@ -271,7 +281,7 @@ class Lines:
 
     def is_cut(self) -> bool:
         """Whether the next line is the last of the source and has no newline."""
-        return self._source.ended and not self._whole
+        return self._source.ended and self.at == len(self.block)
 
     def text(self, line: bytes) -> str:
         """The text of a line: the next one, or one ahead."""
@@ -286,15 +296,19 @@ class Lines:
         """What came with a line, as columns."""
         return {}
 
+    def in_one_go(self) -> bool:
+        """Whether the lines in the block may be read together; a first or a very long line is read on its own."""
+        here = self._progress.here
+        return bool(here.offset) and not here.inside and self.at < len(self.block) <= LONGEST
+
     def _add(self, fragment: bytes) -> None:
         if self._dropping:
             head, newline, fragment = fragment.partition(b"\n")
             self._progress.read(head + newline)
             self._dropping = not newline
+        cut = fragment.rfind(b"\n") + 1
+        if cut:
+            self.block, self.at = b"".join([self.block[self.at :], self._rest, fragment[:cut]]), 0
+            self._rest = bytearray()
         # A line may be a megabyte: only what belongs to it is copied.
-        head, newline, fragment = fragment.partition(b"\n")
-        self._rest += head
-        if newline:
-            *whole, rest = fragment.split(b"\n")
-            self._whole.extend([bytes(self._rest), *whole])
-            self._rest = bytearray(rest)
+        self._rest += fragment[cut:]

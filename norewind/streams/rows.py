@@ -6,24 +6,33 @@ from typing import Any, Literal
 
 import numpy as np
 
-from norewind.streams import scaling
 from norewind.streams.clock import REMEMBERED, as_time, times_ahead
 from norewind.streams.columns import BadRow, Judged, Kind, at, judged, kind_of, unusable, varying
+from norewind.streams.conversion import Key, Rows
 from norewind.streams.messages import BESIDE
 from norewind.streams.parsing import ANOTHER, CSV, Dialect, RowReader
 from norewind.streams.position import check_position, damaged, unread
 from norewind.streams.reading import Source, closed_on_error
-from norewind.streams.scaling import CYCLES, Layout, Row, samples_of
-from norewind.streams.stream import Samples, Stream, StreamError, check_count, joined
+from norewind.streams.row_position import RowPosition, newest_scales, restored_series, saved_statistics
+from norewind.streams.scaling import (
+    CYCLES,
+    IMAGINE,
+    NEWEST,
+    TRY,
+    Layout,
+    Series,
+    nothing_known,
+    scaled,
+    steps_of,
+)
+from norewind.streams.stream import Samples, Stream, StreamError, check_count
 
 UNREAD = unread("rows")
-# How many numbers are kept in lists before they become arrays, which take far less memory.
-BATCH = 20_000
 LATE_KEY = " (a key may be null at first, but must be there in one of the first lines)"
 
 
 class RowStream(Stream):
-    """Rows of numbers; every row is a sample: its inputs, and its targets, forecast `horizon` rows before.
+    """Rows of numbers; every row is a sample: its inputs, and its targets, which were to be forecast some rows before.
 
     - `source`: where the rows come from. It is closed with the stream.
     - `dialect`: how they are written, by default as CSV with a header. Blank lines mean
@@ -35,9 +44,10 @@ class RowStream(Stream):
       inside JSON objects and lists have names such as sensor.temp and axes.0.
     - `targets`: the names of the target columns, by default the numbers among the inputs.
     - `copy`: the names of columns to return unchanged, as JSON text.
-    - `horizon`: how many rows ahead to forecast. With 0 the targets are those of the same
-      row, and must not be inputs. With several, such as [1, 6, 24], samples have the targets
-      side by side, once for each.
+    - `horizon`: how many rows ahead to forecast: all steps from 1 to the horizon. Samples
+      have the targets side by side, once for each step, as each was known at another row.
+      With 0 the targets are those of the same row, and must not be inputs.
+    - `steps`: only these steps, such as (1, 6, 24), or (24,) for one alone.
     - `missing`: what to do about a missing input. It is replaced by the newest value of its
       column ("last") or by the mean so far ("mean"), it is an error ("fail"), or the row is
       skipped and counted ("skip"). A value is missing if its field is empty, NA, NaN or
@@ -51,7 +61,7 @@ class RowStream(Stream):
 
     The stream has the attributes `inputs` and `targets`, the names of the columns, `ignored`,
     why the others are not used, `width`, the length of a row of inputs, `known`, the places of
-    the newest known targets in it, and `horizon`, the longest of `horizons`. `norewind.Ahead` learns from it.
+    the newest known targets in it, `steps`, and `horizon`, the longest of them.
 
     >>> import os
     >>> reader, writer = os.pipe()
@@ -68,7 +78,7 @@ class RowStream(Stream):
     """
 
     key: str | None = None  # see KeyedStream
-    tried: scaling.Tried | None = None  # see alternatives.next_row
+    shard: tuple[int, int] = (0, 1)
 
     def __init__(
         self,
@@ -78,26 +88,25 @@ class RowStream(Stream):
         inputs: Sequence[str] | None = None,
         targets: Sequence[str] | None = None,
         copy: Sequence[str] = (),
-        horizon: int | Sequence[int] = 1,
+        horizon: int = 1,
+        steps: Sequence[int] | None = None,
         missing: Literal["last", "mean", "fail", "skip"] = "last",
         bad: Literal["fail", "skip"] = "fail",
         standardise: bool = True,
         position: dict[str, Any] | None = None,
     ):
         with closed_on_error(source):
-            self.horizons = scaling.horizons_of(horizon)
+            self.steps = steps_of(horizon, steps)
             start = UNREAD if position is None else position
             if start != UNREAD:
-                asked = {"format": dialect.format, "horizon": self._saved_horizon(), "standardise": standardise}
+                asked = {"format": dialect.format, "steps": list(self.steps), "standardise": standardise}
                 named = {name: list(value) for name, value in (("inputs", inputs), ("targets", targets)) if value}
-                check_position(start, "rows", scaling.RowPosition, asked | named)
+                check_position(start, "rows", RowPosition, asked | named)
             self._source, self._progress = source, source.progress(start)
             self._reader = RowReader(source, self._progress, dialect, missing=missing, bad=bad)
-            self._format, self.horizon, self._standardise = dialect.format, self.horizons[-1], standardise
+            self._format, self.horizon, self._standardise = dialect.format, self.steps[-1], standardise
             self._classes, self._fill_with_newest = dialect.classes, missing == "last"
             self._before = dialect.before and self.horizon == 0
-            # What is known when predicting is that of the row before, even if the targets come with the row itself.
-            self._delays = [max(1, rows) for rows in self.horizons]
             self.inputs, self.targets, self._copied = list(inputs or []), list(targets or []), list(copy)
             self.ignored: dict[str, str] = {}
             self.kinds: dict[str, Kind] = {}
@@ -133,8 +142,7 @@ class RowStream(Stream):
         self.ignored = {name: why or column.why_not for name, column in seen.items() if name not in used}
         self._clock = next((name for name, column in seen.items() if column.kind == "time"), None)
         self._choose()
-        self._statistics = scaling.no_statistics(self._layout.columns)
-        self._waiting = self._nothing_known()
+        self._series = nothing_known(self.layout)
 
     def _check_columns(self, seen: dict[str, Judged]) -> None:
         hint = LATE_KEY if self._format == "jsonl" else ""
@@ -150,21 +158,25 @@ class RowStream(Stream):
                 "predict. Choose a horizon of 1 or more, or targets that are not inputs."
             )
         used = {name: number for number, name in enumerate(self.kinds)}
-        self._reader.choose(self.kinds, self.inputs, self._copied, self._clock)
+        times = [used[name] for name in self._cycles]
+        clock, key = (self._clock, None) if self.key is None else (None, Key(self.key, *self.shard))
+        self._reader.choose(self.kinds, self.inputs, self._copied, clock, gaps=len(times), key=key)
         # How long ago the row before came is a column of its own, after those of the table.
-        self._times = [used[name] for name in self._cycles]
         gaps = [len(used) + place for place, cycles in enumerate(self._cycles.values()) if "gap" in cycles]
         numbers = [name for name in self.inputs if self.kinds[name] in ("number", "boolean")]
-        self._layout = Layout(
-            columns=len(used) + len(self._times),
-            numbers=[*(used[name] for name in numbers), *gaps],
-            targets=[used[column] for column in self.targets],
+        cycles = [(used[n], CYCLES[c]) for n, cycles in self._cycles.items() for c in cycles if c != "gap"]
+        self.layout = Layout(
+            columns=len(used) + len(times),
+            steps=_array(self.steps),
+            numbers=_array([*(used[name] for name in numbers), *gaps]),
+            targets=_array([used[column] for column in self.targets]),
+            categories=_array([used[name] for name in self.inputs if self.kinds[name] == "category"]),
+            cycles=_array([column for column, _ in cycles]),
+            periods=np.array([period for _, period in cycles], np.float64),
+            times=_array(times),
             fill_with_newest=self._fill_with_newest,
             standardise=self._standardise,
             classes=self._classes,
-            copies=bool(self._copied),
-            categories=[used[name] for name in self.inputs if self.kinds[name] == "category"],
-            cycles=[(used[n], CYCLES[c]) for n, cycles in self._cycles.items() for c in cycles if c != "gap"],
             before=self._before,
         )
         if not self.width:
@@ -185,28 +197,19 @@ class RowStream(Stream):
             raise damaged("its cycles are not those of its times")
         if self._clock not in ([] if self._newest_times else [None]) + self._reader.columns:
             raise damaged("its clock is none of its columns")
-        names = {name for name, kind in self.kinds.items() if kind == "category"}
-        self._reader.restore(position["categories"], names)
+        if len(set(self._reader.columns)) < len(self._reader.columns):
+            raise damaged("two of its columns have one name")
         self._check_columns(dict.fromkeys(self._reader.columns, Judged("number")))
         self._choose()
-        self._statistics = scaling.restored_statistics(position["statistics"], self._layout.columns)
-        scaled = self._standardise and not self._classes
-        self._waiting = scaling.restored_waiting(position["waiting"], len(self.targets), self._delays[-1], scaled)
+        self._reader.restore(position["categories"])
+        self._series = restored_series(self.layout, position["statistics"], position["waiting"])
         self._source.go_to(self._progress.here)
         if self._progress.here.offset == 0:
             # The start of another source (see `afresh`), which may have its columns in another order.
-            self._waiting = self._nothing_known()
+            self._series = nothing_known(self.layout)._replace(statistics=self._series.statistics)
             self._newest_times.clear()
             self._reader.read_header()
             self._check_columns(dict.fromkeys(self._reader.columns, Judged("number")))
-
-    def _nothing_known(self) -> np.ndarray:
-        # The scales before the first row: targets of the same row need none if they are not standardised.
-        needs_none = self.horizon == 0 and (self._classes or not self._standardise)
-        return np.tile([0.0, 1.0, np.nan], (int(needs_none), len(self.targets), 1))
-
-    def _saved_horizon(self) -> int | list[int]:
-        return self.horizons[0] if len(self.horizons) == 1 else list(self.horizons)
 
     @property
     def classes(self) -> list[str]:
@@ -220,13 +223,13 @@ class RowStream(Stream):
 
     @property
     def width(self) -> int:
-        return self._layout.width
+        return self.layout.width
 
     def position(self) -> dict[str, Any]:
         return self._progress.position(
             inside=self._progress.marked.inside,
             format=self._format,
-            horizon=self._saved_horizon(),
+            steps=list(self.steps),
             standardise=self._standardise,
             columns=list(self._reader.columns),
             inputs=list(self.inputs),
@@ -236,13 +239,13 @@ class RowStream(Stream):
             categories={name: list(known) for name, known in self._reader.categories.items()},
             clock=self._clock,
             times=list(self._newest_times),
-            statistics=scaling.saved_statistics(self._statistics),
-            waiting=self._waiting,
+            statistics=saved_statistics(self._series),
+            waiting=newest_scales(self._series, self.horizon or 1),
         )
 
     def scales_ahead(self, rows: int) -> np.ndarray:
         """Mean, deviation and newest value of every target after each of the last rows, of shape (rows, targets, 3)."""
-        return self._waiting[-rows:]
+        return newest_scales(self._series, rows)
 
     def times_ahead(self, steps: int) -> list[Any] | None:
         """The times of the next rows, as the table writes them; None if they are not regular."""
@@ -259,38 +262,46 @@ class RowStream(Stream):
 
     def take(self, count: int, patience: float | None = None) -> Samples | None:
         check_count(count)
-        parts: list[Samples] = []
-        rows: list[Row] = []
-        length, problem, before = 0, None, self._statistics
-
-        def convert() -> None:
-            found = self.tried and self.tried.again(before, rows)
-            samples, self._waiting = found or samples_of(rows, self._layout, self._waiting, self._delays)
-            parts.append(samples)
-            rows.clear()
-
-        try:
-            for values, line, copied, time, _ in self._reader.rows(self._source.fragments(patience)):
-                if self._clock is not None:
-                    self._newest_times.append(as_time(time))
-                values += [values[place] - self._statistics.newest[place] for place in self._times]
-                self._statistics = self._statistics.after(values)
-                rows.append(Row(values, self._statistics, line, copied))
-                self._progress.mark()
-                length += 1
-                if len(rows) * self._layout.columns >= BATCH:
-                    convert()
-                if length == count:
-                    break
-        except StreamError as error:
-            problem = error  # what came before is returned first; the next call finds it again
-        self._progress.hand_out(length, problem)
-        if not length and self._source.ended:
-            if self._progress.start == UNREAD:
+        rows, problem = self._reader.take(count, self._source.fragments(patience))
+        self._progress.hand_out(len(rows.values), problem)
+        if not len(rows.values) and self._source.ended:
+            if self._progress.start == UNREAD and self.shard[1] == 1:
                 raise self._reader.too_short()
             return self._progress.end()
-        convert()
-        return parts[0] if len(parts) == 1 else joined(parts)
+        return self._samples(rows, np.array(rows.copied, object) if self._copied else None)
+
+    def _samples(self, rows: Rows, copied: np.ndarray | None) -> Samples:
+        self._newest_times.extend(map(as_time, rows.times))
+        return Samples(*scaled(self.layout, self._series, rows.values), rows.lines, copied)
+
+    def moment(self) -> Series:
+        """What is known after the last row that was returned; it does not change when the stream continues."""
+        return Series(*(part.copy() for part in self._series))
+
+    def peek(self, rows: Sequence[dict[str, Any]], moment: Series | None = None) -> Samples:
+        """Each of the rows as a sample, as if it came next; nothing is remembered of it.
+
+        Args:
+            rows: rows by column.
+            moment: what was known then, by default after the last row that was returned.
+
+        Raises:
+            BadRow: one of them cannot be read.
+        """
+        values = np.array([self._reader.values(row, new=False) for row in rows], np.float64)
+        series = self._series if moment is None else moment
+        return Samples(*scaled(self.layout, series, values.reshape(len(rows), self.layout.columns), mode=TRY))
+
+    def newest_targets(self) -> np.ndarray:
+        """The newest known value of every target; NaN if there is none."""
+        return self._series.statistics[0, NEWEST, self.layout.targets]
+
+    def imagined(self, targets: np.ndarray, step: int) -> np.ndarray:
+        """The inputs of the row `step` rows ahead if it brings these targets: other values stay, and times go on."""
+        row = self._series.statistics[0, NEWEST].copy()
+        row[self.layout.targets] = targets
+        row[self.layout.times] += step * row[len(self.kinds) :]
+        return scaled(self.layout, self._series, row[None], mode=IMAGINE)[0][0]
 
     def show(self, position: dict[str, Any]) -> None:
         """Tell those who watch a topic how far it was learned from."""
@@ -298,3 +309,7 @@ class RowStream(Stream):
 
     def close(self) -> None:
         self._source.close()
+
+
+def _array(places: Sequence[int]) -> np.ndarray:
+    return np.array(places, np.int64)

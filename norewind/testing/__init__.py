@@ -1,11 +1,13 @@
-"""Proofs and a conformance suite for gradient estimators, including your own.
+"""Proofs and conformance suites for gradient estimators and learners, including your own.
 
 `check_estimator` tries a whole estimator, and `yield_checks` gives its checks one by one;
-`check_exact` and `check_unbiased` prove what it claims.
+`check_exact` and `check_unbiased` prove what it claims. `check_learner` and
+`yield_learner_checks` do the same for a learner.
 """
 
 from norewind.testing.conformance import check_estimator, yield_checks
 from norewind.testing.examples import EXAMPLES, Example, example, examples
+from norewind.testing.learners import check_learner, yield_learner_checks
 from norewind.testing.oracles import (
     check_exact,
     check_unbiased,
@@ -21,6 +23,7 @@ __all__ = [
     "Example",
     "check_estimator",
     "check_exact",
+    "check_learner",
     "check_structure",
     "check_unbiased",
     "exact_grads",
@@ -30,4 +33,5 @@ __all__ = [
     "run_estimator",
     "sign_paths",
     "yield_checks",
+    "yield_learner_checks",
 ]

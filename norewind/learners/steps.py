@@ -1,0 +1,63 @@
+"""The steps of a horizon: which rows ahead are forecast, and where their forecasts wait.
+
+Targets and outputs of S steps stand side by side, the nearest step first. Block s of a
+row's targets is the row's value, which was to be forecast `steps[s]` rows before.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import pairwise
+
+import numpy as np
+
+from norewind import checks
+from norewind.kernels import kernel
+
+
+def checked_steps(what: str, steps: Sequence[int]) -> tuple[int, ...]:
+    """Steps as a tuple.
+
+    Raises:
+        ModelError: if they are not whole numbers of at least 1 in increasing order.
+    """
+    found = tuple(int(step) for step in steps)
+    if not found or found[0] < 1 or any(later <= step for step, later in pairwise(found)):
+        raise checks.ModelError(f"{what}: steps must be whole numbers from 1 in increasing order, not {tuple(steps)}.")
+    return found
+
+
+@lru_cache(maxsize=64)
+def row_offsets(steps: tuple[int, ...], width: int, *, parts: int = 1) -> np.ndarray:
+    """The step of each column, where `width` columns of every step stand side by side, `parts` times."""
+    return np.tile(np.repeat(np.array(steps, np.int64), width), parts)
+
+
+@kernel
+def shift_columns(rows, offsets, out):
+    """Fill `out` with columns of later rows: column j of row i is that of row i + offsets[j].
+
+    With the steps as offsets, these are the targets that come after each row. With the
+    differences to the last step, and rows of forecasts, they are those made of each row.
+    """
+    for row in range(out.shape[0]):
+        for column in range(out.shape[1]):
+            out[row, column] = rows[row + offsets[column], column]
+
+
+def forecasts_to_come(made: np.ndarray, steps: Sequence[int], *, parts: int = 1) -> np.ndarray:
+    """The forecasts of the next rows, each by the nearest step that reaches it.
+
+    Args:
+        made: the forecasts made at the newest `steps[-1]` rows, oldest first.
+        steps: the steps.
+        parts: how often the blocks of all steps are repeated: 2 for means followed by variances.
+
+    Returns:
+        An array with one row for each of the next `steps[-1]` rows.
+    """
+    horizon, blocks = steps[-1], made.reshape(len(made), parts, len(steps), -1)
+    found = []
+    for row in range(1, horizon + 1):
+        place = next(place for place, step in enumerate(steps) if step >= row)
+        found.append(blocks[horizon - 1 - (steps[place] - row), :, place].reshape(-1))
+    return np.array(found)
