@@ -56,10 +56,11 @@ class CountsRun(NamedTuple):
 
 
 class Work(NamedTuple):
-    """Scratch: the contexts' features, hashes and rows; masses of nodes by each member; and what mixing one bit takes."""
+    """Scratch: the contexts' features, hashes, checks and rows; masses of nodes by each member; and what mixing one bit takes."""
 
     features: np.ndarray
     hashes: np.ndarray
+    checks: np.ndarray
     rows: np.ndarray
     masses: np.ndarray
     inputs: np.ndarray
@@ -111,6 +112,7 @@ def work_of(plan: Plan, run: CountsRun, members: int) -> Work:
     count = len(plan.multipliers)
     return Work(
         np.zeros(contexts.FEATURES, np.uint32),
+        np.zeros(count, np.uint32),
         np.zeros(count, np.uint32),
         np.zeros(count, np.int64),
         np.zeros((members, 2 << plan.depth)),

@@ -44,7 +44,6 @@ def learned(slot, bit):
     """The slot after this bit: p ← p + (bit − p) · max(1/(n + 1.2), 1/limit)."""
     p, n, last = probability(slot), times_seen(slot), history(slot)
     p += (((bit << 18) - p) * _RATES[n]) >> 16
-    p = min(max(p, 0), (1 << 18) - 1)
     last = 2 * max(last, 1) + bit
     if last >= HISTORIES:
         last = last % 32 + 32
@@ -52,27 +51,29 @@ def learned(slot, bit):
 
 
 @kernel
-def find_rows(table, starts, pairs, group, hashes, node, learn, rows):
-    """Find each context's row for the group of bits that begins at this node: one of two neighbours.
+def find_rows(table, starts, pairs, group, start, learn, hashes, checks, rows):
+    """Find each context's row for the group of bits that begins at the node `start`: one of two neighbours.
 
     If neither belongs to the context, the one that was used less makes room for it. Without
     `learn`, nothing changes: the last row of the table, which is always empty, stands in.
     """
     for context in range(len(hashes)):
-        check = scrambled(np.uint32(hashes[context] + np.uint32(node * 0x9E3779B1)))
+        check = scrambled(np.uint32(hashes[context] + np.uint32(start * 0x9E3779B1)))
         first = starts[group, context] + 2 * ((np.int64(check) * pairs[group, context]) >> 32)
-        row = first
-        if table[first, 0] != check:
-            second = first + 1
-            if table[second, 0] == check or times_seen(table[second, 1]) < times_seen(table[first, 1]):
-                row = second
-            if table[row, 0] != check:
-                if learn:
-                    table[row, :] = 0
-                    table[row, 0] = check
-                else:
-                    row = len(table) - 1
-        rows[context] = row
+        # Nothing here waits for what is read, so the processor fetches the rows of all contexts at once.
+        checks[context], rows[context] = check, first + (table[first, 0] != check)
+    for context in range(len(hashes)):
+        check, row = checks[context], rows[context]
+        if table[row, 0] != check:
+            # Neither is the context's own: the row is the second of the two.
+            row -= times_seen(table[row - 1, 1]) <= times_seen(table[row, 1])
+            if learn:
+                table[row, 0] = check
+                for node in range(1, WIDTH):
+                    table[row, node] = 0
+            else:
+                row = len(table) - 1
+            rows[context] = row
 
 
 @kernel

@@ -17,26 +17,28 @@ def learn_chunk(plan, run, work, xs, targets, members, coder, data, losses, outp
     Depending on its mode, the coder writes the targets' code to `data`, or reads the targets from there. If
     `outputs` has rows, the log-probabilities of all symbols are written to them first.
     """
-    # Names for what the inner loop uses: to take it from a tuple at every bit would take longer than to use it.
-    depth, past, ring = plan.depth, run.past, run.ring
-    table, histories, weights, last, maps = run.table, run.histories, run.weights, run.last, run.maps
-    rows, inputs, chosen, made, hashes = work.rows, work.inputs, work.chosen, work.made, work.hashes
-    groups, starts, pairs, sets, masses = plan.groups, plan.starts, plan.pairs, plan.sets, work.masses
+    # Names for what the loops use: Numba counts references whenever an array is taken from a tuple.
+    symbols, depth, nodes, groups, used, multipliers, classes, starts, pairs, sets = plan
+    table, past, lines, ring, places, histories, weights, last, maps = run
+    features, hashes, checks, rows, masses, inputs, chosen, made = work
     for t in range(len(losses)):
-        expects = take(plan, run, work, xs[t], members, t, True)
+        see(past, lines, ring, places, classes, np.int64(xs[t]), True)
+        expects = expected(past, ring)
+        hash_contexts(past, lines, expects, used, multipliers, features, hashes)
+        sum_members(members, t, depth, masses)
         if len(outputs) > 0:
             all_symbols(plan, run, work, expects, outputs[t])
         node, loss, rate, target = 1, 0.0, bits.rate_of(past), targets[t]
         for group in range(len(groups) - 1):
-            find_rows(table, starts, pairs, group, hashes, node, True, rows)
+            find_rows(table, starts, pairs, group, node, True, hashes, checks, rows)
             inner = 1
             for level in range(groups[group], groups[group + 1]):
                 bit = 0
-                if can_be_one(plan.symbols, depth, level, node):
+                if can_be_one(symbols, depth, level, node):
                     seen = bits.hear_contexts(table, histories, rows, level, inner, inputs)
                     bits.hear_match(past, histories, expects, depth, level, node, chosen, inputs)
                     bits.hear_members(masses, node, bits.PER_CONTEXT * len(rows) + bits.OTHERS, inputs)
-                    bits.choose(past, sets, plan.nodes, depth, level, node, seen, chosen)
+                    bits.choose(past, sets, nodes, depth, level, node, seen, chosen)
                     one = bits.mix(weights, last, maps, inputs, chosen, made)
                     bit = coded(coder, data, one, (target >> (depth - level - 1)) & 1)
                     loss -= np.log((one if bit == 1 else ONE - one) / ONE)
@@ -51,24 +53,21 @@ def learn_chunk(plan, run, work, xs, targets, members, coder, data, losses, outp
 def look_chunk(plan, run, work, xs, members, outputs):
     """Write the log-probabilities of what follows each symbol, as many as `outputs` has rows, without learning."""
     for t in range(len(outputs)):
-        expects = take(plan, run, work, xs[t], members, t, False)
+        see(run.past, run.lines, run.ring, run.places, plan.classes, np.int64(xs[t]), False)
+        expects = expected(run.past, run.ring)
+        hash_contexts(run.past, run.lines, expects, plan.features, plan.multipliers, work.features, work.hashes)
+        sum_members(members, t, plan.depth, work.masses)
         all_symbols(plan, run, work, expects, outputs[t])
 
 
 @kernel
-def take(plan, run, work, x, members, t, learn):
-    """See a symbol, and prepare the prediction of the next one. Returns the symbol that the match expects."""
-    see(run.past, run.lines, run.ring, run.places, plan.classes, np.int64(x), learn)
-    expects = expected(run.past, run.ring)
-    hash_contexts(run.past, run.lines, expects, plan.features, plan.multipliers, work.features, work.hashes)
-    for member in range(len(work.masses)):
-        mass = work.masses[member]
-        mass[:] = 0
-        for symbol in range(plan.symbols):
-            mass[(1 << plan.depth) + symbol] = np.exp(np.float64(members[t, member, symbol]))
-        for node in range((1 << plan.depth) - 1, 0, -1):
-            mass[node] = mass[2 * node] + mass[2 * node + 1]
-    return expects
+def sum_members(members, t, depth, masses):
+    """Write the probability of every node of the tree by each member: the sum of those of the symbols behind it."""
+    for member in range(len(masses)):
+        for symbol in range(members.shape[2]):
+            masses[member, (1 << depth) + symbol] = np.exp(np.float64(members[t, member, symbol]))
+        for node in range((1 << depth) - 1, 0, -1):
+            masses[member, node] = masses[member, 2 * node] + masses[member, 2 * node + 1]
 
 
 @kernel
@@ -87,7 +86,7 @@ def all_symbols(plan, run, work, expects, out):
         for start in range(1 << first, 2 << first):
             if (start << (depth - first)) - (1 << depth) >= plan.symbols:
                 break
-            find_rows(run.table, plan.starts, plan.pairs, group, work.hashes, start, False, rows)
+            find_rows(run.table, plan.starts, plan.pairs, group, start, False, work.hashes, work.checks, rows)
             for level in range(first, end):
                 for inner in range(1 << (level - first), 2 << (level - first)):
                     node, one = ((start - 1) << (level - first)) + inner, 0
