@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from norewind import names
 from norewind.fleets.fleet import Fleet
-from norewind.learners.least_squares import LeastSquares, lags
+from norewind.learners.least_squares import LeastSquares
 from norewind.runs.fleet_scores import FleetScore
 from norewind.runs.settings import Settings, SettingsError
 from norewind.streams import KeyedStream, Source
@@ -72,7 +72,9 @@ def build_fleet(settings: Settings, shape: "Shape", single: Callable) -> "Built"
         if settings.share:
             learner, run = auto.network(shape, settings.loss == "gaussian", settings.seed)
         else:
-            learner = LeastSquares(lags(shape.inputs, LAGS), shape.targets, FORGETTING, LIMIT)
+            learner = LeastSquares(
+                shape.inputs, shape.targets, steps=shape.steps, lags=LAGS, forgetting=FORGETTING, limit=LIMIT
+            )
             run = learner.init()
     fleet = Fleet(
         learner,
