@@ -72,7 +72,9 @@ def build_fleet(settings: Settings, shape: "Shape", single: Callable) -> "Built"
         if settings.share:
             learner, run = auto.network(shape, settings.loss == "gaussian", settings.seed)
         else:
-            learner = LeastSquares(shape.inputs, shape.targets, lags=LAGS, forgetting=FORGETTING, limit=LIMIT)
+            learner = LeastSquares(
+                shape.inputs, shape.targets, steps=shape.steps, lags=LAGS, forgetting=FORGETTING, limit=LIMIT
+            )
             run = learner.init()
     fleet = Fleet(
         learner,
