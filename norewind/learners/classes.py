@@ -106,7 +106,7 @@ class ClassLearner(Learner):
         _rows(self._steps, counting, targets[:count], logits, losses, made, due)
         return losses, (made, due) if self.horizon else made
 
-    def pending(self, run: ClassRun) -> np.ndarray:
+    def pending(self, run: ClassRun) -> np.ndarray | None:
         """The forecasts of future rows; see `Learner.pending`."""
         return ring_to_come(run.counting.outputs, self.steps, run.counting.rows[0])
 

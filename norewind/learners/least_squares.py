@@ -95,7 +95,7 @@ class LeastSquares(Learner):
         _rows(self.plan, run, xs[:count], targets, losses, made, due)
         return losses, (made, due) if self.horizon else made
 
-    def pending(self, run: LeastSquaresRun) -> np.ndarray:
+    def pending(self, run: LeastSquaresRun) -> np.ndarray | None:
         """The forecasts of future rows; see `Learner.pending`."""
         return ring_to_come(run.outputs, self.steps, run.model.rows[0])
 

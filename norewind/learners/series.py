@@ -128,7 +128,7 @@ class Series(Learner):
         made, due = made.reshape(len(xs), -1), due.reshape(len(xs), -1)
         return losses, (made, due) if self.horizon else made
 
-    def pending(self, run: SeriesRun) -> np.ndarray:
+    def pending(self, run: SeriesRun) -> np.ndarray | None:
         """The forecasts of future rows; see `Learner.pending`."""
         return ring_to_come(run.mixture.outputs, self.steps, run.mixture.linear.rows[0])
 

@@ -63,8 +63,10 @@ def exchange(ring, steps, row, made, due):
                 due[part, i] = before
 
 
-def ring_to_come(ring: np.ndarray, steps: Sequence[int], rows: int) -> np.ndarray:
-    """As `forecasts_to_come`, from a ring after `rows` rows."""
+def ring_to_come(ring: np.ndarray, steps: Sequence[int], rows: int) -> np.ndarray | None:
+    """As `forecasts_to_come`, from a ring after `rows` rows. None if nothing is forecast of later rows."""
+    if not len(ring):
+        return None
     made = np.roll(ring, -(rows % len(ring)), axis=0)
     return forecasts_to_come(made.reshape(len(ring), -1), steps, parts=ring.shape[1])
 
