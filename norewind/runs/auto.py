@@ -3,14 +3,12 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 
 from norewind import cells, estimators, losses
 from norewind.combinators import ensemble, window
-from norewind.estimator import Estimator
+from norewind.estimator import Estimator, Loss
 from norewind.learner import Online, online
 from norewind.learners.ahead import Ahead
 from norewind.learners.class_squares import ClassSquares
@@ -20,6 +18,7 @@ from norewind.learners.series import Series, linear_models
 from norewind.learners.text import TextLearner
 from norewind.names import AUTO_WINDOW
 from norewind.optimizers import adam, inverse_sqrt, scale_members
+from norewind.packing import pack
 from norewind.run import Run
 from norewind.runs.start import start
 
@@ -37,7 +36,7 @@ LINEAR, NETWORK = 30, 10
 RATES = (1e-3, 3e-4)
 CLASS_RATES = (3e-3, 3e-4)
 FORGETTING = (0.9998, 0.998)
-"""Of least squares on classes."""
+"""Of least squares for classes."""
 LRU = 32
 
 
@@ -69,45 +68,45 @@ def series(shape: "Shape", gaussian: bool, budget: float, seed: int) -> tuple[Se
     return learner, learner.init()
 
 
+def classes(shape: "Shape", budget: float, seed: int) -> tuple[ClassLearner, Any]:
+    """Counts, least squares on the inputs, and as many networks as the budget allows, at least one."""
+    linear = [ClassSquares(shape.inputs, shape.outputs, steps=shape.steps, forgetting=rate) for rate in FORGETTING]
+    rates = CLASS_RATES[: max(1, int(budget / NETWORK))]
+    networks = _networks(shape, shape.outputs, losses.known_cross_entropy, rates, seed)
+    made = ClassLearner([*((one, one.init(), 1) for one in linear), networks], shape.outputs, shape.steps)
+    return made, made.init()
+
+
 def network(shape: "Shape", gaussian: bool, seed: int) -> tuple[Online, Run]:
     """One network, like those that `series` trains."""
-    cell = _cell(shape.inputs, shape.outputs)
     loss = losses.known_gaussian if gaussian else losses.known_squared_error
+    cell = _cell(shape.inputs, len(shape.steps) * shape.outputs)
     return _network(cell, estimators.snap1(cell.transition, loss), RATES[0], seed)
 
 
-def classes(shape: "Shape", budget: float, seed: int) -> tuple[ClassLearner, Any]:
-    """Counts, least squares on the inputs, and as many networks as the budget allows, at least one."""
-    rates = CLASS_RATES[: max(1, int(budget / NETWORK))]
-    squares = [ClassSquares(shape.inputs, shape.outputs, steps=shape.steps, forgetting=rate) for rate in FORGETTING]
-    networks = _networks(shape, shape.outputs, losses.known_cross_entropy, rates, seed)
-    learner = ClassLearner([*((made, made.init(), 1) for made in squares), networks], shape.outputs, shape.steps)
-    return learner, learner.init()
+def _networks(shape: "Shape", width: int, loss: Loss, rates: Sequence[float], seed: int) -> tuple[Learner, Any, int]:
+    """Networks that differ in their rates, as one member of a mixture: the learner, its run, and how many there are.
 
-
-def _networks(shape: "Shape", outputs: int, loss: Any, rates: Sequence[float], seed: int) -> tuple[Learner, Any, int]:
-    """Networks with one rate each and `outputs` numbers for every step, as a member of a mixture."""
-    outputs, number = len(shape.steps) * outputs, len(rates)
+    Each has `width` outputs per step. Their runs are packed, for single rows.
+    """
+    members, outputs = len(rates), len(shape.steps) * width
     cell = _cell(shape.inputs, outputs)
-
-    def alike(tree: Any) -> Any:
-        """All networks start from the same parameters."""
-        return jax.tree.map(lambda leaf: jnp.repeat(leaf[None], number, axis=0), tree)
-
-    estimator = ensemble(estimators.snap1(cell.transition, loss), number)
+    estimator = ensemble(estimators.snap1(cell.transition, loss), members)
     learner = online(estimator, optax.chain(adam(1.0), scale_members(rates)), nonfinite="skip")
-    begin = cells.Cell(lambda key: alike(cell.init(key)), lambda: alike(cell.initial_state()), cell.transition)
-    run = start(learner, begin, seed)
+    run = start(learner, cell, seed, members)
     if not shape.horizon:
-        return learner, run, number
-    ahead = Ahead(learner, None, shape.steps, parts=number)
-    sizes = shape.inputs, number * outputs, len(shape.steps) * shape.targets
-    return ahead, ahead.init(run, *(np.zeros(size, np.float32) for size in sizes)), number
+        return learner, pack(run), members
+    ahead = Ahead(learner, None, shape.steps, parts=members)
+    x, output, target = (
+        np.zeros(size, np.float32) for size in (shape.inputs, members * outputs, len(shape.steps) * shape.targets)
+    )
+    first = ahead.init(run, x, output, target)
+    return ahead, first._replace(run=pack(first.run)), members
 
 
 def _cell(inputs: int, outputs: int) -> cells.Cell:
-    cell = cells.lru(inputs, LRU, outputs, symbols=False)
-    return cells.with_readout(cell, inputs, outputs, hidden=LRU, symbols=False)
+    lru = cells.lru(inputs, LRU, outputs, symbols=False)
+    return cells.with_readout(lru, inputs, outputs, hidden=LRU, symbols=False)
 
 
 def _network(cell: cells.Cell, estimator: Estimator, rate: Any, seed: int) -> tuple[Online, Run]:
