@@ -165,14 +165,14 @@ def _count(run, steps, row, came):
     """Count a class, of all and after the class that was newest when it was to be forecast."""
     if np.isnan(came):
         return
-    run.classes *= REMEMBERED
-    run.classes[np.int64(came)] += 1
+    for k in range(len(run.classes)):
+        run.classes[k] = REMEMBERED * run.classes[k] + (k == came)
     for s in range(len(steps)):
         ahead = max(1, steps[s])
         newest = run.newest[(row - ahead) % len(run.newest)]
         if row >= ahead and newest >= 0:
-            run.pairs[s, newest] *= REMEMBERED
-            run.pairs[s, newest, np.int64(came)] += 1
+            for k in range(len(run.classes)):
+                run.pairs[s, newest, k] = REMEMBERED * run.pairs[s, newest, k] + (k == came)
 
 
 @kernel
