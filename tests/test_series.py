@@ -166,7 +166,7 @@ def test_an_expert_that_fails_does_not_take_the_others_along():
 
 def test_the_variance_it_forecasts_is_that_of_its_errors():
     xs = waves(3_000)
-    options = {"steps": (6,), "models": linear_models(2), "known": (0, 1)}
+    options = {"steps": (6,), "models": linear_models(2, 2), "known": (0, 1)}
     series = Series(2, 2, **options, gaussian=True)
     _, (losses, (_, due)) = series.scan(series.init(), xs, xs, outputs=True)
     variance = np.exp(10 * np.tanh(due[1_000:, 2:] / 10))
@@ -203,6 +203,7 @@ def test_without_learning_the_weights_stay_and_a_new_sequence_begins_empty():
 
 
 def test_the_models_see_fewer_rows_of_many_columns():
-    assert [model.lags for model in linear_models(1)] == [8, 32, 168, 168]
-    assert [model.lags for model in linear_models(7)] == [1, 4, 24, 24]
-    assert [tuple(model) for model in linear_models(200)] == [(1, 0.998), (1, 0.9998)]
+    assert [model.lags for model in linear_models(1, 200)] == [8, 32, 168, 168]
+    assert [model.lags for model in linear_models(7, 7)] == [1, 4, 24, 24]
+    assert [model.lags for model in linear_models(7, 7 * 48)] == [4, 4, 24]
+    assert [tuple(model) for model in linear_models(200, 1)] == [(1, 0.998), (1, 0.9998)]

@@ -5,12 +5,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from norewind import checks
 from norewind.kernels import kernel
 from norewind.learners.members import beside, forward_all, reset_all, scan_all
 from norewind.learners.mix import mix_row
 from norewind.learners.protocol import Learner
-from norewind.learners.steps import exchange, ring_to_come
+from norewind.learners.steps import exchange, ring_to_come, same_length
 
 SWITCHING = 0.002
 """The share of its weight that each expert passes on after a row, so that the mixture can follow a change."""
@@ -82,8 +81,8 @@ class ClassLearner(Learner):
         self, run: ClassRun, xs: Any, targets: Any, *, count: int | None = None, outputs: bool = False
     ) -> tuple[ClassRun, Any]:
         """Learn from a chunk of rows; see `Learner.scan`. Losses are in nats."""
-        rows = checks.common_length("scan", xs=xs, targets=targets)
-        count = rows if count is None else count
+        same_length(xs, targets)
+        count = len(xs) if count is None else count
         members, _, seen = scan_all(self.members, run.members, xs, [targets] * len(self.members), count)
         losses, shown = self._rows(run.counting, seen, np.asarray(targets), count)
         return ClassRun(members, run.counting), (losses, shown) if outputs else losses
@@ -108,7 +107,7 @@ class ClassLearner(Learner):
 
     def pending(self, run: ClassRun) -> np.ndarray | None:
         """The forecasts of future rows; see `Learner.pending`."""
-        return ring_to_come(run.counting.outputs, self.steps, run.counting.rows[0])
+        return None if not self.horizon else ring_to_come(run.counting.outputs, self.steps, run.counting.rows[0])
 
     def reset(self, run: ClassRun) -> ClassRun:
         """Begin a new sequence; what was learned stays."""
