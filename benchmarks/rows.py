@@ -89,9 +89,7 @@ def _scanning(learner, run, xs, targets, rows):
 
     def scan():
         for start in range(0, len(xs), rows):
-            runs[0], _ = learner.scan(
-                runs[0], xs[start : start + rows], targets[start : start + rows], outputs=True
-            )
+            runs[0], _ = learner.scan(runs[0], xs[start : start + rows], targets[start : start + rows], outputs=True)
 
     return scan
 

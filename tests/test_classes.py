@@ -171,7 +171,8 @@ def test_least_squares_of_classes_are_those_of_ones_and_zeros():
     other, (expected, (shares, _)) = numbers.scan(numbers.init(), xs, hot.reshape(80, 6), outputs=True)
     np.testing.assert_array_equal(losses, expected)
     np.testing.assert_array_equal(made, np.log(np.maximum(shares, LEAST_SHARE)))
-    np.testing.assert_array_equal(squares.forward(run, xs)[1][0], np.log(np.maximum(numbers.forward(other, xs)[1][0], LEAST_SHARE)))
+    shares = numbers.forward(other, xs)[1][0]
+    np.testing.assert_array_equal(squares.forward(run, xs)[1][0], np.log(np.maximum(shares, LEAST_SHARE)))
 
 
 def test_cross_entropy_of_known_classes():

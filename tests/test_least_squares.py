@@ -1,4 +1,4 @@
-"""Recursive least squares against exact ridge regression, all steps against single ones, and nothing from the future."""
+"""Recursive least squares against exact ridge regression, and all steps against single ones."""
 
 import numpy as np
 import pytest
@@ -185,7 +185,8 @@ def test_inputs_and_targets_that_are_not_numbers_do_no_harm():
     xs[90, 0] = -np.inf
     learner = LeastSquares(2, 2, steps=(1,), lags=2)
     _, (losses, (made, _)) = learner.scan(learner.init(), xs, targets, outputs=True)
-    assert np.isfinite(losses).all() and np.isfinite(made).all()
+    assert np.isfinite(losses).all()
+    assert np.isfinite(made).all()
 
 
 def test_a_limit_keeps_an_outlier_from_spoiling_what_was_learned():
@@ -216,7 +217,8 @@ def test_a_new_sequence_knows_nothing_of_the_last_one():
     run = learner.reset(run)
     run, (losses, (made, due)) = learner.scan(run, xs[:5], np.tile(xs[:5], 4), outputs=True)
     np.testing.assert_allclose(made[0], features_of(xs[:1].astype(float), 3)[0] @ weights.T, rtol=1e-5)
-    assert losses[0] == 0 and not due[0].any()
+    assert losses[0] == 0
+    assert not due[0].any()
 
 
 def test_several_models_in_one_run_are_those_of_separate_runs():

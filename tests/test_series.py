@@ -56,45 +56,39 @@ def learner(steps=STEPS, *, gaussian=False, member=True, known=(0, 1)):
     return Series(2, 2, steps=steps, models=MODELS, members=members, known=known, gaussian=gaussian)
 
 
-def plain_loop(xs, targets, steps, known=True):
-    """What `Series` does, in the words of its docstring: the forecast made at each row, (rows, steps, targets)."""
-    rows, clipped = len(xs), xs.astype(float)
+def plain_loop(xs, targets, steps):
+    """What `Series` does, in the words of its docstring: the forecast made at each row, (rows, steps × targets)."""
+    others = Given(steps).outputs.reshape(1_000, 2, -1)
     linear = []
     for lags, forgetting in MODELS:
         model = LeastSquares(2, 2, steps=steps, lags=lags, forgetting=forgetting, limit=LIMIT)
         outputs = model.scan(model.init(), xs, targets, outputs=True)[1][1]
         linear.append(outputs[0] if steps[-1] else outputs)
-    result = np.zeros((rows, len(steps), 2))
-    for place, step in enumerate(steps):
-        ages = [(-max(1, step)) % period for period in PERIODS]
-        for target in range(2):
-            column = 2 * place + target
-            spread, record, count, made = None, None, 0, []
-            for t in range(rows):
-                experts = [0.0]
-                if known:
-                    experts += [clipped[t, target], *(clipped[t - age, target] if t >= age else 0 for age in ages)]
-                experts += [model[t, column] for model in linear]
-                experts += list(Given(steps).outputs[t].reshape(2, -1)[:, column])
-                made.append(np.clip(experts, -100, 100))
-                spread = np.ones(len(experts)) if spread is None else spread
-                record = np.zeros(len(experts)) if record is None else record
+    columns = []
+    for column in range(targets.shape[1]):
+        step, past = steps[column // 2], xs[:, column % 2].astype(float)
+        ages = [0, *(-max(1, step) % period for period in PERIODS)]
+        rules = [np.zeros(len(xs)), *(np.concatenate([np.zeros(age), past])[: len(xs)] for age in ages)]
+        experts = [*rules, *(made[:, column] for made in linear), *others[: len(xs), :, column].T]
+        columns.append(plain_mixture(np.stack(experts, axis=1), targets[:, column], step))
+    return np.stack(columns, axis=1)
 
-                def learn(t=t, column=column):
-                    nonlocal spread, record, count
-                    if t >= step and not np.isnan(targets[t, column]):
-                        count += 1
-                        errors = (made[t - step] - targets[t, column]) ** 2
-                        spread = spread + max(1 / (count + 1), 0.01) * (errors - spread)
-                        record = 0.99 * record + 0.1 * (errors / spread + np.log(spread))
 
-                if step:
-                    learn()
-                weights = np.exp((record.min() - record) / 2)
-                result[t, place, target] = weights @ made[t] / weights.sum()
-                if not step:
-                    learn()
-    return result.reshape(rows, -1)
+def plain_mixture(forecasts, targets, step):
+    """The mixture for one step and target of forecasts made at each row, (rows, experts)."""
+    spread, record, count = np.ones(forecasts.shape[1]), np.zeros(forecasts.shape[1]), 0
+    mixed = []
+    for t, target in enumerate(targets):
+        before = spread, record
+        if t >= step and not np.isnan(target):
+            count += 1
+            errors = (forecasts[t - step] - target) ** 2
+            spread = spread + max(1 / (count + 1), 0.01) * (errors - spread)
+            record = 0.99 * record + 0.1 * (errors / spread + np.log(spread))
+        # Forecasts of the row itself come first.
+        weights = np.exp(-(record if step else before[1]) / 2)
+        mixed.append(weights @ forecasts[t] / weights.sum())
+    return mixed
 
 
 @pytest.mark.parametrize("steps", [(0,), (1,), STEPS])
@@ -161,7 +155,8 @@ def test_an_expert_that_fails_does_not_take_the_others_along():
     xs[100:110] = np.nan
     xs[150] = np.inf
     _, (losses, (made, _)) = alone.scan(alone.init(), xs, np.tile(waves(400), 3), outputs=True)
-    assert np.isfinite(made).all() and np.isfinite(losses).all()
+    assert np.isfinite(made).all()
+    assert np.isfinite(losses).all()
 
 
 def test_the_variance_it_forecasts_is_that_of_its_errors():
@@ -199,7 +194,8 @@ def test_without_learning_the_weights_stay_and_a_new_sequence_begins_empty():
     np.testing.assert_array_equal(unknown, made)
     run = series.reset(after)
     _, (losses, (_, due)) = series.scan(run, xs[:1], targets_of(xs)[:1], outputs=True)
-    assert losses[0] == 0 and not due.any()
+    assert losses[0] == 0
+    assert not due.any()
 
 
 def test_the_models_see_fewer_rows_of_many_columns():

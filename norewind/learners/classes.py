@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from norewind.kernels import kernel
-from norewind.learners.members import beside, forward_all, reset_all, scan_all
+from norewind.learners.members import forecasts_of, forward_all, reset_all, scan_all
 from norewind.learners.mix import mix_row
 from norewind.learners.protocol import Learner
 from norewind.learners.steps import exchange, ring_to_come, same_length
@@ -83,7 +83,7 @@ class ClassLearner(Learner):
         """Learn from a chunk of rows; see `Learner.scan`. Losses are in nats."""
         same_length(xs, targets)
         count = len(xs) if count is None else count
-        members, _, seen = scan_all(self.members, run.members, xs, [targets] * len(self.members), count)
+        members, seen = scan_all(self.members, run.members, xs, targets, count)
         losses, shown = self._rows(run.counting, seen, np.asarray(targets), count)
         return ClassRun(members, run.counting), (losses, shown) if outputs else losses
 
@@ -99,7 +99,7 @@ class ClassLearner(Learner):
     def _rows(self, counting: CountingRun, seen: list, targets: np.ndarray, count: int) -> tuple[np.ndarray, Any]:
         """The losses of the first rows, and what is forecast at them and had been forecast of them."""
         rows, width = len(targets), len(self.steps) * self.classes
-        logits = beside(seen, self.horizon, (rows, width))
+        logits = forecasts_of(seen, self.horizon, rows, width)
         targets = np.ascontiguousarray(targets, np.float32)
         losses, (made, due) = np.zeros(rows, np.float32), np.zeros((2, rows, width), np.float32)
         _rows(self._steps, counting, targets[:count], logits, losses, made, due)

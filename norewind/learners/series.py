@@ -17,7 +17,7 @@ from norewind.learners.linear import (
     reset_linear,
     start_of,
 )
-from norewind.learners.members import beside, forward_all, reset_all, scan_all
+from norewind.learners.members import forecasts_of, forward_all, reset_all, scan_all
 from norewind.learners.protocol import Learner
 from norewind.learners.steps import exchange, ring_to_come, same_length
 
@@ -114,7 +114,7 @@ class Series(Learner):
         """Learn from a chunk of rows; see `Learner.scan`. Losses are squared errors, or nats if `gaussian`."""
         same_length(xs, targets)
         count = len(xs) if count is None else count
-        members, _, seen = scan_all(self.members, run.members, xs, [targets] * len(self.members), count)
+        members, seen = scan_all(self.members, run.members, xs, targets, count)
         losses, shown = self._rows(run.mixture, seen, xs, targets, count)
         return SeriesRun(members, run.mixture), (losses, shown) if outputs else losses
 
@@ -131,7 +131,7 @@ class Series(Learner):
     def _rows(self, mixture: MixtureRun, seen: list, xs: Any, targets: Any, count: int) -> tuple[np.ndarray, Any]:
         """The losses of the first rows, and what is forecast at them and had been forecast of them."""
         xs, targets = np.ascontiguousarray(xs, np.float32), np.ascontiguousarray(targets, np.float32)
-        others = beside(seen, self.horizon, targets.shape)
+        others = forecasts_of(seen, self.horizon, *targets.shape)
         losses, parts = np.zeros(len(xs), np.float32), 1 + self.gaussian
         made, due = np.zeros((2, len(xs), parts, targets.shape[1]), np.float32)
         _rows(self.plan, mixture, xs[:count], targets, others, losses, made, due)
