@@ -11,6 +11,7 @@ from stream_pipes import Pipe, loaded, policies, quick
 from test_streams import drain
 
 from norewind.streams import Dialect, KeyedStream, RowStream, Source, StreamError
+from norewind.streams.conversion import Key
 from norewind.streams.given import Given, GivenLines
 from norewind.streams.reading import Lines
 
@@ -110,6 +111,101 @@ def check(text, counts, options, one_by_one):
     assert ending == slowly[2]
     for taken, position in positions.items():
         assert opened(position)[0] == samples[taken:]
+
+
+ODD = [
+    "",
+    "NA",
+    "-nan",
+    "x",
+    "inf",
+    "1e999",
+    '"5"',
+    '"5,5"',
+    '"',
+    "1_0",
+    "é",
+    "٣",
+    "true",
+    "4\r",
+    "\0",
+    "\x7f",
+    "\\",
+    "1,2",
+]
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+@pytest.mark.parametrize("bad", ["fail", "skip"])
+@pytest.mark.parametrize("column", range(4))
+def test_one_odd_field_among_plain_ones(one_by_one, column, bad, keyed):
+    options = {"inputs": ["a", "t"], "targets": ["b"], "copy": ["t"], "bad": bad, "missing": bad}
+    options |= {"key": "mode"} if keyed else {"inputs": ["a", "mode", "t"]}
+    rows = [[f"{i * i % 7}.5", f"m{i % 3}", f"2024-05-{i + 1}", str(-i)] for i in range(10, 31)]
+    for odd in ODD:
+        rows[13] = [odd if place == column else field for place, field in enumerate(rows[12])]
+        text = "a,mode,t,b\n" + "\n".join(map(",".join, rows)) + "\n"
+        check(text.encode(), [9, 30], options, one_by_one)
+        objects = [json.dumps(dict(zip(["a", "mode", "t", "b"], row, strict=True))) for row in rows]
+        check("\n".join(objects).encode() + b"\n", [9, 30], options | {"dialect": Dialect("jsonl")}, one_by_one)
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_rows_of_other_shards_are_left_to_the_next_take(one_by_one, number):
+    lines = "".join(f"k{i % 5},{i * i % 7}\n" for i in range(40))
+    check(f"key,a\n{lines}".encode(), [3, 7], {"key": "key", "shard": (number, 3)}, one_by_one)
+
+
+@pytest.mark.parametrize(
+    ("text", "dialect"),
+    [
+        ("a\n" + "1\n2\n\n3\r\n\r\n" * 5, Dialect()),
+        ("\ufeff" + "1,2\n" * 9, Dialect(header=False)),
+        ("\ufeff" + '{"1": 1, "2": 2}\n' * 9, Dialect("jsonl")),
+        ('{"a": 1}\n' * 9 + '{"a": 2} {"a": 3}\n{"a":\n4}\n', Dialect("jsonl")),
+        ('{"a": 1}\n' * 9 + '{"a": 2} {"a": 3}\n\n{"a": 4}\n', Dialect("jsonl")),
+    ],
+    ids=["blank lines", "mark", "mark before an object", "objects across lines", "two objects in a line"],
+)
+@pytest.mark.parametrize("bad", ["fail", "skip"])
+def test_lines_that_are_not_what_they_seem(one_by_one, text, dialect, bad):
+    check(text.encode(), [30], {"dialect": dialect, "bad": bad}, one_by_one)
+
+
+def test_a_byte_order_mark_is_no_part_of_a_category(one_by_one):
+    options = {"dialect": Dialect(header=False), "inputs": ["1"], "targets": ["2"]}
+    check(("\ufeff" + "eco,1\nfast,2\n" * 9).encode(), [30], options, one_by_one)
+    with Pipe(("\ufeff" + "eco,1\nfast,2\n" * 9).encode()) as source:
+        stream = RowStream(source, **options)
+        stream.take(30)
+        assert stream.position()["categories"] == {"1": ["eco", "fast"]}
+
+
+@quick
+@given(
+    st.one_of(
+        st.text(min_size=1),
+        st.text('ab\x7f\\"é\t ', min_size=1),
+        st.integers(),
+        st.floats(allow_nan=False, allow_infinity=False),
+        st.booleans(),
+    )
+)
+def test_a_key_is_the_json_of_its_value(value):
+    assert Key("key").of(value) == json.dumps(value).encode()
+
+
+def test_a_line_that_goes_on_after_the_run_has_read_it_is_no_row(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text("a\n" + "1\n2\n" * 5 + "3")
+    with RowStream(Source(path, final=True)) as stream:
+        assert len(stream.take(100).xs) == 11
+    path.write_text("a\n" + "1\n2\n" * 5 + "35\n" + "4\n" * 9)
+    with (
+        RowStream(Source(path), position=stream.position()) as stream,
+        pytest.raises(StreamError, match="continues a line that had no newline yet"),
+    ):
+        stream.take(100)
 
 
 many = settings(quick, max_examples=120)
