@@ -154,6 +154,7 @@ class RowReader:
         if not lines.in_one_go():
             return None
         count = max(1, min(count, BATCH // len(self.columns)))
+        some: list[Any]
         if self._source.has_rows:
             some, ends = lines.ahead(fragments, count), range(1, count + 1)
         else:
