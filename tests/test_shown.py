@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-import norewind
+from norewind import adam, bptt, cells, online
 from norewind.instruments.compare import Comparison
 from norewind.instruments.diagnosis import Diagnosis, Finding, Span, Value
 from norewind.learners.ahead import Ahead
@@ -56,16 +56,15 @@ def test_a_diagnosis_shows_cosines_on_one_scale():
 
 
 def test_a_run_ahead_shows_what_waits_without_numbers():
-    estimator = norewind.bptt(lambda params, state, x: (state, params["b"]), known_squared_error)
-    ahead, row = (
-        Ahead(norewind.online(estimator, norewind.adam(1e-3)), known_squared_error, (2,)),
-        np.zeros(3, np.float32),
-    )
-    run = ahead.init(small_run(), row, row, row)
+    cell = cells.rnn(1, 2, 1, symbols=False)
+    ahead = Ahead(online(bptt(cell.transition, known_squared_error), adam(1e-3)), known_squared_error, steps=(2,))
+    row = np.zeros(1, np.float32)
+    start = ahead.learner.init(cell.init(jax.random.key(0)), cell.initial_state(), jax.random.key(1))
+    run = ahead.init(start, row, row, row)
     assert repr(run).splitlines()[:3] == [
         "AheadRun after 0 rows",
         "  waiting: at most 2 rows for their targets; 2 rows of forecasts",
-        "  Run.params: 15 numbers in 2 arrays",
+        "  Run.params: 11 numbers in 5 arrays",
     ]
     assert "<th" in run._repr_html_()
     assert "[" not in run._repr_html_()
