@@ -107,11 +107,11 @@ class PackedCall:
         return vectors, self.seen.view(tuple(map(np.asarray, seen)))
 
     def knows(self, inputs: tuple[Tree, ...]) -> bool:
-        """Whether all inputs are known to be in range: a single symbol is looked at quickly."""
-        return all(
-            size is None or (np.ndim(value) == 0 and 0 <= int(value) < size)
-            for value, size in zip(inputs, self.symbols, strict=True)
-        )
+        """Whether all inputs are known to be in range. Only single symbols are looked at quickly."""
+        for value, size in zip(inputs, self.symbols, strict=True):
+            if size is not None and not (isinstance(value, int | np.integer) and 0 <= value < size):
+                return False
+        return True
 
 
 class SingleCalls:
@@ -210,6 +210,8 @@ def _moving(layout: Layout) -> int:
 
 def _signature(value: Any) -> Any:
     """What a program is compiled for."""
+    if type(value) is int or type(value) is float:
+        return type(value)
     if isinstance(value, np.ndarray | jax.Array):
         return value.dtype, value.shape
     if isinstance(value, dict | list | tuple):
