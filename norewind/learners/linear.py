@@ -1,0 +1,243 @@
+"""Linear models of rows, learned by recursive least squares for all steps of a horizon: the loops."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from norewind.checks import ModelError
+from norewind.kernels import kernel
+from norewind.learners.arithmetic import LANES, dot, padded
+
+LARGEST_INPUT = 10.0
+"""In standard deviations. A larger input is most likely a fault, which a linear model would only amplify."""
+LARGEST = 1e4
+"""Forgetting stops while the mean variance of the weights, relative to the prior's, is above this."""
+LOOKS = 16
+"""Rows from one look at that variance to the next."""
+LEAST_SPREAD = 1e-6
+
+
+class Linear(NamedTuple):
+    """What a linear model sees, and how much of the past counts after each row, from 0 to 1.
+
+    It sees a constant, the newest `lags` rows of the inputs, and every input through
+    `oscillators` damped oscillators, which remember 1 to 1000 rows.
+    """
+
+    lags: int = 1
+    oscillators: int = 0
+    forgetting: float = 1.0
+
+
+class LinearPlan(NamedTuple):
+    """The constants of linear models on the same rows.
+
+    `sizes` has for each model its lags, its oscillators, the number of its features and that number padded, and
+    where its parts of `past`, `factors` and `weights` begin. `rates` has its forgetting, its limit and the sum of its
+    prior variances, `waves` the real and the imaginary factor and the scale of each of its oscillators.
+    """
+
+    steps: np.ndarray
+    sizes: np.ndarray
+    rates: np.ndarray
+    waves: np.ndarray
+
+
+class LinearRun(NamedTuple):
+    """What linear models have learned, and the rows that wait for their targets; flat, one model after the other.
+
+    `past` has the features and the gains of the newest rows, a ring. `factors` has the columns of U of the covariance
+    U D Uᵀ of the weights, and last the diagonal of D. `spreads` are the variances of the errors so far, `variances`
+    the mean variances of the weights relative to the prior's, and `rows` is the number of rows in the sequence.
+    """
+
+    past: np.ndarray
+    factors: np.ndarray
+    weights: np.ndarray
+    spreads: np.ndarray
+    variances: np.ndarray
+    rows: np.ndarray
+
+
+class LinearModel(NamedTuple):
+    """The arrays of one model: `past` (rows, 2, features), `factors` (features + 1, features), `weights` (outputs,
+    features), `spreads` (outputs) and `variance` (1), with the number of features padded."""
+
+    past: np.ndarray
+    factors: np.ndarray
+    weights: np.ndarray
+    spreads: np.ndarray
+    variance: np.ndarray
+
+
+def plan_of(
+    models: Sequence[Linear], inputs: int, targets: int, steps: Sequence[int], limit: float = np.inf
+) -> LinearPlan:
+    """The constants of models. Errors beyond `limit` standard deviations of earlier errors count as that large."""
+    ring, sizes, rates = max(2, steps[-1] + 1), [], []
+    waves = np.zeros((len(models), max((model.oscillators for model in models), default=0), 3))
+    starts = np.zeros(3, int)
+    for number, (lags, oscillators, forgetting) in enumerate(models):
+        if not 0 < forgetting <= 1:
+            raise ModelError(f"LeastSquares: forgetting is {forgetting}, but it must be above 0 and at most 1.")
+        features = 1 + inputs * (lags + 2 * oscillators)
+        width = padded(features)
+        sizes.append([lags, oscillators, features, width, *starts])
+        rates.append([forgetting, limit, _prior(models[number], inputs).sum()])
+        waves[number, :oscillators] = _waves(oscillators)
+        starts += ring * 2 * width, (features + 1) * width, len(steps) * targets * width
+    return LinearPlan(np.array(steps), np.array(sizes).reshape(-1, 7), np.array(rates).reshape(-1, 3), waves)
+
+
+def start_of(plan: LinearPlan, models: Sequence[Linear], inputs: int, targets: int) -> LinearRun:
+    """The run that models start from."""
+    ring, outputs = max(2, int(plan.steps[-1]) + 1), len(plan.steps) * targets
+    widths = plan.sizes[:, 3]
+    factors = [np.zeros(0)]
+    for model, width in zip(models, widths, strict=True):
+        prior = _prior(model, inputs)
+        own = np.eye(len(prior) + 1, width)
+        own[-1] = np.pad(prior, (0, width - len(prior)))
+        factors.append(own.ravel())
+    return LinearRun(
+        np.zeros(ring * 2 * widths.sum()),
+        np.concatenate(factors),
+        np.zeros(outputs * widths.sum()),
+        np.ones((len(models), outputs)),
+        np.ones((len(models), 1)),
+        np.zeros(1, np.int64),
+    )
+
+
+def _prior(model: Linear, inputs: int) -> np.ndarray:
+    """The variance that the weight of each feature is expected to have. Older rows are expected to matter less."""
+    lags = np.repeat(0.1 / (1 + np.arange(model.lags)), inputs)
+    return np.concatenate([[0.01], lags, np.full(2 * inputs * model.oscillators, 0.01)])
+
+
+def _waves(count: int) -> np.ndarray:
+    """The real and the imaginary factor and the scale of damped oscillators that remember 1 to 1000 rows."""
+    times = np.geomspace(1, 1000, count) if count else np.zeros(0)
+    # Phases that fill the circle evenly in whatever order they are taken; slow ones turn slowly.
+    phases = np.arange(count) * 0.6180339887 % 1 * np.minimum(np.pi, 60 * np.pi / times)
+    factors = np.exp(-1 / times + 1j * phases)
+    return np.stack([factors.real, factors.imag, np.sqrt(1 - np.exp(-2 / times))], axis=1)
+
+
+@kernel
+def model_at(plan, run, number):
+    """The arrays of one of the models of a run."""
+    _, _, features, width, past, factors, weights = plan.sizes[number]
+    ring, outputs = max(2, plan.steps[-1] + 1), run.spreads.shape[1]
+    return LinearModel(
+        run.past[past : past + ring * 2 * width].reshape((ring, 2, width)),
+        run.factors[factors : factors + (features + 1) * width].reshape((features + 1, width)),
+        run.weights[weights : weights + outputs * width].reshape((outputs, width)),
+        run.spreads[number],
+        run.variances[number],
+    )
+
+
+@kernel
+def linear_row(plan, number, model, row, x, targets, outputs):
+    """Learn from the targets of row `row` of a sequence, and forecast from its inputs, all steps.
+
+    Forecasts of the row itself, step 0, are made before anything is learned from it.
+    """
+    steps, forgetting, limit = plan.steps, plan.rates[number, 0], plan.rates[number, 1]
+    ring, width, per_step = len(model.past), model.past.shape[2], len(targets) // len(steps)
+    newest = model.past[row % ring, 0]
+    see(plan, number, model.past[(row - 1) % ring, 0], x, newest)
+    first = row - steps[0]
+    if first >= 0:
+        then, gain = model.past[first % ring, 0], model.past[first % ring, 1]
+        if any_known(targets[:per_step]):
+            if first % LOOKS == 0:
+                model.variance[0] = trace(model.factors) / plan.rates[number, 2]
+            growth = 1.0 if model.variance[0] > LARGEST else 1 / forgetting
+            update(model.factors, then, gain, forgetting, growth)
+        else:
+            gain[:] = 0.0
+    for s in range(len(steps)):
+        place = (row - steps[s]) % ring
+        then, gain = model.past[place, 0], model.past[place, 1]
+        for i in range(s * per_step, (s + 1) * per_step):
+            weights = model.weights[i]
+            if steps[s] == 0:
+                outputs[i] = dot(weights, newest, width)
+            if row >= steps[s] and np.isfinite(targets[i]):
+                largest = limit * np.sqrt(max(model.spreads[i], LEAST_SPREAD))
+                error = min(max(targets[i] - dot(weights, then, width), -largest), largest)
+                model.spreads[i] += 0.01 * (error * error - model.spreads[i])
+                for j in range(width):
+                    weights[j] += gain[j] * error
+            if steps[s] > 0:
+                outputs[i] = dot(weights, newest, width)
+
+
+@kernel
+def see(plan, number, before, x, features):
+    """Write the features of a row, from those of the row before and its inputs."""
+    inputs, lags, oscillators = len(x), plan.sizes[number, 0], plan.sizes[number, 1]
+    features[0] = 1.0
+    shown = 1 + inputs * lags
+    for i in range(1 + inputs, shown):
+        features[i] = before[i - inputs]
+    for i in range(inputs):
+        value = 0.0 if np.isnan(x[i]) else min(max(np.float64(x[i]), -LARGEST_INPUT), LARGEST_INPUT)
+        features[1 + i] = value
+        for k in range(oscillators):
+            real, imaginary, scale = plan.waves[number, k]
+            a, b = shown + i * oscillators + k, shown + (inputs + i) * oscillators + k
+            features[a] = real * before[a] - imaginary * before[b] + scale * value
+            features[b] = real * before[b] + imaginary * before[a]
+
+
+@kernel
+def update(factors, x, gain, forgetting, growth):
+    """Learn from features: the gain k = P x/(λ + xᵀP x), and P ← (P − k xᵀP) · growth, as U D Uᵀ (Bierman 1977)."""
+    features = len(factors) - 1
+    diagonal = factors[features]
+    gain[:] = 0.0
+    total = forgetting
+    for j in range(features):
+        column = factors[j]
+        # Up to the diagonal, which is 1, and over the zeros beyond it: whole vectors are faster.
+        length = (j // LANES + 1) * LANES
+        inner = dot(column, x, length)
+        outer, before = diagonal[j] * inner, total
+        total += inner * outer
+        diagonal[j] *= before / total * growth
+        share = -inner / before
+        for i in range(length):
+            old = column[i]
+            column[i] = old + gain[i] * share
+            gain[i] += old * outer
+    for i in range(features):
+        gain[i] /= total
+
+
+@kernel
+def trace(factors):
+    """The trace of U D Uᵀ."""
+    features, width = len(factors) - 1, factors.shape[1]
+    total = 0.0
+    for j in range(features):
+        total += factors[features, j] * dot(factors[j], factors[j], width)
+    return total
+
+
+@kernel
+def any_known(targets):
+    """Whether any target is known."""
+    for i in range(len(targets)):
+        if np.isfinite(targets[i]):
+            return True
+    return False
+
+
+def reset_linear(run: LinearRun) -> None:
+    """Begin a new sequence: the past is forgotten, and what was learned stays."""
+    run.past[:] = 0
+    run.rows[:] = 0
