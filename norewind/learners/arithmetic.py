@@ -30,24 +30,18 @@ def padded(length: int) -> int:
 
 
 @intrinsic
-def dot(typingctx, a, b, length):
-    """Σ a[i] b[i] over the first `length` numbers of two contiguous vectors, a multiple of `LANES`.
+def dot(typingctx, a, i, b, j, length):
+    """Σ a[i + k] b[j + k] over the first `length` numbers, a multiple of `LANES`, from places in contiguous arrays.
 
     Written for LLVM by hand, as eight sums side by side that are added in a fixed order:
     a loop would be compiled to one sum, term by term, which is five times slower.
     """
-    if not a.layout == b.layout == "C":
-        raise TypingError("dot: both vectors must be contiguous.")
-    vector, number = ir.VectorType(ir.DoubleType(), LANES), types.intp
 
     def generate(context, builder, signature, arguments):
-        data = [context.make_array(kind)(context, builder, array).data for kind, array in zip((a, b), arguments)]
-        sums = cgutils.alloca_once_value(builder, ir.Constant(vector, None))
-        start, step = (context.get_constant(number, value) for value in (0, LANES))
-        with cgutils.for_range_slice(builder, start, arguments[2], step) as (i, _):
-            places = [builder.bitcast(builder.gep(pointer, [i]), vector.as_pointer()) for pointer in data]
-            x, y = (builder.load(place, align=8) for place in places)
-            builder.store(builder.fadd(builder.load(sums), builder.fmul(x, y)), sums)
+        sums = cgutils.alloca_once_value(builder, ir.Constant(_VECTOR, None))
+        for x, y in _blocks(context, builder, signature.args, arguments):
+            product = builder.fmul(builder.load(x, align=8), builder.load(y, align=8))
+            builder.store(builder.fadd(builder.load(sums), product), sums)
         whole = builder.load(sums)
         parts = [builder.extract_element(whole, ir.Constant(ir.IntType(32), lane)) for lane in range(LANES)]
         while len(parts) > 1:
@@ -55,7 +49,44 @@ def dot(typingctx, a, b, length):
             parts = [builder.fadd(x, y) for x, y in zip(parts[:half], parts[half:], strict=True)]
         return parts[0]
 
-    return types.float64(a, b, number), generate
+    return types.float64(_contiguous(a), types.intp, _contiguous(b), types.intp, types.intp), generate
+
+
+@intrinsic
+def add_scaled(typingctx, a, i, b, j, length, factor):
+    """Add `factor` times b[j + k] to a[i + k], for the first `length` numbers, as in `dot`."""
+
+    def generate(context, builder, signature, arguments):
+        undefined, zeros = ir.Constant(_VECTOR, ir.Undefined), ir.Constant(ir.VectorType(ir.IntType(32), LANES), None)
+        first = builder.insert_element(undefined, arguments[5], ir.Constant(ir.IntType(32), 0))
+        factors = builder.shuffle_vector(first, undefined, zeros)
+        for x, y in _blocks(context, builder, signature.args, arguments):
+            product = builder.fmul(builder.load(y, align=8), factors)
+            builder.store(builder.fadd(builder.load(x, align=8), product), x, align=8)
+        return context.get_dummy_value()
+
+    place = types.intp
+    return types.void(_contiguous(a), place, _contiguous(b), place, place, types.float64), generate
+
+
+_VECTOR = ir.VectorType(ir.DoubleType(), LANES)
+
+
+def _contiguous(array: types.Type) -> types.Type:
+    if not isinstance(array, types.Array) or array.layout != "C" or array.dtype != types.float64:
+        raise TypingError("dot: both arrays must be contiguous, of float64.")
+    return array
+
+
+def _blocks(context, builder, kinds, arguments):
+    """In a loop, pointers to the next `LANES` numbers of both arrays."""
+    starts = []
+    for array, place in ((0, 1), (2, 3)):
+        data = context.make_array(kinds[array])(context, builder, arguments[array]).data
+        starts.append(builder.gep(data, [arguments[place]]))
+    start, step = (context.get_constant(types.intp, value) for value in (0, LANES))
+    with cgutils.for_range_slice(builder, start, arguments[4], step) as (k, _):
+        yield [builder.bitcast(builder.gep(pointer, [k]), _VECTOR.as_pointer()) for pointer in starts]
 
 
 @kernel

@@ -7,7 +7,7 @@ import numpy as np
 
 from norewind.checks import ModelError
 from norewind.kernels import kernel
-from norewind.learners.arithmetic import LANES, dot, padded
+from norewind.learners.arithmetic import LANES, add_scaled, dot, padded
 
 LARGEST_INPUT = 10.0
 """In standard deviations. A larger input is most likely a fault, which a linear model would only amplify."""
@@ -87,7 +87,7 @@ def plan_of(
         rates.append([forgetting, limit, _prior(models[number], inputs).sum()])
         waves[number, :oscillators] = _waves(oscillators)
         starts += ring * 2 * width, (features + 1) * width, len(steps) * targets * width
-    return LinearPlan(np.array(steps), np.array(sizes).reshape(-1, 7), np.array(rates).reshape(-1, 3), waves)
+    return LinearPlan(np.array(steps), np.array(sizes, int).reshape(-1, 7), np.array(rates, float).reshape(-1, 3), waves)
 
 
 def start_of(plan: LinearPlan, models: Sequence[Linear], inputs: int, targets: int) -> LinearRun:
@@ -147,8 +147,7 @@ def linear_row(plan, number, model, row, x, targets, outputs):
     """
     steps, forgetting, limit = plan.steps, plan.rates[number, 0], plan.rates[number, 1]
     ring, width, per_step = len(model.past), model.past.shape[2], len(targets) // len(steps)
-    newest = model.past[row % ring, 0]
-    see(plan, number, model.past[(row - 1) % ring, 0], x, newest)
+    see(plan, number, model.past[(row - 1) % ring, 0], x, model.past[row % ring, 0])
     first = row - steps[0]
     if first >= 0:
         then, gain = model.past[first % ring, 0], model.past[first % ring, 1]
@@ -159,21 +158,22 @@ def linear_row(plan, number, model, row, x, targets, outputs):
             update(model.factors, then, gain, forgetting, growth)
         else:
             gain[:] = 0.0
+    past, weights, spreads = model.past, model.weights, model.spreads
+    limits = limit * np.sqrt(np.maximum(spreads, LEAST_SPREAD))
+    newest = row % ring * 2 * width
     for s in range(len(steps)):
-        place = (row - steps[s]) % ring
-        then, gain = model.past[place, 0], model.past[place, 1]
+        step, then = steps[s], (row - steps[s]) % ring * 2 * width
         for i in range(s * per_step, (s + 1) * per_step):
-            weights = model.weights[i]
-            if steps[s] == 0:
-                outputs[i] = dot(weights, newest, width)
-            if row >= steps[s] and np.isfinite(targets[i]):
-                largest = limit * np.sqrt(max(model.spreads[i], LEAST_SPREAD))
-                error = min(max(targets[i] - dot(weights, then, width), -largest), largest)
-                model.spreads[i] += 0.01 * (error * error - model.spreads[i])
-                for j in range(width):
-                    weights[j] += gain[j] * error
-            if steps[s] > 0:
-                outputs[i] = dot(weights, newest, width)
+            own = i * width
+            if step == 0:
+                outputs[i] = dot(weights, own, past, newest, width)
+            if row >= step and np.isfinite(targets[i]):
+                error = targets[i] - dot(weights, own, past, then, width)
+                error = min(max(error, -limits[i]), limits[i])
+                spreads[i] += 0.01 * (error * error - spreads[i])
+                add_scaled(weights, own, past, then + width, width, error)
+            if step > 0:
+                outputs[i] = dot(weights, own, past, newest, width)
 
 
 @kernel
@@ -205,7 +205,7 @@ def update(factors, x, gain, forgetting, growth):
         column = factors[j]
         # Up to the diagonal, which is 1, and over the zeros beyond it: whole vectors are faster.
         length = (j // LANES + 1) * LANES
-        inner = dot(column, x, length)
+        inner = dot(column, 0, x, 0, length)
         outer, before = diagonal[j] * inner, total
         total += inner * outer
         diagonal[j] *= before / total * growth
@@ -224,7 +224,7 @@ def trace(factors):
     features, width = len(factors) - 1, factors.shape[1]
     total = 0.0
     for j in range(features):
-        total += factors[features, j] * dot(factors[j], factors[j], width)
+        total += factors[features, j] * dot(factors, j * width, factors, j * width, width)
     return total
 
 
