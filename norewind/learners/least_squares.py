@@ -7,9 +7,9 @@ import numpy as np
 
 from norewind import checks
 from norewind.kernels import kernel
-from norewind.learners import waiting
-from norewind.learners.linear import Linear, LinearRun, linear_row, model_at, plan_of, reset_linear, start_of
+from norewind.learners.linear import Linear, LinearModel, LinearRun, linear_row, plan_of, reset_linear, start_of
 from norewind.learners.protocol import Learner
+from norewind.learners.steps import exchange, ring_to_come
 
 
 class LeastSquaresRun(NamedTuple):
@@ -38,7 +38,6 @@ class LeastSquares(Learner):
         targets: the number of targets.
         steps: how many rows ahead to forecast, in increasing order; `(0,)` if targets belong to the row itself.
         lags: how many of the newest rows it sees.
-        oscillators: how many damped oscillators see each input.
         forgetting: the weight of the past after each row, above 0 and at most 1.
         limit: the largest error, in standard deviations; infinite for the exact solution.
 
@@ -58,22 +57,21 @@ class LeastSquares(Learner):
         *,
         steps: Sequence[int] = (0,),
         lags: int = 1,
-        oscillators: int = 0,
         forgetting: float = 1.0,
         limit: float = np.inf,
     ):
         self.inputs, self.targets, self.steps, self.horizon = inputs, targets, tuple(steps), steps[-1]
-        self._model = Linear(lags, oscillators, forgetting)
+        self._model = Linear(lags, forgetting)
         self.plan = plan_of([self._model], inputs, targets, steps, limit)
 
     def init(self) -> LeastSquaresRun:
         """Start with weights of 0."""
         model = start_of(self.plan, [self._model], self.inputs, self.targets)
-        return LeastSquaresRun(model, waiting.empty(self.steps, 1, self.targets))
+        return LeastSquaresRun(model, np.zeros((self.horizon, 1, len(self.steps) * self.targets), np.float32))
 
     def weights(self, run: LeastSquaresRun) -> np.ndarray:
         """The weights (steps × targets, features): of a constant, of the newest row, of the one before, ..."""
-        features, width = self.plan.sizes[0, 2:4]
+        features, width = self.plan.sizes[0, :2]
         return run.model.weights.reshape(-1, width)[:, :features]
 
     def scan(
@@ -94,12 +92,25 @@ class LeastSquares(Learner):
     def _rows(self, run: LeastSquaresRun, xs: Any, targets: Any, count: int | None) -> tuple[np.ndarray, Any]:
         xs, targets = np.ascontiguousarray(xs, np.float32), np.ascontiguousarray(targets, np.float32)
         losses, (made, due) = np.zeros(len(xs), np.float32), np.zeros((2, *targets.shape), np.float32)
-        _rows(self.plan, run, xs[:count], targets, losses, made, due)
+        slots = np.zeros(len(xs), np.int64)
+        learn_rows(self.plan, self.slot(run), slots[:count], xs, targets, losses, (made, due))
         return losses, (made, due) if self.horizon else made
+
+    def slot(self, run: LeastSquaresRun) -> tuple[LinearModel, np.ndarray, np.ndarray]:
+        """The arrays of a run as `learn_rows` takes them, with one slot."""
+        (past, factors, weights, spreads, variances, rows), width = run.model, self.plan.sizes[0, 1]
+        shaped = past.reshape(1, -1, 2, width), factors[None], weights.reshape(1, -1, width)
+        return LinearModel(*shaped, spreads, variances), rows, run.outputs[None]
+
+    def for_keys(self, run: LeastSquaresRun, window: int | None = None) -> Any:
+        """How it is run for many keys; see `Learner.for_keys`."""
+        from norewind.fleets.squares import Squares
+
+        return super().for_keys(run, window) if window else Squares(self, run)
 
     def pending(self, run: LeastSquaresRun) -> np.ndarray:
         """The forecasts of future rows; see `Learner.pending`."""
-        return waiting.pending(run.outputs, self.steps, run.model.rows[0])
+        return ring_to_come(run.outputs, self.steps, run.model.rows[0])
 
     def reset(self, run: LeastSquaresRun) -> LeastSquaresRun:
         """Begin a new sequence; see `Learner.reset`."""
@@ -109,20 +120,28 @@ class LeastSquares(Learner):
 
 
 @kernel
-def _rows(plan, run, xs, targets, losses, made, due):
-    """Learn from each row, then forecast from it."""
-    steps, model = plan.steps, model_at(plan, run.model, 0)
+def learn_rows(plan, runs, slots, xs, targets, losses, found):
+    """Learn from each row with the run in its slot, then forecast from it.
+
+    The arrays of `runs` (models, numbers of rows, forecasts that wait) have one entry per slot. `found` is where to
+    write the forecasts made at the rows, and those that were due.
+    """
+    steps, (models, rows, rings), (made, due) = plan.steps, runs, found
     outputs = np.zeros((2, targets.shape[1]))
     per_step = targets.shape[1] // len(steps)
-    for t in range(len(xs)):
-        row = run.model.rows[0]
+    for t in range(len(slots)):
+        slot = slots[t]
+        model = LinearModel(
+            models.past[slot], models.factors[slot], models.weights[slot], models.spreads[slot], models.variance[slot]
+        )
+        row = rows[slot]
         linear_row(plan, 0, model, row, xs[t], targets[t], outputs[0])
         if steps[0] > 0:
-            waiting.exchange(run.outputs, steps, row, outputs[:1], outputs[1:])
+            exchange(rings[slot], steps, row, outputs[:1], outputs[1:])
         else:
             outputs[1] = outputs[0]
         made[t], due[t] = outputs
         for i in range(targets.shape[1]):
             if row >= steps[i // per_step] and np.isfinite(targets[t, i]):
                 losses[t] += 0.5 * (outputs[1, i] - targets[t, i]) ** 2
-        run.model.rows[0] += 1
+        rows[slot] += 1

@@ -21,35 +21,32 @@ LEAST_SPREAD = 1e-6
 class Linear(NamedTuple):
     """What a linear model sees, and how much of the past counts after each row, from 0 to 1.
 
-    It sees a constant, the newest `lags` rows of the inputs, and every input through
-    `oscillators` damped oscillators, which remember 1 to 1000 rows.
+    It sees a constant and the newest `lags` rows of the inputs.
     """
 
     lags: int = 1
-    oscillators: int = 0
     forgetting: float = 1.0
 
 
 class LinearPlan(NamedTuple):
     """The constants of linear models on the same rows.
 
-    `sizes` has for each model its lags, its oscillators, the number of its features and that number padded, and
-    where its parts of `past`, `factors` and `weights` begin. `rates` has its forgetting, its limit and the sum of its
-    prior variances, `waves` the real and the imaginary factor and the scale of each of its oscillators.
+    `sizes` has for each model the number of its features and that number padded, and where its parts of `past`,
+    `factors` and `weights` begin. `rates` has its forgetting, its limit and the sum of its prior variances.
     """
 
     steps: np.ndarray
     sizes: np.ndarray
     rates: np.ndarray
-    waves: np.ndarray
 
 
 class LinearRun(NamedTuple):
     """What linear models have learned, and the rows that wait for their targets; flat, one model after the other.
 
     `past` has the features and the gains of the newest rows, a ring. `factors` has the columns of U of the covariance
-    U D Uᵀ of the weights, each up to the diagonal (and zeros up to a multiple of `LANES`), and last the diagonal of D. `spreads` are the variances of the errors so far, `variances`
-    the mean variances of the weights relative to the prior's, and `rows` is the number of rows in the sequence.
+    U D Uᵀ of the weights, each up to the diagonal and padded, and last the diagonal of D. `spreads` are the variances
+    of the errors so far, `variances` the mean variances of the weights relative to the prior's, and `rows` is the
+    number of rows in the sequence.
     """
 
     past: np.ndarray
@@ -75,25 +72,22 @@ def plan_of(
     models: Sequence[Linear], inputs: int, targets: int, steps: Sequence[int], limit: float = np.inf
 ) -> LinearPlan:
     """The constants of models. Errors beyond `limit` standard deviations of earlier errors count as that large."""
-    ring, sizes, rates = max(2, steps[-1] + 1), [], []
-    waves = np.zeros((len(models), max((model.oscillators for model in models), default=0), 3))
-    starts = np.zeros(3, int)
-    for number, (lags, oscillators, forgetting) in enumerate(models):
-        if not 0 < forgetting <= 1:
-            raise ModelError(f"LeastSquares: forgetting is {forgetting}, but it must be above 0 and at most 1.")
-        features = 1 + inputs * (lags + 2 * oscillators)
+    ring, sizes, rates, starts = max(2, steps[-1] + 1), [], [], np.zeros(3, int)
+    for model in models:
+        if not 0 < model.forgetting <= 1:
+            raise ModelError(f"LeastSquares: forgetting is {model.forgetting}, but it must be above 0 and at most 1.")
+        features = 1 + inputs * model.lags
         width = padded(features)
-        sizes.append([lags, oscillators, features, width, *starts])
-        rates.append([forgetting, limit, _prior(models[number], inputs).sum()])
-        waves[number, :oscillators] = _waves(oscillators)
+        sizes.append([features, width, *starts])
+        rates.append([model.forgetting, limit, _prior(model, inputs).sum()])
         starts += ring * 2 * width, _triangle(features) + width, len(steps) * targets * width
-    return LinearPlan(np.array(steps), np.array(sizes, int).reshape(-1, 7), np.array(rates, float).reshape(-1, 3), waves)
+    return LinearPlan(np.array(steps), np.array(sizes, int).reshape(-1, 5), np.array(rates, float).reshape(-1, 3))
 
 
 def start_of(plan: LinearPlan, models: Sequence[Linear], inputs: int, targets: int) -> LinearRun:
     """The run that models start from."""
     ring, outputs = max(2, int(plan.steps[-1]) + 1), len(plan.steps) * targets
-    widths = plan.sizes[:, 3]
+    widths = plan.sizes[:, 1]
     factors = [np.zeros(0)]
     for model, width in zip(models, widths, strict=True):
         prior = _prior(model, inputs)
@@ -116,24 +110,14 @@ def _triangle(features: int) -> int:
 
 def _prior(model: Linear, inputs: int) -> np.ndarray:
     """The variance that the weight of each feature is expected to have. Older rows are expected to matter less."""
-    lags = np.repeat(0.1 / (1 + np.arange(model.lags)), inputs)
-    return np.concatenate([[0.01], lags, np.full(2 * inputs * model.oscillators, 0.01)])
-
-
-def _waves(count: int) -> np.ndarray:
-    """The real and the imaginary factor and the scale of damped oscillators that remember 1 to 1000 rows."""
-    times = np.geomspace(1, 1000, count) if count else np.zeros(0)
-    # Phases that fill the circle evenly in whatever order they are taken; slow ones turn slowly.
-    phases = np.arange(count) * 0.6180339887 % 1 * np.minimum(np.pi, 60 * np.pi / times)
-    factors = np.exp(-1 / times + 1j * phases)
-    return np.stack([factors.real, factors.imag, np.sqrt(1 - np.exp(-2 / times))], axis=1)
+    return np.concatenate([[0.01], np.repeat(0.1 / (1 + np.arange(model.lags)), inputs)])
 
 
 @kernel
 def model_at(plan, run, number):
     """The arrays of one of the models of a run."""
-    _, _, _, width, past, factors, weights = plan.sizes[number]
-    end = plan.sizes[number + 1, 5] if number + 1 < len(plan.sizes) else len(run.factors)
+    _, width, past, factors, weights = plan.sizes[number]
+    end = plan.sizes[number + 1, 3] if number + 1 < len(plan.sizes) else len(run.factors)
     ring, outputs = max(2, plan.steps[-1] + 1), run.spreads.shape[1]
     return LinearModel(
         run.past[past : past + ring * 2 * width].reshape((ring, 2, width)),
@@ -152,15 +136,16 @@ def linear_row(plan, number, model, row, x, targets, outputs):
     """
     steps, forgetting, limit = plan.steps, plan.rates[number, 0], plan.rates[number, 1]
     ring, width, per_step = len(model.past), model.past.shape[2], len(targets) // len(steps)
-    see(plan, number, model.past[(row - 1) % ring, 0], x, model.past[row % ring, 0])
+    features = plan.sizes[number, 0]
+    see(model.past[(row - 1) % ring, 0], x, model.past[row % ring, 0], features)
     first = row - steps[0]
     if first >= 0:
         then, gain = model.past[first % ring, 0], model.past[first % ring, 1]
         if any_known(targets[:per_step]):
             if first % LOOKS == 0:
-                model.variance[0] = trace(model.factors, plan.sizes[number, 2], width) / plan.rates[number, 2]
+                model.variance[0] = trace(model.factors, features, width) / plan.rates[number, 2]
             growth = 1.0 if model.variance[0] > LARGEST else 1 / forgetting
-            update(model.factors, plan.sizes[number, 2], then, gain, forgetting, growth)
+            update(model.factors, features, then, gain, forgetting, growth)
         else:
             gain[:] = 0.0
     past, weights, spreads = model.past, model.weights, model.spreads
@@ -182,21 +167,14 @@ def linear_row(plan, number, model, row, x, targets, outputs):
 
 
 @kernel
-def see(plan, number, before, x, features):
+def see(before, x, features, count):
     """Write the features of a row, from those of the row before and its inputs."""
-    inputs, lags, oscillators = len(x), plan.sizes[number, 0], plan.sizes[number, 1]
     features[0] = 1.0
-    shown = 1 + inputs * lags
-    for i in range(1 + inputs, shown):
-        features[i] = before[i - inputs]
-    for i in range(inputs):
-        value = 0.0 if np.isnan(x[i]) else min(max(np.float64(x[i]), -LARGEST_INPUT), LARGEST_INPUT)
-        features[1 + i] = value
-        for k in range(oscillators):
-            real, imaginary, scale = plan.waves[number, k]
-            a, b = shown + i * oscillators + k, shown + (inputs + i) * oscillators + k
-            features[a] = real * before[a] - imaginary * before[b] + scale * value
-            features[b] = real * before[b] + imaginary * before[a]
+    for i in range(1 + len(x), count):
+        features[i] = before[i - len(x)]
+    for i in range(len(x)):
+        value = np.float64(x[i])
+        features[1 + i] = min(max(value, -LARGEST_INPUT), LARGEST_INPUT) if value == value else 0.0
 
 
 @kernel

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 
 def scan_all(learners: Sequence[Any], runs: Sequence, xs: Any, targets: Sequence, count: Any) -> tuple:
     """Each learner learns from the same chunk, with targets of its own: `(runs, losses, outputs)`, one of each."""
@@ -25,3 +27,9 @@ def reset_all(learners: Sequence[Any], runs: Sequence) -> tuple:
 
 def carry_all(learners: Sequence[Any], runs: Sequence) -> tuple:
     return tuple(learner.carry(run) for learner, run in zip(learners, runs, strict=True))
+
+
+def beside(seen: Sequence, horizon: int, shape: tuple[int, int]) -> np.ndarray:
+    """The forecasts made at rows, from what learners have shown: (rows, forecasts, outputs), for outputs of `shape`."""
+    made = [np.asarray(part[0] if horizon else part, np.float32).reshape(shape[0], -1, shape[1]) for part in seen]
+    return np.concatenate(made, axis=1) if made else np.empty((shape[0], 0, shape[1]), np.float32)

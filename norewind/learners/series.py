@@ -7,16 +7,16 @@ import numpy as np
 
 from norewind import checks
 from norewind.kernels import kernel
-from norewind.learners import densities, waiting
+from norewind.learners import densities
 from norewind.learners.linear import Linear, LinearPlan, LinearRun, linear_row, model_at, plan_of, reset_linear, start_of
-from norewind.learners.members import forward_all, reset_all, scan_all
+from norewind.learners.members import beside, forward_all, reset_all, scan_all
 from norewind.learners.protocol import Learner
+from norewind.learners.steps import exchange, ring_to_come
 
 PERIODS = (7, 12, 24, 168)
 """Common periods of series, in rows. Every additional one costs a little on all other series."""
-LAGS = (8, 32, 168)
-FORGETTING = (0.9998, 0.998)
-OSCILLATORS = 32
+MODELS = ((8, 0.998), (32, 0.9998), (168, 0.9998), (168, 0.998))
+"""Lags, divided by the number of inputs, and forgetting."""
 LIMIT = 5.0
 
 
@@ -59,7 +59,8 @@ class Series(Learner):
         targets: the number of targets.
         steps: how many rows ahead to forecast, in increasing order; `(0,)` if targets belong to the row itself.
         models: the linear models.
-        members: other learners of the same steps, with the runs they start from.
+        members: other learners of the same steps, each with the run it starts from and the number of its forecasts,
+            which stand side by side in its outputs.
         known: which of the inputs are the newest known targets; empty if they are not among them.
         gaussian: also forecast variances, as `losses.known_gaussian` expects them.
     """
@@ -75,7 +76,7 @@ class Series(Learner):
         known: Sequence[int] = (),
         gaussian: bool = False,
     ):
-        self.members, self._runs = [learner for learner, _ in members], tuple(run for _, run in members)
+        self.members, self._runs = [learner for learner, *_ in members], tuple(run for _, run, _ in members)
         self.inputs, self.targets, self.steps, self.horizon = inputs, targets, tuple(steps), steps[-1]
         self.models, self.gaussian = list(models), gaussian
         # With step 0, targets are known up to the row before.
@@ -83,16 +84,17 @@ class Series(Learner):
         ages = [0 * ahead, *(-ahead % period for period in PERIODS)] if len(known) else []
         ages = np.array(ages, np.int64).reshape(-1, len(ahead))
         self.plan = SeriesPlan(plan_of(models, inputs, targets, steps, LIMIT), ages, np.array(known, np.int64))
-        self.experts = 1 + len(ages) + len(self.models) + len(members)
+        self.experts = 1 + len(ages) + len(self.models) + sum(number for *_, number in members)
 
     def init(self) -> SeriesRun:
         """Start with equal weights."""
+        outputs = len(self.steps) * self.targets
         mixture = MixtureRun(
             start_of(self.plan.linear, self.models, self.inputs, self.targets),
             np.zeros((PERIODS[-1], len(self.plan.known)), np.float32),
-            waiting.empty(self.steps, self.experts, self.targets),
-            densities.fresh(self.experts, len(self.steps) * self.targets),
-            waiting.empty(self.steps, 1 + self.gaussian, self.targets),
+            np.zeros((self.horizon, self.experts, outputs), np.float32),
+            densities.fresh(self.experts, outputs),
+            np.zeros((self.horizon, 1 + self.gaussian, outputs), np.float32),
         )
         return SeriesRun(self._runs, mixture)
 
@@ -119,9 +121,7 @@ class Series(Learner):
     def _rows(self, mixture: MixtureRun, seen: list, xs: Any, targets: Any, count: int) -> tuple[np.ndarray, Any]:
         """The losses of the first rows, and what is forecast at them and had been forecast of them."""
         xs, targets = np.ascontiguousarray(xs, np.float32), np.ascontiguousarray(targets, np.float32)
-        others = np.empty((len(seen), *targets.shape), np.float32)
-        for number, outputs in enumerate(seen):
-            others[number] = outputs[0] if self.horizon else outputs
+        others = beside(seen, self.horizon, targets.shape)
         losses, parts = np.zeros(len(xs), np.float32), 1 + self.gaussian
         made, due = np.zeros((2, len(xs), parts, targets.shape[1]), np.float32)
         _rows(self.plan, mixture, xs[:count], targets, others, losses, made, due)
@@ -130,7 +130,7 @@ class Series(Learner):
 
     def pending(self, run: SeriesRun) -> np.ndarray:
         """The forecasts of future rows; see `Learner.pending`."""
-        return waiting.pending(run.mixture.outputs, self.steps, run.mixture.linear.rows[0])
+        return ring_to_come(run.mixture.outputs, self.steps, run.mixture.linear.rows[0])
 
     def reset(self, run: SeriesRun) -> SeriesRun:
         """Begin a new sequence; what was learned stays."""
@@ -147,18 +147,18 @@ def _rows(plan, run, xs, targets, others, losses, made, due):
     steps, outputs = plan.linear.steps, targets.shape[1]
     experts, per_step = len(run.weighing.records), outputs // len(steps)
     forecasts, before = np.zeros((experts, outputs)), np.zeros((experts, outputs))
-    shown, moments, came = np.zeros((len(run.outputs[0]), outputs)), np.zeros((2, outputs)), np.zeros(outputs)
+    shown, moments, came = np.zeros((run.outputs.shape[1], outputs)), np.zeros((2, outputs)), np.zeros(outputs)
     for t in range(len(xs)):
         row = run.linear.rows[0]
         for i in range(outputs):
             came[i] = targets[t, i] if row >= steps[i // per_step] else np.nan
         _forecast(plan, run, row, xs[t], came, forecasts)
-        for number in range(len(others)):
-            forecasts[experts - len(others) + number] = others[number, t]
+        for number in range(others.shape[1]):
+            forecasts[experts - others.shape[1] + number] = others[t, number]
         for e in range(experts):
             densities.usable(forecasts[e])
         if steps[0] > 0:
-            waiting.exchange(run.waiting, steps, row, forecasts, before)
+            exchange(run.waiting, steps, row, forecasts, before)
             densities.weigh(run.weighing, before, came)
         densities.blend(run.weighing, forecasts, moments[0], moments[1])
         if steps[0] == 0:
@@ -168,7 +168,7 @@ def _rows(plan, run, xs, targets, others, losses, made, due):
         shown[:] = moments[: len(shown)]
         made[t] = shown
         if steps[0] > 0:
-            waiting.exchange(run.outputs, steps, row, shown, shown)
+            exchange(run.outputs, steps, row, shown, shown)
         due[t] = shown
         losses[t] = densities.loss_of(shown, came)
         run.linear.rows[0] += 1
@@ -192,7 +192,5 @@ def _forecast(plan, run, row, x, targets, forecasts):
 
 
 def linear_models(inputs: int) -> list[Linear]:
-    """Few and many lags, quick and slow to forget, and oscillators."""
-    counts = dict.fromkeys(max(1, count // inputs) for count in LAGS)
-    wide = Linear(max(1, LAGS[1] // inputs), max(1, OSCILLATORS // inputs), FORGETTING[0])
-    return [*(Linear(count, 0, rate) for count in counts for rate in FORGETTING), wide]
+    """Few and many lags, quick and slow to forget."""
+    return list(dict.fromkeys(Linear(max(1, lags // inputs), forgetting) for lags, forgetting in MODELS))

@@ -44,6 +44,31 @@ def shift_columns(rows, offsets, out):
             out[row, column] = rows[row + offsets[column], column]
 
 
+@kernel
+def exchange(ring, steps, row, made, due):
+    """Take out what had been forecast of a row, and put away the forecasts made at it, (parts, outputs).
+
+    `ring` has those of the newest `steps[-1]` rows. Zeros come out where nothing was
+    forecast yet. `made` and `due` may be the same array.
+    """
+    parts, outputs = made.shape
+    per_step, rows = outputs // len(steps), len(ring)
+    for part in range(parts):
+        for s in range(len(steps)):
+            place = (row - steps[s]) % rows
+            for i in range(s * per_step, (s + 1) * per_step):
+                # The oldest place is that of the newest forecasts.
+                before = ring[place, part, i]
+                ring[row % rows, part, i] = made[part, i]
+                due[part, i] = before
+
+
+def ring_to_come(ring: np.ndarray, steps: Sequence[int], rows: int) -> np.ndarray:
+    """As `forecasts_to_come`, from a ring after `rows` rows."""
+    made = np.roll(ring, -(rows % len(ring)), axis=0)
+    return forecasts_to_come(made.reshape(len(ring), -1), steps, parts=ring.shape[1])
+
+
 def forecasts_to_come(made: np.ndarray, steps: Sequence[int], *, parts: int = 1) -> np.ndarray:
     """The forecasts of the next rows, each by the nearest step that reaches it.
 

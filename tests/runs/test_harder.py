@@ -184,11 +184,11 @@ def test_a_long_field_may_have_quotes(tmp_path):
         assert stream.take(9).xs.tolist() == [[1], [2], [3]]
 
 
-@pytest.mark.parametrize("horizon", [10**30, [1, 10**30], []])
-def test_a_horizon_beyond_any_use(tmp_path, horizon):
+@pytest.mark.parametrize("options", [{"horizon": 10**30}, {"steps": (1, 10**30)}, {"steps": ()}], ids=str)
+def test_a_horizon_beyond_any_use(tmp_path, options):
     (tmp_path / "rows.csv").write_text("a\n1\n2\n")
-    with pytest.raises(StreamError, match="the horizon must be"):
-        RowStream(Source(tmp_path / "rows.csv"), horizon=horizon)
+    with pytest.raises(StreamError, match="the (horizon|steps) must be"):
+        RowStream(Source(tmp_path / "rows.csv"), **options)
 
 
 def test_a_run_does_not_learn_from_its_own_predictions(whole, tmp_path, capsys):
