@@ -1,6 +1,7 @@
 """Keys that share one model: those that have a sample make one step together, with a state and a carry each."""
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -8,15 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from norewind import checks
 from norewind.compilation import compiled_loop
 from norewind.estimator import Estimator
-from norewind.fleets.records import Records
-from norewind.fleets.scaling import Segments
-from norewind.fleets.slots import Slots
-from norewind.learner import Learner
+from norewind.fleets.private import with_keys, without_keys
+from norewind.fleets.sorting import Segments
+from norewind.learner import Online
 from norewind.optimizers import at_sample
-from norewind.run import NonFiniteError, Update, _saturating_add
+from norewind.run import NonFiniteError, Run, Update, _saturating_add
 from norewind.trees import Tree, all_finite, strong, weighted_sum
 
 WIDTHS = {1: 1, 32: 16}
@@ -40,11 +39,30 @@ class SharedRun(NamedTuple):
     samples: jax.Array
 
 
-class Own(NamedTuple):
-    """What every key has for itself: the state and the carry after the rows learned from, and the newest state."""
+class Blocks:
+    """A tree of arrays as a few vectors, one for each type of number: a program takes and copies each in one go."""
 
-    learned: tuple[Tree, Tree]
-    ahead: Tree
+    def __init__(self, tree: Tree):
+        self.like, numbers = tree, [np.asarray(leaf) for leaf in without_keys(tree)]
+        self._shapes, self._places = [leaf.shape for leaf in numbers], {}
+        for place, leaf in enumerate(numbers):
+            self._places.setdefault(leaf.dtype, []).append(place)
+        self.start = [np.concatenate([numbers[place].ravel() for place in some]) for some in self._places.values()]
+
+    def split(self, blocks: Sequence[Any]) -> Tree:
+        """The tree of one key from its vectors, inside a compiled function."""
+        leaves: list[Any] = [None] * len(self._shapes)
+        for places, block in zip(self._places.values(), blocks, strict=True):
+            start = 0
+            for place in places:
+                stop = start + math.prod(self._shapes[place])
+                leaves[place], start = block[start:stop].reshape(self._shapes[place]), stop
+        return with_keys(jax.tree.unflatten(jax.tree.structure(self.like), leaves), self.like)
+
+    def join(self, tree: Tree) -> list[jax.Array]:
+        """The vectors of one key's tree, inside a compiled function."""
+        leaves = [jnp.ravel(leaf) for leaf in without_keys(tree)]
+        return [jnp.concatenate([leaves[place] for place in places]) for places in self._places.values()]
 
 
 class Rounds(NamedTuple):
@@ -65,29 +83,23 @@ class Rounds(NamedTuple):
 class Shared:
     """Learns every key's samples with one model."""
 
-    def __init__(self, learner: Any, start: Tree, window: int):
-        if not isinstance(learner, Learner):
-            raise checks.ModelError(f"fleet: with share, the learner must be from online(...), not {learner!r}.")
-        self.start, self.window = start, window
-        like = self.own(start)
-        size = sum(leaf.nbytes for leaf in Records(like).numbers)
-        self.pool = RUNG
+    def __init__(self, learner: Online, start: Run, window: int):
+        self.window, self.shared = window, SharedRun(start.params, start.optimizer, start.steps, start.samples)
+        # What every key has for itself: the state and the carry after the rows learned from, and the newest state.
+        learned, ahead = Blocks((start.state, start.carry)), Blocks(start.ahead)
+        blocks = [*learned.start, *ahead.start]
+        self.own = {str(place): block for place, block in enumerate(blocks)}
+        size, self.pool = sum(block.nbytes for block in blocks), RUNG
         while self.pool < window or RUNG * self.pool * size <= POOL:
             self.pool *= RUNG
-        self._batch = compiled_loop(_program(learner.update, like), donate_argnums=0)
+        self._batch = compiled_loop(_program(learner.update, learned, ahead), donate_argnums=0)
 
-    def own(self, run: Tree) -> Own:
-        return Own((run.state, run.carry), run.ahead)
-
-    def init(self) -> SharedRun:
-        run = self.start
-        return SharedRun(run.params, run.optimizer, run.steps, run.samples)
-
-    def learn(self, shared: Tree, slots: Slots, parts: Segments, rows: tuple, idle: np.ndarray, order: np.ndarray):
+    def learn(self, shared: Tree, arrays: dict, parts: Segments, rows: tuple, idle: np.ndarray, order: np.ndarray):
         """Learn from rows sorted by key, window after window: `(shared, outputs, losses)`.
 
         `order` has the places of the rows in the stream.
         """
+        blocks = [arrays[name] for name in self.own]
         learns = parts.turn >= idle[parts.key]
         rounds = _rounds(parts, order, self.window)
         losses, outputs = np.zeros(len(order)), None
@@ -97,7 +109,7 @@ class Shared:
             in_pool[call.rows] = number[parts.key[call.rows]]
             places = parts.places[keys]
             group, lane, inputs = self._inputs(call, width, in_pool, learns, rows)
-            new, own, (lost, made), finite = self._batch(self._taken(slots, places), shared, *inputs)
+            new, own, (lost, made), finite = self._batch(_taken(blocks, places), shared, *inputs)
             if not bool(finite):
                 raise NonFiniteError(
                     f"after {int(shared.samples)} samples, the model that all keys share got numbers that are not "
@@ -105,22 +117,12 @@ class Shared:
                     int(shared.steps) + 1,
                     shared,
                 )
-            slots.put(places, own)
+            for into, block in zip(blocks, own, strict=True):
+                into[places] = np.asarray(block)[: len(places)]
             shared, made = new, np.asarray(made)
             outputs = np.zeros((len(order), *made.shape[2:]), made.dtype) if outputs is None else outputs
             losses[call.rows], outputs[call.rows] = np.asarray(lost)[group, lane], made[group, lane]
         return shared, outputs, losses
-
-    def _taken(self, slots: Slots, places: np.ndarray) -> list[jax.Array]:
-        """The runs of keys, for a program that uses them up; of fixed sizes, with the first key again at the end."""
-        size = RUNG
-        while size < len(places):
-            size *= RUNG
-        places = np.concatenate([places, np.repeat(places[:1], size - len(places))])
-        if jax.default_backend() != "cpu":
-            return [jnp.asarray(block) for block in slots.runs(places)]
-        # XLA reads the arrays of all keys where they are: one copy, where NumPy and a program would make two.
-        return _take(slots.blocks, places)
 
     def _inputs(self, call: Rounds, width: int, in_pool: np.ndarray, learns: np.ndarray, rows: tuple):
         """The group and the lane of each row, and what a program takes, of fixed sizes."""
@@ -182,25 +184,36 @@ def _calls(rounds: Rounds, key: np.ndarray, most: int, rows: int) -> Iterator[tu
         start = stop
 
 
+def _taken(blocks: list[np.ndarray], places: np.ndarray) -> list[jax.Array]:
+    """The runs of keys, for a program that uses them up; of fixed sizes, with the first key again at the end."""
+    size = RUNG
+    while size < len(places):
+        size *= RUNG
+    places = np.concatenate([places, np.repeat(places[:1], size - len(places))])
+    if jax.default_backend() != "cpu":
+        return [jnp.asarray(block[places]) for block in blocks]
+    # XLA reads the arrays of all keys where they are: one copy, where NumPy and a program would make two.
+    return _take(blocks, places)
+
+
 @jax.jit
 def _take(blocks: list[jax.Array], places: jax.Array) -> list[jax.Array]:
     return [block.at[places].get(mode="promise_in_bounds") for block in blocks]
 
 
-def _program(update: Update, like: Own):
+def _program(update: Update, learned: Blocks, ahead: Blocks):
     """Round after round: groups of keys are taken out of all, learn, and are put back; one update; then answers."""
-    learned, ahead = (Records((part,)) for part in like)
-    learning = len(learned.blocks)
+    learning = len(learned.start)
     step = _step_of_all(update.estimator)
     transition = jax.vmap(update.transition, in_axes=(None, 0, 0))
 
-    def taken(kind: Records, blocks: list[jax.Array], at: jax.Array) -> Tree:
-        return jax.vmap(kind.split)([block.at[at].get(mode="promise_in_bounds") for block in blocks])[0]
+    def taken(kind: Blocks, blocks: list[jax.Array], at: jax.Array) -> Tree:
+        return jax.vmap(kind.split)([block.at[at].get(mode="promise_in_bounds") for block in blocks])
 
-    def put(kind: Records, blocks: list[jax.Array], at: jax.Array, where: jax.Array, new: Tree) -> list[jax.Array]:
+    def put(kind: Blocks, blocks: list[jax.Array], at: jax.Array, where: jax.Array, new: Tree) -> list[jax.Array]:
         """Put keys back; those that stay as they are go to a place that does not exist."""
         to = jnp.where(where, at, len(blocks[0]))
-        parts = jax.vmap(kind.join)(strong((new,)))
+        parts = jax.vmap(kind.join)(strong(new))
         return [block.at[to].set(part, mode="drop") for block, part in zip(blocks, parts, strict=True)]
 
     def batch(own, shared, xs, targets, newest, lanes, first, count):

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from norewind import names
 from norewind.fleets.fleet import Fleet
-from norewind.learners.least_squares import LeastSquares, lags
+from norewind.learners.least_squares import LeastSquares
 from norewind.runs.fleet_scores import FleetScore
 from norewind.runs.settings import Settings, SettingsError
 from norewind.streams import KeyedStream, Source
