@@ -8,7 +8,16 @@ import numpy as np
 from norewind import checks
 from norewind.kernels import kernel
 from norewind.learners import densities
-from norewind.learners.linear import Linear, LinearPlan, LinearRun, linear_row, model_at, plan_of, reset_linear, start_of
+from norewind.learners.linear import (
+    Linear,
+    LinearPlan,
+    LinearRun,
+    linear_row,
+    model_at,
+    plan_of,
+    reset_linear,
+    start_of,
+)
 from norewind.learners.members import beside, forward_all, reset_all, scan_all
 from norewind.learners.protocol import Learner
 from norewind.learners.steps import exchange, ring_to_come
