@@ -6,6 +6,7 @@ import pytest
 from quick import optimised
 
 import norewind
+from norewind.fleets import private
 from norewind.fleets.fleet import Fleet
 from norewind.fleets.private import LANES
 from norewind.fleets.slots import Slots
@@ -84,7 +85,7 @@ def test_raw_rows_are_standardised_by_their_key_s_past_alone():
     raw[::13, 0] = np.nan
     made = squares(steps)
     fleet = Fleet(made, made.init(), table=table(steps), resident=6)
-    run, (losses, (forecasts, due, samples)) = fleet.scan(fleet.init(), norewind.Keyed(keys, raw), outputs=True)
+    _, (losses, (forecasts, due, samples)) = fleet.scan(fleet.init(), norewind.Keyed(keys, raw), outputs=True)
     assert np.isfinite(samples.targets).sum() > 300
     for key in dict.fromkeys(keys):
         own = keys == key
@@ -188,17 +189,27 @@ def test_a_key_s_place_in_a_batch_depends_on_the_rows_alone(share, monkeypatch):
     keys, xs, ys = rows(128, 40)
     fleets = [norewind.fleet(made, start, share=share, window=64) for _ in range(2)]
     fleets[1].slots.places(sorted(keys), 0)
+    seen = []
     for fleet in fleets:
-        seen, learn = [], fleet.engine.program.learn
+        found, taken = [], private.Private._batch
+        if share:
+            run, (_, outputs) = fleet.scan(fleet.init(), norewind.Keyed(keys, xs), ys, outputs=True)
+            found.append([run, outputs, [fleet.slots._records([fleet.slots.names.index(k)]).tobytes() for k in keys]])
+        else:
 
-        def spy(shared, arrays, parts, samples, *rest, learn=learn, seen=seen, slots=fleet.slots):
-            seen.append([slots.names[place] for place in parts.places])
-            assert np.array_equal(samples[0], np.concatenate([xs[keys == key] for key in seen[-1]]))
-            return learn(shared, arrays, parts, samples, *rest)
+            def spy(self, arrays, places, at, rows, found=found, names=fleet.slots.names, taken=taken):
+                found.append([[names[place] for place in places], at])
+                return taken(self, arrays, places, at, rows)
 
-        monkeypatch.setattr(fleet.engine.program, "learn", spy)
-        scanned(fleet, keys, xs, ys, [])
-        assert seen == [list(dict.fromkeys(keys))]
+            monkeypatch.setattr(private.Private, "_batch", spy)
+            scanned(fleet, keys, xs, ys, [])
+            monkeypatch.undo()
+        seen.append(found)
+    trees_equal([] if share else seen[0][0][1], [] if share else seen[1][0][1])
+    assert fleets[0].slots.names != fleets[1].slots.names
+    assert jax.tree.structure(seen[0]) == jax.tree.structure(seen[1])
+    for one, other in zip(*map(jax.tree.leaves, seen), strict=True):
+        assert np.array_equal(one, other)
 
 
 def test_a_new_key_compiles_nothing():

@@ -3,13 +3,11 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
 from norewind import checks
 from norewind.fleets.private import Private
 from norewind.fleets.shared import Shared
-from norewind.fleets.sorting import sorted_by_key
 from norewind.kernels import kernel
 from norewind.learners.steps import ring_to_come, row_offsets
 from norewind.run import Run
@@ -66,14 +64,8 @@ class Networks:
                 before(arrays["targets"], self._known, places, seen, targets),
                 xs,
             )
-        order, parts = sorted_by_key(places, len(next(iter(arrays.values()))))
         horizon = 0 if self.waiting is None else self.waiting.steps[-1]
-        idle = np.clip(horizon - seen[order][parts.starts], 0, parts.counts)
-        rows = jax.tree.map(lambda leaf: leaf[order], rows)
-        shared, made, losses = self.program.learn(shared, arrays, parts, rows, idle, order)
-        back = np.empty_like(order)
-        back[order] = np.arange(len(order))
-        made, losses = jax.tree.map(lambda leaf: leaf[back], (made, losses))
+        shared, made, losses = self.program.learn(shared, arrays, places, rows, seen >= horizon)
         if self.waiting is None:
             return shared, losses, made, made
         due = before(arrays["outputs"], self._due, places, seen, made)

@@ -13,7 +13,6 @@ import numpy as np
 from norewind.chunks import chunk_is_finite, fast_step, scan_some, skipping_step, watching_step
 from norewind.compilation import compiled_loop
 from norewind.fleets.slots import aligned
-from norewind.fleets.sorting import Segments
 from norewind.learner import Online, _forward
 from norewind.run import Run
 from norewind.trees import Tree, is_key
@@ -58,17 +57,19 @@ class Private:
         self._learned = learn(fast_step if learner.stops else watching_step, True)
         self._careful, self._answered = learn(skipping_step, False), in_lanes(answer, narrow)
 
-    def learn(self, shared: Tree, arrays: dict, parts: Segments, rows: tuple, idle: np.ndarray, order: np.ndarray):
-        """Learn from rows sorted by key, after those that only answer (`idle`): `(shared, outputs, losses)`."""
-        longest, found = LADDER[rung(len(parts.places))], _Found(len(order))
-        for visit in visits(parts.starts, idle, longest):
-            places = parts.places[visit.keys]
-            after, outputs = self._answered(*self._batch(arrays, places, visit, rows[2:]))
+    def learn(self, shared: Tree, arrays: dict, places: np.ndarray, rows: tuple, learns: np.ndarray):
+        """Learn from rows, after those that only answer: `(shared, outputs, losses)`."""
+        order, (slots, starts, counts) = sorted_by_key(places)
+        idle = np.add.reduceat(~learns[order], starts, dtype=int)
+        longest, found = LADDER[rung(len(slots))], _Found(order)
+        for visit in visits(starts, idle, longest):
+            places = slots[visit.keys]
+            after, outputs = self._answered(*self._batch(arrays, places, visit.at(order), rows[2:]))
             self._put(arrays, places, after)
             found.add(visit, outputs)
-        for visit in visits(parts.starts + idle, parts.counts - idle, longest):
-            places = parts.places[visit.keys]
-            batch = self._batch(arrays, places, visit, rows)
+        for visit in visits(starts + idle, counts - idle, longest):
+            places = slots[visit.keys]
+            batch = self._batch(arrays, places, visit.at(order), rows)
             after, losses, outputs, finite = self._learned(*batch)
             if not np.asarray(finite)[: len(places)].all():
                 # Again, dropping samples that give numbers that are not finite; the other keys are not touched by it.
@@ -86,12 +87,14 @@ class Private:
         """The outputs of runs for one more row each, which is not learned from. The runs stay as they are."""
         count = len(jax.tree.leaves(xs)[0])
         made = [
-            np.asarray(self._answered(*self._batch(arrays, visit.keys, visit, (xs,)))[1])[: len(visit.keys), 0]
+            np.asarray(self._answered(*self._batch(arrays, visit.keys, visit.at(np.arange(count)), (xs,)))[1])[
+                : len(visit.keys), 0
+            ]
             for visit in visits(np.arange(count), np.ones(count, int), 1)
         ]
         return np.concatenate(made)
 
-    def _batch(self, arrays: dict[str, np.ndarray], places: np.ndarray, visit: "Visit", rows: tuple) -> tuple:
+    def _batch(self, arrays: dict[str, np.ndarray], places: np.ndarray, at: np.ndarray, rows: tuple) -> tuple:
         """The arguments of a program: runs and rows of as many keys as it takes, the first key again at the end."""
         size = rung(len(places))
         repeated = np.concatenate([places, np.repeat(places[:1], size - len(places))])
@@ -100,15 +103,14 @@ class Private:
             leaf = aligned(size, self.own[name])
             np.take(arrays[name], repeated, axis=0, out=leaf, mode="clip")  # "raise" would make another copy
             leaves.append(leaf)
-        at = np.concatenate([visit.rows, np.repeat(visit.rows[:1], size - len(places))])[:, None]
 
         def padded(leaf: np.ndarray) -> np.ndarray:
             full = np.zeros((size, LADDER[size], *leaf.shape[1:]), leaf.dtype)
-            full[:, : visit.length] = leaf[at + np.arange(visit.length)]
+            full[: len(at), : at.shape[1]] = leaf[at]
             return full
 
         runs = jax.tree.unflatten(self._structure, leaves)
-        return runs, *jax.tree.map(padded, rows), visit.length, -(-len(places) // LANES)
+        return runs, *jax.tree.map(padded, rows), at.shape[1], -(-len(places) // LANES)
 
     def _put(self, arrays: dict[str, np.ndarray], places: np.ndarray, leaves: list[Any]) -> None:
         for name, leaf in zip(self.own, leaves, strict=True):
@@ -118,13 +120,13 @@ class Private:
 class _Found:
     """Outputs and losses of rows, as they are found visit by visit."""
 
-    def __init__(self, rows: int):
-        self.rows, self.losses, self.outputs = rows, np.zeros(rows), None
+    def __init__(self, order: np.ndarray):
+        self.order, self.losses, self.outputs = order, np.zeros(len(order)), None
 
     def add(self, visit: "Visit", outputs: Tree, losses: Any = None) -> None:
-        at, part = visit.rows[:, None] + np.arange(visit.length), np.s_[: len(visit.rows), : visit.length]
+        at, part = visit.at(self.order), np.s_[: len(visit.rows), : visit.length]
         if self.outputs is None:
-            self.outputs = jax.tree.map(lambda leaf: np.zeros((self.rows, *leaf.shape[2:]), leaf.dtype), outputs)
+            self.outputs = jax.tree.map(lambda leaf: np.zeros((len(self.order), *leaf.shape[2:]), leaf.dtype), outputs)
         for into, leaf in zip(jax.tree.leaves(self.outputs), jax.tree.leaves(outputs), strict=True):
             into[at] = np.asarray(leaf)[part]
         if losses is not None:
@@ -161,6 +163,22 @@ class Visit(NamedTuple):
     keys: np.ndarray
     rows: np.ndarray
     length: int
+
+    def at(self, order: np.ndarray) -> np.ndarray:
+        """The rows of each key in the stream, which was sorted in this order."""
+        return order[self.rows[:, None] + np.arange(self.length)]
+
+
+def sorted_by_key(places: np.ndarray) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
+    """The order that sorts rows by key, given their slots; and each key's slot, first row and number of rows.
+
+    Keys stand in the order of their first rows. So a key's place in a batch depends on these
+    rows alone, and not on its slot, which an interrupted run may give to another key.
+    """
+    _, first, key = np.unique(places, return_index=True, return_inverse=True)
+    order = np.argsort(first[key], kind="stable")
+    rows, starts, counts = np.unique(first[key][order], return_index=True, return_counts=True)
+    return order, (places[rows], starts, counts)
 
 
 def visits(starts: np.ndarray, counts: np.ndarray, longest: int) -> list[Visit]:

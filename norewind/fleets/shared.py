@@ -1,7 +1,7 @@
 """Keys that share one model: those that have a sample make one step together, with a state and a carry each."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -12,22 +12,15 @@ import optax
 from norewind.compilation import compiled_loop
 from norewind.estimator import Estimator
 from norewind.fleets.private import with_keys, without_keys
-from norewind.fleets.sorting import Segments
 from norewind.learner import Online
 from norewind.optimizers import at_sample
 from norewind.run import NonFiniteError, Run, Update, _saturating_add
 from norewind.trees import Tree, all_finite, strong, weighted_sum
 
-WIDTHS = {1: 1, 32: 16}
-"""The keys that a program computes side by side in steps of up to this many keys."""
-WIDEST = 128
-"""In larger steps. What this many small models carry fits a core's cache, and fills its vectors."""
-CALL = 8192
-"""Samples in one call of a program."""
-RUNG = 16
-"""The keys that a program holds are 16, 16² and so on."""
-POOL = 1 << 26
-"""Bytes of keys that a program holds, unless one window has more."""
+WIDTHS = (1, 16, 128)
+"""The keys that a program computes side by side. What 128 small models carry fits a core's cache, and fills vectors."""
+GROUP = 40
+"""What a group of keys costs besides its keys, in keys."""
 
 
 class SharedRun(NamedTuple):
@@ -65,21 +58,6 @@ class Blocks:
         return [jnp.concatenate([leaves[place] for place in places]) for places in self._places.values()]
 
 
-class Rounds(NamedTuple):
-    """Rows in the order in which they are learned from: by window, and there in rounds with one row of a key each.
-
-    `first` and `sizes` have the first of the rows and the number of rows of every round.
-    """
-
-    rows: np.ndarray
-    first: np.ndarray
-    sizes: np.ndarray
-
-    def part(self, start: int, stop: int) -> "Rounds":
-        first, sizes = self.first[start:stop], self.sizes[start:stop]
-        return Rounds(self.rows[first[0] : first[-1] + sizes[-1]], first - first[0], sizes)
-
-
 class Shared:
     """Learns every key's samples with one model."""
 
@@ -87,29 +65,32 @@ class Shared:
         self.window, self.shared = window, SharedRun(start.params, start.optimizer, start.steps, start.samples)
         # What every key has for itself: the state and the carry after the rows learned from, and the newest state.
         learned, ahead = Blocks((start.state, start.carry)), Blocks(start.ahead)
-        blocks = [*learned.start, *ahead.start]
-        self.own = {str(place): block for place, block in enumerate(blocks)}
-        size, self.pool = sum(block.nbytes for block in blocks), RUNG
-        while self.pool < window or RUNG * self.pool * size <= POOL:
-            self.pool *= RUNG
+        self.own = {str(place): block for place, block in enumerate([*learned.start, *ahead.start])}
         self._batch = compiled_loop(_program(learner.update, learned, ahead), donate_argnums=0)
 
-    def learn(self, shared: Tree, arrays: dict, parts: Segments, rows: tuple, idle: np.ndarray, order: np.ndarray):
-        """Learn from rows sorted by key, window after window: `(shared, outputs, losses)`.
-
-        `order` has the places of the rows in the stream.
-        """
+    def learn(self, shared: Tree, arrays: dict, places: np.ndarray, rows: tuple, learns: np.ndarray):
+        """Learn from rows, window after window: `(shared, outputs, losses)`."""
         blocks = [arrays[name] for name in self.own]
-        learns = parts.turn >= idle[parts.key]
-        rounds = _rounds(parts, order, self.window)
-        losses, outputs = np.zeros(len(order)), None
-        number, in_pool = np.empty(len(parts.places), np.int32), np.empty(len(order), np.int32)
-        for call, keys, width in _calls(rounds, parts.key, self.pool, max(CALL, self.window)):
-            number[keys] = np.arange(len(keys))
-            in_pool[call.rows] = number[parts.key[call.rows]]
-            places = parts.places[keys]
-            group, lane, inputs = self._inputs(call, width, in_pool, learns, rows)
-            new, own, (lost, made), finite = self._batch(_taken(blocks, places), shared, *inputs)
+        losses, outputs = np.zeros(len(places)), None
+        for start in range(0, len(places), self.window):
+            window = slice(start, start + self.window)
+            keys, at = np.unique(places[window], return_inverse=True)
+            width, group, lane, first = lanes_of(at)
+            # Of the width that costs least, there are at most this many groups.
+            shape = self.window * (1 + GROUP) // (width + GROUP), width
+
+            def shaped(part: np.ndarray, at=(group, lane), shape=shape) -> np.ndarray:
+                full = np.zeros((*shape, *part.shape[1:]), part.dtype)
+                full[at] = part
+                return full
+
+            lanes = shaped(at.astype(np.int32)), shaped(learns[window]), shaped(np.ones(len(at), bool))
+            inputs = jax.tree.map(lambda leaf: shaped(leaf[window]), rows)  # noqa: B023
+            rounds = np.zeros(self.window + 1, np.int32)
+            rounds[: len(first)] = first
+            new, own, (lost, made), finite = self._batch(
+                _taken(blocks, keys, self.window), shared, *inputs, lanes, rounds, len(first) - 1
+            )
             if not bool(finite):
                 raise NonFiniteError(
                     f"after {int(shared.samples)} samples, the model that all keys share got numbers that are not "
@@ -118,77 +99,42 @@ class Shared:
                     shared,
                 )
             for into, block in zip(blocks, own, strict=True):
-                into[places] = np.asarray(block)[: len(places)]
+                into[keys] = np.asarray(block)[: len(keys)]
             shared, made = new, np.asarray(made)
-            outputs = np.zeros((len(order), *made.shape[2:]), made.dtype) if outputs is None else outputs
-            losses[call.rows], outputs[call.rows] = np.asarray(lost)[group, lane], made[group, lane]
+            outputs = np.zeros((len(places), *made.shape[2:]), made.dtype) if outputs is None else outputs
+            losses[window], outputs[window] = np.asarray(lost)[group, lane], made[group, lane]
         return shared, outputs, losses
 
-    def _inputs(self, call: Rounds, width: int, in_pool: np.ndarray, learns: np.ndarray, rows: tuple):
-        """The group and the lane of each row, and what a program takes, of fixed sizes."""
-        capacity = -(-max(CALL, self.window) // width)
-        first = np.zeros(capacity + 1, np.int32)
-        groups = -(-call.sizes // width)
-        first[1 : len(groups) + 1] = np.cumsum(groups)
-        place = np.arange(len(call.rows)) - np.repeat(call.first, call.sizes)
-        group, lane = np.repeat(first[: len(groups)], call.sizes) + place // width, place % width
 
-        def shaped(part: np.ndarray) -> np.ndarray:
-            full = np.zeros((capacity, width, *part.shape[1:]), part.dtype)
-            full[group, lane] = part[call.rows]
-            return full
+def lanes_of(keys: np.ndarray) -> tuple[int, np.ndarray, np.ndarray, np.ndarray]:
+    """Where the rows of a window are computed: in rounds with one row of a key each, and there in groups of rows.
 
-        present = shaped(np.ones(len(in_pool), bool))
-        lanes = shaped(in_pool), present & shaped(learns), present
-        return group, lane, (*(jax.tree.map(shaped, part) for part in rows), lanes, first, len(groups))
+    In a round, rows stand as they came, whatever the slots of their keys: in this order gradients are added up.
 
-
-def _rounds(parts: Segments, order: np.ndarray, window: int) -> Rounds:
-    windows = order // window
-    count = len(order)
-    begins = np.flatnonzero(np.diff(parts.key, prepend=-1) | np.diff(windows, prepend=-1))
-    turn = np.arange(count) - np.repeat(begins, np.diff(begins, append=count))
-    # In a round, rows stand as they came, whatever the slots of their keys: in this order gradients are added up.
-    in_order = np.empty(count, np.int64)
-    in_order[order] = np.arange(count)
-    rows = in_order[np.argsort((window * windows + turn)[in_order], kind="stable")]
-    first = np.flatnonzero(np.diff(windows[rows], prepend=-1) | np.diff(turn[rows], prepend=-1))
-    return Rounds(rows, first, np.diff(first, append=count))
-
-
-def _calls(rounds: Rounds, key: np.ndarray, most: int, rows: int) -> Iterator[tuple[Rounds, np.ndarray, int]]:
-    """Rounds that run in one program, its keys in the order in which they come, and the width of its groups.
-
-    They have at most `rows` rows with those that fill groups up, of at most `most` keys.
+    Returns:
+        The width of the groups, the group and the lane of each row, and the first group of every round, with that after
+        the last.
     """
-    keys, ends, start = key[rounds.rows], rounds.first + rounds.sizes, 0
-    place = np.empty(len(keys), np.int64)
-    place[rounds.rows] = np.arange(len(keys))
-    # Rows are sorted by key, and those of a key are learned from in their order.
-    before = np.full(len(keys), -1)
-    before[place[1:]] = np.where(key[1:] == key[:-1], place[:-1], -1)
-    width = np.array([*WIDTHS.values(), WIDEST])[np.searchsorted([*WIDTHS], rounds.sizes)]
-    groups = -(-rounds.sizes // width)
-    other = np.append(np.flatnonzero(np.diff(width)) + 1, len(width))
-    full = np.cumsum(groups * width)
-    while start < len(ends):
-        begin = rounds.first[start]
-        new = before[begin : begin + rows] < begin
-        stop = min(
-            int(np.searchsorted(ends, begin + np.count_nonzero(np.cumsum(new) <= most), side="right")),
-            int(np.searchsorted(full, full[start] - groups[start] * width[start] + rows, side="right")),
-            int(other[np.searchsorted(other, start, side="right")]),
-        )
-        length = ends[stop - 1] - begin
-        yield rounds.part(start, stop), keys[begin : begin + length][new[:length]], int(width[start])
-        start = stop
+    turn, _ = ranks(keys)
+    place, sizes = ranks(turn)
+    width = min(WIDTHS, key=lambda width: np.sum(-(-sizes // width)) * (width + GROUP))
+    first = np.concatenate([[0], np.cumsum(-(-sizes // width))])
+    return width, first[turn] + place // width, place % width, first
 
 
-def _taken(blocks: list[np.ndarray], places: np.ndarray) -> list[jax.Array]:
-    """The runs of keys, for a program that uses them up; of fixed sizes, with the first key again at the end."""
-    size = RUNG
-    while size < len(places):
-        size *= RUNG
+def ranks(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """How many of the same value come before each, and how many there are of each value.
+
+    >>> ranks(np.array([2, 0, 2, 2]))
+    (array([0, 0, 1, 2]), array([1, 0, 3]))
+    """
+    counts, found = np.bincount(values), np.empty_like(values)
+    found[np.argsort(values, kind="stable")] = np.arange(len(values)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return found, counts
+
+
+def _taken(blocks: list[np.ndarray], places: np.ndarray, size: int) -> list[jax.Array]:
+    """The runs of keys, for a program that uses them up, with the first key again up to `size`."""
     places = np.concatenate([places, np.repeat(places[:1], size - len(places))])
     if jax.default_backend() != "cpu":
         return [jnp.asarray(block[places]) for block in blocks]

@@ -74,7 +74,5 @@ def build_fleet(settings: Settings, shape: "Shape") -> "Built":
                 shape.inputs, shape.targets, steps=shape.steps, lags=LAGS, forgetting=FORGETTING, limit=LIMIT
             )
             run = learner.init()
-    fleet = Fleet(
-        learner, run, share=settings.share, resident=settings.resident, window=WINDOW, table=shape.table
-    )
+    fleet = Fleet(learner, run, share=settings.share, resident=settings.resident, window=WINDOW, table=shape.table)
     return Built(fleet, fleet.init(), fleet.window)
