@@ -1,7 +1,7 @@
 """Keys that share one model: those that have a sample make one step together, with a state and a carry each."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -21,6 +21,10 @@ WIDTHS = (1, 16, 128)
 """The keys that a program computes side by side. What 128 small models carry fits a core's cache, and fills vectors."""
 GROUP = 40
 """What a group of keys costs besides its keys, in keys."""
+CALL = 4096
+"""The most samples in one call of a program, if windows are not longer."""
+RUNG = 16
+"""The keys that a program holds are 16, 16² and so on."""
 
 
 class SharedRun(NamedTuple):
@@ -72,24 +76,9 @@ class Shared:
         """Learn from rows, window after window: `(shared, outputs, losses)`."""
         blocks = [arrays[name] for name in self.own]
         losses, outputs = np.zeros(len(places)), None
-        for start in range(0, len(places), self.window):
-            window = slice(start, start + self.window)
-            keys, at = np.unique(places[window], return_inverse=True)
-            width, group, lane, first = lanes_of(at)
-            # Of the width that costs least, there are at most this many groups.
-            shape = self.window * (1 + GROUP) // (width + GROUP), width
-
-            def shaped(part: np.ndarray, at=(group, lane), shape=shape) -> np.ndarray:
-                full = np.zeros((*shape, *part.shape[1:]), part.dtype)
-                full[at] = part
-                return full
-
-            lanes = shaped(at.astype(np.int32)), shaped(learns[window]), shaped(np.ones(len(at), bool))
-            inputs = jax.tree.map(lambda leaf: shaped(leaf[window]), rows)  # noqa: B023
-            rounds = np.zeros(self.window + 1, np.int32)
-            rounds[: len(first)] = first
+        for call in calls(places, self.window):
             new, own, (lost, made), finite = self._batch(
-                _taken(blocks, keys, self.window), shared, *inputs, lanes, rounds, len(first) - 1
+                _taken(blocks, call.keys), shared, *self._inputs(call, rows, learns)
             )
             if not bool(finite):
                 raise NonFiniteError(
@@ -99,42 +88,92 @@ class Shared:
                     shared,
                 )
             for into, block in zip(blocks, own, strict=True):
-                into[keys] = np.asarray(block)[: len(keys)]
+                into[call.keys] = np.asarray(block)[: len(call.keys)]
             shared, made = new, np.asarray(made)
             outputs = np.zeros((len(places), *made.shape[2:]), made.dtype) if outputs is None else outputs
-            losses[window], outputs[window] = np.asarray(lost)[group, lane], made[group, lane]
+            there = call.group, call.lane
+            losses[call.rows], outputs[call.rows] = np.asarray(lost)[there], made[there]
         return shared, outputs, losses
 
+    def _inputs(self, call: "Call", rows: tuple, learns: np.ndarray) -> tuple:
+        """What a program takes, of fixed sizes."""
+        most = max(CALL, self.window)
 
-def lanes_of(keys: np.ndarray) -> tuple[int, np.ndarray, np.ndarray, np.ndarray]:
-    """Where the rows of a window are computed: in rounds with one row of a key each, and there in groups of rows.
+        def shaped(part: np.ndarray) -> np.ndarray:
+            # Of the width that costs least, there are at most this many groups.
+            full = np.zeros((most * (1 + GROUP) // (call.width + GROUP), call.width, *part.shape[1:]), part.dtype)
+            full[call.group, call.lane] = part
+            return full
+
+        lanes = shaped(call.key.astype(np.int32)), shaped(learns[call.rows]), shaped(np.ones(len(call.key), bool))
+        rounds = np.zeros(most + 1, np.int32)
+        rounds[: len(call.first)] = call.first
+        return *jax.tree.map(lambda leaf: shaped(leaf[call.rows]), rows), lanes, rounds, len(call.first) - 1
+
+
+class Call(NamedTuple):
+    """Consecutive rows for one call of a program: in rounds with one row of a key each, and there in groups.
+
+    Attributes:
+        rows: where they stand in the chunk.
+        keys: the slots of their keys.
+        key: the key of each row, by its number in `keys`.
+        width: the rows in a group.
+        group: the group of each row.
+        lane: its place in the group.
+        first: the first group of every round, and the one after the last.
+    """
+
+    rows: slice
+    keys: np.ndarray
+    key: np.ndarray
+    width: int
+    group: np.ndarray
+    lane: np.ndarray
+    first: np.ndarray
+
+
+def calls(places: np.ndarray, window: int) -> Iterator[Call]:
+    """Divide rows into calls of whole windows. How a window is computed depends on its own rows alone.
 
     In a round, rows stand as they came, whatever the slots of their keys: in this order gradients are added up.
-
-    Returns:
-        The width of the groups, the group and the lane of each row, and the first group of every round, with that after
-        the last.
     """
-    turn, _ = ranks(keys)
-    place, sizes = ranks(turn)
-    width = min(WIDTHS, key=lambda width: np.sum(-(-sizes // width)) * (width + GROUP))
-    first = np.concatenate([[0], np.cumsum(-(-sizes // width))])
-    return width, first[turn] + place // width, place % width, first
+    windows = np.arange(len(places)) // window
+    turn, *_ = ranks(windows * (places.max() + 1) + places)
+    place, number, sizes = ranks(windows * window + turn)
+    begins = number[::window]  # the first row of a window is in its first round
+    costs = [np.add.reduceat(-(-sizes // width), begins) * (width + GROUP) for width in WIDTHS]
+    widths = np.argmin(costs, axis=0)
+    start, most = 0, max(1, CALL // window)
+    while start < len(widths):
+        same = widths[start : start + most] == widths[start]
+        stop = start + (len(same) if same.all() else int(same.argmin()))
+        rows, width = slice(start * window, stop * window), WIDTHS[widths[start]]
+        rounds = sizes[begins[start] : begins[stop] if stop < len(begins) else None]
+        keys, key = np.unique(places[rows], return_inverse=True)
+        first = np.concatenate([[0], np.cumsum(-(-rounds // width))])
+        group = first[number[rows] - begins[start]] + place[rows] // width
+        yield Call(rows, keys, key, width, group, place[rows] % width, first)
+        start = stop
 
 
-def ranks(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """How many of the same value come before each, and how many there are of each value.
+def ranks(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """How many of the same value come before each, its number among the different values, and how many it is of each.
 
-    >>> ranks(np.array([2, 0, 2, 2]))
-    (array([0, 0, 1, 2]), array([1, 0, 3]))
+    >>> ranks(np.array([5, 0, 5, 5]))
+    (array([0, 0, 1, 2]), array([1, 0, 1, 1]), array([1, 3]))
     """
-    counts, found = np.bincount(values), np.empty_like(values)
-    found[np.argsort(values, kind="stable")] = np.arange(len(values)) - np.repeat(np.cumsum(counts) - counts, counts)
-    return found, counts
+    _, number, counts = np.unique(values, return_inverse=True, return_counts=True)
+    rank = np.empty_like(number)
+    rank[np.argsort(number, kind="stable")] = np.arange(len(values)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return rank, number, counts
 
 
-def _taken(blocks: list[np.ndarray], places: np.ndarray, size: int) -> list[jax.Array]:
-    """The runs of keys, for a program that uses them up, with the first key again up to `size`."""
+def _taken(blocks: list[np.ndarray], places: np.ndarray) -> list[jax.Array]:
+    """The runs of keys, for a program that uses them up; of fixed sizes, with the first key again at the end."""
+    size = RUNG
+    while size < len(places):
+        size *= RUNG
     places = np.concatenate([places, np.repeat(places[:1], size - len(places))])
     if jax.default_backend() != "cpu":
         return [jnp.asarray(block[places]) for block in blocks]
