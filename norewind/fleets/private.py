@@ -12,7 +12,6 @@ import numpy as np
 
 from norewind.chunks import chunk_is_finite, fast_step, scan_some, skipping_step, watching_step
 from norewind.compilation import compiled_loop
-from norewind.fleets.slots import aligned
 from norewind.learner import Online, _forward
 from norewind.run import Run
 from norewind.trees import Tree, is_key
@@ -22,6 +21,7 @@ LANES = 32
 LADDER = {32: 128, 256: 16}
 """The keys in a batch, and the most samples that it learns from each of them in a row. The runs of 256 small models
 still fit the last cache; those of 4,096 do not."""
+ALIGNED = 64
 SMALL = 1000
 """Numbers in the run of a small model. With usual vectors, z * h + (1 - z) * c of a GRU with 3 or 4 units had other
 bits for the first half of a group than for the second. Probably each half fuses another product into the sum; we have
@@ -155,6 +155,14 @@ def in_lanes(function: Callable, narrow: bool) -> Callable:
         return jax.tree.map(lambda leaf: leaf.reshape(size, *leaf.shape[2:]), out)
 
     return compiled_loop(batch, narrow=narrow)
+
+
+def aligned(count: int, like: np.ndarray) -> np.ndarray:
+    """Room for several arrays, at an address that XLA can use without a copy: a multiple of `ALIGNED`."""
+    size = count * like.nbytes
+    bytes_ = np.empty(size + ALIGNED, np.uint8)
+    start = -bytes_.ctypes.data % ALIGNED
+    return bytes_[start : start + size].view(like.dtype).reshape(count, *like.shape)
 
 
 class Visit(NamedTuple):

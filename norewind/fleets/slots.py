@@ -1,7 +1,9 @@
 """The keys of a fleet in memory: as many as may be resident, each with a slot in every array; the others on disk."""
 
+import mmap
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import repeat
 from pathlib import Path
 from threading import Lock
@@ -15,8 +17,6 @@ EVICTED = 16
 """When room is needed, at least one in this many resident keys goes to disk, so that there is room for a while."""
 AT_ONCE = 256
 """Keys that are turned into records, or back, at a time."""
-ALIGNED = 64
-"""XLA takes arrays whose addresses are multiples of this many bytes without copying them."""
 
 
 class Slots:
@@ -42,7 +42,7 @@ class Slots:
         for name, part in fresh.items():
             self.fresh[name] = part
         self.resident = resident
-        self.arrays = {name: aligned(resident, part) for name, part in fresh.items()}
+        self.arrays = {name: room(resident, part) for name, part in fresh.items()}
         self.names: list[bytes] = []
         self._places: dict[bytes, int] = {}
         self._used = np.zeros(resident, np.int64)
@@ -214,9 +214,9 @@ class Slots:
             self._temporary.cleanup()
 
 
-def aligned(slots: int, like: np.ndarray) -> np.ndarray:
-    """Zeros at an address that JAX can use as it is. Pages that are not used yet take no memory."""
-    size = slots * like.nbytes
-    room = np.zeros(size + ALIGNED, np.uint8)
-    start = -room.ctypes.data % ALIGNED
-    return room[start : start + size].view(like.dtype).reshape(slots, *like.shape)
+def room(slots: int, like: np.ndarray) -> np.ndarray:
+    """Zeros for all slots, in pages of their own, which JAX can use as they are. Those not used yet take no memory."""
+    pages = mmap.mmap(-1, max(1, slots * like.nbytes), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with suppress(AttributeError, OSError):  # not everywhere
+        pages.madvise(mmap.MADV_HUGEPAGE)  # keys are all over the place: with small pages, finding them takes longer
+    return np.frombuffer(pages, like.dtype, slots * like.size).reshape(slots, *like.shape)
