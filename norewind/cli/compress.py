@@ -16,17 +16,20 @@ def compress(
     file: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")],
     *,
     out: Annotated[Path | None, option("FILE", f"FILE{ENDING}")] = None,
+    network: bool = False,
     budget: float = 50,
 ) -> None:
     """Compress a file with the predictions of `train`'s default method, to prove its loss in bits.
 
-    This is a benchmark, not an archiver: only the same versions on the same kind of
-    processor can decompress the file again, and elsewhere it is refused.
+    Without a network, the file can be decompressed on any processor. With one, it becomes
+    smaller, but only the same versions on the same kind of processor can decompress it,
+    and elsewhere it is refused.
 
     Args:
         file: The file to compress.
         out: The compressed file.
-        budget: The time that one byte may take, in microseconds on one core, as in train.
+        network: Mix in the predictions of a network, as train does.
+        budget: The time that one byte may take in train with this network, in microseconds on one core.
     """
     from norewind.files import write_atomically
     from norewind.runs.compress import compressed
@@ -34,7 +37,11 @@ def compress(
     if file.exists() and not (file.is_file() or file.is_dir() or file.is_fifo()):
         leave(f"norewind compress: {file} is not a file: it may have no end.", BAD_INPUT)
     content = file.read_bytes()
-    code = _shown("compress", len(content), lambda report: compressed(content, budget=budget, report=report))
+
+    def work(report):
+        return compressed(content, network=network, budget=budget, report=report)
+
+    code = _shown("compress", len(content), work)
     out = out or file.with_name(file.name + ENDING)
     write_atomically(out, code)
     bits = f", {8 * len(code) / len(content):.4f} bits per byte" if content else ""
@@ -46,7 +53,7 @@ def decompress(
     *,
     out: Annotated[Path | None, option("FILE", f"FILE without {ENDING}")] = None,
 ) -> None:
-    """Decompress a file that `norewind compress` made with the same versions on the same kind of processor.
+    """Decompress a file that `norewind compress` made; if it used a network, with the same versions and processor.
 
     Args:
         file: The file to decompress.

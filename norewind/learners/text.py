@@ -8,11 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from norewind import checks
-from norewind.learners.counting.contexts import empty_past
-from norewind.learners.counting.symbol import CountsRun
+from norewind.learners.counting.plan import CountsRun
 from norewind.learners.counts import counts
-from norewind.learners.members import carry_all, forward_all, reset_all, scan_all
-from norewind.learners.mix import mix
+from norewind.learners.mix import MixRun, mix
+from norewind.learners.protocol import Learner
 from norewind.trees import Tree
 
 SWITCHING = 1e-4
@@ -24,10 +23,10 @@ class TextRun(NamedTuple):
 
     networks: tuple
     counts: CountsRun
-    mix: Any
+    mix: MixRun
 
 
-class TextLearner:
+class TextLearner(Learner):
     """Prediction of the next symbol by counts and networks, mixed.
 
     The networks predict first. Their probabilities are mixed with those of the counts, bit
@@ -43,8 +42,6 @@ class TextLearner:
         classes: what the symbols are in a text; see `counts`.
         whole: whether outputs have all symbols, or only the one that came. For all 256, counts take many times as long.
     """
-
-    chunk = 4_000
 
     def __init__(
         self,
@@ -65,60 +62,72 @@ class TextLearner:
         return TextRun(self._runs, self.counts.init(), self.mix.init())
 
     def scan(
-        self, run: TextRun, xs: np.ndarray, targets: np.ndarray, *, count: int | None = None, outputs: bool = False
+        self, run: TextRun, xs: Any, targets: Any, *, count: int | None = None, outputs: bool = False
     ) -> tuple[TextRun, Any]:
-        """Learn from a chunk of symbols, or of windows of symbols, and return `(run, losses)`.
+        """Learn from a chunk of symbols, or of windows of symbols; see `Learner.scan`.
 
-        With `outputs`, `(run, (losses, log_probabilities))`, of all symbols, or unless `whole`
-        of the targets. The run that goes in is used up.
+        Outputs are log-probabilities of all symbols, or unless `whole` of the targets. Losses
+        are sums over a window.
         """
-        distributions = outputs and self.whole
         steps = checks.common_length("scan", xs=xs, targets=targets)
         count = steps if count is None else count
-        networks, _, logits = scan_all(self.networks, run.networks, xs, [targets] * len(self.networks), count)
-        members, own = _experts([self._flat(np.asarray(part)) for part in logits], self._flat(np.asarray(targets)))
-        samples = count * self.window
+        done = [
+            learner.scan(own, xs, targets, count=count, outputs=True)
+            for learner, own in zip(self.networks, run.networks, strict=True)
+        ]
+        samples, came = count * self.window, self._flat(targets)
+        members = self.members([self._flat(made) for _, (_, made) in done], len(came))
+        distributions = outputs and self.whole
         table, seen = self.counts.scan(
-            run.counts, self._flat(xs), self._flat(targets), members=members, count=samples, outputs=distributions
+            run.counts, self._flat(xs), came, count=samples, outputs=distributions, members=members
         )
-        all_losses = np.concatenate([own, np.asarray(seen[0] if distributions else seen)[:, None]], axis=1)
-        weights, mixed = self.mix.scan(run.mix, all_losses, count=samples)
-        new = TextRun(networks, table, weights)
-        losses = mixed.reshape(steps, self.window).sum(axis=1)
-        if not distributions:
-            return new, (losses, -mixed.reshape(np.shape(xs))) if outputs else losses
-        experts = np.concatenate([*([] if members is None else [np.asarray(members)]), seen[1][:, None]], axis=1)
-        whole = self.mix.distributions(run.mix, all_losses, experts)
-        return new, (losses, whole.reshape(np.shape(xs) + whole.shape[1:]))
+        losses, whole = seen if distributions else (seen, None)
+        own = [-np.take_along_axis(made, came[:, None], 1)[:, 0] for made in np.moveaxis(members, 1, 0)]
+        losses = np.stack([*own, losses], axis=1)
+        weights, mixed = self.mix.scan(run.mix, losses, count=samples)
+        new = TextRun(tuple(one for one, _ in done), table, weights)
+        total = mixed.reshape(steps, self.window).sum(axis=1)
+        if not outputs:
+            return new, total
+        if whole is None:
+            return new, (total, -mixed.reshape(np.shape(xs)).astype(np.float32))
+        whole = self.mix.distributions(run.mix, losses, np.concatenate([members, whole[:, None]], axis=1))
+        return new, (total, whole.reshape(*np.shape(xs), -1).astype(np.float32))
 
-    def forward(self, run: TextRun, xs: Any, *, count: Any = None) -> tuple[TextRun, Any]:
-        """Log-probabilities of what follows each symbol, without learning."""
-        networks, logits = forward_all(self.networks, run.networks, xs, count)
-        members = _log_probabilities(tuple(logits)) if logits else None
-        table, whole = self.counts.forward(run.counts, xs, count, members=members)
-        new = TextRun(networks, table, run.mix)
-        if members is None:
+    def forward(self, run: TextRun, xs: Any, *, count: int | None = None) -> tuple[TextRun, np.ndarray]:
+        """Log-probabilities of what follows each symbol, without learning; see `Learner.forward`."""
+        done = [
+            learner.forward(own, xs, count=count) for learner, own in zip(self.networks, run.networks, strict=True)
+        ]
+        members = self.members([np.asarray(made) for _, made in done], len(xs))
+        table, whole = self.counts.forward(run.counts, xs, count=count, members=members)
+        new = TextRun(tuple(one for one, _ in done), table, run.mix)
+        if not done:
             return new, whole
-        weights = (run.mix.large + run.mix.small)[None, :, None]
-        return new, jax.nn.logsumexp(weights + jnp.concatenate([members, whole[:, None]], axis=1), axis=1)
+        experts = np.concatenate([members, whole[:, None]], axis=1)
+        return new, np.stack([self.mix.distribution(run.mix, one) for one in experts]).astype(np.float32)
 
     def reset(self, run: TextRun) -> TextRun:
         """Begin a new text; what was learned stays."""
-        return TextRun(reset_all(self.networks, run.networks), run.counts._replace(past=empty_past()), run.mix)
+        networks = tuple(learner.reset(own) for learner, own in zip(self.networks, run.networks, strict=True))
+        return TextRun(networks, self.counts.reset(run.counts), run.mix)
 
     def carry(self, run: TextRun) -> Tree:
-        return carry_all(self.networks, run.networks)
+        return tuple(learner.carry(own) for learner, own in zip(self.networks, run.networks, strict=True))
 
-    def _flat(self, steps: np.ndarray) -> np.ndarray:
-        return steps if self.window == 1 else np.reshape(steps, (-1, *np.shape(steps)[2:]))
+    def chunk(self, run: TextRun) -> int:
+        return self.counts.chunk(run.counts)
 
+    def _flat(self, steps: Any) -> np.ndarray:
+        """Symbols, or what belongs to them, one after another."""
+        steps = np.asarray(steps)
+        return steps if self.window == 1 else steps.reshape(-1, *steps.shape[2:])
 
-def _experts(logits: list, targets: np.ndarray) -> tuple[jax.Array | None, np.ndarray]:
-    """The networks' log-probabilities (samples, networks, symbols), and their losses (samples, networks)."""
-    if not logits:
-        return None, np.zeros((len(targets), 0))
-    members = _log_probabilities(tuple(logits))
-    return members, -np.take_along_axis(np.asarray(members), targets[:, None, None], axis=2)[:, :, 0]
+    def members(self, logits: list[np.ndarray], length: int) -> np.ndarray:
+        """The networks' log-probabilities (samples, networks, symbols)."""
+        if not logits:
+            return np.zeros((length, 0, self.counts.symbols), np.float32)
+        return np.asarray(_log_probabilities(tuple(logits)))
 
 
 @jax.jit

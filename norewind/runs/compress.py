@@ -7,72 +7,107 @@ from collections.abc import Callable
 from math import isfinite
 from typing import Annotated, Any
 
-import jax
-import jax.numpy as jnp
 import msgspec
 import numpy as np
 
 import norewind
-from norewind.combinators import one_step_of
-from norewind.compilation import compiled_loop
-from norewind.learners.counting import coding, symbol, tree
-from norewind.learners.text import TextLearner
+from norewind.learners.counting import coding
+from norewind.learners.counts import counts
 from norewind.machine import processor
-from norewind.runs import auto
 
 MAGIC = b"norewind compressed\n"
-SYMBOLS = 256
-# A bit costs at most sixteen bits of code, and a byte of code is read or written whenever one is settled.
-BYTES_PER_SYMBOL = 16
+FORMAT = 1
+"""The version of the format. It changes with whatever changes a prediction of `counts`."""
+SYMBOLS, MEGABYTES = 256, 64
+CHUNK = 4_000
+"""The symbols that are coded in one call, without the network."""
+BYTES_PER_SYMBOL = 32
+"""More than a symbol's code can take: a bit settles at most four bytes."""
 
 
-class _Header(msgspec.Struct):
-    """What a compressed file says about itself, besides where it was made."""
+class _Header(msgspec.Struct, forbid_unknown_fields=True):
+    """What a compressed file says about itself: with a network, also where it was made, and its budget."""
 
-    budget: Annotated[float, msgspec.Meta(gt=0)]
+    format: int
     bytes: Annotated[int, msgspec.Meta(ge=0)]
     first: Annotated[int, msgspec.Meta(ge=0, lt=SYMBOLS)] | None
     sha256: str
+    network: dict[str, str] | None = None
+    budget: Annotated[float, msgspec.Meta(gt=0)] | None = None
 
 
 class CodeError(ValueError):
     """A file that cannot be decompressed here: what is wrong, and what to do."""
 
 
-def compressed(content: bytes, *, budget: float = 50, report: Callable[[int], None] = lambda done: None) -> bytes:
-    """The content, coded with the predictions of `auto`. Only the same versions on the same processor can read it."""
+def compressed(
+    content: bytes, *, network: bool = False, budget: float = 50, report: Callable[[int], None] = lambda done: None
+) -> bytes:
+    """Code a content with the predictions of `counts`, which are the same on every processor.
+
+    Args:
+        content: what to compress.
+        network: whether a network helps, as it does in `auto`. Only the same versions on the same processor can then
+            decompress the result.
+        budget: the time that one byte may take with a network, in microseconds on one core, as in `train`.
+        report: is called with the number of bytes that are done.
+
+    Returns:
+        The compressed file.
+
+    Raises:
+        CodeError: if the budget is not a number above 0.
+    """
     if not (isfinite(budget) and budget > 0):
         raise CodeError(f"the budget must be a number of microseconds above 0, but it is {budget}.")
     header = {
-        **_machine(),
-        "budget": budget,
+        "format": FORMAT,
         "bytes": len(content),
         "first": content[0] if content else None,
         "sha256": hashlib.sha256(content).hexdigest(),
+        **({"network": _machine(), "budget": budget} if network else {}),
     }
     code = bytearray()
     symbols = np.frombuffer(content, np.uint8).astype(np.int32)
     if len(symbols):
-        windows = _Windows(budget)
-        for start in range(1, len(symbols), windows.length):
-            code += windows.encode(int(symbols[start - 1]), symbols[start : start + windows.length])
+        coder = _Coder(coding.ENCODE, budget if network else None)
+        for start in range(0, len(symbols) - 1, coder.length):
+            coder.place, coder.data = 0, np.zeros(coder.length * BYTES_PER_SYMBOL, np.uint8)
+            coder.code(symbols[start : start + coder.length + 1])
+            code += coder.data[: coder.place].tobytes()
             report(start)
-        code += windows.rest()
+        code += coder.rest()
     return MAGIC + json.dumps(header).encode() + b"\n" + bytes(code)
 
 
 def decompressed(data: bytes, *, report: Callable[[int], None] = lambda done: None) -> bytes:
-    """The content of a compressed file, or a `CodeError`; never wrong content."""
+    """The content of a compressed file.
+
+    Args:
+        data: the compressed file.
+        report: is called with the number of bytes that are done.
+
+    Returns:
+        The content, never a wrong one.
+
+    Raises:
+        CodeError: if the file is damaged, or was made with a network elsewhere.
+    """
     header, code = _header(data)
-    content = bytearray() if header["first"] is None else bytearray([header["first"]])
+    content = bytearray() if header.first is None else bytearray([header.first])
     if content:
-        windows = _Windows(header["budget"])
-        windows.load(code)
-        while len(content) < header["bytes"]:
-            count = min(windows.length, header["bytes"] - len(content))
-            content += windows.decode(content[-1], count).astype(np.uint8).tobytes()
+        coder = _Coder(coding.DECODE, header.budget)
+        coder.load(code)
+        while len(content) < header.bytes:
+            piece = np.zeros(1 + min(coder.length, header.bytes - len(content)), np.int32)
+            piece[0] = content[-1]
+            coder.code(piece)
+            if coder.place > len(coder.data):
+                # As many bytes are read as were written. A forged header may ask for any number of symbols.
+                raise CodeError("the code of this file ends too early: it is damaged.")
+            content += piece[1:].astype(np.uint8).tobytes()
             report(len(content))
-    if hashlib.sha256(content).hexdigest() != header["sha256"]:
+    if hashlib.sha256(content).hexdigest() != header.sha256:
         raise CodeError("the file does not decompress to what was compressed: it is damaged.")
     return bytes(content)
 
@@ -82,32 +117,44 @@ def code_of(data: bytes) -> bytes:
     return data[len(MAGIC) :].partition(b"\n")[2]
 
 
-def _header(data: bytes) -> tuple[dict[str, Any], bytes]:
+def _header(data: bytes) -> tuple[_Header, bytes]:
     if not data.startswith(MAGIC):
         raise CodeError("this file was not written by norewind compress.")
     line = data[len(MAGIC) :].partition(b"\n")[0]
-    header: dict[str, Any] = {}
+    found: Any = None
     try:
-        header = json.loads(line)
-        known = msgspec.convert(header, _Header)
-        fits = header.keys() == {*_machine(), *_Header.__struct_fields__} and (known.first is None) == (
-            known.bytes == 0
-        )
-    except (ValueError, AttributeError, RecursionError):
-        fits = False
+        found = json.loads(line)
+        header = msgspec.convert(found, _Header)
+        fits = (header.first is None) == (header.bytes == 0) and (header.network is None) == (header.budget is None)
+    except (ValueError, RecursionError):
+        if isinstance(found, dict) and found.get("format") != FORMAT:
+            raise CodeError(_other_format(found)) from None
+        raise CodeError("the header of this file is damaged.") from None
     if not fits:
         raise CodeError("the header of this file is damaged.")
-    for name, here in _machine().items():
-        if header[name] != here:
+    if header.format != FORMAT:
+        raise CodeError(_other_format(found))
+    here = _machine()
+    for name, there in (header.network or {}).items():
+        if there != here.get(name):
             raise CodeError(
-                f"this file was compressed with {name} {header[name]}, and this is {here}. The last bit of every "
-                "number must agree: decompress it where it was made."
+                f"this file was compressed with a network and {name} {there}, and this is {here.get(name)}. The last "
+                "bit of every number must agree: decompress it where it was made."
             )
     return header, code_of(data)
 
 
+def _other_format(header: dict) -> str:
+    return (
+        f"this file has format {header.get('format', 0)!r} of compressed files, and this version of norewind reads "
+        f"format {FORMAT}. Decompress it with the version that wrote it."
+    )
+
+
 def _machine() -> dict[str, str]:
-    """Everything that may change the last bit of a prediction."""
+    """Everything that may change the last bit of a network's prediction."""
+    import jax
+
     return {
         "norewind": norewind.__version__,
         "jax": jax.__version__,
@@ -116,79 +163,56 @@ def _machine() -> dict[str, str]:
     }
 
 
-class _Windows:
-    """The learner and its run, window by window, with the coder: one compiled program writes and reads."""
+class _Coder:
+    """Counts with a coder that writes or reads, and if there is a budget for it, a network that predicts with them."""
 
-    def __init__(self, budget: float):
-        self.learner, run = auto.text(SYMBOLS, budget, 0)
-        self.networks, self.counts = list(run.networks), run.counts
-        self.length, self.coder, self.code = self.learner.window, coding.fresh(), b""
-        self.program = compiled_loop(_program(self.learner), donate_argnums=0)
+    def __init__(self, mode: int, budget: float | None):
+        self.state, self.data = coding.fresh_coder(mode), np.zeros(0, np.uint8)
+        self.network, self.length = None, CHUNK
+        if budget is None:
+            self.counts = counts(SYMBOLS, megabytes=MEGABYTES)
+            self.run = self.counts.init()
+            return
+        from norewind.runs import auto
+
+        learner, run = auto.text(SYMBOLS, budget, 0)
+        self.counts, self.run, self.length = learner.counts, run.counts, learner.window
+        if learner.networks:
+            self.network, self.network_run, self.members = learner.networks[0], run.networks[0], learner.members
+
+    @property
+    def place(self) -> int:
+        """How many bytes of the data are written, or read."""
+        return int(self.state[coding.PLACE])
+
+    @place.setter
+    def place(self, place: int) -> None:
+        self.state[coding.PLACE] = place
 
     def load(self, code: bytes) -> None:
-        value, self.code = int.from_bytes(code[:4].ljust(4, b"\0"), "big"), code[4:]
-        self.coder = self.coder._replace(value=jnp.uint32(value))
-
-    def encode(self, previous: int, symbols: np.ndarray) -> bytes:
-        full = np.zeros(self.length, np.int32)
-        full[: len(symbols)] = symbols
-        self._step(previous, full, len(symbols), decoding=False)
-        return np.asarray(self.coder.data)[: int(self.coder.place)].tobytes()
-
-    def decode(self, previous: int, count: int) -> np.ndarray:
-        symbols = self._step(previous, np.zeros(self.length, np.int32), count, decoding=True)
-        if int(self.coder.place) > len(self.code):
-            # As many bytes are read as were written. A forged header may ask for any number of symbols.
-            raise CodeError("the code of this file ends too early: it is damaged.")
-        self.code = self.code[int(self.coder.place) :]
-        return symbols[:count]
+        """Begin to read."""
+        self.state[coding.VALUE] = int.from_bytes(code[:4].ljust(4, b"\0"), "big")
+        self.data = np.array(bytearray(code[4:]), np.uint8)
 
     def rest(self) -> bytes:
         """The code of the interval that is left."""
-        return int(self.coder.high).to_bytes(4, "big")
+        return int(self.state[coding.HIGH]).to_bytes(4, "big")
 
-    def _step(self, previous: int, symbols: np.ndarray, count: int, decoding: bool) -> np.ndarray:
-        size = self.length * BYTES_PER_SYMBOL
-        data = np.frombuffer(self.code[:size].ljust(size, b"\0"), np.uint8)
-        coder = self.coder._replace(data=jnp.asarray(data), place=jnp.int32(0))
-        models = [(network.params, network.state) for network in self.networks]
-        self.counts, self.coder, coded = self.program(self.counts, coder, models, previous, symbols, count, decoding)
-        coded = np.asarray(coded)
-        if count == self.length:
-            xs, targets = np.concatenate([[previous], coded[:-1]])[None].astype(np.int32), coded[None]
-            for number, learner in enumerate(self.learner.networks):
-                self.networks[number], _ = learner.scan(self.networks[number], xs, targets)
-        return coded
+    def code(self, symbols: np.ndarray) -> None:
+        """Code all symbols but the first, which is known; when decoding, they are written there."""
+        if self.network is None:
+            self._code(symbols, None)
+            return
+        state = self.network_run
+        for i in range(len(symbols) - 1):
+            state, logits = self.network.forward(state, symbols[i : i + 1])
+            self._code(symbols[i : i + 2], self.members([np.asarray(logits)], 1))
+        if len(symbols) == self.length + 1:
+            self.network_run, _ = self.network.scan(self.network_run, symbols[None, :-1], symbols[None, 1:])
 
-
-def _program(learner: TextLearner) -> Callable:
-    """A function that codes the symbols of one window, or decodes them."""
-    plan = learner.counts.plan
-    transitions = [one_step_of(network.update.estimator.model.transition) for network in learner.networks]
-
-    def window(counts, coder, models, previous, symbols, count, decoding):
-        def one(i, loop):
-            counts, coder, states, previous, symbols = loop
-            pairs = [
-                transition(params, state, previous)
-                for transition, (params, _), state in zip(transitions, models, states, strict=True)
-            ]
-            opinions = [jax.nn.log_softmax(logits) for _, logits in pairs]
-            members = jnp.stack(opinions) if opinions else jnp.zeros((0, SYMBOLS))
-            logits = jnp.concatenate(tree.level_logits(members, plan.depth), -1)
-            counts, moment = symbol.moved(plan, counts, previous)
-
-            def choose(level, node, one, coder):
-                bit = (symbols[i] >> (plan.depth - level - 1)) & 1
-                return coding.coded(coder, one, bit, decoding)
-
-            counts, new, coder = symbol.walked(
-                plan, counts, moment, lambda level, node: logits[:, node - 1], choose, coder
-            )
-            return counts, coder, [state for state, _ in pairs], new, symbols.at[i].set(new)
-
-        start = counts, coder, [state for _, state in models], jnp.asarray(previous, jnp.int32), jnp.asarray(symbols)
-        counts, coder, _, _, symbols = jax.lax.fori_loop(0, count, one, start)
-        return counts, coder, symbols
-
-    return window
+    def _code(self, symbols: np.ndarray, members: np.ndarray | None) -> None:
+        losses, made = np.zeros(len(symbols) - 1), np.zeros((0, SYMBOLS), np.float32)
+        # Each target is the next input: what is decoded is at once what the next symbol is predicted from.
+        self.run = self.counts.coded(
+            self.run, symbols[:-1], symbols[1:], losses, made, members=members, coder=self.state, data=self.data
+        )

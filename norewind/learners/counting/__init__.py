@@ -1,1 +1,1 @@
-"""The parts of `counts`: contexts, hashed tables, and weights that mix them bit by bit."""
+"""The parts of `counts`: contexts, hashed rows of counters, and mixers, as plain loops."""

@@ -1,49 +1,41 @@
-"""A binary arithmetic coder in the compiled loop: symbols become bytes, and bytes the same symbols again."""
+"""A binary arithmetic coder: bits become bytes, and bytes the same bits again."""
 
-from typing import NamedTuple
+import numpy as np
 
-import jax
-import jax.numpy as jnp
+from norewind.kernels import kernel
+from norewind.learners.counting.logistic import ONE
 
-# The precision of a probability in bits. Counts are never more certain than this.
-PRECISION = 16
-_TOP = jnp.uint32(0xFF000000)
-
-
-class Coder(NamedTuple):
-    """The interval `low` to `high` that the bits so far have left, and the bytes of a piece of the code.
-
-    `place` is how many of `data` were written, or read. When decoding, `value` is where
-    the code lies.
-    """
-
-    low: jax.Array
-    high: jax.Array
-    value: jax.Array
-    data: jax.Array
-    place: jax.Array
+LOW, HIGH, VALUE, PLACE, MODE, NUMBERS = range(6)
+"""The interval that the bits so far have left; when decoding, where the code lies; the bytes written or read."""
+SILENT, ENCODE, DECODE = range(3)
+_ALL, _TOP, _UNIT = 0xFFFFFFFF, 0xFF000000, ONE.bit_length() - 1
 
 
-def fresh() -> Coder:
-    return Coder(jnp.uint32(0), jnp.uint32(0xFFFFFFFF), jnp.uint32(0), jnp.zeros(0, jnp.uint8), jnp.int32(0))
+def fresh_coder(mode: int) -> np.ndarray:
+    """The state of a coder that encodes, decodes, or (`SILENT`) does nothing."""
+    return np.array([0, _ALL, 0, 0, mode], np.int64)
 
 
-def coded(coder: Coder, one: jax.Array, bit: jax.Array, decoding: jax.Array) -> tuple[jax.Array, Coder]:
-    """Write the bit, or read it, where `one` is the probability that it is a one: `(bit, coder)`."""
-    share = jnp.clip((one * (1 << PRECISION)).astype(jnp.uint32), 1, (1 << PRECISION) - 1)
-    width = coder.high - coder.low
-    middle = coder.low + (width >> PRECISION) * share + (((width & 0xFFFF) * share) >> PRECISION)
-    bit = jnp.where(decoding, (coder.value <= middle).astype(bit.dtype), bit)
-    low, high = jnp.where(bit == 1, coder.low, middle + 1), jnp.where(bit == 1, middle, coder.high)
-
-    def is_settled(coder):
-        return ((coder.low ^ coder.high) & _TOP) == 0
-
-    def shifted(coder):
-        # The same statement writes the byte that is settled and reads the next one.
-        byte = jnp.where(decoding, coder.data[coder.place], (coder.high >> 24).astype(jnp.uint8))
-        data = coder.data.at[coder.place].set(byte)
-        value = (coder.value << 8) | byte.astype(jnp.uint32)
-        return Coder(coder.low << 8, (coder.high << 8) | 255, value, data, coder.place + 1)
-
-    return bit, jax.lax.while_loop(is_settled, shifted, coder._replace(low=low, high=high))
+@kernel
+def coded(coder, data, one, bit):
+    """Write the bit to `data`, or read it from there and return it; `one` is the probability of a one."""
+    if coder[MODE] == SILENT:
+        return bit
+    width = coder[HIGH] - coder[LOW]
+    middle = coder[LOW] + (width >> _UNIT) * one + (((width & (ONE - 1)) * one) >> _UNIT)
+    if coder[MODE] == DECODE:
+        bit = 1 if coder[VALUE] <= middle else 0
+    if bit == 1:
+        coder[HIGH] = middle
+    else:
+        coder[LOW] = middle + 1
+    while (coder[LOW] ^ coder[HIGH]) & _TOP == 0:
+        if coder[MODE] == ENCODE:
+            data[coder[PLACE]] = coder[HIGH] >> 24
+        else:
+            byte = data[coder[PLACE]] if coder[PLACE] < len(data) else 0
+            coder[VALUE] = (coder[VALUE] << 8 & _ALL) | byte
+        coder[PLACE] += 1
+        coder[LOW] = coder[LOW] << 8 & _ALL
+        coder[HIGH] = (coder[HIGH] << 8 & _ALL) | 255
+    return bit

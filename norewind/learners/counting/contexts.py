@@ -1,41 +1,52 @@
-"""The contexts of a symbol: sums of hashed features of the past, one number each.
+"""The contexts of a symbol: hashes of features of the past, one number each.
 
 Features are the last eight symbols, the word so far and the two before it, the line (the
 symbol above, and the column), and the symbol that a match expects.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
-RECENT = 8
-OTHER, NEWLINE, FIRST_LETTER = 0, 1, 2
+from norewind.kernels import kernel
 
-_WORD, _LAST_WORD, _WORD_BEFORE, _ABOVE, _COLUMN, _EXPECTED = range(RECENT, RECENT + 6)
+OTHER, NEWLINE, FIRST_LETTER = 0, 1, 2
+WORD, LAST_WORD, WORD_BEFORE, COLUMN, LAST_COLUMNS, POSITION, LEARNED, POINTER, LENGTH, SAMPLES, NEWEST = range(11)
+"""What `past` holds: hashes of words, the line, how many symbols were seen and learned from, the match, and the
+most recent symbols, the newest first."""
+RECENT, LINE = 32, 256
+"""How many of the last symbols are at hand, and how many of the beginning of a line."""
+PAST = NEWEST + RECENT
+
+_HASHED = 8
+_WORD, _LAST_WORD, _WORD_BEFORE, _ABOVE, _COLUMN, _EXPECTED, _NOTHING, FEATURES = range(_HASHED, _HASHED + 8)
 _ORDERS = [tuple(range(order)) for order in (0, 1, 2, 3, 4, 5, 6, 8)]
 _SKIPS = [(1, 2), (0, 2)]
 _MATCHES = [(_EXPECTED, 0)]
 _WORDS = [(_WORD,), (_WORD, _LAST_WORD), (_WORD, _LAST_WORD, _WORD_BEFORE), (_WORD, _WORD_BEFORE)]
 _LINES = [(_ABOVE, _COLUMN, 0)]
 
-
-class Past(NamedTuple):
-    """What the contexts are made of. `line` and `line_before` are the positions at which the lines began."""
-
-    recent: jax.Array
-    word: jax.Array
-    last_word: jax.Array
-    word_before: jax.Array
-    line: jax.Array
-    line_before: jax.Array
+LEAST = 5
+"""The symbols that a match has in common with the past at least."""
+_TOLD_APART, _LONGEST = 31, 65535
 
 
 def contexts_of(text: bool) -> list[tuple[int, ...]]:
     """The features that make up each context, the longest last; words and lines mean something in texts only."""
     return _SKIPS + _MATCHES + (_LINES if text else []) + _ORDERS + (_WORDS if text else [])
+
+
+def useful_rows(context: tuple[int, ...], symbols: int) -> float:
+    """How many rows a context can use: few, if it consists of few symbols."""
+    return symbols ** len(context) if max(context, default=0) < _HASHED else np.inf
+
+
+def features_of(contexts: list[tuple[int, ...]]) -> tuple[np.ndarray, np.ndarray]:
+    """The features of each context, filled up with one that is always 0; a fixed random odd number for each; a salt."""
+    longest = max(map(len, contexts))
+    features = np.array([[*context, *[_NOTHING] * (longest - len(context))] for context in contexts], np.int64)
+    random = np.random.default_rng(0).integers(0, 2**31, (len(contexts), longest + 1)) * 2 + 1
+    return features, random.astype(np.uint32)
 
 
 def classes_of(characters: Sequence[str]) -> np.ndarray:
@@ -53,51 +64,112 @@ def byte_classes() -> np.ndarray:
     return np.where(letter, lower + FIRST_LETTER, np.where(code == ord("\n"), NEWLINE, OTHER)).astype(np.int32)
 
 
-def empty_past() -> Past:
-    """Nothing has been seen."""
-    return Past(jnp.zeros(RECENT, jnp.int32), *(jnp.zeros((), jnp.uint32) for _ in range(5)))
-
-
-def seen(past: Past, symbol: jax.Array, kind: jax.Array, position: jax.Array) -> Past:
-    """The past with one symbol more, which is of this class; `position` counts the symbols up to it."""
-    letter, newline = kind >= FIRST_LETTER, kind == NEWLINE
-    word = (past.word + kind.astype(jnp.uint32)) * jnp.uint32(0x2F0B4C47)
-    ends = ~letter & (past.word > 0)
-    return Past(
-        jnp.concatenate([symbol[None], past.recent[:-1]]),
-        jnp.where(letter, (word ^ (word >> 15)) | 1, 0),
-        jnp.where(ends, past.word, past.last_word),
-        jnp.where(ends, past.last_word, past.word_before),
-        jnp.where(newline, position, past.line),
-        jnp.where(newline, past.line, past.line_before),
-    )
-
-
-def place_above(past: Past, position: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Where the symbol above the coming one is, whether there is one, and the column."""
-    column = position - past.line
-    above = past.line_before + column
-    return above, above < past.line, jnp.minimum(column, 255)
-
-
-def features(past: Past, above: jax.Array, column: jax.Array, expected: jax.Array) -> jax.Array:
-    """The numbers that `multipliers` turn into contexts."""
-    recent = (past.recent + 1).astype(jnp.uint32)
-    others = jnp.stack(
-        [past.word, past.last_word, past.word_before, above.astype(jnp.uint32), column, expected.astype(jnp.uint32)]
-    )
-    return jnp.concatenate([recent, others])
-
-
-def multipliers(contexts: list[tuple[int, ...]]) -> np.ndarray:
-    """A fixed random odd number for each feature of each context, 0 for the others; the last column is a salt."""
-    random = np.random.default_rng(0).integers(0, 2**31, (len(contexts), _EXPECTED + 2)) * 2 + 1
-    used = np.array([[feature in context for feature in range(_EXPECTED + 1)] + [True] for context in contexts])
-    return np.where(used, random, 0).astype(np.uint32)
-
-
-def scrambled(numbers: jax.Array) -> jax.Array:
+@kernel
+def scrambled(number):
     """A mixing of 32 bits that can be undone, so that it adds no collisions."""
-    numbers = (numbers ^ (numbers >> 16)) * jnp.uint32(0x7FEB352D)
-    numbers = (numbers ^ (numbers >> 15)) * jnp.uint32(0x846CA68B)
-    return numbers ^ (numbers >> 16)
+    number = np.uint32((number ^ (number >> np.uint32(16))) * np.uint32(0x7FEB352D))
+    number = np.uint32((number ^ (number >> np.uint32(15))) * np.uint32(0x846CA68B))
+    return np.uint32(number ^ (number >> np.uint32(16)))
+
+
+@kernel
+def see(past, lines, ring, places, classes, symbol, learn):
+    """Take one symbol more into the past: the match, the word and the line. With `learn`, it can be matched later."""
+    _follow(past, ring, symbol)
+    if learn:
+        ring[past[POSITION] % len(ring)] = symbol
+    for i in range(PAST - 1, NEWEST, -1):
+        past[i] = past[i - 1]
+    past[NEWEST] = symbol
+    past[POSITION] += 1
+    hashed = np.uint32(0)
+    for i in range(NEWEST, NEWEST + LEAST):
+        hashed = np.uint32((hashed + np.uint32(past[i] + 1)) * np.uint32(0x2F0B4C47))
+    place = scrambled(hashed) % len(places)
+    if past[LENGTH] == 0:
+        _find_match(past, ring, np.int64(places[place]))
+    if learn:
+        places[place] = past[POSITION]
+        past[LEARNED] = past[POSITION]
+    _read_word(past, classes[symbol])
+    _read_line(past, lines, classes[symbol], symbol)
+
+
+@kernel
+def _follow(past, ring, symbol):
+    """Go on with the match if it expected this symbol; otherwise it ends."""
+    if past[LENGTH] > 0 and expected(past, ring) == symbol:
+        past[LENGTH] = min(past[LENGTH] + 1, _LONGEST)
+        past[POINTER] += 1
+    else:
+        past[LENGTH] = 0
+
+
+@kernel
+def _find_match(past, ring, candidate):
+    """Look whether the symbols before `candidate`, a position in the stream, are the most recent ones."""
+    if candidate > 0 and past[POSITION] - candidate < len(ring) - RECENT:
+        length, most = 0, min(RECENT, candidate)
+        while length < most and _symbol_at(past, ring, candidate - 1 - length) == past[NEWEST + length]:
+            length += 1
+        if length >= LEAST:
+            past[LENGTH], past[POINTER] = length, candidate
+
+
+@kernel
+def _symbol_at(past, ring, position):
+    """The symbol at a position of the stream: one of the most recent, or from the ring of what was learned from."""
+    back = past[POSITION] - 1 - position
+    if back < RECENT:
+        return past[NEWEST + back]
+    if position >= past[LEARNED]:
+        return np.int64(-1)
+    return np.int64(ring[position % len(ring)])
+
+
+@kernel
+def expected(past, ring):
+    """The symbol that the match expects; -1 if there is no match."""
+    return _symbol_at(past, ring, past[POINTER]) if past[LENGTH] > 0 else np.int64(-1)
+
+
+@kernel
+def _read_word(past, kind):
+    if kind >= FIRST_LETTER:
+        word = np.uint32(np.uint32(past[WORD] + kind) * np.uint32(0x2F0B4C47))
+        past[WORD] = np.uint32(word ^ (word >> np.uint32(15))) | np.uint32(1)
+    elif past[WORD] > 0:
+        past[WORD_BEFORE], past[LAST_WORD], past[WORD] = past[LAST_WORD], past[WORD], 0
+
+
+@kernel
+def _read_line(past, lines, kind, symbol):
+    """Write the symbol to the current line, the second of two."""
+    if kind == NEWLINE:
+        for i in range(min(past[COLUMN], LINE)):
+            lines[0, i] = lines[1, i]
+        past[LAST_COLUMNS], past[COLUMN] = past[COLUMN], 0
+    else:
+        if past[COLUMN] < LINE:
+            lines[1, past[COLUMN]] = symbol
+        past[COLUMN] += 1
+
+
+@kernel
+def hash_contexts(past, lines, expects, used, multipliers, features, hashes):
+    """Write the hash of every context of the coming symbol; `expects` is the symbol that the match expects."""
+    for i in range(_HASHED):
+        features[i] = past[NEWEST + i] + 1
+    features[_WORD] = past[WORD]
+    features[_LAST_WORD] = past[LAST_WORD]
+    features[_WORD_BEFORE] = past[WORD_BEFORE]
+    column = past[COLUMN]
+    features[_ABOVE] = lines[0, column] + 1 if column < min(past[LAST_COLUMNS], LINE) else 0
+    features[_COLUMN] = min(column, LINE - 1)
+    length = min(past[LENGTH], _TOLD_APART)
+    features[_EXPECTED] = 0 if expects < 0 else (expects + 1) * (_TOLD_APART + 1) + length
+    for context in range(len(hashes)):
+        total = multipliers[context, used.shape[1]]
+        for i in range(used.shape[1]):
+            total = np.uint32(total + np.uint32(multipliers[context, i] * features[used[context, i]]))
+        hashes[context] = total

@@ -1,73 +1,181 @@
-"""The sizes that a learner of symbols is compiled for."""
+"""The sizes of a learner of symbols, and a run of these sizes."""
 
 from typing import NamedTuple
 
 import numpy as np
 
 from norewind.checks import ModelError
-from norewind.learners.counting import contexts, slots, tree
+from norewind.learners.counting import bits, contexts, slots
 
 _SHARE_OF_HISTORY = 16
+_LINE_OF_CACHE = 64
 
 
 class Plan(NamedTuple):
-    """`offsets` and `masks` give each context its own region of the table, so that no two ever write to one row.
+    """What never changes.
 
-    `history` is how many symbols are kept to find repeats in. `classes` says what each
-    symbol is, or is None if that is not known.
+    A symbol is a path of `depth` bits from the root of a binary tree, the highest bit first. A
+    node is named by the bits that lead to it behind a leading one: the root is 1, the
+    children of node c are 2c and 2c + 1, and symbol s is the leaf 2^depth + s. The levels
+    come in groups of at most four, each of which has one row of the table for each context:
+    group g has levels `groups[g]` to `groups[g + 1]`. `starts` and `pairs` give each context
+    and group a region of its own, so that no two ever write to one row. `sets` is the first
+    row of each set of weights.
     """
 
     symbols: int
     depth: int
-    contexts: list[tuple[int, ...]]
+    nodes: int
+    groups: np.ndarray
+    features: np.ndarray
     multipliers: np.ndarray
-    members: int
-    classes: np.ndarray | None
-    history: int
-    offsets: np.ndarray
-    masks: np.ndarray
-
-    @property
-    def rows(self) -> int:
-        """Rows in the table."""
-        return int(self.offsets[-1]) + int(self.masks[-1]) + 1
+    classes: np.ndarray
+    starts: np.ndarray
+    pairs: np.ndarray
+    sets: np.ndarray
 
 
-def without_table(symbols: int, members: int, size: float, classes: np.ndarray | None) -> Plan:
-    """A plan for a run of `size` bytes, a sixteenth of them for the history; the table has no rows yet."""
-    chosen, depth = contexts.contexts_of(classes is not None), tree.depth_of(symbols)
-    history = 64
-    while 2 * history * (symbol_type(symbols).itemsize + 1) <= size / _SHARE_OF_HISTORY:
-        history *= 2
-    none = np.zeros(len(chosen), np.int32)
-    multipliers = contexts.multipliers(chosen)
-    return Plan(symbols, depth, chosen, multipliers, members, classes, history, none, none)
+class CountsRun(NamedTuple):
+    """Everything that counts know, as arrays whose sizes never change.
 
-
-def with_table(plan: Plan, size: float) -> Plan:
-    """Regions are powers of two, as large as `size` bytes allow, but no larger than a short context can use.
-
-    What is left over when all are equal goes to the last contexts, which are the longest.
+    The table of counters (see `slots`); the past in short, the last two lines, the symbols
+    of the past in a ring, and where each hashed run of symbols was last seen (see
+    `contexts`); for each level and context, and for the match, the probability of a one
+    after a history; the weights of both layers, and the adaptive maps (see `bits`).
     """
-    of_symbols = [max(context, default=0) < contexts.RECENT for context in plan.contexts]
-    useful = [
-        plan.depth * len(context) + 5 if counted else 31
-        for context, counted in zip(plan.contexts, of_symbols, strict=True)
-    ]
-    row = 4 * slots.WIDTH
-    fitting = [bits for bits in range(1, 31) if sum(row << min(bits, most) for most in useful) <= size]
-    if not fitting:
-        missing = (2 * row * len(useful) - size) / 1e6
-        raise ModelError(f"counts: {missing:.3g} megabytes are missing to hold the tables. Raise megabytes.")
-    bits = [min(fitting[-1], most) for most in useful]
-    for last in reversed(range(len(bits))):
-        if bits[last] < useful[last] and row * (sum(1 << one for one in bits) + (1 << bits[last])) <= size:
-            bits[last] += 1
-    sizes = np.array([1 << one for one in bits])
-    offsets, masks = (np.cumsum(sizes) - sizes).astype(np.int32), (sizes - 1).astype(np.uint32)
-    return plan._replace(offsets=offsets, masks=masks)
+
+    table: np.ndarray
+    past: np.ndarray
+    lines: np.ndarray
+    ring: np.ndarray
+    places: np.ndarray
+    histories: np.ndarray
+    weights: np.ndarray
+    last: np.ndarray
+    maps: np.ndarray
 
 
-def symbol_type(symbols: int) -> np.dtype:
-    """The smallest type that holds every symbol."""
-    return np.dtype(np.uint8 if symbols <= 256 else np.uint16 if symbols <= 65536 else np.int32)
+class Work(NamedTuple):
+    """Scratch: the contexts' features, hashes, checks and rows; masses of nodes by each member; and what mixing one bit takes."""
+
+    features: np.ndarray
+    hashes: np.ndarray
+    checks: np.ndarray
+    rows: np.ndarray
+    masses: np.ndarray
+    inputs: np.ndarray
+    chosen: np.ndarray
+    made: np.ndarray
+
+
+def planned(symbols: int, members: int, megabytes: float, classes: np.ndarray | None) -> tuple[Plan, CountsRun]:
+    """A plan for a run of at most this many megabytes, and what it starts with, except for the table's memory."""
+    chosen, depth = contexts.contexts_of(classes is not None), (symbols - 1).bit_length()
+    number = -(-depth // 4)
+    groups = np.array([-(-depth * i // number) for i in range(number + 1)])
+    nodes = 1 << depth if depth <= 8 else 32 * depth
+    recent = min(symbols, bits.RECENT_ROWS)
+    sizes = [4 * nodes, *(depth * number for number in (len(chosen) + 1, recent, 3 * recent))]
+    none = np.zeros((number, len(chosen)), np.int64)
+    kinds = np.zeros(symbols, np.int32) if classes is None else classes
+    sets = np.cumsum([0, *sizes])
+    plan = Plan(symbols, depth, nodes, groups, *contexts.features_of(chosen), kinds, none, none, sets)
+    run = _without_table(plan, members, megabytes * 1e6)
+    size = megabytes * 1e6 - sum(leaf.nbytes for leaf in run)
+    return _with_regions(plan, chosen, size), run
+
+
+def fresh(plan: Plan, start: CountsRun) -> CountsRun:
+    """Nothing has been seen."""
+    rows = int(plan.starts[-1, -1] + 2 * plan.pairs[-1, -1]) + 1
+    return CountsRun(empty_table(rows), *(leaf.copy() for leaf in start[1:]))
+
+
+def empty_table(rows: int) -> np.ndarray:
+    """Rows of zeros, each of which is one line of the processor's cache."""
+    words = np.zeros((rows + 1) * slots.WIDTH, np.uint32)
+    first = -words.ctypes.data % _LINE_OF_CACHE // words.itemsize
+    return words[first : first + rows * slots.WIDTH].reshape(rows, slots.WIDTH)
+
+
+def aligned(table: np.ndarray) -> np.ndarray:
+    """The table itself, or a copy in which every row is one line of the cache, as a restored one may not be."""
+    if table.ctypes.data % _LINE_OF_CACHE == 0:
+        return table
+    copy = empty_table(len(table))
+    copy[:] = table
+    return copy
+
+
+def work_of(plan: Plan, run: CountsRun, members: int) -> Work:
+    """Scratch for a call."""
+    count = len(plan.multipliers)
+    return Work(
+        np.zeros(contexts.FEATURES, np.uint32),
+        np.zeros(count, np.uint32),
+        np.zeros(count, np.uint32),
+        np.zeros(count, np.int64),
+        np.zeros((members, 2 << plan.depth)),
+        np.zeros(run.weights.shape[1], np.int32),
+        np.zeros(bits.CHOSEN, np.int64),
+        np.zeros((bits.SETS + 1, 2), np.int64),
+    )
+
+
+def _without_table(plan: Plan, members: int, size: float) -> CountsRun:
+    kind = np.dtype(np.uint8 if plan.symbols <= 256 else np.uint16 if plan.symbols <= 65536 else np.int32)
+    history = 64
+    while 2 * history * (kind.itemsize + 1) <= size / _SHARE_OF_HISTORY:
+        history *= 2
+    count = len(plan.multipliers)
+    start = [1 / count] * (bits.PER_CONTEXT * count) + [0.25] * bits.OTHERS + [0.3] * members
+    guesses = np.array([_guess(history) for history in range(slots.HISTORIES)])
+    reliability = 1 - 0.5 / (np.arange(slots.HISTORIES) + 1.5)
+    histories = slots.fresh_cell(np.array([*[guesses] * count, reliability]))
+    recent = min(plan.symbols, bits.RECENT_ROWS)
+    return CountsRun(
+        np.zeros((0, slots.WIDTH), np.uint32),
+        np.zeros(contexts.PAST, np.int64),
+        np.zeros((2, contexts.LINE), np.int32),
+        np.zeros(history, kind),
+        np.zeros(history // 4, np.uint32),
+        np.tile(histories, (plan.depth, 1, 1)),
+        np.tile((np.array(start) * bits.WEIGHT).astype(np.int32), (int(plan.sets[-1]), 1)),
+        np.full((int(plan.sets[1]), bits.SETS), bits.WEIGHT // bits.SETS, np.int32),
+        np.tile(bits.FRESH_MAP, (recent * plan.nodes, 1)),
+    )
+
+
+def _with_regions(plan: Plan, chosen: list[tuple[int, ...]], size: float) -> Plan:
+    """Share `size` bytes out: contexts get equal regions, but none that is larger than a short one can use.
+
+    A symbol's later bits have more nodes to begin from than its first, and get twice the rows.
+    """
+    shares = np.where(np.arange(len(plan.starts)) == 0, 1.0, 2.0)[:, None]
+    useful = [[contexts.useful_rows(one, plan.symbols) * 2.0**level for one in chosen] for level in plan.groups[:-1]]
+
+    def pairs_of(share: float) -> np.ndarray:
+        return np.ceil(np.minimum(share * shares, useful) / 2).astype(np.int64)
+
+    def fits(pairs: np.ndarray) -> bool:
+        return (2 * pairs.sum() + 2) * 4 * slots.WIDTH <= size
+
+    low, high = 1.0, size
+    if not fits(pairs_of(low)):
+        missing = (2 * pairs_of(low).sum() + 2) * 4 * slots.WIDTH - size
+        raise ModelError(f"counts: {missing / 1e6:.3g} megabytes are missing to hold the tables. Raise megabytes.")
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(pairs_of(middle)) else (low, middle)
+    pairs = pairs_of(low)
+    starts = 2 * (np.cumsum(pairs.ravel()) - pairs.ravel()).reshape(pairs.shape)
+    return plan._replace(starts=starts, pairs=pairs)
+
+
+def _guess(history: int) -> float:
+    """What a recency-weighted count of the bits says."""
+    ones, total, weight = 0.4, 0.8, 1.0
+    for place in range(history.bit_length() - 1):
+        ones, total = ones + weight * (history >> place & 1), total + weight
+        weight *= 0.9
+    return ones / total

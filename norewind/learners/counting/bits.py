@@ -1,0 +1,159 @@
+"""One bit: the counters of every context, the match and the members in, one probability out.
+
+Logistic mixing in two layers: sets of weights chosen by contexts, weights for their
+results, then adaptive maps. Every set of the first layer predicts by itself and learns from
+its own error.
+
+Whatever is learned belongs to one level of the tree of bits at most. So nothing that is
+learned from a symbol's first bits changes what is said about its last, and the
+probabilities of all symbols can be had at once.
+"""
+
+import numpy as np
+
+from norewind.kernels import kernel
+from norewind.learners.counting import slots
+from norewind.learners.counting.contexts import LENGTH, NEWEST, SAMPLES
+from norewind.learners.counting.logistic import LOGIT, ONE, clipped, probabilities, squash, stretch
+
+SETS = 4
+PER_CONTEXT = 3
+OTHERS = 3  # two of the match and a constant
+BUCKETS = 32
+RECENT_ROWS = 256  # of a large alphabet, several symbols share their weights
+MAP, KNOT, SHARE, MATCH, BUCKET, CHOSEN = range(SETS, SETS + 6)
+"""What `chosen` holds after the rows of the sets of weights."""
+KNOTS, _REACH = 33, 8 * LOGIT
+WEIGHT = 1 << 20
+"""The unit of weights."""
+
+_BIAS = int(0.3 * LOGIT)
+_CONFIDENCE = int(0.15 * LOGIT / 4)
+_MAP_RATE, _LAST_RATE = int(0.02 * 65536), int(0.001 * 65536)
+_RATE, _EXTRA_RATE, _RATE_HALVES_AT = 0.002 * 65536, 0.013 * 65536, 20_000
+FRESH_MAP = np.rint(probabilities(np.arange(KNOTS) / 2 - 8) * (1 << 22)).astype(np.int32)
+# Lets a node that no symbol reaches have even odds, and stays far below any mass that matters.
+_TINY_MASS = 1e-30
+
+
+@kernel
+def hear_contexts(table, histories, rows, level, inner, inputs):
+    """Write the inputs of each context at this node, zeros where it is new; return how many are not."""
+    seen = 0
+    for k in range(len(rows)):
+        slot, first = table[rows[k], inner], PER_CONTEXT * k
+        n = slots.times_seen(slot)
+        if n > 0:
+            seen += 1
+            p = slots.probability(slot)
+            inputs[first] = stretch(p >> 6)
+            inputs[first + 1] = stretch(histories[level, k, slots.history(slot)] >> 20)
+            inputs[first + 2] = ((p - slots.HALF) * min(n, 30) * _CONFIDENCE) >> 16
+        else:
+            inputs[first] = inputs[first + 1] = inputs[first + 2] = 0
+    return seen
+
+
+@kernel
+def hear_match(past, histories, expects, depth, level, node, chosen, inputs):
+    """Write the match's inputs: by how often one of this length was right. And a constant."""
+    contexts = histories.shape[1] - 1
+    first = PER_CONTEXT * contexts
+    symbol = expects + (1 << depth)
+    bucket = _bucket(past[LENGTH])
+    inputs[first + 2] = _BIAS
+    if expects < 0 or symbol >> (depth - level) != node:
+        inputs[first] = inputs[first + 1] = 0
+        chosen[MATCH] = chosen[BUCKET] = 0
+    else:
+        bit = symbol >> (depth - level - 1) & 1
+        right = np.int64(histories[level, contexts, bucket] >> 10)
+        sign = 2 * bit - 1
+        inputs[first] = sign * stretch(right >> 10)
+        inputs[first + 1] = sign * (right - (1 << 21)) >> 9
+        chosen[MATCH], chosen[BUCKET] = 1 + bit, bucket
+
+
+@kernel
+def _bucket(length):
+    """Lengths in 32 classes, finest where they are short."""
+    classes = length if length < 16 else 12 + length // 4 if length < 32 else 18 + length // 16
+    return min(classes, BUCKETS - 1)
+
+
+@kernel
+def hear_members(masses, node, first, inputs):
+    """Write the log-odds of a one by each member, from the masses it gives to the nodes."""
+    for member in range(len(masses)):
+        odds = np.log(masses[member, 2 * node + 1] + _TINY_MASS) - np.log(masses[member, 2 * node] + _TINY_MASS)
+        inputs[first + member] = 0 if np.isnan(odds) else clipped(np.int64(odds * LOGIT))
+
+
+@kernel
+def choose(past, sets, nodes, depth, level, node, seen, chosen):
+    """Write the row of each set of weights, and of the adaptive map."""
+    bucket = chosen[BUCKET]
+    quality = (bucket > 0) + (bucket >= 16) + (bucket >= 20)
+    row = node if depth <= 8 else 32 * level + node % 32
+    last, before = past[NEWEST] % RECENT_ROWS, past[NEWEST + 1] % RECENT_ROWS
+    chosen[0] = sets[0] + quality * nodes + row
+    chosen[1] = sets[1] + seen * depth + level
+    chosen[2] = sets[2] + last * depth + level
+    chosen[3] = sets[3] + (before * 3 + chosen[MATCH]) * depth + level
+    chosen[MAP] = last * nodes + row
+
+
+@kernel
+def mix(weights, last, maps, inputs, chosen, made):
+    """Two layers and the map: the probability of a one. What each set says stays in `made`."""
+    total = 0
+    for s in range(SETS):
+        row, logit = chosen[s], 0
+        for i in range(len(inputs)):
+            logit += np.int64(weights[row, i]) * np.int64(inputs[i])
+        logit = clipped(logit // WEIGHT)
+        made[s, 0], made[s, 1] = logit, squash(logit)
+        total += last[chosen[0], s] * logit
+    logit = clipped(total // WEIGHT)
+    made[SETS, 1] = one = squash(logit)
+    place = min(max(logit + _REACH, 0), 2 * _REACH - 1)
+    knot, share = place // (LOGIT // 2), place % (LOGIT // 2)
+    chosen[KNOT], chosen[SHARE] = knot, share
+    low, high = np.int64(maps[chosen[MAP], knot]), np.int64(maps[chosen[MAP], knot + 1])
+    refined = (low + (high - low) * share // (LOGIT // 2)) >> 6
+    return min(max((one + refined) // 2, 1), ONE - 1)
+
+
+@kernel
+def count_bit(table, histories, rows, chosen, level, inner, bit):
+    """Learn from a bit what each context's slot says, what its history meant, and whether the match was right."""
+    for k in range(len(rows)):
+        slot = table[rows[k], inner]
+        if slots.times_seen(slot) > 0:
+            past = slots.history(slot)
+            histories[level, k, past] = slots.adapted(histories[level, k, past], bit)
+        table[rows[k], inner] = slots.learned(slot, bit)
+    if chosen[MATCH] > 0:
+        bucket = chosen[BUCKET]
+        right = 1 if chosen[MATCH] == 1 + bit else 0
+        histories[level, len(rows), bucket] = slots.adapted(histories[level, len(rows), bucket], right)
+
+
+@kernel
+def weigh_bit(weights, last, maps, inputs, chosen, made, rate, bit):
+    """Learn from a bit the weights of both layers, and the maps."""
+    last_step = _LAST_RATE * (bit * ONE - made[SETS, 1])
+    for s in range(SETS):
+        row, step = chosen[s], rate * (bit * ONE - made[s, 1])
+        for i in range(len(inputs)):
+            weights[row, i] += (step * inputs[i] + (1 << 23)) >> 24
+        last[chosen[0], s] += (last_step * made[s, 0] + (1 << 23)) >> 24
+    row, knot, share = chosen[MAP], chosen[KNOT], chosen[SHARE]
+    for k, part in ((knot, LOGIT // 2 - share), (knot + 1, share)):
+        maps[row, k] += ((bit * (1 << 22) - maps[row, k]) * _MAP_RATE * part) >> 27
+
+
+@kernel
+def rate_of(past):
+    """The rate at which weights learn, in units of 1/65536: it falls with the samples."""
+    return np.int64(_RATE + _EXTRA_RATE / (1 + past[SAMPLES] / _RATE_HALVES_AT))
