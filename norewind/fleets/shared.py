@@ -1,7 +1,6 @@
 """Keys that share one model: those that have a sample make one step together, with a state and a carry each."""
 
-import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -36,41 +35,15 @@ class SharedRun(NamedTuple):
     samples: jax.Array
 
 
-class Blocks:
-    """A tree of arrays as a few vectors, one for each type of number: a program takes and copies each in one go."""
-
-    def __init__(self, tree: Tree):
-        self.like, numbers = tree, [np.asarray(leaf) for leaf in without_keys(tree)]
-        self._shapes, self._places = [leaf.shape for leaf in numbers], {}
-        for place, leaf in enumerate(numbers):
-            self._places.setdefault(leaf.dtype, []).append(place)
-        self.start = [np.concatenate([numbers[place].ravel() for place in some]) for some in self._places.values()]
-
-    def split(self, blocks: Sequence[Any]) -> Tree:
-        """The tree of one key from its vectors, inside a compiled function."""
-        leaves: list[Any] = [None] * len(self._shapes)
-        for places, block in zip(self._places.values(), blocks, strict=True):
-            start = 0
-            for place in places:
-                stop = start + math.prod(self._shapes[place])
-                leaves[place], start = block[start:stop].reshape(self._shapes[place]), stop
-        return with_keys(jax.tree.unflatten(jax.tree.structure(self.like), leaves), self.like)
-
-    def join(self, tree: Tree) -> list[jax.Array]:
-        """The vectors of one key's tree, inside a compiled function."""
-        leaves = [jnp.ravel(leaf) for leaf in without_keys(tree)]
-        return [jnp.concatenate([leaves[place] for place in places]) for places in self._places.values()]
-
-
 class Shared:
     """Learns every key's samples with one model."""
 
     def __init__(self, learner: Online, start: Run, window: int):
         self.window, self.shared = window, SharedRun(start.params, start.optimizer, start.steps, start.samples)
         # What every key has for itself: the state and the carry after the rows learned from, and the newest state.
-        learned, ahead = Blocks((start.state, start.carry)), Blocks(start.ahead)
-        self.own = {str(place): block for place, block in enumerate([*learned.start, *ahead.start])}
-        self._batch = compiled_loop(_program(learner.update, learned, ahead), donate_argnums=0)
+        like = (start.state, start.carry), start.ahead
+        self.own = {str(place): np.asarray(leaf) for place, leaf in enumerate(without_keys(like))}
+        self._batch = compiled_loop(_program(learner.update, *like), donate_argnums=0)
 
     def learn(self, shared: Tree, arrays: dict, places: np.ndarray, rows: tuple, learns: np.ndarray):
         """Learn from rows, window after window: `(shared, outputs, losses)`."""
@@ -186,20 +159,21 @@ def _take(blocks: list[jax.Array], places: jax.Array) -> list[jax.Array]:
     return [block.at[places].get(mode="promise_in_bounds") for block in blocks]
 
 
-def _program(update: Update, learned: Blocks, ahead: Blocks):
+def _program(update: Update, learned: Tree, ahead: Tree):
     """Round after round: groups of keys are taken out of all, learn, and are put back; one update; then answers."""
-    learning = len(learned.start)
+    learning = len(without_keys(learned))
     step = _step_of_all(update.estimator)
     transition = jax.vmap(update.transition, in_axes=(None, 0, 0))
 
-    def taken(kind: Blocks, blocks: list[jax.Array], at: jax.Array) -> Tree:
-        return jax.vmap(kind.split)([block.at[at].get(mode="promise_in_bounds") for block in blocks])
+    def taken(like: Tree, blocks: list[jax.Array], at: jax.Array) -> Tree:
+        leaves = [block.at[at].get(mode="promise_in_bounds") for block in blocks]
+        return with_keys(jax.tree.unflatten(jax.tree.structure(like), leaves), like)
 
-    def put(kind: Blocks, blocks: list[jax.Array], at: jax.Array, where: jax.Array, new: Tree) -> list[jax.Array]:
+    def put(blocks: list[jax.Array], at: jax.Array, where: jax.Array, new: Tree) -> list[jax.Array]:
         """Put keys back; those that stay as they are go to a place that does not exist."""
         to = jnp.where(where, at, len(blocks[0]))
-        parts = jax.vmap(kind.join)(strong(new))
-        return [block.at[to].set(part, mode="drop") for block, part in zip(blocks, parts, strict=True)]
+        parts = zip(blocks, without_keys(strong(new)), strict=True)
+        return [block.at[to].set(part, mode="drop") for block, part in parts]
 
     def batch(own, shared, xs, targets, newest, lanes, first, count):
         def learn(group, carried):
@@ -210,7 +184,7 @@ def _program(update: Update, learned: Blocks, ahead: Blocks):
             )
             total = jax.tree.map(jnp.add, total, grads)
             lost = jnp.where(learns, losses_now, 0)
-            own = put(learned, own[:learning], at, learns, (state, carry)) + own[learning:]
+            own = put(own[:learning], at, learns, (state, carry)) + own[learning:]
             sums = total, rows + jnp.sum(learns, dtype=jnp.int32), loss + jnp.sum(lost)
             return params, sums, own, _with_entry((losses, outputs), (lost, output), group)
 
@@ -218,7 +192,7 @@ def _program(update: Update, learned: Blocks, ahead: Blocks):
             params, own, outputs = carried
             x, (at, _, present) = _entry((newest, lanes), group)
             newest_state, output = transition(params, taken(ahead, own[learning:], at), x)
-            own = own[:learning] + put(ahead, own[learning:], at, present, newest_state)
+            own = own[:learning] + put(own[learning:], at, present, newest_state)
             return params, own, _with_entry(outputs, output, group)
 
         def one_round(number, carried):

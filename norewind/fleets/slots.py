@@ -194,7 +194,7 @@ class Slots:
         for start in range(0, len(places), AT_ONCE):
             part = places[start : start + AT_ONCE]
             records = self._records(part)
-            content = memoryview(records.view(np.uint8))
+            content = memoryview(records.tobytes())
             errors = records["errors"].tolist() if has_errors else [[0, 0.0, 0.0, 0.0]] * len(part)
             size = self.dtype.itemsize
             for number, (place, (count, *sums)) in enumerate(zip(part, errors, strict=True)):

@@ -34,7 +34,7 @@ def _of_folder(folder: Path, steps: int) -> Iterator[dict[str, Any]]:
     opened = open_stream(replace(settings, source=os.devnull), saved.entries["position"]["stream"], continues=True)
     with opened.stream:
         # Keys are read one at a time: the fewest that may be resident are enough.
-        fleet = build(replace(settings, resident=WINDOW), opened.shape).learner
+        fleet: Any = build(replace(settings, resident=WINDOW), opened.shape).learner
     score: Any = opened.score
     store = Store(folder, fleet.slots.layout, write=False)
     try:
