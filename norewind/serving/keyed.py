@@ -37,8 +37,7 @@ class FleetModel(RowModel):
         self.fleet.rehearse(training.run)
 
     def warm_up(self, rows: int) -> None:
-        records = np.repeat(self.fleet.slots.fresh[None], rows)
-        self.fleet.answer(records, np.zeros((rows, self.stream.layout.columns)))
+        self.fleet.answer(np.repeat(self.fleet.slots.fresh, rows), np.zeros((rows, self.stream.layout.columns)))
 
     def publish(self) -> None:
         self.fleet.slots.show()
@@ -70,7 +69,7 @@ class FleetModel(RowModel):
         if record is not None:
             return record
         content = self.store.read(key, self.until)
-        return (slots.fresh if content is None else slots.record(self.store, key, content))[None]
+        return slots.fresh if content is None else slots.record(key, content)
 
     def _key(self, row: dict[str, Any]) -> bytes:
         name = self.stream.key

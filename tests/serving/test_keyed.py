@@ -3,6 +3,7 @@
 import shutil
 from contextlib import contextmanager
 
+import jax
 import numpy as np
 import pytest
 from run_folders import keys_in, norewind
@@ -65,17 +66,17 @@ def test_a_row_is_answered_as_when_it_has_come(tmp_path, options):
     with learning_of(run) as learning:
         assert isinstance(learning.model, FleetModel)
         slots = learning.model.fleet.slots
-        before = [part.copy() for part in (slots.rows, *slots.blocks)]
+        before = [part.copy() for part in slots.arrays.values()]
         found = learning.model.answers(rows)
         assert found == learning.model.answers(rows[:1]) + learning.model.answers(rows[1:])  # each as if it came next
-        assert all(map(np.array_equal, before, (slots.rows, *slots.blocks)))
+        assert all(map(np.array_equal, before, slots.arrays.values()))
         for number, (answer, came) in enumerate(zip(found, taught(learning, rows), strict=True)):
             assert (answer.pop("sample"), came.pop("sample"), came.pop("line")) == (61, 61 + number, 61 + number)
-            assert answer.keys() == came.keys()
             assert answer["key"] == rows[number]["sensor"]
-            for name, value in came.items():
-                expected = value if isinstance(value, str) else pytest.approx(value, rel=1e-5, abs=1e-6)
-                assert answer[name] == expected, name
+            (answered, names), (expected, others) = map(jax.tree.flatten, (answer, came))
+            assert names == others
+            for one, other in zip(answered, expected, strict=True):
+                assert one == (other if isinstance(other, str) else pytest.approx(other, rel=1e-5, abs=1e-6))
 
 
 def test_keys_are_seen_as_they_were_published_while_they_change(tmp_path):
@@ -85,9 +86,8 @@ def test_keys_are_seen_as_they_were_published_while_they_change(tmp_path):
         key = model._key(row)
         for _ in range(2):
             place = slots.places([key], 60)[0]
-            slots.rows[place]["outputs"] += 1  # in the middle of learning
-            for block in slots.blocks:
-                block[place] += 1
+            for array in slots.arrays.values():
+                array[place] += 1  # in the middle of learning
             assert model.answers([row]) == before
         model.publish()
         assert model.answers([row])[0]["prediction"] != before[0]["prediction"]
