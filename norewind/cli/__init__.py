@@ -18,9 +18,8 @@ from norewind.cli.reproduce import reproduce
 from norewind.cli.resume import resume
 from norewind.cli.running import friendly, leave
 from norewind.cli.sample import sample
-from norewind.cli.serve import serve
+from norewind.cli.serve import serve, watch
 from norewind.cli.train import train, with_config
-from norewind.cli.watch import watch
 
 USE = (train, resume, forecast, predict, sample, plot, serve, watch, compress, decompress)
 STUDY = (compare, diagnose, generate, reproduce)

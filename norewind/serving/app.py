@@ -3,11 +3,13 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
+from functools import partial
 from importlib import resources
 from typing import Any
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
@@ -16,34 +18,24 @@ from norewind.serving.bodies import body_of, rows_of
 from norewind.serving.feed import Feed
 from norewind.serving.guard import Guard
 from norewind.serving.prometheus import Requests
-from norewind.serving.refusals import BROKEN, Refusal
+from norewind.serving.refusals import BROKEN, Refusal, error_response
 from norewind.serving.service import Service
-from norewind.serving.streaming import Events, Stream, send_json
+from norewind.serving.streaming import events, stream
 
-PAGE = {
-    "/": ("page.html", "text/html"),
-    "/page.js": ("page.js", "text/javascript"),
-    "/page.css": ("page.css", "text/css"),
-}
+PAGE = {"/": "html", "/page.js": "javascript", "/page.css": "css"}
 
 
 def service_app(service: Service, token: str | None = None) -> Guard:
     """The service and its page."""
     requests = Requests()
 
-    async def predict(scope: dict[str, Any], receive: Any, send: Any) -> None:
-        try:
-            rows, ids, single = rows_of(await body_of(scope, receive))
-            answers = await service.predict(rows, ids)
-        except Refusal as refusal:
-            return await _refuse(None, refusal)(scope, receive, send)
-        except Exception:
-            await _broken(None, None)(scope, receive, send)
-            raise
-        await send_json(send, answers[0] if single else {"rows": answers})
+    async def predict(request: Request) -> Response:
+        rows, ids, single = rows_of(await body_of(request))
+        answers = await service.predict(rows, ids)
+        return JSONResponse(answers[0] if single else {"rows": answers})
 
     async def learn(request: Request) -> Response:
-        rows, ids, _ = rows_of(await body_of(request.scope, request.receive))
+        rows, ids, _ = rows_of(await body_of(request))
         last = service.learn(rows, ids)
         if request.query_params.get("wait") in ("1", "true", "learned"):
             await service.until_learned(last)
@@ -51,23 +43,18 @@ def service_app(service: Service, token: str | None = None) -> Guard:
 
     async def health(request: Request) -> Response:
         status = service.status()
-        word = "not learning" if status["diverged"] else "ok"
-        answer = {"status": word, **(status if request.scope["trusted"] else {})}
-        return JSONResponse(answer, 503 if status["diverged"] else 200)
+        answer = {"status": "not learning" if status["diverged"] else "ok"}
+        return JSONResponse(answer | (status if request.scope["trusted"] else {}), 503 if status["diverged"] else 200)
 
     async def metrics(_: Request) -> Response:
         newest = service.feed.metrics[-1] if service.feed.metrics else {}
-        return PlainTextResponse(requests.text(service.status(), newest), media_type="text/plain; version=0.0.4")
+        return PlainTextResponse(requests.text(newest | service.status()), media_type="text/plain; version=0.0.4")
 
-    routes = [
-        Route("/predict", _posted, methods=["POST"]),
-        Route("/learn", learn, methods=["POST"]),
-        Route("/stream", Stream(service), methods=["POST"]),
-        Route("/health", health),
-        Route("/metrics", metrics),
-    ]
-    quick = {"/predict": predict}
-    return Guard(_application(service.feed, routes, service.start, service.stop), token, requests, quick)
+    posts = {"/predict": predict, "/learn": learn, "/stream": partial(stream, service)}
+    routes = [Route(path, endpoint, methods=["POST"]) for path, endpoint in posts.items()]
+    return _guarded(
+        service.feed, [*routes, Route("/health", health), Route("/metrics", metrics)], token, requests, service
+    )
 
 
 def watch_app(feed: Feed, token: str | None = None) -> Guard:
@@ -76,57 +63,42 @@ def watch_app(feed: Feed, token: str | None = None) -> Guard:
     async def health(request: Request) -> Response:
         return JSONResponse({"status": "ok", **(feed.present() if request.scope["trusted"] else {})})
 
-    async def nothing() -> None:
-        pass
-
-    return Guard(_application(feed, [Route("/health", health)], nothing, nothing), token, Requests(), {})
+    return _guarded(feed, [Route("/health", health)], token, Requests())
 
 
-def _application(feed: Feed, routes: list[Route], start: Callable, stop: Callable) -> Starlette:
+def _guarded(
+    feed: Feed, routes: list[Route], token: str | None, requests: Requests, service: Service | None = None
+) -> Guard:
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        await start()
+        if service:
+            service.loop = asyncio.get_running_loop()
         ticking = asyncio.create_task(feed.run())
-        try:
-            yield
-        finally:
-            ticking.cancel()
-            await stop()
+        yield
+        ticking.cancel()
+        if service:
+            await service.stop()
 
-    pages = [_page(path, *content) for path, content in PAGE.items()]
-    return Starlette(
-        routes=[*routes, *pages, Route("/events", Events(feed))],
-        lifespan=lifespan,
-        exception_handlers={Refusal: _refuse, 404: _nowhere, 405: _wrong_method, 500: _broken},
-    )
-
-
-def _page(path: str, name: str, kind: str) -> Route:
-    content = (resources.files("norewind.serving") / "page" / name).read_bytes()
-
-    async def page(_: Request) -> Response:
-        return Response(content, media_type=f"{kind}; charset=utf-8")
-
-    return Route(path, page)
+    guard = Guard(token, requests)
+    folder = resources.files("norewind.serving") / "page"
+    for path, kind in PAGE.items():
+        content = (folder / (path.strip("/") or "page.html")).read_bytes()
+        routes.append(Route(path, Response(content, media_type=f"text/{kind}"), methods=["GET"]))
+    routes += [Route("/events", partial(events, feed)), Route("/login", guard.login, methods=["POST"])]
+    handlers: dict[Any, Any] = {Refusal: _refuse, HTTPException: _not_there, 500: _broken}
+    guard.app = Starlette(routes=routes, lifespan=lifespan, exception_handlers=handlers)
+    return guard
 
 
-async def _posted(_: Request) -> Response:
-    """A route that is answered before it is found, so that other methods are answered with 405."""
-    raise NotImplementedError
+def _refuse(_: Request, refusal: Refusal) -> Response:
+    return JSONResponse(refusal.answer, refusal.status, {"retry-after": "1"} if refusal.status == 429 else None)
 
 
-def _refuse(_: Any, refusal: Any) -> Response:
-    headers = {"retry-after": "1"} if refusal.status == 429 else None
-    return JSONResponse(refusal.answer(), refusal.status, headers)
+def _not_there(request: Request, error: HTTPException) -> Response:
+    path, other = request.url.path, f"{request.method} is not allowed for {request.url.path}."
+    words = f"there is nothing at {json.dumps(path)}." if error.status_code == 404 else other
+    return error_response(error.status_code, words)
 
 
-def _nowhere(request: Request, _: Exception) -> Response:
-    return JSONResponse({"error": f"there is nothing at {json.dumps(request.url.path)}."}, 404)
-
-
-def _wrong_method(request: Request, _: Exception) -> Response:
-    return JSONResponse({"error": f"{request.method} is not allowed for {request.url.path}."}, 405)
-
-
-def _broken(_: Any, __: Any) -> Response:
-    return JSONResponse({"error": BROKEN}, 500)
+def _broken(_: Request, __: Exception) -> Response:
+    return error_response(500, BROKEN)

@@ -1,81 +1,81 @@
-"""Lines that come with requests, as the source of a stream."""
+"""Rows from requests, as the source of a stream."""
 
-import time
 from collections import deque
 from collections.abc import Iterator
 from threading import Condition
+from typing import Any
 
-from norewind.streams.position import Mark
-from norewind.streams.reading import Source
+from norewind.streams.given import Given, GivenLines
+from norewind.streams.position import Mark, Progress
 
 IDLE = 0.5
 """How long the learning thread sleeps at most while nothing comes (in seconds)."""
 GATHER = 0.02
-"""How long the first line waits for others, so that they are learned from together (in seconds)."""
+"""How long the first row waits for others, so that they are learned from together (in seconds)."""
 BATCH = 256
-"""The most lines that are learned from in one go: short enough to let predictions through."""
+"""The most rows that are learned from in one go: short enough to let predictions through."""
 
 
-class Incoming(Source):
-    """A source to which one thread adds lines, which another reads.
+class Incoming(Given):
+    """A source to which one thread adds rows, which another reads.
 
-    Lines that come within a moment are read together, unless somebody waits for the answer.
+    Rows that come within a moment are read together, unless somebody waits for the answer. Each has
+    the line that it would be in a file, so that positions are those of a file with the same rows.
     """
 
+    name = "the service"
+
     def __init__(self, most: int):
-        self.name, self.most = "the service", most
-        self.ended, self.unfinished = False, 0
-        self._lines: deque[bytes] = deque()
+        super().__init__(lasts=True)
+        self.most, self._queue, self._lines = most, deque(), deque()
         self._new, self._closed, self._hurry, self._idle = Condition(), False, False, False
 
     def __len__(self) -> int:
-        return len(self._lines)
+        return len(self._queue)
 
-    def add(self, lines: list[bytes], hurry: bool = False) -> bool:
-        """Add lines, all or none: none if there would be too many, or if the source is closed."""
+    def add(self, rows: list[tuple[dict[str, Any], bytes]], hurry: bool = False) -> bool:
+        """Add rows with their lines, all or none: none if there would be too many, or if the source is closed."""
         with self._new:
-            if self._closed or len(self._lines) + len(lines) > self.most:
+            if self._closed or len(self._queue) + len(rows) > self.most:
                 return False
-            self._lines.extend(lines)
+            self._queue.extend(rows)
             self._hurry = self._hurry or hurry
             self._new.notify()
         return True
 
     def close(self) -> None:
-        """Take no more lines. Those that are there are still read."""
+        """Accept no more rows. Those that are there are still read."""
         with self._new:
             self._closed = True
             self._new.notify()
 
-    @property
-    def size(self) -> None:
-        return None
-
-    @property
-    def complete(self) -> bool:
-        return self.ended
+    def lines(self, progress: Progress) -> GivenLines:
+        self._progress = progress
+        return super().lines(progress)
 
     def go_to(self, place: Mark) -> None:
-        """The lines follow on what the run has read. If that ended inside a line, the line ends now."""
+        """The rows follow on what the run has read. If that ended inside a line, the line ends now."""
         if place.inside:
-            self._lines.append(b"\n")
+            self._progress.read(b"\n")
 
     def fragments(self, patience: float | None) -> Iterator[bytes]:
-        left = BATCH
-        # Not long at first: lines that were read before may still wait for a place in a batch.
-        deadline = time.monotonic() + (IDLE if self._idle else GATHER)
-        while left and (lines := self._take(left, deadline)):
-            deadline = time.monotonic() + GATHER if left == BATCH else deadline
-            left -= len(lines)
-            yield b"".join(lines)
-        self._idle = left == BATCH
-
-    def _take(self, most: int, deadline: float) -> list[bytes]:
+        """Wait for rows, unless some that were read before are still ahead."""
+        if self._waiting:
+            return iter(())
         with self._new:
-            while not self._lines and not self._closed and not self._hurry:
-                if not self._new.wait(deadline - time.monotonic()):
-                    break
-            self.ended = self._closed and not self._lines
-            if not self._lines:
-                self._hurry = False
-            return [self._lines.popleft() for _ in range(min(most, len(self._lines)))]
+            # Not long at first: rows that were read before may still wait for a place in a batch.
+            self._new.wait_for(lambda: self._queue or self._closed, IDLE if self._idle else GATHER)
+            if self._queue:
+                self._new.wait_for(lambda: len(self._queue) >= BATCH or self._closed or self._hurry, GATHER)
+            some = [self._queue.popleft() for _ in range(min(BATCH, len(self._queue)))]
+            self._hurry = self._hurry and bool(self._queue)
+            self._lasts = not self._closed or bool(self._queue)
+        self._idle = not some
+        for row, line in some:
+            self.put(row)
+            self._lines.append(line)
+        return iter(())
+
+    def drop(self, count: int = 1) -> bytes:
+        super().drop(count)
+        return b"".join([self._lines.popleft() for _ in range(count)])

@@ -1,4 +1,4 @@
-"""The thread that learns: the training loop of `norewind train`, on the lines that requests bring."""
+"""The thread that learns: the training loop of `norewind train`, on the rows that requests bring."""
 
 import threading
 from collections.abc import Callable
@@ -19,19 +19,22 @@ FLUSH = 0.01
 
 
 class Learning:
-    """A run that learns in a thread of its own from lines that are added.
+    """A run that learns in a thread of its own from rows that are added.
 
-    `accepted`, `learned` and `durable` count samples: those that were taken on, those that
+    `accepted`, `learned` and `durable` count samples: those that were accepted, those that
     were learned from, and those in a checkpoint. `problem` says why the run learns no more.
 
     Args:
         folder: the run folder, which is held until the thread has ended.
-        make_model: called with the training before the first line; what it returns is told to `publish()`
+        make_model: called with the training before the first row; its result is told to `publish()`
             whenever more was learned.
-        most: the largest number of lines that wait.
+        most: the largest number of rows that wait.
         hooks: called in the learning thread: `metrics`, `lines` and `checkpoint`.
         ended: called there at its end, also if that is a problem.
     """
+
+    model: Any
+    training: Any = None
 
     def __init__(
         self,
@@ -44,8 +47,6 @@ class Learning:
         self.folder, self.settings = folder, _settings(folder)
         self.make_model, self.hooks, self.ended = make_model, hooks, ended
         self.incoming = Incoming(most)
-        self.model: Any = None
-        self.training: Any = None
         self.accepted = self.learned = self.durable = 0
         self.problem: str | None = None
         self.error: BaseException | None = None
@@ -53,26 +54,23 @@ class Learning:
         self._thread = threading.Thread(target=self._work, name="learning")
 
     def start(self) -> None:
-        """Begin, and return when the model can answer. What goes wrong before is raised here."""
+        """Start, and return when the model can answer. Errors before that are raised here."""
         self._thread.start()
         self._ready.wait()
         if self.error is not None:
             raise self.error
 
-    def add(self, lines: list[bytes], samples: int, *, hurry: bool = False) -> int | None:
-        """Accept lines that bring this many samples, and return the number of the last; None if there are too many."""
-        if not self.incoming.add(lines, hurry):
+    def add(self, rows: list[tuple[dict[str, Any], bytes]], *, hurry: bool = False) -> int | None:
+        """Accept rows with their lines, and return the number of the last; None if there are too many."""
+        if not self.incoming.add(rows, hurry):
             return None
-        self.accepted += samples
+        self.accepted += len(rows)
         return self.accepted
 
-    def drain(self) -> None:
-        """Take no more lines."""
-        self.incoming.close()
-
-    def stop(self) -> None:
-        """Learn no more, whatever waits."""
-        self._stop.set()
+    def stop(self, *, drain: bool = False) -> None:
+        """Accept no more rows, and learn no more; with `drain`, not before all that wait were learned from."""
+        if not drain:
+            self._stop.set()
         self.incoming.close()
 
     def join(self, seconds: float | None = None) -> bool:
@@ -81,22 +79,16 @@ class Learning:
         return not self._thread.is_alive()
 
     def _work(self) -> None:
+        calls = {"begin": self._begin, "lines": self._lines, "checkpoint": self._checkpoint}
+        hooks = replace(self.hooks, **calls, should_stop=self._stop.is_set)
         try:
             with RunFolder(self.folder) as folder:
-                hooks = replace(
-                    self.hooks,
-                    begin=self._begin,
-                    lines=self._lines,
-                    checkpoint=self._checkpoint,
-                    should_stop=self._stop.is_set,
-                )
                 train(self.settings, folder, continues=True, source=self.incoming, hooks=hooks)
             self.durable = self.learned
         except (Diverged, NonFiniteError) as error:
             words = str(error) if isinstance(error, Diverged) else "a sample gave numbers that are not finite."
             self.problem = f"the run diverged: {words}"
-            if self.training is not None:
-                self.model.go_back()
+            self.model.go_back()
         except BaseException as error:
             self.error = error
             self.problem = f"learning ended: {error}"

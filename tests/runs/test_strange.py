@@ -1,7 +1,6 @@
 """Strange options and files for the commands around training: each once gave a traceback or a hang."""
 
 import gzip
-import json
 import shutil
 import sqlite3
 import zlib
@@ -176,13 +175,3 @@ class TestWatch:
         following = Following(run)
         assert following.status()["bad"] == 0
         assert following._checkpoint == newest(run)  # and is not read again at every look
-
-    def test_an_origin_that_is_none(self):
-        pytest.importorskip("starlette")
-        from norewind.serving.guard import Guard
-
-        guard = Guard(None, None, None, {})  # pyright: ignore[reportArgumentType]
-        headers = {b"host": b"localhost", b"origin": b"http://[::1"}
-        refused = guard._refused({"path": "/", "method": "GET"}, headers)
-        assert refused is not None
-        assert json.loads(bytes(refused.body))["error"].startswith("requests from pages of other sites")
