@@ -11,7 +11,7 @@ from run_folders import assert_refused, newest, norewind
 from norewind.checkpoint import _write, read
 from norewind.checks import ModelError
 from norewind.cli.running import friendly
-from norewind.cli.serve import listening, token_for
+from norewind.cli.serve import listening
 from norewind.fleets.store import Entry, Store
 from norewind.runs.record import read_record
 from norewind.runs.settings import Settings, SettingsError
@@ -86,15 +86,16 @@ def test_an_infinite_number_is_no_key(tmp_path):
 
 
 @pytest.mark.parametrize("host", ["a..b", "x" * 300, "\udce9"])
-def test_a_name_that_no_host_has(host):
-    with pytest.raises(SettingsError, match="cannot listen on"):
-        listening(host, 0)
+def test_a_name_that_no_host_has(host, tmp_path):
+    (tmp_path / "token").write_text("x" * 20)
+    with pytest.raises(SettingsError, match="cannot listen on"), listening(host, 0, tmp_path / "token"):
+        pass
 
 
 def test_a_token_that_is_no_text(tmp_path):
     (tmp_path / "token").write_bytes(b"\xff" * 20)
-    with pytest.raises(SettingsError, match="the token must have"):
-        token_for("127.0.0.1", tmp_path / "token")
+    with pytest.raises(SettingsError, match="the token must have"), listening("127.0.0.1", 0, tmp_path / "token"):
+        pass
 
 
 def test_keys_that_somebody_else_wrote(tmp_path):
