@@ -33,7 +33,7 @@ def test_wrong_arguments_are_refused(capsys):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["generate", "anbn", "--samples", "-5"], "must be 0 or more"),
+        (["generate", "anbn", "--samples", "-5"], "must be at least 0"),
         (["generate", "anbn", "--parameters", "5", "2"], "1 <= k <= l"),
         (["generate", "anbn", "--parameters", "1", "2", "3"], "arguments"),
         (["reproduce", "all", "--samples", "7"], "at least 100"),

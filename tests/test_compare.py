@@ -172,6 +172,6 @@ def test_diagnose_on_the_command_line_takes_a_task_or_a_file(tmp_path, rows_of_n
     ],
 )
 def test_impossible_requests_end_with_a_sentence(arguments, message, tmp_path, capsys):
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit):
         main([*arguments, "--out", str(tmp_path)])
     assert message in capsys.readouterr().err

@@ -8,10 +8,8 @@ from typing import Annotated, Any, Literal
 
 from tyro.conf import Positional
 
-from norewind.cli.running import StopOnSignal, friendly
+from norewind.cli.running import StopOnSignal, check_range, friendly
 from norewind.runs.settings import SettingsError, option
-
-MOST_ROWS, MOST_SYMBOLS = 100_000, 10**8
 
 
 def forecast(
@@ -37,8 +35,7 @@ def forecast(
         format: The output format: JSON lines or CSV.
         figure: Where to draw the newest rows and the forecast; .png, .pdf or .svg.
     """
-    if steps is not None and not 1 <= steps <= MOST_ROWS:
-        raise SettingsError(f"--steps must be from 1 to {MOST_ROWS:,}, but it is {steps}.")
+    check_range("--steps", steps, 1, 100_000)
     _check_figure("--figure", figure)
     import numpy as np
 
@@ -141,10 +138,9 @@ def sample(
         temperature: Divides the logits: below 1 it favours likely symbols, above 1 unlikely ones.
         seed: The seed of the random choices.
     """
-    if not 1 <= length <= MOST_SYMBOLS:
-        raise SettingsError(f"--length must be from 1 to {MOST_SYMBOLS:,}, but it is {length}.")
-    if not 1e-30 <= temperature <= 1e30 or not 0 <= seed < 2**32:
-        raise SettingsError("--temperature must be from 1e-30 to 1e30, and --seed from 0 to 2³² − 1.")
+    check_range("--length", length, 1, 10**8)
+    check_range("--temperature", temperature, 1e-30, 1e30)
+    check_range("--seed", seed, 0, 2**32 - 1)
     from norewind.runs.folder import saved_run
     from norewind.runs.predict import sampled
 

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -44,8 +45,8 @@ class StopOnSignal:
     signal: int | None = None
 
     def __enter__(self) -> "StopOnSignal":
-        ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-        wanted = (signal.SIGINT, signal.SIGTERM) if ignored else (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        ignored = {signal.SIGHUP} if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else set()
+        wanted = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP} - ignored
         self._before = {number: signal.signal(number, self._request) for number in wanted}
         return self
 
@@ -131,6 +132,13 @@ def _kept(folder: Path | None, remedy: str | None = None) -> str:
     if found := last_good(folder):
         return f" The last good checkpoint, {found}, is kept.{remedy or f' To continue: norewind resume {folder}'}"
     return f" There was no checkpoint yet.{remedy or ''}"
+
+
+def check_range(option: str, value: float | None, low: float, high: float = inf) -> None:
+    """Refuse a number that is not in a range, or not finite."""
+    if value is not None and not (low <= value <= high and value < inf):
+        bounds = f"at least {low}" if high == inf else f"from {low:,} to {high:,}"
+        raise SettingsError(f"{option} must be {'finite' if value == inf else bounds}, but it is {value}.")
 
 
 def leave(message: str, code: int) -> NoReturn:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from tyro.conf import Positional
 
-from norewind.cli.running import StopOnSignal, friendly
+from norewind.cli.running import StopOnSignal, check_range, friendly
 from norewind.runs.settings import SettingsError, option
 
 TOKEN = "NOREWIND_TOKEN"
@@ -44,15 +44,15 @@ def serve(
         queue: The largest number of rows that may wait to be learned from. Beyond it, requests are answered with 429.
         waiting: The largest number of rows that may wait for late labels. Beyond it, the oldest is dropped.
     """
-    if queue < 1 or waiting < 0:
-        raise SettingsError("--queue must be at least 1, and --waiting at least 0.")
+    check_range("--queue", queue, 1)
+    check_range("--waiting", waiting, 0)
     with StopOnSignal() as stop, friendly("serve", run, stop), listening(host, port, token_file) as (listener, token):
-        from norewind.serving.app import service_app
+        from norewind.serving.app import application
         from norewind.serving.service import Service
 
         service = Service(run, queue=queue, waiting=waiting)
         try:
-            listen("serve", service_app(service, token), listener, stop, service.end)
+            listen("serve", application(service.feed, token, service), listener, stop, service.end)
         finally:
             service.close()
         if service.learning.error is not None:
@@ -75,11 +75,11 @@ def watch(
         token_file: A file with the token that requests must send.
     """
     with StopOnSignal() as stop, friendly("watch", stop=stop), listening(host, port, token_file) as (listener, token):
-        from norewind.serving.app import watch_app
-        from norewind.serving.following import Following
+        from norewind.serving.app import application
+        from norewind.serving.feed import Following
 
         feed = Following(run).feed
-        listen("watch", watch_app(feed, token), listener, stop, feed.end)
+        listen("watch", application(feed, token), listener, stop, feed.end)
     raise SystemExit(stop.exit_code)
 
 
@@ -108,8 +108,7 @@ def listening(host: str, port: int, token_file: Path | None) -> Iterator[tuple[s
             f"{host} can be reached from other machines, so a token is needed: --token-file FILE, or the environment "
             f"variable {TOKEN}. (python -c 'import secrets; print(secrets.token_urlsafe())' makes one.)"
         )
-    if not 0 <= port < 65536:
-        raise SettingsError(f"--port must be from 0 to 65535, but it is {port}.")
+    check_range("--port", port, 0, 65535)
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.create_server((host, port), family=family, backlog=128)

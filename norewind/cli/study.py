@@ -3,13 +3,12 @@
 import sys
 from dataclasses import replace
 from functools import cache
-from math import inf
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
 
-from norewind.cli.running import HERE, Processes
+from norewind.cli.running import HERE, Processes, check_range
 from norewind.names import CellName, TaskName
 from norewind.runs.settings import Settings, SettingsError, StreamSettings, option
 from norewind.standard import drop_output
@@ -160,10 +159,8 @@ def generate(
     """
     from norewind.names import task
 
-    if not 0 <= samples < inf:
-        raise SettingsError(f"--samples must be 0 or more, but it is {samples:g}.")
-    if seed < 0:
-        raise SettingsError(f"--seed must be at least 0, but it is {seed}.")
+    check_range("--samples", samples, 0)
+    check_range("--seed", seed, 0)
     try:
         text = task(name, parameters)
     except TypeError as error:
@@ -206,27 +203,24 @@ def reproduce(
         report_only: Train nothing; write figures, table and page from existing records.
         processes: See below.
     """
-    if samples is not None and not samples >= 100:
-        raise SettingsError(f"--samples must be at least 100, but it is {samples:g}.")
-    for name, count in (("seeds", seeds), ("jobs", processes.jobs)):
-        if count is not None and count < 1:
-            raise SettingsError(f"--{name} must be at least 1, but it is {count}.")
+    check_range("--samples", samples, 100)
+    check_range("--seeds", seeds, 1)
+    check_range("--jobs", processes.jobs, 1)
+    length = None if samples is None else int(samples)
+    options = {"jobs": processes.jobs, "ray": processes.ray, "report_only": report_only}
     if what == "memory":
         from norewind.paper.memory_report import reproduce_memory
 
-        length = int(samples) if samples else (20_000 if quick else None)
+        length = length or (20_000 if quick else None)
         folder = out or Path("results/quick/memory" if quick else "results/memory")
-        options = {"jobs": processes.jobs, "ray": processes.ray, "report_only": report_only}
         print(reproduce_memory(folder, samples=length, seeds=seeds or 2, **options))
         return
     from norewind.paper.influence import SEEDS, influence_plan
     from norewind.paper.plans import text_plan
     from norewind.paper.reproduce import reproduce as run
 
-    length = None if samples is None else int(samples)
     plan = text_plan(what, quick=quick, seeds=seeds, samples=length, controls=controls)
-    influence = (
-        [] if what in ("anbn", "brackets") else influence_plan(seeds=seeds or SEEDS, rates=rates, windows=windows)
-    )
+    texts_only = what in ("anbn", "brackets")
+    influence = [] if texts_only else influence_plan(seeds=seeds or SEEDS, rates=rates, windows=windows)
     folder = out or Path("results/quick" if quick else "results/paper")
-    run(plan, influence, folder, jobs=processes.jobs, ray=processes.ray, report_only=report_only)
+    run(plan, influence, folder, **options)

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from norewind.serving.refusals import busy
+from norewind.serving.bodies import busy
 
 MOST = 64
 """The largest number of rows that one call answers."""

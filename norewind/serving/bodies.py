@@ -1,4 +1,4 @@
-"""Bodies of requests: bounded in size and time, and checked before use."""
+"""Bodies of requests: bounded in size and time, and checked before use; and how the service says no."""
 
 import asyncio
 import json
@@ -6,8 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
-
-from norewind.serving.refusals import Refusal
+from starlette.responses import JSONResponse
 
 MOST_BYTES = 1 << 20
 MOST_ROWS = 256
@@ -18,6 +17,24 @@ IDLE_SECONDS = 300.0
 """How long a stream may send nothing. A blank line keeps it open."""
 ROWS = "rows", "ids"
 ROW = "row", "id"
+BROKEN = "something went wrong here; the log of the service says more."
+
+
+class Refusal(Exception):
+    """An answer with an HTTP status and a message for the caller; `details` say more, as JSON."""
+
+    def __init__(self, status: int, message: str, **details: Any):
+        super().__init__(message)
+        self.status, self.answer = status, {"error": message, **details}
+
+
+def busy(what: str) -> Refusal:
+    """The service has as much to do as it takes on."""
+    return Refusal(429, f"too busy: {what}. Try again in a second.", retry=1)
+
+
+def error_response(status: int, message: str, headers: dict[str, str] | None = None) -> JSONResponse:
+    return JSONResponse({"error": message}, status, headers)
 
 
 async def body_of(request: Request) -> bytes:

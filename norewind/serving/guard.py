@@ -12,9 +12,8 @@ from urllib.parse import SplitResult, parse_qs, urlsplit
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from norewind.serving.bodies import body_of
+from norewind.serving.bodies import body_of, error_response
 from norewind.serving.prometheus import Requests
-from norewind.serving.refusals import error_response
 
 COOKIE = "norewind"
 LOCAL = ("localhost", "127.0.0.1", "::1")
@@ -45,8 +44,8 @@ class Guard:
 
     app: Any
 
-    def __init__(self, token: str | None, requests: Requests):
-        self.token, self.requests = token, requests
+    def __init__(self, token: str | None):
+        self.token, self.requests = token, Requests()
         self.cookie = hashlib.sha256(f"norewind cookie {token}".encode()).hexdigest()
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from norewind.checkpoint import CheckpointError
 from norewind.files import write_atomically
-from norewind.serving.refusals import Refusal
+from norewind.serving.bodies import Refusal
 
 WAITING = "waiting.json"
 

@@ -12,7 +12,7 @@ import numpy as np
 from norewind.runs.class_scores import ClassScore
 from norewind.runs.fit import carry_norm
 from norewind.runs.row_scores import RowScore
-from norewind.serving.refusals import Refusal
+from norewind.serving.bodies import Refusal
 from norewind.streams.columns import BadRow, at, category_of
 from norewind.streams.parsing import ANOTHER, CATEGORIES, RowReader
 from norewind.streams.reading import LONGEST

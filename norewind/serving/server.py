@@ -14,15 +14,13 @@ LONGEST_HEAD = 1 << 14
 HEAD_SECONDS = 10.0
 IDLE_SECONDS = 60
 GRACE = 10
-SAFE = [
-    (
-        "content-security-policy",
-        "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
-    ),
-    ("x-content-type-options", "nosniff"),
-    ("referrer-policy", "no-referrer"),
-    ("cache-control", "no-store"),
-]
+POLICY = "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
+SAFE = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cache-control": "no-store",
+}
 """Headers of every response."""
 
 
@@ -89,7 +87,7 @@ def serve(app: Any, listener: socket, *, stop: Callable[[], bool], end: Callable
         server_header=False,
         date_header=False,
         proxy_headers=False,
-        headers=SAFE,
+        headers=list(SAFE.items()),
         timeout_keep_alive=IDLE_SECONDS,
         timeout_graceful_shutdown=GRACE,
     )

@@ -11,11 +11,10 @@ from typing import Any
 from norewind.runs.folder import METRICS, read_log
 from norewind.runs.hooks import Hooks
 from norewind.serving.batches import Batches, seconds_per_row
+from norewind.serving.bodies import Refusal, busy
 from norewind.serving.feed import Feed, about
-from norewind.serving.keyed import model_of
 from norewind.serving.labels import Labels
 from norewind.serving.learning import Learning, samples_in
-from norewind.serving.refusals import Refusal, busy
 
 SWITCH = 0.0005
 """How long the learning thread may keep Python to itself while an answer waits (in seconds). A request gives Python
@@ -45,7 +44,7 @@ class Service:
         sys.setswitchinterval(SWITCH)
         metrics, lines = self._later(self.feed.add_metrics), self._later(self._add_lines)
         hooks = Hooks(metrics=metrics, lines=lines, checkpoint=self._saved)
-        self.learning = Learning(folder, model_of, queue, hooks, self._later(self._ended))
+        self.learning = Learning(folder, queue, hooks, self._later(self._ended))
         self.learning.start()
         self.model = self.learning.model
         try:
@@ -116,18 +115,18 @@ class Service:
             raise Refusal(400, "the same id is there twice.")
         whole = [row if id is None else self.labels.whole(id, row) for id, row in zip(ids, rows, strict=True)]
         last = self._accept([self.model.read(row) for row in whole])
+        if last is None:
+            raise busy(f"{len(self.learning.incoming)} rows wait to be learned from")
         for number, id in enumerate(ids, last - len(rows) + 1):
             if id is not None:
                 self.labels.done(id, number)
         return last
 
-    def _accept(self, rows: list[tuple[dict[str, Any], bytes]], *, hurry: bool = False) -> int:
+    def _accept(self, rows: list[tuple[dict[str, Any], bytes]], *, hurry: bool = False) -> int | None:
+        """The number of the last row; None if there are too many."""
         if self.learning.problem:
             raise Refusal(503, f"nothing more is learned: {self.learning.problem}")
-        last = self.learning.add(rows, hurry=hurry)
-        if last is None:
-            raise busy(f"{len(self.learning.incoming)} rows wait to be learned from")
-        return last
+        return self.learning.add(rows, hurry=hurry)
 
     async def until_learned(self, number: int) -> None:
         """Wait for a row to be learned from, but not longer than a minute."""
@@ -139,16 +138,10 @@ class Service:
     async def follow(self, row: dict[str, Any]) -> asyncio.Future:
         """Predict a row and learn from it, in its turn: the answer to come."""
         read = self.model.read(row)
-        while True:
-            try:
-                number = self._accept([read], hurry=True)
-            except Refusal as refusal:
-                if refusal.status != 429:
-                    raise
-                await self._progress.wait()  # the sender has to wait too
-                continue
-            self._expected[number] = future = asyncio.get_running_loop().create_future()
-            return future
+        while (number := self._accept([read], hurry=True)) is None:
+            await self._progress.wait()  # the sender has to wait too
+        self._expected[number] = future = asyncio.get_running_loop().create_future()
+        return future
 
     def standing(self) -> dict[str, Any]:
         """Up to which row the run has accepted, learned, and saved."""

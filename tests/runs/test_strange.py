@@ -150,13 +150,13 @@ class TestWatch:
 
     @pytest.mark.parametrize("content", ["{", "[]", "[" * 99_999, '{"inputs": 3}', "\xff"])
     def test_columns(self, run, content):
-        from norewind.serving.following import Following
+        from norewind.serving.feed import Following
 
         (run / "columns.json").write_bytes(content.encode("latin-1"))
         assert Following(run).feed.about["columns"] is None
 
     def test_logs(self, run):
-        from norewind.serving.following import Following
+        from norewind.serving.feed import Following
 
         strange = ["[]", '{"samples": "x"}', '{"seconds": "y"}', "[" * 99_999, '{"key": 1, "surprise": "x"}']
         for name in ("metrics.jsonl", "predictions.jsonl"):
@@ -167,7 +167,7 @@ class TestWatch:
         assert following.feed.top_keys()[0]["mean"] == 2
 
     def test_a_checkpoint(self, run):
-        from norewind.serving.following import Following
+        from norewind.serving.feed import Following
 
         path = newest(run)
         arrays, entries = read(path)

@@ -12,9 +12,9 @@ from serving.servers import lines, served, table
 
 from norewind.runs.folder import read_log
 from norewind.runs.hooks import Hooks
-from norewind.serving.keyed import FleetModel, model_of
+from norewind.serving.bodies import Refusal
+from norewind.serving.keyed import FleetModel
 from norewind.serving.learning import Learning
-from norewind.serving.refusals import Refusal
 
 KEYS = ("north", 7, "south")
 MODEL = ("--key", "sensor", "--quiet", "--predictions", "file")
@@ -35,7 +35,7 @@ def trained(folder, *options, rows=60):
 
 @contextmanager
 def learning_of(run):
-    learning = Learning(run, model_of, 1000, Hooks())
+    learning = Learning(run, 1000, Hooks())
     learning.start()
     try:
         yield learning

@@ -17,22 +17,21 @@ from starlette.requests import Request
 
 from norewind.serving import batches as batches_module
 from norewind.serving import bodies, guard, server
-from norewind.serving.app import service_app, watch_app
+from norewind.serving.app import application, stream
 from norewind.serving.batches import Batches
+from norewind.serving.bodies import Refusal
 from norewind.serving.feed import Feed
 from norewind.serving.guard import is_local
-from norewind.serving.incoming import BATCH, Incoming
 from norewind.serving.labels import Labels
-from norewind.serving.refusals import Refusal
+from norewind.serving.learning import BATCH, Incoming
 from norewind.serving.service import Service
-from norewind.serving.streaming import stream
 from norewind.streams.position import Mark, Progress, unread
 
 TOKEN = "correct-horse-battery"
 
 
 def page(token=None):
-    return watch_app(Feed({"name": "<b>", "columns": None}, []), token)
+    return application(Feed({"name": "<b>", "columns": None}, []), token)
 
 
 def talk(port: int, sent: bytes, seconds: float = 10) -> bytes:
@@ -207,7 +206,7 @@ def test_an_error_of_ours_is_answered_in_words(trained, tmp_path):
 
     service.predict = service.follow = fail
     try:
-        with in_a_thread(service_app(service)) as port:
+        with in_a_thread(application(service.feed, service=service)) as port:
             client = Client(None, f"http://127.0.0.1:{port}/")
             status, answer = client.ask("predict", {"row": {"power": 1}})
             assert (status, "went wrong" in answer["error"]) == (500, True)
@@ -222,7 +221,7 @@ def test_lines_that_a_run_diverges_at_are_answered_too(trained, tmp_path, diverg
     service = Service(shutil.copytree(trained, tmp_path / "run"))
     diverge(350)
     try:
-        with in_a_thread(service_app(service)) as port:
+        with in_a_thread(application(service.feed, service=service)) as port:
             answers = Client(None, f"http://127.0.0.1:{port}/").stream(table(200, 300))
     finally:
         service.close()
@@ -299,7 +298,7 @@ def test_viewers_are_told_what_is_new():
 def test_viewers_are_few_and_let_go_at_the_end():
     """Also one that does not read: nothing is kept for it."""
     feed = Feed({"name": "x", "columns": None}, [])
-    with in_a_thread(watch_app(feed)) as port:
+    with in_a_thread(application(feed)) as port:
         ask = b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n"
         viewers = [socket.create_connection(("127.0.0.1", port), 10) for _ in range(32)]
         for viewer in viewers:
@@ -322,7 +321,7 @@ def test_viewers_are_few_and_let_go_at_the_end():
 def test_a_viewer_that_does_not_read_is_cut_off(monkeypatch):
     monkeypatch.setattr(guard, "SEND_SECONDS", 0.2)
     feed = Feed({"name": "x" * 1_000_000, "columns": None}, [])
-    with in_a_thread(watch_app(feed)) as port, socket.create_connection(("127.0.0.1", port), 10) as viewer:
+    with in_a_thread(application(feed)) as port, socket.create_connection(("127.0.0.1", port), 10) as viewer:
         viewer.sendall(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert viewer.recv(10)
         end = time.monotonic() + 20

@@ -14,9 +14,8 @@ from norewind.runs.hooks import Hooks
 from norewind.runs.predict import predictions
 from norewind.runs.settings import Settings, SettingsError
 from norewind.runs.train import train
-from norewind.serving.incoming import Incoming
-from norewind.serving.learning import Learning
-from norewind.serving.refusals import Refusal
+from norewind.serving.bodies import Refusal
+from norewind.serving.learning import Incoming, Learning
 from norewind.serving.rows import RowModel
 
 NAMES = ["ts", "mode", "wind", "power"]
@@ -134,11 +133,11 @@ def test_a_row_that_is_nested_too_deeply_is_refused(run):
 def test_what_cannot_be_served_is_refused_with_another_way(tmp_path, monkeypatch, settings, words):
     monkeypatch.setattr("norewind.serving.learning.saved_run", lambda folder: (settings, None))
     with pytest.raises(SettingsError, match=f"{words}.*norewind watch"):
-        Learning(tmp_path, RowModel, 10, Hooks())
+        Learning(tmp_path, 10, Hooks())
 
 
 def test_a_run_that_diverges_answers_from_its_last_checkpoint(run, diverge):
-    learning = Learning(run, RowModel, 1000, Hooks())
+    learning = Learning(run, 1000, Hooks())
     learning.start()
     before = learning.model.answers(table(1, 300))
 
