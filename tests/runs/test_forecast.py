@@ -37,7 +37,7 @@ def test_it_goes_on_from_its_own_forecasts_as_if_they_had_come(wave, tmp_path, c
     assert (entry["for"], entry["step"]) == (ROWS + 1, 1)
     assert entry["forecast"] == read_log(run / "predictions.jsonl")[-1]["forecast"]
     # The deviation is that of its newest errors, and grows, as later ones add up.
-    entries = [entry for entry in read_log(run / "predictions.jsonl") if "prediction" in entry][1:]
+    entries = [entry for entry in read_log(run / "predictions.jsonl") if "prediction" in entry]
     squares = np.array([[(e["prediction"][c] - e["target"][c]) ** 2 for c in "xy"] for e in entries])
     weights = REMEMBERED ** np.arange(len(squares))[::-1, None]
     expected = np.sqrt((weights * squares).sum(axis=0) / weights.sum())

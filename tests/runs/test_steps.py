@@ -1,5 +1,7 @@
 """A horizon is all steps up to it; what is forecast next are the forecasts made at the newest row."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from run_folders import MODEST, assert_refused, everything, norewind
@@ -27,7 +29,7 @@ def test_the_next_rows_are_those_forecast_at_the_newest_row(source, tmp_path, me
     entries = read_log(run / "predictions.jsonl")
     assert entries[20]["for"] == {"1": 22, "2": 23, "3": 24, "4": 25}
     # The prediction of a row is its newest forecast.
-    for before, entry in zip(entries[20:], entries[21:], strict=False):
+    for before, entry in pairwise(entries[20:]):
         assert entry["prediction"] == before["forecast"]["1"]
     result = forecast(*saved_run(run))
     assert [row["forecast"] for row in result.entries()] == list(entries[-1]["forecast"].values())
