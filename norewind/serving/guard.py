@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import ipaddress
 import time
+from importlib import resources
 from typing import Any
 from urllib.parse import SplitResult, parse_qs, urlsplit
 
@@ -19,11 +20,7 @@ COOKIE = "norewind"
 LOCAL = ("localhost", "127.0.0.1", "::1")
 LINGER_SECONDS = 2.0
 SEND_SECONDS = 30.0
-LOGIN = """<!doctype html><html lang="en"><meta charset="utf-8"><title>norewind</title>
-<meta name="viewport" content="width=device-width"><link rel="stylesheet" href="/page.css">
-<main class="login"><h1>norewind</h1><form method="post" action="/login"><label>Token
-<input type="password" name="token" autocomplete="current-password" autofocus required></label>
-<button>Open</button></form></main></html>"""
+LOGIN = (resources.files("norewind.serving") / "page" / "login.html").read_text()
 OPEN = ("/health", "/login", "/page.css")
 """Paths that are answered without the token."""
 

@@ -42,13 +42,10 @@ class RowModel:
         self.training, self.stream, self.score = training, training.steps.stream, training.score
         self.reader: RowReader = self.stream._reader
         self.state = self.kept = self._newest()
-        shape = (
-            (training.window, self.stream.width),
-            (training.window, len(self.stream.targets) * len(self.stream.steps)),
-        )
+        widths = self.stream.width, len(self.stream.targets) * len(self.stream.steps)
         # The first row to be learned from should not have to wait for the compiler, nor the first line of metrics.
         carry_norm(training.learner.carry(training.run))
-        training.outputs_of(Samples(*(np.zeros(part, np.float32) for part in shape)))
+        training.outputs_of(Samples(*(np.zeros((training.window, width), np.float32) for width in widths)))
 
     def warm_up(self, rows: int) -> None:
         """Compile what answers need."""

@@ -96,6 +96,16 @@ def test_the_token(monkeypatch):
         assert client.ask("page.js", headers={"cookie": f"other=1; {value}"})[0] == 200
 
 
+def test_every_answer_keeps_pages_of_others_away():
+    with in_a_thread(page(TOKEN)) as port:
+        for path in (b"/", b"/health", b"/nowhere"):
+            head = talk(port, b"GET " + path + b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").split(b"\r\n\r\n")[
+                0
+            ]
+            for name in (b"content-security-policy", b"x-content-type-options", b"referrer-policy", b"cache-control"):
+                assert head.lower().count(b"\r\n" + name + b": ") == 1
+
+
 def test_an_origin_that_is_no_address_is_refused():
     with in_a_thread(page()) as port:
         status, answer = Client(None, f"http://127.0.0.1:{port}/").ask("health", headers={"origin": "http://[::1"})
