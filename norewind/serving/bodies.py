@@ -100,9 +100,9 @@ def rows_of(body: bytes) -> tuple[list[dict[str, Any]], list[str | None], bool]:
     known = ROW if single else ROWS
     if unknown := content.keys() - set(known):
         raise Refusal(400, f"the body has {min(unknown)!r}, but only {' and '.join(sorted(known))} mean something.")
-    rows, ids = (content.get(name) for name in known)
-    if single:
-        rows, ids = [rows], [ids]
+    rows: Any
+    ids: Any
+    rows, ids = ([content.get(name)] if single else content.get(name) for name in known)
     if not isinstance(rows, list) or not 1 <= len(rows) <= MOST_ROWS:
         raise Refusal(400, f'"rows" must be a list of 1 to {MOST_ROWS} rows. Use /stream for more.')
     ids = [None] * len(rows) if ids is None else ids

@@ -56,7 +56,7 @@ class Guard:
             body_ended = not message.get("more_body", False)  # also if the client is gone
             return message
 
-        async def sending(message: dict[str, Any]) -> None:
+        async def sending(message: Any) -> None:
             nonlocal status
             status = message.get("status", status)
             # A client whose connection is closed while it sends may never see the answer. One that waits for
