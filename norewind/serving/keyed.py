@@ -7,7 +7,7 @@ import numpy as np
 
 from norewind.fleets.fleet import Fleet
 from norewind.fleets.store import LAST, Store
-from norewind.serving.rows import RowModel, field_of, rows_so_far
+from norewind.serving.rows import RowModel, rows_so_far
 from norewind.streams.columns import BadRow
 from norewind.streams.keyed import KeyedStream
 from norewind.streams.stream import Samples
@@ -72,14 +72,11 @@ class FleetModel(RowModel):
         return slots.fresh if content is None else slots.record(key, content)
 
     def _key(self, row: dict[str, Any]) -> bytes:
-        name = self.stream.key
-        if self.reader.dialect.format == "csv":
-            row = {name: field_of(row.get(name))}  # where all keys are texts
         key = self.stream.key_of(row)
         if key is None:
             raise BadRow(f"its key belongs to another shard than {self.stream.shard[0]}")
         return key
 
-    def _checked(self, row: dict[str, Any]) -> None:
-        super()._checked(row)
+    def _check(self, row: dict[str, Any]) -> None:
+        super()._check(row)
         self._key(row)
