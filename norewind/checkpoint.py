@@ -47,7 +47,7 @@ def save(folder: Path | str, samples: int, run: Tree, extra: dict[str, Any] | No
     can be any pytree of arrays, and `extra` is JSON to save with it, which may
     hold NumPy arrays.
     """
-    path = _write(Path(folder), samples, _arrays(run), extra or {})
+    path = _write(Path(folder), samples, arrays_of(run), extra or {})
     _clean(path, keep)
     return path
 
@@ -144,7 +144,7 @@ class Writer:
         Without `replaces` no older checkpoint is removed.
         """
         self.wait()
-        arrays = _arrays(run)
+        arrays = arrays_of(run)
 
         def work():
             before()
@@ -211,7 +211,7 @@ def _named(run: Tree) -> dict[str, Any]:
     return {place.lstrip("."): leaf for place, leaf in named_leaves("", run)}
 
 
-def _arrays(run: Tree) -> dict[str, np.ndarray]:
+def arrays_of(run: Tree) -> dict[str, np.ndarray]:
     """Copies of all leaves by name. Copies: on a CPU, numpy would otherwise see JAX's own memory."""
     return {name: _as_stored(leaf) for name, leaf in _named(run).items()}
 

@@ -86,7 +86,7 @@ def friendly(command: str, folder: Path | None = None, stop: StopOnSignal | None
         from norewind.checkpoint import CheckpointError
         from norewind.checks import ModelError
         from norewind.run import NonFiniteError
-        from norewind.runs.lock import FolderInUse
+        from norewind.runs.folder import FolderInUse
         from norewind.runs.metrics import Diverged
         from norewind.runs.workers import SweepError
         from norewind.streams import StreamError

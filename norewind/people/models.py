@@ -11,8 +11,6 @@ import numpy as np
 
 from norewind import shown
 from norewind.files import write_atomically
-from norewind.people import answers
-from norewind.people.files import save
 from norewind.people.live import Live
 from norewind.people.table import row_of, rows_of
 from norewind.runs.hooks import Hooks
@@ -46,7 +44,7 @@ class Model:
 
     def save(self, folder: str | Path) -> None:
         """Write a run folder, which `norewind.load` and the command line can open."""
-        save(self.live, Path(folder))
+        self.live.save(Path(folder))
         about = json.dumps({"model": type(self).__name__, **self._about()}, ensure_ascii=False)
         write_atomically(Path(folder) / MODEL, about.encode())
 
@@ -114,20 +112,31 @@ class Forecaster(Model):
 
     def predict_one(self, row: Any) -> Any:
         """The forecast made at this row, from which nothing is learned; None while too little is known."""
-        return self._one(answers.predicted(self.live, row_of(row)))
+        if (found := self.live.answer(row_of(row))) is None:
+            return None
+        score, samples, outputs = found
+        if score.horizon:
+            return self._one(score.row(score.forecast(samples, outputs)[0].tolist()))
+        values, _ = score.predicted(samples, outputs)
+        return self._one(score.row(values[0].tolist())) if score.was_forecast(samples)[0] else None
 
     def forecast(self, steps: int = 1) -> list[Any]:
         """The next rows. Beyond the horizon, they are forecast from the forecasts before them."""
-        return list(map(self._one, answers.next_values(self.live, _checked(steps))))
+        return self._ahead("forecast", steps)
 
     def spread(self, steps: int = 1) -> list[Any]:
         """The standard deviations of these forecasts; see `norewind forecast`."""
-        return [self._one(entry["deviation"]) for entry in answers.forecast(self.live, _checked(steps)).entries()]
+        return self._ahead("deviation", steps)
 
-    def _one(self, values: dict[str, Any] | None) -> Any:
-        """Without its name if there is one target only."""
+    def _ahead(self, entry: str, steps: Any) -> list[Any]:
+        if not isinstance(steps, int | np.integer) or not 1 <= steps <= 100_000:
+            raise SettingsError(f"forecast: steps is {steps!r}, but it must be a number of rows from 1 to 100,000.")
+        return [self._one(row[entry]) for row in self.live.forecast(int(steps)).entries()]
+
+    def _one(self, values: dict[str, Any]) -> Any:
+        """Without its name if there is only one target."""
         targets = self.live.settings.targets
-        if values is None or len(targets) != 1:
+        if len(targets) != 1:
             return values
         return values[targets[0]] if targets[0] in values else {rows: self._one(row) for rows, row in values.items()}
 
@@ -152,7 +161,10 @@ class AnomalyDetector(Model):
 
     def score_one(self, row: Any) -> float:
         """How surprising the row would be, were it the next; 0 while too little is known. Nothing is learned."""
-        return answers.surprise(self.live, row_of(row)) or 0.0
+        if (found := self.live.answer(row_of(row))) is None:
+            return 0.0
+        score, samples, outputs = found
+        return score.surprise(score.predicted(samples, outputs)[1][0]) or 0.0
 
 
 class Classifier(Model):
@@ -190,11 +202,10 @@ class Classifier(Model):
 
     def predict_proba_one(self, row: Any) -> dict[Any, float]:
         """The probability of every class that has come, in the nearest row that is forecast."""
-        found = answers.class_outputs(self.live, row_of(row))
-        if found is None:
+        if (found := self.live.class_outputs(row_of(row))) is None:
             return {}
-        logarithms, names = found[0], self.live.classes()
-        shares = np.exp(logarithms[: len(names)] - logarithms[: len(names)].max())
+        names, logarithms = found
+        shares = np.exp(logarithms - logarithms.max())
         return dict(zip((self.labels.get(n, n) for n in names), (shares / shares.sum()).tolist(), strict=True))
 
     def _seen(self, rows: Any) -> Any:
@@ -249,12 +260,6 @@ def load(folder: str | Path) -> Any:
         labels = about.get("labels", {})
         model.labels = labels if isinstance(labels, dict) else {}
     return model
-
-
-def _checked(steps: Any) -> int:
-    if not isinstance(steps, int | np.integer) or not 1 <= steps <= 100_000:
-        raise SettingsError(f"forecast: steps is {steps!r}, but it must be a number of rows from 1 to 100,000.")
-    return int(steps)
 
 
 def _listed(names: Sequence[str], most: int = 6) -> str:

@@ -47,7 +47,7 @@ def fit(
     *,
     window: int = 1,
     samples: int | None = None,
-    folder: RunFolder | Path | str | None = None,
+    folder: Any = None,
     intervals: Intervals = Intervals(),  # noqa: B008 (frozen)
     score: Score | None = None,
     watch: bool = True,
@@ -72,7 +72,7 @@ def fit(
         run: the run to start from, e.g. from `learner.init`.
         window: the number of samples in one step of the learner.
         samples: stop after this many samples in total; by default at the end of the stream.
-        folder: the run folder; by default nothing is written.
+        folder: the path of the run folder, or an entered `RunFolder`; by default nothing is written.
         intervals: how often to report and save.
         score: how losses are expressed, for streams of symbols or rows; by default they are reported as they are.
         watch: stop when the loss or the carry explodes. Non-finite numbers always stop the run.
@@ -91,17 +91,21 @@ def fit(
     """
     check_arguments(stream, learner, run, window, samples)
     with ExitStack() as stack:
-        if folder is not None and not isinstance(folder, RunFolder):
+        if isinstance(folder, str | Path):
             folder = stack.enter_context(RunFolder(folder, keep=intervals.keep))
         score = score or Score()
         hooks = stack.enter_context(live_plot(hooks, score.unit))
-        training = _Training(stream, learner, run, window, folder, intervals, score, watch, hooks)
+        training = Training(stream, learner, run, window, folder, intervals, score, watch, hooks)
         hooks.begin(training)
         return training.until(samples)
 
 
-class _Training:
-    """The changing state of `fit`, and the parts of its loop."""
+class Training:
+    """The loop of `fit` and its state, which `hooks.begin` is given.
+
+    `run` is always the newest run of `learner`, and `score` how it is scored; `steps` is the
+    stream, with the samples that wait for their `window`.
+    """
 
     def __init__(self, stream, learner, run, window, folder, intervals, score, watch, hooks):
         self.learner, self.window, self.folder, self.score, self.hooks = learner, window, folder, score, hooks
@@ -152,7 +156,7 @@ class _Training:
         if self.is_unsaved():
             self.save()
         if self.folder:
-            self.folder.writer.wait()
+            self.folder.wait()
         # After the checkpoint: a run that goes on later removes this line and fills the interval.
         if not self.hooks.should_stop() and self.tally.interval[0]:
             self.report()
@@ -269,7 +273,7 @@ class _Training:
             # What looks like the beginning of a divergence is kept in addition to the good checkpoints.
             self.folder.save(self.tally.samples, self.run, entries, self.hooks.checkpoint, replaces=self.is_healthy())
             if self.hooks.settles:
-                self.folder.writer.wait()
+                self.folder.wait()
 
 
 def carry_norm(carry: Tree) -> float:

@@ -40,7 +40,7 @@ class Hooks:
     Args:
         metrics: called with every line of metrics.
         checkpoint: called with the path of every checkpoint, in the thread that writes it.
-        begin: called once before the first chunk, with an object whose `run` is always the newest run.
+        begin: called once before the first chunk, with the `Training`, whose `run` is always the newest run.
         chunk: called after every chunk with the samples so far and the chunk's mean loss.
         predictions: called with the number of the first sample, the samples, and outputs made before learning.
         lines: called by `train` with the entries of predictions, whether or not they are written to a file.

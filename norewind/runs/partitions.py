@@ -16,7 +16,7 @@ from typing import Any
 
 from norewind.runs.folder import RunFolder
 from norewind.runs.hooks import Hooks
-from norewind.runs.lock import FolderInUse
+from norewind.runs.folder import FolderInUse
 from norewind.runs.progress import Progress
 from norewind.runs.settings import Settings, SettingsError
 from norewind.runs.train import train

@@ -15,7 +15,7 @@ from norewind.checkpoint import save
 from norewind.files import _temporary, write_atomically
 from norewind.runs import sizes
 from norewind.runs.build import Shape, build
-from norewind.runs.lock import SIGN
+from norewind.runs.folder import SIGN
 from norewind.runs.settings import Settings, SettingsError
 from norewind.streams import ByteStream, Dialect, RowStream, Source, StreamError
 
