@@ -226,12 +226,9 @@ def test_the_warning_shows_by_how_much_a_rule_is_better_and_there_is_none_for_as
     assert "Warning" not in class_words([{**lines[0], "majority": 0.570431}])
 
 
-def test_a_run_of_an_earlier_version_goes_on_without_its_newest_rows(tmp_path):
-    score = ClassScore(3, str, 0)
-    saved = {name: value for name, value in score.state.items() if name != "stretch"}
-    check_score(tmp_path, saved, score.state)
-    with pytest.raises(CheckpointError, match="not that of this stream"):
-        check_score(tmp_path, {**saved, "stretch": np.zeros((4, 2))}, score.state)
-    score.state = saved
-    score.add(Samples(np.zeros((1, 1)), np.zeros((1, 1)), values=np.zeros((1, 1))), np.zeros((1, 3)))
-    assert len(score.state["stretch"]) == 1
+def test_the_state_of_another_score_is_refused(tmp_path):
+    state = ClassScore(3, str, (0,)).state
+    check_score(tmp_path, {**state, "stretch": np.zeros((4, 3))}, state)
+    for saved in ({**state, "stretch": np.zeros((4, 2))}, {**state, "rows": 1.5}, {**state, "rows": -1}, {}):
+        with pytest.raises(CheckpointError, match="not that of this stream"):
+            check_score(tmp_path, saved, state)
