@@ -1,6 +1,7 @@
 """From settings to the stream they name, its score, and the learner with the run it starts from."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import jax
@@ -10,7 +11,7 @@ import optax
 
 from norewind import cells, losses, names
 from norewind.estimator import Loss
-from norewind.learner import Online, online
+from norewind.learner import Online, online, started
 from norewind.learners.ahead import Ahead
 from norewind.learners.protocol import Learner
 from norewind.optimizers import inverse_sqrt
@@ -22,7 +23,6 @@ from norewind.runs.row_scores import RowScore
 from norewind.runs.scores import Score, SymbolScore
 from norewind.runs.settings import Settings, SettingsError
 from norewind.runs.sizes import check_size
-from norewind.runs.start import start
 from norewind.streams import ByteStream, CharacterStream, Dialect, RowStream, Source, TaskStream
 from norewind.streams.brokers import SCHEME, Client
 from norewind.streams.parsing import CATEGORIES
@@ -111,11 +111,10 @@ def open_stream(
     if inputs and settings.method == names.AUTO and settings.horizon:
         # The past of the targets is known, and is the most informative input.
         inputs = tuple(dict.fromkeys([*inputs, *settings.targets]))
-    classes = settings.loss == "classes"
-    if classes and len(settings.targets) != 1:
+    if settings.loss == "classes" and len(settings.targets) != 1:
         raise SettingsError("loss is 'classes': name one target (--targets COLUMN).")
     rows = RowStream(source, **row_options(settings, position, inputs))
-    if classes:
+    if settings.loss == "classes":
         shape = Shape(rows.width, CATEGORIES + 1, False, 1, settings.steps)
         return Opened(rows, shape, ClassScore(CATEGORIES + 1, rows.class_name, settings.steps))
     outputs = len(rows.targets) * (2 if settings.loss == "gaussian" else 1)
@@ -136,28 +135,22 @@ def row_options(settings: Settings, position: dict[str, Any] | None, inputs: tup
         # A stream of keys does not know the row before of the same key.
         before=settings.method == names.AUTO and settings.key is None,
     )
+    # An answer has the key of the message that it answers.
+    key = ["@key"] if settings.predictions.startswith(SCHEME) and settings.key != "@key" else []
     return {
         "dialect": dialect,
         "inputs": inputs or None,
         "targets": settings.targets or None,
-        "copy": copied_columns(settings),
-        "steps": settings.steps,
-        "missing": settings.missing,
-        "bad": settings.bad,
-        "standardise": settings.standardise,
+        "copy": tuple(dict.fromkeys([*settings.copy, *key])),
         "position": position,
+        **{name: getattr(settings, name) for name in ("steps", "missing", "bad", "standardise")},
     }
 
 
-def copied_columns(settings: Settings) -> tuple[str, ...]:
-    """The columns to copy into predictions. An answer has the key of the message that it answers."""
-    key = ["@key"] if settings.predictions.startswith(SCHEME) and settings.key != "@key" else []
-    return tuple(dict.fromkeys([*settings.copy, *key]))
-
-
 def _source(settings: Settings, continues: bool, stop: Callable[[], bool], report: Callable[[str], None]) -> Any:
+    options: dict[str, Any] = {"final": settings.final, "continues": continues, "stop": stop}
     if not settings.source.startswith(SCHEME):
-        return Source(settings.source, continues=continues, stop=stop, final=settings.final)
+        return Source(settings.source, **options)
     from norewind.streams.kafka import Topic
 
     if settings.kind != "jsonl":
@@ -165,15 +158,7 @@ def _source(settings: Settings, continues: bool, stop: Callable[[], bool], repor
             f"format is {settings.format!r}, but {settings.source} is read as JSON: one object a message."
         )
     client = Client(settings.brokers, settings.client)
-    return Topic(
-        settings.source,
-        client,
-        group=settings.group,
-        final=settings.final,
-        continues=continues,
-        stop=stop,
-        report=report,
-    )
+    return Topic(settings.source, client, group=settings.group, report=report, **options)
 
 
 def _check_no_columns(settings: Settings) -> None:
@@ -224,20 +209,43 @@ def _single(settings: Settings, shape: Shape) -> tuple[names.Method, Online, Cal
         optimizer = optax.chain(optax.clip_by_global_norm(settings.clip), optimizer)
     example: Any = np.int32(0) if shape.symbols else jnp.zeros(shape.inputs)
 
-    def refused(error: ValueError) -> SettingsError:
-        return SettingsError(f"method {settings.method} does not work with cell {settings.cell}: {error}")
-
-    def begin() -> Run:
+    @contextmanager
+    def explained() -> Iterator[None]:
         try:
-            return start(learner, cell, settings.seed)
+            yield
         except ValueError as error:
-            raise refused(error) from None
+            refused = f"method {settings.method} does not work with cell {settings.cell}: {error}"
+            raise SettingsError(refused) from None
 
-    try:
+    @explained()
+    def begin() -> Run:
+        return start(learner, cell, settings.seed)
+
+    with explained():
         learner = online(method.make(cell.transition, loss, example), optimizer)
-    except ValueError as error:
-        raise refused(error) from None
     return method, learner, begin
+
+
+def start(learner: Online, cell: cells.Cell, seed: int, members: int | None = None) -> Run:
+    """A learner's run with initial parameters and noise.
+
+    Args:
+        learner: the learner.
+        cell: its cell.
+        seed: the seed of the parameters and the noise.
+        members: the number of members of an ensemble, which all start alike.
+    """
+
+    def repeated(tree: Any) -> Any:
+        return tree if members is None else jax.tree.map(lambda leaf: jnp.stack([leaf] * members), tree)
+
+    # Compiled as one program, and not one for every operation.
+    @jax.jit
+    def begin() -> Run:
+        weights, noise = jax.random.split(jax.random.key(seed))
+        return started(learner.update, repeated(cell.init(weights)), repeated(cell.initial_state()), noise)
+
+    return begin()
 
 
 def _start(settings: Settings, shape: Shape) -> tuple[Callable[[], Any], int]:
@@ -258,9 +266,9 @@ def only_defaults(settings: Settings) -> None:
     """Refuse settings that `auto` chooses itself."""
     defaults = Settings()
     for name in CHOSEN:
-        if getattr(settings, name) != getattr(defaults, name):
+        if (value := getattr(settings, name)) != getattr(defaults, name):
             raise SettingsError(
-                f"{name} is {getattr(settings, name)!r}, but auto chooses it itself. Set --budget, or choose a method "
+                f"{name} is {value!r}, but auto chooses it itself. Set --budget, or choose a method "
                 "of your own, such as --method uoro:window=16."
             )
 

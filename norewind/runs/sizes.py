@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jax
+from rich.filesize import decimal
 
 from norewind.learner import SHORTEST_CHUNK
 from norewind.runs.settings import Settings, SettingsError
-from norewind.trees import is_key
 
 if TYPE_CHECKING:
     from norewind.runs.build import Shape
@@ -26,67 +26,55 @@ Start = Callable[[Settings, "Shape"], tuple[Callable[[], Any], int]]
 
 
 def check_size(settings: Settings, shape: "Shape", start: Start) -> None:
-    """Refuse a run that the memory of this machine cannot hold, and say what would fit."""
-    limit = memory()
-
-    def fits(name: str, value: int) -> bool:
-        smaller = shape
-        if name == "horizon":
-            smaller = shape._replace(steps=tuple(range(1, value + 1)))
-        elif name == "alphabet_size":
-            smaller = shape._replace(inputs=value, outputs=value)
-        try:
-            return bytes_of(replace(settings, **{name: value}), smaller, start) <= limit
-        except ValueError:
-            return False
-
-    size = bytes_of(settings, shape, start)
+    """Reject a run that the memory of this machine cannot hold, and say what would fit."""
+    limit, size = memory(), bytes_of(settings, shape, start)
     if size <= limit:
         return
-    takes = f"about {size_words(size)}" if size < inf else "more than can be counted"
+    takes = f"about {decimal(int(size))}" if size < inf else "more than can be counted"
     remedy = "Choose a smaller model"
     names = ["horizon"] if shape.horizon > 1 and not settings.only_steps else []
     names += ["alphabet_size"] if settings.kind == "text" and settings.alphabet is None else []
     for name in [*names, "hidden"] if settings.method == "auto" else ["hidden", *names]:
-        if fits(name, 1):
-            most = _largest(lambda value, name=name: fits(name, value), getattr(settings, name))
+
+        def fits(value: int, name: str = name) -> bool:
+            smaller = {"horizon": {"steps": range(1, value + 1)}, "alphabet_size": {"inputs": value, "outputs": value}}
+            fitting = shape._replace(**smaller.get(name, {}))
+            try:
+                return bytes_of(replace(settings, **{name: value}), fitting, start) <= limit
+            except ValueError:
+                return False
+
+        if fits(1):
+            most = _largest(fits, getattr(settings, name))
             remedy = f"With the other settings as they are, --{name.replace('_', '-')} {most} would fit"
             break
-    raise SettingsError(f"this run would take {takes} of memory, but this machine has {size_words(limit)}. {remedy}.")
+    raise SettingsError(f"this run would take {takes} of memory, but this machine has {decimal(limit)}. {remedy}.")
 
 
 def bytes_of(settings: Settings, shape: "Shape", start: Start) -> float:
-    """The bytes that a run takes: several copies of its arrays, what waits for targets, and one chunk of samples."""
+    """The bytes that a run takes: several copies of its arrays, rows that wait for targets, and a chunk of samples."""
     begin, window = start(settings, shape)
     width = 8 if settings.precision == "double" else 4
-    steps = len(shape.steps)
-    row = (1 if shape.symbols else shape.inputs) + steps * (shape.outputs + shape.targets)
+    row = (1 if shape.symbols else shape.inputs) + len(shape.steps) * (shape.outputs + shape.targets)
     waiting = (shape.horizon + window - 1 if shape.horizon else 0) * (width * row + 24 * shape.targets)
-    if settings.method == "auto":
-        waiting *= EXPERTS
-    beside = COPIES * waiting + max(SHORTEST_CHUNK, window) * row * width
+    experts = EXPERTS if settings.method == "auto" else 1
     try:
-        run = sum(_bytes(leaf) for leaf in jax.tree.leaves(jax.eval_shape(begin)))
+        run = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(jax.eval_shape(begin)))
     except (OverflowError, MemoryError):
         return inf
     except TypeError as error:
         if isinstance(error, ValueError):
             raise  # the model is wrong, not its size
         return inf  # too many random numbers to draw
-    return COPIES * run + beside
+    return COPIES * (run + experts * waiting) + max(SHORTEST_CHUNK, window) * row * width
 
 
 def memory() -> int:
     """The memory that this process may use, in bytes."""
-    sizes = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     limit = Path("/sys/fs/cgroup/memory.max")
-    if limit.exists() and (text := limit.read_text().strip()).isdecimal():
-        sizes.append(int(text))
-    return min(sizes)
-
-
-def _bytes(leaf: Any) -> int:
-    return 16 * leaf.size if is_key(leaf) else leaf.size * leaf.dtype.itemsize
+    allowed = limit.read_text().strip() if limit.exists() else ""
+    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min(physical, int(allowed)) if allowed.isdecimal() else physical
 
 
 def _largest(fits: Callable[[int], bool], too_large: int) -> int:
@@ -96,11 +84,3 @@ def _largest(fits: Callable[[int], bool], too_large: int) -> int:
         middle = int((low * high) ** 0.5) if high > 4 * low else (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
     return low
-
-
-def size_words(size: float) -> str:
-    for unit in ("bytes", "kB", "MB", "GB", "TB"):
-        if size < 1000:
-            return f"{size:.3g} {unit}"
-        size /= 1000
-    return f"{size:.3g} PB"

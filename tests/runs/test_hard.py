@@ -229,7 +229,7 @@ HUGE = {
 def test_a_run_that_is_too_large_is_refused_with_what_would_fit(name, monkeypatch):
     settings, shape, words = HUGE[name]
     monkeypatch.setattr(sizes, "memory", lambda: 10**10)
-    with pytest.raises(SettingsError, match=f"would take about .*this machine has 10 GB. .*{words}"):
+    with pytest.raises(SettingsError, match=f"would take about .*this machine has 10.0 GB. .*{words}"):
         build(settings, shape)
 
 
