@@ -4,6 +4,9 @@ Results are the same on every processor: nothing depends on the width of its vec
 nor on its library of elementary functions.
 """
 
+from collections.abc import Callable, Iterator
+from typing import Any
+
 import numpy as np
 from llvmlite import ir
 from numba.core import cgutils, types
@@ -24,12 +27,17 @@ ROUNDING_BITS = int(np.float64(ROUNDING).view(np.int64))
 ROOT_HALF_BITS = int(np.sqrt(0.5).view(np.int64))
 
 
+def _for_llvm(function: Callable) -> Any:
+    """A function of the types of its arguments that writes code for them, with which kernels call it."""
+    return intrinsic(function)
+
+
 def padded(length: int) -> int:
     """The next multiple of `LANES`."""
     return -(-length // LANES) * LANES
 
 
-@intrinsic
+@_for_llvm
 def dot(typingctx, a, i, b, j, length):
     """Σ a[i + k] b[j + k] over the first `length` numbers, a multiple of `LANES`, from places in contiguous arrays.
 
@@ -52,7 +60,7 @@ def dot(typingctx, a, i, b, j, length):
     return types.float64(_contiguous(a), types.intp, _contiguous(b), types.intp, types.intp), generate
 
 
-@intrinsic
+@_for_llvm
 def add_scaled(typingctx, a, i, b, j, length, factor):
     """Add `factor` times b[j + k] to a[i + k], for the first `length` numbers, as in `dot`."""
 
@@ -72,13 +80,13 @@ def add_scaled(typingctx, a, i, b, j, length, factor):
 _VECTOR = ir.VectorType(ir.DoubleType(), LANES)
 
 
-def _contiguous(array: types.Type) -> types.Type:
+def _contiguous(array: Any) -> Any:
     if not isinstance(array, types.Array) or array.layout != "C" or array.dtype != types.float64:
         raise TypingError("dot: both arrays must be contiguous, of float64.")
     return array
 
 
-def _blocks(context, builder, kinds, arguments):
+def _blocks(context, builder, kinds, arguments) -> Iterator[list]:
     """In a loop, pointers to the next `LANES` numbers of both arrays."""
     starts = []
     for array, place in ((0, 1), (2, 3)):
