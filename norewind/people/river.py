@@ -63,7 +63,7 @@ class _Estimator:
         return {name: x.get(name, 0.0 if name == NOTHING else None) for name in self._names}
 
     def _ask(self, question: str, x: Features) -> Any:
-        """The model's answer about a row; None if it cannot be read. Repeated questions cost nothing until it learns."""
+        """The model's answer about a row; None if it cannot be read. Asking again costs nothing until it learns."""
         row = self._row(_usable(x))
         if self._asked != row:
             self._asked = row

@@ -18,9 +18,8 @@ from norewind.optimizers import inverse_sqrt
 from norewind.run import Run
 from norewind.runs.class_scores import ClassScore
 from norewind.runs.fleets import build_fleet, check_fleet, open_keyed
-from norewind.runs.line_scores import LineScore
 from norewind.runs.row_scores import RowScore
-from norewind.runs.scores import Score, SymbolScore
+from norewind.runs.scores import LineScore, Score, SymbolScore
 from norewind.runs.settings import Settings, SettingsError
 from norewind.runs.sizes import check_size
 from norewind.streams import ByteStream, CharacterStream, Dialect, RowStream, Source, TaskStream

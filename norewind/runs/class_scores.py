@@ -12,8 +12,7 @@ from norewind.runs.row_scores import RECENT, place_of
 from norewind.runs.scores import Score
 from norewind.streams.stream import Samples
 
-RIGHT = ("model", "majority", "last")
-NO_ROWS = np.zeros((0, 3))
+NAMES = ("accuracy", "majority", "last")
 
 
 class ClassScore(Score):
@@ -39,11 +38,11 @@ class ClassScore(Score):
         self._delays = np.maximum(1, self.steps)
         self.state = {
             "baseline": np.zeros((len(steps), 2)),
-            "right": np.zeros((len(steps), len(RIGHT))),
+            "right": np.zeros((len(steps), len(NAMES))),
             "counts": np.zeros(classes),
             "past": np.full((int(self._delays[-1]), 2), -1.0),
             "rows": 0,
-            "stretch": NO_ROWS,
+            "stretch": np.zeros((0, 3)),
         }
 
     def add(self, samples: Samples, outputs: Any = None) -> int:
@@ -54,7 +53,7 @@ class ClassScore(Score):
         due = np.asarray(outputs[1] if self.horizon else outputs).reshape(len(targets), steps, -1)
         guesses = np.argmax(due, axis=-1)
         values = np.ascontiguousarray(samples.values[:, 0], np.float64)
-        sums = state["baseline"], state["right"], state["counts"], state["past"]
+        sums = [state[name] for name in ("baseline", "right", "counts", "past")]
         compare_classes(*sums, self._delays, state["rows"] % len(state["past"]), values, targets, guesses)
         state["rows"] += len(values)
         state["stretch"] = np.concatenate([state["stretch"], _stretch(targets[:, 0], due[:, 0])])[-RECENT:]
@@ -154,9 +153,6 @@ def _stretch(targets: np.ndarray, due: np.ndarray) -> np.ndarray:
     rows = np.stack([came, logarithms.argmax(axis=-1), np.exp(of_own)], axis=1)
     rows[np.isnan(came)] = np.nan
     return rows
-
-
-NAMES = ("accuracy", "majority", "last")
 
 
 def class_words(lines: Sequence[dict[str, Any]]) -> str:

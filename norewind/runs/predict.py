@@ -12,7 +12,7 @@ from norewind import names
 from norewind.runs.build import Built, Shape, build, open_stream, set_precision
 from norewind.runs.entries import check_left, check_score
 from norewind.runs.folder import Saved
-from norewind.runs.line_scores import LineScore
+from norewind.runs.scores import LineScore
 from norewind.runs.settings import Settings, SettingsError
 from norewind.runs.windows import Early, as_steps, chunk_steps, count_of
 from norewind.streams import ByteStream, afresh

@@ -149,7 +149,7 @@ class _Ray:
         self.jobs = jobs or max(1, int(ray.cluster_resources().get("CPU", 1)))
 
     def _start_cluster(self, **options: Any) -> None:
-        """Start a cluster on this machine, which ends with this process. Like any cluster, it listens on the network."""
+        """Start a cluster on this machine that ends with this process. Like any cluster, it listens on the network."""
         with warnings.catch_warnings():
             # Ray's processes begin as forks of this one, and JAX warns. They become other programs at once.
             warnings.filterwarnings("ignore", r"os\.fork\(\)", RuntimeWarning)

@@ -17,9 +17,8 @@ import norewind
 from norewind.checkpoint import CheckpointError, checkpoints
 from norewind.run import NonFiniteError
 from norewind.runs.fit import Fitted
-from norewind.runs.folder import RunFolder, last_good, read_log
+from norewind.runs.folder import FolderInUse, RunFolder, last_good, read_log
 from norewind.runs.hooks import Hooks, Intervals
-from norewind.runs.folder import FolderInUse
 from norewind.runs.metrics import Diverged
 from norewind.runs.scores import Score
 from norewind.runs.windows import IteratedStream, Steps, chunk_steps

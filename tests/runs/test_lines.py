@@ -6,7 +6,7 @@ from run_folders import SMALL, everything, norewind
 
 from norewind.learners.text import TextLearner
 from norewind.runs.folder import read_log
-from norewind.runs.line_scores import LineScore, top_words
+from norewind.runs.scores import LineScore, top_words
 from norewind.streams import ByteStream, Samples
 
 
