@@ -229,9 +229,9 @@ def closing_words(path: Path, fitted: "Fitted", opened: "Opened") -> str:
     from norewind.runs.class_scores import ClassScore, class_words
     from norewind.runs.fleet_scores import FleetScore, worst_in
     from norewind.runs.folder import BY_STEP, CURVE, METRICS, STRETCH, read_log
-    from norewind.runs.scores import LineScore, top_words
     from norewind.runs.metrics import counted, listed
     from norewind.runs.row_scores import RowScore
+    from norewind.runs.scores import LineScore, top_words
     from norewind.runs.summary import summary, table
 
     words, fleet = counted(fitted.samples, "sample"), isinstance(opened.score, FleetScore)

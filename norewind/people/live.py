@@ -18,9 +18,9 @@ from norewind.people.table import Row
 from norewind.runs.build import Opened, build, open_stream, set_precision
 from norewind.runs.fit import carry_norm, fit
 from norewind.runs.folder import COLUMNS, METRICS, RunFolder, Saved, read_log
-from norewind.runs.forecast import Forecast, check_ahead, rows_to_come
 from norewind.runs.hooks import Hooks, Intervals
 from norewind.runs.metrics import Tally, Watch, digits
+from norewind.runs.predict import Forecast, check_ahead, rows_to_come
 from norewind.runs.settings import SETTINGS, Settings, SettingsError
 from norewind.runs.train import columns_of
 from norewind.streams import Samples, StreamError, afresh

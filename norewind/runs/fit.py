@@ -17,16 +17,7 @@ from norewind.runs.hooks import Hooks, Intervals
 from norewind.runs.live import live_plot
 from norewind.runs.metrics import SEEN_AT_ONCE, Diverged, Tally, Watch, digits, next_line
 from norewind.runs.scores import Score
-from norewind.runs.windows import (
-    Early,
-    StreamLike,
-    as_steps,
-    check_arguments,
-    check_fits,
-    chunk_steps,
-    count_of,
-    fingerprint,
-)
+from norewind.runs.windows import StreamLike, as_steps, check_arguments, check_fits, count_of, fingerprint
 from norewind.streams.stream import Samples, StreamError
 from norewind.trees import Tree, copied, floating, norm
 
@@ -119,14 +110,14 @@ class Training:
         # A fleet keeps its keys in the folder itself, as they are at each checkpoint.
         if folder:
             learner.keep_in(folder, entries.get("samples", 0))
-        self.steps = as_steps(stream, window, entries.get("position"))
-        check_fits(learner, self.steps.stream.horizon, window)
         self.tally, self.watch = Tally(**entries.get("tally", {})), Watch(**entries.get("watch", {}))
+        answered = entries.get("answered", 0)
+        self.steps = as_steps(stream, window, entries.get("position"), self.tally.samples, answered)
+        check_fits(learner, self.steps.stream.horizon, window)
         if folder and folder.saved:
             check_score(folder.saved.path, entries["score"], score.state)
             score.state = deepcopy(entries["score"])
-        self.chunk = chunk_steps(learner, run, window)
-        self.early = Early(self.outputs_of, self.steps, self.tally.samples, entries.get("answered", 0))
+        self.chunk = max(1, learner.chunk(run) // window)
         self.log = folder.log(METRICS) if folder else None
         self.began = time.perf_counter() - entries.get("seconds", 0.0)
         self.saved_at, self.saved_when = fingerprint(entries.get("position")), time.perf_counter()
@@ -189,7 +180,7 @@ class Training:
             raise Diverged(f"the loss after sample {before} is not a finite number.", before)
         outputs = self.steps.flat(seen[1], count, keyed=taken.keys is not None) if predicts else None
         if self.hooks.predictions is not None:
-            self.hooks.predictions(*self.early.rest(taken, outputs))
+            self.hooks.predictions(*self.steps.rest(taken, outputs))
         self.note(taken, losses, outputs)
         self.hooks.chunk(self.tally.samples, float(losses.sum()) / count)
 
@@ -220,7 +211,7 @@ class Training:
         predict, flush, waiting = self.hooks.predictions, self.intervals.flush, self.steps.waiting
         # What a fleet learns of its keys cannot be undone: their window is answered when it is full.
         later = self.hooks.settles or (waiting is not None and waiting.keys is not None)
-        if predict and flush is not None and not later and (new := self.early.answer()):
+        if predict and flush is not None and not later and (new := self.steps.early(self.outputs_of)):
             predict(*new)
 
     def outputs_of(self, waiting: Samples) -> Any:
@@ -264,7 +255,7 @@ class Training:
             entries = {
                 "seconds": self.seconds(),
                 "position": position,
-                "answered": self.early.answered,
+                "answered": self.steps.answered,
                 "tally": asdict(self.tally),
                 "score": deepcopy(self.score.state),
                 "watch": asdict(self.watch),

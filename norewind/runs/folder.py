@@ -15,8 +15,7 @@ import numpy as np
 from norewind.checkpoint import CheckpointError, DamagedError, Writer, checkpoints, read, restored
 from norewind.files import naming, open_itself, write_atomically
 from norewind.runs.entries import check_arrays, check_entries
-from norewind.runs.settings import CHANGEABLE, SETTINGS, Settings, SettingsError
-from norewind.runs.settings_file import read_toml, write_toml
+from norewind.runs.settings import CHANGEABLE, SETTINGS, Settings, SettingsError, read_toml, write_toml
 from norewind.trees import Tree
 
 METRICS, PREDICTIONS, CURVE = "metrics.jsonl", "predictions.jsonl", "curve.png"

@@ -27,8 +27,7 @@ from norewind.runs.progress import Progress
 from norewind.runs.record import Record
 from norewind.runs.row_scores import ROW_UNITS
 from norewind.runs.scores import SymbolScore
-from norewind.runs.settings import SETTINGS, Settings, SettingsError
-from norewind.runs.settings_file import read_toml
+from norewind.runs.settings import SETTINGS, Settings, SettingsError, read_toml
 from norewind.streams import RowStream, Source
 from norewind.streams.brokers import SCHEME
 from norewind.trees import Tree, is_key
