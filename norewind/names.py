@@ -15,24 +15,11 @@ if TYPE_CHECKING:
     from norewind.trees import Tree
 
 TaskName = Literal["anbn", "brackets"]
-CellName = Literal[
-    "diagonal_gru",
-    "elman",
-    "elstm",
-    "feedback_reservoir",
-    "gru",
-    "liquid",
-    "lru",
-    "lstm",
-    "mingru",
-    "plain_lstm",
-    "reservoir",
-    "rnn",
-    "rtu",
-]
-"""`plain_lstm` is the LSTM without embedding, where every weight feeds one unit."""
-RESERVOIRS: tuple[CellName, ...] = ("feedback_reservoir", "liquid", "reservoir")
+Reservoir = Literal["feedback_reservoir", "liquid", "reservoir"]
 """Their input weights are drawn in the same way for symbols and numbers."""
+Recurrent = Literal["diagonal_gru", "elman", "elstm", "gru", "lru", "lstm", "mingru", "plain_lstm", "rnn", "rtu"]
+"""`plain_lstm` is the LSTM without embedding, where every weight feeds one unit."""
+CellName = Literal[Recurrent, Reservoir]
 OptimizerName = Literal["adam", "adagrad", "rmsprop", "sgd"]
 
 AUTO = "auto"
@@ -59,7 +46,7 @@ def cell(name: str) -> Callable[..., "Cell"]:
     if _known("cell", name, CELLS) == "plain_lstm":
         return partial(cells.lstm, embedding=False)
     make = getattr(cells, name)
-    return make if name not in RESERVOIRS else lambda *sizes, symbols=True: make(*sizes)
+    return make if name not in get_args(Reservoir) else lambda *sizes, symbols=True: make(*sizes)
 
 
 def optimizer(name: str) -> Callable[..., Any]:

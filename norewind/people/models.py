@@ -20,6 +20,8 @@ from norewind.runs.train import steps_in_words
 from norewind.streams import StreamError
 from norewind.streams.columns import category_of, is_missing
 
+Names = str | Sequence[str]
+"""The name of a column, or several."""
 NO_HOOKS = Hooks()
 MODEL = "model.json"
 """Beside a run's settings: which of the three it is, and the labels as they were sent."""
@@ -100,14 +102,7 @@ class Forecaster(Model):
     ([-0.7, -0.3, 0.2], [-0.7, -0.3, 0.2])
     """
 
-    def __init__(
-        self,
-        targets: str | Sequence[str] = (),
-        horizon: int = 1,
-        *,
-        inputs: str | Sequence[str] = (),
-        **settings: Any,
-    ):
+    def __init__(self, targets: Names = (), horizon: int = 1, *, inputs: Names = (), **settings: Any):
         self.live = Live(settings_of(settings, targets=names_of(targets), inputs=names_of(inputs), horizon=horizon))
 
     def predict_one(self, row: Any) -> Any:
@@ -156,7 +151,7 @@ class AnomalyDetector(Model):
         settings: other settings of `norewind train`.
     """
 
-    def __init__(self, inputs: str | Sequence[str] = (), **settings: Any):
+    def __init__(self, inputs: Names = (), **settings: Any):
         self.live = Live(settings_of({"loss": "gaussian", **settings}, inputs=names_of(inputs), horizon=1))
 
     def score_one(self, row: Any) -> float:
@@ -184,7 +179,7 @@ class Classifier(Model):
         settings: other settings of `norewind train`.
     """
 
-    def __init__(self, target: str, horizon: int = 0, *, inputs: str | Sequence[str] = (), **settings: Any):
+    def __init__(self, target: str, horizon: int = 0, *, inputs: Names = (), **settings: Any):
         names = {"targets": (target,), "inputs": names_of(inputs), "horizon": horizon}
         self.live = Live(settings_of({**settings, "loss": "classes"}, **names))
         self.labels: dict[str, Any] = {}
@@ -232,7 +227,7 @@ def settings_of(settings: dict[str, Any], **given: Any) -> Settings:
     return Settings(**{"source": "-", "format": "jsonl", **settings, **given})
 
 
-def names_of(names: str | Sequence[str]) -> tuple[str, ...]:
+def names_of(names: Names) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else tuple(names)
 
 

@@ -26,6 +26,9 @@ from norewind.streams import ByteStream, CharacterStream, Dialect, RowStream, So
 from norewind.streams.brokers import SCHEME, Client
 from norewind.streams.parsing import CATEGORIES
 
+Position = dict[str, Any]
+"""Where a stream was left, as JSON and arrays."""
+
 
 class Shape(NamedTuple):
     """What a model must fit.
@@ -70,21 +73,16 @@ class Built(NamedTuple):
     window: int
 
 
-def open_stream(
-    settings: Settings,
-    position: dict[str, Any] | None = None,
-    *,
-    continues: bool = False,
-    source: Any = None,
-    stop: Callable[[], bool] = lambda: False,
-    report: Callable[[str], None] = lambda line: None,
-) -> Opened:
-    """Open the stream that settings name, at a position.
+def open_stream(settings: Settings, position: Position | None = None, *, source: Any = None, **reading: Any) -> Opened:
+    """Open the stream that settings name.
 
-    With `continues`, the source starts at that position instead of at its beginning.
-    `source` takes the place of the one that the settings name. Waiting for input ends when
-    `stop()` returns True. `report` is called with what was wrong with a message that is
-    skipped.
+    Args:
+        settings: the settings.
+        position: where to start; None for the beginning.
+        source: takes the place of the source that the settings name.
+        reading: how their source is read: with `continues`, it starts at the position instead of at its beginning;
+            waiting for input ends when `stop()` returns True; and `report` is called with what is wrong with a
+            message that is skipped.
     """
     if not settings.source:
         raise SettingsError(f"no source: name a file, - for standard input, or a task ({', '.join(names.TASKS)}).")
@@ -98,7 +96,7 @@ def open_stream(
             raise SettingsError(f"parameters: {error}") from None
         return _symbols(TaskStream(task, settings.seed, position=position), settings)
     if source is None:
-        source = _source(settings, continues, stop, report)
+        source = _source(settings, **reading)
     if settings.kind == "bytes":
         return _symbols(ByteStream(source, position=position), settings)
     if settings.kind == "text":
@@ -123,7 +121,7 @@ def open_stream(
     return Opened(rows, shape, RowScore(rows.targets, settings.loss, settings.steps, settings.period))
 
 
-def row_options(settings: Settings, position: dict[str, Any] | None, inputs: tuple[str, ...]) -> dict[str, Any]:
+def row_options(settings: Settings, position: Position | None, inputs: tuple[str, ...]) -> dict[str, Any]:
     """What streams of rows are opened with, with keys or without."""
     assert settings.kind in ("csv", "jsonl")
     dialect = Dialect(
@@ -146,7 +144,12 @@ def row_options(settings: Settings, position: dict[str, Any] | None, inputs: tup
     }
 
 
-def _source(settings: Settings, continues: bool, stop: Callable[[], bool], report: Callable[[str], None]) -> Any:
+def _source(
+    settings: Settings,
+    continues: bool = False,
+    stop: Callable[[], bool] = lambda: False,
+    report: Callable[[str], None] = lambda line: None,
+) -> Any:
     options: dict[str, Any] = {"final": settings.final, "continues": continues, "stop": stop}
     if not settings.source.startswith(SCHEME):
         return Source(settings.source, **options)
@@ -175,8 +178,7 @@ def _symbols(stream: ByteStream | CharacterStream | TaskStream, settings: Settin
     shape = Shape(stream.symbols, stream.symbols, True)
     if settings.per == "symbol":
         return Opened(stream, shape, SymbolScore(stream.symbols, name))
-    newline = (10).__eq__ if isinstance(stream, ByteStream) else lambda symbol: name(symbol) == "\n"
-    return Opened(stream, shape, LineScore(stream.symbols, name, stream.decode, newline, settings.top))
+    return Opened(stream, shape, LineScore(stream.symbols, name, stream.decode, settings.top))
 
 
 def build(settings: Settings, shape: Shape) -> Built:

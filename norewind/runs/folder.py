@@ -26,6 +26,10 @@ LOCK, SIGN = "lock", b"This folder belongs to a run of norewind.\n"
 COLUMNS, STRETCH, FORECAST, BY_STEP = "columns.json", "stretch.png", "forecast.png", "by_step.png"
 
 
+Damaged = Literal["fail", "skip"]
+Say = Callable[[str], None]
+
+
 class FolderInUse(RuntimeError):
     """Another process is training in this folder."""
 
@@ -51,9 +55,7 @@ class Saved(NamedTuple):
                 )
 
 
-def newest_checkpoint(
-    folder: Path, damaged: Literal["fail", "skip"] = "fail", say: Callable[[str], None] = lambda line: None
-) -> Saved | None:
+def newest_checkpoint(folder: Path, damaged: Damaged = "fail", say: Say = lambda line: None) -> Saved | None:
     """The newest checkpoint in a run folder. With "skip", damaged ones are skipped for an older one."""
     aside = []
     for path in reversed(checkpoints(folder / "checkpoints")):
@@ -126,11 +128,10 @@ class RunFolder:
         *,
         keep: int = 3,
         new: bool = False,
-        damaged: Literal["fail", "skip"] = "fail",
-        say: Callable[[str], None] = lambda line: None,
+        damaged: Damaged = "fail",
+        say: Say = lambda line: None,
     ):
-        self.path, self.keep, self.new, self.say = Path(path), keep, new, say
-        self.damaged: Literal["fail", "skip"] = damaged
+        self.path, self.keep, self.new, self.damaged, self.say = Path(path), keep, new, damaged, say
         self.saved: Saved | None = None
         self.entries: dict[str, Any] = {}
         self.settings: Settings | None = None

@@ -109,20 +109,12 @@ class LineScore(SymbolScore):
         symbols: the number of symbols.
         name: how a symbol is written.
         decode: from symbols to bytes.
-        newline: whether a symbol ends a line.
         top: how many lines to keep.
     """
 
-    def __init__(
-        self,
-        symbols: int,
-        name: Callable[[int], Any],
-        decode: Callable[[Any], bytes],
-        newline: Callable[[int], bool],
-        top: int = 0,
-    ):
+    def __init__(self, symbols: int, name: Callable[[int], Any], decode: Callable[[Any], bytes], top: int = 0):
         super().__init__(symbols, name)
-        self.decode, self.newline, self.top = decode, newline, top
+        self.decode, self.top = decode, top
         self.state |= {"begun": False, "line": 1, "symbols": [], "bits": [], "usual": [], "top": []}
 
     def predictions(self, first: int, samples: Samples, outputs: np.ndarray) -> Iterator[dict[str, Any]]:
@@ -136,7 +128,7 @@ class LineScore(SymbolScore):
             pairs.insert(0, (int(samples.xs[0]), 0.0))  # nothing predicts the first symbol
         self.state["begun"] = True
         for symbol, surprise in pairs:
-            ends = self.newline(symbol)
+            ends = self.decode([symbol]) == b"\n"
             self.state["symbols"].append(symbol)
             self.state["bits"].append(round(surprise, 4))
             if ends or len(self.state["symbols"]) >= LONGEST:
@@ -159,7 +151,7 @@ class LineScore(SymbolScore):
 
     def _text(self, symbols: list[int], bits: list[float]) -> dict[str, str]:
         """The line, and with its most surprising stretches marked: those of at least half the highest bits."""
-        shown = len(symbols) - self.newline(symbols[-1])
+        shown = len(symbols) - (self.decode(symbols[-1:]) == b"\n")
         high = np.array(bits[:shown]) >= max(max(bits[:shown], default=0) / 2, 1)
         edges = np.flatnonzero(np.diff(np.concatenate([[False], high, [False]]).astype(int))).tolist()
         parts, start = [], 0

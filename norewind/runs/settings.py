@@ -15,20 +15,8 @@ from norewind.names import TASKS, CellName, OptimizerName
 
 SETTINGS = "settings.toml"
 CHANGEABLE = {
-    "samples",
-    "checkpoint_every",
-    "checkpoint_seconds",
-    "keep",
-    "predictions",
-    "flush",
-    "tensorboard",
-    "watch",
-    "source",
-    "bad",
-    "final",
-    "brokers",
-    "client",
-    "resident",
+    *("samples", "checkpoint_every", "checkpoint_seconds", "keep", "predictions", "flush", "tensorboard", "watch"),
+    *("source", "bad", "final", "brokers", "client", "resident"),
 }
 """Settings that may change when a run is resumed. All others determine its numbers."""
 
