@@ -12,7 +12,7 @@ import pytest
 
 import norewind
 from norewind.cli import main
-from norewind.people.table import rows_of
+from norewind.people.models import rows_of
 from norewind.runs.settings import SettingsError
 
 SMALL = {"method": "snap1", "cell": "lru", "hidden": 4, "rate": 1e-2}

@@ -1,36 +1,42 @@
 """A run in this process: it takes rows one at a time or many, answers about them, and can be saved as a run folder."""
 
 import os
+from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import jax
+import msgspec
 import numpy as np
 
 from norewind import names
 from norewind.cache import keep_compiled_from_now
 from norewind.checkpoint import arrays_of, restored
-from norewind.people.scoring import Metrics
-from norewind.people.table import Row
 from norewind.runs.build import Opened, build, open_stream, set_precision
 from norewind.runs.fit import carry_norm, fit
 from norewind.runs.folder import COLUMNS, METRICS, RunFolder, Saved, read_log
 from norewind.runs.hooks import Hooks, Intervals
-from norewind.runs.metrics import Tally, Watch, digits
+from norewind.runs.metrics import Tally, Watch, digits, next_line
 from norewind.runs.predict import Forecast, check_ahead, rows_to_come
+from norewind.runs.scores import Score
 from norewind.runs.settings import SETTINGS, Settings, SettingsError
 from norewind.runs.train import columns_of
 from norewind.streams import Samples, StreamError, afresh
 from norewind.streams.columns import BadRow
 from norewind.streams.given import Given
 from norewind.streams.parsing import FIRST_ROWS
+from norewind.streams.stream import joined
 from norewind.trees import copied
 
+Row = dict[str, Any]
 SOON = 20
 """The number of rows that are enough to judge the columns by when an answer is wanted."""
+TOGETHER = 200
+"""Rows that are added up at once unless the metrics are wanted earlier: one by one would take as long as learning."""
 MEMORY = Path("memory")
 """Named in errors about a run that has no folder."""
 
@@ -51,9 +57,9 @@ class Live:
             "seconds": 0.0,
             "position": {"stream": None, "left": None},
             "answered": 0,
-            "tally": asdict(Tally()),
+            "tally": msgspec.to_builtins(Tally()),
             "score": {},
-            "watch": asdict(Watch()),
+            "watch": msgspec.to_builtins(Watch()),
         }
         self.entries: dict[str, Any] = {name: saved.entries[name] for name in fresh} if saved else fresh
         lines = read_log(self.home / METRICS) if self.home else []
@@ -261,7 +267,7 @@ class Live:
             self.metrics.add_up(self.opened.score)
             self.entries |= {
                 "position": {**self.entries["position"], "stream": self.opened.stream.position()},
-                "tally": asdict(self.metrics.tally),
+                "tally": msgspec.to_builtins(self.metrics.tally),
                 "score": self.opened.score.state,
             }
 
@@ -286,6 +292,51 @@ class Live:
             if closing := self.closing():
                 log.write([closing])
         self.home, self.logged = path.resolve(), len(self.lines)
+
+
+class Metrics:
+    """The tally and the lines of metrics of a run, and the rows that wait to be added to them."""
+
+    def __init__(self, tally: Tally, lines: list[dict[str, Any]], every: int | None):
+        self.tally, self.lines, self.every = tally, lines, every
+        self._rows: list[tuple[Samples, Any, Any]] = []
+        self._about_runs: list[dict[str, Any]] = []
+        self._due = next_line(tally.samples, every)
+
+    @property
+    def samples(self) -> int:
+        return self.tally.samples + len(self._rows)
+
+    def note(self, row: tuple[Samples, Any, Any], score: Score, about_run: Callable[[], dict[str, Any]]) -> None:
+        """Take one more row: its samples, losses and outputs, of length one. A line ends with `about_run()`."""
+        self._rows.append(row)
+        if self.samples == self._due:
+            self._about_runs.append(about_run())
+            self._due = next_line(self.samples, self.every)
+        if len(self._rows) >= TOGETHER:
+            self.add_up(score)
+
+    def add_up(self, score: Score) -> None:
+        """Add the waiting rows to the tally and the score, and write the lines that are due."""
+        while self._rows:
+            count = next_line(self.tally.samples, self.every) - self.tally.samples
+            rows, self._rows = self._rows[:count], self._rows[count:]
+            parts, losses, outputs = zip(*rows, strict=True)
+            whole = jax.tree.map(lambda *made: np.concatenate([np.asarray(one) for one in made]), *outputs)
+            scored = score.add(joined(parts), whole)
+            self.tally.add(np.concatenate(losses).astype(np.float64) * score.scale, len(losses), scored)
+            if len(rows) == count:
+                self.lines.append({**self.tally.take(), **score.take(), **self._about_runs.pop(0)})
+
+    def closing(self, score: Score, about_run: dict[str, Any]) -> dict[str, Any] | None:
+        """The line of the interval so far, which continues; None if it is empty."""
+        self.add_up(score)
+        if not self.tally.interval[0]:
+            return None
+        before = deepcopy((self.tally, score.state))
+        line = {**self.tally.take(), **score.take(), **about_run}
+        self.tally, score.state = before
+        return line
 
 
 class RunInMemory:

@@ -1,7 +1,7 @@
 """Estimators for people who have data: forecast, classify, and notice what is odd, one row at a time or many."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from difflib import get_close_matches
 from pathlib import Path
@@ -12,13 +12,13 @@ import numpy as np
 from norewind import shown
 from norewind.files import write_atomically
 from norewind.people.live import Live
-from norewind.people.table import row_of, rows_of
 from norewind.runs.hooks import Hooks
 from norewind.runs.metrics import counted
 from norewind.runs.settings import Settings, SettingsError
 from norewind.runs.train import steps_in_words
 from norewind.streams import StreamError
 from norewind.streams.columns import category_of, is_missing
+from norewind.streams.given import SIMPLE, plain
 
 Names = str | Sequence[str]
 """The name of a column, or several."""
@@ -225,6 +225,40 @@ def settings_of(settings: dict[str, Any], **given: Any) -> Settings:
         meant = f" Did you mean {close[0]}?" if close else ""
         raise SettingsError(f"there is no setting {name}.{meant} Settings are those of norewind train, with _ for -.")
     return Settings(**{"source": "-", "format": "jsonl", **settings, **given})
+
+
+def rows_of(data: Any) -> Iterator[dict[str, Any]]:
+    """Rows by column, from a pandas or Polars frame or series, an array, or any iterable of rows."""
+    if hasattr(data, "to_frame"):  # a series, which is named as its column would be, or as that of an array
+        data = data.to_frame(name=data.name or "1")
+    if isinstance(data, Mapping):
+        raise StreamError("fit takes many rows; learn_one takes one. A dict of columns? Make a data frame of it first.")
+    if hasattr(data, "iter_rows"):  # Polars
+        return map(row_of, data.iter_rows(named=True))
+    if hasattr(data, "itertuples"):  # pandas
+        names = [str(name) for name in data.columns]
+        return (row_of(dict(zip(names, values, strict=True))) for values in data.itertuples(index=False, name=None))
+    if isinstance(data, bytes) or not isinstance(data, Iterable):
+        raise StreamError(
+            f"rows are a data frame, an array or an iterable of dicts, not a {type(data).__name__}. To read a file, "
+            "give its path."
+        )
+    return map(row_of, data)
+
+
+def row_of(row: Any) -> dict[str, Any]:
+    """One row by column. The columns of an array are called 1, 2, ..., as in a file without a header."""
+    if isinstance(row, Mapping):
+        return {
+            name if type(name) is str else str(name): value if type(value) in SIMPLE else plain(value)
+            for name, value in row.items()
+        }
+    if hasattr(row, "to_dict"):  # a row of pandas
+        return row_of(row.to_dict())
+    if isinstance(row, str | bytes) or not (hasattr(row, "__len__") or hasattr(row, "__float__")) or np.ndim(row) > 1:
+        raise StreamError(f"a row is a dict or a vector of numbers, not a {type(row).__name__}.")
+    values = np.atleast_1d(np.asarray(row)).tolist()
+    return {str(number): plain(value) for number, value in enumerate(values, 1)}
 
 
 def names_of(names: Names) -> tuple[str, ...]:

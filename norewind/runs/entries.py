@@ -10,12 +10,11 @@ import msgspec
 import numpy as np
 
 from norewind.checkpoint import CheckpointError, DamagedError
+from norewind.runs.metrics import Tally, Watch
 from norewind.streams.position import Count
 from norewind.streams.stream import Samples
 
-Number = Annotated[float, msgspec.Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e10)]
-Sums = tuple[Count, Number]
 _PARAMS = re.compile(r"(^|\.)params\b")
 _COUNTS = re.compile(r"(.*\brun\.)?(samples|steps|skipped)")
 
@@ -27,19 +26,6 @@ class _Position(msgspec.Struct, forbid_unknown_fields=True):
     left: list[Any] | None
 
 
-class _Tally(msgspec.Struct, forbid_unknown_fields=True):
-    samples: Count
-    interval: Sums
-    all: Sums
-
-
-class _Watch(msgspec.Struct, forbid_unknown_fields=True):
-    good: Count
-    bad: Count
-    waiting: tuple[Count, Number, Number]
-    seen: Count
-
-
 class _Entries(msgspec.Struct, forbid_unknown_fields=True):
     format: Count
     version: str
@@ -49,9 +35,9 @@ class _Entries(msgspec.Struct, forbid_unknown_fields=True):
     seconds: Seconds
     position: _Position
     answered: Count
-    tally: _Tally
+    tally: Tally
     score: dict[str, Any]
-    watch: _Watch
+    watch: Watch
     # A log has one of the names that we write to, so that none can lead out of the folder.
     logs: dict[Literal["metrics.jsonl", "predictions.jsonl"], Count]
     settings: dict[str, Any] = {}

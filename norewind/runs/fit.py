@@ -3,11 +3,11 @@
 import time
 from contextlib import ExitStack
 from copy import deepcopy
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import msgspec
 import numpy as np
 
 from norewind.learners.protocol import Learner
@@ -256,9 +256,9 @@ class Training:
                 "seconds": self.seconds(),
                 "position": position,
                 "answered": self.steps.answered,
-                "tally": asdict(self.tally),
+                "tally": msgspec.to_builtins(self.tally),
                 "score": deepcopy(self.score.state),
-                "watch": asdict(self.watch),
+                "watch": msgspec.to_builtins(self.watch),
             }
             self.learner.settle(self.tally.samples)
             # What looks like the beginning of a divergence is kept in addition to the good checkpoints.
