@@ -67,7 +67,7 @@ class Live:
         lines = [line for line in lines if line["samples"] <= tally.samples]
         self.metrics, self.logged = Metrics(tally, lines, settings.metrics_every), len(lines)
         self.first: list[Row] = []
-        self.opened: Opened | None = None
+        self.opened: Any = None  # an `Opened`, once there are rows
         self.run: Any = None
         if saved:
             self._restore(saved.restore)
@@ -117,7 +117,6 @@ class Live:
         self._learn_next()
 
     def _learn_next(self) -> None:
-        assert self.opened is not None
         try:
             samples = self.opened.stream.take(1)
         except StreamError:
@@ -178,7 +177,6 @@ class Live:
         """The score, the row as the next sample, and the outputs there, learning nothing; None if it is too early."""
         if not self.open(only_if=SOON):
             return None
-        assert self.opened is not None
         try:
             samples = self.opened.stream.peek([row])
         except BadRow as problem:
@@ -190,7 +188,6 @@ class Live:
         if (found := self.answer(row)) is None:
             return None
         _, _, outputs = found
-        assert self.opened is not None
         made = np.asarray(outputs[0] if self.settings.horizon else outputs, np.float64)
         classes = self.opened.stream.classes
         return classes, made.reshape(len(self.settings.steps), -1)[0, : len(classes)]
@@ -200,7 +197,6 @@ class Live:
         check_ahead(self.settings, steps)
         if not self.open():
             raise StreamError("there is nothing to forecast from yet: fit the model, or let it learn some rows.")
-        assert self.opened is not None
         self.metrics.add_up(self.opened.score)
         return rows_to_come(self.settings, self.opened, self.built.learner, self._run_now(), steps, self.samples)
 
@@ -276,7 +272,6 @@ class Live:
         if not self.open():
             raise SettingsError("there is nothing to save yet: fit the model, or let it learn some rows.")
         self.settle()
-        assert self.opened is not None
         is_home = path.resolve() == self.home
         with RunFolder(path, keep=self.settings.keep, new=not is_home) as folder:
             if (path / SETTINGS).exists() and not is_home:

@@ -102,7 +102,8 @@ class Answers:
             )
         elif not self._note.exists():
             # Checkpoints that were written for a first transaction that was never committed.
-            earlier = [path for path in found.values() if not _answers(path)]
+            settings = {path: glance(path).get("settings", {}) for path in found.values()}
+            earlier = [path for path in found.values() if not str(settings[path].get("predictions")).startswith(SCHEME)]
             if len(earlier) < len(found):
                 folder.go_back(earlier[-1] if earlier else None)
 
@@ -194,8 +195,3 @@ class Answers:
         return StreamError(
             f"{SCHEME}{self._topic}: answers cannot be committed: {why(error)}. Nothing is lost: resume the run."
         )
-
-
-def _answers(path: Path) -> bool:
-    """Whether a checkpoint was written to be committed with answers."""
-    return str(glance(path).get("settings", {}).get("predictions", "")).startswith(SCHEME)

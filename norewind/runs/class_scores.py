@@ -47,8 +47,6 @@ class ClassScore(Score):
 
     def add(self, samples: Samples, outputs: Any = None) -> int:
         targets = samples.targets.astype(np.float64)
-        assert samples.values is not None
-        assert outputs is not None
         state, steps = self.state, len(self.steps)
         due = np.asarray(outputs[1] if self.horizon else outputs).reshape(len(targets), steps, -1)
         guesses = np.argmax(due, axis=-1)
@@ -56,7 +54,12 @@ class ClassScore(Score):
         sums = [state[name] for name in ("baseline", "right", "counts", "past")]
         compare_classes(*sums, self._delays, state["rows"] % len(state["past"]), values, targets, guesses)
         state["rows"] += len(values)
-        state["stretch"] = np.concatenate([state["stretch"], _stretch(targets[:, 0], due[:, 0])])[-RECENT:]
+        # Of the newest rows the class, the one that was forecast, and the probability that their own had.
+        came, nearest = targets[-RECENT:, 0], log_shares(due[-RECENT:, 0])
+        own = np.exp(nearest[np.arange(len(came)), np.nan_to_num(came).astype(int)])
+        rows = np.stack([came, nearest.argmax(axis=-1), own], axis=1)
+        rows[np.isnan(came)] = np.nan
+        state["stretch"] = np.concatenate([state["stretch"], rows])[-RECENT:]
         return int(np.sum(~np.isnan(targets).all(axis=-1)))
 
     @property
@@ -79,18 +82,18 @@ class ClassScore(Score):
 
     def predictions(self, first: int, samples: Samples, outputs: Any) -> Iterator[dict[str, Any]]:
         """For each row the forecast classes, and how good the newest forecast of this row was."""
-        made, due = (np.asarray(part, np.float64) for part in (outputs if self.horizon else (outputs, outputs)))
-        made, due = (part.reshape(len(part), len(self.steps), -1) for part in (made, due))
-        made, due = (part - np.logaddexp.reduce(part, axis=-1, keepdims=True) for part in (made, due[:, 0]))
+        parts = (np.asarray(part) for part in (outputs if self.horizon else (outputs, outputs)))
+        made, due = (log_shares(part.reshape(len(part), len(self.steps), -1)) for part in parts)
         for i, target in enumerate(samples.targets[:, 0].tolist()):
             entry: dict[str, Any] = {"sample": first + i} | place_of(samples, i)
             if self.horizon:
                 entry |= self._forecast(first + i, made[i])
             if not self.horizon or target == target:
-                guess = int(due[i].argmax())
-                entry |= {"prediction": self.name(guess), "predicted": round(float(np.exp(due[i, guess])), 6)}
+                nearest = due[i, 0]
+                guess = int(nearest.argmax())
+                entry |= {"prediction": self.name(guess), "predicted": round(float(np.exp(nearest[guess])), 6)}
                 entry["target"] = self.name(int(target)) if target == target else None
-                entry["surprise"] = round(float(-due[i, int(target)] / BIT), 6) if target == target else None
+                entry["surprise"] = round(float(-nearest[int(target)] / BIT), 6) if target == target else None
             yield entry
 
     def _forecast(self, row: int, made: np.ndarray) -> dict[str, Any]:
@@ -145,14 +148,10 @@ def compare_classes(baseline, right, counts, past, delays, first, values, target
             counts[int(values[row])] += 1
 
 
-def _stretch(targets: np.ndarray, due: np.ndarray) -> np.ndarray:
-    """For each of the newest rows its class, the one that was forecast, and the probability that its own had."""
-    came, due = targets[-RECENT:], np.asarray(due[-RECENT:], np.float64)
-    logarithms = due - np.logaddexp.reduce(due, axis=-1, keepdims=True)
-    of_own = logarithms[np.arange(len(came)), np.nan_to_num(came).astype(int)]
-    rows = np.stack([came, logarithms.argmax(axis=-1), np.exp(of_own)], axis=1)
-    rows[np.isnan(came)] = np.nan
-    return rows
+def log_shares(outputs: Any) -> np.ndarray:
+    """Logarithms of the probabilities of classes, along the last axis."""
+    logits = np.asarray(outputs, np.float64)
+    return logits - np.logaddexp.reduce(logits, axis=-1, keepdims=True)
 
 
 def class_words(lines: Sequence[dict[str, Any]]) -> str:

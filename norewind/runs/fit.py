@@ -184,11 +184,9 @@ class Training:
         self.note(taken, losses, outputs)
         self.hooks.chunk(self.tally.samples, float(losses.sum()) / count)
 
-        def passed(every: int | None) -> bool:
-            return every is not None and self.tally.samples // every > before // every
-
-        good = self.is_healthy() or self.hooks.settles
-        if (passed(self.intervals.checkpoint_every) or self.is_late()) and good:
+        saves = self.intervals.checkpoint_every
+        is_due = self.is_late() or (saves is not None and self.tally.samples // saves > before // saves)
+        if is_due and (self.is_healthy() or self.hooks.settles):
             self.save()
 
     def note(self, taken: Samples, losses: np.ndarray, outputs: Any) -> None:
@@ -272,6 +270,4 @@ def carry_norm(carry: Tree) -> float:
     return float(_norm(carry)) if jax.tree.leaves(carry) else 0.0
 
 
-@jax.jit
-def _norm(carry):
-    return norm(floating(carry))
+_norm = jax.jit(lambda carry: norm(floating(carry)))

@@ -30,6 +30,10 @@ Damaged = Literal["fail", "skip"]
 Say = Callable[[str], None]
 
 
+def print_nothing(line: str) -> None:
+    """Takes messages that nobody wants to read."""
+
+
 class FolderInUse(RuntimeError):
     """Another process is training in this folder."""
 
@@ -55,7 +59,7 @@ class Saved(NamedTuple):
                 )
 
 
-def newest_checkpoint(folder: Path, damaged: Damaged = "fail", say: Say = lambda line: None) -> Saved | None:
+def newest_checkpoint(folder: Path, damaged: Damaged = "fail", say: Say = print_nothing) -> Saved | None:
     """The newest checkpoint in a run folder. With "skip", damaged ones are skipped for an older one."""
     aside = []
     for path in reversed(checkpoints(folder / "checkpoints")):
@@ -123,15 +127,10 @@ class RunFolder:
     """
 
     def __init__(
-        self,
-        path: Path | str,
-        *,
-        keep: int = 3,
-        new: bool = False,
-        damaged: Damaged = "fail",
-        say: Say = lambda line: None,
+        self, path: Path | str, *, keep: int = 3, new: bool = False, damaged: Damaged = "fail", say: Say = print_nothing
     ):
-        self.path, self.keep, self.new, self.damaged, self.say = Path(path), keep, new, damaged, say
+        self.path, self.keep, self.new, self.say = Path(path), keep, new, say
+        self.damaged: Damaged = damaged
         self.saved: Saved | None = None
         self.entries: dict[str, Any] = {}
         self.settings: Settings | None = None
@@ -218,16 +217,13 @@ class RunFolder:
         if self.settings is not None:
             entries["settings"] = self.settings.as_json()
 
-        def sync() -> None:
-            for log in self._logs.values():
-                log.sync()
-
         def settle(path: Path) -> None:
             after(path)
             if self._beside is not None and self._beside != path:
                 self._beside.unlink(missing_ok=True)
             self._beside = None if replaces else path
 
+        sync = lambda: [log.sync() for log in self._logs.values()]  # noqa: E731
         self.writer.submit(samples, run, entries, before=sync, after=settle, replaces=replaces)
 
 
@@ -325,7 +321,9 @@ def as_entry(line: bytes) -> dict[str, Any] | None:
         entry = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    numbers = [entry[name] for name in NUMBERS if entry.get(name) is not None] if isinstance(entry, dict) else [None]
+    if not isinstance(entry, dict):
+        return None
+    numbers = [entry[name] for name in NUMBERS if entry.get(name) is not None]
     are_finite = all(type(value) in (int, float) and abs(value) <= sys.float_info.max for value in numbers)
     return entry if are_finite else None
 

@@ -12,6 +12,7 @@ import numpy as np
 from norewind import names
 from norewind.learners.protocol import Learner
 from norewind.runs.build import Built, Opened, Shape, build, open_stream, set_precision
+from norewind.runs.class_scores import log_shares
 from norewind.runs.entries import check_left, check_score
 from norewind.runs.folder import Saved
 from norewind.runs.metrics import seven_digits
@@ -180,9 +181,8 @@ def forecast_class(settings: Settings, saved: Saved, steps: int | None = None) -
     check_ahead(settings, steps)
     opened, learner, run, last = _at_the_end(settings, saved)
     with opened.stream as stream:
-        logits = learner.pending(run)[:steps].astype(np.float64)
-        probabilities = np.exp(logits - np.logaddexp.reduce(logits, axis=1, keepdims=True))
-        places = _places(last, len(logits), stream.times_ahead(len(logits)))
+        probabilities = np.exp(log_shares(learner.pending(run)[:steps]))
+        places = _places(last, len(probabilities), stream.times_ahead(len(probabilities)))
         return [
             {**place, "forecast": stream.class_name(int(row.argmax())), "probability": round(float(row.max()), 6)}
             for place, row in zip(places, probabilities, strict=True)

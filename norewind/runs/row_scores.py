@@ -70,21 +70,17 @@ class RowScore(Score):
 
     def add(self, samples: Samples, outputs: Any = None) -> int:
         targets = samples.targets.astype(np.float64)
-        assert samples.last is not None
         for name, errors in (("baseline", targets), ("persistence", targets - samples.last)):
             sums = self.state[name]
             known = errors[~np.isnan(errors)]
             sums[0] += len(known)
             sums[1] = running_sum(sums[1], known**2)
         if outputs is not None:
-            self._compare(samples, targets, outputs[1] if self.horizon else outputs)
+            self._compare(samples, targets, *self.forecasts(outputs[1] if self.horizon else outputs))
         return int(np.sum(~np.isnan(targets).all(axis=-1)))
 
-    def _compare(self, samples: Samples, targets: np.ndarray, due: np.ndarray) -> None:
-        """Compare what was forecast of these rows with what simple rules would have said, in the table's units."""
-        assert samples.scales is not None
-        assert samples.values is not None
-        means, spreads = self.forecasts(due)
+    def _compare(self, samples: Samples, targets: np.ndarray, means: np.ndarray, spreads: np.ndarray) -> None:
+        """Compare what was forecast of these rows with simple forecasts, in the table's units."""
         state, width = self.state, len(self.columns)
         values = np.ascontiguousarray(samples.values[:, :width], np.float64)
         scales = np.ascontiguousarray(samples.scales, np.float64)
@@ -136,9 +132,6 @@ class RowScore(Score):
         All in the units of the stream; the surprise is the error in standard deviations
         (root mean square).
         """
-        assert samples.ahead is not None
-        assert samples.scales is not None
-        assert samples.values is not None
         ahead, (predicted, errors) = self.forecast(samples, outputs).tolist(), self.predicted(samples, outputs)
         _, spreads = self.forecasts(outputs[0] if self.horizon else outputs)
         spread = (samples.ahead if self.horizon else samples.scales)[..., 1] * spreads
@@ -161,8 +154,6 @@ class RowScore(Score):
 
     def forecast(self, samples: Samples, outputs: Any) -> np.ndarray:
         """What is forecast at each row, in the units of the stream; the last value while there are too few to scale."""
-        assert samples.ahead is not None
-        assert samples.values is not None
         made, _ = self.forecasts(outputs[0] if self.horizon else outputs)
         ahead = samples.ahead[..., 0] + samples.ahead[..., 1] * made
         return np.where(np.isnan(ahead), samples.values, ahead)
@@ -170,7 +161,6 @@ class RowScore(Score):
     def predicted(self, samples: Samples, outputs: Any) -> tuple[np.ndarray, np.ndarray]:
         """What was predicted of each row by the nearest step, in the units of the stream, and its errors in standard
         deviations."""
-        assert samples.scales is not None
         made, deviations = self.forecasts(outputs[1] if self.horizon else outputs)
         width = len(self.columns)
         scales, targets = samples.scales[:, :width], samples.targets[:, :width].astype(np.float64)
@@ -179,7 +169,6 @@ class RowScore(Score):
 
     def was_forecast(self, samples: Samples) -> np.ndarray:
         """Whether each row was forecast. The first ones were not."""
-        assert samples.scales is not None
         return np.asarray((~np.isnan(samples.scales[:, : len(self.columns), 0])).any(axis=1))
 
     def surprise(self, errors: np.ndarray) -> float | None:

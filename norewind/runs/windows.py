@@ -152,7 +152,7 @@ class IteratedStream(Stream):
 
     def __init__(self, pairs: Iterable[tuple[Any, Any]], window: int = 1, position: Position | None = None):
         self._window = window
-        self._items = position.get("items") if position else 0
+        self._items: Any = position.get("items") if position else 0
         if position and (len(position) != 1 or type(self._items) is not int or not 0 <= self._items < 2**63):
             raise damaged(f"it is {position!r}, but should be a number of items")
         self._pairs = islice(iter(pairs), self._items, None)
