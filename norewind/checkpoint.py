@@ -135,7 +135,7 @@ class Writer:
         run: Tree,
         extra: dict[str, Any],
         *,
-        before: Callable[[], None] = lambda: None,
+        before: Callable[[], Any] = lambda: None,
         after: Callable[[Path], None] = lambda path: None,
         replaces: bool = True,
     ) -> None:
@@ -228,10 +228,8 @@ def _as_stored(leaf: Any) -> np.ndarray:
 def _restored(path: Path, name: str, like: Any, stored: np.ndarray) -> Any:
     expected = _as_stored(like)
     if (stored.shape, stored.dtype) != (expected.shape, expected.dtype):
-        raise CheckpointError(
-            f"{path}: {name} is {stored.dtype} of shape {stored.shape} in the checkpoint, but the settings ask for "
-            f"{expected.dtype} of shape {expected.shape}."
-        )
+        found, asked = (f"{array.dtype} of shape {array.shape}" for array in (stored, expected))
+        raise CheckpointError(f"{path}: {name} is {found} in the checkpoint, but the settings ask for {asked}.")
     if is_key(like):
         return jax.random.wrap_key_data(jax.numpy.asarray(stored), impl=jax.random.key_impl(like))
     if np.iscomplexobj(like):

@@ -104,10 +104,8 @@ class Live:
         """Learn from one more row."""
         method = self.settings.method
         if method != names.AUTO and (window := names.parse_method(method).window) > 1:
-            raise SettingsError(
-                f"learn_one: the method {method} learns from windows of {window} rows. Use fit, or a method without "
-                "windows."
-            )
+            why = f"the method {method} learns from windows of {window} rows"
+            raise SettingsError(f"learn_one: {why}. Use fit, or a method without windows.")
         if self.opened is None:
             self.first.append(row)
             if len(self.first) >= (1 if self.settings.inputs and self.settings.targets else FIRST_ROWS):
@@ -224,9 +222,7 @@ class Live:
                 memory = RunInMemory(self.run, deepcopy({**self.entries, **at}) if self.opened else {})
                 fit(
                     opened.stream,
-                    self.built.learner,
-                    self.built.run,
-                    window=self.built.window,
+                    **self.built._asdict(),
                     folder=memory,
                     intervals=Intervals(metrics_every=settings.metrics_every, checkpoint_every=None),
                     score=opened.score,
@@ -251,10 +247,8 @@ class Live:
         if self.opened is None:
             return settings, position
         if settings.kind != self.settings.kind:
-            raise SettingsError(
-                f"{path}: the model has learned from {self.settings.kind}, and this is {settings.kind}. "
-                "Read it into a data frame, and give that."
-            )
+            kinds = f"the model has learned from {self.settings.kind}, and this is {settings.kind}"
+            raise SettingsError(f"{path}: {kinds}. Read it into a data frame, and give that.")
         return settings, {"stream": afresh(position["stream"]), "left": position["left"]}
 
     def settle(self) -> None:

@@ -239,10 +239,8 @@ def rows_of(data: Any) -> Iterator[dict[str, Any]]:
         names = [str(name) for name in data.columns]
         return (row_of(dict(zip(names, values, strict=True))) for values in data.itertuples(index=False, name=None))
     if isinstance(data, bytes) or not isinstance(data, Iterable):
-        raise StreamError(
-            f"rows are a data frame, an array or an iterable of dicts, not a {type(data).__name__}. To read a file, "
-            "give its path."
-        )
+        kinds = "a data frame, an array or an iterable of dicts"
+        raise StreamError(f"rows are {kinds}, not a {type(data).__name__}. To read a file, give its path.")
     return map(row_of, data)
 
 

@@ -186,10 +186,8 @@ class Answers:
         with suppress(self._kafka.KafkaException):
             self._producer.poll(0)  # lets the client say what was wrong
         if cause.code() in (codes._FENCED, codes.INVALID_PRODUCER_EPOCH, codes.PRODUCER_FENCED):
-            return StreamError(
-                f"another process has begun to answer for the group {self._group!r}: this one stops, and what it had "
-                "not committed is left to the other."
-            )
+            other = f"another process has begun to answer for the group {self._group!r}"
+            return StreamError(f"{other}: this one stops, and leaves to the other what it had not committed.")
         if cause.code() in (codes._TIMED_OUT, codes._TRANSPORT, codes._ALL_BROKERS_DOWN):
             return self._client.unreachable(error)
         return StreamError(

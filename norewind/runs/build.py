@@ -268,10 +268,8 @@ def only_defaults(settings: Settings) -> None:
     defaults = Settings()
     for name in CHOSEN:
         if (value := getattr(settings, name)) != getattr(defaults, name):
-            raise SettingsError(
-                f"{name} is {value!r}, but auto chooses it itself. Set --budget, or choose a method "
-                "of your own, such as --method uoro:window=16."
-            )
+            choice = "Set --budget, or choose a method of your own, such as --method uoro:window=16"
+            raise SettingsError(f"{name} is {value!r}, but auto chooses it itself. {choice}.")
 
 
 def _auto(settings: Settings, shape: Shape) -> Built:

@@ -164,15 +164,13 @@ def class_words(lines: Sequence[dict[str, Any]]) -> str:
     bits = sum(line["loss"] * line["scored"] for line in last) / total
     right = {name: sum(round(line[name] * line["scored"]) for line in last) for name in NAMES}
     shares = {name: f"{count / total:.1%}" for name, count in right.items()}
-    words = (
-        f"last {counted(total, 'row')}: right {shares['accuracy']} of the time (the majority class: "
-        f"{shares['majority']}, the last class: {shares['last']}), {bits:.4f} bits"
-    )
+    rules = f"the majority class: {shares['majority']}, the last class: {shares['last']}"
+    words = f"last {counted(total, 'row')}: right {shares['accuracy']} of the time ({rules}), {bits:.4f} bits"
     best = max(NAMES[1:], key=right.__getitem__)
     if right[best] > right["accuracy"]:
         rule = {"majority": "the majority class", "last": "the last class"}[best]
+        times = f"{right[best]:,} times against {right['accuracy']:,}"
         words += (
-            f"\nWarning: {rule} was right more often than this model, {right[best]:,} times against "
-            f"{right['accuracy']:,}. Use that rule instead, or train longer."
+            f"\nWarning: {rule} was right more often than this model, {times}. Use that rule instead, or train longer."
         )
     return words

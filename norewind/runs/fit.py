@@ -218,12 +218,8 @@ class Training:
         return self.learner.scan(copied(self.run), *windows, count=1, outputs=True)[1][1]
 
     def report(self) -> dict[str, Any]:
-        line = {
-            **self.tally.take(),
-            **self.score.take(),
-            "carry": digits(carry_norm(self.learner.carry(self.run))),
-            "seconds": self.seconds(),
-        }
+        carry = digits(carry_norm(self.learner.carry(self.run)))
+        line = {**self.tally.take(), **self.score.take(), "carry": carry, "seconds": self.seconds()}
         if self.steps.stream.counts:
             line["skipped"] = dict(self.steps.stream.counts)
         if self.log:

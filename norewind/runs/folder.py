@@ -53,10 +53,9 @@ class Saved(NamedTuple):
         made_with, now = self.entries.get("settings", {}), settings.as_json()
         for name in sorted((made_with.keys() | now.keys()) - CHANGEABLE):
             if made_with.get(name) != now.get(name):
-                raise SettingsError(
-                    f"{self.path.parent.parent / SETTINGS} says {name} = {now.get(name)!r}, but the checkpoint was "
-                    f"made with {made_with.get(name)!r}. Change it back, or start a new run."
-                )
+                differ = f"says {name} = {now.get(name)!r}, but the checkpoint was made with {made_with.get(name)!r}"
+                path = self.path.parent.parent / SETTINGS
+                raise SettingsError(f"{path} {differ}. Change it back, or start a new run.")
 
 
 def newest_checkpoint(folder: Path, damaged: Damaged = "fail", say: Say = print_nothing) -> Saved | None:

@@ -145,11 +145,8 @@ class RowScore(Score):
             if self.gaussian:
                 entry["deviation"] = self.row(spread[i].tolist())
             if known[i]:
-                entry |= {
-                    "prediction": self.row(predicted[i]),
-                    "target": self.row(came[i][:width], sent=True),
-                    "surprise": self.surprise(errors[i]),
-                }
+                entry |= {"prediction": self.row(predicted[i]), "target": self.row(came[i][:width], sent=True)}
+                entry["surprise"] = self.surprise(errors[i])
             yield entry
 
     def forecast(self, samples: Samples, outputs: Any) -> np.ndarray:

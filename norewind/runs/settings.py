@@ -257,10 +257,8 @@ def _checked(name: str, value: Any, kind: Any) -> Any:
 
 def write_toml(settings: Settings) -> str:
     """Settings as TOML. JSON values are valid TOML, except for one character that must be escaped."""
-    return "".join(
-        f"{name} = {json.dumps(value, ensure_ascii=False)}\n".replace("\x7f", "\\u007f")
-        for name, value in settings.as_json().items()
-    )
+    lines = (f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in settings.as_json().items())
+    return "".join(lines).replace("\x7f", "\\u007f")
 
 
 def read_toml(path: Path) -> Settings:

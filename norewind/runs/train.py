@@ -76,9 +76,7 @@ def train(
             with _hooks(settings, folder, opened, progress, hooks, answers) as all_hooks:
                 fitted = fit(
                     opened.stream,
-                    built.learner,
-                    built.run,
-                    window=built.window,
+                    **built._asdict(),
                     samples=None if settings.samples is None else int(settings.samples),
                     folder=folder,
                     intervals=_intervals(settings),

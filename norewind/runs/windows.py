@@ -178,10 +178,8 @@ class IteratedStream(Stream):
                 return ValueError(f"fit: item {number} of the stream is not a pair (x, target), but a {kind}.")
             before, shapes = shapes, jax.tree.map(np.shape, tuple(pair))
             if before not in (None, shapes):
-                return ValueError(
-                    f"fit: item {number} of the stream has the shapes {shapes}, but the previous one has {before}. All "
-                    "pairs must have the same structure and shapes."
-                )
+                differ = f"item {number} of the stream has the shapes {shapes}, but the previous one has {before}"
+                return ValueError(f"fit: {differ}. All pairs must have the same structure and shapes.")
         return ValueError(f"fit: the pairs after item {self._items} of the stream cannot be stacked: {error}")
 
     def position(self) -> Position:
@@ -214,9 +212,7 @@ def check_fits(learner: Learner, horizon: int, window: int) -> None:
     """Refuse a learner made for another horizon or window."""
     if learner.horizon != horizon:
         needed = "norewind.Ahead(learner, loss, steps=stream.steps)" if horizon else "one without norewind.Ahead"
-        raise ValueError(
-            f"fit: the learner forecasts {learner.horizon} rows ahead, but the horizon of the stream is {horizon}: use "
-            f"{needed}."
-        )
+        differ = f"the learner forecasts {learner.horizon} rows ahead, but the horizon of the stream is {horizon}"
+        raise ValueError(f"fit: {differ}: use {needed}.")
     if learner.window not in (None, window):
         raise ValueError(f"fit: window is {window}, but the learner takes windows of {learner.window}.")
