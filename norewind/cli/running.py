@@ -123,8 +123,8 @@ def leave(message: str, code: int) -> NoReturn:
 def run_in(command: str, path: Path, settings: Settings, *, quiet: bool, continues: bool = False, **hold: Any) -> None:
     """Train in a folder, and end the process. `hold` are options of the folder."""
     with StopOnSignal() as stop, friendly(command, path, stop):
+        from norewind.runs.fit import Hooks
         from norewind.runs.folder import RunFolder
-        from norewind.runs.hooks import Hooks
         from norewind.runs.progress import Progress
         from norewind.runs.train import train
 

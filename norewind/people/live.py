@@ -17,9 +17,8 @@ from norewind import names
 from norewind.cache import keep_compiled_from_now
 from norewind.checkpoint import arrays_of, restored
 from norewind.runs.build import Opened, build, open_stream, set_precision
-from norewind.runs.fit import carry_norm, fit
+from norewind.runs.fit import Hooks, Intervals, carry_norm, fit
 from norewind.runs.folder import COLUMNS, METRICS, RunFolder, Saved, read_log
-from norewind.runs.hooks import Hooks, Intervals
 from norewind.runs.metrics import Tally, Watch, digits, next_line
 from norewind.runs.predict import Forecast, check_ahead, rows_to_come
 from norewind.runs.scores import Score

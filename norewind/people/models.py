@@ -12,7 +12,7 @@ import numpy as np
 from norewind import shown
 from norewind.files import write_atomically
 from norewind.people.live import Live
-from norewind.runs.hooks import Hooks
+from norewind.runs.fit import Hooks
 from norewind.runs.metrics import counted
 from norewind.runs.settings import Settings, SettingsError
 from norewind.runs.train import steps_in_words

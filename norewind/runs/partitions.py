@@ -15,8 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from norewind.runs.fit import Hooks
 from norewind.runs.folder import FolderInUse, RunFolder
-from norewind.runs.hooks import Hooks
 from norewind.runs.progress import Progress
 from norewind.runs.settings import Settings, SettingsError
 from norewind.runs.train import train

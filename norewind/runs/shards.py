@@ -47,7 +47,7 @@ def train_shards(
 
 def _train(name: str, settings: Settings, out: Path, path: Path) -> str:
     """Train one shard in its own process."""
-    from norewind.runs.hooks import Hooks
+    from norewind.runs.fit import Hooks
     from norewind.runs.train import train
 
     should_stop = stopping()

@@ -55,7 +55,7 @@ def sweep(
 
 def _work(name: str, settings: Settings, out: Path, folder: Path) -> str:
     """Train one run in its own process, write its record, and say how it ended."""
-    from norewind.runs.hooks import Hooks
+    from norewind.runs.fit import Hooks
     from norewind.runs.train import Clock, trial
 
     clock = Clock()

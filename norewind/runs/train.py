@@ -19,9 +19,8 @@ from norewind.run import NonFiniteError
 from norewind.runs.answers import answering
 from norewind.runs.build import Opened, build, open_stream, set_precision
 from norewind.runs.entries import check_left
-from norewind.runs.fit import Fitted, fit
+from norewind.runs.fit import Fitted, Hooks, Intervals, fit
 from norewind.runs.folder import COLUMNS, METRICS, PREDICTIONS, RunFolder, as_lines, read_log
-from norewind.runs.hooks import Hooks, Intervals
 from norewind.runs.metrics import Diverged, digits
 from norewind.runs.progress import Progress
 from norewind.runs.record import Record

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from norewind.runs.hooks import Hooks
+from norewind.runs.fit import Hooks
 from norewind.serving.batches import Batches, seconds_per_row
 from norewind.serving.feed import Feed
 from norewind.serving.keyed import model_of

@@ -16,9 +16,8 @@ from run_folders import everything
 import norewind
 from norewind.checkpoint import CheckpointError, checkpoints
 from norewind.run import NonFiniteError
-from norewind.runs.fit import Fitted
+from norewind.runs.fit import Fitted, Hooks, Intervals
 from norewind.runs.folder import FolderInUse, RunFolder, last_good, read_log
-from norewind.runs.hooks import Hooks, Intervals
 from norewind.runs.metrics import Diverged
 from norewind.runs.scores import Score
 from norewind.runs.windows import IteratedStream, Steps
