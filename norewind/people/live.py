@@ -180,15 +180,6 @@ class Live:
             raise StreamError(f"the row is bad: {problem}.") from None
         return self.opened.score, samples, self.built.learner.forward(self._run_now(), samples.xs)[1]
 
-    def class_outputs(self, row: Row) -> tuple[list[str], np.ndarray] | None:
-        """The classes so far, and the logarithms of their probabilities in the nearest row that is forecast."""
-        if (found := self.answer(row)) is None:
-            return None
-        _, _, outputs = found
-        made = np.asarray(outputs[0] if self.settings.horizon else outputs, np.float64)
-        classes = self.opened.stream.classes
-        return classes, made.reshape(len(self.settings.steps), -1)[0, : len(classes)]
-
     def forecast(self, steps: int) -> Forecast:
         """The next rows, with their deviations."""
         check_ahead(self.settings, steps)

@@ -197,9 +197,11 @@ class Classifier(Model):
 
     def predict_proba_one(self, row: Any) -> dict[Any, float]:
         """The probability of every class that has come, in the nearest row that is forecast."""
-        if (found := self.live.class_outputs(row_of(row))) is None:
+        if (found := self.live.answer(row_of(row))) is None:
             return {}
-        names, logarithms = found
+        made, names = found[2][0] if self.live.settings.horizon else found[2], self.live.opened.stream.classes
+        # The classes so far, in the nearest of the steps.
+        logarithms = np.reshape(made, (len(self.live.settings.steps), -1))[0, : len(names)].astype(np.float64)
         shares = np.exp(logarithms - logarithms.max())
         return dict(zip((self.labels.get(n, n) for n in names), (shares / shares.sum()).tolist(), strict=True))
 

@@ -1,17 +1,23 @@
 """From settings to the stream they name, its score, and the learner with the run it starts from."""
 
+import os
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from math import inf
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from rich.filesize import decimal
 
 from norewind import cells, losses, names
 from norewind.estimator import Loss
-from norewind.learner import Online, online, started
+from norewind.learner import SHORTEST_CHUNK, Online, online, started
 from norewind.learners.ahead import Ahead
 from norewind.learners.protocol import Learner
 from norewind.optimizers import inverse_sqrt
@@ -21,11 +27,14 @@ from norewind.runs.fleets import build_fleet, check_fleet, open_keyed
 from norewind.runs.row_scores import RowScore
 from norewind.runs.scores import LineScore, Score, SymbolScore
 from norewind.runs.settings import Settings, SettingsError
-from norewind.runs.sizes import check_size
 from norewind.streams import ByteStream, CharacterStream, Dialect, RowStream, Source, TaskStream
 from norewind.streams.brokers import SCHEME, Client
 from norewind.streams.parsing import CATEGORIES
 
+COPIES = 3
+"""The run that `fit` starts from, the new one after a chunk, and one more, which is a checkpoint or a gradient."""
+EXPERTS = 15
+"""The experts of `auto` whose forecasts wait for their targets."""
 Position = dict[str, Any]
 """Where a stream was left, as JSON and arrays."""
 
@@ -182,7 +191,7 @@ def _symbols(stream: ByteStream | CharacterStream | TaskStream, settings: Settin
 
 
 def build(settings: Settings, shape: Shape) -> Built:
-    check_size(settings, shape, _start)
+    check_size(settings, shape)
     if settings.key is not None:
         return build_fleet(settings, shape, _single)
     if settings.method == names.AUTO:
@@ -249,14 +258,63 @@ def start(learner: Online, cell: cells.Cell, seed: int, members: int | None = No
     return begin()
 
 
-def _start(settings: Settings, shape: Shape) -> tuple[Callable[[], Any], int]:
-    """What starts a run, and the samples in a window. Of `auto`, only many symbols or columns make a large one."""
+def check_size(settings: Settings, shape: Shape) -> None:
+    """Reject a run that the memory of this machine cannot hold, and say what would fit."""
+    limit, size = memory(), bytes_of(settings, shape)
+    if size <= limit:
+        return
+    takes = f"about {decimal(int(size))}" if size < inf else "more than can be counted"
+    remedy = "Choose a smaller model"
+    options = ["horizon"] if shape.horizon > 1 and not settings.only_steps else []
+    options += ["alphabet_size"] if settings.kind == "text" and settings.alphabet is None else []
+    for name in [*options, "hidden"] if settings.method == names.AUTO else ["hidden", *options]:
+
+        def fits(value: int, name: str = name) -> bool:
+            smaller = {"horizon": {"steps": range(1, value + 1)}, "alphabet_size": {"inputs": value, "outputs": value}}
+            fitting = shape._replace(**smaller.get(name, {}))
+            try:
+                return bytes_of(replace(settings, **{name: value}), fitting) <= limit
+            except ValueError:
+                return False
+
+        if fits(1):
+            most = bisect_left(range(1, getattr(settings, name)), True, key=lambda value: not fits(value))
+            remedy = f"With the other settings as they are, --{name.replace('_', '-')} {most} would fit"
+            break
+    raise SettingsError(f"this run would take {takes} of memory, but this machine has {decimal(limit)}. {remedy}.")
+
+
+def bytes_of(settings: Settings, shape: Shape) -> float:
+    """The bytes that a run takes: several copies of its arrays, rows that wait for targets, and a chunk of samples."""
     if settings.method != names.AUTO:
         method, _, begin = _single(settings, shape)
-        return begin, method.window
-    if max(shape.inputs, shape.outputs) <= 256:
-        return lambda: (), 1
-    return lambda: _auto(settings, shape._replace(steps=(min(1, shape.horizon),))).run, 1
+        window = method.window
+    else:
+        # Only many symbols or columns make it large.
+        is_large, window = max(shape.inputs, shape.outputs) > 256, 1
+        small = shape._replace(steps=(min(1, shape.horizon),))
+        begin = (lambda: _auto(settings, small).run) if is_large else tuple
+    width = 8 if settings.precision == "double" else 4
+    row = (1 if shape.symbols else shape.inputs) + len(shape.steps) * (shape.outputs + shape.targets)
+    waiting = (shape.horizon + window - 1 if shape.horizon else 0) * (width * row + 24 * shape.targets)
+    experts = EXPERTS if settings.method == names.AUTO else 1
+    try:
+        run = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(jax.eval_shape(begin)))
+    except (OverflowError, MemoryError):
+        return inf
+    except TypeError as error:
+        if isinstance(error, ValueError):
+            raise  # the model is wrong, not its size
+        return inf  # too many random numbers to draw
+    return COPIES * (run + experts * waiting) + max(SHORTEST_CHUNK, window) * row * width
+
+
+def memory() -> int:
+    """The memory that this process may use, in bytes."""
+    limit = Path("/sys/fs/cgroup/memory.max")
+    allowed = limit.read_text().strip() if limit.exists() else ""
+    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min(physical, int(allowed)) if allowed.isdecimal() else physical
 
 
 CHOSEN = ("cell", "hidden", "layers", "optimizer", "rate", "alpha", "clip", "precision")
