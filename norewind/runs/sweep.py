@@ -17,17 +17,14 @@ Plan = Mapping[str, Settings]
 
 def records(plan: Plan, out: Path) -> dict[str, Record]:
     """The records of the runs in a plan that are finished."""
-    found = {}
-    for name, settings in plan.items():
-        record = read_record(record_path(out, name))
-        # A record may be older than some of the settings, which then had their defaults.
-        if (
-            record
-            and record["settings"].keys() <= settings.as_json().keys()
-            and Settings(**record["settings"]) == settings
-        ):
-            found[name] = record
-    return found
+    found = {name: read_record(record_path(out, name)) for name in plan}
+    return {name: record for name, record in found.items() if record and _was_made_with(record, plan[name])}
+
+
+def _was_made_with(record: Record, settings: Settings) -> bool:
+    """Whether a record has these settings. It may be older than some of them, which then had their defaults."""
+    made_with = record["settings"]
+    return made_with.keys() <= settings.as_json().keys() and Settings(**made_with) == settings
 
 
 def sweep(
