@@ -5,6 +5,7 @@ Importing this does not import JAX.
 
 import inspect
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
@@ -172,8 +173,6 @@ def _value(text: str) -> Any:
     if text in ("True", "False"):
         return text == "True"
     for kind in (int, float):
-        try:
+        with suppress(ValueError):
             return kind(text)
-        except ValueError:
-            continue
     return text

@@ -11,8 +11,8 @@ from norewind.learners.classes import LEAST, PRIOR, REMEMBERED, SWITCHING, Class
 from norewind.learners.least_squares import LeastSquares
 from norewind.learners.protocol import Learner
 from norewind.losses import known_cross_entropy
-from norewind.runs.class_scores import ClassScore, class_words
 from norewind.runs.entries import check_score
+from norewind.runs.scores import ClassScore, class_words
 from norewind.streams import Dialect, RowStream, Samples, StreamError
 from norewind.testing import check_learner
 

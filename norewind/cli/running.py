@@ -192,9 +192,9 @@ def draw(*paths: Path, out: Path | None = None) -> None:
 def draw_rows(path: Path, fitted: "Fitted", opened: "Opened") -> None:
     """Draw the newest rows of a table with their forecasts."""
     from norewind.instruments import row_figures
-    from norewind.runs.class_scores import ClassScore
     from norewind.runs.folder import BY_STEP, METRICS, STRETCH, read_log
     from norewind.runs.row_scores import RowScore, steps_shown
+    from norewind.runs.scores import ClassScore
     from norewind.runs.summary import summary
 
     score = opened.score
@@ -226,12 +226,11 @@ def _last_tenth(lines: list[dict[str, Any]], unit: str, trivial: str, *, fleet: 
 
 
 def closing_words(path: Path, fitted: "Fitted", opened: "Opened") -> str:
-    from norewind.runs.class_scores import ClassScore, class_words
     from norewind.runs.fleet_scores import FleetScore, worst_in
     from norewind.runs.folder import BY_STEP, CURVE, METRICS, STRETCH, read_log
     from norewind.runs.metrics import counted, listed
     from norewind.runs.row_scores import RowScore
-    from norewind.runs.scores import LineScore, top_words
+    from norewind.runs.scores import ClassScore, LineScore, class_words, top_words
     from norewind.runs.summary import summary, table
 
     words, fleet = counted(fitted.samples, "sample"), isinstance(opened.score, FleetScore)

@@ -22,10 +22,9 @@ from norewind.learners.ahead import Ahead
 from norewind.learners.protocol import Learner
 from norewind.optimizers import inverse_sqrt
 from norewind.run import Run
-from norewind.runs.class_scores import ClassScore
 from norewind.runs.fleets import build_fleet, check_fleet, open_keyed
 from norewind.runs.row_scores import RowScore
-from norewind.runs.scores import LineScore, Score, SymbolScore
+from norewind.runs.scores import ClassScore, LineScore, Score, SymbolScore
 from norewind.runs.settings import Settings, SettingsError
 from norewind.streams import ByteStream, CharacterStream, Dialect, RowStream, Source, TaskStream
 from norewind.streams.brokers import SCHEME, Client

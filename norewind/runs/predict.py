@@ -12,12 +12,11 @@ import numpy as np
 from norewind import names
 from norewind.learners.protocol import Learner
 from norewind.runs.build import Built, Opened, Shape, build, open_stream, set_precision
-from norewind.runs.class_scores import log_shares
 from norewind.runs.entries import check_left, check_score
 from norewind.runs.folder import Saved
 from norewind.runs.metrics import seven_digits
 from norewind.runs.row_scores import RowScore
-from norewind.runs.scores import LineScore
+from norewind.runs.scores import LineScore, log_shares
 from norewind.runs.settings import Settings, SettingsError
 from norewind.runs.windows import as_steps, count_of
 from norewind.streams import ByteStream, afresh

@@ -1,6 +1,5 @@
 """How forecasts of rows are scored, compared with simple ones, and written in the units of the table."""
 
-import json
 from collections.abc import Iterator, Sequence
 from math import isfinite
 from typing import Any
@@ -10,13 +9,12 @@ import numpy as np
 from norewind.kernels import kernel
 from norewind.losses import log_variance
 from norewind.runs.metrics import digits, mean, running_sum, seven_digits
-from norewind.runs.scores import Score
-from norewind.streams.stream import Samples, as_place
+from norewind.runs.scores import RECENT, Score, place_of
+from norewind.streams.stream import Samples
 
 ROW_UNITS = {"squared": "squared error", "gaussian": "nats per value", "classes": "bits"}
 PERIODS = (7, 12, 24, 168)
 """Common periods of series, in rows; the best of them is shown."""
-RECENT = 200
 SHOWN = 8
 """The number of targets whose errors are written with every line of metrics, and whose newest values are kept."""
 REMEMBERED = 1 - 1 / RECENT
@@ -261,15 +259,3 @@ def _plain(value: float) -> float | None:
     if not isfinite(value):
         return None
     return int(value) if value.is_integer() and abs(value) < 2**53 else value
-
-
-def place_of(samples: Samples, i: int) -> dict[str, Any]:
-    """Where a row stands, and what is copied from it."""
-    place: dict[str, Any] = {}
-    if samples.lines is not None:
-        line = int(samples.lines[i])
-        place = {"line": line} if line > 0 else dict(zip(("partition", "offset"), as_place(line), strict=True))
-    if samples.copied is not None:
-        # Python writes and reads numbers that are not finite, but JSON has none.
-        place["copied"] = json.loads(samples.copied[i], parse_constant=lambda _: None)
-    return place
