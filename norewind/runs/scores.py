@@ -34,7 +34,7 @@ def log_shares(outputs: Any) -> np.ndarray:
 
 def bits_of(outputs: Any) -> np.ndarray:
     """−log₂ of the probability of every symbol, from logits."""
-    return -log_shares(outputs) / BIT
+    return (0.0 - log_shares(outputs)) / BIT  # never -0.0
 
 
 class Score:
