@@ -56,9 +56,9 @@ class Live:
             "seconds": 0.0,
             "position": {"stream": None, "left": None},
             "answered": 0,
-            "tally": msgspec.to_builtins(Tally()),
+            "tally": msgspec.structs.asdict(Tally()),
             "score": {},
-            "watch": msgspec.to_builtins(Watch()),
+            "watch": msgspec.structs.asdict(Watch()),
         }
         self.entries: dict[str, Any] = {name: saved.entries[name] for name in fresh} if saved else fresh
         lines = read_log(self.home / METRICS) if self.home else []
@@ -247,7 +247,7 @@ class Live:
             self.metrics.add_up(self.opened.score)
             self.entries |= {
                 "position": {**self.entries["position"], "stream": self.opened.stream.position()},
-                "tally": msgspec.to_builtins(self.metrics.tally),
+                "tally": msgspec.structs.asdict(self.metrics.tally),
                 "score": self.opened.score.state,
             }
 

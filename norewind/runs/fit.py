@@ -303,9 +303,9 @@ class Training:
                 "seconds": self.seconds(),
                 "position": position,
                 "answered": self.steps.answered,
-                "tally": msgspec.to_builtins(self.tally),
+                "tally": msgspec.structs.asdict(self.tally),
                 "score": deepcopy(self.score.state),
-                "watch": msgspec.to_builtins(self.watch),
+                "watch": msgspec.structs.asdict(self.watch),
             }
             self.learner.settle(self.tally.samples)
             # What looks like the beginning of a divergence is kept in addition to the good checkpoints.
