@@ -4,6 +4,7 @@ Importing this does not import JAX.
 """
 
 import inspect
+import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -125,13 +126,7 @@ def split_methods(text: str) -> list[str]:
     >>> split_methods("uoro:window=4,rank=8,rtrl,bptt:16")
     ['uoro:window=4,rank=8', 'rtrl', 'bptt:16']
     """
-    specs: list[str] = []
-    for part in text.split(","):
-        is_option = "=" in part and ":" not in part and bool(specs)
-        if is_option:
-            specs[-1] += "," + part.strip()
-        elif part.strip():
-            specs.append(part.strip())
+    specs = [spec for spec in re.split(r",(?![^:,]*=)", text.replace(" ", "")) if spec]
     if not specs:
         raise ValueError("name at least one method, e.g. uoro.")
     return specs
