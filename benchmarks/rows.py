@@ -51,20 +51,22 @@ def learner_of(columns: int, steps: tuple[int, ...], budget: float):
     return auto.series(Shape(columns, columns, False, columns, steps, tuple(range(columns))), False, budget, 0)
 
 
-def errors(path: Path, budget: float) -> tuple[list[float], float]:
+def errors_of(path: Path, budget: float) -> tuple[list[float], float]:
     """The mean squared errors for each of the horizons, and the microseconds of CPU time a row."""
     xs, protocol = read(path)
     steps = tuple(range(1, HORIZONS[-1] + 1))
     learner, run = learner_of(xs.shape[1], steps, budget)
     targets = np.tile(xs, len(steps))
-    squares, seconds = [], []
+    squares, seconds = np.zeros(len(steps)), []
     for start in range(0, len(xs), CHUNK):
         chunk = slice(start, start + CHUNK)
         began = time.process_time()
         run, (_, (_, due)) = learner.scan(run, xs[chunk], targets[chunk], outputs=True)
         seconds.append((time.process_time() - began) / len(due))
-        squares.append((due - targets[chunk]) ** 2)
-    by_step = np.concatenate(squares)[protocol.unscored :].reshape(-1, len(steps), xs.shape[1]).mean(axis=(0, 2))
+        scored = slice(max(0, protocol.unscored - start), None)
+        errors = (due - targets[chunk])[scored].reshape(-1, len(steps), xs.shape[1])
+        squares += np.sum(errors.astype(np.float64) ** 2, axis=(0, 2))
+    by_step = squares / ((len(xs) - protocol.unscored) * xs.shape[1])
     return [float(by_step[:horizon].mean()) for horizon in HORIZONS], 1e6 * min(seconds)
 
 
@@ -103,7 +105,7 @@ def main() -> None:
         print(f"{row['case']:>50} {row['us']:8.1f} µs a row")
     for path in files:
         for name, budget in BUDGETS.items():
-            found, microseconds = errors(path, budget)
+            found, microseconds = errors_of(path, budget)
             numbers = " / ".join(f"{value:.4f}" for value in found)
             print(f"{path.name}, {name}: {numbers} for steps 1 to {HORIZONS}, {microseconds:.0f} µs a row")
 

@@ -130,6 +130,17 @@ def test_no_class_is_read_before_it_is_due():
         assert not np.array_equal(found[t], made[t])
 
 
+def test_a_new_sequence_does_not_know_the_newest_class():
+    xs, targets = table((1,))
+    mixture = ClassLearner([], 4, (1,))
+    run, _ = mixture.scan(mixture.init(), xs, targets)
+    frequencies = run.counting.classes / run.counting.classes.sum()
+    run, (losses, (made, due)) = mixture.scan(mixture.reset(run), xs[:1], [[np.nan]], outputs=True)
+    np.testing.assert_allclose(np.exp(made[0]), frequencies, atol=1e-5)
+    assert not losses.any()
+    assert not due.any()
+
+
 def test_a_member_that_fails_does_not_take_the_others_along():
     xs, targets = table()
     for bad in (np.nan, np.inf, -np.inf):

@@ -221,6 +221,15 @@ def test_a_new_sequence_knows_nothing_of_the_last_one():
     assert not due[0].any()
 
 
+def test_what_nothing_forecast_teaches_nothing():
+    learner = LeastSquares(2, 2, steps=(1, 3), limit=5.0)
+    run, losses = learner.scan(learner.init(), two_columns(3), np.full((3, 4), 50, np.float32))
+    np.testing.assert_array_equal(run.model.spreads[0, 2:], 1)
+    assert run.model.spreads[0, 0] > 1
+    assert not learner.weights(run)[2:].any()
+    np.testing.assert_allclose(losses[0], 0)
+
+
 def test_several_models_in_one_run_are_those_of_separate_runs():
     models = [Linear(2, 0.99), Linear(5, 1.0)]
     plan = plan_of(models, 2, 1, (1, 2))

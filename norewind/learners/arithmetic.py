@@ -5,6 +5,7 @@ nor on its library of elementary functions.
 """
 
 from collections.abc import Callable, Iterator
+from math import factorial
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,8 @@ ROUNDING = 1.5 * 2**52
 """Added to a number, it leaves the nearest integer in its last bits."""
 ROUNDING_BITS = int(np.float64(ROUNDING).view(np.int64))
 ROOT_HALF_BITS = int(np.sqrt(0.5).view(np.int64))
+EXP_SERIES = tuple(1 / factorial(power) for power in range(11, -1, -1))
+ARTANH_SERIES = tuple(1 / power for power in range(19, 1, -2))
 
 
 def _for_llvm(function: Callable) -> Any:
@@ -105,18 +108,10 @@ def exp_each(values, scratch):
         whole = shifted - ROUNDING
         rest = (values[i] - whole * LN2_LARGE) - whole * LN2_SMALL
         # Taylor's series: |rest| is at most half of log 2.
-        power = 1 / 39916800.0
-        power = power * rest + 1 / 3628800.0
-        power = power * rest + 1 / 362880.0
-        power = power * rest + 1 / 40320.0
-        power = power * rest + 1 / 5040.0
-        power = power * rest + 1 / 720.0
-        power = power * rest + 1 / 120.0
-        power = power * rest + 1 / 24.0
-        power = power * rest + 1 / 6.0
-        power = power * rest + 0.5
-        power = power * rest + 1.0
-        values[i] = power * rest + 1.0
+        power = 0.0
+        for factor in EXP_SERIES:
+            power = power * rest + factor
+        values[i] = power
         scratch[i] = shifted
     bits, exponents = values.view(np.int64), scratch.view(np.int64)
     for i in range(len(values)):
@@ -137,13 +132,7 @@ def log_each(values, scratch):
         ratio = (values[i] - 1) / (values[i] + 1)
         square = ratio * ratio
         # log x = 2 artanh((x - 1)/(x + 1)), as a series.
-        series = 1 / 19.0
-        series = series * square + 1 / 17.0
-        series = series * square + 1 / 15.0
-        series = series * square + 1 / 13.0
-        series = series * square + 1 / 11.0
-        series = series * square + 1 / 9.0
-        series = series * square + 1 / 7.0
-        series = series * square + 1 / 5.0
-        series = series * square + 1 / 3.0
+        series = 0.0
+        for factor in ARTANH_SERIES:
+            series = series * square + factor
         values[i] = exponent * LN2_LARGE + (2 * (ratio + ratio * square * series) + exponent * LN2_SMALL)
