@@ -31,13 +31,15 @@ class Model:
     """What the three have in common: they learn from rows, and become a run folder if they are saved."""
 
     live: Live
+    labels: Any = None
+    """The classes as they were sent, by name; None if numbers are forecast."""
 
     def fit(self, data: Any, hooks: Hooks = NO_HOOKS) -> Self:
         """Learn from a data frame, an array, an iterable of rows, or a file by its path; again to go on with more.
 
         If it fails, the model is as before.
         """
-        self.live.fit(data if isinstance(data, str | Path) else self._seen(rows_of(data)), hooks)
+        self.live.fit(data if isinstance(data, str | Path) else map(self._seen, rows_of(data)), hooks)
         return self
 
     def learn_one(self, row: Any) -> None:
@@ -47,19 +49,16 @@ class Model:
     def save(self, folder: str | Path) -> None:
         """Write a run folder, which `norewind.load` and the command line can open."""
         self.live.save(Path(folder))
-        about = json.dumps({"model": type(self).__name__, **self._about()}, ensure_ascii=False)
-        write_atomically(Path(folder) / MODEL, about.encode())
+        about = {"model": type(self).__name__} | ({} if self.labels is None else {"labels": self.labels})
+        write_atomically(Path(folder) / MODEL, json.dumps(about, ensure_ascii=False).encode())
 
     @property
     def samples(self) -> int:
         """How many rows it has learned from."""
         return self.live.samples
 
-    def _seen(self, rows: Any) -> Any:
-        return rows
-
-    def _about(self) -> dict[str, Any]:
-        return {}
+    def _seen(self, row: dict[str, Any]) -> dict[str, Any]:
+        return row
 
     def __repr__(self) -> str:
         title, facts, curve = self._shown()
@@ -182,13 +181,12 @@ class Classifier(Model):
     def __init__(self, target: str, horizon: int = 0, *, inputs: Names = (), **settings: Any):
         names = {"targets": (target,), "inputs": names_of(inputs), "horizon": horizon}
         self.live = Live(settings_of({**settings, "loss": "classes"}, **names))
-        self.labels: dict[str, Any] = {}
-        """The classes as they were sent, by name."""
+        self.labels = {}
 
     def learn_one(self, row: Any) -> None:
         row = row_of(row)
         super().learn_one(row)
-        self._note(row)
+        self._seen(row)
 
     def predict_one(self, row: Any) -> Any:
         """The most likely class, of the nearest row that is forecast; None while too little is known."""
@@ -205,18 +203,11 @@ class Classifier(Model):
         shares = np.exp(logarithms - logarithms.max())
         return dict(zip((self.labels.get(n, n) for n in names), (shares / shares.sum()).tolist(), strict=True))
 
-    def _seen(self, rows: Any) -> Any:
-        for row in rows:
-            self._note(row)
-            yield row
-
-    def _note(self, row: dict[str, Any]) -> None:
+    def _seen(self, row: dict[str, Any]) -> dict[str, Any]:
         value = row.get(self.live.settings.targets[0])
         if len(self.labels) <= 1000 and not is_missing(value) and not isinstance(value, dict | list):
             self.labels.setdefault(category_of(value), value)
-
-    def _about(self) -> dict[str, Any]:
-        return {"labels": self.labels}
+        return row
 
 
 def settings_of(settings: dict[str, Any], **given: Any) -> Settings:

@@ -246,7 +246,7 @@ def start(learner: Online, cell: cells.Cell, seed: int, members: int | None = No
     """
 
     def repeated(tree: Any) -> Any:
-        return tree if members is None else jax.tree.map(lambda leaf: jnp.stack([leaf] * members), tree)
+        return tree if members is None else jax.tree.map(lambda leaf: jnp.stack([leaf] * (members or 1)), tree)
 
     # Compiled as one program, and not one for every operation.
     @jax.jit
@@ -335,7 +335,7 @@ def _auto(settings: Settings, shape: Shape) -> Built:
     only_defaults(settings)
     if shape.symbols:
         learner, run = auto.text(shape.inputs, settings.budget, settings.seed, whole=settings.per == "symbol")
-        return Built(learner, run, learner.window)
+        return Built(learner, run, names.AUTO_WINDOW)
     if settings.loss == "classes":
         return Built(*auto.classes(shape, settings.budget, settings.seed), 1)
     return Built(*auto.series(shape, settings.loss == "gaussian", settings.budget, settings.seed), 1)
