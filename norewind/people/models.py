@@ -199,7 +199,8 @@ class Classifier(Model):
             return {}
         made, names = found[2][0] if self.live.settings.horizon else found[2], self.live.opened.stream.classes
         # The classes so far, in the nearest of the steps.
-        logarithms = np.reshape(made, (len(self.live.settings.steps), -1))[0, : len(names)].astype(np.float64)
+        by_step = np.asarray(made, np.float64).reshape(len(self.live.settings.steps), -1)
+        logarithms = by_step[0, : len(names)]
         shares = np.exp(logarithms - logarithms.max())
         return dict(zip((self.labels.get(n, n) for n in names), (shares / shares.sum()).tolist(), strict=True))
 
