@@ -15,8 +15,7 @@ from norewind.learner import Online, online
 from norewind.names import Method, parse_method
 from norewind.optimizers import inverse_sqrt
 from norewind.run import NonFiniteError
-from norewind.runs.fit import fit
-from norewind.runs.hooks import Hooks, Intervals
+from norewind.runs.fit import Hooks, Intervals, fit
 from norewind.runs.record import Record, record_path, records_of, versions, write_record
 from norewind.streams import Samples, Stream
 from norewind.tasks import InfluenceBalancing, influence_balancing

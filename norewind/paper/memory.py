@@ -122,8 +122,7 @@ def train(run: Remembering) -> Record:
     import jax
 
     from norewind.run import NonFiniteError
-    from norewind.runs.fit import fit
-    from norewind.runs.hooks import Hooks, Intervals
+    from norewind.runs.fit import Hooks, Intervals, fit
     from norewind.runs.scores import bits_of
     from norewind.tasks.copying import UNSCORED, Copying, Curriculum
 
