@@ -44,7 +44,7 @@ def reproduce(
         if count is not None and count < 1:
             raise SystemExit(f"norewind reproduce: --{name} must be at least 1, but it is {count}.")
     if what == "memory":
-        from norewind.paper.memory_report import reproduce_memory
+        from norewind.paper.memory import reproduce_memory
 
         length = int(samples) if samples else (20_000 if quick else None)
         folder = out or Path("results/quick/memory" if quick else "results/memory")
@@ -53,7 +53,7 @@ def reproduce(
         return
     from norewind.paper.influence import SEEDS, influence_plan
     from norewind.paper.plans import text_plan
-    from norewind.paper.reproduce import reproduce as run
+    from norewind.paper.report import reproduce as run
 
     length = None if samples is None else int(samples)
     plan = text_plan(what, quick=quick, seeds=seeds, samples=length, controls=controls)

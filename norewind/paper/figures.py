@@ -3,11 +3,10 @@
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from norewind.instruments.curves import losses
-from norewind.instruments.figures import LINES, count_axis, legend, level, new_figure
+from norewind.instruments.figures import LINES, count_axis, legend, level, median_and_range, new_figure
 from norewind.paper.groups import Group, influence_curves
 from norewind.paper.plans import SAMPLES, method_words
 from norewind.runs.record import Record
@@ -28,7 +27,10 @@ SHADES = ("#662506", "#cc4c02", "#fe9929", "#e0b030", "#8c6d31", "#b15928")
 
 
 def text_figure(groups: Mapping[tuple[str, str], Group], memoryless: str) -> Figure:
-    """Learning curves on a text: one column per cell, the loss from the start above, the recent one below."""
+    """Learning curves on a text: one column per cell, the loss from the start above, the recent one below.
+
+    `memoryless` is what the level without memory is called.
+    """
     cells = [cell for cell in ("lstm", "gru") if any(cell == of for _, of in groups)]
     figure, axes = new_figure(2, len(cells), panel=(5.2, 3.2), sharex=True, sharey="row")
     first = next(iter(groups.values()))
@@ -36,9 +38,13 @@ def text_figure(groups: Mapping[tuple[str, str], Group], memoryless: str) -> Fig
     gap = text.memoryless - text.floor
     for column, cell in enumerate(cells):
         for ax, cumulative in zip(axes[:, column], (True, False), strict=True):
-            for method in LOOKS:
+            for method, (colour, line) in LOOKS.items():
                 if (method, cell) in groups:
-                    _draw_group(ax, method, groups[method, cell], cumulative)
+                    samples, rows = groups[method, cell].curves(cumulative=cumulative)
+                    # A figure of a few inches shows a few hundred points.
+                    every = max(1, len(samples) // 400)
+                    style = {"color": colour, "linestyle": line, "lw": 1.7, "label": method_words(method)}
+                    median_and_range(ax, samples[::every], rows[:, ::every], **style)
             last = column == len(cells) - 1
             level(ax, text.floor, f"{text.floor:.3f}\nentropy rate" if last else "")
             level(ax, text.memoryless, f"{text.memoryless:.3f}\n{memoryless}" if last else "")
@@ -49,27 +55,11 @@ def text_figure(groups: Mapping[tuple[str, str], Group], memoryless: str) -> Fig
         axes[1, column].set_xlabel("samples")
     axes[0, 0].set_ylabel("bits, mean from the start")
     axes[1, 0].set_ylabel("bits, recent mean")
-    figure.suptitle(f"{text.name}: {_seeds(groups.values())}")
+    counts = sorted({len(group.records) for group in groups.values()})
+    over = " to ".join(map(str, sorted({counts[0], counts[-1]})))
+    figure.suptitle(f"{text.name}: {'one seed' if counts == [1] else f'median and range over {over} seeds'}")
     legend(figure, axes.flat)
     return figure
-
-
-def _draw_group(ax: Axes, method: str, group: Group, cumulative: bool) -> None:
-    """The median over seeds, and a band from the best to the worst."""
-    samples, rows = group.curves(cumulative=cumulative)
-    # A figure of a few inches shows a few hundred points.
-    every = max(1, len(samples) // 400)
-    samples, rows = samples[::every], rows[:, ::every]
-    colour, line = LOOKS[method]
-    rows = np.where(np.isnan(rows), np.inf, rows)
-    ax.fill_between(samples, rows.min(axis=0), np.minimum(rows.max(axis=0), 1e3), color=colour, alpha=0.15, lw=0)
-    ax.plot(samples, np.median(rows, axis=0), color=colour, linestyle=line, lw=1.7, label=method_words(method))
-
-
-def _seeds(groups) -> str:
-    counts = sorted({len(group.records) for group in groups})
-    over = " to ".join(map(str, sorted({counts[0], counts[-1]})))
-    return "one seed" if counts == [1] else f"median and range over {over} seeds"
 
 
 def influence_figure(records: Sequence[Record]) -> Figure:
@@ -78,9 +68,16 @@ def influence_figure(records: Sequence[Record]) -> Figure:
     rates = list(next(iter(methods.values())))
     figure, axes = new_figure(2, len(rates), panel=(3.8, 3.1), sharex=True, sharey="row")
     for column, rate in enumerate(rates):
+        seeds = methods.get("uoro", {}).get(rate, [])
         truncated = [(name, run) for name, curves in methods.items() if name != "uoro" for run in curves[rate]]
         for ax, entry in zip(axes[:, column], ("losses", "thetas"), strict=True):
-            _draw_seeds(ax, methods.get("uoro", {}).get(rate), entry)
+            for record in seeds:
+                ax.plot(record["time"], losses(record, entry), color=BLUE, lw=0.5, alpha=0.35)
+            if seeds:
+                label = f"UORO: median of {len(seeds)} seeds (thin: each)" if len(seeds) > 1 else "UORO, one seed"
+                shortest = min(len(record["time"]) for record in seeds)
+                median = np.median([losses(record, entry)[:shortest] for record in seeds], axis=0)
+                ax.plot(seeds[0]["time"][:shortest], median, color=BLUE, lw=1.8, label=label)
             for number, (method, record) in enumerate(truncated):
                 look = {"color": SHADES[number % len(SHADES)], "linestyle": LINES[(number + 1) % len(LINES)], "lw": 1.8}
                 ax.plot(record["time"], losses(record, entry), label=method_words(method), **look)
@@ -96,14 +93,3 @@ def influence_figure(records: Sequence[Record]) -> Figure:
     figure.suptitle(f"Influence balancing, {first['n']} units, {first['minus']} minus")
     legend(figure, axes[0])
     return figure
-
-
-def _draw_seeds(ax: Axes, records: Sequence[Record] | None, entry: str) -> None:
-    if not records:
-        return
-    for record in records:
-        ax.plot(record["time"], losses(record, entry), color=BLUE, lw=0.5, alpha=0.35)
-    label = f"UORO: median of {len(records)} seeds (thin: each)" if len(records) > 1 else "UORO, one seed"
-    shortest = min(len(record["time"]) for record in records)
-    median = np.median([losses(record, entry)[:shortest] for record in records], axis=0)
-    ax.plot(records[0]["time"][:shortest], median, color=BLUE, lw=1.8, label=label)

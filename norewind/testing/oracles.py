@@ -5,6 +5,7 @@ A tolerance of 1e-10 needs float64: use `jax.enable_x64` (or `jax_enable_x64`).
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +16,8 @@ from norewind.testing.examples import Example, examples
 from norewind.trees import Tree, is_key, real_leaves
 
 MakeEstimator = Callable[..., Estimator]
+Check = Callable[[], None]
+"""One check of a conformance suite. It has a name, and raises an AssertionError."""
 
 
 def run_estimator(estimator: Estimator, example: Example, carry: Tree) -> tuple[Tree, Tree, Estimate]:
@@ -46,10 +49,6 @@ def exact_grads(transition: Transition, loss: Loss, params: Tree, state: Tree, x
     return jax.jacrev(step_losses)(params)
 
 
-def _cut(tree: Tree, window: int) -> Tree:
-    return jax.tree.map(lambda leaf: np.reshape(leaf, (-1, window, *leaf.shape[1:])), tree)
-
-
 def windows(example: Example, window: int) -> Example:
     """The same samples, with this many in one step."""
     if window == 1:
@@ -57,9 +56,8 @@ def windows(example: Example, window: int) -> Example:
     return example._replace(xs=_cut(example.xs, window), targets=_cut(example.targets, window))
 
 
-def _exact_for(example: Example, window: int) -> Tree:
-    grads = exact_grads(*example[3:5], example.params, example.state, example.xs, example.targets)
-    return jax.tree.map(lambda leaf: leaf.sum(axis=1), _cut(grads, window))
+def _cut(tree: Tree, window: int) -> Tree:
+    return jax.tree.map(lambda leaf: np.reshape(leaf, (-1, window, *leaf.shape[1:])), tree)
 
 
 def check_exact(
@@ -81,10 +79,7 @@ def check_exact(
     """
     for example in models or examples():
         estimator = make_estimator(example.transition, example.loss)
-        data = windows(example, window)
-        carry = jax.jit(estimator.init)(example.params, example.state, jax.random.key(0))
-        grads = jax.jit(lambda carry, e=estimator, d=data: run_estimator(e, d, carry)[2].grad)(carry)
-        _assert_close(grads, _exact_for(example, window), tolerance, f"{example.name}: gradient is not exact")
+        _assert_exact(estimator, example, window, tolerance, "gradient is not exact", on_every_path=False)
 
 
 def path_signs(path: jax.Array, like: Tree) -> tuple[Tree, jax.Array]:
@@ -140,26 +135,60 @@ def check_unbiased(
     """
     for example in models or examples():
         estimator = make_estimator(example.transition, example.loss, noise=path_signs)
-        data = windows(example, window)
+        _assert_exact(estimator, example, window, tolerance, "mean gradient is biased", on_every_path=True)
+
+
+def _assert_exact(
+    estimator, example: Example, window: int, tolerance: float, what: str, *, on_every_path: bool
+) -> None:
+    """Compare the gradients, or their means over every path of the noise, with the exact ones."""
+    data = windows(example, window)
+
+    def grads(carry):
+        return run_estimator(estimator, data, carry)[2].grad
+
+    def mean_grads(carries):
+        return jax.tree.map(lambda leaf: leaf.mean(axis=0), jax.vmap(grads)(carries))
+
+    carry = jax.jit(estimator.init)(example.params, example.state, jax.random.key(0))
+    if on_every_path:
         steps = jax.tree.leaves(data.targets)[0].shape[0]
         width = sum(leaf.size for leaf in jax.tree.leaves(real_leaves(example.state)))
         # The noise of the last step enters no gradient, so it need not be enumerated.
-        carry = jax.jit(estimator.init)(example.params, example.state, jax.random.key(0))
-        paths = sign_paths(carry, width * (steps - 1))
-        mean = _mean_grads(estimator, data, paths)
-        _assert_close(mean, _exact_for(example, window), tolerance, f"{example.name}: mean gradient is biased")
+        carry = sign_paths(carry, width * (steps - 1))
+    found = jax.jit(mean_grads if on_every_path else grads)(carry)
+    exact = _cut(exact_grads(*example[3:5], example.params, example.state, example.xs, example.targets), window)
+    exact = jax.tree.map(lambda leaf: leaf.sum(axis=1), exact)
+    assert_same(found, exact, f"{example.name}: {what}", tolerance)
 
 
-def _mean_grads(estimator: Estimator, example: Example, carries: Tree) -> Tree:
-    @jax.jit
-    def mean(carries):
-        grads = jax.vmap(lambda carry: run_estimator(estimator, example, carry)[2].grad)(carries)
-        return jax.tree.map(lambda leaf: leaf.mean(axis=0), grads)
+def assert_same(
+    found: Tree, wanted: Tree, what: str, absolute: float = 0.0, relative: float = 0.0, *, equal_nan: bool = False
+) -> None:
+    """Assert that two trees have the same structure, shapes and dtypes, and values within tolerances.
 
-    return mean(carries)
+    Keys are compared exactly. Leaves of `jax.eval_shape` have no values to compare.
+    """
+    assert jax.tree.structure(found) == jax.tree.structure(wanted), f"{what} has another structure"
+    for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(found), jax.tree.leaves(wanted), strict=True):
+        a, b = (leaf if hasattr(leaf, "dtype") else np.asarray(leaf) for leaf in (a, b))
+        place = f"{what} at {jax.tree_util.keystr(path) or 'its root'}"
+        assert a.shape == b.shape, f"{place} has shape {a.shape}, not {b.shape}"
+        assert a.dtype == b.dtype, f"{place} has dtype {a.dtype}, not {b.dtype}"
+        if isinstance(a, jax.ShapeDtypeStruct):
+            continue
+        if is_key(a):
+            a, b = jax.random.key_data(a), jax.random.key_data(b)
+        a, b = np.asarray(a), np.asarray(b)
+        wrong = ~np.isclose(a, b, rtol=relative, atol=absolute, equal_nan=equal_nan)
+        assert not wrong.any(), f"{place}: off by {np.max(np.abs(a[wrong] * 1.0 - b[wrong])):.3g}"
 
 
-def _assert_close(got: Tree, wanted: Tree, tolerance: float, what: str) -> None:
-    for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(got), jax.tree.leaves(wanted), strict=True):
-        error = float(np.max(np.abs(np.asarray(a) - np.asarray(b))))
-        assert error <= tolerance, f"{what} at {jax.tree_util.keystr(path)}: off by {error:.3g}"
+def named(name: str, check: Callable, *arguments: Any) -> Check:
+    """A check with its arguments, under a name."""
+
+    def run_check():
+        check(*arguments)
+
+    run_check.__name__ = name
+    return run_check

@@ -8,8 +8,9 @@ from jax.flatten_util import ravel_pytree
 from norewind.affine import affine_step, weight_grad
 from norewind.estimator import Transition
 from norewind.structure import for_each_leaf, mixed_by, structure_of
+from norewind.testing.oracles import assert_same
 from norewind.traces import own_product
-from norewind.trees import Tree, is_key, real_leaves, with_real_leaves
+from norewind.trees import Tree, real_leaves, with_real_leaves
 
 
 def check_structure(transition: Transition, params: Tree, state: Tree, x: Tree) -> None:
@@ -27,7 +28,9 @@ def check_structure(transition: Transition, params: Tree, state: Tree, x: Tree) 
     if structure.units is not None:
         _check_units(transition, params, state, x, structure.units(params))
     if structure.memory is not None:
-        _check_memory(transition, params, state, x, structure.memory)
+        # Rows and columns of the Jacobian have the structure of the state.
+        block = np.asarray(structure.memory(structure.memory(_state_jacobian(transition, params, state, x))))
+        assert np.all(block == np.diag(np.diag(block))), "the declared memory cell of one unit reaches that of another"
     if structure.output_units is not None:
         new_state, output = jax.jit(transition)(params, state, x)
         units = ravel_pytree(real_leaves(new_state))[0][np.array(structure.output_units)]
@@ -38,6 +41,15 @@ def check_structure(transition: Transition, params: Tree, state: Tree, x: Tree) 
         _check_mixing(transition, params, state, x, structure.mixing)
     if structure.layer is not None:
         _check_layer(transition, params, state, x, structure.layer)
+
+
+def _state_jacobian(transition, params, state, x) -> Tree:
+    """The derivatives of the new state by the old: for every leaf of the new state, a tree of blocks."""
+
+    def new_leaves(leaves):
+        return real_leaves(transition(params, with_real_leaves(state, leaves), x)[0])
+
+    return jax.jit(jax.jacrev(new_leaves))(real_leaves(state))
 
 
 def _check_units(transition, params, state, x, index) -> None:
@@ -57,30 +69,14 @@ def _check_units(transition, params, state, x, index) -> None:
             assert not reached.any(), f"params{jax.tree_util.keystr(path)} {what} ({where})"
 
 
-def _check_memory(transition, params, state, x, memory) -> None:
-    import equinox as eqx
-
-    def new_memory(leaf):
-        leaves = eqx.tree_at(memory, real_leaves(state), leaf)
-        return memory(real_leaves(transition(params, with_real_leaves(state, leaves), x)[0]))
-
-    jacobian = np.asarray(jax.jit(jax.jacrev(new_memory))(memory(real_leaves(state))))
-    assert np.all(jacobian == np.diag(np.diag(jacobian))), (
-        "the declared memory cell of one unit reaches that of another"
-    )
-
-
 def _check_elementwise(transition, params, state, x) -> None:
-    def new_leaves(leaves):
-        return real_leaves(transition(params, with_real_leaves(state, leaves), x)[0])
-
     leaves = real_leaves(state)
     shapes = {jnp.shape(leaf) for leaf in jax.tree.leaves(leaves)}
     assert [len(shape) for shape in shapes] == [1], (
         f"an elementwise model keeps vectors of one length, an entry per unit, not leaves of shapes {sorted(shapes)}"
     )
     places = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(leaves)]
-    blocks = jax.tree.leaves(jax.jit(jax.jacrev(new_leaves))(leaves))
+    blocks = jax.tree.leaves(_state_jacobian(transition, params, state, x))
     pairs = [(new, old) for new in places for old in places]
     for (new, old), block in zip(pairs, blocks, strict=True):
         among = np.asarray(block)[~np.eye(len(block), dtype=bool)]
@@ -88,18 +84,13 @@ def _check_elementwise(transition, params, state, x) -> None:
 
 
 def _check_mixing(transition, params, state, x, mixing) -> None:
-    def derivative(model):
-        new_leaves = lambda leaves: real_leaves(model(params, with_real_leaves(state, leaves), x)[0])  # noqa: E731
-        return jax.jacrev(new_leaves)(real_leaves(state)), model(params, state, x)
-
-    (itself, values), (mixed, _) = jax.jit(lambda: (derivative(transition), derivative(mixing(jnp.matmul))))()
-    assert _alike(itself, mixed), "mixing by W @ v gives a model with other derivatives"
+    itself, mixed = (_state_jacobian(model, params, state, x) for model in (transition, mixing(jnp.matmul)))
+    assert_same(mixed, itself, "mixing by W @ v gives a model with other derivatives", 1e-6, 1e-4)
     alone = mixed_by(transition, own_product)
     units = structure_of(alone).units
     assert units is not None, "a model that declares mixing must declare units, or its mixing must"
-    assert _alike(values, jax.jit(alone)(params, state, x)), (
-        "mixing by a product with the same values changes the model's"
-    )
+    found, values = (jax.jit(model)(params, state, x) for model in (alone, transition))
+    assert_same(found, values, "mixing by a product with the same values changes the model's", 1e-6, 1e-4)
     _check_units(alone, params, state, x, units(params))
     _check_elementwise(alone, params, state, x)
 
@@ -115,8 +106,3 @@ def _check_layer(transition, params, state, x, layer) -> None:
     for (path, leaf), given in zip(jax.tree_util.tree_leaves_with_path(true), jax.tree.leaves(told), strict=True):
         place = f"params{jax.tree_util.keystr(path)}"
         assert np.allclose(leaf, given, rtol=1e-4, atol=1e-6), f"{place} acts in another way than by the declared layer"
-
-
-def _alike(a: Tree, b: Tree) -> bool:
-    pairs = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
-    return all(np.allclose(one, other, rtol=1e-4, atol=1e-6) for one, other in pairs if not is_key(one))

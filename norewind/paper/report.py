@@ -1,0 +1,220 @@
+"""`norewind reproduce`: from plans to records, and from records to figures, the table and one self-contained page."""
+
+import base64
+import re
+import signal
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from itertools import product
+from math import isnan
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from markdown_it import MarkdownIt
+
+from norewind.files import write_atomically
+from norewind.instruments.figures import save
+from norewind.instruments.tables import comma_separated, markdown
+from norewind.paper import findings
+from norewind.paper.figures import influence_figure, text_figure
+from norewind.paper.groups import RECENT, Group, agreement, grouped, of_paper
+from norewind.paper.influence import Balancing, influence_records, run_influence
+from norewind.paper.plans import TABLE, method_words
+from norewind.runs.record import Record, read_record
+from norewind.runs.sweep import Plan, records, sweep
+
+MEMORYLESS = {"brackets": "memoryless", "anbn": "without counting"}
+"""What the level without memory is called in the figure of each text."""
+SAMPLE_LENGTHS = {"brackets": 72, "anbn": 140}
+"""The characters of each text that the page shows."""
+
+
+def reproduce(
+    plan: Plan,
+    influence: Sequence[Balancing],
+    out: Path,
+    *,
+    jobs: int | None = None,
+    ray: str | None = None,
+    report_only: bool = False,
+) -> None:
+    """Make the runs that have no record in `out` yet, and write figures, table and page about all that have one.
+
+    Args:
+        plan: the runs on text.
+        influence: the runs of influence balancing.
+        out: the folder for records, figures, table and page.
+        jobs: how many runs on text to train at the same time; by default one per core.
+        ray: a Ray cluster to train in (see `sweep`).
+        report_only: train nothing.
+    """
+    began = time.perf_counter()
+    if threading.current_thread() is threading.main_thread():
+        # A request to end is treated as Ctrl-C, also in the background.
+        for request in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(request, signal.default_int_handler)
+    try:
+        if influence and not report_only:
+            run_influence(influence, out, _say)
+        if plan and not report_only:
+            sweep(plan, out, jobs=jobs, ray=ray)
+    except KeyboardInterrupt:
+        _say("interrupted: finished runs and checkpoints are kept, the same command continues from there")
+        raise SystemExit(130) from None
+    finally:
+        wanted = [*(run.name for run in influence), *plan]
+        found = {**influence_records(influence, out), **records(plan, out)}
+        written = write_report(out, [name for name in wanted if name not in found])
+    of_influence, of_text = load_records(out)
+    for sentence in findings.influence_findings(of_influence)[1:] if of_influence else ():
+        _say(f"influence balancing: {sentence}")
+    for source in MEMORYLESS:
+        chosen = of_paper(grouped(of_text), source)
+        if short := findings.too_short(chosen):
+            _say(f"{source}: {short}")
+        elif source == "anbn" and chosen:
+            # The details are on the page.
+            for sentence in findings.anbn_findings(chosen):
+                _say(f"anbn: {sentence.partition(': ')[0].rstrip('.')}")
+    _say(f"done in {time.perf_counter() - began:.0f} s: see {written[-1]}" if written else f"no records in {out}")
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def write_report(out: Path, missing: Sequence[str] = ()) -> list[Path]:
+    """Write figures, table and page about all records in a folder. `missing` names planned runs that have none."""
+    influence, runs = load_records(out)
+    if not influence and not runs:
+        return []
+    groups = grouped(runs)
+    figures = {"influence": influence_figure(influence)} if influence else {}
+    for source, words in MEMORYLESS.items():
+        if chosen := of_paper(groups, source):
+            figures[source] = text_figure(chosen, words)
+    kinds = product(figures, ("png", "pdf"))
+    written = [save(figures[name], out / "figures" / f"{name}.{kind}") for name, kind in kinds]
+    texts = {
+        "table.md": markdown(*table(of_paper(groups, "anbn"))),
+        "table.csv": comma_separated(*table(of_paper(groups, "anbn"), every_run=True)),
+        "index.html": page(influence, runs, out, missing),
+    }
+    for name, text in texts.items():
+        write_atomically(out / name, text.encode())
+    return [*written, *(out / name for name in texts)]
+
+
+def load_records(out: Path) -> tuple[list[Record], list[Record]]:
+    """All records in a folder: those of influence balancing, and those of runs on text."""
+    found = [record for path in sorted((out / "runs").glob("*.json")) if (record := read_record(path))]
+    return [record for record in found if "influence" in record], [record for record in found if "settings" in record]
+
+
+def table(groups: Mapping[tuple[str, str], Group], *, every_run: bool = False) -> tuple[list[str], list[list]]:
+    """Header and rows of the table on aⁿbⁿ, the paper's value beside ours."""
+    header = ["method", "cell", "paper", "ours", "spread", "seeds", "diverged", "95% of runs", "p", "verdict"]
+    rows = []
+    for (method, cell), paper in TABLE.items():
+        group = groups.get((method, cell))
+        judged = agreement(group, paper)
+        numbers, values, length = ["", "", 0, 0], [], ""
+        if group is not None:
+            mean, spread = ("" if isnan(value) else f"{value:.4f}" for value in (group.mean, group.spread))
+            numbers, values = [mean, spread, len(group.records), group.diverged], group.values
+            length = f" ({group.samples:,} samples)" if group.is_short else ""
+        p = "" if judged.p is None else f"{judged.p:.2g}"
+        verdict = judged.interval, p, judged.verdict + length
+        row = [method_words(method), cell.upper(), f"{paper:.3f}", *numbers, *verdict]
+        rows.append([*row, " ".join(f"{value:.5f}" for value in values)] if every_run else row)
+    return [*header, "runs"] if every_run else header, rows
+
+
+def page(influence: Sequence[Record], runs: Sequence[Record], out: Path, missing: Sequence[str]) -> str:
+    """The page: report.md filled in, as one HTML file with its pictures inside.
+
+    A section (from one heading to the next) for which there are no values is left out.
+    """
+    values = _values(influence, runs, out, missing)
+    sections = re.split(r"^(?=##)", _resource("report.md").template, flags=re.MULTILINE)
+    filled = [
+        section.substitute(values)
+        for section in map(Template, sections)
+        if all(values.get(name) is not None for name in section.get_identifiers())
+    ]
+    body = MarkdownIt("commonmark", {"html": False}).enable("table").render("".join(filled))
+
+    def inside(match: re.Match) -> str:
+        return f'src="data:image/png;base64,{base64.b64encode((out / match[1]).read_bytes()).decode()}"'
+
+    return _resource("report.html").substitute(body=re.sub(r'src="([^":]+\.png)"', inside, body))
+
+
+def _resource(name: str) -> Template:
+    return Template((resources.files("norewind.paper") / name).read_text(encoding="utf-8"))
+
+
+def _values(influence: Sequence[Record], runs: Sequence[Record], out: Path, missing: Sequence[str]) -> dict[str, Any]:
+    """What report.md is filled in with."""
+    every, groups, notes = [*influence, *runs], grouped(runs), out / "notes.md"
+    values: dict[str, Any] = {
+        name: ", ".join(sorted({record[name][:12] for record in every}))
+        for name in ("norewind", "commit", "jax", "python")
+    }
+    values |= {"runs": len(every), "hours": f"{sum(record['seconds'] for record in every) / 3600:.2f}"}
+    values |= {
+        "older_records": "",
+        "partial_results": "",
+        "recent": f"{RECENT:,}",
+        "all_runs": _run_table(influence, runs),
+    }
+    if old := sum("converted" in record for record in every):
+        values["older_records"] = (
+            f"> **Older records.** {old} of these records were converted from an earlier format. The commits that they "
+            "name were rewritten since, and the noise of a seed has changed: they will be run again."
+        )
+    if missing:
+        some = ", ".join(missing[:6]) + (", ..." if len(missing) > 6 else "")
+        words = f"{len(missing)} planned runs are not finished: {some}. The same command continues with them."
+        values["partial_results"] = f"> **Partial results.** {words}"
+    if influence:
+        values["influence_findings"] = _bullets(findings.influence_findings(influence))
+        values["influence_table"] = findings.influence_table(influence)
+    for source, length in SAMPLE_LENGTHS.items():
+        if chosen := of_paper(groups, source):
+            text, short = next(iter(chosen.values())).text(), findings.too_short(chosen)
+            values[f"{source}_too_short"] = f"**{short}**" if short else ""
+            values[f"{source}_text"] = text.decode(next(text.chunks(0, length)))
+            if source == "brackets":
+                values["brackets_findings"] = _bullets(findings.brackets_findings(chosen))
+            else:
+                values["anbn_findings"] = _bullets(findings.anbn_findings(chosen))
+                values["anbn_table"] = markdown(*table(chosen))
+                values["control_findings"] = _bullets(findings.control_findings(groups)) or None
+                values |= {"floor": f"{text.floor:.4f}", "memoryless": f"{text.memoryless:.4f}", "anbn": text.name}
+    if notes.exists():
+        # Its headings are one level below ours.
+        values["notes"] = re.sub("^#", "###", notes.read_text(), flags=re.MULTILINE)
+    return values
+
+
+def _bullets(sentences: Sequence[str]) -> str:
+    return "\n".join(f"- {sentence}" for sentence in sentences)
+
+
+def _run_table(influence: Sequence[Record], runs: Sequence[Record]) -> str:
+    rows = []
+    for record in runs:
+        s = record["settings"]
+        name = f"{s['source']} {s['cell']} {s['method']}, {s['samples']:g} samples, {s['precision']}, seed {s['seed']}"
+        values = Group([record]).values
+        rows.append([name, f"{values[0]:.5f}" if values else "", record["problem"], f"{record['seconds']:.0f}"])
+    for record in influence:
+        s = record["influence"]
+        name = f"influence {s['method']}, η {s['rate']:g}, seed {s['seed']}"
+        rows.append([name, record["loss"], record["problem"], f"{record['seconds']:.0f}"])
+    return markdown(["run", "final loss", "problem", "seconds"], rows)
