@@ -1,6 +1,5 @@
 """What `diagnose` found: statistics with their standard errors, as a table, a figure and data."""
 
-import html
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -10,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from norewind.instruments.tables import markdown
-from norewind.shown import markdown_as_html, sparkline
+from norewind.instruments.tables import markdown, table_as_html
+from norewind.shown import sparkline
 
 SPANS = 20
 """The spans of time that a stream is divided into."""
@@ -133,16 +132,12 @@ class Diagnosis:
     reference: str
     moving: bool
 
-    def __str__(self) -> str:
-        return self.table()
-
     def __repr__(self) -> str:
         return self.table()
 
     def _repr_html_(self) -> str:
         curves = {f.name: sparkline([span.cosine.value for span in f.over_time], span=(0, 1)) for f in self.findings}
-        cosines = "".join(f"<div>{html.escape(name)} {curve}</div>" for name, curve in curves.items())
-        return f"{markdown_as_html(self.table())}<p>cosine along the stream, from 0 to 1:</p>{cosines}"
+        return table_as_html(self.table(), curves, "<p>cosine along the stream, from 0 to 1:</p>")
 
     @property
     def kind(self) -> str:
