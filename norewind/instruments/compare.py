@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from norewind import checks, names
-from norewind.instruments.curves import final, losses, points, window_of
+from norewind.instruments.curves import final, grouped_by, losses, points, window_of
 from norewind.instruments.tables import comma_separated, markdown, table_as_html
 from norewind.runs.build import CHOSEN, open_stream
 from norewind.runs.metrics import counted
@@ -113,10 +113,7 @@ class Comparison:
 
     def methods(self) -> dict[str, list[Record]]:
         """The records of each method, in order."""
-        grouped: dict[str, list[Record]] = {}
-        for record in self.records.values():
-            grouped.setdefault(record["settings"]["method"], []).append(record)
-        return grouped
+        return grouped_by(lambda record: record["settings"]["method"], self.records.values())
 
     def rows(self) -> list[dict]:
         """One row per method: means over the seeds that ended well, with the standard error where there are several."""

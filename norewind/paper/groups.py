@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from norewind import names
-from norewind.instruments.curves import final, losses, points
+from norewind.instruments.curves import final, grouped_by, losses, points
 from norewind.instruments.tables import mean_and_spread
 from norewind.paper.plans import SAMPLES
 from norewind.runs.metrics import counted
@@ -82,9 +82,8 @@ class Group:
 
 def grouped(records: Iterable[Record]) -> list[Group]:
     """Records of runs on text, grouped by everything but their seed."""
-    groups: dict[str, list[Record]] = {}
-    for record in sorted(records, key=lambda record: record["settings"]["seed"]):
-        groups.setdefault(str({**record["settings"], "seed": None}), []).append(record)
+    in_order = sorted(records, key=lambda record: record["settings"]["seed"])
+    groups = grouped_by(lambda record: str({**record["settings"], "seed": None}), in_order)
     return [Group(group) for group in groups.values()]
 
 

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +13,7 @@ from matplotlib.ticker import FixedLocator
 
 from norewind import names
 from norewind.cells import with_readout
+from norewind.instruments.curves import grouped_by
 from norewind.instruments.figures import count_axis, legend, level, look, median_and_range, new_figure, plain_log, save
 from norewind.instruments.tables import markdown
 from norewind.learner import online
@@ -92,11 +92,8 @@ def repeats(found: Mapping[str, Record], samples: int | None = None, seeds: int 
         record = found[run.name]
         return -np.inf if record["problem"] else reached(record) * (1 if run.task == "grow" else -1)
 
-    kinds: dict[Any, list[Remembering]] = {}
-    for run in tries(samples):
-        if run.name in found:
-            kinds.setdefault(run.kind, []).append(run)
-    best = [max(runs, key=worth) for runs in kinds.values()]
+    made = [run for run in tries(samples) if run.name in found]
+    best = [max(runs, key=worth) for runs in grouped_by(lambda run: run.kind, made).values()]
     return [replace(run, seed=seed) for seed in range(1, seeds) for run in best]
 
 
@@ -187,14 +184,12 @@ def reproduce_memory(
     again = repeats(first, samples, seeds)
     found = {**first, **get(again)}
     best = {(run.kind, run.rate) for run in repeats(first, samples, 2)}  # also if there is no other seed
-    groups: dict[Any, list[Record]] = {}
-    for run in [*tries(samples), *again]:
-        if run.name in found and (run.kind, run.rate) in best:
-            groups.setdefault(run.kind, []).append(found[run.name])
-    if not groups:
+    chosen = [run for run in [*tries(samples), *again] if run.name in found and (run.kind, run.rate) in best]
+    if not chosen:
         raise SystemExit(f"There are no records of runs on long memory in {out}.")
-    draw(list(groups.values()), out / "figure.png")
-    text = table(list(groups.values()), list(found.values()))
+    groups = [[found[run.name] for run in runs] for runs in grouped_by(lambda run: run.kind, chosen).values()]
+    draw(groups, out / "figure.png")
+    text = table(groups, list(found.values()))
     (out / "table.md").write_text(text, encoding="utf-8")
     return text
 

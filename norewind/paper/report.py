@@ -137,64 +137,53 @@ def table(groups: Mapping[tuple[str, str], Group], *, every_run: bool = False) -
 def page(influence: Sequence[Record], runs: Sequence[Record], out: Path, missing: Sequence[str]) -> str:
     """The page: report.md filled in, as one HTML file with its pictures inside.
 
-    A section (from one heading to the next) for which there are no values is left out.
+    A paragraph for which values are missing is left out, and a section in which no values are left as well.
     """
-    values = _values(influence, runs, out, missing)
-    sections = re.split(r"^(?=##)", _resource("report.md").template, flags=re.MULTILINE)
-    filled = [
-        section.substitute(values)
-        for section in map(Template, sections)
-        if all(values.get(name) is not None for name in section.get_identifiers())
-    ]
-    body = MarkdownIt("commonmark", {"html": False}).enable("table").render("".join(filled))
+    template, frame = (
+        (resources.files("norewind.paper") / f"report.{kind}").read_text("utf-8") for kind in ("md", "html")
+    )
+    values = {name: value for name, value in _values(influence, runs, out, missing).items() if value}
+    kept = []
+    for section in re.split(r"^(?=##)", template, flags=re.MULTILINE):
+        known = [part for part in map(Template, section.split("\n\n")) if values.keys() >= set(part.get_identifiers())]
+        if any(part.get_identifiers() for part in known):
+            kept += [part.substitute(values) for part in known]
+    body = MarkdownIt("commonmark", {"html": False}).enable("table").render("\n\n".join(kept))
 
     def inside(match: re.Match) -> str:
         return f'src="data:image/png;base64,{base64.b64encode((out / match[1]).read_bytes()).decode()}"'
 
-    return _resource("report.html").substitute(body=re.sub(r'src="([^":]+\.png)"', inside, body))
-
-
-def _resource(name: str) -> Template:
-    return Template((resources.files("norewind.paper") / name).read_text(encoding="utf-8"))
+    return Template(frame).substitute(body=re.sub(r'src="([^":]+\.png)"', inside, body))
 
 
 def _values(influence: Sequence[Record], runs: Sequence[Record], out: Path, missing: Sequence[str]) -> dict[str, Any]:
-    """What report.md is filled in with."""
+    """The values that report.md is filled in with; those without a record are empty or missing."""
     every, groups, notes = [*influence, *runs], grouped(runs), out / "notes.md"
+    made_with = ("norewind", "commit", "jax", "python")
     values: dict[str, Any] = {
-        name: ", ".join(sorted({record[name][:12] for record in every}))
-        for name in ("norewind", "commit", "jax", "python")
-    }
-    values |= {"runs": len(every), "hours": f"{sum(record['seconds'] for record in every) / 3600:.2f}"}
-    values |= {
-        "older_records": "",
-        "partial_results": "",
+        **{name: ", ".join(sorted({record[name][:12] for record in every})) for name in made_with},
+        "runs": len(every),
+        "hours": f"{sum(record['seconds'] for record in every) / 3600:.2f}",
         "recent": f"{RECENT:,}",
         "all_runs": _run_table(influence, runs),
+        "converted": sum("converted" in record for record in every),
+        "missing": len(missing),
+        "missing_names": ", ".join(missing[:6]) + (", ..." if len(missing) > 6 else ""),
     }
-    if old := sum("converted" in record for record in every):
-        values["older_records"] = (
-            f"> **Older records.** {old} of these records were converted from an earlier format. The commits that they "
-            "name were rewritten since, and the noise of a seed has changed: they will be run again."
-        )
-    if missing:
-        some = ", ".join(missing[:6]) + (", ..." if len(missing) > 6 else "")
-        words = f"{len(missing)} planned runs are not finished: {some}. The same command continues with them."
-        values["partial_results"] = f"> **Partial results.** {words}"
     if influence:
         values["influence_findings"] = _bullets(findings.influence_findings(influence))
         values["influence_table"] = findings.influence_table(influence)
     for source, length in SAMPLE_LENGTHS.items():
         if chosen := of_paper(groups, source):
-            text, short = next(iter(chosen.values())).text(), findings.too_short(chosen)
-            values[f"{source}_too_short"] = f"**{short}**" if short else ""
+            text = next(iter(chosen.values())).text()
+            values[f"{source}_too_short"] = findings.too_short(chosen)
             values[f"{source}_text"] = text.decode(next(text.chunks(0, length)))
             if source == "brackets":
                 values["brackets_findings"] = _bullets(findings.brackets_findings(chosen))
             else:
                 values["anbn_findings"] = _bullets(findings.anbn_findings(chosen))
                 values["anbn_table"] = markdown(*table(chosen))
-                values["control_findings"] = _bullets(findings.control_findings(groups)) or None
+                values["control_findings"] = _bullets(findings.control_findings(groups))
                 values |= {"floor": f"{text.floor:.4f}", "memoryless": f"{text.memoryless:.4f}", "anbn": text.name}
     if notes.exists():
         # Its headings are one level below ours.
@@ -208,13 +197,13 @@ def _bullets(sentences: Sequence[str]) -> str:
 
 def _run_table(influence: Sequence[Record], runs: Sequence[Record]) -> str:
     rows = []
-    for record in runs:
-        s = record["settings"]
-        name = f"{s['source']} {s['cell']} {s['method']}, {s['samples']:g} samples, {s['precision']}, seed {s['seed']}"
-        values = Group([record]).values
-        rows.append([name, f"{values[0]:.5f}" if values else "", record["problem"], f"{record['seconds']:.0f}"])
-    for record in influence:
-        s = record["influence"]
-        name = f"influence {s['method']}, η {s['rate']:g}, seed {s['seed']}"
-        rows.append([name, record["loss"], record["problem"], f"{record['seconds']:.0f}"])
+    for record in [*runs, *influence]:
+        if "settings" in record:
+            s, values = record["settings"], Group([record]).values
+            kind = f"{s['source']} {s['cell']} {s['method']}, {s['samples']:g} samples, {s['precision']}"
+            loss = f"{values[0]:.5f}" if values else ""
+        else:
+            s, loss = record["influence"], record["loss"]
+            kind = f"influence {s['method']}, η {s['rate']:g}"
+        rows.append([f"{kind}, seed {s['seed']}", loss, record["problem"], f"{record['seconds']:.0f}"])
     return markdown(["run", "final loss", "problem", "seconds"], rows)

@@ -61,11 +61,7 @@ def _cut(tree: Tree, window: int) -> Tree:
 
 
 def check_exact(
-    make_estimator: MakeEstimator,
-    *,
-    window: int = 1,
-    tolerance: float = 1e-10,
-    models: list[Example] | None = None,
+    make_estimator: MakeEstimator, *, window: int = 1, tolerance: float = 1e-10, models: list[Example] | None = None
 ) -> None:
     """Assert that an estimator's gradients are exact at every step.
 
@@ -116,11 +112,7 @@ def sign_paths(carry: Tree, bits_per_key: int) -> Tree:
 
 
 def check_unbiased(
-    make_estimator: MakeEstimator,
-    *,
-    window: int = 1,
-    tolerance: float = 1e-10,
-    models: list[Example] | None = None,
+    make_estimator: MakeEstimator, *, window: int = 1, tolerance: float = 1e-10, models: list[Example] | None = None
 ) -> None:
     """Assert that the mean over every path of the noise is the exact gradient, at every step.
 
