@@ -115,7 +115,10 @@ def _converted(step: Any, inputs: int, start: Tree) -> Callable[[Tree, Tree, Tre
     with warnings.catch_warnings():
         # It says that RNN, GRU and LSTM keep their weights in a list as well.
         warnings.simplefilter("ignore", UserWarning)
-        program = torch.export.export(step, example).run_decompositions()
+        rules = torch.export.default_decompositions()
+        # Decomposed, the gradient of a norm at zero is NaN.
+        rules.pop(torch.ops.aten.linalg_vector_norm.default, None)
+        program = torch.export.export(step, example).run_decompositions(rules)
     signature, nodes = program.graph_signature, list(program.graph.nodes)
     if signature.buffers_to_mutate or signature.user_inputs_to_mutate:
         raise ValueError("from_torch: the module changes its buffers or inputs in place. Keep them in its state.")

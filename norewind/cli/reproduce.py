@@ -51,7 +51,7 @@ def reproduce(
         options = {"jobs": processes.jobs, "ray": processes.ray, "report_only": report_only}
         print(reproduce_memory(folder, samples=length, seeds=seeds or 2, **options))
         return
-    from norewind.paper.influence import SEEDS, influence_plan
+    from norewind.paper.balancing import SEEDS, influence_plan
     from norewind.paper.plans import text_plan
     from norewind.paper.report import reproduce as run
 

@@ -8,7 +8,6 @@ from norewind.instruments.tables import markdown
 from norewind.paper.groups import Group, agreement, influence_curves, of_paper
 from norewind.paper.plans import SAMPLES, TABLE, method_words
 from norewind.runs.record import Record
-from norewind.tasks import influence_balancing
 
 Groups = Mapping[tuple[str, str], Group]
 """Runs on one text, by method and cell."""
@@ -28,18 +27,8 @@ VERDICTS = {
 
 
 def influence_findings(records: Sequence[Record]) -> list[str]:
-    """For which windows the truncated gradient has the wrong sign, exactly, and how many runs converged."""
-    first = records[0]["influence"]
-    task = influence_balancing(first["n"], first["minus"])
-    last = task.last_wrong_window()
-    windows = sorted({1, 10, 100, last, last + 1, 200} - {0})
-    sentences = [
-        f"In the long run the influence of θ on s₁ is {task.influence_limit}, so θ should be {task.limit:.4f}. "
-        f"Around a state at rest, T-truncated BPTT follows (s₁ − 1) times the sum of the truncated influences in a "
-        f"window. Computed exactly in rational numbers, this sum has the wrong sign for T = 1 to {last} and the right "
-        f"one from T = {last + 1} on "
-        f"({', '.join(f'T = {window}: {float(task.block_influence(window)):.4g}' for window in windows)})."
-    ]
+    """How many runs converged, by method and learning rate."""
+    sentences = []
     for method, curves in influence_curves(records).items():
         words = []
         for rate, runs in curves.items():

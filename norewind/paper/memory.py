@@ -19,7 +19,7 @@ from norewind.instruments.tables import markdown
 from norewind.learner import online
 from norewind.losses import cross_entropy
 from norewind.optimizers import adam
-from norewind.paper.influence import fit_or_fail
+from norewind.paper.balancing import fit_or_fail
 from norewind.runs.hooks import Hooks
 from norewind.runs.progress import Progress
 from norewind.runs.record import Record, record_path, records_of, versions, write_record
@@ -44,10 +44,14 @@ KINDS = (
     ("grow", "kf_rtrl", "rnn", 32),
 )
 """Task, method, cell and hidden units."""
-LENGTHS = {"pause": 1_000_000, "grow": 2_000_000}
+TASKS = {
+    "pause": (1_000_000, {"letters": 4, "length": 2, "pause": (50, 100)}, "bits per letter"),
+    "grow": (2_000_000, {"letters": 2, "length": 1}, "length reached"),
+}
+"""The samples of a run, the sequences, and what is measured."""
 TITLES = {
-    "pause": ("two letters of four, again after 50 to 100 blanks", "bits per letter"),
-    "grow": ("sequences that grow by a letter below 0.15 bits", "length reached"),
+    "pause": "two letters of four, again after 50 to 100 blanks",
+    "grow": "sequences that grow by a letter below 0.15 bits",
 }
 EXACT = {"lru", "elstm"}
 """Cells for which SnAp-1 is exact."""
@@ -76,11 +80,16 @@ class Remembering:
         method = self.method.replace(":", "-")
         return f"{self.task}-{method}-{self.cell}-{self.hidden}-{self.samples}-rate{self.rate:g}-seed{self.seed}"
 
+    @property
+    def label(self) -> str:
+        exact = " (exact)" if self.method == "snap1" and self.cell in EXACT else ""
+        return f"{self.method}, {self.cell}-{self.hidden}{exact}"
+
 
 def tries(samples: int | None = None) -> list[Remembering]:
     """Every kind with every rate and the first seed."""
     return [
-        Remembering(task=task, method=method, cell=cell, hidden=hidden, samples=samples or LENGTHS[task], rate=rate)
+        Remembering(task=task, method=method, cell=cell, hidden=hidden, samples=samples or TASKS[task][0], rate=rate)
         for (task, method, cell, hidden), rate in product(KINDS, RATES)
     ]
 
@@ -141,8 +150,7 @@ def train(run: Remembering) -> Record:
         if run.task == "grow" and losses.size:
             curriculum.add(losses.mean())
 
-    kind = {"pause": {"letters": 4, "length": 2, "pause": (50, 100)}, "grow": {"letters": 2, "length": 1}}[run.task]
-    stream = Copying(**kind, seed=run.seed)
+    stream = Copying(**TASKS[run.task][1], seed=run.seed)
     curriculum, pieces, began = Curriculum(stream), [], time.perf_counter()
     keys, symbols, method = jax.random.split(jax.random.key(run.seed)), stream.symbols, names.parse_method(run.method)
     cell = with_readout(names.cell(run.cell)(symbols, run.hidden, symbols), symbols, symbols, hidden=64)
@@ -194,12 +202,6 @@ def reproduce_memory(
     return text
 
 
-def name_of(record: Record) -> str:
-    run = Remembering(**record["memory"])
-    exact = " (exact)" if run.method == "snap1" and run.cell in EXACT else ""
-    return f"{run.method}, {run.cell}-{run.hidden}{exact}"
-
-
 def table(groups: Sequence[Sequence[Record]], every: Sequence[Record]) -> str:
     """What each method reached, over its seeds."""
     rows = []
@@ -210,7 +212,7 @@ def table(groups: Sequence[Sequence[Record]], every: Sequence[Record]) -> str:
         median, low, high = (format(value, digits) for value in (float(np.median(values)), values[0], values[-1]))
         single = f"{low} to {high}" + (f" ({diverged} of {len(group)} diverged)" if diverged else "")
         cost = f"{min(record['microseconds'] for record in group):.0f}"
-        rows.append([TITLES[run.task][0], name_of(group[0]), f"{run.rate:g}", median, single, cost])
+        rows.append([TITLES[run.task], run.label, f"{run.rate:g}", median, single, cost])
     header = ["task", "method", "rate", "reached (median)", "single runs", "µs a sample"]
     made = sorted({f"norewind {one['norewind']}, JAX {one['jax']}" for one in every})
     problems = sum(one["problem"] is not None for one in every)
@@ -220,15 +222,17 @@ def table(groups: Sequence[Sequence[Record]], every: Sequence[Record]) -> str:
 def draw(groups: Sequence[Sequence[Record]], path: Path) -> None:
     """The course of every method, with one panel for each task."""
     figure, axes = new_figure(1, 2, panel=(5.4, 3.8))
-    methods = list(dict.fromkeys(name_of(group[0]).rpartition("-")[0] for group in groups))
-    for ax, (task, (title, unit)), entry in zip(axes[0], TITLES.items(), ("bits", "lengths"), strict=True):
-        for group in groups:
+    labels = [Remembering(**group[0]["memory"]).label for group in groups]
+    # A method has one color, whatever its size.
+    methods = list(dict.fromkeys(label.rpartition("-")[0] for label in labels))
+    for ax, task, entry in zip(axes[0], TASKS, ("bits", "lengths"), strict=True):
+        for group, label in zip(groups, labels, strict=True):
             if group[0]["memory"]["task"] == task:
-                name, shortest = name_of(group[0]), min(len(record[entry]) for record in group)
+                shortest = min(len(record[entry]) for record in group)
                 rows = np.array([record[entry][:shortest] for record in group])
-                style = look(methods.index(name.rpartition("-")[0]))
-                median_and_range(ax, group[0]["time"][:shortest], rows, label=name, **style)
-        ax.set(xlabel="samples", ylabel=unit, title=title, xlim=(0, None))
+                style = look(methods.index(label.rpartition("-")[0]))
+                median_and_range(ax, group[0]["time"][:shortest], rows, label=label, **style)
+        ax.set(xlabel="samples", ylabel=TASKS[task][2], title=TITLES[task], xlim=(0, None))
         count_axis(ax)
     level(axes[0, 0], 2.0, "chance")
     plain_log(axes[0, 1])

@@ -14,23 +14,37 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from markdown_it import MarkdownIt
+import numpy as np
+from matplotlib.figure import Figure
 
 from norewind.files import write_atomically
-from norewind.instruments.figures import save
+from norewind.instruments.curves import losses
+from norewind.instruments.figures import LINES, count_axis, legend, level, median_and_range, new_figure, save
 from norewind.instruments.tables import comma_separated, markdown
 from norewind.paper import findings
-from norewind.paper.figures import influence_figure, text_figure
-from norewind.paper.groups import RECENT, Group, agreement, grouped, of_paper
-from norewind.paper.influence import Balancing, influence_records, run_influence
-from norewind.paper.plans import TABLE, method_words
+from norewind.paper.balancing import Balancing, influence_records, run_influence
+from norewind.paper.groups import RECENT, Group, agreement, grouped, influence_curves, of_paper
+from norewind.paper.plans import SAMPLES, TABLE, method_words
 from norewind.runs.record import Record, read_record
 from norewind.runs.sweep import Plan, records, sweep
+from norewind.shown import markdown_as_html
+from norewind.tasks import influence_balancing
 
-MEMORYLESS = {"brackets": "memoryless", "anbn": "without counting"}
-"""What the level without memory is called in the figure of each text."""
-SAMPLE_LENGTHS = {"brackets": 72, "anbn": 140}
-"""The characters of each text that the page shows."""
+TEXTS = {"brackets": ("memoryless", 72), "anbn": ("without counting", 140)}
+"""For each text, what its level without memory is called in the figure, and how many characters the page shows."""
+BLUE = "#08306b"
+LOOKS = {
+    "uoro": (BLUE, "-"),
+    "uoro:window=2": ("#2171b5", (0, (7, 1.5, 1.5, 1.5))),
+    "uoro:window=16": ("#7fb8de", "-"),
+    "bptt:1": ("#7f2704", (0, (4, 1.6))),
+    "bptt:2": ("#d94801", (0, (1, 1))),
+    "bptt:4": ("#d94801", (0, (4, 1.6))),
+    "bptt:16": ("#fdae6b", (0, (4, 1.6))),
+}
+"""UORO in blue, BPTT in orange; longer windows are lighter."""
+SHADES = ("#662506", "#cc4c02", "#fe9929", "#e0b030", "#8c6d31", "#b15928")
+"""BPTT on influence balancing, shorter windows darker."""
 
 
 def reproduce(
@@ -70,9 +84,9 @@ def reproduce(
         found = {**influence_records(influence, out), **records(plan, out)}
         written = write_report(out, [name for name in wanted if name not in found])
     of_influence, of_text = load_records(out)
-    for sentence in findings.influence_findings(of_influence)[1:] if of_influence else ():
+    for sentence in findings.influence_findings(of_influence) if of_influence else ():
         _say(f"influence balancing: {sentence}")
-    for source in MEMORYLESS:
+    for source in TEXTS:
         chosen = of_paper(grouped(of_text), source)
         if short := findings.too_short(chosen):
             _say(f"{source}: {short}")
@@ -94,7 +108,7 @@ def write_report(out: Path, missing: Sequence[str] = ()) -> list[Path]:
         return []
     groups = grouped(runs)
     figures = {"influence": influence_figure(influence)} if influence else {}
-    for source, words in MEMORYLESS.items():
+    for source, (words, _) in TEXTS.items():
         if chosen := of_paper(groups, source):
             figures[source] = text_figure(chosen, words)
     kinds = product(figures, ("png", "pdf"))
@@ -113,6 +127,75 @@ def load_records(out: Path) -> tuple[list[Record], list[Record]]:
     """All records in a folder: those of influence balancing, and those of runs on text."""
     found = [record for path in sorted((out / "runs").glob("*.json")) if (record := read_record(path))]
     return [record for record in found if "influence" in record], [record for record in found if "settings" in record]
+
+
+def text_figure(groups: Mapping[tuple[str, str], Group], memoryless: str) -> Figure:
+    """Learning curves on a text: one column per cell, the loss from the start above, the recent one below.
+
+    `memoryless` is what the level without memory is called.
+    """
+    cells = [cell for cell in ("lstm", "gru") if any(cell == of for _, of in groups)]
+    figure, axes = new_figure(2, len(cells), panel=(5.2, 3.2), sharex=True, sharey="row")
+    first = next(iter(groups.values()))
+    text, longest = first.text(), max(group.samples for group in groups.values())
+    gap = text.memoryless - text.floor
+    for column, cell in enumerate(cells):
+        for ax, cumulative in zip(axes[:, column], (True, False), strict=True):
+            for method, (colour, line) in LOOKS.items():
+                if (method, cell) in groups:
+                    samples, rows = groups[method, cell].curves(cumulative=cumulative)
+                    # A figure of a few inches shows a few hundred points.
+                    every = max(1, len(samples) // 400)
+                    style = {"color": colour, "linestyle": line, "lw": 1.7, "label": method_words(method)}
+                    median_and_range(ax, samples[::every], rows[:, ::every], **style)
+            last = column == len(cells) - 1
+            level(ax, text.floor, f"{text.floor:.3f}\nentropy rate" if last else "")
+            level(ax, text.memoryless, f"{text.memoryless:.3f}\n{memoryless}" if last else "")
+            highest = text.unigram if longest < SAMPLES / 10 else text.memoryless + gap * (1.1 if cumulative else 0.45)
+            ax.set(ylim=(text.floor - 0.12 * gap, highest + 0.12 * gap), xlim=(0, longest))
+            count_axis(ax)
+        axes[0, column].set_title(f"{cell.upper()}, {first.settings['hidden']} units")
+        axes[1, column].set_xlabel("samples")
+    axes[0, 0].set_ylabel("bits, mean from the start")
+    axes[1, 0].set_ylabel("bits, recent mean")
+    counts = sorted({len(group.records) for group in groups.values()})
+    over = " to ".join(map(str, sorted({counts[0], counts[-1]})))
+    figure.suptitle(f"{text.name}: {'one seed' if counts == [1] else f'median and range over {over} seeds'}")
+    legend(figure, axes.flat)
+    return figure
+
+
+def influence_figure(records: Sequence[Record]) -> Figure:
+    """Influence balancing: the loss above and θ below, one column per learning rate."""
+    methods = influence_curves(records)
+    rates = list(next(iter(methods.values())))
+    figure, axes = new_figure(2, len(rates), panel=(3.8, 3.1), sharex=True, sharey="row")
+    for column, rate in enumerate(rates):
+        seeds = methods.get("uoro", {}).get(rate, [])
+        truncated = [(name, run) for name, curves in methods.items() if name != "uoro" for run in curves[rate]]
+        for ax, entry in zip(axes[:, column], ("losses", "thetas"), strict=True):
+            for record in seeds:
+                ax.plot(record["time"], losses(record, entry), color=BLUE, lw=0.5, alpha=0.35)
+            if seeds:
+                label = f"UORO: median of {len(seeds)} seeds (thin: each)" if len(seeds) > 1 else "UORO, one seed"
+                shortest = min(len(record["time"]) for record in seeds)
+                median = np.median([losses(record, entry)[:shortest] for record in seeds], axis=0)
+                ax.plot(seeds[0]["time"][:shortest], median, color=BLUE, lw=1.8, label=label)
+            for number, (method, record) in enumerate(truncated):
+                look = {"color": SHADES[number % len(SHADES)], "linestyle": LINES[(number + 1) % len(LINES)], "lw": 1.8}
+                ax.plot(record["time"], losses(record, entry), label=method_words(method), **look)
+        title = f"η = {rate:g} / (1 + √t)"
+        axes[0, column].set(xscale="log", xlim=(5, None), yscale="log", ylim=(1e-13, 1e13), title=title)
+        axes[1, column].set_yscale("symlog", linthresh=1, linscale=1.2)
+        axes[1, column].set(ylim=(-1e4, 1e4), xlabel="sample")
+        target = records[0]["target"]
+        level(axes[1, column], target, f"θ* = {target:.4f}" if column == len(rates) - 1 else "")
+    axes[0, 0].set_ylabel("loss")
+    axes[1, 0].set_ylabel("θ")
+    first = records[0]["influence"]
+    figure.suptitle(f"Influence balancing, {first['n']} units, {first['minus']} minus")
+    legend(figure, axes[0])
+    return figure
 
 
 def table(groups: Mapping[tuple[str, str], Group], *, every_run: bool = False) -> tuple[list[str], list[list]]:
@@ -148,12 +231,11 @@ def page(influence: Sequence[Record], runs: Sequence[Record], out: Path, missing
         known = [part for part in map(Template, section.split("\n\n")) if values.keys() >= set(part.get_identifiers())]
         if any(part.get_identifiers() for part in known):
             kept += [part.substitute(values) for part in known]
-    body = MarkdownIt("commonmark", {"html": False}).enable("table").render("\n\n".join(kept))
 
     def inside(match: re.Match) -> str:
         return f'src="data:image/png;base64,{base64.b64encode((out / match[1]).read_bytes()).decode()}"'
 
-    return Template(frame).substitute(body=re.sub(r'src="([^":]+\.png)"', inside, body))
+    return Template(frame).substitute(body=re.sub(r'src="([^":]+\.png)"', inside, markdown_as_html("\n\n".join(kept))))
 
 
 def _values(influence: Sequence[Record], runs: Sequence[Record], out: Path, missing: Sequence[str]) -> dict[str, Any]:
@@ -173,7 +255,13 @@ def _values(influence: Sequence[Record], runs: Sequence[Record], out: Path, miss
     if influence:
         values["influence_findings"] = _bullets(findings.influence_findings(influence))
         values["influence_table"] = findings.influence_table(influence)
-    for source, length in SAMPLE_LENGTHS.items():
+        task = influence_balancing(influence[0]["influence"]["n"], influence[0]["influence"]["minus"])
+        last, blocks = task.last_wrong_window(), lambda window: float(task.block_influence(window))
+        windows = sorted({1, 10, 100, last, last + 1, 200} - {0})
+        values |= {"influence_limit": task.influence_limit, "theta": f"{task.limit:.4f}", "last_wrong": str(last)}
+        values |= {"first_right": last + 1}
+        values["block_influences"] = ", ".join(f"T = {window}: {blocks(window):.4g}" for window in windows)
+    for source, (_, length) in TEXTS.items():
         if chosen := of_paper(groups, source):
             text = next(iter(chosen.values())).text()
             values[f"{source}_too_short"] = findings.too_short(chosen)

@@ -78,10 +78,10 @@ def yield_checks(
         return make_estimator(transition, loss, **options, **({"x": x} if example_x else {}))
 
     trials = [_Trial(make, model.name, model) for model in models or ()] or [_Trial(make, name) for name in EXAMPLES]
-    proofs = [] if claims is None else [_check_exact if claims == "exact" else _check_unbiased]
-    unperturbed = [] if perturbs_state else [_check_states_and_losses]
-    for check in (*proofs, _check_shapes, _check_float32_stays, *unperturbed, *_CHECKS):
-        for trial in trials:
+    for trial in trials if claims else ():
+        yield named(f"{claims}-{trial.name}", _check_claim, trial, check_exact if claims == "exact" else check_unbiased)
+    for check in _CHECKS:
+        for trial in () if perturbs_state and check is _check_states_and_losses else trials:
             yield named(f"{check.__name__.removeprefix('_check_')}-{trial.name}", check, trial)
     # Slow, because nothing is compiled: one model is enough.
     yield named(f"uncompiled_steps-{trials[0].name}", _check_uncompiled_steps, trials[0])
@@ -120,10 +120,9 @@ class _Trial:
         return jax.jit(self.estimator.step)
 
     @cached_property
-    def carries(self) -> tuple[Tree, Tree]:
+    def carries(self) -> tuple[Tree, ...]:
         init, model = jax.jit(self.estimator.init), self.model()
-        first, second = (init(model.params, model.state, jax.random.key(seed)) for seed in (0, 1))
-        return first, second
+        return tuple(init(model.params, model.state, jax.random.key(seed)) for seed in (0, 1))
 
     @cached_property
     def retraces_and_result(self) -> tuple[int, tuple[Tree, Tree, Estimate]]:
@@ -144,16 +143,10 @@ def _in_double(model: Example) -> Example:
     return model._replace(params=params, state=state, xs=xs, targets=targets)
 
 
-def _check_exact(trial: _Trial) -> None:
+def _check_claim(trial: _Trial, proof: Callable) -> None:
     with jax.enable_x64(True):
         model = _in_double(trial.model())
-        check_exact(lambda *_: trial.estimator_for(model), models=[model])
-
-
-def _check_unbiased(trial: _Trial) -> None:
-    with jax.enable_x64(True):
-        model = _in_double(trial.model())
-        check_unbiased(lambda *_, noise: trial.estimator_for(model, noise=noise), models=[model])
+        proof(lambda *_, **noise: trial.estimator_for(model, **noise), models=[model])
 
 
 def _check_shapes(trial: _Trial) -> None:
@@ -230,7 +223,15 @@ def _check_uncompiled_steps(trial: _Trial) -> None:
     assert_same(found, wanted, f"{trial.name}: gradients with and without jit differ", 1e-4, 1e-4)
 
 
-_CHECKS = (_check_scan_under_vmap, _check_same_key_same_run, _check_resume, _check_one_trace)
+_CHECKS = (
+    _check_shapes,
+    _check_float32_stays,
+    _check_states_and_losses,
+    _check_scan_under_vmap,
+    _check_same_key_same_run,
+    _check_resume,
+    _check_one_trace,
+)
 
 
 def _check_refusal(make: Callable[..., Estimator], what: str) -> None:
