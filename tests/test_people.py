@@ -90,7 +90,7 @@ def test_the_default_classifier_learns_one_by_one_as_by_fit():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("settings", [{}, {"horizon": 0}, {"horizon": [1, 3]}, {"loss": "gaussian", "horizon": 2}])
+@pytest.mark.parametrize("settings", [{}, {"horizon": 0}, {"only_steps": (1, 3)}, {"loss": "gaussian", "horizon": 2}])
 def test_the_default_learns_one_by_one_as_by_fit_but_for_rounding(settings):
     rows = [{**row, "sun": math.cos(number)} for number, row in enumerate(wave(150))]
     one, whole = norewind.Forecaster("tide", **settings), norewind.Forecaster("tide", **settings).fit(rows)

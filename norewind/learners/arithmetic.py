@@ -4,6 +4,10 @@ Results are the same on every processor: nothing depends on the width of its vec
 nor on its library of elementary functions.
 """
 
+from collections.abc import Callable, Iterator
+from math import factorial
+from typing import Any
+
 import numpy as np
 from llvmlite import ir
 from numba.core import cgutils, types
@@ -22,6 +26,13 @@ ROUNDING = 1.5 * 2**52
 """Added to a number, it leaves the nearest integer in its last bits."""
 ROUNDING_BITS = int(np.float64(ROUNDING).view(np.int64))
 ROOT_HALF_BITS = int(np.sqrt(0.5).view(np.int64))
+EXP_SERIES = tuple(1 / factorial(power) for power in range(11, -1, -1))
+ARTANH_SERIES = tuple(1 / power for power in range(19, 1, -2))
+
+
+def _for_llvm(function: Callable) -> Any:
+    """A function of the types of its arguments that writes code for them, with which kernels call it."""
+    return intrinsic(function)
 
 
 def padded(length: int) -> int:
@@ -29,7 +40,7 @@ def padded(length: int) -> int:
     return -(-length // LANES) * LANES
 
 
-@intrinsic
+@_for_llvm
 def dot(typingctx, a, i, b, j, length):
     """Σ a[i + k] b[j + k] over the first `length` numbers, a multiple of `LANES`, from places in contiguous arrays.
 
@@ -52,7 +63,7 @@ def dot(typingctx, a, i, b, j, length):
     return types.float64(_contiguous(a), types.intp, _contiguous(b), types.intp, types.intp), generate
 
 
-@intrinsic
+@_for_llvm
 def add_scaled(typingctx, a, i, b, j, length, factor):
     """Add `factor` times b[j + k] to a[i + k], for the first `length` numbers, as in `dot`."""
 
@@ -72,13 +83,13 @@ def add_scaled(typingctx, a, i, b, j, length, factor):
 _VECTOR = ir.VectorType(ir.DoubleType(), LANES)
 
 
-def _contiguous(array: types.Type) -> types.Type:
+def _contiguous(array: Any) -> Any:
     if not isinstance(array, types.Array) or array.layout != "C" or array.dtype != types.float64:
         raise TypingError("dot: both arrays must be contiguous, of float64.")
     return array
 
 
-def _blocks(context, builder, kinds, arguments):
+def _blocks(context, builder, kinds, arguments) -> Iterator[list]:
     """In a loop, pointers to the next `LANES` numbers of both arrays."""
     starts = []
     for array, place in ((0, 1), (2, 3)):
@@ -97,18 +108,10 @@ def exp_each(values, scratch):
         whole = shifted - ROUNDING
         rest = (values[i] - whole * LN2_LARGE) - whole * LN2_SMALL
         # Taylor's series: |rest| is at most half of log 2.
-        power = 1 / 39916800.0
-        power = power * rest + 1 / 3628800.0
-        power = power * rest + 1 / 362880.0
-        power = power * rest + 1 / 40320.0
-        power = power * rest + 1 / 5040.0
-        power = power * rest + 1 / 720.0
-        power = power * rest + 1 / 120.0
-        power = power * rest + 1 / 24.0
-        power = power * rest + 1 / 6.0
-        power = power * rest + 0.5
-        power = power * rest + 1.0
-        values[i] = power * rest + 1.0
+        power = 0.0
+        for factor in EXP_SERIES:
+            power = power * rest + factor
+        values[i] = power
         scratch[i] = shifted
     bits, exponents = values.view(np.int64), scratch.view(np.int64)
     for i in range(len(values)):
@@ -129,13 +132,7 @@ def log_each(values, scratch):
         ratio = (values[i] - 1) / (values[i] + 1)
         square = ratio * ratio
         # log x = 2 artanh((x - 1)/(x + 1)), as a series.
-        series = 1 / 19.0
-        series = series * square + 1 / 17.0
-        series = series * square + 1 / 15.0
-        series = series * square + 1 / 13.0
-        series = series * square + 1 / 11.0
-        series = series * square + 1 / 9.0
-        series = series * square + 1 / 7.0
-        series = series * square + 1 / 5.0
-        series = series * square + 1 / 3.0
+        series = 0.0
+        for factor in ARTANH_SERIES:
+            series = series * square + factor
         values[i] = exponent * LN2_LARGE + (2 * (ratio + ratio * square * series) + exponent * LN2_SMALL)

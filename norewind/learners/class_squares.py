@@ -47,22 +47,25 @@ class ClassSquares(Learner):
         targets = np.asarray(targets, np.float32)[:, :, None]
         hot = np.where(np.isnan(targets), np.float32(np.nan), targets == np.arange(self.classes, dtype=np.float32))
         run, (losses, seen) = self._numbers.scan(run, xs, hot.reshape(len(hot), -1), count=count, outputs=True)
-        return run, (losses, self._logarithms(seen)) if outputs else losses
+        return run, (losses, _logarithms(seen)) if outputs else losses
 
     def forward(self, run: LeastSquaresRun, xs: Any, *, count: int | None = None) -> tuple[LeastSquaresRun, Any]:
         """Forecast from a chunk without learning; see `Learner.forward`."""
         run, seen = self._numbers.forward(run, xs, count=count)
-        return run, self._logarithms(seen)
+        return run, _logarithms(seen)
 
-    def pending(self, run: LeastSquaresRun) -> np.ndarray:
+    def pending(self, run: LeastSquaresRun) -> np.ndarray | None:
         """The forecasts of future rows; see `Learner.pending`."""
-        return self._logarithms(self._numbers.pending(run))
+        pending = self._numbers.pending(run)
+        return None if pending is None else _logarithms(pending)
 
     def reset(self, run: LeastSquaresRun) -> LeastSquaresRun:
         """Begin a new sequence; see `Learner.reset`."""
         return self._numbers.reset(run)
 
-    def _logarithms(self, shares: Any) -> Any:
-        if isinstance(shares, tuple):
-            return tuple(map(self._logarithms, shares))
-        return np.log(np.maximum(shares, LEAST_SHARE))
+
+def _logarithms(shares: Any) -> Any:
+    """Of one array, or of a pair."""
+    if isinstance(shares, tuple):
+        return tuple(map(_logarithms, shares))
+    return np.log(np.maximum(shares, LEAST_SHARE))

@@ -5,12 +5,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from norewind import checks
 from norewind.kernels import kernel
-from norewind.learners.members import beside, forward_all, reset_all, scan_all
+from norewind.learners.members import forecasts_of, forward_all, reset_all, scan_all
 from norewind.learners.mix import mix_row
 from norewind.learners.protocol import Learner
-from norewind.learners.steps import exchange, ring_to_come
+from norewind.learners.steps import exchange, ring_to_come, same_length
 
 SWITCHING = 0.002
 """The share of its weight that each expert passes on after a row, so that the mixture can follow a change."""
@@ -82,9 +81,9 @@ class ClassLearner(Learner):
         self, run: ClassRun, xs: Any, targets: Any, *, count: int | None = None, outputs: bool = False
     ) -> tuple[ClassRun, Any]:
         """Learn from a chunk of rows; see `Learner.scan`. Losses are in nats."""
-        rows = checks.common_length("scan", xs=xs, targets=targets)
-        count = rows if count is None else count
-        members, _, seen = scan_all(self.members, run.members, xs, [targets] * len(self.members), count)
+        same_length(xs, targets)
+        count = len(xs) if count is None else count
+        members, seen = scan_all(self.members, run.members, xs, targets, count)
         losses, shown = self._rows(run.counting, seen, np.asarray(targets), count)
         return ClassRun(members, run.counting), (losses, shown) if outputs else losses
 
@@ -100,15 +99,15 @@ class ClassLearner(Learner):
     def _rows(self, counting: CountingRun, seen: list, targets: np.ndarray, count: int) -> tuple[np.ndarray, Any]:
         """The losses of the first rows, and what is forecast at them and had been forecast of them."""
         rows, width = len(targets), len(self.steps) * self.classes
-        logits = beside(seen, self.horizon, (rows, width))
+        logits = forecasts_of(seen, self.horizon, rows, width)
         targets = np.ascontiguousarray(targets, np.float32)
         losses, (made, due) = np.zeros(rows, np.float32), np.zeros((2, rows, width), np.float32)
         _rows(self._steps, counting, targets[:count], logits, losses, made, due)
         return losses, (made, due) if self.horizon else made
 
-    def pending(self, run: ClassRun) -> np.ndarray:
+    def pending(self, run: ClassRun) -> np.ndarray | None:
         """The forecasts of future rows; see `Learner.pending`."""
-        return ring_to_come(run.counting.outputs, self.steps, run.counting.rows[0])
+        return None if not self.horizon else ring_to_come(run.counting.outputs, self.steps, run.counting.rows[0])
 
     def reset(self, run: ClassRun) -> ClassRun:
         """Begin a new sequence; what was learned stays."""
@@ -165,14 +164,14 @@ def _count(run, steps, row, came):
     """Count a class, of all and after the class that was newest when it was to be forecast."""
     if np.isnan(came):
         return
-    run.classes *= REMEMBERED
-    run.classes[np.int64(came)] += 1
+    for k in range(len(run.classes)):
+        run.classes[k] = REMEMBERED * run.classes[k] + (k == came)
     for s in range(len(steps)):
         ahead = max(1, steps[s])
         newest = run.newest[(row - ahead) % len(run.newest)]
         if row >= ahead and newest >= 0:
-            run.pairs[s, newest] *= REMEMBERED
-            run.pairs[s, newest, np.int64(came)] += 1
+            for k in range(len(run.classes)):
+                run.pairs[s, newest, k] = REMEMBERED * run.pairs[s, newest, k] + (k == came)
 
 
 @kernel

@@ -5,11 +5,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from norewind import checks
 from norewind.kernels import kernel
 from norewind.learners.linear import Linear, LinearRun, linear_row, model_at, plan_of, reset_linear, start_of
 from norewind.learners.protocol import Learner
-from norewind.learners.steps import exchange, ring_to_come
+from norewind.learners.steps import exchange, ring_to_come, same_length
 
 
 class LeastSquaresRun(NamedTuple):
@@ -78,7 +77,7 @@ class LeastSquares(Learner):
         self, run: LeastSquaresRun, xs: Any, targets: Any, *, count: int | None = None, outputs: bool = False
     ) -> tuple[LeastSquaresRun, Any]:
         """Learn from a chunk; see `Learner.scan`. The losses are squared errors, ½ Σ (output − target)²."""
-        checks.common_length("scan", xs=xs, targets=targets)
+        same_length(xs, targets)
         losses, seen = self._rows(run, xs, targets, count)
         return run, (losses, seen) if outputs else losses
 
@@ -95,9 +94,9 @@ class LeastSquares(Learner):
         _rows(self.plan, run, xs[:count], targets, losses, made, due)
         return losses, (made, due) if self.horizon else made
 
-    def pending(self, run: LeastSquaresRun) -> np.ndarray:
+    def pending(self, run: LeastSquaresRun) -> np.ndarray | None:
         """The forecasts of future rows; see `Learner.pending`."""
-        return ring_to_come(run.outputs, self.steps, run.model.rows[0])
+        return None if not self.horizon else ring_to_come(run.outputs, self.steps, run.model.rows[0])
 
     def reset(self, run: LeastSquaresRun) -> LeastSquaresRun:
         """Begin a new sequence; see `Learner.reset`."""

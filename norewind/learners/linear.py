@@ -207,10 +207,10 @@ def trace(factors):
 @kernel
 def any_known(targets):
     """Whether any target is known."""
+    found = False
     for i in range(len(targets)):
-        if np.isfinite(targets[i]):
-            return True
-    return False
+        found |= np.isfinite(targets[i])
+    return found
 
 
 def reset_linear(run: LinearRun) -> None:

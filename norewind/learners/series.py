@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from norewind import checks
 from norewind.kernels import kernel
 from norewind.learners import densities
 from norewind.learners.linear import (
@@ -18,14 +17,16 @@ from norewind.learners.linear import (
     reset_linear,
     start_of,
 )
-from norewind.learners.members import beside, forward_all, reset_all, scan_all
+from norewind.learners.members import forecasts_of, forward_all, reset_all, scan_all
 from norewind.learners.protocol import Learner
-from norewind.learners.steps import exchange, ring_to_come
+from norewind.learners.steps import exchange, ring_to_come, same_length
 
 PERIODS = (7, 12, 24, 168)
 """Common periods of series, in rows. Every additional one costs a little on all other series."""
 MODELS = ((8, 0.998), (32, 0.9998), (168, 0.9998), (168, 0.998))
 """Lags, divided by the number of inputs, and forgetting."""
+MANY_OUTPUTS, THEIR_MODELS = 200, ((32, 0.9998), (32, 0.998), (168, 0.9998))
+"""For more outputs than this, whose weights take most of the time, three models are as good as four."""
 LIMIT = 5.0
 
 
@@ -111,9 +112,9 @@ class Series(Learner):
         self, run: SeriesRun, xs: Any, targets: Any, *, count: int | None = None, outputs: bool = False
     ) -> tuple[SeriesRun, Any]:
         """Learn from a chunk of rows; see `Learner.scan`. Losses are squared errors, or nats if `gaussian`."""
-        rows = checks.common_length("scan", xs=xs, targets=targets)
-        count = rows if count is None else count
-        members, _, seen = scan_all(self.members, run.members, xs, [targets] * len(self.members), count)
+        same_length(xs, targets)
+        count = len(xs) if count is None else count
+        members, seen = scan_all(self.members, run.members, xs, targets, count)
         losses, shown = self._rows(run.mixture, seen, xs, targets, count)
         return SeriesRun(members, run.mixture), (losses, shown) if outputs else losses
 
@@ -130,16 +131,16 @@ class Series(Learner):
     def _rows(self, mixture: MixtureRun, seen: list, xs: Any, targets: Any, count: int) -> tuple[np.ndarray, Any]:
         """The losses of the first rows, and what is forecast at them and had been forecast of them."""
         xs, targets = np.ascontiguousarray(xs, np.float32), np.ascontiguousarray(targets, np.float32)
-        others = beside(seen, self.horizon, targets.shape)
+        others = forecasts_of(seen, self.horizon, *targets.shape)
         losses, parts = np.zeros(len(xs), np.float32), 1 + self.gaussian
         made, due = np.zeros((2, len(xs), parts, targets.shape[1]), np.float32)
         _rows(self.plan, mixture, xs[:count], targets, others, losses, made, due)
         made, due = made.reshape(len(xs), -1), due.reshape(len(xs), -1)
         return losses, (made, due) if self.horizon else made
 
-    def pending(self, run: SeriesRun) -> np.ndarray:
+    def pending(self, run: SeriesRun) -> np.ndarray | None:
         """The forecasts of future rows; see `Learner.pending`."""
-        return ring_to_come(run.mixture.outputs, self.steps, run.mixture.linear.rows[0])
+        return None if not self.horizon else ring_to_come(run.mixture.outputs, self.steps, run.mixture.linear.rows[0])
 
     def reset(self, run: SeriesRun) -> SeriesRun:
         """Begin a new sequence; what was learned stays."""
@@ -200,6 +201,7 @@ def _forecast(plan, run, row, x, targets, forecasts):
         linear_row(plan.linear, number, model, row, x, targets, forecasts[first + number])
 
 
-def linear_models(inputs: int) -> list[Linear]:
-    """Few and many lags, quick and slow to forget."""
-    return list(dict.fromkeys(Linear(max(1, lags // inputs), forgetting) for lags, forgetting in MODELS))
+def linear_models(inputs: int, outputs: int) -> list[Linear]:
+    """Few and many lags, quick and slow to forget, for this many inputs and outputs of all steps."""
+    chosen = MODELS if outputs <= MANY_OUTPUTS else THEIR_MODELS
+    return list(dict.fromkeys(Linear(max(1, lags // inputs), forgetting) for lags, forgetting in chosen))

@@ -60,7 +60,7 @@ def series(shape: "Shape", gaussian: bool, budget: float, seed: int) -> tuple[Se
         shape.inputs,
         shape.targets,
         steps=shape.steps,
-        models=linear_models(shape.inputs),
+        models=linear_models(shape.inputs, len(shape.steps) * shape.targets),
         members=members,
         known=shape.known,
         gaussian=gaussian,

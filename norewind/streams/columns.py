@@ -151,7 +151,7 @@ def is_missing(value: Any) -> bool:
 
 def number_of(value: Any) -> float:
     """A field of a row as a number; NaN if it is missing."""
-    if value is None:
+    if value is None or value == "":
         return math.nan
     # Python would read 1_000 and the digits of other scripts as numbers; True is a kind of int.
     is_text = type(value) is str

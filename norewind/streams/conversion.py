@@ -37,8 +37,8 @@ class Rows(NamedTuple):
 
     def only(self, places: list[int]) -> "Rows":
         """Some of the rows, without their times."""
-        copied, keys = ([part[place] for place in places] if part else part for part in (self.copied, self.keys))
-        return Rows(self.values[places], self.lines[places], copied, (), keys)
+        copied = [self.copied[place] for place in places] if self.copied else ()
+        return Rows(self.values[places], self.lines[places], copied, (), [self.keys[place] for place in places])
 
 
 def joined_rows(parts: Sequence[Rows], columns: int) -> Rows:
@@ -97,12 +97,8 @@ class Conversion:
         key: Key | None,
         nested: bool,
     ):
-        self.used, self.copied, self.clock, self.key = (
-            [(name, READ[kind]) for name, kind in kinds.items()],
-            copied,
-            clock,
-            key,
-        )
+        self.used = [(name, READ[kind]) for name, kind in kinds.items()]
+        self.copied, self.clock, self.key = copied, clock, key
         self.columns, self._gaps = len(kinds) + gaps, [math.nan] * gaps
         self._get: Callable[[dict[str, Any], str], Any] = at if nested else dict.get
         places = {name: place for place, name in enumerate(kinds)}
@@ -157,14 +153,15 @@ class Conversion:
 
     def row(self, row: dict[str, Any], line: int) -> Rows | None:
         """One row, in this line; None if its key is not to be taken."""
-        if self.key is not None and (key := self.key_of(row)) is None:
+        key = None if self.key is None else self.key_of(row)
+        if key is None and self.key is not None:
             return None
         return Rows(
             np.array([self.values(row)]),
             np.array([line]),
             [self._copy([self._get(row, name) for name in self.copied])] if self.copied else (),
             () if self.clock is None else [at(row, self.clock)],
-            () if self.key is None else [key],
+            () if key is None else [key],
         )
 
     def _copy(self, row: Sequence[Any]) -> str:

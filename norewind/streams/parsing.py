@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate
 from typing import Any, Literal
 
 import msgspec
@@ -26,7 +26,6 @@ FEW = 4
 BATCH = 20_000
 """How many fields are converted at a time: lists of them take far more memory than arrays of numbers."""
 JSON = msgspec.json.Decoder()
-UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
 @dataclass(frozen=True)
@@ -58,8 +57,9 @@ class RowReader:
     """The rows of a source as numbers, with NaN for missing values.
 
     `columns` are the names of all columns, known once `read_header` or `first_rows` was
-    called, and `conversion` says what to do with them. A bad row is an error, or is skipped and counted, depending on `missing` and
-    `bad`. After an error, the next attempt fails at the same row again.
+    called; `conversion` says what becomes of them. A bad row is an error, or is skipped and
+    counted, depending on `missing` and `bad`. After an error, the next attempt fails at the
+    same row again.
     """
 
     def __init__(self, source: Source, progress: Progress, dialect: Dialect, *, missing: str, bad: str):
@@ -154,6 +154,7 @@ class RowReader:
         if not lines.in_one_go():
             return None
         count = max(1, min(count, BATCH // len(self.columns)))
+        some: list[Any]
         if self._source.has_rows:
             some, ends = lines.ahead(fragments, count), range(1, count + 1)
         else:
@@ -180,25 +181,22 @@ class RowReader:
 
     def _parts(self, count: int) -> tuple[list[Any], list[int]]:
         """The fields or the objects in the next lines, up to the first that is unusual, and how far each line goes."""
-        block, at, ends = self._lines.block, self._lines.at, []
-        end = at
-        while len(ends) < count and end < len(block):
-            end = block.index(b"\n", end) + 1
-            ends.append(end - at)
-        block = block[at:end]
+        lines = self._lines.block[self._lines.at :].split(b"\n", count)[:-1]
+        ends = list(accumulate(len(line) + 1 for line in lines))
         if not self.is_csv:
-            return _objects(block, ends), ends
+            return _objects(lines), ends
+        block, width = self._lines.block[self._lines.at : self._lines.at + ends[-1]], len(self.columns)
         try:
-            lines, width = block.decode().split("\n")[:-1], len(self.columns)
+            texts = block.decode().split("\n")[:-1]
         except UnicodeDecodeError:
             return [], ends
         if b'"' in block or b"\r" in block:
-            fields = converted(lambda line: _fields(line.removesuffix("\r"), self.dialect.delimiter), lines)
+            fields = converted(lambda line: _fields(line.removesuffix("\r"), self.dialect.delimiter), texts)
         else:
-            fields = [line.split(self.dialect.delimiter) for line in lines]
+            fields = [line.split(self.dialect.delimiter) for line in texts]
         # A blank line has one field.
         if set(map(len, fields)) != {width} or width == 1:
-            good = (len(row) == width and line not in ("", "\r") for line, row in zip(lines, fields, strict=False))
+            good = (len(row) == width and line not in (b"", b"\r") for line, row in zip(lines, fields, strict=False))
             fields = fields[: [*good, False].index(False)]
         return fields, ends
 
@@ -282,16 +280,13 @@ def _object(text: str) -> dict[str, Any]:
     return value
 
 
-def _objects(block: bytes, ends: list[int]) -> list[dict[str, Any]]:
-    """The JSON objects in the lines of a block, up to the first that is none."""
-    try:
-        some = JSON.decode_lines(block)
-    except UNREADABLE:
-        some = []
-    if len(some) < len(ends):  # a line is bad or blank
-        some = []
-        with suppress(UNREADABLE):
-            for start, end in pairwise([0, *ends]):
-                some.append(JSON.decode(block[start:end]))
-    good = next((place for place, row in enumerate(some) if type(row) is not dict), len(some))
-    return some[:good]
+def _objects(lines: list[bytes]) -> list[dict[str, Any]]:
+    """The JSON objects in lines, up to the first that has none."""
+    some = []
+    with suppress(msgspec.MsgspecError, ValueError, RecursionError):
+        for line in lines:
+            row = JSON.decode(line)
+            if type(row) is not dict:
+                break
+            some.append(row)
+    return some

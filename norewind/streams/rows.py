@@ -13,16 +13,16 @@ from norewind.streams.conversion import Conversion, Key, Rows
 from norewind.streams.messages import BESIDE
 from norewind.streams.parsing import ANOTHER, CSV, Dialect, RowReader
 from norewind.streams.position import check_position, damaged, unread
-from norewind.streams.reading import Source, closed_on_error
+from norewind.streams.reading import Source, SourceStream, closed_on_error
 from norewind.streams.row_position import RowPosition, newest_scales, restored_series, saved_statistics
 from norewind.streams.scaling import Layout, Series, nothing_known, scaled
-from norewind.streams.stream import Samples, Stream, StreamError, check_count
+from norewind.streams.stream import Samples, StreamError, check_count
 
 UNREAD = unread("rows")
 LATE_KEY = " (a key may be null at first, but must be there in one of the first lines)"
 
 
-class RowStream(Stream):
+class RowStream(SourceStream):
     """Rows of numbers; every row is a sample: its inputs, and its targets, which were to be forecast some rows before.
 
     - `source`: where the rows come from. It is closed with the stream.
@@ -249,15 +249,6 @@ class RowStream(Stream):
         """The times of the next rows, as the table writes them; None if they are not regular."""
         return times_ahead(self._newest_times, steps)
 
-    @property
-    def counts(self) -> dict[str, int]:
-        """How many bad rows and how many rows with missing values were skipped."""
-        return self._progress.counts
-
-    @property
-    def unfinished(self) -> int:
-        return self._source.unfinished
-
     def take(self, count: int, patience: float | None = None) -> Samples | None:
         check_count(count)
         rows, problem = self._reader.take(count, self._source.fragments(patience))
@@ -304,9 +295,6 @@ class RowStream(Stream):
     def show(self, position: dict[str, Any]) -> None:
         """Tell those who watch a topic how far it was learned from."""
         self._source.show(position)
-
-    def close(self) -> None:
-        self._source.close()
 
 
 def _array(places: Sequence[int]) -> np.ndarray:
