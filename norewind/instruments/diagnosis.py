@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from operator import itemgetter
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -184,7 +184,7 @@ class Diagnosis:
         largest = self.sizes[-1] if self.sizes else None
         label = "sample" if largest is None else f"sample (hidden {largest})"
         along = [(f.method, span.end, span) for f in self.findings if f.hidden == largest for span in f.over_time]
-        rows = [(label, along)]
+        rows: list[tuple[str, list[Any]]] = [(label, along)]
         if len(self.sizes) > 1:
             rows.append(("hidden", [(f.method, f.hidden, f) for f in self.findings]))
         figure, axes = figures.new_figure(len(rows), 3, panel=(4.4, 3.6))

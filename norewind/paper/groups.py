@@ -138,7 +138,8 @@ def agreement(group: Group | None, paper: float) -> Agreement:
     count = len(group.values)
     if count < ENOUGH_SEEDS:
         return Agreement("too few seeds")
-    noise = anbn_text_noise(*group.settings["parameters"], group.recent_samples)
+    k, l = group.settings["parameters"]  # noqa: E741 (the paper's letters)
+    noise = anbn_text_noise(k, l, group.recent_samples)
     scale = max(group.spread, noise) * sqrt(1 + 1 / count)
     distance = max(0.0, abs(paper - group.mean) - ROUNDING)
     p = float(2 * stdtr(count - 1, -distance / scale))

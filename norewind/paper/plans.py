@@ -13,18 +13,19 @@ GRU_SEEDS = 7
 QUICK = 50_000
 """The length of a run that only shows that everything works."""
 
-_LSTM_AND_GRU = {
-    "uoro": (0.147, 0.155),
-    "uoro:window=2": (0.149, 0.174),
-    "uoro:window=16": (0.154, 0.149),
-    "bptt:1": (0.178, 0.231),
-    "bptt:2": (0.149, 0.285),
-    "bptt:16": (0.144, 0.207),
-}
 TABLE = {
-    (method, cell): loss
-    for method, both in _LSTM_AND_GRU.items()
-    for cell, loss in zip(("lstm", "gru"), both, strict=True)
+    ("uoro", "lstm"): 0.147,
+    ("uoro", "gru"): 0.155,
+    ("uoro:window=2", "lstm"): 0.149,
+    ("uoro:window=2", "gru"): 0.174,
+    ("uoro:window=16", "lstm"): 0.154,
+    ("uoro:window=16", "gru"): 0.149,
+    ("bptt:1", "lstm"): 0.178,
+    ("bptt:1", "gru"): 0.231,
+    ("bptt:2", "lstm"): 0.149,
+    ("bptt:2", "gru"): 0.285,
+    ("bptt:16", "lstm"): 0.144,
+    ("bptt:16", "gru"): 0.207,
 }
 """Mean loss on the last 10⁵ of 10⁷ samples of aⁿbⁿ(1, 32), in bits, by (method, cell)."""
 

@@ -6,12 +6,11 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
 from itertools import product
 from math import isnan
 from pathlib import Path
-from string import Template
 from typing import Any
 
 import numpy as np
@@ -30,8 +29,11 @@ from norewind.runs.sweep import Plan, records, sweep
 from norewind.shown import markdown_as_html
 from norewind.tasks import influence_balancing
 
-TEXTS = {"brackets": ("memoryless", 72), "anbn": ("without counting", 140)}
-"""For each text, what its level without memory is called in the figure, and how many characters the page shows."""
+TEXTS: dict[str, tuple[str, int, Callable]] = {
+    "brackets": ("memoryless", 72, findings.brackets_findings),
+    "anbn": ("without counting", 140, findings.anbn_findings),
+}
+"""What the level without memory is called in a text's figure, how much of the text the page shows, and what it says."""
 BLUE = "#08306b"
 LOOKS = {
     "uoro": (BLUE, "-"),
@@ -108,7 +110,7 @@ def write_report(out: Path, missing: Sequence[str] = ()) -> list[Path]:
         return []
     groups = grouped(runs)
     figures = {"influence": influence_figure(influence)} if influence else {}
-    for source, (words, _) in TEXTS.items():
+    for source, (words, *_) in TEXTS.items():
         if chosen := of_paper(groups, source):
             figures[source] = text_figure(chosen, words)
     kinds = product(figures, ("png", "pdf"))
@@ -222,65 +224,60 @@ def page(influence: Sequence[Record], runs: Sequence[Record], out: Path, missing
 
     A paragraph for which values are missing is left out, and a section in which no values are left as well.
     """
-    template, frame = (
-        (resources.files("norewind.paper") / f"report.{kind}").read_text("utf-8") for kind in ("md", "html")
-    )
+    folder = resources.files("norewind.paper")
     values = {name: value for name, value in _values(influence, runs, out, missing).items() if value}
+    values |= {
+        name: "\n".join(f"- {one}" for one in value) for name, value in values.items() if isinstance(value, list)
+    }
     kept = []
-    for section in re.split(r"^(?=##)", template, flags=re.MULTILINE):
-        known = [part for part in map(Template, section.split("\n\n")) if values.keys() >= set(part.get_identifiers())]
-        if any(part.get_identifiers() for part in known):
-            kept += [part.substitute(values) for part in known]
+    for section in re.split(r"^(?=##)", (folder / "report.md").read_text("utf-8"), flags=re.MULTILINE):
+        needs = {part: set(re.findall(r"{(\w+)", part)) for part in section.split("\n\n")}
+        known = [part for part, names in needs.items() if names <= values.keys()]
+        if any(needs[part] for part in known):
+            kept += [part.format(**values) for part in known]
 
     def inside(match: re.Match) -> str:
         return f'src="data:image/png;base64,{base64.b64encode((out / match[1]).read_bytes()).decode()}"'
 
-    return Template(frame).substitute(body=re.sub(r'src="([^":]+\.png)"', inside, markdown_as_html("\n\n".join(kept))))
+    body = re.sub(r'src="([^":]+\.png)"', inside, markdown_as_html("\n\n".join(kept)))
+    return (folder / "report.html").read_text("utf-8").replace("[page]", body)
 
 
 def _values(influence: Sequence[Record], runs: Sequence[Record], out: Path, missing: Sequence[str]) -> dict[str, Any]:
-    """The values that report.md is filled in with; those without a record are empty or missing."""
+    """The values that report.md is filled in with, lists for sentences; those without a record are empty or missing."""
     every, groups, notes = [*influence, *runs], grouped(runs), out / "notes.md"
     made_with = ("norewind", "commit", "jax", "python")
     values: dict[str, Any] = {
         **{name: ", ".join(sorted({record[name][:12] for record in every})) for name in made_with},
         "runs": len(every),
         "hours": f"{sum(record['seconds'] for record in every) / 3600:.2f}",
-        "recent": f"{RECENT:,}",
+        "recent": RECENT,
         "all_runs": _run_table(influence, runs),
         "converted": sum("converted" in record for record in every),
         "missing": len(missing),
         "missing_names": ", ".join(missing[:6]) + (", ..." if len(missing) > 6 else ""),
+        # Its headings are one level below ours.
+        "notes": re.sub("^#", "###", notes.read_text(), flags=re.MULTILINE) if notes.exists() else "",
     }
     if influence:
-        values["influence_findings"] = _bullets(findings.influence_findings(influence))
-        values["influence_table"] = findings.influence_table(influence)
-        task = influence_balancing(influence[0]["influence"]["n"], influence[0]["influence"]["minus"])
-        last, blocks = task.last_wrong_window(), lambda window: float(task.block_influence(window))
+        first = influence[0]["influence"]
+        task = influence_balancing(first["n"], first["minus"])
+        last = task.last_wrong_window()
         windows = sorted({1, 10, 100, last, last + 1, 200} - {0})
-        values |= {"influence_limit": task.influence_limit, "theta": f"{task.limit:.4f}", "last_wrong": str(last)}
-        values |= {"first_right": last + 1}
-        values["block_influences"] = ", ".join(f"T = {window}: {blocks(window):.4g}" for window in windows)
-    for source, (_, length) in TEXTS.items():
+        sums = ", ".join(f"T = {window}: {float(task.block_influence(window)):.4g}" for window in windows)
+        values |= {"task": task, "last_wrong": str(last), "first_right": last + 1, "block_influences": sums}
+        values["influence_findings"] = findings.influence_findings(influence)
+        values["influence_table"] = findings.influence_table(influence)
+    for source, (_, length, judge) in TEXTS.items():
         if chosen := of_paper(groups, source):
-            text = next(iter(chosen.values())).text()
-            values[f"{source}_too_short"] = findings.too_short(chosen)
+            values[source] = text = next(iter(chosen.values())).text()
             values[f"{source}_text"] = text.decode(next(text.chunks(0, length)))
-            if source == "brackets":
-                values["brackets_findings"] = _bullets(findings.brackets_findings(chosen))
-            else:
-                values["anbn_findings"] = _bullets(findings.anbn_findings(chosen))
-                values["anbn_table"] = markdown(*table(chosen))
-                values["control_findings"] = _bullets(findings.control_findings(groups))
-                values |= {"floor": f"{text.floor:.4f}", "memoryless": f"{text.memoryless:.4f}", "anbn": text.name}
-    if notes.exists():
-        # Its headings are one level below ours.
-        values["notes"] = re.sub("^#", "###", notes.read_text(), flags=re.MULTILINE)
+            values[f"{source}_too_short"] = findings.too_short(chosen)
+            values[f"{source}_findings"] = judge(chosen)
+    if "anbn" in values:
+        values["anbn_table"] = markdown(*table(of_paper(groups, "anbn")))
+        values["control_findings"] = findings.control_findings(groups)
     return values
-
-
-def _bullets(sentences: Sequence[str]) -> str:
-    return "\n".join(f"- {sentence}" for sentence in sentences)
 
 
 def _run_table(influence: Sequence[Record], runs: Sequence[Record]) -> str:
