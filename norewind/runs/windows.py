@@ -214,5 +214,5 @@ def check_fits(learner: Learner, horizon: int, window: int) -> None:
         needed = "norewind.Ahead(learner, loss, steps=stream.steps)" if horizon else "one without norewind.Ahead"
         differ = f"the learner forecasts {learner.horizon} rows ahead, but the horizon of the stream is {horizon}"
         raise ValueError(f"fit: {differ}: use {needed}.")
-    if learner.window not in (None, window):
+    if learner.window not in (0, window):
         raise ValueError(f"fit: window is {window}, but the learner takes windows of {learner.window}.")

@@ -82,7 +82,7 @@ def _check_members(trial: _Trial) -> None:
     learner = trial.learner
     assert isinstance(learner, Learner), "the learner must be a subclass of norewind.Learner"
     assert type(learner.horizon) is int, f"horizon must be an int, not {learner.horizon!r}"
-    assert learner.window is None or learner.window >= 1, f"window must be None or at least 1, not {learner.window!r}"
+    assert learner.window >= 0, f"window must be 0 or more, not {learner.window!r}"
     assert learner.chunk(copied(trial.start)) >= 1, "chunk(run) must be at least 1"
     run, (losses, outputs) = trial.whole()
     assert np.shape(losses) == (trial.length,), f"there must be one loss per step, not {np.shape(losses)}"
