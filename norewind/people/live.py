@@ -100,7 +100,7 @@ class Live:
         try:
             samples = self.opened.stream.take(1)
         except StreamError:
-            self.given.drop()  # the bad row must not stand in the way of the next one
+            self.given.discard()  # the bad row must not stand in the way of the next one
             raise
         if samples is not None and len(samples.xs):
             learner = self.built.learner

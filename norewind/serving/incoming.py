@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from threading import Condition
 
 from norewind.streams.position import Mark
-from norewind.streams.reading import Source
+from norewind.streams.reading import BaseSource
 
 IDLE = 0.5
 """How long the learning thread sleeps at most while nothing comes (in seconds)."""
@@ -16,7 +16,7 @@ BATCH = 256
 """The most lines that are learned from in one go: short enough to let predictions through."""
 
 
-class Incoming(Source):
+class Incoming(BaseSource):
     """A source to which one thread adds lines, which another reads.
 
     Lines that come within a moment are read together, unless somebody waits for the answer.
@@ -24,9 +24,8 @@ class Incoming(Source):
 
     def __init__(self, most: int):
         self.name, self.most = "the service", most
-        self.ended, self.unfinished = False, 0
         self._lines: deque[bytes] = deque()
-        self._new, self._closed, self._hurry, self._idle = Condition(), False, False, False
+        self._new, self._hurry, self._idle = Condition(), False, False
 
     def __len__(self) -> int:
         return len(self._lines)
@@ -34,7 +33,7 @@ class Incoming(Source):
     def add(self, lines: list[bytes], hurry: bool = False) -> bool:
         """Add lines, all or none: none if there would be too many, or if the source is closed."""
         with self._new:
-            if self._closed or len(self._lines) + len(lines) > self.most:
+            if self.closed or len(self._lines) + len(lines) > self.most:
                 return False
             self._lines.extend(lines)
             self._hurry = self._hurry or hurry
@@ -44,16 +43,8 @@ class Incoming(Source):
     def close(self) -> None:
         """Take no more lines. Those that are there are still read."""
         with self._new:
-            self._closed = True
+            self.closed = True
             self._new.notify()
-
-    @property
-    def size(self) -> None:
-        return None
-
-    @property
-    def complete(self) -> bool:
-        return self.ended
 
     def go_to(self, place: Mark) -> None:
         """The lines follow on what the run has read. If that ended inside a line, the line ends now."""
@@ -72,10 +63,10 @@ class Incoming(Source):
 
     def _take(self, most: int, deadline: float) -> list[bytes]:
         with self._new:
-            while not self._lines and not self._closed and not self._hurry:
+            while not self._lines and not self.closed and not self._hurry:
                 if not self._new.wait(deadline - time.monotonic()):
                     break
-            self.ended = self._closed and not self._lines
+            self.ended = self.closed and not self._lines
             if not self._lines:
                 self._hurry = False
             return [self._lines.popleft() for _ in range(min(most, len(self._lines)))]

@@ -4,6 +4,7 @@ import json
 import math
 import zlib
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -212,11 +213,9 @@ class Conversion:
 def converted(read: Callable[[Any], Any], found: Sequence[Any]) -> list[Any]:
     """What `read` makes of the values, up to the first bad one."""
     good = []
-    try:
+    with suppress(ValueError, RecursionError, msgspec.MsgspecError):
         for value in found:
             good.append(read(value))
-    except BadRow:
-        pass
     return good
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from norewind.streams.brokers import AT_START, Address, Client, library, partitions_of, why
 from norewind.streams.messages import Message, MessageLines, MessageProgress, Rounds
-from norewind.streams.reading import SLICE
+from norewind.streams.reading import SLICE, BaseSource
 from norewind.streams.stream import StreamError
 
 AWAY = 60.0
@@ -17,7 +17,7 @@ HELD = 64 << 20
 """Bytes of messages that are held for the order, over all partitions."""
 
 
-class Topic:
+class Topic(BaseSource):
     """The messages of a topic, in the place of a `Source`.
 
     - `address`: kafka://topic, or kafka://topic/0,2 for some of its partitions.
@@ -31,11 +31,6 @@ class Topic:
     - `report`: called with a sentence about every message that is skipped.
     """
 
-    size = 0
-    """As for a file: the messages by which columns are judged are there, or never will be."""
-    unfinished = 0
-    has_rows = False
-
     def __init__(
         self,
         address: str,
@@ -47,11 +42,11 @@ class Topic:
         final: bool = False,
         report: Callable[[str], None] = lambda line: None,
     ):
-        self.name, self.ended = address, False
+        self.name = address
         self._topic, self._wanted = Address.of(address)
         self._client, self._continues, self._stop, self._final, self._report = client, continues, stop, final, report
         self._kafka = library()
-        self._group, self._closed = group, False
+        self._group = group
         self._consumer = client.make(
             "Consumer",
             {
@@ -68,8 +63,9 @@ class Topic:
         self._probed = 0.0
 
     @property
-    def complete(self) -> bool:
-        return self.ended
+    def size(self) -> int:
+        """As for a file: the messages by which columns are judged are there, or never will be."""
+        return 0
 
     def progress(self, start: dict[str, Any]) -> MessageProgress:
         """Go to a position, or to the first messages there are."""
@@ -108,16 +104,8 @@ class Topic:
     def lines(self, progress: MessageProgress) -> MessageLines:
         return MessageLines(self.rounds, progress, lambda line: self._report(f"{self.name}, {line}"))
 
-    def go_to(self, place: Any) -> None:
-        """Nothing is read again: `progress` has gone there."""
-
-    def fragments(self, patience: float | None) -> Iterator[bytes]:
-        """Fetch messages until the end, a stop, or until `patience` (seconds) runs out; yields when some have come."""
-        if self._closed:
-            raise ValueError(f"{self.name} is closed, so no more samples can be taken. Open a new stream.")
-        return self._fragments(None if patience is None else time.monotonic() + patience)
-
     def _fragments(self, deadline: float | None) -> Iterator[bytes]:
+        """Fetch messages; yields when some have come."""
         late = False
         while not (late or self.ended or self._stop()):
             if self.rounds.is_over() and self._next_round():
@@ -213,11 +201,11 @@ class Topic:
     def show(self, position: dict[str, Any]) -> None:
         """Commit the offsets of a position under the name of the group, for those who watch; nothing depends on it."""
         messages = position.get("messages")
-        if self._group and messages and not self._closed:
+        if self._group and messages and not self.closed:
             offsets = [self._place(int(partition), offset) for partition, offset in messages["offsets"].items()]
             self._consumer.commit(offsets=offsets, asynchronous=True)
 
     def close(self) -> None:
-        if not self._closed:
-            self._closed = True
+        if not self.closed:
+            self.closed = True
             self._consumer.close()

@@ -3,7 +3,6 @@
 import csv
 import json
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Literal
@@ -25,7 +24,7 @@ FEW = 4
 """Fewer rows are read faster one by one."""
 BATCH = 20_000
 """How many fields are converted at a time: lists of them take far more memory than arrays of numbers."""
-JSON = msgspec.json.Decoder()
+JSON = msgspec.json.Decoder(dict[str, Any])
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,7 @@ class RowReader:
             return
         line = self._first_line(self._source.fragments(None))
         try:
-            self.columns = _names(_fields(self._lines.text(line), self.dialect.delimiter))
+            self.columns = self._lines.row(line, lambda text: _names(_fields(text, self.dialect.delimiter)))
         except BadRow as problem:
             raise self._error(problem, "Fix the header.") from None
         self._lines.drop()
@@ -90,7 +89,7 @@ class RowReader:
         while True:
             line = self._first_line(fragments)
             try:
-                rows = [self._row(line)]
+                rows = [self._lines.row(line, self._parsed)]
                 break
             except BadRow as problem:
                 self._skip(problem)
@@ -100,7 +99,7 @@ class RowReader:
         for line in self._lines.ahead(self._source.fragments(patience), FIRST_ROWS)[1:]:
             try:
                 if not self._is_blank(line):
-                    rows.append(self._row(line))
+                    rows.append(self._lines.row(line, self._parsed))
             except BadRow:
                 continue  # said when its turn comes
         if not self.is_csv:
@@ -138,7 +137,7 @@ class RowReader:
         """Read the next line; None if there is no row in it, or none to take."""
         number = self._lines.number()
         try:
-            row = None if self._is_blank(line) else self._row(line)
+            row = None if self._is_blank(line) else self._lines.row(line, self._parsed)
             rows = None if row is None else self.conversion.row(row, number)
         except BadRow as problem:
             self._skip(problem)
@@ -184,7 +183,7 @@ class RowReader:
         lines = self._lines.block[self._lines.at :].split(b"\n", count)[:-1]
         ends = list(accumulate(len(line) + 1 for line in lines))
         if not self.is_csv:
-            return _objects(lines), ends
+            return converted(JSON.decode, lines), ends
         block, width = self._lines.block[self._lines.at : self._lines.at + ends[-1]], len(self.columns)
         try:
             texts = block.decode().split("\n")[:-1]
@@ -215,11 +214,6 @@ class RowReader:
     def _is_blank(self, line: bytes) -> bool:
         """In CSV, spaces are a field, or separate empty ones."""
         return self._lines.may_be_blank and (line in (b"", b"\r") if self.is_csv else not line.strip())
-
-    def _row(self, line: Any) -> dict[str, Any]:
-        if self._source.has_rows:
-            return line
-        return {**self._parsed(self._lines.text(line)), **self._lines.beside(line)}
 
     def _parsed(self, text: str) -> dict[str, Any]:
         if not self.is_csv:
@@ -278,15 +272,3 @@ def _object(text: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise BadRow(f'it is a JSON {type(value).__name__}, not an object such as {{"name": 1.5}}')
     return value
-
-
-def _objects(lines: list[bytes]) -> list[dict[str, Any]]:
-    """The JSON objects in lines, up to the first that has none."""
-    some = []
-    with suppress(msgspec.MsgspecError, ValueError, RecursionError):
-        for line in lines:
-            row = JSON.decode(line)
-            if type(row) is not dict:
-                break
-            some.append(row)
-    return some
