@@ -135,6 +135,8 @@ def row_options(settings: Settings, position: dict[str, Any] | None, inputs: tup
         classes=settings.loss == "classes",
         # A stream of keys does not know the row before of the same key.
         before=settings.method == names.AUTO and settings.key is None,
+        missing=settings.missing,
+        bad=settings.bad,
     )
     return {
         "dialect": dialect,
@@ -142,8 +144,6 @@ def row_options(settings: Settings, position: dict[str, Any] | None, inputs: tup
         "targets": settings.targets or None,
         "copy": copied_columns(settings),
         "steps": settings.steps,
-        "missing": settings.missing,
-        "bad": settings.bad,
         "standardise": settings.standardise,
         "position": position,
     }

@@ -136,15 +136,11 @@ class Conversion:
         return float(known.get(value, len(known)))
 
     def restore(self, categories: dict[str, list[str]]) -> None:
-        """Go on with the categories of columns."""
-        if set(categories) != set(self.categories):
-            raise damaged("its categories are not those of its columns")
+        """Continue with the categories of columns from a saved position."""
+        if set(categories) != set(self.categories) or any(len(set(k)) < len(k) for k in categories.values()):
+            raise damaged("its categories are not those of its columns, or one is named twice")
         for name, known in categories.items():
             self.categories[name] = {value: number for number, value in enumerate(known)}
-            if len(self.categories[name]) < len(known):
-                raise damaged(f"its categories name one of {name!r} twice")
-            if len(known) > CATEGORIES:
-                raise damaged(f"it has {len(known)} categories of {name!r}, more than {CATEGORIES}")
 
     def key_of(self, row: dict[str, Any]) -> bytes | None:
         """The key of a row; None if it is not to be taken."""

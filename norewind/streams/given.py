@@ -36,13 +36,13 @@ class Given(BaseSource, BaseLines):
         self._progress = progress
         return self
 
-    def ahead(self, fragments: Iterator[bytes], count: int) -> list[dict[str, Any]]:
+    def ahead(self, fragments: Iterator[bytes] | None, count: int) -> list[dict[str, Any]]:
         if len(self._waiting) < count:
             self._waiting.extend(islice(self._rows, count - len(self._waiting)))
         self.ended = not self._waiting and not self._lasts
         return list(islice(self._waiting, count))
 
-    def peek(self, fragments: Iterator[bytes] = iter(())) -> dict[str, Any] | None:
+    def peek(self, fragments: Iterator[bytes] | None = None) -> dict[str, Any] | None:
         return self._waiting[0] if self._waiting else next(iter(self.ahead(fragments, 1)), None)
 
     def in_one_go(self) -> bool:

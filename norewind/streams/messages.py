@@ -160,7 +160,9 @@ class MessageLines(BaseLines):
     def ahead(self, fragments: Iterator[bytes], count: int) -> list[Message]:
         """The next messages of this round, which are there or on their way: no time plays a part."""
         rounds = self._rounds
-        while len(found := rounds.ahead(count)) < count and any(rounds.reached[p] < rounds.until[p] for p in rounds.until):
+        while len(found := rounds.ahead(count)) < count and any(
+            rounds.reached[p] < rounds.until[p] for p in rounds.until
+        ):
             if next(fragments, None) is None:
                 break
         return found

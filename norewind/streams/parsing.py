@@ -29,7 +29,7 @@ JSON = msgspec.json.Decoder(dict[str, Any])
 
 @dataclass(frozen=True)
 class Dialect:
-    """How rows are written.
+    """How rows are written, and how they are read.
 
     - `format`: "csv", or "jsonl" for one JSON object per line. A quoted field of a CSV file
       cannot contain a line break.
@@ -38,6 +38,12 @@ class Dialect:
     - `delimiter`: the character between the fields of a CSV file.
     - `classes`: the target is a class, whatever it is written as (text, true, 0 or 1).
     - `before`: with a horizon of 0, the targets of the row before are inputs too.
+    - `missing`: what to do about a missing input. It is replaced by the newest value of its
+      column ("last") or by the mean so far ("mean"), it is an error ("fail"), or the row is
+      skipped and counted ("skip"). A value is missing if its field is empty, NA, NaN or
+      null, or if a JSON object lacks its key. A missing target is NaN, and not learned from.
+    - `bad`: what to do about anything else that is not a row of numbers. It is an error
+      ("fail"), or is skipped and counted ("skip").
     """
 
     format: Literal["csv", "jsonl"] = "csv"
@@ -45,6 +51,8 @@ class Dialect:
     delimiter: str = ","
     classes: bool = False
     before: bool = False
+    missing: Literal["last", "mean", "fail", "skip"] = "last"
+    bad: Literal["fail", "skip"] = "fail"
 
 
 CSV = Dialect()
@@ -57,21 +65,20 @@ class RowReader:
 
     `columns` are the names of all columns, known once `read_header` or `first_rows` was
     called; `conversion` says what becomes of them. A bad row is an error, or is skipped and
-    counted, depending on `missing` and `bad`. After an error, the next attempt fails at the
+    counted, depending on the dialect. After an error, the next attempt fails at the
     same row again.
     """
 
-    def __init__(self, source: Source, progress: Progress, dialect: Dialect, *, missing: str, bad: str):
+    def __init__(self, source: Source, progress: Progress, dialect: Dialect):
         check_choice("format", dialect.format, ("csv", "jsonl"))
-        check_choice("missing", missing, ("last", "mean", "fail", "skip"))
-        check_choice("bad", bad, ("fail", "skip"))
+        check_choice("missing", dialect.missing, ("last", "mean", "fail", "skip"))
+        check_choice("bad", dialect.bad, ("fail", "skip"))
         if len(dialect.delimiter) != 1 or dialect.delimiter in '"\r\n':
             raise StreamError(f"the delimiter must be one character, no quote or line break: {dialect.delimiter!r}.")
         self.columns: list[str] = []
         self.conversion: Conversion
         self._source, self._progress, self._lines = source, progress, source.lines(progress)
         self.dialect, self.is_csv = dialect, dialect.format == "csv" and not source.has_rows
-        self._missing, self._bad = missing, bad
 
     def read_header(self) -> None:
         if not self.is_csv or not self.dialect.header:
@@ -231,8 +238,8 @@ class RowReader:
         return row
 
     def _skip(self, problem: BadRow) -> None:
-        option, policy = ("missing", self._missing) if isinstance(problem, MissingValue) else ("bad", self._bad)
-        if policy != "skip":
+        option = "missing" if isinstance(problem, MissingValue) else "bad"
+        if getattr(self.dialect, option) != "skip":
             raise self._error(problem, f"Fix it, or skip and count such rows (--{option} skip).") from None
         self._progress.skip(problem.counted_as)
         self._lines.skip(str(problem))

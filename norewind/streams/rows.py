@@ -1,8 +1,9 @@
 """Streams of rows: numbers in columns, from CSV or JSON lines."""
 
+import json
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -12,10 +13,17 @@ from norewind.streams.columns import BadRow, Judged, Kind, at, judged, kind_of, 
 from norewind.streams.conversion import Conversion, Key, Rows
 from norewind.streams.messages import BESIDE
 from norewind.streams.parsing import ANOTHER, CSV, Dialect, RowReader
-from norewind.streams.position import check_position, damaged, unread
-from norewind.streams.reading import Source, SourceStream, closed_on_error
-from norewind.streams.row_position import RowPosition, newest_scales, restored_series, saved_statistics
-from norewind.streams.scaling import Layout, Series, nothing_known, scaled
+from norewind.streams.position import RowPosition, check_position, damaged, unread
+from norewind.streams.reading import BaseSource, SourceStream, closed_on_error
+from norewind.streams.scaling import (
+    Layout,
+    Series,
+    newest_scales,
+    nothing_known,
+    restored_series,
+    saved_statistics,
+    scaled,
+)
 from norewind.streams.stream import Samples, StreamError, check_count
 
 UNREAD = unread("rows")
@@ -26,8 +34,8 @@ class RowStream(SourceStream):
     """Rows of numbers; every row is a sample: its inputs, and its targets, which were to be forecast some rows before.
 
     - `source`: where the rows come from. It is closed with the stream.
-    - `dialect`: how they are written, by default as CSV with a header. Blank lines mean
-      nothing.
+    - `dialect`: how they are written and read, by default as CSV with a header. Blank
+      lines mean nothing.
     - `inputs`: the names of the input columns, by default all that hold numbers or booleans
       in the first 100 rows, except numbers of rows and times. Text is read as categories:
       the first 16 that appear are told apart. Times become the hour of the day, the day of
@@ -39,12 +47,6 @@ class RowStream(SourceStream):
       have the targets side by side, once for each step, as each was known at another row.
       With 0 the targets are those of the same row, and must not be inputs.
     - `steps`: only these steps, such as (1, 6, 24), or (24,) for one alone.
-    - `missing`: what to do about a missing input. It is replaced by the newest value of its
-      column ("last") or by the mean so far ("mean"), it is an error ("fail"), or the row is
-      skipped and counted ("skip"). A value is missing if its field is empty, NA, NaN or
-      null, or if a JSON object lacks its key. A missing target is NaN, and not learned from.
-    - `bad`: what to do about anything else that is not a row of numbers. It is an error
-      ("fail"), or is skipped and counted ("skip").
     - `standardise`: whether columns are standardised by the mean and deviation of their values
       so far, and clipped to ±100: inputs by those up to and including their own row, targets
       by those known when predicting. Targets are NaN while these are fewer than ten.
@@ -55,6 +57,7 @@ class RowStream(SourceStream):
     the newest known targets in it, `steps`, and `horizon`, the longest of them.
 
     >>> import os
+    >>> from norewind.streams import Source
     >>> reader, writer = os.pipe()
     >>> size = os.write(writer, b"wind,power\\n3,10\\n4,20\\n5,40\\n")
     >>> os.close(writer)
@@ -73,7 +76,7 @@ class RowStream(SourceStream):
 
     def __init__(
         self,
-        source: Source,
+        source: BaseSource,
         *,
         dialect: Dialect = CSV,
         inputs: Sequence[str] | None = None,
@@ -81,8 +84,6 @@ class RowStream(SourceStream):
         copy: Sequence[str] = (),
         horizon: int = 1,
         steps: Sequence[int] | None = None,
-        missing: Literal["last", "mean", "fail", "skip"] = "last",
-        bad: Literal["fail", "skip"] = "fail",
         standardise: bool = True,
         position: dict[str, Any] | None = None,
     ):
@@ -94,10 +95,8 @@ class RowStream(SourceStream):
                 named = {name: list(value) for name, value in (("inputs", inputs), ("targets", targets)) if value}
                 check_position(start, "rows", RowPosition, asked | named)
             self._source, self._progress = source, source.progress(start)
-            self._reader = RowReader(source, self._progress, dialect, missing=missing, bad=bad)
-            self._format, self.horizon, self._standardise = dialect.format, self.steps[-1], standardise
-            self._classes, self._missing = dialect.classes, missing
-            self._before = dialect.before and self.horizon == 0
+            self._reader = RowReader(source, self._progress, dialect)
+            self._dialect, self.horizon, self._standardise = dialect, self.steps[-1], standardise
             self.inputs, self.targets, self._copied = list(inputs or []), list(targets or []), list(copy)
             self.ignored: dict[str, str] = {}
             self.kinds: dict[str, Kind] = {}
@@ -116,7 +115,7 @@ class RowStream(SourceStream):
         if not named:
             usable = [name for name, column in seen.items() if not column.why_not]
             self.inputs = [name for name in usable if self.horizon > 0 or name not in self.targets]
-            if self._classes and self.horizon:
+            if self._dialect.classes and self.horizon:
                 # What was known of the class up to now says most about what comes.
                 self.inputs += [name for name in self.targets if name not in self.inputs and name in seen]
         if not self.targets:
@@ -124,7 +123,7 @@ class RowStream(SourceStream):
         self._check_columns(seen)
         used, targets = dict.fromkeys([*self.inputs, *self.targets]), set(self.targets)
         try:
-            self.kinds = {n: kind_of(n, seen[n], target=n in targets, classes=self._classes) for n in used}
+            self.kinds = {n: kind_of(n, seen[n], target=n in targets, classes=self._dialect.classes) for n in used}
         except BadRow as problem:
             raise StreamError(f"{self._source.name}: {problem}") from None
         times = [name for name in self.inputs if self.kinds[name] == "time"]
@@ -136,7 +135,12 @@ class RowStream(SourceStream):
         self._series = nothing_known(self.layout)
 
     def _check_columns(self, seen: dict[str, Judged]) -> None:
-        hint = LATE_KEY if self._format == "jsonl" else ""
+        if self.key in [*self.inputs, *self.targets]:
+            raise StreamError(f"column {self.key!r} is the key, so it cannot be an input or a target.")
+        if self.key not in [None, *self._reader.columns]:
+            columns = ", ".join(map(repr, self._reader.columns[:20]))
+            raise StreamError(f"{self._source.name} has no column {self.key!r} to take keys from. It has {columns}.")
+        hint = LATE_KEY if self._dialect.format == "jsonl" else ""
         if problem := unusable(seen, self.inputs, self.targets, self._copied, same_row=self.horizon == 0, hint=hint):
             raise StreamError(f"{self._source.name} {problem}")
 
@@ -152,7 +156,7 @@ class RowStream(SourceStream):
         times = [used[name] for name in self._cycles]
         self._reader.conversion = Conversion(
             self.kinds,
-            required=self.inputs if self._missing in ("fail", "skip") else [],
+            required=self.inputs if self._dialect.missing in ("fail", "skip") else [],
             copied=self._copied,
             clock=self._clock if self.key is None else None,
             gaps=len(times),
@@ -172,16 +176,16 @@ class RowStream(SourceStream):
             cycles=_array([column for column, _ in cycles]),
             periods=np.array([period for _, period in cycles], np.float64),
             times=_array(times),
-            fill_with_newest=self._missing == "last",
+            fill_with_newest=self._dialect.missing == "last",
             standardise=self._standardise,
-            classes=self._classes,
-            before=self._before,
+            classes=self._dialect.classes,
+            before=self._dialect.before and self.horizon == 0,
         )
         if not self.width:
             raise StreamError(f"the inputs {', '.join(self.inputs)} are times that do not vary: name other inputs.")
         places = {name: number for number, name in enumerate(numbers)}
         self.known = [places[target] for target in self.targets if target in places]
-        if self._before and not self._classes:
+        if self.layout.before and not self._dialect.classes:
             self.known = [self.width - len(self.targets) + place for place in range(len(self.targets))]
 
     def _restore(self, position: dict[str, Any]) -> None:
@@ -226,7 +230,7 @@ class RowStream(SourceStream):
     def position(self) -> dict[str, Any]:
         return self._progress.position(
             inside=self._progress.marked.inside,
-            format=self._format,
+            format=self._dialect.format,
             steps=list(self.steps),
             standardise=self._standardise,
             columns=list(self._reader.columns),
@@ -295,6 +299,53 @@ class RowStream(SourceStream):
     def show(self, position: dict[str, Any]) -> None:
         """Tell those who watch a topic how far it was learned from."""
         self._source.show(position)
+
+
+class KeyedStream(RowStream):
+    """Rows of numbers that belong to keys, as they are: a fleet standardises every key by its own past.
+
+    The arguments are those of `RowStream`, and two more: `key`, the name of the column that
+    holds the key, and `shard`, a pair such as (2, 8) to take only the keys of the third of
+    eight parts. A key is the JSON text of the column's value, as bytes: in CSV always that of
+    a text, in JSON lines of a text, a number, true or false. A row without a key is a bad row.
+
+    Samples have `keys`; `xs` are the values of all columns in use, in float64 and NaN where
+    missing, and `targets` those of the targets. Categories are told apart by a checksum, in 16
+    parts. A source of another kind can supply such samples too: that is all a fleet needs.
+
+    >>> import os
+    >>> from norewind.streams import Source
+    >>> reader, writer = os.pipe()
+    >>> size = os.write(writer, b"sensor,power\\na,10\\nb,20\\na,40\\n")
+    >>> os.close(writer)
+    >>> stream = KeyedStream(Source(reader), "sensor")
+    >>> samples = stream.take(1000)
+    >>> samples.keys.tolist(), samples.targets.tolist()
+    ([b'"a"', b'"b"', b'"a"'], [[10.0], [20.0], [40.0]])
+    """
+
+    def __init__(self, source: BaseSource, key: str, *, shard: tuple[int, int] = (0, 1), **options: Any):
+        self.key, self.shard = key, shard
+        super().__init__(source, **options)
+
+    def key_of(self, row: dict[str, Any]) -> bytes | None:
+        """The key of a row; None if it is in another shard."""
+        return self._reader.conversion.key_of(row)
+
+    @staticmethod
+    def key_name(key: bytes) -> Any:
+        """What a key is called where it is written down as JSON."""
+        try:
+            value = json.loads(key)
+        except ValueError:
+            return key.decode("latin-1")
+        # Half a character cannot be written down.
+        return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
+
+    def _samples(self, rows: Rows, copied: np.ndarray | None) -> Samples:
+        keys = np.empty(len(rows.keys), object)
+        keys[:] = rows.keys
+        return Samples(rows.values, rows.values[:, self.layout.targets], lines=rows.lines, copied=copied, keys=keys)
 
 
 def _array(places: Sequence[int]) -> np.ndarray:
