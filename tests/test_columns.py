@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from stream_pipes import Pipe, loaded, quick, row_stream, saved
 
 from norewind.streams import Dialect, RowStream, Source, StreamError, afresh
-from norewind.streams.clock import as_time, times_ahead
-from norewind.streams.columns import judged, time_of
+from norewind.streams.columns import as_time, judged, time_of, times_ahead
 
 JSONL = Dialect("jsonl")
 

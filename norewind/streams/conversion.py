@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from norewind.streams.clock import REMEMBERED
-from norewind.streams.columns import CATEGORIES, LARGEST, READ, BadRow, Kind, MissingValue, at, number_of
+from norewind.streams.columns import CATEGORIES, LARGEST, READ, REMEMBERED, BadRow, Kind, MissingValue, at, number_of
 from norewind.streams.position import damaged
 
 PLAIN = {float, int, type(None)}

@@ -32,8 +32,8 @@ class Given(BaseSource, BaseLines):
         """Forget the next row, as if it had never been put in."""
         self._waiting.popleft()
 
-    def lines(self, progress: Progress) -> "Given":
-        self._progress = progress
+    def lines(self, start: dict[str, Any]) -> "Given":
+        self.progress = Progress(start)
         return self
 
     def ahead(self, fragments: Iterator[bytes] | None, count: int) -> list[dict[str, Any]]:
@@ -51,7 +51,7 @@ class Given(BaseSource, BaseLines):
     def move(self, size: int) -> None:
         for _ in range(size):
             self._waiting.popleft()
-        self._progress.read(b"\n" * size)
+        self.progress.read(b"\n" * size)
 
 
 def plain(value: Any) -> Any:

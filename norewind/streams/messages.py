@@ -148,7 +148,7 @@ class MessageLines(BaseLines):
     """Messages, with the interface of `Lines`."""
 
     def __init__(self, rounds: Rounds, progress: MessageProgress, report: Callable[[str], None]):
-        self._rounds, self._progress, self._report = rounds, progress, report
+        self._rounds, self.progress, self._report = rounds, progress, report
         self._reported = 0
 
     def peek(self, fragments: Iterator[bytes]) -> Message | None:
@@ -168,7 +168,7 @@ class MessageLines(BaseLines):
         return found
 
     def drop(self) -> None:
-        self._progress.move_past(self._rounds.drop())
+        self.progress.move_past(self._rounds.drop())
 
     def skip(self, why: str) -> None:
         self._reported += 1

@@ -11,8 +11,7 @@ import msgspec
 
 from norewind.streams.columns import ANOTHER, CATEGORIES, BadRow, MissingValue, at, leaves
 from norewind.streams.conversion import Conversion, Rows, converted, joined_rows
-from norewind.streams.position import Progress
-from norewind.streams.reading import LONGEST, Source
+from norewind.streams.reading import LONGEST, BaseSource
 from norewind.streams.stream import StreamError, check_choice
 
 __all__ = ["ANOTHER", "CATEGORIES", "CSV", "Dialect", "RowReader"]
@@ -69,7 +68,7 @@ class RowReader:
     same row again.
     """
 
-    def __init__(self, source: Source, progress: Progress, dialect: Dialect):
+    def __init__(self, source: BaseSource, start: dict[str, Any], dialect: Dialect):
         check_choice("format", dialect.format, ("csv", "jsonl"))
         check_choice("missing", dialect.missing, ("last", "mean", "fail", "skip"))
         check_choice("bad", dialect.bad, ("fail", "skip"))
@@ -77,7 +76,8 @@ class RowReader:
             raise StreamError(f"the delimiter must be one character, no quote or line break: {dialect.delimiter!r}.")
         self.columns: list[str] = []
         self.conversion: Conversion
-        self._source, self._progress, self._lines = source, progress, source.lines(progress)
+        self._source, self._lines = source, source.lines(start)
+        self.progress = self._lines.progress
         self.dialect, self.is_csv = dialect, dialect.format == "csv" and not source.has_rows
 
     def read_header(self) -> None:
@@ -151,7 +151,7 @@ class RowReader:
             return None
         self._lines.drop()
         if rows is not None:
-            self._progress.mark()
+            self.progress.mark()
         return rows
 
     def _several(self, count: int, fragments: Iterator[bytes]) -> Rows | None:
@@ -180,7 +180,7 @@ class RowReader:
             rows = rows.only(places)
         if last:
             lines.move(last)
-            self._progress.mark()
+            self.progress.mark()
         if last < end:
             lines.move(end - last)  # rows of other shards
         return rows
@@ -209,7 +209,7 @@ class RowReader:
     def too_short(self) -> StreamError:
         if not self._source.ended:
             return StreamError(f"{self._source.name}: stopped before its first row came.")
-        return self._progress.too_short(self._source.name, "rows: 0", "a row", self._source.unfinished)
+        return self.progress.too_short(self._source.name, "rows: 0", "a row", self._source.unfinished)
 
     def _first_line(self, fragments: Iterator[bytes]) -> bytes:
         while (line := self._lines.peek(fragments)) is not None:
@@ -241,7 +241,7 @@ class RowReader:
         option = "missing" if isinstance(problem, MissingValue) else "bad"
         if getattr(self.dialect, option) != "skip":
             raise self._error(problem, f"Fix it, or skip and count such rows (--{option} skip).") from None
-        self._progress.skip(problem.counted_as)
+        self.progress.skip(problem.counted_as)
         self._lines.skip(str(problem))
 
     def _error(self, problem: BadRow, remedy: str) -> StreamError:

@@ -7,8 +7,7 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
-from norewind.streams.clock import REMEMBERED
-from norewind.streams.columns import CATEGORIES, LARGEST, Kind
+from norewind.streams.columns import CATEGORIES, LARGEST, REMEMBERED, Kind
 from norewind.streams.stream import StreamError
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]

@@ -55,12 +55,9 @@ class BaseSource:
         """Whether all of it was read and nothing can follow."""
         return self.ended
 
-    def progress(self, start: dict[str, Any]) -> Progress:
-        """How far the source was read, from the position `start` on."""
-        return Progress(start)
-
-    def lines(self, progress: Progress) -> Any:
-        return Lines(self, progress)
+    def lines(self, start: dict[str, Any]) -> Any:
+        """The lines of the source, from the position `start` on."""
+        return Lines(self, Progress(start))
 
     def go_to(self, place: Mark) -> None:
         """Go to the place where the run stopped."""
@@ -254,7 +251,7 @@ class BaseLines:
     """
 
     may_be_blank = False
-    _progress: Progress
+    progress: Progress
 
     def is_cut(self) -> bool:
         """Whether the next line is the last of the source and has no newline."""
@@ -278,7 +275,7 @@ class BaseLines:
 
     def number(self) -> int:
         """The number of the next line, from 1."""
-        return self._progress.here.lines + 1
+        return self.progress.here.lines + 1
 
     def place(self) -> str:
         """Where the next line stands, for messages."""
@@ -300,7 +297,7 @@ class Lines(BaseLines):
     may_be_blank = True
 
     def __init__(self, source: BaseSource, progress: Progress):
-        self._source, self._progress = source, progress
+        self._source, self.progress = source, progress
         self.block, self.at = b"", 0
         self._rest = bytearray()
         self._dropping, self._long = False, 0
@@ -347,7 +344,7 @@ class Lines(BaseLines):
         self._pass(data)
 
     def _pass(self, data: bytes) -> None:
-        self._progress.read(data)
+        self.progress.read(data)
         # The C library keeps the memory of long lines, and lines of ever other lengths fit into none of its gaps.
         self._long += len(data) if len(data) > 2 * BLOCK else 0
         if self._long > 4 * LONGEST:
@@ -355,13 +352,13 @@ class Lines(BaseLines):
             give_back_free_memory()
 
     def place(self) -> str:
-        return f"line {self.number()} (byte {self._progress.here.offset})"
+        return f"line {self.number()} (byte {self.progress.here.offset})"
 
     def is_cut(self) -> bool:
         return self._source.ended and self.at == len(self.block)
 
     def row(self, line: bytes, parse: Callable[[str], Any]) -> Any:
-        here = self._progress.here
+        here = self.progress.here
         if here.inside:
             raise BadRow("it continues a line that had no newline yet when the run read it")
         text = decoded(line, here.offset)
@@ -370,13 +367,13 @@ class Lines(BaseLines):
 
     def in_one_go(self) -> bool:
         """A first or a very long line is read on its own."""
-        here = self._progress.here
+        here = self.progress.here
         return bool(here.offset) and not here.inside and self.at < len(self.block) <= LONGEST
 
     def _add(self, fragment: bytes) -> None:
         if self._dropping:
             head, newline, fragment = fragment.partition(b"\n")
-            self._progress.read(head + newline)
+            self.progress.read(head + newline)
             self._dropping = not newline
         cut = fragment.rfind(b"\n") + 1
         if cut:

@@ -7,23 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from norewind.streams import scaling
-from norewind.streams.clock import REMEMBERED, as_time, times_ahead
-from norewind.streams.columns import BadRow, Judged, Kind, at, judged, kind_of, unusable, varying
+from norewind.streams import columns, scaling
+from norewind.streams.columns import REMEMBERED, BadRow, Judged, Kind, at, judged
 from norewind.streams.conversion import Conversion, Key, Rows
 from norewind.streams.messages import BESIDE
 from norewind.streams.parsing import ANOTHER, CSV, Dialect, RowReader
 from norewind.streams.position import RowPosition, check_position, damaged, unread
 from norewind.streams.reading import BaseSource, SourceStream, closed_on_error
-from norewind.streams.scaling import (
-    Layout,
-    Series,
-    newest_scales,
-    nothing_known,
-    restored_series,
-    saved_statistics,
-    scaled,
-)
+from norewind.streams.scaling import Layout, Series, newest_scales, scaled
 from norewind.streams.stream import Samples, StreamError, check_count
 
 UNREAD = unread("rows")
@@ -94,8 +85,8 @@ class RowStream(SourceStream):
                 asked = {"format": dialect.format, "steps": list(self.steps), "standardise": standardise}
                 named = {name: list(value) for name, value in (("inputs", inputs), ("targets", targets)) if value}
                 check_position(start, "rows", RowPosition, asked | named)
-            self._source, self._progress = source, source.progress(start)
-            self._reader = RowReader(source, self._progress, dialect)
+            self._source, self._reader = source, RowReader(source, start, dialect)
+            self._progress = self._reader.progress
             self._dialect, self.horizon, self._standardise = dialect, self.steps[-1], standardise
             self.inputs, self.targets, self._copied = list(inputs or []), list(targets or []), list(copy)
             self.ignored: dict[str, str] = {}
@@ -121,27 +112,28 @@ class RowStream(SourceStream):
         if not self.targets:
             self.targets = [name for name in self.inputs if name in seen and seen[name].kind == "number"]
         self._check_columns(seen)
-        used, targets = dict.fromkeys([*self.inputs, *self.targets]), set(self.targets)
+        used, classes = dict.fromkeys([*self.inputs, *self.targets]), self._dialect.classes
         try:
-            self.kinds = {n: kind_of(n, seen[n], target=n in targets, classes=self._dialect.classes) for n in used}
+            self.kinds = {n: columns.kind_of(n, seen[n], target=n in self.targets, classes=classes) for n in used}
         except BadRow as problem:
             raise StreamError(f"{self._source.name}: {problem}") from None
         times = [name for name in self.inputs if self.kinds[name] == "time"]
-        self._cycles = {name: varying([at(row, name) for row in rows]) for name in times}
+        self._cycles = {name: columns.varying([at(row, name) for row in rows]) for name in times}
         why = "not among the inputs" if named else ""
         self.ignored = {name: why or column.why_not for name, column in seen.items() if name not in used}
         self._clock = next((name for name, column in seen.items() if column.kind == "time"), None)
         self._choose()
-        self._series = nothing_known(self.layout)
+        self._series = scaling.nothing_known(self.layout)
 
     def _check_columns(self, seen: dict[str, Judged]) -> None:
         if self.key in [*self.inputs, *self.targets]:
             raise StreamError(f"column {self.key!r} is the key, so it cannot be an input or a target.")
         if self.key not in [None, *self._reader.columns]:
-            columns = ", ".join(map(repr, self._reader.columns[:20]))
-            raise StreamError(f"{self._source.name} has no column {self.key!r} to take keys from. It has {columns}.")
+            found = ", ".join(map(repr, self._reader.columns[:20]))
+            raise StreamError(f"{self._source.name} has no column {self.key!r} to take keys from. It has {found}.")
         hint = LATE_KEY if self._dialect.format == "jsonl" else ""
-        if problem := unusable(seen, self.inputs, self.targets, self._copied, same_row=self.horizon == 0, hint=hint):
+        names = self.inputs, self.targets, self._copied
+        if problem := columns.unusable(seen, *names, same_row=self.horizon == 0, hint=hint):
             raise StreamError(f"{self._source.name} {problem}")
 
     def _choose(self) -> None:
@@ -165,12 +157,12 @@ class RowStream(SourceStream):
         )
         # How long ago the row before came is a column of its own, after those of the table.
         gaps = [len(used) + place for place, cycles in enumerate(self._cycles.values()) if "gap" in cycles]
-        numbers = [name for name in self.inputs if self.kinds[name] in ("number", "boolean")]
+        numbers = [used[name] for name in self.inputs if self.kinds[name] in ("number", "boolean")]
         cycles = [(used[n], scaling.CYCLES[c]) for n, cycles in self._cycles.items() for c in cycles if c != "gap"]
         self.layout = Layout(
             columns=len(used) + len(times),
             steps=_array(self.steps),
-            numbers=_array([*(used[name] for name in numbers), *gaps]),
+            numbers=_array([*numbers, *gaps]),
             targets=_array([used[column] for column in self.targets]),
             categories=_array([used[name] for name in self.inputs if self.kinds[name] == "category"]),
             cycles=_array([column for column, _ in cycles]),
@@ -183,32 +175,28 @@ class RowStream(SourceStream):
         )
         if not self.width:
             raise StreamError(f"the inputs {', '.join(self.inputs)} are times that do not vary: name other inputs.")
-        places = {name: number for number, name in enumerate(numbers)}
-        self.known = [places[target] for target in self.targets if target in places]
+        self.known = [numbers.index(used[target]) for target in self.targets if used[target] in numbers]
         if self.layout.before and not self._dialect.classes:
-            self.known = [self.width - len(self.targets) + place for place in range(len(self.targets))]
+            self.known = list(range(self.width - len(self.targets), self.width))
 
     def _restore(self, position: dict[str, Any]) -> None:
         self._reader.columns = list(position["columns"])
         self.inputs, self.targets = list(position["inputs"]), list(position["targets"])
         self.kinds, self._cycles = dict(position["kinds"]), position["cycles"]
         self._clock, self._newest_times = position["clock"], deque(position["times"], REMEMBERED)
-        if list(self.kinds) != list(dict.fromkeys([*self.inputs, *self.targets])):
-            raise damaged("its kinds are not those of its columns")
-        if {name for name, kind in self.kinds.items() if kind == "time"} != set(self._cycles):
-            raise damaged("its cycles are not those of its times")
-        if self._clock not in ([] if self._newest_times else [None]) + self._reader.columns:
-            raise damaged("its clock is none of its columns")
-        if len(set(self._reader.columns)) < len(self._reader.columns):
-            raise damaged("two of its columns have one name")
+        names, times = self._reader.columns, [name for name, kind in self.kinds.items() if kind == "time"]
+        if list(self.kinds) != list(dict.fromkeys([*self.inputs, *self.targets])) or set(times) != set(self._cycles):
+            raise damaged("its kinds or cycles are not those of its columns")
+        if self._clock not in ([] if self._newest_times else [None]) + names or len(set(names)) < len(names):
+            raise damaged("its clock is none of its columns, or two of these have one name")
         self._check_columns(dict.fromkeys(self._reader.columns, Judged("number")))
         self._choose()
         self._reader.conversion.restore(position["categories"])
-        self._series = restored_series(self.layout, position["statistics"], position["waiting"])
+        self._series = scaling.restored_series(self.layout, position["statistics"], position["waiting"])
         self._source.go_to(self._progress.here)
         if self._progress.here.offset == 0:
             # The start of another source (see `afresh`), which may have its columns in another order.
-            self._series = nothing_known(self.layout)._replace(statistics=self._series.statistics)
+            self._series = scaling.nothing_known(self.layout)._replace(statistics=self._series.statistics)
             self._newest_times.clear()
             self._reader.read_header()
             self._check_columns(dict.fromkeys(self._reader.columns, Judged("number")))
@@ -241,7 +229,7 @@ class RowStream(SourceStream):
             categories={name: list(known) for name, known in self._reader.conversion.categories.items()},
             clock=self._clock,
             times=list(self._newest_times),
-            statistics=saved_statistics(self._series),
+            statistics=scaling.saved_statistics(self._series),
             waiting=newest_scales(self._series, self.horizon or 1),
         )
 
@@ -251,7 +239,7 @@ class RowStream(SourceStream):
 
     def times_ahead(self, steps: int) -> list[Any] | None:
         """The times of the next rows, as the table writes them; None if they are not regular."""
-        return times_ahead(self._newest_times, steps)
+        return columns.times_ahead(self._newest_times, steps)
 
     def take(self, count: int, patience: float | None = None) -> Samples | None:
         check_count(count)
@@ -264,7 +252,7 @@ class RowStream(SourceStream):
         return self._samples(rows, np.array(rows.copied, object) if self._copied else None)
 
     def _samples(self, rows: Rows, copied: np.ndarray | None) -> Samples:
-        self._newest_times.extend(map(as_time, rows.times))
+        self._newest_times.extend(map(columns.as_time, rows.times))
         return Samples(*scaled(self.layout, self._series, rows.values), rows.lines, copied)
 
     def moment(self) -> Series:
