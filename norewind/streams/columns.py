@@ -8,22 +8,22 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
+# How the values of a column are read.
 Kind = Literal["number", "boolean", "category", "time"]
-"""How the values of a column are read."""
 
+# The number of values of a column that are told apart; all further ones count as one.
 CATEGORIES = 16
-"""The number of values of a column that are told apart; all further ones count as one."""
+# What these are called.
 ANOTHER = "(another)"
-"""What these are called."""
+# In fewer rows, numbers that increase by one may be a coincidence.
 ENOUGH_TO_COUNT = 20
-"""In fewer rows, numbers that increase by one may be a coincidence."""
 DAY = 86_400.0
 LARGEST_ROW = 10_000
 TRUTH = {"true": 1.0, "false": 0.0}
+# From 1979 to 2096 in seconds, milliseconds, microseconds and nanoseconds.
 UNIX_TIMES = [(unit * 3e8, unit * 4e9, unit) for unit in (1, 1e3, 1e6, 1e9)]
-"""From 1979 to 2096 in seconds, milliseconds, microseconds and nanoseconds."""
+# Of a value in a list, as `leaves` writes it. (Python's `int` reads the digits of other scripts too.)
 PLACE = re.compile("0|[1-9][0-9]{0,9}")
-"""Of a value in a list, as `leaves` writes it. (Python's `int` reads the digits of other scripts too.)"""
 COMMA = re.compile("[-+]?[0-9]+,[0-9]+")
 # How many of the newest times are kept.
 REMEMBERED = 12
@@ -221,13 +221,13 @@ def _category_or_nan(value: Any) -> str | float:
     return math.nan if is_missing(value) else category_of(value)
 
 
+# What reads the values of a column of a kind.
 READ: dict[Kind, Callable[[Any], Any]] = {
     "number": number_of,
     "boolean": boolean_of,
     "time": time_of,
     "category": _category_or_nan,
 }
-"""What reads the values of a column of a kind."""
 
 
 def shown(value: Any) -> str:

@@ -11,16 +11,16 @@ from norewind.streams.reading import SLICE, BaseSource
 from norewind.streams.stream import StreamError
 
 SCHEME = "kafka://"
+# At the end of an address: each partition is a run of its own.
 EACH = "/*"
-"""At the end of an address: each partition is a run of its own."""
+# Seconds that brokers may take to answer when a run begins.
 AT_START = 10.0
-"""Seconds that brokers may take to answer when a run begins."""
+# Seconds that brokers may be away while a run goes on.
 AWAY = 60.0
-"""Seconds that brokers may be away while a run goes on."""
 PROBE = 5.0
 AT_ONCE = 1_000
+# Bytes of messages that are held for the order, over all partitions.
 HELD = 64 << 20
-"""Bytes of messages that are held for the order, over all partitions."""
 
 
 # Our own messages replace what librdkafka would write to standard error.

@@ -20,11 +20,11 @@ from norewind.streams.position import Progress
 from norewind.streams.reading import BaseLines, decoded
 from norewind.streams.stream import as_line
 
+# Columns of a message besides those of its value.
 BESIDE = frozenset({"@key", "@time"})
-"""Columns of a message besides those of its value."""
 YEAR_10000 = 253_402_300_800_000
+# Bad messages that are reported one by one; after that only the hundredth, the thousandth and so on.
 REPORTED = 10
-"""Bad messages that are reported one by one; after that only the hundredth, the thousandth and so on."""
 
 
 class Message(NamedTuple):

@@ -17,12 +17,12 @@ from norewind.streams.stream import StreamError, check_choice
 __all__ = ["ANOTHER", "CATEGORIES", "CSV", "Dialect", "RowReader"]
 
 FIRST_ROWS = 100
+# Seconds to wait, after the first row of a pipe, for more rows that determine what its columns hold.
 SECONDS = 1.0
-"""Seconds to wait, after the first row of a pipe, for more rows that determine what its columns hold."""
+# Fewer rows are read faster one by one.
 FEW = 4
-"""Fewer rows are read faster one by one."""
+# How many fields are converted at a time: lists of them take far more memory than arrays of numbers.
 BATCH = 20_000
-"""How many fields are converted at a time: lists of them take far more memory than arrays of numbers."""
 JSON = msgspec.json.Decoder(dict[str, Any])
 
 

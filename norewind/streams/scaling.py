@@ -19,8 +19,8 @@ from norewind.streams.stream import StreamError
 ENOUGH = 10
 CLIP = 100.0
 FARTHEST = 10**6
+# Seconds after which the time of day and the day of the week come again.
 CYCLES = {"hour": DAY, "weekday": 7 * DAY}
-"""Seconds after which the time of day and the day of the week come again."""
 
 # The rows of a series' statistics.
 COUNT, MEAN, SQUARES, NEWEST = range(4)
