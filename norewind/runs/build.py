@@ -24,8 +24,8 @@ from norewind.runs.settings import Settings, SettingsError
 from norewind.runs.sizes import check_size
 from norewind.runs.start import start
 from norewind.streams import ByteStream, CharacterStream, Dialect, RowStream, Source, TaskStream
+from norewind.streams.columns import CATEGORIES
 from norewind.streams.kafka import SCHEME, Client
-from norewind.streams.parsing import CATEGORIES
 
 
 class Shape(NamedTuple):

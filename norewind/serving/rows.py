@@ -13,8 +13,8 @@ from norewind.runs.class_scores import ClassScore
 from norewind.runs.fit import carry_norm
 from norewind.runs.row_scores import RowScore
 from norewind.serving.refusals import Refusal
-from norewind.streams.columns import BadRow, at, category_of
-from norewind.streams.parsing import ANOTHER, CATEGORIES, RowReader
+from norewind.streams.columns import ANOTHER, CATEGORIES, BadRow, at, category_of
+from norewind.streams.parsing import RowReader
 from norewind.streams.reading import LONGEST
 from norewind.streams.stream import Samples
 from norewind.trees import copied
@@ -122,7 +122,7 @@ class RowModel:
         try:
             self._checked(row)
             line = self._written(row)
-            self.reader.read_line(line)
+            self.reader.check_line(line)
         except BadRow as problem:
             raise Refusal(400, f"the row is bad: {problem}.") from None
         except RecursionError:

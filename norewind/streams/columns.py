@@ -27,8 +27,7 @@ PLACE = re.compile("0|[1-9][0-9]{0,9}")
 COMMA = re.compile("[-+]?[0-9]+,[0-9]+")
 # How many of the newest times are kept.
 REMEMBERED = 12
-# Besides NaN, which `float` reads itself.
-MISSING = frozenset(["", "na", "null"])
+MISSING = frozenset(["", "na", "nan", "null"])
 # Larger numbers do not fit 32-bit floats, and their squares would not fit 64-bit ones.
 LARGEST = 3e38
 
@@ -133,10 +132,8 @@ def _is_date(number: float) -> bool:
 
 
 def _is_unix_time(numbers: list[float]) -> bool:
-    grows = all(after >= before for before, after in pairwise(numbers))
-    first, last = numbers[0], numbers[-1]
-    known = any(low <= first < last <= high for low, high, _ in UNIX_TIMES)
-    return known and grows and len(numbers) >= ENOUGH_TO_COUNT
+    known = any(low <= numbers[0] < numbers[-1] <= high for low, high, _ in UNIX_TIMES)
+    return known and numbers == sorted(numbers) and len(numbers) >= ENOUGH_TO_COUNT
 
 
 def reads(read: Any, value: Any) -> bool:
@@ -148,7 +145,7 @@ def reads(read: Any, value: Any) -> bool:
 
 def is_missing(value: Any) -> bool:
     if isinstance(value, str):
-        return value.strip().lower() in MISSING or value.strip().lower() == "nan"
+        return value.strip().lower() in MISSING
     return value is None or (isinstance(value, float) and math.isnan(value))
 
 
@@ -217,16 +214,12 @@ def category_of(value: Any) -> str:
     return value.strip() if isinstance(value, str) else str(value)
 
 
-def _category_or_nan(value: Any) -> str | float:
-    return math.nan if is_missing(value) else category_of(value)
-
-
 # What reads the values of a column of a kind.
 READ: dict[Kind, Callable[[Any], Any]] = {
     "number": number_of,
     "boolean": boolean_of,
     "time": time_of,
-    "category": _category_or_nan,
+    "category": lambda value: math.nan if is_missing(value) else category_of(value),
 }
 
 

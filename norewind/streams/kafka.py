@@ -268,20 +268,19 @@ class Topic(BaseSource):
 
     def _check_alive(self, came: bool) -> None:
         """Wait for brokers that have gone away, but not forever."""
-        now = time.monotonic()
-        if came or not self._client.complaint:
-            self._away, self._client.complaint = None, ""
-            return
-        self._away = since = self._away or now
-        if now - self._probed < min(PROBE, AWAY / 4):
-            return
-        self._probed = now
-        try:
-            self._consumer.list_topics(self._topic, timeout=min(1.0, AWAY / 4))
-            self._away, self._client.complaint = None, ""
-        except self._kafka.KafkaException as error:
-            if now - since > AWAY:
-                raise self._client.unreachable(error, now - since) from None
+        if not came and self._client.complaint:
+            now = time.monotonic()
+            self._away = self._away or now
+            if now - self._probed < min(PROBE, AWAY / 4):
+                return
+            self._probed = now
+            try:
+                self._consumer.list_topics(self._topic, timeout=min(1.0, AWAY / 4))
+            except self._kafka.KafkaException as error:
+                if now - self._away > AWAY:
+                    raise self._client.unreachable(error, now - self._away) from None
+                return
+        self._away, self._client.complaint = None, ""
 
     def _refuse(self, error: Any, partition: int) -> None:
         codes = self._kafka.KafkaError
@@ -296,13 +295,13 @@ class Topic(BaseSource):
         """Refuse an offset at which there is nothing any more."""
         if self._continues and not running:
             return
+        found = "has no such offset: it is not the one that the run has read, or was created again"
         if offset < first:
-            found = f"goes on at offset {offset}, but the topic now begins at {first}: {first - offset:,} messages were"
-            found += " deleted before they were read. To continue without them"
-        else:
-            found = f"goes on at offset {offset}, but the topic has no such offset: it is not the one that the run has"
-            found += " read, or was created again. To continue with what it holds"
-        raise StreamError(f"{self.name}, partition {partition}: the run {found}: norewind resume RUN --continues.")
+            found = f"now begins at {first}: {first - offset:,} messages were deleted before they were read"
+        raise StreamError(
+            f"{self.name}, partition {partition}: the run continues at offset {offset}, but the topic {found}. "
+            "To continue with what the topic holds: norewind resume RUN --continues."
+        )
 
     def _range(self, partition: int) -> tuple[int, int]:
         try:

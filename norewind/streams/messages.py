@@ -148,8 +148,8 @@ class MessageLines(BaseLines):
     """Messages, with the interface of `Lines`."""
 
     def __init__(self, rounds: Rounds, progress: MessageProgress, report: Callable[[str], None]):
-        self._rounds, self.progress, self._report = rounds, progress, report
-        self._reported = 0
+        self._rounds, self._report, self._reported = rounds, report, 0
+        self.progress = self._moved = progress
 
     def peek(self, fragments: Iterator[bytes]) -> Message | None:
         while (message := self._rounds.peek()) is None:
@@ -168,7 +168,7 @@ class MessageLines(BaseLines):
         return found
 
     def drop(self) -> None:
-        self.progress.move_past(self._rounds.drop())
+        self._moved.move_past(self._rounds.drop())
 
     def skip(self, why: str) -> None:
         self._reported += 1

@@ -9,12 +9,10 @@ from typing import Any, Literal
 
 import msgspec
 
-from norewind.streams.columns import ANOTHER, CATEGORIES, BadRow, MissingValue, at, leaves
+from norewind.streams.columns import BadRow, MissingValue, at, leaves
 from norewind.streams.conversion import Conversion, Rows, converted, joined_rows
 from norewind.streams.reading import LONGEST, BaseSource
 from norewind.streams.stream import StreamError, check_choice
-
-__all__ = ["ANOTHER", "CATEGORIES", "CSV", "Dialect", "RowReader"]
 
 FIRST_ROWS = 100
 # Seconds to wait, after the first row of a pipe, for more rows that determine what its columns hold.
@@ -142,13 +140,12 @@ class RowReader:
 
     def _one(self, line: bytes) -> Rows | None:
         """Read the next line; None if there is no row in it, or none to take."""
-        number = self._lines.number()
+        rows = None
         try:
-            row = None if self._is_blank(line) else self._lines.row(line, self._parsed)
-            rows = None if row is None else self.conversion.row(row, number)
+            if not self._is_blank(line):
+                rows = self.conversion.row(self._lines.row(line, self._parsed), self._lines.number())
         except BadRow as problem:
-            self._skip(problem)
-            return None
+            return self._skip(problem)
         self._lines.drop()
         if rows is not None:
             self.progress.mark()
@@ -160,7 +157,6 @@ class RowReader:
         if not lines.in_one_go():
             return None
         count = max(1, min(count, BATCH // len(self.columns)))
-        some: list[Any]
         if self._source.has_rows:
             some, ends = lines.ahead(fragments, count), range(1, count + 1)
         else:
@@ -231,11 +227,9 @@ class RowReader:
             raise BadRow(f"it has {len(fields)} fields, but there are {len(names)} columns")
         return dict(zip(names, fields, strict=True))
 
-    def read_line(self, line: bytes) -> dict[str, Any]:
-        """The row in a line, if it is good; nothing is remembered of it."""
-        row = self._parsed(line.decode())
-        self.conversion.values(row, new=False)
-        return row
+    def check_line(self, line: bytes) -> None:
+        """Raise `BadRow` unless there is a good row in the line. Nothing is remembered of it."""
+        self.conversion.values(self._parsed(line.decode()), new=False)
 
     def _skip(self, problem: BadRow) -> None:
         option = "missing" if isinstance(problem, MissingValue) else "bad"

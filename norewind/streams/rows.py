@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from norewind.streams import columns, scaling
-from norewind.streams.columns import REMEMBERED, BadRow, Judged, Kind, at, judged
+from norewind.streams.columns import ANOTHER, REMEMBERED, BadRow, Judged, Kind, at, judged
 from norewind.streams.conversion import Conversion, Key, Rows
 from norewind.streams.messages import BESIDE
-from norewind.streams.parsing import ANOTHER, CSV, Dialect, RowReader
+from norewind.streams.parsing import CSV, Dialect, RowReader
 from norewind.streams.position import RowPosition, check_position, damaged, unread
 from norewind.streams.reading import BaseSource, SourceStream, closed_on_error
 from norewind.streams.scaling import Layout, Series, newest_scales, scaled
@@ -331,8 +331,7 @@ class KeyedStream(RowStream):
         return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
 
     def _samples(self, rows: Rows, copied: np.ndarray | None) -> Samples:
-        keys = np.empty(len(rows.keys), object)
-        keys[:] = rows.keys
+        keys = np.array(rows.keys, object)
         return Samples(rows.values, rows.values[:, self.layout.targets], lines=rows.lines, copied=copied, keys=keys)
 
 

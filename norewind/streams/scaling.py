@@ -139,10 +139,9 @@ def restored_series(layout: Layout, statistics: list[list[Any]], waiting: Any) -
         raise damaged("its statistics do not fit its columns")
     series = nothing_known(layout)
     depth, targets = series.waiting.shape[1:3]
-    if not isinstance(waiting, np.ndarray) or waiting.dtype != np.float64 or waiting.shape[1:] != (targets, 3):
-        raise damaged(f"what waits for targets to come is not an array of float64 of shape (rows, {targets}, 3)")
-    if len(waiting) > depth:
-        raise damaged("more rows wait than its horizon allows")
+    fits = isinstance(waiting, np.ndarray) and waiting.dtype == np.float64 and waiting.shape[1:] == (targets, 3)
+    if not fits or len(waiting) > depth:
+        raise damaged(f"the scales that wait are not float64 of at most {depth} rows of shape ({targets}, 3)")
     mean, deviation, newest = np.moveaxis(waiting, -1, 0)
     if layout.standardise and not layout.classes:
         known = (np.abs(mean) <= LARGEST) & (deviation > 0) & (deviation < np.inf) & (np.abs(newest) <= LARGEST)
@@ -272,12 +271,11 @@ def write_scales(layout, known, standardise, now):
     for k in range(len(layout.targets)):
         column = layout.targets[k]
         deviation = deviation_of(known, column)
+        now[k, 0], now[k, 1], now[k, 2] = known[MEAN, column], deviation, known[NEWEST, column]
         if not standardise:
-            now[k, 0], now[k, 1], now[k, 2] = 0.0, 1.0, known[NEWEST, column]
+            now[k, 0], now[k, 1] = 0.0, 1.0
         elif known[COUNT, column] < ENOUGH or deviation == 0:
             now[k] = math.nan
-        else:
-            now[k, 0], now[k, 1], now[k, 2] = known[MEAN, column], deviation, known[NEWEST, column]
 
 
 @kernel
