@@ -216,6 +216,12 @@ class Online(Learner):
         numbers = sum(leaf.size for leaf in jax.tree.leaves(run))
         return min(CHUNK, max(SHORTEST_CHUNK, WORK // numbers))
 
+    def for_keys(self, run: Run, window: int | None = None) -> Any:
+        """How it is run for many keys; see `Learner.for_keys`."""
+        from norewind.fleets.networks import Networks
+
+        return Networks(self, run, window)
+
     def reset(self, run: Run, when: Any = True) -> Run:
         """Begin a new sequence where `when`, a boolean or one per stream, is true.
 

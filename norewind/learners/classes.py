@@ -129,7 +129,7 @@ def _rows(steps, run, targets, logits, losses, made, due):
         came = np.nan
         for s in range(len(steps)):
             # The class is the same for all steps for which it is known.
-            came = targets[t, s] if np.isfinite(targets[t, s]) else came
+            came = targets[t, s] if is_class(targets[t, s], classes) else came
         newest = run.newest[(row - 1) % len(run.newest)]
         run.newest[row % len(run.newest)] = newest if np.isnan(came) else np.int64(came)
         if steps[0] > 0:
@@ -140,7 +140,7 @@ def _rows(steps, run, targets, logits, losses, made, due):
         if steps[0] > 0:
             exchange(run.waiting, steps, row, forecasts, before)
             for s in range(len(steps)):
-                if row >= steps[s] and np.isfinite(targets[t, s]):
+                if row >= steps[s] and is_class(targets[t, s], classes):
                     lost[:] = -np.log(before[:, s * classes + np.int64(targets[t, s])])
                     mix_row(run.log_weights[s], lost, SWITCHING)
         for s in range(len(steps)):
@@ -154,9 +154,15 @@ def _rows(steps, run, targets, logits, losses, made, due):
             mix_row(run.log_weights[0], lost, SWITCHING)
         due[t] = shown[0]
         for s in range(len(steps)):
-            if row >= steps[s] and np.isfinite(targets[t, s]):
+            if row >= steps[s] and is_class(targets[t, s], classes):
                 losses[t] -= due[t, s * classes + np.int64(targets[t, s])]
         run.rows[0] += 1
+
+
+@kernel
+def is_class(number, classes):
+    """Whether this is the number of a class. An unknown one is NaN or -1; any other would be read from elsewhere."""
+    return 0 <= number < classes
 
 
 @kernel
@@ -169,7 +175,7 @@ def _count(run, steps, row, came):
     for s in range(len(steps)):
         ahead = max(1, steps[s])
         newest = run.newest[(row - ahead) % len(run.newest)]
-        if row >= ahead and newest >= 0:
+        if row >= ahead and is_class(newest, len(run.classes)):
             for k in range(len(run.classes)):
                 run.pairs[s, newest, k] = REMEMBERED * run.pairs[s, newest, k] + (k == came)
 
@@ -183,7 +189,7 @@ def _forecast(run, s, newest, logits, forecasts):
     for k in range(classes):
         share = run.classes[k] / total
         forecasts[0, start + k] = share
-        forecasts[1, start + k] = share + (run.pairs[s, newest, k] if newest >= 0 else 0.0)
+        forecasts[1, start + k] = share + (run.pairs[s, newest, k] if is_class(newest, classes) else 0.0)
     for e in range(len(logits)):
         largest, finite = -np.inf, True
         for k in range(start, start + classes):

@@ -198,18 +198,25 @@ def _symbols(stream: ByteStream | CharacterStream | TaskStream, settings: Settin
 def build(settings: Settings, shape: Shape) -> Built:
     check_size(settings, shape, _start)
     if settings.key is not None:
-        return build_fleet(settings, shape, _single)
-    if settings.method == names.AUTO:
-        return _auto(settings, shape)
+        return build_fleet(settings, shape)
+    return _auto(settings, shape) if settings.method == names.AUTO else network(settings, shape)
+
+
+def network(settings: Settings, shape: Shape) -> Built:
+    """One network, trained by the method that the settings name."""
     method, learner, begin = _single(settings, shape)
-    run = begin()
-    if shape.horizon:
-        parts = 2 if settings.loss == "gaussian" else 1
-        learner = Ahead(learner, loss_of(settings, shape), shape.steps, method.window, parts=parts)
-        x, target = (np.zeros(width, np.float32) for width in (shape.inputs, len(shape.steps) * shape.targets))
-        # Forecasts have the type of the parameters, also in double precision.
-        run = learner.init(run, x, np.asarray(jnp.zeros(len(shape.steps) * shape.outputs)), target)
-    return Built(learner, run, method.window)
+    return Built(*ahead_of(settings, shape, learner, begin(), method.window), method.window)
+
+
+def ahead_of(settings: Settings, shape: Shape, learner: Online, run: Run, window: int = 1) -> tuple[Learner, Any]:
+    """A network and its run, to forecast rows ahead if there is a horizon."""
+    if not shape.horizon:
+        return learner, run
+    parts = 2 if settings.loss == "gaussian" else 1
+    ahead = Ahead(learner, loss_of(settings, shape), shape.steps, window, parts=parts)
+    x, target = (np.zeros(width, np.float32) for width in (shape.inputs, len(shape.steps) * shape.targets))
+    # Forecasts have the type of the parameters, also in double precision.
+    return ahead, ahead.init(run, x, np.asarray(jnp.zeros(len(shape.steps) * shape.outputs)), target)
 
 
 def _single(settings: Settings, shape: Shape) -> tuple[names.Method, Online, Callable[[], Run]]:

@@ -227,10 +227,6 @@ class RowReader:
             raise BadRow(f"it has {len(fields)} fields, but there are {len(names)} columns")
         return dict(zip(names, fields, strict=True))
 
-    def check_line(self, line: bytes) -> None:
-        """Raise `BadRow` unless there is a good row in the line. Nothing is remembered of it."""
-        self.conversion.values(self._parsed(line.decode()), new=False)
-
     def _skip(self, problem: BadRow) -> None:
         option = "missing" if isinstance(problem, MissingValue) else "bad"
         if getattr(self.dialect, option) != "skip":
