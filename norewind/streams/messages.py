@@ -137,8 +137,6 @@ class MessageProgress(Progress):
         self._until = self._rounds.until
 
     def position(self, **rest: Any) -> dict[str, Any]:
-        if self.start is not None:
-            return super().position()
         places = {"offsets": self._offsets, "until": self._until}
         named = {name: {str(partition): at[partition] for partition in sorted(at)} for name, at in places.items()}
         return super().position(**rest, messages={"topic": self._topic, **named})
