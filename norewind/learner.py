@@ -66,10 +66,10 @@ def online(
 class Online(Learner):
     """What `online` returns: functions from run to run, around programs that are compiled once per shape.
 
-    It takes windows of any length: `window` is None.
+    It takes windows of any length: `window` is 0.
     """
 
-    window = None
+    window = 0
 
     def __init__(self, update: Update, stops: bool):
         self.update, self.stops = update, stops

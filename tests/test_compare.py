@@ -11,7 +11,7 @@ import pytest
 from norewind.cli import main
 from norewind.instruments import compare as instrument
 from norewind.instruments.compare import Comparison, compare
-from norewind.runs.hooks import Hooks
+from norewind.runs.fit import Hooks
 from norewind.runs.settings import Settings, SettingsError
 from norewind.runs.train import Clock, trial
 

@@ -41,8 +41,8 @@ def forecast(
 
     from norewind.instruments import row_figures
     from norewind.runs.folder import FORECAST, saved_run, settings_of
-    from norewind.runs.forecast import forecast as ahead
-    from norewind.runs.forecast import forecast_class
+    from norewind.runs.predict import forecast as ahead
+    from norewind.runs.predict import forecast_class
     from norewind.runs.train import print_lines
 
     if settings_of(run).key is not None:

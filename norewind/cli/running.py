@@ -104,7 +104,7 @@ def friendly(
         from norewind.checks import ModelError
         from norewind.run import NonFiniteError
         from norewind.runs.compress import CodeError
-        from norewind.runs.lock import FolderInUse
+        from norewind.runs.folder import FolderInUse
         from norewind.runs.metrics import Diverged
         from norewind.runs.workers import SweepError
         from norewind.streams import StreamError

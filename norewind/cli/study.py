@@ -209,15 +209,15 @@ def reproduce(
     length = None if samples is None else int(samples)
     options = {"jobs": processes.jobs, "ray": processes.ray, "report_only": report_only}
     if what == "memory":
-        from norewind.paper.memory_report import reproduce_memory
+        from norewind.paper.memory import reproduce_memory
 
         length = length or (20_000 if quick else None)
         folder = out or Path("results/quick/memory" if quick else "results/memory")
         print(reproduce_memory(folder, samples=length, seeds=seeds or 2, **options))
         return
-    from norewind.paper.influence import SEEDS, influence_plan
+    from norewind.paper.balancing import SEEDS, influence_plan
     from norewind.paper.plans import text_plan
-    from norewind.paper.reproduce import reproduce as run
+    from norewind.paper.report import reproduce as run
 
     plan = text_plan(what, quick=quick, seeds=seeds, samples=length, controls=controls)
     texts_only = what in ("anbn", "brackets")

@@ -11,8 +11,7 @@ from typing import Annotated, Literal
 import tyro
 
 from norewind.cli.running import HERE, Processes
-from norewind.runs.settings import Settings, option
-from norewind.runs.settings_file import read_toml
+from norewind.runs.settings import Settings, option, read_toml
 
 DEFAULTS = Settings()
 

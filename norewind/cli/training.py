@@ -9,16 +9,14 @@ import numpy as np
 
 from norewind.cli.running import StopOnSignal, friendly, leave
 from norewind.runs.build import Opened
-from norewind.runs.class_scores import ClassScore, class_words
-from norewind.runs.fit import Fitted
+from norewind.runs.fit import Fitted, Hooks
 from norewind.runs.fleet_scores import FleetScore, worst_in
 from norewind.runs.folder import BY_STEP, CURVE, METRICS, STRETCH, RunFolder, read_log, settings_of
-from norewind.runs.hooks import Hooks
-from norewind.runs.line_scores import LineScore, top_words
 from norewind.runs.metrics import at_the_end, counted, listed
 from norewind.runs.partitions import train_partitions
 from norewind.runs.progress import Progress
 from norewind.runs.row_scores import RowScore, steps_shown
+from norewind.runs.scores import ClassScore, LineScore, class_words, top_words
 from norewind.runs.settings import Settings, SettingsError
 from norewind.runs.shards import shard_words, train_shards
 from norewind.runs.summary import summary, table

@@ -100,8 +100,6 @@ def fleet(
 class Fleet(Learner):
     """What `fleet` returns. With a `table`, its inputs are raw rows, which it standardises key by key."""
 
-    window: int
-
     def __init__(
         self,
         learner: Learner,

@@ -22,7 +22,8 @@ class Squares:
 
     def learn(self, shared: Tree, arrays: dict[str, np.ndarray], places: np.ndarray, xs: Any, targets: Any):
         xs, targets = np.ascontiguousarray(xs, np.float32), np.ascontiguousarray(targets, np.float32)
-        losses, (made, due) = np.zeros(len(xs), np.float32), np.empty((2, *targets.shape), np.float32)
+        losses = np.zeros(len(xs), np.float32)
+        made, due = np.empty(targets.shape, np.float32), np.empty(targets.shape, np.float32)
         runs = LinearModel(*(arrays[name] for name in LinearModel._fields)), arrays["rows"], arrays["outputs"]
         learn_rows(self.plan, runs, places, xs, targets, losses, (made, due))
         return shared, losses, made, due

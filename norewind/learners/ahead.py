@@ -76,8 +76,6 @@ class Ahead(Learner):
     True
     """
 
-    window: int
-
     def __init__(self, learner: Online, loss: Loss | None, steps: Sequence[int], window: int = 1, *, parts: int = 1):
         checks.at_least_one("Ahead: window", window)
         self.learner, self.steps, self.window, self.parts = learner, checked_steps("Ahead", steps), window, parts

@@ -23,11 +23,11 @@ class Learner(ABC):
     Attributes:
         horizon: how many rows ahead it forecasts at most. A row's targets are those that were to be forecast up to
             `horizon` rows before. 0 if targets belong to the row itself.
-        window: the samples in one step; None if any number will do.
+        window: the samples in one step; 0 if any number will do.
     """
 
     horizon: int = 0
-    window: int | None = 1
+    window: int = 1
 
     @abstractmethod
     def scan(

@@ -96,9 +96,7 @@ class TextLearner(Learner):
 
     def forward(self, run: TextRun, xs: Any, *, count: int | None = None) -> tuple[TextRun, np.ndarray]:
         """Log-probabilities of what follows each symbol, without learning; see `Learner.forward`."""
-        done = [
-            learner.forward(own, xs, count=count) for learner, own in zip(self.networks, run.networks, strict=True)
-        ]
+        done = [learner.forward(own, xs, count=count) for learner, own in zip(self.networks, run.networks, strict=True)]
         members = self.members([np.asarray(made) for _, made in done], len(xs))
         table, whole = self.counts.forward(run.counts, xs, count=count, members=members)
         new = TextRun(tuple(one for one, _ in done), table, run.mix)

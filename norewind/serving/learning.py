@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from norewind.run import NonFiniteError
+from norewind.runs.fit import Hooks
 from norewind.runs.folder import RunFolder, saved_run
-from norewind.runs.hooks import Hooks
 from norewind.runs.metrics import Diverged
 from norewind.runs.settings import Settings, SettingsError
 from norewind.runs.train import train

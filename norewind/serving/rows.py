@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from norewind.runs.class_scores import ClassScore
 from norewind.runs.fit import carry_norm
 from norewind.runs.row_scores import RowScore
+from norewind.runs.scores import ClassScore
 from norewind.serving.bodies import Refusal
 from norewind.streams.columns import ANOTHER, CATEGORIES, BadRow, at, category_of
 from norewind.streams.parsing import RowReader

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from norewind.runs.fit import Hooks
 from norewind.runs.folder import METRICS, read_log
-from norewind.runs.hooks import Hooks
 from norewind.serving.batches import Batches, seconds_per_row
 from norewind.serving.bodies import Refusal, busy
 from norewind.serving.feed import Feed, about

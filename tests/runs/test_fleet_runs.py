@@ -20,9 +20,9 @@ import norewind
 from norewind.checkpoint import checkpoints
 from norewind.fleets import store
 from norewind.runs import shards, workers
+from norewind.runs.fit import Hooks
 from norewind.runs.fleet_forecast import fleet_forecasts
 from norewind.runs.folder import RunFolder
-from norewind.runs.hooks import Hooks
 from norewind.runs.progress import Progress
 from norewind.runs.settings import Settings, SettingsError
 from norewind.runs.train import train

@@ -19,9 +19,8 @@ from norewind.cli.train import with_config
 from norewind.files import write_atomically
 from norewind.runs import compress
 from norewind.runs.folder import Log, as_lines, read_log
-from norewind.runs.row_scores import place_of
-from norewind.runs.settings import Settings, SettingsError
-from norewind.runs.settings_file import read_toml
+from norewind.runs.scores import place_of
+from norewind.runs.settings import Settings, SettingsError, read_toml
 from norewind.streams import Dialect, RowStream, Source, StreamError
 
 DIGITS = "9" * 5_000

@@ -11,8 +11,8 @@ from run_folders import keys_in, norewind
 pytest.importorskip("uvicorn")
 from serving.servers import lines, served, table
 
+from norewind.runs.fit import Hooks
 from norewind.runs.folder import read_log
-from norewind.runs.hooks import Hooks
 from norewind.serving.bodies import Refusal
 from norewind.serving.keyed import FleetModel
 from norewind.serving.learning import Learning

@@ -9,8 +9,8 @@ from run_folders import norewind
 pytest.importorskip("uvicorn")
 from serving.servers import table
 
+from norewind.runs.fit import Hooks
 from norewind.runs.folder import RunFolder, saved_run
-from norewind.runs.hooks import Hooks
 from norewind.runs.predict import predictions
 from norewind.runs.settings import Settings, SettingsError
 from norewind.runs.train import train
