@@ -117,7 +117,7 @@ class Live:
         try:
             samples = self.opened.stream.take(1)
         except StreamError:
-            self.given.drop()  # a bad row must not block the next one
+            self.given.discard()  # a bad row must not block the next one
             raise
         if samples is not None and len(samples.xs):
             learner = self.built.learner

@@ -17,8 +17,7 @@ from norewind.checkpoint import checkpoints, glance
 from norewind.files import write_atomically
 from norewind.runs.folder import RunFolder, as_lines
 from norewind.runs.settings import Settings, SettingsError
-from norewind.streams.brokers import AT_START, SCHEME, Address, Client, library, partitions_of, why
-from norewind.streams.kafka import AWAY
+from norewind.streams.kafka import AT_START, AWAY, SCHEME, Address, Client, library, partitions_of, why
 from norewind.streams.stream import StreamError
 
 MARK = "norewind "

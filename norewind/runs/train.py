@@ -28,7 +28,7 @@ from norewind.runs.row_scores import ROW_UNITS
 from norewind.runs.scores import SymbolScore
 from norewind.runs.settings import SETTINGS, Settings, SettingsError, read_toml
 from norewind.streams import RowStream, Source
-from norewind.streams.brokers import SCHEME
+from norewind.streams.kafka import SCHEME
 from norewind.trees import Tree, is_key
 
 BESIDE = {"persistence": "last value", "seasonal": "period ago"}

@@ -13,8 +13,8 @@ from norewind.runs.fit import carry_norm
 from norewind.runs.row_scores import RowScore
 from norewind.runs.scores import ClassScore
 from norewind.serving.bodies import Refusal
-from norewind.streams.columns import BadRow, at, category_of
-from norewind.streams.parsing import ANOTHER, CATEGORIES, RowReader
+from norewind.streams.columns import ANOTHER, CATEGORIES, BadRow, at, category_of
+from norewind.streams.parsing import RowReader
 from norewind.streams.reading import LONGEST
 from norewind.streams.stream import Samples
 from norewind.trees import copied
