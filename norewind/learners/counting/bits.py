@@ -13,15 +13,19 @@ import numpy as np
 
 from norewind.kernels import kernel
 from norewind.learners.counting import slots
-from norewind.learners.counting.contexts import LENGTH, NEWEST, SAMPLES
+from norewind.learners.counting.contexts import KINDS, LENGTH, NEWEST, SAMPLES, scrambled
 from norewind.learners.counting.logistic import LOGIT, ONE, clipped, probabilities, squash, stretch
 
-SETS = 4
+SETS = 7
+MAPS = 1
+MAP_ROWS = 1 << 16
 PER_CONTEXT = 3
 OTHERS = 3  # two of the match and a constant
 BUCKETS = 32
+PAIR_ROWS = 512
 RECENT_ROWS = 256  # of a large alphabet, several symbols share their weights
-MAP, KNOT, SHARE, MATCH, BUCKET, CHOSEN = range(SETS, SETS + 6)
+KNOT, SHARE, MATCH, BUCKET, MAP = range(SETS, SETS + 5)
+CHOSEN = MAP + MAPS
 """What `chosen` holds after the rows of the sets of weights."""
 KNOTS, _REACH = 33, 8 * LOGIT
 WEIGHT = 1 << 20
@@ -30,7 +34,8 @@ WEIGHT = 1 << 20
 _BIAS = int(0.3 * LOGIT)
 _CONFIDENCE = int(0.15 * LOGIT / 4)
 _MAP_RATE, _LAST_RATE = int(0.02 * 65536), int(0.001 * 65536)
-_RATE, _EXTRA_RATE, _RATE_HALVES_AT = 0.002 * 65536, 0.013 * 65536, 20_000
+_RATE, _EXTRA_RATE, _RATE_HALVES_AT = 0.002 * 65536, 0.013 * 65536, 1_000
+_WEIGHT_RATES = (_RATE + _EXTRA_RATE / (1 + np.arange(1024) * 64 / _RATE_HALVES_AT)).astype(np.int64)
 FRESH_MAP = np.rint(probabilities(np.arange(KNOTS) / 2 - 8) * (1 << 22)).astype(np.int32)
 # Lets a node that no symbol reaches have even odds, and stays far below any mass that matters.
 _TINY_MASS = 1e-30
@@ -46,9 +51,9 @@ def hear_contexts(table, histories, rows, level, inner, inputs):
         if n > 0:
             seen += 1
             p = slots.probability(slot)
-            inputs[first] = stretch(p >> 6)
+            inputs[first] = stretch(p >> (slots.PROBABILITY_BITS - 12))
             inputs[first + 1] = stretch(histories[level, k, slots.history(slot)] >> 20)
-            inputs[first + 2] = ((p - slots.HALF) * min(n, 30) * _CONFIDENCE) >> 16
+            inputs[first + 2] = ((p - slots.HALF) * min(n, 30) * _CONFIDENCE) >> (slots.PROBABILITY_BITS - 2)
         else:
             inputs[first] = inputs[first + 1] = inputs[first + 2] = 0
     return seen
@@ -100,6 +105,9 @@ def choose(past, sets, nodes, depth, level, node, seen, chosen):
     chosen[1] = sets[1] + seen * depth + level
     chosen[2] = sets[2] + last * depth + level
     chosen[3] = sets[3] + (before * 3 + chosen[MATCH]) * depth + level
+    chosen[4] = sets[4] + (past[KINDS] % 256) * depth + level
+    chosen[5] = sets[5] + np.int64(scrambled(np.uint32(last * 257 + before)) % PAIR_ROWS) * depth + level
+    chosen[6] = sets[6] + level
     chosen[MAP] = last * nodes + row
 
 
@@ -109,6 +117,8 @@ def mix(weights, last, maps, inputs, chosen, made):
     total = 0
     for s in range(SETS):
         row, logit = chosen[s], 0
+        if weights[row, len(inputs)] == 0:
+            row = chosen[SETS - 1]
         for i in range(len(inputs)):
             logit += np.int64(weights[row, i]) * np.int64(inputs[i])
         logit = clipped(logit // WEIGHT)
@@ -119,8 +129,10 @@ def mix(weights, last, maps, inputs, chosen, made):
     place = min(max(logit + _REACH, 0), 2 * _REACH - 1)
     knot, share = place // (LOGIT // 2), place % (LOGIT // 2)
     chosen[KNOT], chosen[SHARE] = knot, share
-    low, high = np.int64(maps[chosen[MAP], knot]), np.int64(maps[chosen[MAP], knot + 1])
-    refined = (low + (high - low) * share // (LOGIT // 2)) >> 6
+    refined = 0
+    for m in range(MAPS):
+        low, high = np.int64(maps[chosen[MAP + m], knot]), np.int64(maps[chosen[MAP + m], knot + 1])
+        refined += (low + (high - low) * share // (LOGIT // 2)) >> 6
     return min(max((one + refined) // 2, 1), ONE - 1)
 
 
@@ -144,13 +156,21 @@ def weigh_bit(weights, last, maps, inputs, chosen, made, rate, bit):
     """Learn from a bit the weights of both layers, and the maps."""
     last_step = _LAST_RATE * (bit * ONE - made[SETS, 1])
     for s in range(SETS):
-        row, step = chosen[s], rate * (bit * ONE - made[s, 1])
+        row = chosen[s]
+        n = weights[row, len(inputs)]
+        if n == 0:
+            for i in range(len(inputs)):
+                weights[row, i] = weights[chosen[SETS - 1], i]
+        weights[row, len(inputs)] = min(n + 1, 65535)
+        step = _WEIGHT_RATES[n >> 6] * (bit * ONE - made[s, 1])
         for i in range(len(inputs)):
             weights[row, i] += (step * inputs[i] + (1 << 23)) >> 24
         last[chosen[0], s] += (last_step * made[s, 0] + (1 << 23)) >> 24
-    row, knot, share = chosen[MAP], chosen[KNOT], chosen[SHARE]
-    for k, part in ((knot, LOGIT // 2 - share), (knot + 1, share)):
-        maps[row, k] += ((bit * (1 << 22) - maps[row, k]) * _MAP_RATE * part) >> 27
+    knot, share = chosen[KNOT], chosen[SHARE]
+    for m in range(MAPS):
+        row = chosen[MAP + m]
+        for k, part in ((knot, LOGIT // 2 - share), (knot + 1, share)):
+            maps[row, k] += ((bit * (1 << 22) - maps[row, k]) * _MAP_RATE * part) >> 27
 
 
 @kernel
