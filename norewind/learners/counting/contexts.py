@@ -11,9 +11,9 @@ import numpy as np
 from norewind.kernels import kernel
 
 OTHER, NEWLINE, FIRST_LETTER = 0, 1, 2
-WORD, LAST_WORD, WORD_BEFORE, COLUMN, LAST_COLUMNS, POSITION, LEARNED, POINTER, LENGTH, SAMPLES, KINDS, NEWEST = range(12)
-"""What `past` holds: hashes of words, the line, how many symbols were seen and learned from, the match, and the
-most recent symbols, the newest first."""
+WORD, LAST_WORD, WORD_BEFORE, COLUMN, LAST_COLUMNS, POSITION, LEARNED, POINTER, LENGTH, KINDS, NEWEST = range(11)
+"""What `past` holds: hashes of words, the line, how many symbols were seen and learned from, the match, the
+kinds of the last four symbols (two bits each), and the most recent symbols, the newest first."""
 RECENT, LINE = 32, 256
 """How many of the last symbols are at hand, and how many of the beginning of a line."""
 PAST = NEWEST + RECENT
@@ -109,7 +109,7 @@ def see(past, lines, ring, places, classes, symbol, learn):
     if learn:
         places[place] = past[POSITION]
         past[LEARNED] = past[POSITION]
-    past[KINDS] = (past[KINDS] * 4 + min(classes[symbol], FIRST_LETTER)) % (1 << 16)
+    past[KINDS] = (past[KINDS] << 2 | min(classes[symbol], FIRST_LETTER)) & 255
     _read_word(past, classes[symbol])
     _read_line(past, lines, classes[symbol], symbol)
 

@@ -74,11 +74,12 @@ def planned(symbols: int, members: int, megabytes: float, classes: np.ndarray | 
     number = -(-depth // 4)
     groups = np.array([-(-depth * i // number) for i in range(number + 1)])
     nodes = 1 << depth if depth <= 8 else 32 * depth
-    recent = min(symbols, bits.RECENT_ROWS)
-    sizes = [4 * nodes, *(depth * number for number in (len(chosen) + 1, recent, 3 * recent, 256, bits.PAIR_ROWS, 1))]
+    recent, of_pairs = min(symbols, bits.RECENT_ROWS), min(symbols**2, bits.PAIR_ROWS)
+    of_kinds = 1 if classes is None else bits.KIND_ROWS
+    sizes = np.array([len(chosen) + 1, recent, 3 * recent, of_kinds, of_pairs, 1])
+    sets = np.cumsum([0, 4 * nodes, *depth * sizes])
     none = np.zeros((number, len(chosen)), np.int64)
     kinds = np.zeros(symbols, np.int32) if classes is None else classes
-    sets = np.cumsum([0, *sizes])
     plan = Plan(symbols, depth, nodes, groups, *contexts.features_of(chosen), kinds, none, none, sets)
     run = _without_table(plan, members, megabytes * 1e6)
     size = megabytes * 1e6 - sum(leaf.nbytes for leaf in run)

@@ -5,7 +5,7 @@ import numpy as np
 from norewind.kernels import kernel
 from norewind.learners.counting import bits
 from norewind.learners.counting.coding import coded
-from norewind.learners.counting.contexts import SAMPLES, expected, hash_contexts, see
+from norewind.learners.counting.contexts import expected, hash_contexts, see
 from norewind.learners.counting.logistic import ONE
 from norewind.learners.counting.slots import find_rows
 
@@ -28,7 +28,7 @@ def learn_chunk(plan, run, work, xs, targets, members, coder, data, losses, outp
         sum_members(members, t, depth, masses)
         if len(outputs) > 0:
             all_symbols(plan, run, work, expects, outputs[t])
-        node, loss, rate, target = 1, 0.0, bits.rate_of(past), targets[t]
+        node, loss, target = 1, 0.0, targets[t]
         for group in range(len(groups) - 1):
             find_rows(table, starts, pairs, group, node, True, hashes, checks, rows)
             inner = 1
@@ -43,9 +43,8 @@ def learn_chunk(plan, run, work, xs, targets, members, coder, data, losses, outp
                     bit = coded(coder, data, one, (target >> (depth - level - 1)) & 1)
                     loss -= np.log((one if bit == 1 else ONE - one) / ONE)
                     bits.count_bit(table, histories, rows, chosen, level, inner, bit)
-                    bits.weigh_bit(weights, last, maps, inputs, chosen, made, rate, bit)
+                    bits.weigh_bit(weights, last, maps, inputs, chosen, made, bit)
                 node, inner = 2 * node + bit, 2 * inner + bit
-        past[SAMPLES] += 1
         targets[t], losses[t] = node - (1 << depth), loss
 
 
