@@ -75,6 +75,14 @@ def single() -> list[dict]:
     return measure(cases(), rounds=20)
 
 
+def reading() -> list[dict]:
+    """Rows from files and from Python as samples, nothing learned: microseconds a row."""
+    from benchmarks.reading import cases
+
+    with tempfile.TemporaryDirectory() as folder:
+        return measure(cases(Path(folder)), rounds=5)
+
+
 def _peers(cell: str) -> list[Case]:
     cases = []
     if _installed("braintrace"):
@@ -245,6 +253,7 @@ SECTIONS = {
         memory,
         start,
         streaming,
+        reading,
     )
 }
 """In the order of the table. `two_cores` runs on all cores, everything else on one."""

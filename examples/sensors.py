@@ -26,7 +26,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = make_readings(Path(folder) / "sensors.csv", options.rows, options.seed)
         # Columns are standardised as they come. The power is forecast ten rows ahead.
-        stream = RowStream(Source(path), inputs=["wind", "power"], targets=["power"], horizon=HORIZON)
+        stream = RowStream(Source(path), inputs=["wind", "power"], targets=["power"], steps=[HORIZON])
 
         cell = norewind.cells.gru(inputs=2, hidden=24, outputs=1, symbols=False)
         # Windows of eight rows: exact within a window, UORO across them, which is much less noisy than single rows.
@@ -35,7 +35,7 @@ def main() -> None:
         weights_key, noise_key = jax.random.split(jax.random.key(options.seed))
         start = inner.init(cell.init(weights_key), cell.initial_state(), noise_key)
         # A forecast is learned from when its row has come, ten rows later.
-        learner = norewind.Ahead(inner, known_squared_error, HORIZON, WINDOW)
+        learner = norewind.Ahead(inner, known_squared_error, stream.steps, WINDOW)
         x, power = np.zeros(2, np.float32), np.zeros(1, np.float32)
         run = learner.init(start, x, power, power)
 

@@ -6,7 +6,7 @@ TYPE_CHECKING = False  # importing `typing` takes long enough for a Ctrl-C, and 
 if TYPE_CHECKING:
     from norewind.api import *  # noqa: F403
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 
 def __getattr__(name: str):

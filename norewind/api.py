@@ -3,17 +3,18 @@
 from norewind import cells, checkpoint, estimators, losses, mesh, names, streams, tasks, testing
 from norewind.checkpoint import CheckpointError
 from norewind.checks import ModelError
-from norewind.combinators import average, parallel, window
+from norewind.combinators import average, ensemble, parallel, window
 from norewind.estimator import Estimate, Estimator, Model
 from norewind.estimators import *  # noqa: F403
 from norewind.fleets import Fleet, Keyed, fleet
 from norewind.instruments.compare import Comparison, compare
 from norewind.instruments.diagnose import diagnose
-from norewind.learner import Learner, online
+from norewind.learner import Online, online
 from norewind.learners.ahead import Ahead
 from norewind.learners.counts import counts
 from norewind.learners.least_squares import LeastSquares
 from norewind.learners.mix import mix
+from norewind.learners.protocol import Learner
 from norewind.learners.series import Series
 from norewind.learners.text import TextLearner
 from norewind.noise import random_signs
@@ -49,6 +50,7 @@ __all__ = [
     "Model",
     "ModelError",
     "NonFiniteError",
+    "Online",
     "Run",
     "Series",
     "Settings",
@@ -62,6 +64,7 @@ __all__ = [
     "counts",
     "declare",
     "diagnose",
+    "ensemble",
     "fit",
     "fleet",
     "inverse_sqrt",

@@ -23,7 +23,7 @@ import norewind
 from norewind.files import write_atomically
 from norewind.trees import Tree, is_key, named_leaves
 
-FORMAT = 4
+FORMAT = 5
 """Increased whenever checkpoints of other versions of norewind can no longer be read."""
 
 LARGEST = 100_000_000

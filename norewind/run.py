@@ -118,6 +118,7 @@ class Update:
     def reset(self, run: Run, when: jax.Array) -> Run:
         return run._replace(
             state=where(when, run.initial_state, run.state),
+            ahead=None if run.ahead is None else where(when, run.initial_state, run.ahead),
             carry=reset_carry(self.estimator, run.params, run.initial_state, run.carry, when),
         )
 

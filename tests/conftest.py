@@ -6,6 +6,8 @@ import jax
 import pytest
 from quick import SIMPLE_EMITTERS
 
+from norewind.cache import numba_folder
+
 # Processes that test side by side, and those they start, share what they compile. The first one makes the folder.
 CACHE = os.environ.get("NOREWIND_TEST_CACHE") or tempfile.mkdtemp(prefix="norewind-compiled-")
 IS_OWNER = "NOREWIND_TEST_CACHE" not in os.environ
@@ -13,6 +15,10 @@ os.environ["NOREWIND_TEST_CACHE"] = os.environ["JAX_COMPILATION_CACHE_DIR"] = CA
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 jax.config.update("jax_compilation_cache_dir", CACHE)
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+
+# Kernels are compiled once for all of them, whatever home and cache folder a test chooses.
+if folder := numba_folder():
+    os.environ.setdefault("NUMBA_CACHE_DIR", str(folder))
 
 # Almost all the time of these tests is XLA compiling tiny programs: let it try less hard, also in the processes that
 # the tests start. `quick.as_users_run` undoes it for the README's quickstart, the demo and tests/test_optimised.py.

@@ -19,7 +19,7 @@ from norewind.runs.folder import read_log
 from norewind.streams import RowStream, Source
 
 ROWS, RATE = 30, 0.1
-CASES = [(method, horizon) for method in ("rtrl", "bptt:4") for horizon in (1, 3, 6)]
+CASES = [(method, steps) for method in ("rtrl", "bptt:4") for steps in ((1,), (3,), (1, 2, 6))]
 
 
 def transition(params, state, x):
@@ -27,28 +27,27 @@ def transition(params, state, x):
     return state, params["readout"] @ state
 
 
-def model():
+def model(steps=1):
     random = np.random.default_rng(0)
-    shapes = {"recurrent": (3, 3), "input": (3, 2), "bias": (3,), "readout": (2, 3)}
+    shapes = {"recurrent": (3, 3), "input": (3, 2), "bias": (3,), "readout": (2 * steps, 3)}
     params = {name: jnp.asarray(random.normal(size=shape)) for name, shape in shapes.items()}
     return params, jnp.asarray(random.normal(size=3))
 
 
-def table(rows=ROWS, seed=1):
-    """Inputs and targets. Two targets are missing, as in a table with gaps."""
+def table(rows=ROWS, seed=1, steps=1):
+    """Inputs, and targets for each of so many steps. Two targets are missing, as in a table with gaps."""
     xs, targets = np.random.default_rng(seed).normal(size=(2, rows, 2))
     targets[5, 0] = targets[11] = np.nan
-    return xs, targets
+    return xs, np.tile(targets, steps)
 
 
-def ahead_of(method, horizon, loss=known_squared_error):
+def ahead_of(method, steps, loss=known_squared_error):
     """A learner, and the run it starts from."""
     estimator = {"rtrl": rtrl, "uoro": uoro}.get(method)
-    steps = 1 if estimator else 4
     made = estimator(transition, loss) if estimator else bptt(*window(transition, loss))
-    learner = Ahead(online(made, optax.sgd(RATE)), loss, (horizon,), steps)
-    row = np.zeros(2, jnp.zeros(()).dtype)
-    return learner, learner.init(learner.learner.init(*model(), jax.random.key(2)), row, row, row)
+    learner = Ahead(online(made, optax.sgd(RATE)), loss, steps, 1 if estimator else 4)
+    x, row = np.zeros(2, jnp.zeros(()).dtype), np.zeros(2 * len(steps), jnp.zeros(()).dtype)
+    return learner, learner.init(learner.learner.init(*model(len(steps)), jax.random.key(2)), x, row, row)
 
 
 def in_steps(learner, *parts, steps=None):
@@ -108,55 +107,66 @@ def window_gradient(params, state, influence, xs, targets):
     return gradient, state, influence
 
 
-def plain_loop(xs, targets, horizon, size, gradient_of):
+def plain_loop(xs, targets, steps, size, gradient_of):
     """Row by row: learn from the newest window of rows whose targets have come, then forecast from this row."""
-    params, state = model()
+    params, state = model(len(steps))
     step = jax.jit(transition)
     influence = jax.tree.map(lambda leaf: jnp.zeros((3, *leaf.shape)), params)
     newest_state, learned, forecasts, losses = state, None, [], []
     for t in range(len(xs)):
         if t % size == 0:
-            # The targets of a row are those that come `horizon` rows later.
-            come = [i for i in range(len(xs)) if i + horizon <= t][-size:]
+            come = [i for i in range(len(xs)) if i + steps[-1] <= t][-size:]
             if len(come) == size:
                 if learned is None:
                     for i in range(come[0]):  # too few to fill a window
                         state, _ = step(params, state, xs[i])
                 assert learned in (None, come[0] - 1)
                 learned = come[-1]
-                rows = [xs[i] for i in come], [targets[i + horizon] for i in come]
+                # The targets of a row are those that come so many rows later.
+                later = [np.concatenate([targets[i + ahead][:2] for ahead in steps]) for i in come]
+                rows = [xs[i] for i in come], later
                 gradient, state, influence = gradient_of(params, state, influence, *rows)
                 params = jax.tree.map(lambda leaf, slope: leaf - RATE * slope, params, gradient)
         newest_state, forecast = step(params, newest_state, xs[t])
         forecasts.append(forecast)
-        losses.append(float(known_squared_error(forecasts[t - horizon], targets[t])) if t >= horizon else 0.0)
+        blocks = [
+            (forecasts[t - ahead][2 * s : 2 * s + 2], targets[t][:2]) for s, ahead in enumerate(steps) if t >= ahead
+        ]
+        losses.append(sum(float(known_squared_error(*block)) for block in blocks))
     return (params, state, newest_state), np.array(forecasts), np.array(losses)
 
 
 @pytest.mark.usefixtures("x64")
-@pytest.mark.parametrize(("method", "horizon"), CASES)
-def test_it_is_the_plain_loop(method, horizon):
-    xs, targets = table()
-    learner, start = ahead_of(method, horizon)
+@pytest.mark.parametrize(("method", "steps"), CASES)
+def test_it_is_the_plain_loop(method, steps):
+    xs, targets = table(steps=len(steps))
+    learner, start = ahead_of(method, steps)
     rows = ROWS // learner.window * learner.window
     gradient_of = exact_gradient if method == "rtrl" else window_gradient
-    after, forecasts, losses = plain_loop(xs[:rows], targets[:rows], horizon, learner.window, gradient_of)
+    after, forecasts, losses = plain_loop(xs[:rows], targets[:rows], steps, learner.window, gradient_of)
     for cuts in ((), (1, 2, 5), (3,)):
         run, made, due, seen = scanned(learner, start, xs, targets, cuts)
         np.testing.assert_allclose(made, forecasts, rtol=1e-10, atol=1e-10)
-        np.testing.assert_array_equal(due[horizon:], made[:-horizon])
+        for place, ahead in enumerate(steps):
+            block = slice(2 * place, 2 * place + 2)
+            np.testing.assert_array_equal(due[ahead:, block], made[:-ahead, block])
         np.testing.assert_allclose(seen, losses.reshape(-1, learner.window).sum(axis=1), rtol=1e-10, atol=1e-10)
         assert_same((run.run.params, run.run.state, run.run.ahead), after, 1e-10)
         assert int(run.samples) == rows
         # All that waits: the rows whose targets have not been learned from, and the forecasts of rows to come.
         np.testing.assert_array_equal(run.xs, xs[rows - learner.delay : rows])
-        np.testing.assert_array_equal(run.outputs, made[-horizon:])
+        np.testing.assert_array_equal(run.outputs, made[-steps[-1] :])
+        # Each row to come is forecast by the nearest step that reaches it.
+        for row, forecast in enumerate(learner.pending(run), 1):
+            place = next(place for place, ahead in enumerate(steps) if ahead >= row)
+            expected = made[rows - 1 - (steps[place] - row), 2 * place : 2 * place + 2]
+            np.testing.assert_array_equal(forecast, expected)
 
 
-@pytest.mark.parametrize(("method", "horizon"), [*CASES, ("uoro", 3)])
-def test_cuts_change_no_bit_in_chunks_of_one_length(method, horizon):
-    xs, targets = (part.astype(np.float32) for part in table())
-    learner, start = ahead_of(method, horizon)
+@pytest.mark.parametrize(("method", "steps"), [*CASES, ("uoro", (3,))])
+def test_cuts_change_no_bit_in_chunks_of_one_length(method, steps):
+    xs, targets = (part.astype(np.float32) for part in table(steps=len(steps)))
+    learner, start = ahead_of(method, steps)
     whole = scanned(learner, start, xs, targets, steps=ROWS)
     for cuts in ((1,), (2, 3, 6), range(1, ROWS // learner.window)):
         assert_same(scanned(learner, start, xs, targets, cuts, ROWS), whole)
@@ -166,7 +176,7 @@ def test_cuts_change_no_bit_in_chunks_of_one_length(method, horizon):
 @pytest.mark.parametrize("method", slow_but(["rtrl", "uoro"], "uoro"))
 def test_one_row_ahead_is_the_learner_itself_on_shifted_pairs(method):
     xs, targets = table()
-    learner, start = ahead_of(method, horizon=1)
+    learner, start = ahead_of(method, (1,))
     run, made, _, losses = scanned(learner, start, xs, targets)
     expected, (their_losses, outputs) = learner.learner.scan(
         start.run._replace(ahead=None), xs[:-1], targets[1:], outputs=True
@@ -179,7 +189,7 @@ def test_one_row_ahead_is_the_learner_itself_on_shifted_pairs(method):
 
 def test_without_learning_only_the_newest_state_moves():
     xs, targets = (part.astype(np.float32) for part in table())
-    learner, start = ahead_of("bptt:4", 3)
+    learner, start = ahead_of("bptt:4", (3,))
     trained, *_ = scanned(learner, start, xs, targets)
     run, outputs = trained.run.ahead, []
     for x in xs:
@@ -197,7 +207,7 @@ def test_without_learning_only_the_newest_state_moves():
 
 def test_a_reset_begins_again_with_the_parameters_learned():
     xs, targets = (part.astype(np.float32) for part in table())
-    learner, start = ahead_of("bptt:4", 3)
+    learner, start = ahead_of("bptt:4", (3,))
     trained, *_ = scanned(learner, start, xs, targets)
     again = learner.reset(trained)
     params = start.run._replace(params=trained.run.params, steps=trained.run.steps, samples=trained.run.samples)
@@ -205,9 +215,10 @@ def test_a_reset_begins_again_with_the_parameters_learned():
 
 
 def test_what_does_not_fit_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="Ahead: horizon"):
-        Ahead(ahead_of("rtrl", 1)[0].learner, squared_error, horizon=0)
-    learner, run = ahead_of("rtrl", 1)
+    for steps in ((0,), (), (2, 1), (1, 1)):
+        with pytest.raises(ValueError, match="Ahead: steps must be"):
+            Ahead(ahead_of("rtrl", (1,))[0].learner, squared_error, steps)
+    learner, run = ahead_of("rtrl", (1,))
     xs, targets = table()
     for wrong in (run.run._replace(ahead=None), {}), (run.run, {"resets": np.zeros(ROWS, bool)}):
         with pytest.raises(ValueError, match="with `newest`, the run must have a state `ahead`"):
@@ -217,11 +228,11 @@ def test_what_does_not_fit_is_refused(tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text("a,b\n1,2\n")
     for horizon, size, message in (
-        (2, 1, "use norewind.Ahead.*horizon=2"),
+        (2, 1, "use norewind.Ahead.*steps=stream.steps"),
         (3, 4, "takes windows of 1"),
         (0, 1, "without"),
     ):
-        learner, run = ahead_of("rtrl", 3)
+        learner, run = ahead_of("rtrl", (3,))
         columns = {"inputs": ["a"], "targets": ["b"]} if horizon == 0 else {}
         with RowStream(Source(path), horizon=horizon, **columns) as stream, pytest.raises(ValueError, match=message):
             fit(stream, learner, run, window=size)
@@ -231,7 +242,7 @@ def test_what_does_not_fit_is_refused(tmp_path):
 def test_numbers_that_are_not_finite_leave_the_run_before_them(method, bad):
     """A learner that goes on from there, without the bad row, is as good as new."""
     xs, targets = (part.astype(np.float32) for part in table())
-    learner, start = ahead_of(method, 3)
+    learner, start = ahead_of(method, (3,))
     worse = xs.copy()
     worse[bad] = np.inf
     with pytest.raises(NonFiniteError) as caught:
@@ -246,7 +257,7 @@ def test_numbers_that_are_not_finite_leave_the_run_before_them(method, bad):
 
 def test_the_newest_state_of_the_last_good_run_stands_still_too():
     xs, targets = (part.astype(np.float32) for part in table())
-    learner, start = ahead_of("rtrl", 3)
+    learner, start = ahead_of("rtrl", (3,))
     worse = xs.copy()
     worse[17] = np.inf
     with pytest.raises(NonFiniteError) as caught:
@@ -259,9 +270,9 @@ def test_the_newest_state_of_the_last_good_run_stands_still_too():
 def test_skipped_numbers_leave_the_newest_state_finite():
     xs, targets = (part.astype(np.float32) for part in table())
     xs[17] = np.inf
-    _, start = ahead_of("rtrl", 3)
+    _, start = ahead_of("rtrl", (3,))
     learner = Ahead(
-        online(rtrl(transition, known_squared_error), optax.sgd(RATE), nonfinite="skip"), known_squared_error, 3
+        online(rtrl(transition, known_squared_error), optax.sgd(RATE), nonfinite="skip"), known_squared_error, (3,)
     )
     run, made, *_ = scanned(learner, start, xs, targets)
     assert int(run.run.skipped) == 1
@@ -272,11 +283,11 @@ def test_skipped_numbers_leave_the_newest_state_finite():
 # Nothing comes from the future.
 
 
-@pytest.mark.parametrize(("method", "horizon"), [*CASES, ("uoro", 6)])
-def test_no_forecast_depends_on_a_later_row(method, horizon):
-    xs, targets = parts = [part.astype(np.float32) for part in table()]
-    others = [part.astype(np.float32) for part in table(seed=2)]
-    learner, start = ahead_of(method, horizon)
+@pytest.mark.parametrize(("method", "steps"), [*CASES, ("uoro", (6,))])
+def test_no_forecast_depends_on_a_later_row(method, steps):
+    xs, targets = parts = [part.astype(np.float32) for part in table(steps=len(steps))]
+    others = [part.astype(np.float32) for part in table(seed=2, steps=len(steps))]
+    learner, start = ahead_of(method, steps)
     _, made, due, losses = scanned(learner, start, xs, targets)
     for t in range(len(made)):
         changed = [np.concatenate([part[: t + 1], other[t + 1 :]]) for part, other in zip(parts, others, strict=True)]
@@ -293,7 +304,7 @@ def test_no_forecast_depends_on_a_later_row(method, horizon):
 
 
 BLOCK = 6
-TRAIN = ("--horizon", BLOCK, "--inputs", "x", "--targets", "y", "--predictions", "file", *MODEST, "--no-standardise")
+TRAIN = ("--only-steps", BLOCK, "--inputs", "x", "--targets", "y", "--predictions", "file", *MODEST, "--no-standardise")
 
 
 @pytest.fixture

@@ -2,142 +2,188 @@
 
 import numpy as np
 import pytest
-from alike import assert_same
 from stream_pipes import Pipe
 
-from norewind.checkpoint import CheckpointError
 from norewind.instruments.row_figures import draw_classes
+from norewind.learners.class_squares import LEAST_SHARE, ClassSquares
 from norewind.learners.classes import LEAST, PRIOR, REMEMBERED, SWITCHING, ClassLearner
+from norewind.learners.least_squares import LeastSquares
+from norewind.learners.protocol import Learner
 from norewind.losses import known_cross_entropy
 from norewind.runs.class_scores import ClassScore, class_words
-from norewind.runs.entries import check_score
 from norewind.streams import Dialect, RowStream, Samples, StreamError
+from norewind.testing import check_learner
 
 CLASSES = Dialect(classes=True)
 ROWS = 120
+STEPS = (1, 2, 5)
 
 
-def table(seed=0):
-    """Classes that follow each other in a circle, with some exceptions; a few are unknown."""
+def table(steps=(0,), seed=0):
+    """Classes that follow each other in a circle, with some exceptions; a few are unknown. The input says nothing."""
     random = np.random.default_rng(seed)
-    targets = (np.arange(ROWS) + (random.random(ROWS) < 0.1)) % 3
-    targets = targets.astype(np.float32)[:, None]
+    targets = ((np.arange(ROWS) + (random.random(ROWS) < 0.1)) % 3).astype(np.float32)
     targets[[7, 50]] = np.nan
-    return np.zeros((ROWS, 1), np.float32), targets
+    return np.zeros((ROWS, 1), np.float32), np.repeat(targets[:, None], len(steps), axis=1)
 
 
-def scanned(learner, xs, targets, cuts=()):
-    run, parts = learner.init(), []
-    for start, stop in zip([0, *cuts], [*cuts, len(xs)], strict=True):
-        pad = [(0, 5), (0, 0)]  # chunks may be longer than what counts
-        run, (losses, outputs) = learner.scan(
-            run, np.pad(xs[start:stop], pad), np.pad(targets[start:stop], pad), count=stop - start, outputs=True
-        )
-        shown = outputs if learner.horizon else (outputs, outputs)
-        parts.append((losses[: stop - start], *(np.asarray(part)[: stop - start] for part in shown)))
-    return run, *(np.concatenate(part) for part in zip(*parts, strict=True))
+class Logits(Learner):
+    """A member that forecasts what it is told to."""
+
+    def __init__(self, logits, steps):
+        self.logits, self.horizon = logits, steps[-1]
+
+    def scan(self, run, xs, targets, *, count=None, outputs=False):
+        return run + (len(xs) if count is None else count), (None, self._shown(run, xs))
+
+    def forward(self, run, xs, *, count=None):
+        return run + (len(xs) if count is None else count), self._shown(run, xs)
+
+    def _shown(self, run, xs):
+        made = self.logits[int(run[0]) : int(run[0]) + len(xs)]
+        return (made, None) if self.horizon else made
+
+    def reset(self, run):
+        return run
 
 
-@pytest.mark.parametrize("horizon", [0, 1, 4])
-def test_the_mixture_learns_what_follows_what_and_nothing_comes_from_the_future(horizon):
-    learner = ClassLearner([], 4, horizon)
-    xs, targets = table()
-    run, losses, made, due = scanned(learner, xs, targets)
-    np.testing.assert_allclose(np.exp(made).sum(axis=1), 1, rtol=1e-5)
-    if horizon:
-        np.testing.assert_array_equal(due[horizon:], made[:-horizon])
-    known = ~np.isnan(targets[:, 0])
-    came = targets[known, 0].astype(int)
-    np.testing.assert_allclose(losses[known], -due[known, came], rtol=1e-6)
-    assert (losses[~known] == 0).all()
-    assert losses[-60:].mean() < 0.75 < np.log(3)
-    # Cuts change nothing, and no forecast depends on a later class.
-    for cuts in ((1,), (3, 4, 60)):
-        assert_same(scanned(learner, xs, targets, cuts), (run, losses, made, due))
-    other = table(seed=1)[1]
-    for t in range(0, ROWS, 7):
-        changed = np.concatenate([targets[: t + 1], other[t + 1 :]])
-        _, _, again, _ = scanned(learner, xs, changed)
-        np.testing.assert_array_equal(again[: t + 1], made[: t + 1])
-    if not horizon:
-        # Not even on that of its own row.
-        changed = targets.copy()
-        changed[80] = (changed[80] + 1) % 3
-        np.testing.assert_array_equal(scanned(learner, xs, changed)[2][:81], made[:81])
+def learner(steps, logits=None):
+    if logits is None:
+        logits = np.random.default_rng(2).normal(size=(2 * ROWS, 4 * len(steps))).astype(np.float32)
+    return ClassLearner([(Logits(logits, steps), np.zeros(1, int), 1)], 4, steps)
 
 
-def plain_loop(targets, logits, horizon):
-    """What `ClassLearner` does with one member, in the words of its docstring: the forecast made at each row."""
+def plain_loop(targets, logits, step):
+    """What `ClassLearner` does for one step, in the words of its docstring: the forecast made at each row."""
     counts, pairs = np.full(4, PRIOR), np.full((4, 4), PRIOR)
     weights, classes, made, mixtures = np.full(3, 1 / 3), [], [], []
+    ahead = max(1, step)
     for t, target in enumerate(targets):
 
-        def learn(came, forecasts, t=t):
+        def learn(came, t=t):
             nonlocal weights
-            gained = weights * forecasts[:, came]
-            weights = gained / gained.sum()
-            weights = (1 - SWITCHING) * weights + SWITCHING / 2 * (1 - weights)
             counts[:] = REMEMBERED * counts + np.eye(4)[came]
-            before = classes[t - max(1, horizon)] if t >= max(1, horizon) else -1
+            before = classes[t - ahead] if t >= ahead else -1
             if before >= 0:
                 pairs[before] = REMEMBERED * pairs[before] + np.eye(4)[came]
+            if t >= step:
+                gained = weights * made[t - step][:, came]
+                weights = gained / gained.sum()
+                weights = (1 - SWITCHING) * weights + SWITCHING / 2 * (1 - weights)
 
         came = -1 if np.isnan(target) else int(target)
-        if horizon and came >= 0:
-            learn(came, made[t - horizon] if t >= horizon else np.full((3, 4), 1 / 4))
+        if step and came >= 0:
+            learn(came)
         latest = classes[-1] if classes else -1
         classes.append(came if came >= 0 else latest)
-        newest = classes[-1] if horizon else latest
+        newest = classes[-1] if step else latest
         of_all = counts / counts.sum()
         after = of_all if newest < 0 else (pairs[newest] + of_all) / (pairs[newest] + of_all).sum()
         own = np.exp(logits[t]) / np.exp(logits[t]).sum()
         made.append((1 - 4 * LEAST) * np.stack([of_all, after, own]) + LEAST)
         mixtures.append(weights @ made[t])
-        if not horizon and came >= 0:
-            learn(came, made[t])
+        if not step and came >= 0:
+            learn(came)
     return np.log(mixtures)
 
 
-class Given:
-    """A member that forecasts what it is told to."""
+@pytest.mark.parametrize("steps", [(0,), (1,), STEPS])
+def test_the_mixture_is_that_of_a_plain_loop(steps):
+    xs, targets = table(steps)
+    made_of = learner(steps)
+    logits = made_of.members[0].logits.astype(float)
+    _, (losses, outputs) = made_of.scan(made_of.init(), xs, targets, outputs=True)
+    made, due = outputs if steps[-1] else (outputs, outputs)
+    total = np.zeros(ROWS)
+    for place, step in enumerate(steps):
+        block = slice(4 * place, 4 * place + 4)
+        expected = plain_loop(targets[:, 0], logits[:, block], step)
+        np.testing.assert_allclose(made[:, block], expected, atol=1e-5)
+        known = ~np.isnan(targets[step:, 0])
+        came = targets[step:, 0][known].astype(int)
+        total[step:][known] -= expected[: ROWS - step][known, came]
+        np.testing.assert_array_equal(due[step:, block], made[: ROWS - step, block])
+    np.testing.assert_allclose(losses, total, atol=1e-5)
+    assert losses[-60:].mean() / len(steps) < 0.75 < np.log(3)
 
-    def __init__(self, horizon):
-        self.horizon = horizon
 
-    def scan(self, run, xs, targets, *, count, outputs):
-        return run, (None, (xs, None) if self.horizon else xs)
+@pytest.mark.parametrize("steps", [(0,), (1,), STEPS])
+def test_they_are_learners(steps):
+    xs, targets = table(steps)
+    mixture = learner(steps)
+    check_learner(mixture, mixture.init(), xs, targets)
+    squares = ClassSquares(1, 4, steps=steps)
+    check_learner(squares, squares.init(), xs, targets)
 
 
-@pytest.mark.parametrize("horizon", [0, 1, 3])
-def test_the_mixture_is_that_of_a_plain_loop(horizon):
-    _, targets = table()
-    logits = np.random.default_rng(2).normal(size=(ROWS, 4)).astype(np.float32)
-    learner = ClassLearner([(Given(horizon), ())], 4, horizon)
-    _, _, made, _ = scanned(learner, logits, targets, (11, 60))
-    np.testing.assert_allclose(made, plain_loop(targets[:, 0], logits.astype(float), horizon), atol=2e-5)
+def test_no_class_is_read_before_it_is_due():
+    xs, targets = table(STEPS)
+    mixture = learner(STEPS)
+    _, (_, (made, _)) = mixture.scan(mixture.init(), xs, targets, outputs=True)
+    for t in (20, 60, 119):
+        changed = targets.copy()
+        changed[t:] = 3
+        _, (_, (found, _)) = mixture.scan(mixture.init(), xs, changed, outputs=True)
+        np.testing.assert_array_equal(found[:t], made[:t])
+        assert not np.array_equal(found[t], made[t])
+
+
+def test_a_new_sequence_does_not_know_the_newest_class():
+    xs, targets = table((1,))
+    mixture = ClassLearner([], 4, (1,))
+    run, _ = mixture.scan(mixture.init(), xs, targets)
+    frequencies = run.counting.classes / run.counting.classes.sum()
+    run, (losses, (made, due)) = mixture.scan(mixture.reset(run), xs[:1], [[np.nan]], outputs=True)
+    np.testing.assert_allclose(np.exp(made[0]), frequencies, atol=1e-5)
+    assert not losses.any()
+    assert not due.any()
 
 
 def test_a_member_that_fails_does_not_take_the_others_along():
-    _, targets = table()
-    logits = np.full((ROWS, 4), np.nan, np.float32)
-    learner = ClassLearner([(Given(1), ())], 4, 1)
-    _, losses, made, _ = scanned(learner, logits, targets)
-    assert np.isfinite(made).all()
-    assert losses[-60:].mean() < 0.75
+    xs, targets = table()
+    for bad in (np.nan, np.inf, -np.inf):
+        mixture = learner((1,), np.full((ROWS, 4), bad, np.float32))
+        _, (losses, (made, _)) = mixture.scan(mixture.init(), xs, targets, outputs=True)
+        assert np.isfinite(made).all()
+        assert losses[-60:].mean() < 0.75
 
 
-class Oracle:
-    """A member that is told the class that comes `horizon` rows later, as its input."""
-
-    def scan(self, run, xs, targets, *, count, outputs):
-        return run, (None, (20 * np.eye(4)[xs[:, 0].astype(int)], None))
-
-
-def test_a_member_is_weighed_by_what_it_had_forecast():
-    random = np.random.default_rng(0).integers(0, 4, ROWS + 4).astype(np.float32)[:, None]
-    learner = ClassLearner([(Oracle(), ())], 4, 4)
-    _, losses, *_ = scanned(learner, random[4:], random[:ROWS])
+@pytest.mark.parametrize("step", [1, 4])
+def test_a_member_is_weighed_by_what_it_had_forecast(step):
+    classes = np.random.default_rng(0).integers(0, 4, ROWS + step)
+    mixture = learner((step,), 20 * np.eye(4, dtype=np.float32)[classes[step:]])
+    came = classes[:ROWS, None].astype(np.float32)
+    _, losses = mixture.scan(mixture.init(), came, came)
     assert losses[20:].max() < 0.01
+
+
+def test_the_mixture_is_hardly_worse_than_its_best_member_on_any_stream():
+    rng = np.random.default_rng(3)
+    xs, targets = np.zeros((ROWS, 1), np.float32), rng.integers(0, 4, (ROWS, 1)).astype(np.float32)
+    # Right in the first half, wrong in the second.
+    hot = np.eye(4, dtype=np.float32)[targets[:, 0].astype(int)]
+    logits = np.where(np.arange(ROWS)[:, None] < ROWS // 2, 9 * hot, -9 * hot)
+    mixture = learner((0,), logits)
+    _, losses = mixture.scan(mixture.init(), xs, targets)
+    alone = plain_loop(targets[:, 0], np.zeros((ROWS, 4)), 0)
+    assert losses[: ROWS // 2].sum() < np.log(3) + ROWS // 2 * (np.log(1 / (1 - SWITCHING)) + 1e-3)
+    second = np.arange(ROWS // 2, ROWS)
+    best = -alone[second, targets[second, 0].astype(int)].sum()
+    assert losses[second].sum() < best + np.log(2 / SWITCHING) + 20 * np.log(4 / 3)
+
+
+def test_least_squares_of_classes_are_those_of_ones_and_zeros():
+    rng = np.random.default_rng(1)
+    xs, targets = rng.normal(size=(80, 2)).astype(np.float32), rng.integers(0, 3, (80, 2)).astype(np.float32)
+    targets[9] = np.nan
+    squares, numbers = ClassSquares(2, 3, steps=(1, 4)), LeastSquares(2, 3, steps=(1, 4))
+    hot = np.where(np.isnan(targets)[:, :, None], np.nan, np.eye(3)[np.nan_to_num(targets).astype(int)])
+    run, (losses, (made, _)) = squares.scan(squares.init(), xs, targets, outputs=True)
+    other, (expected, (shares, _)) = numbers.scan(numbers.init(), xs, hot.reshape(80, 6), outputs=True)
+    np.testing.assert_array_equal(losses, expected)
+    np.testing.assert_array_equal(made, np.log(np.maximum(shares, LEAST_SHARE)))
+    shares = numbers.forward(other, xs)[1][0]
+    np.testing.assert_array_equal(squares.forward(run, xs)[1][0], np.log(np.maximum(shares, LEAST_SHARE)))
 
 
 def test_cross_entropy_of_known_classes():
@@ -167,10 +213,10 @@ def test_accuracies_are_those_of_their_definition(horizon):
     text = "y\n" + "".join("\n" if value != value else f"c{int(value)}\n" for value in values)
     text = text.replace("\n\n", '\n""\n').replace("y\n", "y,x\n", 1).replace("\n", ",1\n").replace("x,1", "x")
     with Pipe(text.encode()) as source:
-        stream = RowStream(source, dialect=CLASSES, inputs=["x"], targets=["y"], horizon=horizon)
+        stream = RowStream(source, dialect=CLASSES, inputs=["x"], targets=["y"], steps=(horizon,))
         samples = stream.take(1_000)
     guesses = np.random.default_rng(1).normal(size=(ROWS, 17))
-    score = ClassScore(17, stream.class_name, horizon)
+    score = ClassScore(17, stream.class_name, (horizon,))
     scored = score.add(samples, (guesses, guesses) if horizon else guesses)
     line = score.take()
     delay = max(1, horizon)
@@ -200,7 +246,7 @@ def test_the_newest_rows_have_their_class_its_forecast_and_its_probability(horiz
     targets[[5, 440]] = np.nan
     logits = rng.normal(size=(450, 17))
     outputs = (np.zeros_like(logits), logits) if horizon else logits
-    whole, parts = ClassScore(17, str, horizon), ClassScore(17, str, horizon)
+    whole, parts = ClassScore(17, str, (horizon,)), ClassScore(17, str, (horizon,))
     whole.add(Samples(targets, targets, values=targets.astype(float)), outputs)
     for cut in np.split(np.arange(450), [1, 7, 300, 301, 440]):
         own = tuple(part[cut] for part in outputs) if horizon else outputs[cut]
@@ -224,14 +270,3 @@ def test_the_warning_shows_by_how_much_a_rule_is_better_and_there_is_none_for_as
     assert "Warning" not in class_words([{**lines[0], "majority": 0.570430}])
     # Rounding in the lines is no difference.
     assert "Warning" not in class_words([{**lines[0], "majority": 0.570431}])
-
-
-def test_a_run_of_an_earlier_version_goes_on_without_its_newest_rows(tmp_path):
-    score = ClassScore(3, str, 0)
-    saved = {name: value for name, value in score.state.items() if name != "stretch"}
-    check_score(tmp_path, saved, score.state)
-    with pytest.raises(CheckpointError, match="not that of this stream"):
-        check_score(tmp_path, {**saved, "stretch": np.zeros((4, 2))}, score.state)
-    score.state = saved
-    score.add(Samples(np.zeros((1, 1)), np.zeros((1, 1)), values=np.zeros((1, 1))), np.zeros((1, 3)))
-    assert len(score.state["stretch"]) == 1

@@ -34,7 +34,7 @@ def table(tmp_path):
 
 
 def settings_for(path):
-    return Settings(source=str(path), format="csv", inputs=("a", "b"), horizon=3, samples=400, metrics_every=40)
+    return Settings(source=str(path), format="csv", inputs=("a", "b"), only_steps=(3,), samples=400, metrics_every=40)
 
 
 def test_translations_are_taken_without_originals_and_header(study):

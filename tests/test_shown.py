@@ -4,10 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from norewind import adam, bptt, cells, online
 from norewind.instruments.compare import Comparison
 from norewind.instruments.diagnosis import Diagnosis, Finding, Span, Value
 from norewind.learners.ahead import Ahead
-from norewind.learners.least_squares import LeastSquares, lags
 from norewind.losses import known_squared_error
 from norewind.run import Run
 
@@ -56,14 +56,15 @@ def test_a_diagnosis_shows_cosines_on_one_scale():
 
 
 def test_a_run_ahead_shows_what_waits_without_numbers():
-    features = lags(1, 3)
-    ahead = Ahead(LeastSquares(features, targets=1), known_squared_error, horizon=2)
+    cell = cells.rnn(1, 2, 1, symbols=False)
+    ahead = Ahead(online(bptt(cell.transition, known_squared_error), adam(1e-3)), known_squared_error, steps=(2,))
     row = np.zeros(1, np.float32)
-    run = ahead.init(ahead.learner.init(), row, row, row)
+    start = ahead.learner.init(cell.init(jax.random.key(0)), cell.initial_state(), jax.random.key(1))
+    run = ahead.init(start, row, row, row)
     assert repr(run).splitlines()[:3] == [
         "AheadRun after 0 rows",
-        "  wait: 2 rows for their targets, at most; 2 forecasts of future rows",
-        "  LeastSquaresRun.weights: 4 numbers in 1 array",
+        "  waiting: at most 2 rows for their targets; 2 rows of forecasts",
+        "  Run.params: 11 numbers in 5 arrays",
     ]
     assert "<th" in run._repr_html_()
     assert "[" not in run._repr_html_()

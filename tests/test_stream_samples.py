@@ -70,7 +70,9 @@ def test_what_has_no_symbol_is_skipped_and_counted():
         assert stream.counts == {"invalid bytes": 3, "unknown symbols": 1}
 
 
-@pytest.mark.parametrize("options", [{"horizon": 0}, {"horizon": 1}, {"horizon": 3}, {"steps": (2, 5)}, {"steps": (4,)}])
+@pytest.mark.parametrize(
+    "options", [{"horizon": 0}, {"horizon": 1}, {"horizon": 3}, {"steps": (2, 5)}, {"steps": (4,)}]
+)
 def test_standardisation_uses_what_was_known(options):
     data = np.random.default_rng(0).normal(5, [1, 3], (40, 2))
     text = "a,b\n" + "".join(f"{a!r},{b!r}\n" for a, b in data.tolist())

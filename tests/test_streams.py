@@ -18,7 +18,10 @@ from norewind.streams import ByteStream, CharacterStream, Dialect, RowStream, So
 
 def one_by_one(samples):
     parts = [part for part in samples if part is not None]
-    return [tuple(part[i].tobytes() for part in parts) for i in range(len(samples.xs))]
+    return [
+        tuple(np.asarray(part[i]).tobytes() if part.dtype != object else part[i] for part in parts)
+        for i in range(len(samples.xs))
+    ]
 
 
 def drain(stream, counts=(1,), patience=None):

@@ -31,7 +31,7 @@ def read_series(settings: Settings) -> Series:
     for before, row in pairwise(values):
         row[:] = np.where(np.isnan(row), before, row)
     xs, targets = taken.xs.astype(float), taken.targets.astype(float)
-    return Series(values, xs, targets, taken.scales, taken.ahead, settings.horizons[-1])
+    return Series(values, xs, targets, taken.scales, taken.ahead, settings.horizon)
 
 
 def squared_errors(series: Series, forecasts: np.ndarray) -> np.ndarray:

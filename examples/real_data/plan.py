@@ -62,7 +62,7 @@ def _text(samples: int) -> Settings:
 
 
 def _series(samples: int, horizon: int, *columns: str) -> Settings:
-    return Settings(format="csv", samples=samples, horizon=horizon, inputs=columns)
+    return Settings(format="csv", samples=samples, only_steps=(horizon,), inputs=columns)
 
 
 # Whole windows, so that every method is scored on the same samples.

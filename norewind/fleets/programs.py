@@ -11,7 +11,8 @@ from norewind import checks
 from norewind.chunks import chunk_is_finite, fast_step, scan_some, skipping_step, watching_step
 from norewind.compilation import compiled_loop
 from norewind.fleets.records import with_keys, without_keys
-from norewind.learner import Learner, _forward
+from norewind.learner import Online as Learner
+from norewind.learner import _forward
 from norewind.learners.least_squares import LeastSquares
 from norewind.trees import Tree, all_finite
 

@@ -14,7 +14,7 @@ from norewind.estimator import Estimator
 from norewind.fleets.records import Records
 from norewind.fleets.scaling import Segments
 from norewind.fleets.slots import Slots
-from norewind.learner import Learner
+from norewind.learner import Online as Learner
 from norewind.optimizers import at_sample
 from norewind.run import NonFiniteError, Update, _saturating_add
 from norewind.trees import Tree, all_finite, strong, weighted_sum

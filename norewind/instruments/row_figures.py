@@ -109,7 +109,7 @@ def draw_by_step(errors: dict[str, list[float]], steps: Sequence[int], path: Pat
     for number, (name, values) in enumerate(errors.items()):
         width = 2.2 if number == 0 else 1.2
         ax.plot(steps, values, ".-", color=COLOURS[number % len(COLOURS)], linewidth=width, markersize=4, label=name)
-    ax.set(xlabel="rows ahead", ylabel="root mean squared error (standard deviations)", ylim=(0, None))
-    ax.set_title("errors by how far ahead is forecast, over the last half of the run")
+    ax.set(xlabel="rows ahead", ylabel="RMSE (standard deviations)", ylim=(0, None))
+    ax.set_title("error by the number of rows ahead, over the last half of the run")
     legend(figure, [ax], columns=4)
     return save(figure, path)

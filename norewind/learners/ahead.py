@@ -171,9 +171,8 @@ class Ahead(Learner):
 
     def reset(self, run: AheadRun) -> AheadRun:
         """Begin a new sequence: the state returns to the initial one, and nothing waits. The parameters stay."""
-        inner = self.learner.reset(run.run)
         xs, outputs, samples = (np.zeros_like(part) for part in (run.xs, run.outputs, run.samples))
-        return AheadRun(inner._replace(ahead=inner.state), xs, np.full_like(run.targets, np.nan), outputs, samples)
+        return AheadRun(self.learner.reset(run.run), xs, np.full_like(run.targets, np.nan), outputs, samples)
 
     def carry(self, run: AheadRun) -> Tree:
         return self.learner.carry(run.run)

@@ -1,19 +1,15 @@
 """Forecasts of classes: networks and simple counts, mixed by how well they do."""
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
-from norewind import checks
-from norewind.chunks import scan_some
-from norewind.compilation import compiled_loop
-from norewind.learners import mix
-from norewind.learners.members import answer_all, forward_all, one_all, reset_all, scan_all
-from norewind.trees import Tree, library
+from norewind.kernels import kernel
+from norewind.learners.members import forecasts_of, forward_all, reset_all, scan_all
+from norewind.learners.mix import mix_row
+from norewind.learners.protocol import Learner
+from norewind.learners.steps import exchange, ring_to_come, same_length
 
 SWITCHING = 0.002
 """The share of its weight that each expert passes on after a row, so that the mixture can follow a change."""
@@ -24,177 +20,197 @@ LEAST = 1e-6
 """No class is impossible, whatever an expert says."""
 
 
-class Counting(NamedTuple):
-    """How often each class came, and how often after which; the newest classes known, oldest first, or -1."""
+class CountingRun(NamedTuple):
+    """How often each class came, and after which (steps, before, class); the newest classes known, a ring, or -1; the
+    logarithms of the experts' weights (steps, experts); the forecasts that wait for their classes, of all experts and
+    of the mixture; and the number of rows in the sequence."""
 
-    classes: Any
-    pairs: Any
-    newest: Any
+    classes: np.ndarray
+    pairs: np.ndarray
+    newest: np.ndarray
+    log_weights: np.ndarray
+    waiting: np.ndarray
+    outputs: np.ndarray
+    rows: np.ndarray
 
 
 class ClassRun(NamedTuple):
-    """The runs of the members, counts, the weights of all, and the forecasts that wait for their targets."""
+    """The runs of the members, and everything else."""
 
     members: tuple
-    counting: Counting
-    weights: mix.MixRun
-    waiting: jax.Array | np.ndarray
-    outputs: jax.Array | np.ndarray
+    counting: CountingRun
 
 
-class ClassLearner:
-    """Forecasts of a class, `horizon` rows ahead, by experts whose weights follow how well they do.
+class ClassLearner(Learner):
+    """Forecasts of a class, all steps of a horizon, by experts whose weights follow how well they do.
 
     The experts are the frequencies of the classes, their frequencies after the class that
-    is newest, and `members`, mixed as `mix` does it: over the rows whose class is known, the
-    total loss is hardly more than that of the best of them. Targets are numbers of classes,
-    of shape (rows, 1); an unknown one is NaN. Outputs are logarithms of probabilities.
+    is newest, and `members`, mixed as `mix` does it: for every step, over the rows whose class
+    is known, the total loss is hardly more than that of the best of them. Targets are numbers of
+    classes, of shape (rows, steps); an unknown one is NaN. Outputs are logarithms of
+    probabilities, of shape (rows, steps × classes).
 
     Args:
-        members: learners with the runs they start from, whose outputs are logits: with a horizon, `Ahead(...)`.
+        members: learners of the same steps, each with the run it starts from and the number of its forecasts, which
+            stand side by side in its outputs and are logits.
         classes: the number of classes.
-        horizon: how many rows ahead to forecast.
+        steps: how many rows ahead to forecast, in increasing order; `(0,)` if classes belong to the row itself.
     """
 
-    chunk = 1_000
-
-    def __init__(self, members: Sequence[tuple], classes: int, horizon: int):
-        self.members, self._runs = [learner for learner, _ in members], tuple(run for _, run in members)
-        self.classes, self.horizon, self.experts = classes, horizon, 2 + len(members)
-        self._answer = compiled_loop(partial(_answer, horizon))
+    def __init__(self, members: Sequence[tuple], classes: int, steps: Sequence[int] = (0,)):
+        self.members, self._runs = [learner for learner, *_ in members], tuple(run for _, run, _ in members)
+        self.classes, self.steps, self.horizon = classes, tuple(steps), steps[-1]
+        self.experts = 2 + sum(number for *_, number in members)
+        self._steps = np.array(steps)
 
     def init(self) -> ClassRun:
-        def full(*shape: int) -> Any:
-            return np.full(shape, -np.log(self.classes), np.float32)
-
-        counting = Counting(
-            np.full(self.classes, PRIOR, np.float32),
-            np.full((self.classes, self.classes), PRIOR, np.float32),
-            np.full(max(1, self.horizon), -1, np.int32),
+        """Start with equal weights."""
+        steps, classes, experts = len(self.steps), self.classes, self.experts
+        counting = CountingRun(
+            np.full(classes, PRIOR),
+            np.full((steps, classes, classes), PRIOR),
+            np.full(max(1, self.horizon) + 1, -1),
+            np.full((steps, experts), -np.log(experts)),
+            np.zeros((self.horizon, experts, steps * classes), np.float32),
+            np.zeros((self.horizon, 1, steps * classes), np.float32),
+            np.zeros(1, np.int64),
         )
-        waiting, outputs = full(self.horizon, self.experts, self.classes), full(self.horizon, self.classes)
-        return ClassRun(self._runs, counting, mix.fresh(self.experts), waiting, outputs)
+        return ClassRun(self._runs, counting)
 
     def scan(
-        self, run: ClassRun, xs: np.ndarray, targets: np.ndarray, *, count: int | None = None, outputs: bool = False
+        self, run: ClassRun, xs: Any, targets: Any, *, count: int | None = None, outputs: bool = False
     ) -> tuple[ClassRun, Any]:
-        """Learn from a chunk of rows; see `Ahead.scan`. Losses are in nats."""
-        rows = checks.common_length("scan", xs=xs, targets=targets)
-        count = rows if count is None else count
-        members, _, seen = scan_all(self.members, run.members, xs, [targets] * len(self.members), count)
-        new, losses, shown = self._answered(run._replace(members=members), seen, np.asarray(targets), count)
-        return new, (losses, shown) if outputs else losses
+        """Learn from a chunk of rows; see `Learner.scan`. Losses are in nats."""
+        same_length(xs, targets)
+        count = len(xs) if count is None else count
+        members, seen = scan_all(self.members, run.members, xs, targets, count)
+        losses, shown = self._rows(run.counting, seen, np.asarray(targets), count)
+        return ClassRun(members, run.counting), (losses, shown) if outputs else losses
 
-    def forward(self, run: ClassRun, xs: np.ndarray, *, count: int | None = None) -> tuple[ClassRun, Any]:
+    def forward(self, run: ClassRun, xs: Any, *, count: int | None = None) -> tuple[ClassRun, Any]:
         """Forecast from a chunk of rows without learning. Without targets, the newest class stays what it was."""
         count = len(xs) if count is None else count
         members, seen = forward_all(self.members, run.members, xs, count)
-        unknown = np.full((len(xs), 1), np.nan, np.float32)
-        new, _, shown = self._answered(run._replace(members=members), seen, unknown, count)
-        return new, shown
+        moving = {name: getattr(run.counting, name).copy() for name in ("newest", "waiting", "outputs", "rows")}
+        counting = run.counting._replace(**moving)
+        unknown = np.full((len(xs), len(self.steps)), np.nan)
+        return ClassRun(members, counting), self._rows(counting, seen, unknown, count)[1]
 
-    def one(self, run: ClassRun, x: Any, target: Any) -> tuple[ClassRun, Any, Any]:
-        """`scan` of one row inside a compiled function: `(run, loss, outputs)`; see `Ahead.one`."""
-        members, logits = one_all(self.members, run.members, x, target, self.horizon)
-        new, loss, outputs = self._row(run, logits, target)
-        return new._replace(members=members), loss, outputs
+    def _rows(self, counting: CountingRun, seen: list, targets: np.ndarray, count: int) -> tuple[np.ndarray, Any]:
+        """The losses of the first rows, and what is forecast at them and had been forecast of them."""
+        rows, width = len(targets), len(self.steps) * self.classes
+        logits = forecasts_of(seen, self.horizon, rows, width)
+        targets = np.ascontiguousarray(targets, np.float32)
+        losses, (made, due) = np.zeros(rows, np.float32), np.zeros((2, rows, width), np.float32)
+        _rows(self._steps, counting, targets[:count], logits, losses, made, due)
+        return losses, (made, due) if self.horizon else made
 
-    def answer(self, run: ClassRun, x: Any) -> tuple[ClassRun, Any]:
-        """One row inside a compiled function, without learning: `(run, outputs)`; see `Ahead.answer`."""
-        members, logits = answer_all(self.members, run.members, x, self.horizon)
-        new, _, outputs = self._row(run, logits, jnp.full(1, jnp.nan))
-        return new._replace(members=members), outputs
-
-    def _row(self, run: ClassRun, logits: list, target: Any) -> tuple[ClassRun, Any, Any]:
-        """As `_answered`, of one row and inside a compiled function."""
-        with jax.enable_x64(True):
-            known = ~jnp.isnan(target[0])
-            came = jnp.where(known, target[0], 0).astype(np.int32)
-            counting, frequencies = _counted(self.horizon, run.counting, (came, known))
-            forecasts = _softened(jnp.stack([*frequencies, *map(_log_probabilities, logits)]))
-            waiting: Any = jnp.concatenate([run.waiting, forecasts[None]])
-            weights, made = _weighed(self.horizon, run.weights, (-waiting[0][:, came], known, forecasts))
-            outputs: Any = jnp.concatenate([run.outputs, made[None]])
-            loss = jnp.where(known, -outputs[0][came], 0)
-            new = ClassRun(run.members, counting, weights, waiting[1:], outputs[1:])
-            return new, loss, (made, outputs[0]) if self.horizon else outputs[0]
-
-    def pending(self, run: ClassRun) -> dict[int, np.ndarray]:
-        """The forecasts of future rows; see `Ahead.pending`."""
-        return {self.horizon: np.asarray(run.outputs)}
+    def pending(self, run: ClassRun) -> np.ndarray | None:
+        """The forecasts of future rows; see `Learner.pending`."""
+        return None if not self.horizon else ring_to_come(run.counting.outputs, self.steps, run.counting.rows[0])
 
     def reset(self, run: ClassRun) -> ClassRun:
         """Begin a new sequence; what was learned stays."""
-        start = self.init()
-        counting = run.counting._replace(newest=start.counting.newest)
-        members = reset_all(self.members, run.members)
-        return ClassRun(members, counting, run.weights, start.waiting, start.outputs)
-
-    def carry(self, run: ClassRun) -> Tree:
-        return ()
-
-    def _answered(self, run: ClassRun, seen: list, targets: np.ndarray, count: int) -> tuple[ClassRun, Any, Any]:
-        """The run after `count` rows, their losses, and what is shown of their forecasts."""
-        logits = tuple(part[0] if self.horizon else part for part in seen)
-        with jax.enable_x64(True):
-            new, losses, made, due = self._answer(run._replace(members=()), logits, targets[:, 0], count)
-        made, due = np.asarray(made), np.asarray(due)
-        return new._replace(members=run.members), np.asarray(losses), (made, due) if self.horizon else due
+        counting = run.counting
+        counting.newest[:] = -1
+        for part in (counting.waiting, counting.outputs, counting.rows):
+            part[:] = 0
+        return ClassRun(reset_all(self.members, run.members), counting)
 
 
-def _answer(horizon: int, run: ClassRun, logits: tuple, targets: jax.Array, count: jax.Array) -> tuple:
+@kernel
+def _rows(steps, run, targets, logits, losses, made, due):
     """Row by row: learn from the class that came, then forecast; of the same row, the other way round."""
-    known, rows = ~jnp.isnan(targets), len(targets)
-    came = jnp.where(known, targets, 0).astype(jnp.int32)
-    counting, frequencies = scan_some(partial(_counted, horizon), run.counting, (came, known), count)
-    forecasts = jnp.concatenate([frequencies, *(_log_probabilities(part)[:, None] for part in logits)], axis=1)
-    forecasts = _softened(forecasts)
-    waiting = jnp.concatenate([run.waiting, forecasts])
-    lost = -jnp.take_along_axis(waiting[:rows], came[:, None, None], axis=2)[:, :, 0]
-    weights, made = scan_some(partial(_weighed, horizon), run.weights, (lost, known, forecasts), count)
-    outputs = jnp.concatenate([run.outputs, made])
-    due = outputs[:rows]
-    scored = known & (jnp.arange(rows) < count)
-    losses = jnp.where(scored, -jnp.take_along_axis(due, came[:, None], axis=1)[:, 0], 0)
-    left = (jax.lax.dynamic_slice_in_dim(part, count, horizon) for part in (waiting, outputs))
-    return ClassRun((), counting, weights, *left), losses, made, due
+    classes, experts = run.pairs.shape[2], run.log_weights.shape[1]
+    forecasts = np.zeros((experts, len(steps) * classes))
+    before, shown, lost = np.zeros_like(forecasts), np.zeros((1, len(steps) * classes)), np.zeros(experts)
+    for t in range(len(targets)):
+        row = run.rows[0]
+        came = np.nan
+        for s in range(len(steps)):
+            # The class is the same for all steps for which it is known.
+            came = targets[t, s] if is_class(targets[t, s], classes) else came
+        newest = run.newest[(row - 1) % len(run.newest)]
+        run.newest[row % len(run.newest)] = newest if np.isnan(came) else np.int64(came)
+        if steps[0] > 0:
+            newest = run.newest[row % len(run.newest)]
+            _count(run, steps, row, came)
+        for s in range(len(steps)):
+            _forecast(run, s, newest, logits[t], forecasts)
+        if steps[0] > 0:
+            exchange(run.waiting, steps, row, forecasts, before)
+            for s in range(len(steps)):
+                if row >= steps[s] and is_class(targets[t, s], classes):
+                    lost[:] = -np.log(before[:, s * classes + np.int64(targets[t, s])])
+                    mix_row(run.log_weights[s], lost, SWITCHING)
+        for s in range(len(steps)):
+            _blend(run.log_weights[s], forecasts, s * classes, shown[0, s * classes : (s + 1) * classes])
+        made[t] = shown[0]
+        if steps[0] > 0:
+            exchange(run.outputs, steps, row, shown, shown)
+        elif np.isfinite(came):
+            _count(run, steps, row, came)
+            lost[:] = -np.log(forecasts[:, np.int64(came)])
+            mix_row(run.log_weights[0], lost, SWITCHING)
+        due[t] = shown[0]
+        for s in range(len(steps)):
+            if row >= steps[s] and is_class(targets[t, s], classes):
+                losses[t] -= due[t, s * classes + np.int64(targets[t, s])]
+        run.rows[0] += 1
 
 
-def _counted(horizon: int, counting: Counting, row: tuple) -> tuple[Counting, jax.Array]:
-    """The counts after a class, and the logarithms of the frequencies, of all and after the newest class."""
-    (came, known), like = row, library(row[0])
-    numbers = np.arange(len(counting.classes))
-    new = known & (numbers == came)
-    # The row of the class before; there is none before the first.
-    before = known & (numbers == counting.newest[0])[:, None]
-    classes = like.where(known, REMEMBERED, 1).astype(np.float32) * counting.classes + new
-    pairs = like.where(before, REMEMBERED * counting.pairs + new, counting.pairs)
-    latest = like.where(known, came, counting.newest[-1])
-    newest = like.concatenate([counting.newest[1:], latest[None].astype(np.int32)])
-    learned = Counting(classes.astype(np.float32), pairs.astype(np.float32), newest)
-    by = learned if horizon else counting
-    of_all = by.classes / by.classes.sum()
-    after = like.where(by.newest[-1] < 0, of_all, by.pairs[by.newest[-1]] + of_all)
-    return learned, like.log(like.stack([of_all, after / after.sum()]))
+@kernel
+def is_class(number, classes):
+    """Whether this is the number of a class. An unknown one is NaN or -1; any other would be read from elsewhere."""
+    return 0 <= number < classes
 
 
-def _weighed(horizon: int, weights: mix.MixRun, row: tuple) -> tuple[mix.MixRun, jax.Array]:
-    """The weights after the experts' losses, and the mixture of their forecasts."""
-    lost, known, forecasts = row
-    learned = mix.learned(weights, lost, SWITCHING)[0]
-    learned = mix.MixRun(*(library(lost).where(known, *pair) for pair in zip(learned, weights, strict=True)))
-    return learned, mix.mixed(learned if horizon else weights, forecasts).astype(forecasts.dtype)
+@kernel
+def _count(run, steps, row, came):
+    """Count a class, of all and after the class that was newest when it was to be forecast."""
+    if np.isnan(came):
+        return
+    for k in range(len(run.classes)):
+        run.classes[k] = REMEMBERED * run.classes[k] + (k == came)
+    for s in range(len(steps)):
+        ahead = max(1, steps[s])
+        newest = run.newest[(row - ahead) % len(run.newest)]
+        if row >= ahead and is_class(newest, len(run.classes)):
+            for k in range(len(run.classes)):
+                run.pairs[s, newest, k] = REMEMBERED * run.pairs[s, newest, k] + (k == came)
 
 
-def _log_probabilities(logits: Any) -> Any:
-    """A member with non-finite outputs is ignored."""
-    like = library(logits)
-    finite = like.isfinite(logits).all(axis=-1, keepdims=True)
-    logits = like.where(finite, logits, 0).astype(np.float32)
-    logits = logits - logits.max(axis=-1, keepdims=True)
-    return logits - like.log(like.exp(logits).sum(axis=-1, keepdims=True))
+@kernel
+def _forecast(run, s, newest, logits, forecasts):
+    """Write all experts' probabilities for one step."""
+    classes = run.pairs.shape[2]
+    start = s * classes
+    total = run.classes.sum()
+    for k in range(classes):
+        share = run.classes[k] / total
+        forecasts[0, start + k] = share
+        forecasts[1, start + k] = share + (run.pairs[s, newest, k] if is_class(newest, classes) else 0.0)
+    for e in range(len(logits)):
+        largest, finite = -np.inf, True
+        for k in range(start, start + classes):
+            largest, finite = max(largest, logits[e, k]), finite and np.isfinite(logits[e, k])
+        for k in range(start, start + classes):
+            # A member whose outputs are not all finite is ignored.
+            forecasts[2 + e, k] = np.exp(np.float64(logits[e, k]) - largest) if finite else 1.0
+    for e in range(len(forecasts)):
+        own = forecasts[e, start : start + classes]
+        total = own.sum()
+        for k in range(classes):
+            own[k] = (1 - classes * LEAST) * own[k] / total + LEAST
 
 
-def _softened(forecasts: Any) -> Any:
-    like = library(forecasts)
-    return like.log((1 - forecasts.shape[-1] * LEAST) * like.exp(forecasts) + LEAST)
+@kernel
+def _blend(log_weights, forecasts, start, shown):
+    """Write the mixture's log-probabilities for one step."""
+    shown[:] = 0.0
+    for e in range(len(log_weights)):
+        weight = np.exp(log_weights[e])
+        for k in range(len(shown)):
+            shown[k] += weight * forecasts[e, start + k]
+    for k in range(len(shown)):
+        shown[k] = np.log(shown[k])

@@ -1,13 +1,11 @@
-"""Forecasts of numbers, mixed by how well each expert did recently."""
+"""Forecasts of numbers, mixed by how well each expert did recently: the loops."""
 
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
-from norewind.chunks import scan_some
-from norewind.compilation import compiled_loop
+from norewind.kernels import kernel
+from norewind.learners.arithmetic import exp_each, log_each
 
 REMEMBERED = 0.99
 """How much of an expert's record is kept from row to row: about the last hundred rows count."""
@@ -19,64 +17,110 @@ LARGEST = 100.0
 
 
 class Weighing(NamedTuple):
-    """For every expert and target the variance of its errors, and its record: the lower, the better."""
+    """For every expert and output the variance of its errors, and its record: the lower, the better."""
 
-    variances: jax.Array
-    records: jax.Array
-    known: jax.Array
-
-
-def fresh(experts: int, targets: int) -> Weighing:
-    parts = np.ones((experts, targets)), np.zeros((experts, targets)), np.zeros(targets, np.int32)
-    return Weighing(*map(jax.device_put, parts))
+    variances: np.ndarray
+    records: np.ndarray
+    known: np.ndarray
 
 
-def learned(weighing: Weighing, due: jax.Array, target: jax.Array) -> Weighing:
-    """The weighing after a target, which the experts had forecast as `due`. An unknown target is NaN.
+def fresh(experts: int, outputs: int) -> Weighing:
+    """Where every expert starts, with equal weights."""
+    return Weighing(np.ones((experts, outputs)), np.zeros((experts, outputs)), np.zeros(outputs, np.int64))
+
+
+@kernel
+def weigh(weighing, due, targets):
+    """Learn from targets, which the experts had forecast as `due` (experts, outputs). An unknown target is NaN.
 
     An expert is a Gaussian density with the variance of its errors so far.
     """
-    is_known = ~jnp.isnan(target)
-    errors = (usable(due) - jnp.where(is_known, target, 0)) ** 2
-    known = jnp.minimum(weighing.known + is_known, 1_000_000)
-    share = jnp.maximum(1 / (known + 1), SLOWEST)
-    variances = jnp.maximum(weighing.variances + share * (errors - weighing.variances), LEAST_VARIANCE)
-    records = REMEMBERED * weighing.records + TRUST * (errors / variances + jnp.log(variances))
-    new = Weighing(variances, records, known)
-    return jax.tree.map(lambda after, before: jnp.where(is_known, after, before), new, weighing)
+    experts, outputs = due.shape
+    values, share, kept, trust = np.zeros(outputs), np.zeros(outputs), np.zeros(outputs), np.zeros(outputs)
+    ratio, logarithm, scratch = np.empty(outputs), np.empty(outputs), np.empty(outputs)
+    for i in range(outputs):
+        kept[i] = 1.0
+        if np.isfinite(targets[i]):
+            weighing.known[i] += 1
+            values[i], kept[i], trust[i] = targets[i], REMEMBERED, TRUST
+            share[i] = max(1 / (weighing.known[i] + 1), SLOWEST)
+    for e in range(experts):
+        variance, record, forecast = weighing.variances[e], weighing.records[e], due[e]
+        for i in range(outputs):
+            error = (forecast[i] - values[i]) * (forecast[i] - values[i])
+            variance[i] = max(variance[i] + share[i] * (error - variance[i]), LEAST_VARIANCE)
+            ratio[i] = error / variance[i]
+            logarithm[i] = variance[i]
+        log_each(logarithm, scratch)
+        for i in range(outputs):
+            record[i] = kept[i] * record[i] + trust[i] * (ratio[i] + logarithm[i])
 
 
-def mixed(weighing: Weighing, forecasts: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Mean and variance of the experts' densities, each with the weight of its record."""
-    forecasts = usable(forecasts)
-    weights = jax.nn.softmax(-weighing.records / 2, axis=0)
-    mean = jnp.sum(weights * forecasts, axis=0)
-    return mean, jnp.sum(weights * (weighing.variances + (forecasts - mean) ** 2), axis=0)
+@kernel
+def blend(weighing, forecasts, mean, variance):
+    """Write mean and variance of the experts' densities, each with the weight of its record."""
+    experts, outputs = forecasts.shape
+    weights, least, total, scratch = np.empty((experts, outputs)), np.full(outputs, np.inf), np.zeros(outputs), mean
+    for e in range(experts):
+        record = weighing.records[e]
+        for i in range(outputs):
+            least[i] = min(least[i], record[i])
+    for e in range(experts):
+        record, weight = weighing.records[e], weights[e]
+        for i in range(outputs):
+            weight[i] = max((least[i] - record[i]) / 2, -700.0)
+        exp_each(weight, scratch)
+    mean[:], variance[:] = 0.0, 0.0
+    for e in range(experts):
+        weight, forecast = weights[e], forecasts[e]
+        for i in range(outputs):
+            total[i] += weight[i]
+            mean[i] += weight[i] * forecast[i]
+    for i in range(outputs):
+        mean[i] /= total[i]
+    for e in range(experts):
+        weight, forecast, own = weights[e], forecasts[e], weighing.variances[e]
+        for i in range(outputs):
+            off = forecast[i] - mean[i]
+            variance[i] += weight[i] * (own[i] + off * off)
+    for i in range(outputs):
+        variance[i] /= total[i]
 
 
-def usable(forecasts: jax.Array) -> jax.Array:
-    """Forecasts clipped to possible values: an expert that fails must not spoil the others."""
-    return jnp.clip(jnp.nan_to_num(forecasts, nan=0.0), -LARGEST, LARGEST)
+@kernel
+def usable(forecasts):
+    """Clip forecasts to possible values: an expert that fails must not spoil the others."""
+    for i in range(len(forecasts)):
+        value = forecasts[i]
+        forecasts[i] = min(max(value, -LARGEST), LARGEST) if value == value else 0.0
 
 
-def row(weighing: Weighing, one: tuple) -> tuple[Weighing, tuple[jax.Array, jax.Array]]:
-    """`scan` of one row, `(due, target, forecasts)`."""
-    due, target, forecasts = one
-    if due is None:
-        return learned(weighing, forecasts, target), mixed(weighing, forecasts)
-    weighing = learned(weighing, due, target)
-    return weighing, mixed(weighing, forecasts)
+@kernel
+def code_variances(variances):
+    """Replace variances by the numbers that `losses.log_variance` turns into their logarithms."""
+    scratch = np.empty(len(variances))
+    for i in range(len(variances)):
+        variances[i] = max(variances[i], LEAST_VARIANCE)
+    log_each(variances, scratch)
+    for i in range(len(variances)):
+        # 10 artanh(x / 10) is 5 log((10 + x) / (10 - x)).
+        logarithm = min(max(variances[i], -9.9), 9.9)
+        variances[i] = (10 + logarithm) / (10 - logarithm)
+    log_each(variances, scratch)
+    for i in range(len(variances)):
+        variances[i] *= 5
 
 
-def _chunk(weighing, due, targets, forecasts, count):
-    return scan_some(row, weighing, (due, targets, forecasts), count)
-
-
-scan = compiled_loop(_chunk)
-"""Learn from each row's targets, then mix the forecasts made there: `(weighing, (means, variances))`.
-
-`due` are the forecasts of these targets. If it is None, they are those made at the same
-row, and are mixed before anything is learned from it.
-"""
-
-forward = jax.jit(lambda weighing, forecasts: jax.vmap(mixed, in_axes=(None, 0))(weighing, forecasts))
+@kernel
+def loss_of(outputs, targets):
+    """½ Σ (mean − target)² over the known targets; with variances, second in `outputs`, −log of the density."""
+    total = 0.0
+    for i in range(len(targets)):
+        if np.isfinite(targets[i]):
+            error = outputs[0, i] - targets[i]
+            if len(outputs) == 1:
+                total += 0.5 * error * error
+            else:
+                spread = 10 * np.tanh(outputs[1, i] / 10)
+                total += 0.5 * (error * error * np.exp(-spread) + spread + np.log(2 * np.pi))
+    return total

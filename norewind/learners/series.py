@@ -3,205 +3,205 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
-from norewind import checks
+from norewind.kernels import kernel
 from norewind.learners import densities
-from norewind.learners.ahead import Ahead, shifted
-from norewind.learners.least_squares import LeastSquares, lags, oscillators, together
-from norewind.learners.members import answer_all, forward_all, one_all, reset_all, scan_all
-from norewind.losses import known_squared_error
-from norewind.trees import Tree
+from norewind.learners.linear import (
+    Linear,
+    LinearPlan,
+    LinearRun,
+    linear_row,
+    model_at,
+    plan_of,
+    reset_linear,
+    start_of,
+)
+from norewind.learners.members import forecasts_of, forward_all, reset_all, scan_all
+from norewind.learners.protocol import Learner
+from norewind.learners.steps import exchange, ring_to_come, same_length
 
 PERIODS = (7, 12, 24, 168)
 """Common periods of series, in rows. Every additional one costs a little on all other series."""
-LAGS = (8, 32, 168)
-FORGETTING = (0.9998, 0.998)
-OSCILLATORS = 32
+MODELS = ((8, 0.998), (32, 0.9998), (168, 0.9998), (168, 0.998))
+"""Lags, divided by the number of inputs, and forgetting."""
+MANY_OUTPUTS, THEIR_MODELS = 200, ((32, 0.9998), (32, 0.998), (168, 0.9998))
+"""For more outputs than this, whose weights take most of the time, three models are as good as four."""
 LIMIT = 5.0
 
 
-class SeriesRun(NamedTuple):
-    """The runs of the members, the newest targets, the forecasts that wait for theirs, and the weights."""
+class SeriesPlan(NamedTuple):
+    """The constants of a `Series`: how many rows old the value is that a rule repeats (rules, steps), and which
+    inputs are the newest targets."""
 
-    members: tuple
+    linear: LinearPlan
+    ages: np.ndarray
+    known: np.ndarray
+
+
+class MixtureRun(NamedTuple):
+    """The linear models, the newest targets, the forecasts that wait for theirs, the weights, and what was forecast."""
+
+    linear: LinearRun
     history: np.ndarray
     waiting: np.ndarray
     weighing: densities.Weighing
     outputs: np.ndarray
 
 
-class Series:
-    """Forecasts of rows of numbers, `horizon` rows ahead, by experts whose weights follow how well they do.
+class SeriesRun(NamedTuple):
+    """The runs of the members, and everything else."""
 
-    The experts are the running mean, `members`, and, where the past of the targets is
-    known, persistence and the value one period ago for some common periods. Nothing needs to
-    be chosen.
+    members: tuple
+    mixture: MixtureRun
+
+
+class Series(Learner):
+    """Forecasts of rows of numbers, all steps of a horizon, by experts whose weights follow how well they do.
+
+    The experts are the running mean, linear models, `members`, and, where the past of the
+    targets is known, persistence and the value one period ago for some common periods: for
+    steps beyond a period, as many periods ago as it takes. Every step and target has weights of
+    its own. Nothing needs to be chosen.
 
     Args:
-        members: learners with the runs they start from: `Ahead(LeastSquares(...), ...)`, or, for a horizon of 0,
-            `LeastSquares(...)`.
+        inputs: the number of inputs.
         targets: the number of targets.
-        horizon: how many rows ahead to forecast.
+        steps: how many rows ahead to forecast, in increasing order; `(0,)` if targets belong to the row itself.
+        models: the linear models.
+        members: other learners of the same steps, each with the run it starts from and the number of its forecasts,
+            which stand side by side in its outputs.
         known: which of the inputs are the newest known targets; empty if they are not among them.
         gaussian: also forecast variances, as `losses.known_gaussian` expects them.
     """
 
-    chunk = 1_000
-
     def __init__(
         self,
-        members: Sequence[tuple],
+        inputs: int,
         targets: int,
-        horizon: int,
         *,
+        steps: Sequence[int] = (1,),
+        models: Sequence[Linear] = (),
+        members: Sequence[tuple] = (),
         known: Sequence[int] = (),
         gaussian: bool = False,
     ):
-        self.members, self._runs = [learner for learner, _ in members], tuple(run for _, run in members)
-        self.targets, self.horizon, self.known, self.gaussian = targets, horizon, list(known), gaussian
-        # With a horizon of 0, targets are known up to the row before.
-        self.delay = max(1, horizon)
-        self.periods = [period for period in PERIODS if known and period > self.delay]
-        self.depth = max(self.periods, default=self.delay) - self.delay
-        self.experts = 1 + bool(known) + len(self.periods) + len(members)
+        self.members, self._runs = [learner for learner, *_ in members], tuple(run for _, run, _ in members)
+        self.inputs, self.targets, self.steps, self.horizon = inputs, targets, tuple(steps), steps[-1]
+        self.models, self.gaussian = list(models), gaussian
+        # With step 0, targets are known up to the row before.
+        ahead = np.maximum(1, self.steps)
+        ages = [0 * ahead, *(-ahead % period for period in PERIODS)] if len(known) else []
+        ages = np.array(ages, np.int64).reshape(-1, len(ahead))
+        self.plan = SeriesPlan(plan_of(models, inputs, targets, steps, LIMIT), ages, np.array(known, np.int64))
+        self.experts = 1 + len(ages) + len(self.models) + sum(number for *_, number in members)
 
     def init(self) -> SeriesRun:
-        return SeriesRun(
-            self._runs,
-            np.zeros((self.depth, len(self.known)), np.float32),
-            np.zeros((self.horizon, self.experts, self.targets), np.float32),
-            densities.fresh(self.experts, self.targets),
-            np.zeros((self.horizon, 2 * self.targets), np.float32),
+        """Start with equal weights."""
+        outputs = len(self.steps) * self.targets
+        mixture = MixtureRun(
+            start_of(self.plan.linear, self.models, self.inputs, self.targets),
+            np.zeros((PERIODS[-1], len(self.plan.known)), np.float32),
+            np.zeros((self.horizon, self.experts, outputs), np.float32),
+            densities.fresh(self.experts, outputs),
+            np.zeros((self.horizon, 1 + self.gaussian, outputs), np.float32),
         )
+        return SeriesRun(self._runs, mixture)
 
     def scan(
-        self, run: SeriesRun, xs: np.ndarray, targets: np.ndarray, *, count: int | None = None, outputs: bool = False
+        self, run: SeriesRun, xs: Any, targets: Any, *, count: int | None = None, outputs: bool = False
     ) -> tuple[SeriesRun, Any]:
-        """Learn from a chunk of rows; see `Ahead.scan`."""
-        rows = checks.common_length("scan", xs=xs, targets=targets)
-        count = rows if count is None else count
-        members, _, seen = scan_all(self.members, run.members, xs, [targets] * len(self.members), count)
-        forecasts, history = self._forecasts(run, np.asarray(xs), [self._made(part) for part in seen], count)
-        waiting = np.concatenate([run.waiting, forecasts])
-        due = waiting[:rows] if self.horizon else None
-        weighing, moments = densities.scan(run.weighing, due, targets, forecasts, count)
-        pending = np.concatenate([run.outputs, np.concatenate(moments, axis=1)])
-        due = pending[:rows]
-        losses = self._losses(due, np.asarray(targets))
-        losses[count:] = 0
-        ahead = slice(count, count + self.horizon)
-        new = SeriesRun(members, history, waiting[ahead], weighing, pending[ahead])
-        return new, (losses, self._shown(pending, rows)) if outputs else losses
+        """Learn from a chunk of rows; see `Learner.scan`. Losses are squared errors, or nats if `gaussian`."""
+        same_length(xs, targets)
+        count = len(xs) if count is None else count
+        members, seen = scan_all(self.members, run.members, xs, targets, count)
+        losses, shown = self._rows(run.mixture, seen, xs, targets, count)
+        return SeriesRun(members, run.mixture), (losses, shown) if outputs else losses
 
-    def forward(self, run: SeriesRun, xs: np.ndarray, *, count: int | None = None) -> tuple[SeriesRun, Any]:
-        """Forecast from a chunk of rows without learning; see `Ahead.forward`."""
+    def forward(self, run: SeriesRun, xs: Any, *, count: int | None = None) -> tuple[SeriesRun, Any]:
+        """Forecast from a chunk of rows without learning; see `Learner.forward`."""
         count = len(xs) if count is None else count
         members, seen = forward_all(self.members, run.members, xs, count)
-        forecasts, history = self._forecasts(run, np.asarray(xs), [self._made(part) for part in seen], count)
-        moments = densities.forward(run.weighing, forecasts)
-        pending = np.concatenate([run.outputs, np.concatenate(moments, axis=1)])
-        new = run._replace(members=members, history=history, outputs=pending[count : count + self.horizon])
-        return new, self._shown(pending, len(xs))
+        linear, history, waits, weighing, outputs = run.mixture
+        linear = linear._replace(past=linear.past.copy(), rows=linear.rows.copy())
+        mixture = MixtureRun(linear, history.copy(), waits.copy(), weighing, outputs.copy())
+        unknown = np.full((len(xs), len(self.steps) * self.targets), np.nan, np.float32)
+        return SeriesRun(members, mixture), self._rows(mixture, seen, xs, unknown, count)[1]
 
-    def one(self, run: SeriesRun, x: Any, target: Any) -> tuple[SeriesRun, jax.Array, Any]:
-        """`scan` of one row inside a compiled function: `(run, loss, outputs)`; see `Ahead.one`."""
-        members, made = one_all(self.members, run.members, x, target, self.horizon)
-        forecasts, history = self._forecasts(run, x[None], [part[None] for part in made], 1, jnp)
-        due = run.waiting[0] if self.horizon else None
-        weighing, moments = densities.row(run.weighing, (due, target, forecasts[0]))
-        new, pending = self._moved(run, members, history, forecasts[0], moments)
-        loss = self._losses(pending[:1], target[None], jnp)[0]
-        return new._replace(weighing=weighing), loss, self._shown_row(pending)
+    def _rows(self, mixture: MixtureRun, seen: list, xs: Any, targets: Any, count: int) -> tuple[np.ndarray, Any]:
+        """The losses of the first rows, and what is forecast at them and had been forecast of them."""
+        xs, targets = np.ascontiguousarray(xs, np.float32), np.ascontiguousarray(targets, np.float32)
+        others = forecasts_of(seen, self.horizon, *targets.shape)
+        losses, parts = np.zeros(len(xs), np.float32), 1 + self.gaussian
+        made, due = np.zeros((2, len(xs), parts, targets.shape[1]), np.float32)
+        _rows(self.plan, mixture, xs[:count], targets, others, losses, made, due)
+        made, due = made.reshape(len(xs), -1), due.reshape(len(xs), -1)
+        return losses, (made, due) if self.horizon else made
 
-    def answer(self, run: SeriesRun, x: Any) -> tuple[SeriesRun, Any]:
-        """One row inside a compiled function, without learning: `(run, outputs)`; see `Ahead.answer`."""
-        members, made = answer_all(self.members, run.members, x, self.horizon)
-        forecasts, history = self._forecasts(run, x[None], [part[None] for part in made], 1, jnp)
-        moments = densities.mixed(run.weighing, forecasts[0])
-        new, pending = self._moved(run, members, history, forecasts[0], moments)
-        return new, self._shown_row(pending)
-
-    def _moved(self, run: SeriesRun, members: tuple, history: Any, forecasts: Any, moments: tuple) -> tuple:
-        """The run one row later, and what had been and what is forecast."""
-        pending: Any = jnp.concatenate([run.outputs, jnp.concatenate(moments)[None]])
-        waiting = shifted(run.waiting, forecasts) if self.horizon else run.waiting
-        return SeriesRun(members, history, waiting, run.weighing, pending[1:]), pending
-
-    def _shown_row(self, pending: Any) -> Any:
-        """The forecast made at the newest row, and the one made of it."""
-        outputs = self._output(pending, jnp)
-        return (outputs[-1], outputs[0]) if self.horizon else outputs[0]
-
-    def pending(self, run: SeriesRun) -> dict[int, np.ndarray]:
-        """The forecasts of future rows; see `Ahead.pending`."""
-        return {self.horizon: self._output(run.outputs)}
+    def pending(self, run: SeriesRun) -> np.ndarray | None:
+        """The forecasts of future rows; see `Learner.pending`."""
+        return None if not self.horizon else ring_to_come(run.mixture.outputs, self.steps, run.mixture.linear.rows[0])
 
     def reset(self, run: SeriesRun) -> SeriesRun:
         """Begin a new sequence; what was learned stays."""
-        members = reset_all(self.members, run.members)
-        history, waiting, outputs = (np.zeros_like(part) for part in (run.history, run.waiting, run.outputs))
-        return SeriesRun(members, history, waiting, run.weighing, outputs)
-
-    def carry(self, run: SeriesRun) -> Tree:
-        return ()
-
-    def _forecasts(self, run: SeriesRun, xs: Any, made: list, count: int, like: Any = np) -> tuple[Any, Any]:
-        """What every expert forecasts at every row, and the history after `count` rows; `like` is np or jnp."""
-        newest = xs[:, np.array(self.known, int)]
-        past = like.concatenate([run.history, newest])
-        simple = [like.zeros((len(xs), self.targets), np.float32)]
-        if self.known:
-            simple.append(newest)
-        for period in self.periods:
-            start = self.depth - (period - self.delay)
-            simple.append(past[start : start + len(newest)])
-        return like.stack([*simple, *map(like.asarray, made)], axis=1), past[count : count + self.depth]
-
-    def _made(self, seen: Any) -> np.ndarray:
-        """The forecasts that a member made at these rows."""
-        return seen[0] if self.horizon else seen
-
-    def _losses(self, due: Any, targets: Any, like: Any = np) -> Any:
-        mean, variance = like.split(due, 2, axis=1)
-        errors = like.where(like.isnan(targets), 0, mean - targets)
-        if not self.gaussian:
-            return 0.5 * like.sum(errors**2, axis=1)
-        variance = like.maximum(variance, densities.LEAST_VARIANCE)
-        nats = 0.5 * (errors**2 / variance + like.log(2 * np.pi * variance))
-        return like.sum(like.where(like.isnan(targets), 0, nats), axis=1)
-
-    def _shown(self, pending: np.ndarray, rows: int) -> Any:
-        """The forecasts made at the last rows, and those made of them, as the loss expects them."""
-        if not self.horizon:
-            return self._output(pending)
-        return self._output(pending[self.horizon :]), self._output(pending[:rows])
-
-    def _output(self, moments: Any, like: Any = np) -> Any:
-        """Means, and where variances are asked for, what `losses.log_variance` turns into their logarithms."""
-        mean, variance = like.split(moments, 2, axis=1)
-        if not self.gaussian:
-            return mean
-        logarithm = like.clip(like.log(like.maximum(variance, densities.LEAST_VARIANCE)), -9.9, 9.9)
-        return like.concatenate([mean, 10 * like.arctanh(logarithm / 10)], axis=1)
+        mixture = run.mixture
+        reset_linear(mixture.linear)
+        for part in (mixture.history, mixture.waiting, mixture.outputs):
+            part[:] = 0
+        return SeriesRun(reset_all(self.members, run.members), mixture)
 
 
-def linear_members(inputs: int, targets: int, horizon: int) -> list[tuple]:
-    """Least squares on few and on many lags, quick and slow to forget, and on oscillators."""
-    counts = dict.fromkeys(max(1, count // inputs) for count in LAGS)
-    chosen = [(features, rate) for features in (lags(inputs, count) for count in counts) for rate in FORGETTING]
-    wide = max(1, LAGS[1] // inputs)
-    chosen.append((together(lags(inputs, wide), oscillators(inputs, max(1, OSCILLATORS // inputs))), FORGETTING[0]))
-    learners = [LeastSquares(features, targets, forgetting, LIMIT) for features, forgetting in chosen]
-    return [member(learner, learner.init(), inputs, targets, horizon) for learner in learners]
+@kernel
+def _rows(plan, run, xs, targets, others, losses, made, due):
+    """Learn from each row's targets, then forecast from it; of the row itself, the other way round."""
+    steps, outputs = plan.linear.steps, targets.shape[1]
+    experts, per_step = len(run.weighing.records), outputs // len(steps)
+    forecasts, before = np.zeros((experts, outputs)), np.zeros((experts, outputs))
+    shown, moments, came = np.zeros((run.outputs.shape[1], outputs)), np.zeros((2, outputs)), np.zeros(outputs)
+    for t in range(len(xs)):
+        row = run.linear.rows[0]
+        for i in range(outputs):
+            came[i] = targets[t, i] if row >= steps[i // per_step] else np.nan
+        _forecast(plan, run, row, xs[t], came, forecasts)
+        for number in range(others.shape[1]):
+            forecasts[experts - others.shape[1] + number] = others[t, number]
+        for e in range(experts):
+            densities.usable(forecasts[e])
+        if steps[0] > 0:
+            exchange(run.waiting, steps, row, forecasts, before)
+            densities.weigh(run.weighing, before, came)
+        densities.blend(run.weighing, forecasts, moments[0], moments[1])
+        if steps[0] == 0:
+            densities.weigh(run.weighing, forecasts, came)
+        if len(shown) == 2:
+            densities.code_variances(moments[1])
+        shown[:] = moments[: len(shown)]
+        made[t] = shown
+        if steps[0] > 0:
+            exchange(run.outputs, steps, row, shown, shown)
+        due[t] = shown
+        losses[t] = densities.loss_of(shown, came)
+        run.linear.rows[0] += 1
 
 
-def member(learner: Any, run: Any, inputs: int, targets: int, horizon: int) -> tuple:
-    """A learner of samples and the run it starts from, as a member of a `Series`."""
-    if not horizon:
-        return learner, run
-    ahead = Ahead(learner, known_squared_error, horizon)
-    x, y = np.zeros(inputs, np.float32), np.zeros(targets, np.float32)
-    return ahead, ahead.init(run, x, y, y)
+@kernel
+def _forecast(plan, run, row, x, targets, forecasts):
+    """What the rules and the linear models forecast; the models learn from targets, too."""
+    steps, known, rows = plan.linear.steps, plan.known, len(run.history)
+    for i in range(len(known)):
+        run.history[row % rows, i] = x[known[i]]
+    for rule in range(len(plan.ages)):
+        for s in range(len(steps)):
+            values = run.history[(row - plan.ages[rule, s]) % rows]
+            for i in range(len(known)):
+                forecasts[1 + rule, s * len(known) + i] = values[i]
+    first = 1 + len(plan.ages)
+    for number in range(len(plan.linear.sizes)):
+        model = model_at(plan.linear, run.linear, number)
+        linear_row(plan.linear, number, model, row, x, targets, forecasts[first + number])
+
+
+def linear_models(inputs: int, outputs: int) -> list[Linear]:
+    """Few and many lags, quick and slow to forget, for this many inputs and outputs of all steps."""
+    chosen = MODELS if outputs <= MANY_OUTPUTS else THEIR_MODELS
+    return list(dict.fromkeys(Linear(max(1, lags // inputs), forgetting) for lags, forgetting in chosen))

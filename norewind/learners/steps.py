@@ -7,6 +7,7 @@ row's targets is the row's value, which was to be forecast `steps[s]` rows befor
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +25,12 @@ def checked_steps(what: str, steps: Sequence[int]) -> tuple[int, ...]:
     if not found or found[0] < 1 or any(later <= step for step, later in pairwise(found)):
         raise checks.ModelError(f"{what}: steps must be whole numbers from 1 in increasing order, not {tuple(steps)}.")
     return found
+
+
+def same_length(xs: Any, targets: Any) -> None:
+    """Check that there are as many targets as inputs."""
+    if len(xs) != len(targets):
+        checks.common_length("scan", xs=xs, targets=targets)
 
 
 @lru_cache(maxsize=64)
@@ -44,6 +51,25 @@ def shift_columns(rows, offsets, out):
             out[row, column] = rows[row + offsets[column], column]
 
 
+@kernel
+def exchange(ring, steps, row, made, due):
+    """Take out what had been forecast of a row, and put away the forecasts made at it, (parts, outputs).
+
+    `ring` has those of the newest `steps[-1]` rows. Zeros come out where nothing was
+    forecast yet. `made` and `due` may be the same array.
+    """
+    parts, outputs = made.shape
+    per_step, rows = outputs // len(steps), len(ring)
+    for part in range(parts):
+        for s in range(len(steps)):
+            place = (row - steps[s]) % rows
+            for i in range(s * per_step, (s + 1) * per_step):
+                # The oldest place is that of the newest forecasts.
+                before = ring[place, part, i]
+                ring[row % rows, part, i] = made[part, i]
+                due[part, i] = before
+
+
 def forecasts_to_come(made: np.ndarray, steps: Sequence[int], *, parts: int = 1) -> np.ndarray:
     """The forecasts of the next rows, each by the nearest step that reaches it.
 
@@ -55,9 +81,19 @@ def forecasts_to_come(made: np.ndarray, steps: Sequence[int], *, parts: int = 1)
     Returns:
         An array with one row for each of the next `steps[-1]` rows.
     """
-    horizon, blocks = steps[-1], made.reshape(len(made), parts, len(steps), -1)
-    found = []
-    for row in range(1, horizon + 1):
-        place = next(place for place, step in enumerate(steps) if step >= row)
-        found.append(blocks[horizon - 1 - (steps[place] - row), :, place].reshape(-1))
-    return np.array(found)
+    return ring_to_come(made.reshape(len(made), parts, -1), tuple(steps), 0)
+
+
+def ring_to_come(ring: np.ndarray, steps: tuple[int, ...], rows: int) -> np.ndarray:
+    """As `forecasts_to_come`, from the ring of `exchange` after `rows` rows."""
+    late, place = _nearest(steps)
+    blocks = ring.reshape(*ring.shape[:2], len(steps), -1)
+    return blocks[(rows - 1 - late) % len(ring), :, place].reshape(len(late), -1)
+
+
+@lru_cache(maxsize=64)
+def _nearest(steps: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """For each of the next rows, how many rows ago its forecast was made, and the number of its step."""
+    ahead = np.arange(1, steps[-1] + 1)
+    place = np.searchsorted(steps, ahead)
+    return np.array(steps)[place] - ahead, place

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 import optax
 
-from norewind.learner import Learner, online
+from norewind.learner import Online, online
 from norewind.names import Method, parse_method
 from norewind.optimizers import inverse_sqrt
 from norewind.run import NonFiniteError
@@ -89,7 +89,7 @@ def train_influence(group: Sequence[Balancing]) -> Iterator[Record]:
             }
 
 
-def _learner(task: InfluenceBalancing, method: Method, rate: float) -> Learner:
+def _learner(task: InfluenceBalancing, method: Method, rate: float) -> Online:
     """Its output is (s₁, θ), so that θ can be seen along the way."""
 
     def transition(params, state, x):
@@ -101,7 +101,7 @@ def _learner(task: InfluenceBalancing, method: Method, rate: float) -> Learner:
 
 
 def _trajectory(
-    run: Balancing, task: InfluenceBalancing, learner: Learner, window: int
+    run: Balancing, task: InfluenceBalancing, learner: Online, window: int
 ) -> tuple[np.ndarray, np.ndarray, str | None]:
     """The loss at every sample, the θ after it, and what went wrong if anything did."""
     start = learner.init(task.init(run.theta), task.initial_state(), jax.random.key(run.seed))

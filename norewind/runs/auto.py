@@ -1,21 +1,24 @@
 """The default method: learners that suit the stream, within a time budget, mixed."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import optax
 
 from norewind import cells, estimators, losses
-from norewind.combinators import window
-from norewind.estimator import Estimator
-from norewind.learner import Learner, online
+from norewind.combinators import ensemble, window
+from norewind.estimator import Estimator, Loss
+from norewind.learner import Online, online
 from norewind.learners.ahead import Ahead
 from norewind.learners.class_squares import ClassSquares
 from norewind.learners.classes import ClassLearner
-from norewind.learners.least_squares import lags
-from norewind.learners.series import FORGETTING, Series, linear_members, member
+from norewind.learners.protocol import Learner
+from norewind.learners.series import Series, linear_models
 from norewind.learners.text import TextLearner
 from norewind.names import AUTO_WINDOW
-from norewind.optimizers import adam, inverse_sqrt
+from norewind.optimizers import adam, inverse_sqrt, scale_members
+from norewind.packing import pack
 from norewind.run import Run
 from norewind.runs.start import start
 
@@ -32,6 +35,8 @@ LINEAR, NETWORK = 30, 10
 """Microseconds per row of all least squares together, and of one network of a series."""
 RATES = (1e-3, 3e-4)
 CLASS_RATES = (3e-3, 3e-4)
+FORGETTING = (0.9998, 0.998)
+"""Of least squares for classes."""
 LRU = 32
 
 
@@ -49,57 +54,62 @@ def text(symbols: int, budget: float, seed: int, *, whole: bool = True) -> tuple
 
 def series(shape: "Shape", gaussian: bool, budget: float, seed: int) -> tuple[Series, Any]:
     """Simple rules, least squares, and as many networks as the budget allows."""
-    sizes = shape.inputs, shape.targets
-    members = linear_members(*sizes, shape.horizon)
-    cell = cells.with_readout(
-        cells.lru(shape.inputs, LRU, shape.targets, symbols=False), *sizes, hidden=LRU, symbols=False
+    rates = RATES[: max(0, int((budget - LINEAR) / NETWORK))]
+    members = [_networks(shape, shape.targets, losses.known_squared_error, rates, seed)] if rates else []
+    learner = Series(
+        shape.inputs,
+        shape.targets,
+        steps=shape.steps,
+        models=linear_models(shape.inputs, len(shape.steps) * shape.targets),
+        members=members,
+        known=shape.known,
+        gaussian=gaussian,
     )
-    estimator = estimators.snap1(cell.transition, losses.known_squared_error)
-    for rate in RATES[: max(0, int((budget - LINEAR) / NETWORK))]:
-        members.append(member(*_network(cell, estimator, rate, seed), *sizes, shape.horizon))
-    learner = Series(members, shape.targets, shape.horizon, known=shape.known, gaussian=gaussian)
     return learner, learner.init()
-
-
-def network(shape: "Shape", gaussian: bool, seed: int) -> tuple[Learner, Run]:
-    """One network, like those that `series` trains."""
-    sizes = shape.inputs, shape.outputs
-    cell = cells.with_readout(
-        cells.lru(shape.inputs, LRU, shape.outputs, symbols=False), *sizes, hidden=LRU, symbols=False
-    )
-    loss = losses.known_gaussian if gaussian else losses.known_squared_error
-    return _network(cell, estimators.snap1(cell.transition, loss), RATES[0], seed)
 
 
 def classes(shape: "Shape", budget: float, seed: int) -> tuple[ClassLearner, Any]:
     """Counts, least squares on the inputs, and as many networks as the budget allows, at least one."""
-    sizes = shape.inputs, shape.outputs
-    cell = cells.with_readout(
-        cells.lru(shape.inputs, LRU, shape.outputs, symbols=False), *sizes, hidden=LRU, symbols=False
-    )
-    estimator = estimators.snap1(cell.transition, losses.known_cross_entropy)
-    members = [_class_member(made, made.init(), shape) for made in _class_squares(*sizes)]
-    for rate in CLASS_RATES[: max(1, int(budget / NETWORK))]:
-        members.append(_class_member(*_network(cell, estimator, rate, seed), shape))
-    made = ClassLearner(members, shape.outputs, shape.horizon)
+    linear = [ClassSquares(shape.inputs, shape.outputs, steps=shape.steps, forgetting=rate) for rate in FORGETTING]
+    rates = CLASS_RATES[: max(1, int(budget / NETWORK))]
+    networks = _networks(shape, shape.outputs, losses.known_cross_entropy, rates, seed)
+    made = ClassLearner([*((one, one.init(), 1) for one in linear), networks], shape.outputs, shape.steps)
     return made, made.init()
 
 
-def _class_squares(inputs: int, classes: int) -> list[ClassSquares]:
-    features = lags(inputs, 1)
-    return [ClassSquares(features, classes, rate) for rate in FORGETTING]
+def network(shape: "Shape", gaussian: bool, seed: int) -> tuple[Online, Run]:
+    """One network, like those that `series` trains."""
+    loss = losses.known_gaussian if gaussian else losses.known_squared_error
+    cell = _cell(shape.inputs, len(shape.steps) * shape.outputs)
+    return _network(cell, estimators.snap1(cell.transition, loss), RATES[0], seed)
 
 
-def _class_member(learner: Any, run: Any, shape: "Shape") -> tuple:
-    """A learner of classes and the run it starts from, as a member of a `ClassLearner`."""
+def _networks(shape: "Shape", width: int, loss: Loss, rates: Sequence[float], seed: int) -> tuple[Learner, Any, int]:
+    """Networks that differ in their rates, as one member of a mixture: the learner, its run, and how many there are.
+
+    Each has `width` outputs per step. Their runs are packed, for single rows.
+    """
+    members, outputs = len(rates), len(shape.steps) * width
+    cell = _cell(shape.inputs, outputs)
+    estimator = ensemble(estimators.snap1(cell.transition, loss), members)
+    learner = online(estimator, optax.chain(adam(1.0), scale_members(rates)), nonfinite="skip")
+    run = start(learner, cell, seed, members)
     if not shape.horizon:
-        return learner, run
-    ahead = Ahead(learner, losses.known_cross_entropy, shape.horizon)
-    x, output, target = (np.zeros(width, np.float32) for width in (shape.inputs, shape.outputs, 1))
-    return ahead, ahead.init(run, x, output, target)
+        return learner, pack(run), members
+    ahead = Ahead(learner, None, shape.steps, parts=members)
+    x, output, target = (
+        np.zeros(size, np.float32) for size in (shape.inputs, members * outputs, len(shape.steps) * shape.targets)
+    )
+    first = ahead.init(run, x, output, target)
+    return ahead, first._replace(run=pack(first.run)), members
 
 
-def _network(cell: cells.Cell, estimator: Estimator, rate: Any, seed: int) -> tuple[Learner, Run]:
+def _cell(inputs: int, outputs: int) -> cells.Cell:
+    lru = cells.lru(inputs, LRU, outputs, symbols=False)
+    return cells.with_readout(lru, inputs, outputs, hidden=LRU, symbols=False)
+
+
+def _network(cell: cells.Cell, estimator: Estimator, rate: Any, seed: int) -> tuple[Online, Run]:
     """A learner that drops what is not finite, and the run it starts from."""
     learner = online(estimator, adam(rate), nonfinite="skip")
     return learner, start(learner, cell, seed)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from norewind import names
 from norewind.fleets.fleet import Fleet
-from norewind.learners.least_squares import LeastSquares, lags
+from norewind.learners.least_squares import LeastSquares
 from norewind.runs.fleet_scores import FleetScore
 from norewind.runs.settings import Settings, SettingsError
 from norewind.streams import KeyedStream, Source
@@ -28,7 +28,7 @@ def check_fleet(settings: Settings) -> None:
         raise SettingsError(f"--key needs rows with columns (csv, jsonl), and {settings.source} is {settings.kind}.")
     if settings.loss == "classes":
         raise SettingsError("--key with --loss classes is not supported: train one run per key, or forecast numbers.")
-    if len(settings.horizons) > 1:
+    if len(settings.steps) > 1:
         raise SettingsError("--key takes one horizon: train a run for each.")
     if settings.method != names.AUTO and names.parse_method(settings.method).window > 1:
         raise SettingsError(f"--key learns from every row as it comes: method {settings.method} has windows.")
@@ -48,9 +48,9 @@ def open_keyed(settings: Settings, source: Source, position: dict[str, Any] | No
     assert settings.key is not None
     shard = settings.shard or 0, settings.shards if settings.shard is not None else 1
     stream = KeyedStream(source, settings.key, shard=shard, **row_options(settings, position, settings.inputs))
-    horizon, targets = settings.horizons[0], len(stream.targets)
+    horizon, targets = settings.steps[-1], len(stream.targets)
     outputs = targets * (2 if settings.loss == "gaussian" else 1)
-    shape = Shape(stream.width, outputs, False, targets, settings.horizons, table=stream.layout)
+    shape = Shape(stream.width, outputs, False, targets, settings.steps, table=stream.layout)
     return Opened(stream, shape, FleetScore(stream.targets, settings.loss, horizon, stream.key_name))
 
 
@@ -72,7 +72,9 @@ def build_fleet(settings: Settings, shape: "Shape", single: Callable) -> "Built"
         if settings.share:
             learner, run = auto.network(shape, settings.loss == "gaussian", settings.seed)
         else:
-            learner = LeastSquares(lags(shape.inputs, LAGS), shape.targets, FORGETTING, LIMIT)
+            learner = LeastSquares(
+                shape.inputs, shape.targets, steps=shape.steps, lags=LAGS, forgetting=FORGETTING, limit=LIMIT
+            )
             run = learner.init()
     fleet = Fleet(
         learner,

@@ -14,6 +14,7 @@ import jax
 from norewind.checkpoint import glance
 from norewind.checks import ModelError
 from norewind.files import naming
+from norewind.kernels import announcing
 from norewind.run import NonFiniteError
 from norewind.runs.answers import answering
 from norewind.runs.build import Opened, build, open_stream, set_precision
@@ -57,8 +58,12 @@ def train(
     """
     set_precision(settings)
     _check_source(settings, folder.path)
-    with answering(settings, folder, continues=continues, stop=hooks.should_stop) as answers:
-        return _train(settings, folder, answers, continues, source, progress or Progress(quiet=True), hooks)
+    progress = progress or Progress(quiet=True)
+    with (
+        announcing(progress.say),
+        answering(settings, folder, continues=continues, stop=hooks.should_stop) as answers,
+    ):
+        return _train(settings, folder, answers, continues, source, progress, hooks)
 
 
 def _train(

@@ -57,7 +57,7 @@ class FleetModel(RowModel):
     def answers(self, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         keys = [self._key(row) for row in rows]
         number, records = self.rows, np.concatenate([self._record(key) for key in keys])
-        values = np.array([self.reader.values(row, new=False) for row in rows], np.float64)
+        values = np.array([self.reader.conversion.values(row, new=False) for row in rows], np.float64)
         samples = Samples(values, values[:, self.stream.layout.targets], keys=np.array(keys, object))
         entries = list(self.score.predictions(number + 1, samples, self.fleet.answer(records, values)))
         for place, entry in enumerate(entries):

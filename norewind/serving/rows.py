@@ -115,7 +115,7 @@ class RowModel:
             raise Refusal(400, f"the row is bad: {problem}.") from None
 
     def _checked(self, row: dict[str, Any]) -> None:
-        self.reader.values(row, new=False)
+        self.reader.conversion.values(row, new=False)
 
     def line(self, row: dict[str, Any]) -> bytes:
         """The line that the stream reads the row from. A row that it could not read is refused."""

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
@@ -151,7 +151,7 @@ def is_missing(value: Any) -> bool:
 
 def number_of(value: Any) -> float:
     """A field of a row as a number; NaN if it is missing."""
-    if value is None:
+    if value is None or value == "":
         return math.nan
     # Python would read 1_000 and the digits of other scripts as numbers; True is a kind of int.
     is_text = type(value) is str
@@ -212,6 +212,19 @@ def category_of(value: Any) -> str:
     if isinstance(value, dict | list):
         raise BadRow(f"{shown(value)} is not a category")
     return value.strip() if isinstance(value, str) else str(value)
+
+
+def _category_or_nan(value: Any) -> str | float:
+    return math.nan if is_missing(value) else category_of(value)
+
+
+READ: dict[Kind, Callable[[Any], Any]] = {
+    "number": number_of,
+    "boolean": boolean_of,
+    "time": time_of,
+    "category": _category_or_nan,
+}
+"""What reads the values of a column of a kind."""
 
 
 def shown(value: Any) -> str:

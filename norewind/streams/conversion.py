@@ -7,24 +7,15 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from norewind.streams.clock import REMEMBERED
-from norewind.streams.columns import (
-    CATEGORIES,
-    LARGEST,
-    BadRow,
-    Kind,
-    MissingValue,
-    at,
-    boolean_of,
-    category_of,
-    is_missing,
-    number_of,
-    time_of,
-)
+from norewind.streams.columns import CATEGORIES, LARGEST, READ, BadRow, Kind, MissingValue, at, number_of
+from norewind.streams.position import damaged
 
 PLAIN = {float, int, type(None)}
+JSON = msgspec.json.Encoder()
 
 
 class Rows(NamedTuple):
@@ -46,14 +37,17 @@ class Rows(NamedTuple):
 
     def only(self, places: list[int]) -> "Rows":
         """Some of the rows, without their times."""
-        copied, keys = ([part[place] for place in places] if part else part for part in (self.copied, self.keys))
-        return Rows(self.values[places], self.lines[places], copied, (), keys)
+        copied = [self.copied[place] for place in places] if self.copied else ()
+        return Rows(self.values[places], self.lines[places], copied, (), [self.keys[place] for place in places])
 
 
-def joined_rows(parts: Sequence[Rows]) -> Rows:
-    """Rows, one after the other."""
-    values, lines = (np.concatenate([part[place] for part in parts]) for place in range(2))
-    return Rows(values, lines, *([*chain.from_iterable(some)] for some in list(zip(*parts, strict=True))[2:]))
+def joined_rows(parts: Sequence[Rows], columns: int) -> Rows:
+    """Rows of so many columns, one after the other."""
+    if len(parts) == 1:
+        return parts[0]
+    none = Rows(np.empty((0, columns)), np.empty(0, np.int64))
+    values, lines, *others = zip(none, *parts, strict=True)
+    return Rows(np.concatenate(values), np.concatenate(lines), *([*chain.from_iterable(some)] for some in others))
 
 
 class Key(NamedTuple):
@@ -65,6 +59,8 @@ class Key(NamedTuple):
 
     def of(self, value: Any) -> bytes:
         """A value as a key: its JSON text."""
+        if type(value) is str and value and value.isascii() and value.isprintable():
+            return JSON.encode(value)  # the same text, sooner
         is_infinite = isinstance(value, float) and not math.isfinite(value)
         if value is None or value == "" or isinstance(value, dict | list) or is_infinite:
             raise BadRow(f"column {self.column!r} has no key")
@@ -73,18 +69,6 @@ class Key(NamedTuple):
     def takes(self, key: bytes) -> bool:
         """Whether a key is in the part to take."""
         return self.shards == 1 or zlib.crc32(key) % self.shards == self.number
-
-
-def category_or_nan(value: Any) -> Any:
-    return math.nan if is_missing(value) else category_of(value)
-
-
-READ: dict[Kind, Callable[[Any], Any]] = {
-    "number": number_of,
-    "boolean": boolean_of,
-    "time": time_of,
-    "category": category_or_nan,
-}
 
 
 class Conversion:
@@ -113,14 +97,10 @@ class Conversion:
         key: Key | None,
         nested: bool,
     ):
-        self.used, self.copied, self.clock, self.key = (
-            [(name, READ[kind]) for name, kind in kinds.items()],
-            copied,
-            clock,
-            key,
-        )
+        self.used = [(name, READ[kind]) for name, kind in kinds.items()]
+        self.copied, self.clock, self.key = copied, clock, key
         self.columns, self._gaps = len(kinds) + gaps, [math.nan] * gaps
-        self.get: Callable[[dict[str, Any], str], Any] = at if nested else dict.get
+        self._get: Callable[[dict[str, Any], str], Any] = at if nested else dict.get
         places = {name: place for place, name in enumerate(kinds)}
         self._required = [places[name] for name in required]
         self._categories = [(places[name], name) for name, kind in kinds.items() if kind == "category"]
@@ -131,7 +111,7 @@ class Conversion:
         values = []
         try:
             for name, read in self.used:
-                values.append(read(self.get(row, name)))
+                values.append(read(self._get(row, name)))
         except BadRow as problem:
             raise BadRow(f"column {self.used[len(values)][0]!r}: {problem}") from None
         for place in self._required:
@@ -154,37 +134,67 @@ class Conversion:
             known[value] = len(known)
         return float(known.get(value, len(known)))
 
-    def key_of(self, row: dict[str, Any]) -> bytes:
-        """The key of a row."""
+    def restore(self, categories: dict[str, list[str]]) -> None:
+        """Go on with the categories of columns."""
+        if set(categories) != set(self.categories):
+            raise damaged("its categories are not those of its columns")
+        for name, known in categories.items():
+            self.categories[name] = {value: number for number, value in enumerate(known)}
+            if len(self.categories[name]) < len(known):
+                raise damaged(f"its categories name one of {name!r} twice")
+            if len(known) > CATEGORIES:
+                raise damaged(f"it has {len(known)} categories of {name!r}, more than {CATEGORIES}")
+
+    def key_of(self, row: dict[str, Any]) -> bytes | None:
+        """The key of a row; None if it is not to be taken."""
         assert self.key is not None
-        return self.key.of(self.get(row, self.key.column))
+        key = self.key.of(self._get(row, self.key.column))
+        return key if self.key.takes(key) else None
 
-    def copy(self, row: dict[str, Any]) -> str:
-        """The columns to copy, as JSON."""
-        values = {name: self.get(row, name) for name in self.copied}
-        # JSON has no NaN; Python reads it all the same.
-        return json.dumps({name: None if value != value else value for name, value in values.items()})
-
-    def rows(self, some: list[dict[str, Any]], first: int) -> Rows:
-        """As many of the rows as are good, up to the first that is bad; they stand in lines from `first` on."""
-        keys = [] if self.key is None else converted(self.key_of, some)
-        values = np.full((len(some) if self.key is None else len(keys), self.columns), np.nan)
-        fields = {}
-        for place, (name, read) in enumerate(self.used):
-            found = [self.get(row, name) for row in some[: len(values)]]
-            if read is not number_of or not _are_plain(found, values[:, place]):
-                fields[place] = found
-        values = self.fill(values, fields)
-        some = some[: len(values)]
+    def row(self, row: dict[str, Any], line: int) -> Rows | None:
+        """One row, in this line; None if its key is not to be taken."""
+        key = None if self.key is None else self.key_of(row)
+        if key is None and self.key is not None:
+            return None
         return Rows(
-            values,
-            np.arange(first, first + len(values)),
-            [self.copy(row) for row in some] if self.copied else (),
-            [at(row, self.clock) for row in some[-REMEMBERED:]] if self.clock is not None else (),
-            keys[: len(values)],
+            np.array([self.values(row)]),
+            np.array([line]),
+            [self._copy([self._get(row, name) for name in self.copied])] if self.copied else (),
+            () if self.clock is None else [at(row, self.clock)],
+            () if key is None else [key],
         )
 
-    def fill(self, values: np.ndarray, fields: dict[int, list[Any]]) -> np.ndarray:
+    def _copy(self, row: Sequence[Any]) -> str:
+        """The values of the columns to copy, as JSON."""
+        # JSON has no NaN; Python reads it all the same.
+        return json.dumps({n: None if value != value else value for n, value in zip(self.copied, row, strict=True)})
+
+    def rows(self, count: int, column: Callable[[str], list[Any]], first: int) -> Rows:
+        """Convert rows up to the first that is bad.
+
+        Args:
+            count: how many rows there are.
+            column: from the name of a column to its values.
+            first: the line of the first row.
+        """
+        keys = [] if self.key is None else converted(self.key.of, column(self.key.column))
+        values = np.full((count if self.key is None else len(keys), self.columns), np.nan)
+        fields = {}
+        for place, (name, read) in enumerate(self.used):
+            found = column(name)[: len(values)]
+            if read is not number_of or not _write_plain(found, values[:, place]):
+                fields[place] = found
+        values = self._fill(values, fields)
+        good = len(values)
+        return Rows(
+            values,
+            np.arange(first, first + good),
+            [self._copy(row) for row in zip(*(column(name)[:good] for name in self.copied), strict=True)],
+            () if self.clock is None else column(self.clock)[:good][-REMEMBERED:],
+            keys[:good],
+        )
+
+    def _fill(self, values: np.ndarray, fields: dict[int, list[Any]]) -> np.ndarray:
         """Convert the fields of some columns, as far as rows are good. Returns the numbers of these rows."""
         for place, found in fields.items():
             fields[place] = good = converted(self.used[place][1], found[: len(values)])
@@ -210,12 +220,15 @@ def converted(read: Callable[[Any], Any], found: Sequence[Any]) -> list[Any]:
     return good
 
 
-def _are_plain(found: list[Any], column: np.ndarray) -> bool:
-    """Write numbers into a column, if all of them are numbers or missing, and none is too large."""
-    if not set(map(type, found)) <= PLAIN:
+def _write_plain(found: list[Any], column: np.ndarray) -> bool:
+    """Write numbers into a column, if all are plainly those that `number_of` would read."""
+    kinds, text = set(map(type, found)), ""
+    if kinds == {str}:
+        text = "".join(found)
+    if not text.isascii() or "_" in text or not (text or kinds <= PLAIN):
         return False
     try:
-        column[:] = found
-    except OverflowError:  # an integer of hundreds of digits
+        column[:] = list(map(float, found)) if text else found
+    except (ValueError, OverflowError):
         return False
     return not (np.abs(column) > LARGEST).any()

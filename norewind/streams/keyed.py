@@ -45,7 +45,7 @@ class KeyedStream(RowStream):
 
     def key_of(self, row: dict[str, Any]) -> bytes | None:
         """The key of a row; None if it is in another shard."""
-        return self._reader.key_of(row)
+        return self._reader.conversion.key_of(row)
 
     @staticmethod
     def key_name(key: bytes) -> Any:

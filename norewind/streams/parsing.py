@@ -3,18 +3,16 @@
 import csv
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate
 from typing import Any, Literal
 
 import msgspec
-import numpy as np
 
-from norewind.streams.clock import REMEMBERED
-from norewind.streams.columns import ANOTHER, CATEGORIES, BadRow, Kind, MissingValue, at, leaves
-from norewind.streams.conversion import Conversion, Key, Rows, joined_rows
-from norewind.streams.csv_blocks import CsvBlocks
-from norewind.streams.position import Progress, damaged
+from norewind.streams.columns import ANOTHER, CATEGORIES, BadRow, MissingValue, at, leaves
+from norewind.streams.conversion import Conversion, Rows, converted, joined_rows
+from norewind.streams.position import Progress
 from norewind.streams.reading import LONGEST, Source
 from norewind.streams.stream import StreamError, check_choice
 
@@ -25,10 +23,8 @@ SECONDS = 1.0
 """Seconds to wait, after the first row of a pipe, for more rows that determine what its columns hold."""
 FEW = 4
 """Fewer rows are read faster one by one."""
-MANY = 4_000
-"""The most rows that are converted at a time."""
 BATCH = 20_000
-"""How many numbers are kept in lists before they become arrays, which take far less memory."""
+"""How many fields are converted at a time: lists of them take far more memory than arrays of numbers."""
 JSON = msgspec.json.Decoder()
 
 
@@ -61,8 +57,9 @@ class RowReader:
     """The rows of a source as numbers, with NaN for missing values.
 
     `columns` are the names of all columns, known once `read_header` or `first_rows` was
-    called. A bad row is an error, or is skipped and counted, depending on `missing` and
-    `bad`. After an error, the next attempt fails at the same row again.
+    called; `conversion` says what becomes of them. A bad row is an error, or is skipped and
+    counted, depending on `missing` and `bad`. After an error, the next attempt fails at the
+    same row again.
     """
 
     def __init__(self, source: Source, progress: Progress, dialect: Dialect, *, missing: str, bad: str):
@@ -72,38 +69,13 @@ class RowReader:
         if len(dialect.delimiter) != 1 or dialect.delimiter in '"\r\n':
             raise StreamError(f"the delimiter must be one character, no quote or line break: {dialect.delimiter!r}.")
         self.columns: list[str] = []
+        self.conversion: Conversion
         self._source, self._progress, self._lines = source, progress, source.lines(progress)
-        self.dialect, self._is_csv = dialect, dialect.format == "csv" and not source.has_rows
+        self.dialect, self.is_csv = dialect, dialect.format == "csv" and not source.has_rows
         self._missing, self._bad = missing, bad
-        self._blocks: CsvBlocks | None = None
-
-    def choose(
-        self,
-        kinds: dict[str, Kind],
-        required: list[str],
-        copied: list[str],
-        clock: str | None,
-        *,
-        gaps: int = 0,
-        key: Key | None = None,
-    ) -> None:
-        """Choose what to read of the columns; see `Conversion`."""
-        required = required if self._missing in ("fail", "skip") else []
-        self._conversion = Conversion(kinds, required, copied, clock, gaps=gaps, key=key, nested=not self._is_csv)
-
-    def restore(self, categories: dict[str, list[str]]) -> None:
-        """Go on with the categories of columns."""
-        if set(categories) != set(self.categories):
-            raise damaged("its categories are not those of its columns")
-        for name, known in categories.items():
-            self.categories[name] = {value: number for number, value in enumerate(known)}
-            if len(self.categories[name]) < len(known):
-                raise damaged(f"its categories name one of {name!r} twice")
-            if len(known) > CATEGORIES:
-                raise damaged(f"it has {len(known)} categories of {name!r}, more than {CATEGORIES}")
 
     def read_header(self) -> None:
-        if not self._is_csv or not self.dialect.header:
+        if not self.is_csv or not self.dialect.header:
             return
         line = self._first_line(self._source.fragments(None))
         try:
@@ -111,7 +83,6 @@ class RowReader:
         except BadRow as problem:
             raise self._error(problem, "Fix the header.") from None
         self._lines.drop()
-        self._blocks = None
 
     def first_rows(self) -> list[dict[str, Any]]:
         """The first good rows, at least one, by column. They are not dropped: `rows` starts with them."""
@@ -132,7 +103,7 @@ class RowReader:
                     rows.append(self._row(line))
             except BadRow:
                 continue  # said when its turn comes
-        if not self._is_csv:
+        if not self.is_csv:
             self._columns_of(rows)
         return rows
 
@@ -153,75 +124,53 @@ class RowReader:
     def take(self, count: int, fragments: Iterator[bytes]) -> tuple[Rows, StreamError | None]:
         """The next rows, up to `count` or the end of the fragments, and the problem that ended them, if any did."""
         parts: list[Rows] = []
-        loose: list[tuple] = []
         left, problem = count, None
         try:
             while left and (line := self._lines.peek(fragments)) is not None:
-                if left >= FEW and (part := self._several(left, fragments)) is not None:
-                    parts += [self._gathered(loose), part]
-                    left -= len(part.values)
-                elif (row := self._one(line)) is not None:
-                    loose.append(row)
-                    left -= 1
-                    if len(loose) * self._conversion.columns >= BATCH:
-                        parts.append(self._gathered(loose))
+                if part := (self._several(left, fragments) if left >= FEW else None) or self._one(line):
+                    parts.append(part)
+                    left -= len(part.lines)
         except StreamError as error:
             problem = error  # what came before is returned first; the next call finds it again
-        parts.append(self._gathered(loose))
-        return parts[0] if len(parts) == 1 else joined_rows(parts), problem
+        return joined_rows(parts, self.conversion.columns), problem
 
-    def _gathered(self, loose: list[tuple]) -> Rows:
-        """Rows that were read one by one; the list is emptied."""
-        convert, some = self._conversion, list(loose)
-        loose.clear()
-        return Rows(
-            np.array([row[0] for row in some], np.float64) if some else np.empty((0, convert.columns)),
-            np.array([row[1] for row in some], np.int64),
-            [row[2] for row in some] if convert.copied else (),
-            [row[3] for row in some[-REMEMBERED:]] if convert.clock is not None else (),
-            [row[4] for row in some] if convert.key is not None else (),
-        )
-
-    def _one(self, line: bytes) -> tuple | None:
-        """Read the next line. Returns its numbers, its number, what is copied, its time and its key, if it is used."""
-        convert, number, key = self._conversion, self._lines.number(), None
+    def _one(self, line: bytes) -> Rows | None:
+        """Read the next line; None if there is no row in it, or none to take."""
+        number = self._lines.number()
         try:
             row = None if self._is_blank(line) else self._row(line)
-            if row is not None and convert.key is not None:
-                key = self.key_of(row)
-                row = None if key is None else row
-            values = None if row is None else convert.values(row)
+            rows = None if row is None else self.conversion.row(row, number)
         except BadRow as problem:
             self._skip(problem)
             return None
         self._lines.drop()
-        if row is None:
-            return None
-        self._progress.mark()
-        clock, copied = convert.clock, convert.copied
-        return values, number, convert.copy(row) if copied else None, clock and at(row, clock), key
+        if rows is not None:
+            self._progress.mark()
+        return rows
 
     def _several(self, count: int, fragments: Iterator[bytes]) -> Rows | None:
         """Read lines up to the first that is unusual; None if this is the next one."""
-        lines, convert = self._lines, self._conversion
-        if not lines.in_one_go() or not self.dialect.delimiter.isascii():
+        lines, key = self._lines, self.conversion.key
+        if not lines.in_one_go():
             return None
-        if self._is_csv:
-            self._blocks = self._blocks or CsvBlocks(self.columns, self.dialect.delimiter, convert)
-            rows, ends = self._blocks.read(lines.block, lines.at, count, lines.number())
+        count = max(1, min(count, BATCH // len(self.columns)))
+        some: list[Any]
+        if self._source.has_rows:
+            some, ends = lines.ahead(fragments, count), range(1, count + 1)
         else:
-            if self._source.has_rows:
-                some = lines.ahead(fragments, min(count, MANY))
-                ends = range(1, len(some) + 1)
-            else:
-                some, ends = _objects(lines.block, lines.at, min(count, MANY))
-            rows = convert.rows(some, lines.number())
+            some, ends = self._parts(count)
+        place = {name: number for number, name in enumerate(self.columns)}
+
+        def column(name: str) -> list[Any]:
+            return [row[place[name]] for row in some] if self.is_csv else [at(row, name) for row in some]
+
+        rows = self.conversion.rows(len(some), column, lines.number())
         if not len(rows.values):
             return None
-        last = end = int(ends[len(rows.values) - 1])
-        if convert.key is not None and convert.key.shards > 1:
-            places = [place for place, key in enumerate(rows.keys) if convert.key.takes(key)]
-            last = int(ends[places[-1]]) if places else 0
+        last = end = ends[len(rows.values) - 1]
+        if key is not None and key.shards > 1:
+            places = [place for place, one in enumerate(rows.keys) if key.takes(one)]
+            last = ends[places[-1]] if places else 0
             rows = rows.only(places)
         if last:
             lines.move(last)
@@ -229,6 +178,27 @@ class RowReader:
         if last < end:
             lines.move(end - last)  # rows of other shards
         return rows
+
+    def _parts(self, count: int) -> tuple[list[Any], list[int]]:
+        """The fields or the objects in the next lines, up to the first that is unusual, and how far each line goes."""
+        lines = self._lines.block[self._lines.at :].split(b"\n", count)[:-1]
+        ends = list(accumulate(len(line) + 1 for line in lines))
+        if not self.is_csv:
+            return _objects(lines), ends
+        block, width = self._lines.block[self._lines.at : self._lines.at + ends[-1]], len(self.columns)
+        try:
+            texts = block.decode().split("\n")[:-1]
+        except UnicodeDecodeError:
+            return [], ends
+        if b'"' in block or b"\r" in block:
+            fields = converted(lambda line: _fields(line.removesuffix("\r"), self.dialect.delimiter), texts)
+        else:
+            fields = [line.split(self.dialect.delimiter) for line in texts]
+        # A blank line has one field.
+        if set(map(len, fields)) != {width} or width == 1:
+            good = (len(row) == width and line not in (b"", b"\r") for line, row in zip(lines, fields, strict=False))
+            fields = fields[: [*good, False].index(False)]
+        return fields, ends
 
     def too_short(self) -> StreamError:
         if not self._source.ended:
@@ -244,7 +214,7 @@ class RowReader:
 
     def _is_blank(self, line: bytes) -> bool:
         """In CSV, spaces are a field, or separate empty ones."""
-        return self._lines.may_be_blank and (line in (b"", b"\r") if self._is_csv else not line.strip())
+        return self._lines.may_be_blank and (line in (b"", b"\r") if self.is_csv else not line.strip())
 
     def _row(self, line: Any) -> dict[str, Any]:
         if self._source.has_rows:
@@ -252,7 +222,7 @@ class RowReader:
         return {**self._parsed(self._lines.text(line)), **self._lines.beside(line)}
 
     def _parsed(self, text: str) -> dict[str, Any]:
-        if not self._is_csv:
+        if not self.is_csv:
             return _object(text)
         fields = _fields(text, self.dialect.delimiter)
         names = self.columns or [str(number) for number in range(1, len(fields) + 1)]
@@ -263,22 +233,8 @@ class RowReader:
     def read_line(self, line: bytes) -> dict[str, Any]:
         """The row in a line, if it is good; nothing is remembered of it."""
         row = self._parsed(line.decode())
-        self.values(row, new=False)
+        self.conversion.values(row, new=False)
         return row
-
-    def values(self, row: dict[str, Any], *, new: bool = True) -> list[float]:
-        """The numbers of a row; see `Conversion`."""
-        return self._conversion.values(row, new=new)
-
-    def key_of(self, row: dict[str, Any]) -> bytes | None:
-        """The key of a row; None if it is in another shard."""
-        key, taken = self._conversion.key_of(row), self._conversion.key
-        return key if taken is not None and taken.takes(key) else None
-
-    @property
-    def categories(self) -> dict[str, dict[str, int]]:
-        """The categories that are told apart, by column, with their numbers."""
-        return self._conversion.categories
 
     def _skip(self, problem: BadRow) -> None:
         option, policy = ("missing", self._missing) if isinstance(problem, MissingValue) else ("bad", self._bad)
@@ -324,21 +280,13 @@ def _object(text: str) -> dict[str, Any]:
     return value
 
 
-def _objects(block: bytes, at: int, count: int) -> tuple[list[dict[str, Any]], list[int]]:
-    """JSON objects in the next lines of a block, up to the first that is none, and how far from here each line ends."""
-    ends = [at]
-    while len(ends) <= count and ends[-1] < len(block):
-        ends.append(block.index(b"\n", ends[-1]) + 1)
-    try:
-        some = JSON.decode_lines(block[at : ends[-1]])
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        some = []
-    if len(some) < len(ends) - 1:  # a line that is bad, or blank
-        some = []
-        for start, end in pairwise(ends):
-            try:
-                some.append(JSON.decode(block[start:end]))
-            except (msgspec.MsgspecError, ValueError, RecursionError):
+def _objects(lines: list[bytes]) -> list[dict[str, Any]]:
+    """The JSON objects in lines, up to the first that has none."""
+    some = []
+    with suppress(msgspec.MsgspecError, ValueError, RecursionError):
+        for line in lines:
+            row = JSON.decode(line)
+            if type(row) is not dict:
                 break
-    good = next((place for place, row in enumerate(some) if type(row) is not dict), len(some))
-    return some[:good], [end - at for end in ends[1:]]
+            some.append(row)
+    return some

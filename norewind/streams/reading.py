@@ -12,7 +12,7 @@ from typing import Any
 from norewind.machine import give_back_free_memory
 from norewind.streams.columns import BadRow
 from norewind.streams.position import Mark, Progress, damaged
-from norewind.streams.stream import StreamError
+from norewind.streams.stream import Stream, StreamError
 
 BLOCK = 1 << 16
 # A request to stop is noticed within this time (in seconds).
@@ -189,6 +189,24 @@ def closed_on_error(source: Source) -> Iterator[None]:
     except BaseException:
         source.close()
         raise
+
+
+class SourceStream(Stream):
+    """A stream of what a source brings, with its progress."""
+
+    _source: Source
+    _progress: Progress
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return self._progress.counts
+
+    @property
+    def unfinished(self) -> int:
+        return self._source.unfinished
+
+    def close(self) -> None:
+        self._source.close()
 
 
 def decoded(line: bytes, offset: int = 0) -> str:

@@ -6,32 +6,23 @@ from typing import Any, Literal
 
 import numpy as np
 
+from norewind.streams import scaling
 from norewind.streams.clock import REMEMBERED, as_time, times_ahead
 from norewind.streams.columns import BadRow, Judged, Kind, at, judged, kind_of, unusable, varying
-from norewind.streams.conversion import Key, Rows
+from norewind.streams.conversion import Conversion, Key, Rows
 from norewind.streams.messages import BESIDE
 from norewind.streams.parsing import ANOTHER, CSV, Dialect, RowReader
 from norewind.streams.position import check_position, damaged, unread
-from norewind.streams.reading import Source, closed_on_error
+from norewind.streams.reading import Source, SourceStream, closed_on_error
 from norewind.streams.row_position import RowPosition, newest_scales, restored_series, saved_statistics
-from norewind.streams.scaling import (
-    CYCLES,
-    IMAGINE,
-    NEWEST,
-    TRY,
-    Layout,
-    Series,
-    nothing_known,
-    scaled,
-    steps_of,
-)
-from norewind.streams.stream import Samples, Stream, StreamError, check_count
+from norewind.streams.scaling import Layout, Series, nothing_known, scaled
+from norewind.streams.stream import Samples, StreamError, check_count
 
 UNREAD = unread("rows")
 LATE_KEY = " (a key may be null at first, but must be there in one of the first lines)"
 
 
-class RowStream(Stream):
+class RowStream(SourceStream):
     """Rows of numbers; every row is a sample: its inputs, and its targets, which were to be forecast some rows before.
 
     - `source`: where the rows come from. It is closed with the stream.
@@ -96,7 +87,7 @@ class RowStream(Stream):
         position: dict[str, Any] | None = None,
     ):
         with closed_on_error(source):
-            self.steps = steps_of(horizon, steps)
+            self.steps = scaling.steps_of(horizon, steps)
             start = UNREAD if position is None else position
             if start != UNREAD:
                 asked = {"format": dialect.format, "steps": list(self.steps), "standardise": standardise}
@@ -105,7 +96,7 @@ class RowStream(Stream):
             self._source, self._progress = source, source.progress(start)
             self._reader = RowReader(source, self._progress, dialect, missing=missing, bad=bad)
             self._format, self.horizon, self._standardise = dialect.format, self.steps[-1], standardise
-            self._classes, self._fill_with_newest = dialect.classes, missing == "last"
+            self._classes, self._missing = dialect.classes, missing
             self._before = dialect.before and self.horizon == 0
             self.inputs, self.targets, self._copied = list(inputs or []), list(targets or []), list(copy)
             self.ignored: dict[str, str] = {}
@@ -159,12 +150,19 @@ class RowStream(Stream):
             )
         used = {name: number for number, name in enumerate(self.kinds)}
         times = [used[name] for name in self._cycles]
-        clock, key = (self._clock, None) if self.key is None else (None, Key(self.key, *self.shard))
-        self._reader.choose(self.kinds, self.inputs, self._copied, clock, gaps=len(times), key=key)
+        self._reader.conversion = Conversion(
+            self.kinds,
+            required=self.inputs if self._missing in ("fail", "skip") else [],
+            copied=self._copied,
+            clock=self._clock if self.key is None else None,
+            gaps=len(times),
+            key=None if self.key is None else Key(self.key, *self.shard),
+            nested=not self._reader.is_csv,
+        )
         # How long ago the row before came is a column of its own, after those of the table.
         gaps = [len(used) + place for place, cycles in enumerate(self._cycles.values()) if "gap" in cycles]
         numbers = [name for name in self.inputs if self.kinds[name] in ("number", "boolean")]
-        cycles = [(used[n], CYCLES[c]) for n, cycles in self._cycles.items() for c in cycles if c != "gap"]
+        cycles = [(used[n], scaling.CYCLES[c]) for n, cycles in self._cycles.items() for c in cycles if c != "gap"]
         self.layout = Layout(
             columns=len(used) + len(times),
             steps=_array(self.steps),
@@ -174,7 +172,7 @@ class RowStream(Stream):
             cycles=_array([column for column, _ in cycles]),
             periods=np.array([period for _, period in cycles], np.float64),
             times=_array(times),
-            fill_with_newest=self._fill_with_newest,
+            fill_with_newest=self._missing == "last",
             standardise=self._standardise,
             classes=self._classes,
             before=self._before,
@@ -201,7 +199,7 @@ class RowStream(Stream):
             raise damaged("two of its columns have one name")
         self._check_columns(dict.fromkeys(self._reader.columns, Judged("number")))
         self._choose()
-        self._reader.restore(position["categories"])
+        self._reader.conversion.restore(position["categories"])
         self._series = restored_series(self.layout, position["statistics"], position["waiting"])
         self._source.go_to(self._progress.here)
         if self._progress.here.offset == 0:
@@ -214,7 +212,7 @@ class RowStream(Stream):
     @property
     def classes(self) -> list[str]:
         """The names of the classes that are told apart."""
-        return list(self._reader.categories[self.targets[0]])
+        return list(self._reader.conversion.categories[self.targets[0]])
 
     def class_name(self, number: int) -> str:
         """What a class is called; those that came when there were too many have one name."""
@@ -236,7 +234,7 @@ class RowStream(Stream):
             targets=list(self.targets),
             kinds=dict(self.kinds),
             cycles={name: list(cycles) for name, cycles in self._cycles.items()},
-            categories={name: list(known) for name, known in self._reader.categories.items()},
+            categories={name: list(known) for name, known in self._reader.conversion.categories.items()},
             clock=self._clock,
             times=list(self._newest_times),
             statistics=saved_statistics(self._series),
@@ -250,15 +248,6 @@ class RowStream(Stream):
     def times_ahead(self, steps: int) -> list[Any] | None:
         """The times of the next rows, as the table writes them; None if they are not regular."""
         return times_ahead(self._newest_times, steps)
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """How many bad rows and how many rows with missing values were skipped."""
-        return self._progress.counts
-
-    @property
-    def unfinished(self) -> int:
-        return self._source.unfinished
 
     def take(self, count: int, patience: float | None = None) -> Samples | None:
         check_count(count)
@@ -288,27 +277,24 @@ class RowStream(Stream):
         Raises:
             BadRow: one of them cannot be read.
         """
-        values = np.array([self._reader.values(row, new=False) for row in rows], np.float64)
+        values = np.array([self._reader.conversion.values(row, new=False) for row in rows], np.float64)
         series = self._series if moment is None else moment
-        return Samples(*scaled(self.layout, series, values.reshape(len(rows), self.layout.columns), mode=TRY))
+        return Samples(*scaled(self.layout, series, values.reshape(len(rows), self.layout.columns), mode=scaling.TRY))
 
     def newest_targets(self) -> np.ndarray:
         """The newest known value of every target; NaN if there is none."""
-        return self._series.statistics[0, NEWEST, self.layout.targets]
+        return self._series.statistics[0, scaling.NEWEST, self.layout.targets]
 
     def imagined(self, targets: np.ndarray, step: int) -> np.ndarray:
         """The inputs of the row `step` rows ahead if it brings these targets: other values stay, and times go on."""
-        row = self._series.statistics[0, NEWEST].copy()
+        row = self._series.statistics[0, scaling.NEWEST].copy()
         row[self.layout.targets] = targets
         row[self.layout.times] += step * row[len(self.kinds) :]
-        return scaled(self.layout, self._series, row[None], mode=IMAGINE)[0][0]
+        return scaled(self.layout, self._series, row[None], mode=scaling.IMAGINE)[0][0]
 
     def show(self, position: dict[str, Any]) -> None:
         """Tell those who watch a topic how far it was learned from."""
         self._source.show(position)
-
-    def close(self) -> None:
-        self._source.close()
 
 
 def _array(places: Sequence[int]) -> np.ndarray:

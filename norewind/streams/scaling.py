@@ -116,7 +116,7 @@ def nothing_known(layout: Layout, slots: int = 1) -> Series:
 
 def scaled(
     layout: Layout, series: Series, rows: np.ndarray, slots: np.ndarray | None = None, mode: int = LEARN
-) -> tuple[np.ndarray, ...]:
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Rows as samples: the first six fields of `Samples`.
 
     Args:

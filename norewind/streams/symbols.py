@@ -8,8 +8,8 @@ import msgspec
 import numpy as np
 
 from norewind.streams.position import Count, Progress, SourcePosition, check_position, damaged, unread
-from norewind.streams.reading import Source, closed_on_error
-from norewind.streams.stream import Samples, Stream, StreamError, check_choice, check_count
+from norewind.streams.reading import Source, SourceStream, closed_on_error
+from norewind.streams.stream import Samples, StreamError, check_choice, check_count
 
 UNICODE = 0x110000
 # Where unknown characters are skipped, at least this many are decoded at a time.
@@ -25,7 +25,7 @@ class _CharacterPosition(SourcePosition):
     previous: Count | None
 
 
-class _SymbolStream(Stream):
+class _SymbolStream(SourceStream):
     """Every symbol of a source with the one that follows it. The bytes `_ahead` were read, but not decoded yet."""
 
     def _begin(self, source: Source, start: dict[str, Any]) -> None:
@@ -40,14 +40,6 @@ class _SymbolStream(Stream):
     def _leave(self, data: bytes) -> None:
         self._progress.read(data)
         self._ahead = self._ahead[len(data) :]
-
-    @property
-    def counts(self) -> dict[str, int]:
-        return self._progress.counts
-
-    @property
-    def unfinished(self) -> int:
-        return self._source.unfinished
 
     def take(self, count: int, patience: float | None = None) -> Samples | None:
         check_count(count)
@@ -86,9 +78,6 @@ class _SymbolStream(Stream):
 
     def position(self) -> dict[str, Any]:
         return self._progress.position(previous=self._previous)
-
-    def close(self) -> None:
-        self._source.close()
 
 
 class ByteStream(_SymbolStream):

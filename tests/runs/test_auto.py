@@ -11,7 +11,7 @@ from norewind.runs.build import Shape
 from norewind.runs.folder import read_log
 
 OPTIONS = ("--metrics-every", 500, "--checkpoint-every", 400, "--quiet", "--predictions", "file")
-KINDS = {"bytes": ("text",), "rows": ("table.csv", "--horizon", 3)}
+KINDS = {"bytes": ("text",), "rows": ("table.csv", "--only-steps", 3)}
 
 
 @pytest.fixture(scope="session", params=[pytest.param("bytes", marks=pytest.mark.slow), "rows"])
@@ -87,6 +87,6 @@ def test_what_it_chooses_itself_cannot_be_set(whole, tmp_path, capsys):
 
 @pytest.mark.parametrize(("budget", "networks"), [(1, 0), (15, 0), (30, 0), (40, 1), (50, 2), (1000, len(RATES))])
 def test_the_budget_decides_how_many_networks_there_are(budget, networks):
-    learner, _ = series(Shape(1, 1, False, targets=1, horizons=(1,), known=(0,)), False, budget, 0)
-    least, _ = series(Shape(1, 1, False, targets=1, horizons=(1,), known=(0,)), False, 1, 0)
-    assert len(learner.members) - len(least.members) == networks
+    learner, _ = series(Shape(1, 1, False, targets=1, steps=(1,), known=(0,)), False, budget, 0)
+    least, _ = series(Shape(1, 1, False, targets=1, steps=(1,), known=(0,)), False, 1, 0)
+    assert learner.experts - least.experts == networks

@@ -391,6 +391,7 @@ def test_what_waits_for_its_window_is_saved_even_if_nothing_was_learned_since(tm
     ("numbers", "window", "steps"),
     [(10, 1, 4_000), (50_000, 1, 4_000), (10**6, 1, 200), (10**9, 1, 100), (10**9, 300, 1)],
 )
-def test_large_models_get_short_chunks(numbers, window, steps):
+def test_large_models_get_short_chunks(model, numbers, window, steps):
     """So that an interruption does not wait for thousands of slow samples."""
-    assert chunk_steps(None, {"a": np.broadcast_to(0.0, numbers)}, window) == steps  # type: ignore[arg-type]
+    learner, _ = model
+    assert chunk_steps(learner, {"a": np.broadcast_to(0.0, numbers)}, window) == steps

@@ -10,6 +10,7 @@ from run_folders import MODEST, assert_refused, everything, norewind
 
 from norewind.runs.folder import read_log, saved_run
 from norewind.runs.forecast import forecast
+from norewind.runs.row_scores import REMEMBERED
 
 ROWS = 202
 OPTIONS = (*MODEST, "--no-standardise", "--predictions", "file", "--rate", 0.01)
@@ -36,8 +37,11 @@ def test_it_goes_on_from_its_own_forecasts_as_if_they_had_come(wave, tmp_path, c
     assert (entry["for"], entry["step"]) == (ROWS + 1, 1)
     assert entry["forecast"] == read_log(run / "predictions.jsonl")[-1]["forecast"]
     # The deviation is that of its newest errors, and grows, as later ones add up.
-    errors = result.recent[..., 0] - result.recent[..., 1]
-    np.testing.assert_allclose(result.deviations[0], np.sqrt(np.nanmean(errors**2, axis=0)))
+    entries = [entry for entry in read_log(run / "predictions.jsonl") if "prediction" in entry]
+    squares = np.array([[(e["prediction"][c] - e["target"][c]) ** 2 for c in "xy"] for e in entries])
+    weights = REMEMBERED ** np.arange(len(squares))[::-1, None]
+    expected = np.sqrt((weights * squares).sum(axis=0) / weights.sum())
+    np.testing.assert_allclose(result.deviations[0], expected, rtol=1e-3)
     np.testing.assert_allclose(result.deviations[3], 2 * result.deviations[0])
     # The same rows, now sent:
     source.write_text(wave.read_text() + "".join(f"{x!r},{y!r}\n" for x, y in result.means.tolist()))
@@ -48,40 +52,23 @@ def test_it_goes_on_from_its_own_forecasts_as_if_they_had_come(wave, tmp_path, c
     assert everything(run) == before
 
 
-def shares_left(errors, lag):
-    """The part of an error that is there again some rows later."""
-    return max(0, np.sum(errors[lag:] * errors[:-lag]) / np.sum(errors**2))
-
-
-@pytest.mark.parametrize("method", ["bptt:4", "rtrl"])
-def test_what_was_forecast_some_rows_ago_is_corrected_by_the_newest_error(wave, tmp_path, capsys, method):
-    """What waits for its window when the stream ends is not learned from first, so its forecasts differ a little."""
+def test_variances_of_all_steps_are_those_forecast_at_the_newest_row(wave, tmp_path, capsys):
     run = tmp_path / "run"
-    options = ("--method", method, *OPTIONS, "--horizon", 6, "--flush", 0.01, "--loss", "gaussian")
+    options = ("--method", "rtrl", *OPTIONS, "--horizon", 6, "--loss", "gaussian")
     assert norewind("train", wave, "--out", run, *options) == 0
-    entries = read_log(run / "predictions.jsonl")
-    made = {entry["for"]: entry for entry in entries}
+    newest = read_log(run / "predictions.jsonl")[-1]
     capsys.readouterr()
     assert norewind("forecast", run, "--format", "csv", "--figure", tmp_path / "next.png") == 0
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert [int(row["row"]) for row in rows] == list(range(ROWS + 1, ROWS + 7))
-    waiting = ROWS % 4 if method == "bptt:4" else 0
-    scored = [entry for entry in entries[: ROWS - waiting] if "prediction" in entry]
-    for column in "xy":
-        errors = np.array([entry["target"][column] - entry["prediction"][column] for entry in scored])
-        shares = [shares_left(errors[-200:], step + waiting) for step in range(1, 6)] + [0]
-        assert max(shares) > 0.3
-        # What was forecast at the last row needs no correction.
-        for row, share in zip(rows[: 6 - waiting], shares, strict=False):
-            known = made[int(row["row"])]
-            expected = known["forecast"][column] + share * errors[-1]
-            assert float(row[column]) == pytest.approx(expected, rel=1e-4)
-            left = known["deviation"][column] * np.sqrt(1 - share**2)
-            assert float(row[f"{column} deviation"]) == pytest.approx(left, rel=1e-4)
+    for step, row in enumerate(rows, 1):
+        for column in "xy":
+            assert float(row[column]) == pytest.approx(newest["forecast"][str(step)][column], rel=1e-6)
+            assert float(row[f"{column} deviation"]) == pytest.approx(newest["deviation"][str(step)][column], rel=1e-6)
 
 
 def test_a_random_walk_goes_on_from_where_it_is(tmp_path):
-    """Also when it was forecast eight rows ahead: the newest rows count."""
+    """The newest rows count, for all of the next eight rows."""
     walk = 50 + np.cumsum(np.random.default_rng(0).normal(size=400))
     source, run = tmp_path / "walk.csv", tmp_path / "run"
     source.write_text("x\n" + "".join(f"{value:.3f}\n" for value in walk))
@@ -140,14 +127,15 @@ def test_a_class_to_come_is_the_one_that_was_forecast(tmp_path, capsys, method):
     options = ("--method", method, *(("--budget", 1, "--quiet") if method == "auto" else MODEST))
     options += ("--predictions", "file", "--loss", "classes", "--targets", "mode", "--horizon", 2)
     assert norewind("train", path, "--out", run, *options) == 0
-    made = {entry["for"]: entry for entry in read_log(run / "predictions.jsonl")}
+    newest = read_log(run / "predictions.jsonl")[-1]
+    assert newest["for"] == {"1": 61, "2": 62}
     capsys.readouterr()
     assert norewind("forecast", run) == 0
     entries = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [entry["for"] for entry in entries] == [61, 62]
-    for entry in entries:
-        assert entry["forecast"] == made[entry["for"]]["forecast"]
-        assert entry["probability"] == pytest.approx(made[entry["for"]]["probability"], abs=2e-6)
+    for step, entry in zip("12", entries, strict=True):
+        assert entry["forecast"] == newest["forecast"][step]
+        assert entry["probability"] == pytest.approx(newest["probability"][step], abs=2e-6)
     assert norewind("forecast", run, "--format", "csv") == 0
     assert capsys.readouterr().out.splitlines()[0] == "row,forecast,probability"
     assert_refused(capsys, norewind("forecast", run, "--steps", 3), "--horizon 3")

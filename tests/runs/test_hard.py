@@ -217,11 +217,15 @@ HUGE = {
     "rank": (Settings(method=f"uoro:rank={10**9}", hidden=4), SYMBOLS, "smaller"),
     "window": (Settings(method=f"bptt:{10**12}", hidden=4), SYMBOLS, "smaller"),
     "horizon": (
-        Settings(method="uoro", hidden=4, source="x.csv", horizon=10**9),
-        Shape(99, 99, False, 99, (10**9,)),
+        Settings(method="uoro", hidden=4, source="x.csv", horizon=10**5),
+        Shape(99, 99, False, 99, tuple(range(1, 10**5 + 1))),
         "--horizon [0-9]+ would fit",
     ),
-    "auto": (Settings(source="x.csv", horizon=10**9), Shape(99, 99, False, 99, (10**9,)), "--horizon [0-9]+ would fit"),
+    "auto": (
+        Settings(source="x.csv", horizon=10**5),
+        Shape(99, 99, False, 99, tuple(range(1, 10**5 + 1))),
+        "--horizon [0-9]+ would fit",
+    ),
 }
 
 

@@ -9,7 +9,6 @@ import subprocess
 import sys
 from contextlib import suppress
 
-import numpy as np
 import pytest
 from run_folders import SMALL, TEXT, assert_refused, at_sample, everything, newest, norewind
 
@@ -104,6 +103,13 @@ def test_a_header_nested_deeper_than_python_reads():
         compress.decompressed(compress.MAGIC + b"[" * 99_999)
 
 
+def test_a_code_that_is_used_up_ends_the_decoding():
+    """A header may ask for 10¹⁸ bytes of a code of four."""
+    header = {"format": compress.FORMAT, "bytes": 10**18, "first": 97, "sha256": "0" * 64}
+    with pytest.raises(compress.CodeError, match="ends too early"):
+        compress.decompressed(compress.MAGIC + json.dumps(header).encode() + b"\nabcd")
+
+
 @pytest.mark.parametrize("budget", [float("nan"), float("inf"), -1, 0])
 def test_a_budget_that_is_none(budget):
     with pytest.raises(compress.CodeError, match="the budget must be"):
@@ -170,11 +176,11 @@ def test_a_long_field_may_have_quotes(tmp_path):
         assert stream.take(9).xs.tolist() == [[1], [2], [3]]
 
 
-@pytest.mark.parametrize("horizon", [10**30, [1, 10**30], []])
-def test_a_horizon_beyond_any_use(tmp_path, horizon):
+@pytest.mark.parametrize("options", [{"horizon": 10**30}, {"steps": (1, 10**30)}, {"steps": ()}], ids=str)
+def test_a_horizon_beyond_any_use(tmp_path, options):
     (tmp_path / "rows.csv").write_text("a\n1\n2\n")
-    with pytest.raises(StreamError, match="the horizon must be"):
-        RowStream(Source(tmp_path / "rows.csv"), horizon=horizon)
+    with pytest.raises(StreamError, match="the (horizon|steps) must be"):
+        RowStream(Source(tmp_path / "rows.csv"), **options)
 
 
 def test_a_run_does_not_learn_from_its_own_predictions(whole, tmp_path, capsys):

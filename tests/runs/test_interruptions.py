@@ -15,7 +15,6 @@ from run_folders import ROWS, TEXT, Pipe, assert_refused, at_sample, everything,
 
 from norewind.checkpoint import checkpoints
 from norewind.runs import fit as fitting
-from norewind.runs import windows
 from norewind.runs.folder import read_log
 from norewind.streams import ByteStream
 
@@ -185,7 +184,7 @@ def assert_nearly_the_same(guesses, expected):
 
 def test_metrics_do_not_depend_on_chunks(whole, tmp_path, monkeypatch):
     """A loop compiled for another length may round differently, so only what is counted can be compared."""
-    monkeypatch.setattr(windows, "CHUNK", 70)
+    monkeypatch.setattr("norewind.learner.CHUNK", 70)
     assert norewind("train", whole / "table.csv", "--out", tmp_path / "run", *ROWS, "--samples", 700) == 0
     lines, expected = read_log(tmp_path / "run" / "metrics.jsonl"), read_log(whole / "rows" / "metrics.jsonl")
     for line, other in zip(lines[:2], expected[:2], strict=True):

@@ -45,7 +45,7 @@ def plain(run, xs, fresh=False):
     """Outputs of the cell of a run over inputs, one after the other."""
     settings, saved = saved_run(run)
     symbols = xs.ndim == 1
-    shape = Shape(256, 256, True) if symbols else Shape(2, 2, False, targets=2, horizons=(1,))
+    shape = Shape(256, 256, True) if symbols else Shape(2, 2, False, targets=2, steps=(1,))
     trained = predict.restored(settings, saved, shape).run
     inner = trained if symbols else trained.run
     state = inner.initial_state if fresh else inner.state if symbols else inner.ahead

@@ -21,7 +21,7 @@ from norewind.serving.rows import RowModel
 
 NAMES = ["ts", "mode", "wind", "power"]
 CASES = {
-    "horizons": ("--method", "snap1", "--horizon", "1,3", "--inputs", *NAMES, "--targets", "power"),
+    "horizons": ("--method", "snap1", "--only-steps", "1", "3", "--inputs", *NAMES, "--targets", "power"),
     "window": ("--method", "uoro:window=3", "--loss", "gaussian", "--horizon", "2", "--missing", "mean"),
     "classes": ("--method", "snap1", "--loss", "classes", "--targets", "mode", "--horizon", "0"),
     "auto": (),

@@ -1,0 +1,68 @@
+"""Rows from files and from Python as samples, for `python -m benchmarks reading`. Nothing learns from them."""
+
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.timing import Case
+from norewind.streams import Dialect, KeyedStream, RowStream, Source
+from norewind.streams.given import Given
+
+ROWS = 50_000
+KEYS = 100_000
+CALLS = 5_000
+
+
+def written(folder: Path) -> dict[str, Path]:
+    """Files of random numbers: with keys, with seven columns, with one, and as JSON lines."""
+    random = np.random.default_rng(0)
+    numbers = random.normal(size=(ROWS, 7)).cumsum(axis=0).tolist()
+    keys = random.integers(0, KEYS, ROWS).tolist()
+    lines = {
+        "keys.csv": ["key,a,b", *(f"s{key:06},{a:.4f},{b:.2f}" for key, (a, b, *_) in zip(keys, numbers, strict=True))],
+        "seven.csv": ["a,b,c,d,e,f,g", *(",".join(f"{value:.6f}" for value in row) for row in numbers)],
+        "one.csv": ["a", *(f"{row[0]:.4f}" for row in numbers)],
+        "rows.jsonl": [f'{{"a": {a:.4f}, "b": {b:.2f}}}' for a, b, *_ in numbers],
+    }
+    for name, some in lines.items():
+        (folder / name).write_text("\n".join(some) + "\n")
+    return {name: folder / name for name in lines}
+
+
+def cases(folder: Path) -> list[Case]:
+    """What to measure.
+
+    Args:
+        folder: where to write the files.
+    """
+    files = written(folder)
+
+    def reading(name: str, chunk: int, make: Any = RowStream, **options: Any) -> None:
+        with make(Source(files[name]), **options) as stream:
+            while stream.take(chunk) is not None:
+                pass
+
+    rows = [{"a": float(i % 17), "b": i * 0.5, "c": -float(i % 5)} for i in range(CALLS + 100)]
+    given = Given(islice(rows, 100), lasts=True)
+    stream = RowStream(given)
+    stream.take(100)
+
+    def learning() -> None:
+        for row in rows[100:]:
+            given.put(row)
+            stream.take(1)
+
+    def peeking() -> None:
+        for row in rows[100:]:
+            stream.peek([row])
+
+    return [
+        Case("CSV with 10⁵ keys, raw", lambda: reading("keys.csv", 1 << 17, KeyedStream, key="key"), ROWS),
+        Case("CSV, 7 columns × 48 steps", lambda: reading("seven.csv", 1000, horizon=48), ROWS),
+        Case("CSV, one column, one step", lambda: reading("one.csv", 1000), ROWS),
+        Case("JSON lines, 2 columns", lambda: reading("rows.jsonl", 1000, dialect=Dialect("jsonl")), ROWS),
+        Case("a single row: put and take", learning, CALLS),
+        Case("a single row: peek", peeking, CALLS),
+    ]

@@ -1,0 +1,138 @@
+"""Arithmetic on whole vectors that LLVM would not vectorise by itself, from IEEE-754 operations only.
+
+Results are the same on every processor: nothing depends on the width of its vectors,
+nor on its library of elementary functions.
+"""
+
+from collections.abc import Callable, Iterator
+from math import factorial
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.core.errors import TypingError
+from numba.extending import intrinsic
+
+from norewind.kernels import kernel
+
+LANES = 8
+"""Vectors for `dot` have a multiple of this length, with zeros at their end."""
+LOG2_E = 1 / np.log(2)
+LN2_LARGE = 0.6931471803691238
+"""The logarithm of 2, but for its last 32 bits: products with whole numbers are exact."""
+LN2_SMALL = 1.9082149292705877e-10
+ROUNDING = 1.5 * 2**52
+"""Added to a number, it leaves the nearest integer in its last bits."""
+ROUNDING_BITS = int(np.float64(ROUNDING).view(np.int64))
+ROOT_HALF_BITS = int(np.sqrt(0.5).view(np.int64))
+EXP_SERIES = tuple(1 / factorial(power) for power in range(11, -1, -1))
+ARTANH_SERIES = tuple(1 / power for power in range(19, 1, -2))
+
+
+def _for_llvm(function: Callable) -> Any:
+    """A function of the types of its arguments that writes code for them, with which kernels call it."""
+    return intrinsic(function)
+
+
+def padded(length: int) -> int:
+    """The next multiple of `LANES`."""
+    return -(-length // LANES) * LANES
+
+
+@_for_llvm
+def dot(typingctx, a, i, b, j, length):
+    """Σ a[i + k] b[j + k] over the first `length` numbers, a multiple of `LANES`, from places in contiguous arrays.
+
+    Written for LLVM by hand, as eight sums side by side that are added in a fixed order:
+    a loop would be compiled to one sum, term by term, which is five times slower.
+    """
+
+    def generate(context, builder, signature, arguments):
+        sums = cgutils.alloca_once_value(builder, ir.Constant(_VECTOR, None))
+        for x, y in _blocks(context, builder, signature.args, arguments):
+            product = builder.fmul(builder.load(x, align=8), builder.load(y, align=8))
+            builder.store(builder.fadd(builder.load(sums), product), sums)
+        whole = builder.load(sums)
+        parts = [builder.extract_element(whole, ir.Constant(ir.IntType(32), lane)) for lane in range(LANES)]
+        while len(parts) > 1:
+            half = len(parts) // 2
+            parts = [builder.fadd(x, y) for x, y in zip(parts[:half], parts[half:], strict=True)]
+        return parts[0]
+
+    return types.float64(_contiguous(a), types.intp, _contiguous(b), types.intp, types.intp), generate
+
+
+@_for_llvm
+def add_scaled(typingctx, a, i, b, j, length, factor):
+    """Add `factor` times b[j + k] to a[i + k], for the first `length` numbers, as in `dot`."""
+
+    def generate(context, builder, signature, arguments):
+        undefined, zeros = ir.Constant(_VECTOR, ir.Undefined), ir.Constant(ir.VectorType(ir.IntType(32), LANES), None)
+        first = builder.insert_element(undefined, arguments[5], ir.Constant(ir.IntType(32), 0))
+        factors = builder.shuffle_vector(first, undefined, zeros)
+        for x, y in _blocks(context, builder, signature.args, arguments):
+            product = builder.fmul(builder.load(y, align=8), factors)
+            builder.store(builder.fadd(builder.load(x, align=8), product), x, align=8)
+        return context.get_dummy_value()
+
+    place = types.intp
+    return types.void(_contiguous(a), place, _contiguous(b), place, place, types.float64), generate
+
+
+_VECTOR = ir.VectorType(ir.DoubleType(), LANES)
+
+
+def _contiguous(array: Any) -> Any:
+    if not isinstance(array, types.Array) or array.layout != "C" or array.dtype != types.float64:
+        raise TypingError("dot: both arrays must be contiguous, of float64.")
+    return array
+
+
+def _blocks(context, builder, kinds, arguments) -> Iterator[list]:
+    """In a loop, pointers to the next `LANES` numbers of both arrays."""
+    starts = []
+    for array, place in ((0, 1), (2, 3)):
+        data = context.make_array(kinds[array])(context, builder, arguments[array]).data
+        starts.append(builder.gep(data, [arguments[place]]))
+    start, step = (context.get_constant(types.intp, value) for value in (0, LANES))
+    with cgutils.for_range_slice(builder, start, arguments[4], step) as (k, _):
+        yield [builder.bitcast(builder.gep(pointer, [k]), _VECTOR.as_pointer()) for pointer in starts]
+
+
+@kernel
+def exp_each(values, scratch):
+    """Replace each number by its exponential, for numbers from -700 to 700. `scratch` is as long."""
+    for i in range(len(values)):
+        shifted = values[i] * LOG2_E + ROUNDING
+        whole = shifted - ROUNDING
+        rest = (values[i] - whole * LN2_LARGE) - whole * LN2_SMALL
+        # Taylor's series: |rest| is at most half of log 2.
+        power = 0.0
+        for factor in EXP_SERIES:
+            power = power * rest + factor
+        values[i] = power
+        scratch[i] = shifted
+    bits, exponents = values.view(np.int64), scratch.view(np.int64)
+    for i in range(len(values)):
+        bits[i] += exponents[i] << 52
+
+
+@kernel
+def log_each(values, scratch):
+    """Replace each number by its logarithm, for normal numbers above 0. `scratch` is as long."""
+    bits, exponents = values.view(np.int64), scratch.view(np.int64)
+    for i in range(len(values)):
+        # The power of two that leaves a factor from √½ to √2.
+        exponent = (bits[i] - ROOT_HALF_BITS) >> 52
+        bits[i] -= exponent << 52
+        exponents[i] = exponent + ROUNDING_BITS
+    for i in range(len(values)):
+        exponent = scratch[i] - ROUNDING
+        ratio = (values[i] - 1) / (values[i] + 1)
+        square = ratio * ratio
+        # log x = 2 artanh((x - 1)/(x + 1)), as a series.
+        series = 0.0
+        for factor in ARTANH_SERIES:
+            series = series * square + factor
+        values[i] = exponent * LN2_LARGE + (2 * (ratio + ratio * square * series) + exponent * LN2_SMALL)

@@ -1,0 +1,219 @@
+"""Linear models of rows, learned by recursive least squares for all steps of a horizon: the loops."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from norewind.checks import ModelError
+from norewind.kernels import kernel
+from norewind.learners.arithmetic import LANES, add_scaled, dot, padded
+
+LARGEST_INPUT = 10.0
+"""In standard deviations. A larger input is most likely a fault, which a linear model would only amplify."""
+LARGEST = 1e4
+"""Forgetting stops while the mean variance of the weights, relative to the prior's, is above this."""
+LOOKS = 16
+"""Rows from one look at that variance to the next."""
+LEAST_SPREAD = 1e-6
+
+
+class Linear(NamedTuple):
+    """What a linear model sees, and how much of the past counts after each row, from 0 to 1.
+
+    It sees a constant and the newest `lags` rows of the inputs.
+    """
+
+    lags: int = 1
+    forgetting: float = 1.0
+
+
+class LinearPlan(NamedTuple):
+    """The constants of linear models on the same rows.
+
+    `sizes` has for each model the number of its features and that number padded, and where its parts of `past`,
+    `factors` and `weights` begin. `rates` has its forgetting, its limit and the sum of its prior variances.
+    """
+
+    steps: np.ndarray
+    sizes: np.ndarray
+    rates: np.ndarray
+
+
+class LinearRun(NamedTuple):
+    """What linear models have learned, and the rows that wait for their targets; flat, one model after the other.
+
+    `past` has the features and the gains of the newest rows, a ring. `factors` has the columns of U of the covariance
+    U D Uᵀ of the weights, and last the diagonal of D. `spreads` are the variances of the errors so far, `variances`
+    the mean variances of the weights relative to the prior's, and `rows` is the number of rows in the sequence.
+    """
+
+    past: np.ndarray
+    factors: np.ndarray
+    weights: np.ndarray
+    spreads: np.ndarray
+    variances: np.ndarray
+    rows: np.ndarray
+
+
+class LinearModel(NamedTuple):
+    """The arrays of one model: `past` (rows, 2, features), `factors` (features + 1, features), `weights` (outputs,
+    features), `spreads` (outputs) and `variance` (1), with the number of features padded."""
+
+    past: np.ndarray
+    factors: np.ndarray
+    weights: np.ndarray
+    spreads: np.ndarray
+    variance: np.ndarray
+
+
+def plan_of(
+    models: Sequence[Linear], inputs: int, targets: int, steps: Sequence[int], limit: float = np.inf
+) -> LinearPlan:
+    """The constants of models. Errors beyond `limit` standard deviations of earlier errors count as that large."""
+    ring, sizes, rates, starts = max(2, steps[-1] + 1), [], [], np.zeros(3, int)
+    for model in models:
+        if not 0 < model.forgetting <= 1:
+            raise ModelError(f"LeastSquares: forgetting is {model.forgetting}, but it must be above 0 and at most 1.")
+        features = 1 + inputs * model.lags
+        width = padded(features)
+        sizes.append([features, width, *starts])
+        rates.append([model.forgetting, limit, _prior(model, inputs).sum()])
+        starts += ring * 2 * width, (features + 1) * width, len(steps) * targets * width
+    return LinearPlan(np.array(steps), np.array(sizes, int).reshape(-1, 5), np.array(rates, float).reshape(-1, 3))
+
+
+def start_of(plan: LinearPlan, models: Sequence[Linear], inputs: int, targets: int) -> LinearRun:
+    """The run that models start from."""
+    ring, outputs = max(2, int(plan.steps[-1]) + 1), len(plan.steps) * targets
+    widths = plan.sizes[:, 1]
+    factors = [np.zeros(0)]
+    for model, width in zip(models, widths, strict=True):
+        prior = _prior(model, inputs)
+        own = np.eye(len(prior) + 1, width)
+        own[-1] = np.pad(prior, (0, width - len(prior)))
+        factors.append(own.ravel())
+    return LinearRun(
+        np.zeros(ring * 2 * widths.sum()),
+        np.concatenate(factors),
+        np.zeros(outputs * widths.sum()),
+        np.ones((len(models), outputs)),
+        np.ones((len(models), 1)),
+        np.zeros(1, np.int64),
+    )
+
+
+def _prior(model: Linear, inputs: int) -> np.ndarray:
+    """The variance that the weight of each feature is expected to have. Older rows are expected to matter less."""
+    return np.concatenate([[0.01], np.repeat(0.1 / (1 + np.arange(model.lags)), inputs)])
+
+
+@kernel
+def model_at(plan, run, number):
+    """The arrays of one of the models of a run."""
+    features, width, past, factors, weights = plan.sizes[number]
+    ring, outputs = max(2, plan.steps[-1] + 1), run.spreads.shape[1]
+    return LinearModel(
+        run.past[past : past + ring * 2 * width].reshape((ring, 2, width)),
+        run.factors[factors : factors + (features + 1) * width].reshape((features + 1, width)),
+        run.weights[weights : weights + outputs * width].reshape((outputs, width)),
+        run.spreads[number],
+        run.variances[number],
+    )
+
+
+@kernel
+def linear_row(plan, number, model, row, x, targets, outputs):
+    """Learn from the targets of row `row` of a sequence, and forecast from its inputs, all steps.
+
+    Forecasts of the row itself, step 0, are made before anything is learned from it.
+    """
+    steps, forgetting, limit = plan.steps, plan.rates[number, 0], plan.rates[number, 1]
+    ring, width, per_step = len(model.past), model.past.shape[2], len(targets) // len(steps)
+    see(model.past[(row - 1) % ring, 0], x, model.past[row % ring, 0], len(model.factors) - 1)
+    first = row - steps[0]
+    if first >= 0:
+        then, gain = model.past[first % ring, 0], model.past[first % ring, 1]
+        if any_known(targets[:per_step]):
+            if first % LOOKS == 0:
+                model.variance[0] = trace(model.factors) / plan.rates[number, 2]
+            growth = 1.0 if model.variance[0] > LARGEST else 1 / forgetting
+            update(model.factors, then, gain, forgetting, growth)
+        else:
+            gain[:] = 0.0
+    past, weights, spreads = model.past, model.weights, model.spreads
+    limits = limit * np.sqrt(np.maximum(spreads, LEAST_SPREAD))
+    newest = row % ring * 2 * width
+    for s in range(len(steps)):
+        step, then = steps[s], (row - steps[s]) % ring * 2 * width
+        for i in range(s * per_step, (s + 1) * per_step):
+            own = i * width
+            if step == 0:
+                outputs[i] = dot(weights, own, past, newest, width)
+            if row >= step and np.isfinite(targets[i]):
+                error = targets[i] - dot(weights, own, past, then, width)
+                error = min(max(error, -limits[i]), limits[i])
+                spreads[i] += 0.01 * (error * error - spreads[i])
+                add_scaled(weights, own, past, then + width, width, error)
+            if step > 0:
+                outputs[i] = dot(weights, own, past, newest, width)
+
+
+@kernel
+def see(before, x, features, count):
+    """Write the features of a row, from those of the row before and its inputs."""
+    features[0] = 1.0
+    for i in range(1 + len(x), count):
+        features[i] = before[i - len(x)]
+    for i in range(len(x)):
+        value = np.float64(x[i])
+        features[1 + i] = min(max(value, -LARGEST_INPUT), LARGEST_INPUT) if value == value else 0.0
+
+
+@kernel
+def update(factors, x, gain, forgetting, growth):
+    """Learn from features: the gain k = P x/(λ + xᵀP x), and P ← (P − k xᵀP) · growth, as U D Uᵀ (Bierman 1977)."""
+    features = len(factors) - 1
+    diagonal = factors[features]
+    gain[:] = 0.0
+    total = forgetting
+    for j in range(features):
+        column = factors[j]
+        # Up to the diagonal, which is 1, and over the zeros beyond it: whole vectors are faster.
+        length = (j // LANES + 1) * LANES
+        inner = dot(column, 0, x, 0, length)
+        outer, before = diagonal[j] * inner, total
+        total += inner * outer
+        diagonal[j] *= before / total * growth
+        share = -inner / before
+        for i in range(length):
+            old = column[i]
+            column[i] = old + gain[i] * share
+            gain[i] += old * outer
+    for i in range(features):
+        gain[i] /= total
+
+
+@kernel
+def trace(factors):
+    """The trace of U D Uᵀ."""
+    features, width = len(factors) - 1, factors.shape[1]
+    total = 0.0
+    for j in range(features):
+        total += factors[features, j] * dot(factors, j * width, factors, j * width, width)
+    return total
+
+
+@kernel
+def any_known(targets):
+    """Whether any target is known."""
+    found = False
+    for i in range(len(targets)):
+        found |= np.isfinite(targets[i])
+    return found
+
+
+def reset_linear(run: LinearRun) -> None:
+    """Begin a new sequence: the past is forgotten, and what was learned stays."""
+    run.past[:] = 0
+    run.rows[:] = 0
