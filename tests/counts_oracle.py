@@ -94,7 +94,7 @@ class Oracle:
         self.start = [int(0.7 / self.contexts * WEIGHT)] * (3 * self.contexts) + [WEIGHT // 4] * 3
         self.start += [int(0.3 * WEIGHT)] * members
         self.weights = {}
-        self.last = defaultdict(lambda: [WEIGHT // 7] * 7)
+        self.last = defaultdict(lambda: [WEIGHT // 6] * 6)
         self.maps = defaultdict(lambda: [round(2**22 / (1 + exp(8 - knot / 2))) for knot in range(33)])
         self.general = [Weights(self.start) for _ in range(self.depth)]
         self.pointer, self.length, self.places = 0, 0, {}
@@ -123,7 +123,7 @@ class Oracle:
             self.length = 0
         text.append(x)
         hashed = 0
-        for i in range(5):
+        for i in range(4):
             hashed = (hashed + self.recent(i) + 1) * 0x2F0B4C47 % WORD
         newest = scrambled(hashed) % self.number_of_places
         candidate = self.places.get(newest, 0)
@@ -131,7 +131,7 @@ class Oracle:
             common = 0
             while common < min(32, candidate) and text[candidate - 1 - common] == self.recent(common):
                 common += 1
-            if common >= 5:
+            if common >= 4:
                 self.length, self.pointer = common, candidate
         self.places[newest] = len(text)
         self.read_word(int(self.plan.classes[x]))
@@ -198,21 +198,21 @@ class Oracle:
             inputs += [0, 0]
         inputs += [int(0.3 * UNIT)] + [self.member_input(member, level, node) for member in members]
 
-        rows = self.rows(level, node, bucket, match, sum(slot.n > 0 for slot in found))
+        rows = self.rows(level, node, bucket, match)
         final = self.last[rows[0]]
-        sets = [self.weights.get((s, row)) or self.general[level] for s, row in enumerate(rows[:6])]
+        sets = [self.weights.get((s, row)) or self.general[level] for s, row in enumerate(rows[:5])]
         sets.append(self.general[level])
         logits = [clipped(sum(w * x for w, x in zip(one.values, inputs, strict=True)) // WEIGHT) for one in sets]
         logit = clipped(sum(w * x for w, x in zip(final, logits, strict=True)) // WEIGHT)
-        mixed, curve = squash(logit), self.maps[rows[6]]
+        mixed, curve = squash(logit), self.maps[rows[5]]
         knot, share = divmod(min(max(logit + 8 * UNIT, 0), 16 * UNIT - 1), 2048)
         refined = (curve[knot] + ((curve[knot + 1] - curve[knot]) * share >> 11)) >> 6
 
-        for s, row in enumerate(rows[:6]):
+        for s, row in enumerate(rows[:5]):
             own = self.weights.setdefault((s, row), Weights(self.general[level].values))
             own.learn(inputs, came - squash(logits[s]))
-        self.general[level].learn(inputs, came - squash(logits[6]))
-        for s in range(7):
+        self.general[level].learn(inputs, came - squash(logits[5]))
+        for s in range(6):
             final[s] += (65 * (came - mixed) * logits[s] + 2**23) >> 24
         for k, part in ((knot, 2048 - share), (knot + 1, share)):
             curve[k] += ((2**22 * bit - curve[k]) * 1310 * part) >> 27
@@ -224,19 +224,18 @@ class Oracle:
             cell.learn(int(match == 1 + bit))
         return min(max((mixed + refined) // 2, 1), 65535)
 
-    def rows(self, level, node, bucket, match, seen):
+    def rows(self, level, node, bucket, match):
         """What chooses the weights of each set but the general one, and the map."""
         plan, last, before = self.plan, self.recent(0) % 256, self.recent(1) % 256
         name = node if self.depth <= 8 else (level, node % 32)
         quality = (bucket > 0) + (bucket >= 16) + (bucket >= 20)
-        kinds = tuple(min(int(plan.classes[self.recent(i)]), 2) if i < len(self.text) else 0 for i in range(4))
+        kinds = [min(int(plan.classes[self.recent(i)]), 2) if i < len(self.text) else 0 for i in range(8)]
         pair = scrambled(last * 257 + before) % min(512, plan.symbols**2)
         return [
             (quality, name),
-            (seen, level),
             (last, level),
-            (before, match, level),
-            (kinds, level),
+            (tuple(kind == 2 for kind in kinds), level),
+            (tuple(kinds[:4]), match, level),
             (pair, level),
             (last, name),
         ]

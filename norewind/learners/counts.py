@@ -83,8 +83,16 @@ class Counts(Learner):
         return run, (losses, made) if outputs else losses
 
     def coded(
-        self, run: CountsRun, xs: Any, targets: np.ndarray, losses: np.ndarray, made: np.ndarray, *, members=None,
-        coder: np.ndarray | None = None, data: np.ndarray | None = None,
+        self,
+        run: CountsRun,
+        xs: Any,
+        targets: np.ndarray,
+        losses: np.ndarray,
+        made: np.ndarray,
+        *,
+        members=None,
+        coder: np.ndarray | None = None,
+        data: np.ndarray | None = None,
     ) -> CountsRun:
         """As `scan`, of as many symbols as `losses` has entries, which are written, with a coder (see `coding`)."""
         run = run._replace(table=aligned(run.table))

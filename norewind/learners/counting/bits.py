@@ -14,17 +14,17 @@ import numpy as np
 
 from norewind.kernels import kernel
 from norewind.learners.counting import slots
-from norewind.learners.counting.contexts import KINDS, LENGTH, NEWEST, scrambled
+from norewind.learners.counting.contexts import KINDS, LENGTH, LETTERS, NEWEST, scrambled
 from norewind.learners.counting.logistic import LOGIT, ONE, clipped, probabilities, squash, stretch
 
-SETS = 7
+SETS = 6
 GENERAL = SETS - 1
 MAP, KNOT, SHARE, MATCH, BUCKET, CHOSEN = range(SETS, SETS + 6)
 """What `chosen` holds: the rows of the sets of weights; that of the map, and where in it; what the match expects."""
 PER_CONTEXT, OTHERS = 3, 3
 """The inputs of each context, and others: two of the match and a constant."""
 RECENT_ROWS, PAIR_ROWS, KIND_ROWS = 256, 512, 256
-"""Rows of weights that the last symbol, the last two, and the kinds of the last four choose from."""
+"""Rows of weights that the last symbol, the last two, and what the last four or eight were choose from."""
 BUCKETS, KNOTS = 32, 33
 WEIGHT = 1 << 20
 """The unit of weights."""
@@ -46,20 +46,17 @@ _TINY_MASS = 1e-30
 
 @kernel
 def hear_contexts(table, histories, rows, level, inner, inputs):
-    """Write the inputs of each context at this node, zeros where it is new; return how many are not."""
-    seen = 0
+    """Write the inputs of each context at this node, zeros where it is new."""
     for k in range(len(rows)):
         slot, first = table[rows[k], inner], PER_CONTEXT * k
         n = slots.times_seen(slot)
         if n > 0:
-            seen += 1
             p = slots.probability(slot)
             inputs[first] = stretch(p >> (slots.PROBABILITY_BITS - 12))
             inputs[first + 1] = stretch(histories[level, k, slots.history(slot)] >> 20)
             inputs[first + 2] = ((p - slots.HALF) * min(n, 30) * _CONFIDENCE) >> (slots.PROBABILITY_BITS - 2)
         else:
             inputs[first] = inputs[first + 1] = inputs[first + 2] = 0
-    return seen
 
 
 @kernel
@@ -98,19 +95,18 @@ def hear_members(masses, node, first, inputs):
 
 
 @kernel
-def choose(past, sets, nodes, depth, level, node, seen, chosen):
+def choose(past, sets, nodes, depth, level, node, chosen):
     """Write the row of each set of weights, and of the adaptive map."""
     bucket = chosen[BUCKET]
     quality = (bucket > 0) + (bucket >= 16) + (bucket >= 20)
     row = node if depth <= 8 else 32 * level + node % 32
     last, before = past[NEWEST] % RECENT_ROWS, past[NEWEST + 1] % RECENT_ROWS
-    pair = np.int64(scrambled(np.uint32(last * 257 + before))) % ((sets[GENERAL] - sets[5]) // depth)
+    pair = np.int64(scrambled(np.uint32(last * 257 + before))) % ((sets[GENERAL] - sets[4]) // depth)
     chosen[0] = sets[0] + quality * nodes + row
-    chosen[1] = sets[1] + seen * depth + level
-    chosen[2] = sets[2] + last * depth + level
-    chosen[3] = sets[3] + (before * 3 + chosen[MATCH]) * depth + level
-    chosen[4] = sets[4] + past[KINDS] * depth + level
-    chosen[5] = sets[5] + pair * depth + level
+    chosen[1] = sets[1] + last * depth + level
+    chosen[2] = sets[2] + past[LETTERS] * depth + level
+    chosen[3] = sets[3] + (past[KINDS] * 3 + chosen[MATCH]) * depth + level
+    chosen[4] = sets[4] + pair * depth + level
     chosen[GENERAL] = sets[GENERAL] + level
     chosen[MAP] = last * nodes + row
 
@@ -137,18 +133,23 @@ def mix(weights, last, maps, inputs, chosen, made):
 
 
 @kernel
-def count_bit(table, histories, rows, chosen, level, inner, bit):
-    """Learn from a bit what each context's slot says, what its history meant, and whether the match was right."""
+def count_bit(table, histories, rows, level, inner, bit):
+    """Learn from a bit what each context's slot says, and what its history meant."""
     for k in range(len(rows)):
         slot = table[rows[k], inner]
         if slots.times_seen(slot) > 0:
             past = slots.history(slot)
             histories[level, k, past] = slots.adapted(histories[level, k, past], bit)
         table[rows[k], inner] = slots.learned(slot, bit)
+
+
+@kernel
+def count_match(histories, chosen, level, bit):
+    """Learn from a bit whether the match was right."""
     if chosen[MATCH] > 0:
-        bucket = chosen[BUCKET]
+        match, bucket = histories.shape[1] - 1, chosen[BUCKET]
         right = 1 if chosen[MATCH] == 1 + bit else 0
-        histories[level, len(rows), bucket] = slots.adapted(histories[level, len(rows), bucket], right)
+        histories[level, match, bucket] = slots.adapted(histories[level, match, bucket], right)
 
 
 @kernel

@@ -11,9 +11,12 @@ import numpy as np
 from norewind.kernels import kernel
 
 OTHER, NEWLINE, FIRST_LETTER = 0, 1, 2
-WORD, LAST_WORD, WORD_BEFORE, COLUMN, LAST_COLUMNS, POSITION, LEARNED, POINTER, LENGTH, KINDS, NEWEST = range(11)
+WORD, LAST_WORD, WORD_BEFORE, COLUMN, LAST_COLUMNS, POSITION, LEARNED, POINTER, LENGTH, KINDS, LETTERS, NEWEST = range(
+    12
+)
 """What `past` holds: hashes of words, the line, how many symbols were seen and learned from, the match, the
-kinds of the last four symbols (two bits each), and the most recent symbols, the newest first."""
+kinds of the last four symbols (two bits each), which of the last eight were letters, and the most recent symbols, the
+newest first."""
 RECENT, LINE = 32, 256
 """How many of the last symbols are at hand, and how many of the beginning of a line."""
 PAST = NEWEST + RECENT
@@ -43,7 +46,7 @@ _WORDS = {
 }
 _LINES = {(_ABOVE, _COLUMN, 0): 1.2}
 
-LEAST = 5
+LEAST = 4
 """The symbols that a match has in common with the past at least."""
 _TOLD_APART, _LONGEST = 31, 65535
 
@@ -110,6 +113,7 @@ def see(past, lines, ring, places, classes, symbol, learn):
         places[place] = past[POSITION]
         past[LEARNED] = past[POSITION]
     past[KINDS] = (past[KINDS] << 2 | min(classes[symbol], FIRST_LETTER)) & 255
+    past[LETTERS] = (past[LETTERS] << 1 | (classes[symbol] >= FIRST_LETTER)) & 255
     _read_word(past, classes[symbol])
     _read_line(past, lines, classes[symbol], symbol)
 

@@ -56,7 +56,7 @@ class CountsRun(NamedTuple):
 
 
 class Work(NamedTuple):
-    """Scratch: the contexts' features, hashes, checks and rows; masses of nodes by each member; and what mixing one bit takes."""
+    """Scratch: the contexts' features, hashes, checks and rows, members' masses of nodes, and a bit's mixing."""
 
     features: np.ndarray
     hashes: np.ndarray
@@ -76,7 +76,7 @@ def planned(symbols: int, members: int, megabytes: float, classes: np.ndarray | 
     nodes = 1 << depth if depth <= 8 else 32 * depth
     recent, of_pairs = min(symbols, bits.RECENT_ROWS), min(symbols**2, bits.PAIR_ROWS)
     of_kinds = 1 if classes is None else bits.KIND_ROWS
-    sizes = np.array([len(chosen) + 1, recent, 3 * recent, of_kinds, of_pairs, 1])
+    sizes = np.array([recent, of_kinds, 3 * of_kinds, of_pairs, 1])
     sets = np.cumsum([0, 4 * nodes, *depth * sizes])
     none = np.zeros((number, len(chosen)), np.int64)
     kinds = np.zeros(symbols, np.int32) if classes is None else classes
