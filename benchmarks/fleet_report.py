@@ -4,8 +4,6 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from norewind.runs.sizes import size_words
-
 SINGLE = "single"
 ORDER = {SINGLE: 0, "private": 1, "shared": 2}
 FILES = {
@@ -15,6 +13,14 @@ FILES = {
     "shared": "GRU-16, `--share`, one core",
     "auto": "`auto`: least squares, one core",
 }
+
+
+def size_words(size: float) -> str:
+    for unit in ("bytes", "kB", "MB", "GB", "TB"):
+        if size < 1000:
+            return f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:.3g} PB"
 
 
 def records(folder: Path) -> list[dict]:

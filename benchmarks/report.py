@@ -2,6 +2,7 @@
 
 import json
 import math
+from functools import partial
 from pathlib import Path
 
 from benchmarks.figure import draw, short
@@ -48,6 +49,7 @@ def write_report(out: Path) -> None:
             stream_table,
             memory_table,
             start_table,
+            *(partial(plain_table, section) for section in PLAIN),
             target_table,
         )
         parts += [table for table in (make(records) for make in makers) if table]
@@ -117,6 +119,15 @@ def step_table(records: Records) -> str:
 def single_table(records: Records) -> str:
     rows = [[case, short(us)] for case, us in best(records, "single").items()]
     return _table(["GRU-64, one call", "µs"], rows) if rows else ""
+
+
+PLAIN = {"reading": "one row read", "rows": "one row", "models": "one row", "text": "one byte"}
+"""Sections whose table is a list of cases, and what they measure."""
+
+
+def plain_table(section: str, records: Records) -> str:
+    cases = [[case, short(us)] for case, us in best(records, section).items()]
+    return _table([PLAIN[section], "µs"], cases) if cases else ""
 
 
 def parts_table(records: Records) -> str:

@@ -83,6 +83,42 @@ def reading() -> list[dict]:
         return measure(cases(Path(folder)), rounds=5)
 
 
+def rows() -> list[dict]:
+    """Forecasts of rows by `auto`, in chunks and row by row: microseconds a row."""
+    from benchmarks.rows import cases
+
+    return measure(cases(), rounds=5)
+
+
+def models() -> list[dict]:
+    """`predict_one` and `learn_one` of `norewind.Forecaster`, one after the other: microseconds for both."""
+    import math
+
+    import norewind
+
+    table = [{"power": 10 + 3 * math.sin(i / 4) + i * 7919 % 13 / 13, "wind": math.cos(i / 50)} for i in range(1_000)]
+
+    def both(budget: float) -> Case:
+        model = norewind.Forecaster(targets="power", budget=budget).fit(table)
+
+        def run():
+            for row in table[:500]:
+                model.predict_one(row)
+                model.learn_one(row)
+
+        name = "without networks" if budget < 10 else "default"
+        return Case(f"Forecaster, predict_one + learn_one, {name}", run, 500)
+
+    return measure([both(6), both(50)], rounds=5)
+
+
+def text() -> list[dict]:
+    """Counts, `auto`, compress and decompress on a text: microseconds a byte."""
+    from benchmarks.text import cases
+
+    return measure(cases(), rounds=3)
+
+
 def _peers(cell: str) -> list[Case]:
     cases = []
     if _installed("braintrace"):
@@ -254,6 +290,9 @@ SECTIONS = {
         start,
         streaming,
         reading,
+        rows,
+        models,
+        text,
     )
 }
 """In the order of the table. `two_cores` runs on all cores, everything else on one."""

@@ -22,8 +22,7 @@ from norewind.optimizers import adam, inverse_sqrt
 from norewind.packing import pack
 from norewind.people import AnomalyDetector, Classifier, Forecaster, load
 from norewind.run import NonFiniteError, Run
-from norewind.runs.fit import Fitted, fit
-from norewind.runs.hooks import Hooks, Intervals
+from norewind.runs.fit import Fitted, Hooks, Intervals, fit
 from norewind.runs.metrics import Diverged
 from norewind.runs.settings import Settings
 from norewind.streams import StreamError

@@ -47,7 +47,7 @@ def save(folder: Path | str, samples: int, run: Tree, extra: dict[str, Any] | No
     can be any pytree of arrays, and `extra` is JSON to save with it, which may
     hold NumPy arrays.
     """
-    path = _write(Path(folder), samples, _arrays(run), extra or {})
+    path = _write(Path(folder), samples, arrays_of(run), extra or {})
     _clean(path, keep)
     return path
 
@@ -135,7 +135,7 @@ class Writer:
         run: Tree,
         extra: dict[str, Any],
         *,
-        before: Callable[[], None] = lambda: None,
+        before: Callable[[], Any] = lambda: None,
         after: Callable[[Path], None] = lambda path: None,
         replaces: bool = True,
     ) -> None:
@@ -144,7 +144,7 @@ class Writer:
         Without `replaces` no older checkpoint is removed.
         """
         self.wait()
-        arrays = _arrays(run)
+        arrays = arrays_of(run)
 
         def work():
             before()
@@ -211,7 +211,7 @@ def _named(run: Tree) -> dict[str, Any]:
     return {place.lstrip("."): leaf for place, leaf in named_leaves("", run)}
 
 
-def _arrays(run: Tree) -> dict[str, np.ndarray]:
+def arrays_of(run: Tree) -> dict[str, np.ndarray]:
     """Copies of all leaves by name. Copies: on a CPU, numpy would otherwise see JAX's own memory."""
     return {name: _as_stored(leaf) for name, leaf in _named(run).items()}
 
@@ -228,10 +228,8 @@ def _as_stored(leaf: Any) -> np.ndarray:
 def _restored(path: Path, name: str, like: Any, stored: np.ndarray) -> Any:
     expected = _as_stored(like)
     if (stored.shape, stored.dtype) != (expected.shape, expected.dtype):
-        raise CheckpointError(
-            f"{path}: {name} is {stored.dtype} of shape {stored.shape} in the checkpoint, but the settings ask for "
-            f"{expected.dtype} of shape {expected.shape}."
-        )
+        found, asked = (f"{array.dtype} of shape {array.shape}" for array in (stored, expected))
+        raise CheckpointError(f"{path}: {name} is {found} in the checkpoint, but the settings ask for {asked}.")
     if is_key(like):
         return jax.random.wrap_key_data(jax.numpy.asarray(stored), impl=jax.random.key_impl(like))
     if np.iscomplexobj(like):

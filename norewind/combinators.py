@@ -1,6 +1,7 @@
 """Combinators: a window of steps, the average of several carries, many streams at once."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import jax
@@ -198,7 +199,7 @@ def ensemble(estimator: Estimator, members: int) -> Estimator:
         return state, carry, estimate._replace(loss=jnp.sum(estimate.loss))
 
     def reset(params, state, carry, when):
-        return jax.vmap(lambda *member: reset_carry(estimator, *member, when))(params, state, carry)
+        return jax.vmap(partial(reset_carry, estimator), in_axes=(0, 0, 0, None))(params, state, carry, when)
 
     def transition(params, state, x):
         assert estimator.model is not None

@@ -13,18 +13,19 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 import numba
-from numba.core import event
+from numba.core import config, event
 
 from norewind.cache import numba_folder
 
-if not numba.config.CACHE_DIR and (_folder := numba_folder()):
-    numba.config.CACHE_DIR = str(_folder)
+_settings: Any = config  # whose attributes are made when it is imported
+if not _settings.CACHE_DIR and (_folder := numba_folder()):
+    _settings.CACHE_DIR = str(_folder)
 
 
 def kernel(function: Callable) -> Any:
     """Compile a loop at its first call with arguments of certain types. Its outer caller may release the GIL."""
     compiled = numba.njit(function, nogil=True, error_model="numpy")
-    if numba.config.CACHE_DIR:
+    if _settings.CACHE_DIR:
         with suppress(RuntimeError):  # Numba cannot find the source, as in a zip file
             compiled.enable_caching()
     return compiled

@@ -1,5 +1,6 @@
 """A tree of arrays as a few vectors, and back."""
 
+from functools import lru_cache
 from math import prod
 from typing import Any, NamedTuple
 
@@ -75,6 +76,7 @@ class Layout:
         values = (_shaped(vectors[leaf.vector], leaf) for leaf in self.leaves)
         return tuple(jax.tree.unflatten(part, [next(values) for _ in range(part.num_leaves)]) for part in parts)
 
+    @lru_cache  # noqa: B019 (layouts are kept anyway)
     def vectors_of_first(self, entries: int) -> int:
         """How many of the vectors, from the first one on, hold the tree's first entries."""
         count = sum(part.num_leaves for part in self.structure.children()[:entries])
@@ -84,6 +86,7 @@ class Layout:
         """Whether an entry of the tree holds any arrays."""
         return self.structure.children()[entry].num_leaves > 0
 
+    @lru_cache  # noqa: B019
     def vectors_of(self, entry: int) -> list[int]:
         """The vectors that hold an entry of the tree."""
         counts = [part.num_leaves for part in self.structure.children()]

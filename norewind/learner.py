@@ -66,10 +66,10 @@ def online(
 class Online(Learner):
     """What `online` returns: functions from run to run, around programs that are compiled once per shape.
 
-    It takes windows of any length: `window` is None.
+    It takes windows of any length: `window` is 0.
     """
 
-    window = None
+    window = 0
 
     def __init__(self, update: Update, stops: bool):
         self.update, self.stops = update, stops
@@ -215,6 +215,12 @@ class Online(Learner):
         """Fewer samples for a large model, so that it stops as quickly as a small one."""
         numbers = sum(leaf.size for leaf in jax.tree.leaves(run))
         return min(CHUNK, max(SHORTEST_CHUNK, WORK // numbers))
+
+    def for_keys(self, run: Run, window: int | None = None) -> Any:
+        """How it is run for many keys; see `Learner.for_keys`."""
+        from norewind.fleets.networks import Networks
+
+        return Networks(self, run, window)
 
     def reset(self, run: Run, when: Any = True) -> Run:
         """Begin a new sequence where `when`, a boolean or one per stream, is true.

@@ -4,7 +4,9 @@ Importing this does not import JAX.
 """
 
 import inspect
+import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
@@ -15,24 +17,11 @@ if TYPE_CHECKING:
     from norewind.trees import Tree
 
 TaskName = Literal["anbn", "brackets"]
-CellName = Literal[
-    "diagonal_gru",
-    "elman",
-    "elstm",
-    "feedback_reservoir",
-    "gru",
-    "liquid",
-    "lru",
-    "lstm",
-    "mingru",
-    "plain_lstm",
-    "reservoir",
-    "rnn",
-    "rtu",
-]
-"""`plain_lstm` is the LSTM without embedding, where every weight feeds one unit."""
-RESERVOIRS: tuple[CellName, ...] = ("feedback_reservoir", "liquid", "reservoir")
+Reservoir = Literal["feedback_reservoir", "liquid", "reservoir"]
 """Their input weights are drawn in the same way for symbols and numbers."""
+Recurrent = Literal["diagonal_gru", "elman", "elstm", "gru", "lru", "lstm", "mingru", "plain_lstm", "rnn", "rtu"]
+"""`plain_lstm` is the LSTM without embedding, where every weight feeds one unit."""
+CellName = Literal[Recurrent, Reservoir]
 OptimizerName = Literal["adam", "adagrad", "rmsprop", "sgd"]
 
 AUTO = "auto"
@@ -59,7 +48,7 @@ def cell(name: str) -> Callable[..., "Cell"]:
     if _known("cell", name, CELLS) == "plain_lstm":
         return partial(cells.lstm, embedding=False)
     make = getattr(cells, name)
-    return make if name not in RESERVOIRS else lambda *sizes, symbols=True: make(*sizes)
+    return make if name not in get_args(Reservoir) else lambda *sizes, symbols=True: make(*sizes)
 
 
 def optimizer(name: str) -> Callable[..., Any]:
@@ -137,13 +126,7 @@ def split_methods(text: str) -> list[str]:
     >>> split_methods("uoro:window=4,rank=8,rtrl,bptt:16")
     ['uoro:window=4,rank=8', 'rtrl', 'bptt:16']
     """
-    specs: list[str] = []
-    for part in text.split(","):
-        is_option = "=" in part and ":" not in part and bool(specs)
-        if is_option:
-            specs[-1] += "," + part.strip()
-        elif part.strip():
-            specs.append(part.strip())
+    specs = [spec for spec in re.split(r",(?![^:,]*=)", text.replace(" ", "")) if spec]
     if not specs:
         raise ValueError("name at least one method, e.g. uoro.")
     return specs
@@ -185,8 +168,6 @@ def _value(text: str) -> Any:
     if text in ("True", "False"):
         return text == "True"
     for kind in (int, float):
-        try:
+        with suppress(ValueError):
             return kind(text)
-        except ValueError:
-            continue
     return text

@@ -4,13 +4,15 @@ import numpy as np
 import pytest
 from stream_pipes import Pipe
 
+from norewind.checkpoint import CheckpointError
 from norewind.instruments.row_figures import draw_classes
 from norewind.learners.class_squares import LEAST_SHARE, ClassSquares
 from norewind.learners.classes import LEAST, PRIOR, REMEMBERED, SWITCHING, ClassLearner
 from norewind.learners.least_squares import LeastSquares
 from norewind.learners.protocol import Learner
 from norewind.losses import known_cross_entropy
-from norewind.runs.class_scores import ClassScore, class_words
+from norewind.runs.entries import check_score
+from norewind.runs.scores import ClassScore, class_words
 from norewind.streams import Dialect, RowStream, Samples, StreamError
 from norewind.testing import check_learner
 
@@ -270,3 +272,11 @@ def test_the_warning_shows_by_how_much_a_rule_is_better_and_there_is_none_for_as
     assert "Warning" not in class_words([{**lines[0], "majority": 0.570430}])
     # Rounding in the lines is no difference.
     assert "Warning" not in class_words([{**lines[0], "majority": 0.570431}])
+
+
+def test_the_state_of_another_score_is_refused(tmp_path):
+    state = ClassScore(3, str, (0,)).state
+    check_score(tmp_path, {**state, "stretch": np.zeros((4, 3))}, state)
+    for saved in ({**state, "stretch": np.zeros((4, 2))}, {**state, "rows": 1.5}, {**state, "rows": -1}, {}):
+        with pytest.raises(CheckpointError, match="not that of this stream"):
+            check_score(tmp_path, saved, state)

@@ -11,7 +11,7 @@ import pytest
 from norewind.cli import main
 from norewind.instruments import compare as instrument
 from norewind.instruments.compare import Comparison, compare
-from norewind.runs.hooks import Hooks
+from norewind.runs.fit import Hooks
 from norewind.runs.settings import Settings, SettingsError
 from norewind.runs.train import Clock, trial
 
@@ -151,8 +151,9 @@ def test_diagnose_on_the_command_line_takes_a_task_or_a_file(tmp_path, rows_of_n
     assert (tmp_path / "diagnosis.png").exists()
     first = json.loads((tmp_path / "diagnosis.json").read_text())
     rows = ["diagnose", str(rows_of_numbers), "--targets", "wind", *small]
-    with pytest.raises(SystemExit, match="none of the first 6 samples has a known target that varies"):
+    with pytest.raises(SystemExit):
         main(rows)
+    assert "none of the first 6 samples has a known target that varies" in capsys.readouterr().err
     main([*rows, "--samples", "20"])
     assert "| uoro | 3 | " in capsys.readouterr().out
     assert json.loads((tmp_path / "diagnosis.json").read_text()) != first
@@ -170,7 +171,7 @@ def test_diagnose_on_the_command_line_takes_a_task_or_a_file(tmp_path, rows_of_n
         (["diagnose", "anbn", "--methods", "lstm97", "--hidden", "2"], "lstm97 needs to know each unit's memory cell"),
     ],
 )
-def test_impossible_requests_end_with_a_sentence(arguments, message, tmp_path):
-    with pytest.raises(SystemExit) as ended:
+def test_impossible_requests_end_with_a_sentence(arguments, message, tmp_path, capsys):
+    with pytest.raises(SystemExit):
         main([*arguments, "--out", str(tmp_path)])
-    assert message in str(ended.value)
+    assert message in capsys.readouterr().err

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import norewind
-from norewind.paper.influence import Balancing, influence_plan, influence_records, run_influence, train_influence
+from norewind.paper.balancing import Balancing, influence_plan, influence_records, run_influence, train_influence
 from norewind.runs.record import write_record
 from norewind.tasks import influence_balancing
 

@@ -5,7 +5,7 @@ import pytest
 
 from norewind.checks import ModelError
 from norewind.kernels import kernel
-from norewind.learners.arithmetic import add_scaled, dot, exp_each, log_each
+from norewind.learners.arithmetic import add_scaled, dot, exp_each, log_each, padded
 from norewind.learners.least_squares import LeastSquares
 from norewind.learners.linear import LARGEST, Linear, model_at, plan_of, start_of, update
 from norewind.testing import check_learner
@@ -25,8 +25,12 @@ def prior_of(inputs, lags):
 def covariance_of(learner, run):
     """U D Uᵀ."""
     features, width = learner.plan.sizes[0, :2]
-    factors = run.model.factors.reshape(features + 1, width)[:, :features]
-    return factors[:-1].T @ np.diag(factors[-1]) @ factors[:-1]
+    factors, start, columns = run.model.factors, 0, np.zeros((features, width))
+    for j in range(features):
+        columns[j, : padded(j + 1)] = factors[start : start + padded(j + 1)]
+        start += padded(j + 1)
+    columns, diagonal = columns[:, :features], factors[start : start + features]
+    return columns.T @ np.diag(diagonal) @ columns
 
 
 def test_vectors_of_eight_lanes():
@@ -236,10 +240,10 @@ def test_several_models_in_one_run_are_those_of_separate_runs():
     run = start_of(plan, models, 2, 1)
     gain = np.zeros(16)
     model = model_at(plan, run, 1)
-    assert model.factors.shape == (12, 16)
+    assert model.factors.shape == (8 * 8 + 3 * 16 + 16,)
     assert model.weights.shape == (2, 16)
     before = model_at(plan, run, 0).factors.copy()
-    update(model.factors, np.ones(16) * (np.arange(16) < 11), gain, 1.0, 1.0)
+    update(model.factors, 11, np.ones(16) * (np.arange(16) < 11), gain, 1.0, 1.0)
     np.testing.assert_array_equal(model_at(plan, run, 0).factors, before)
     prior = prior_of(2, 5)
     assert gain[:11] == pytest.approx(prior / (1 + prior.sum()), abs=1e-15)

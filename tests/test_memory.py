@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from norewind.paper import memory, memory_report
+from norewind.paper import memory
+from norewind.runs.record import records_of
 from norewind.runs.settings import SettingsError
 from norewind.tasks.copying import UNSCORED, Copying, Curriculum
 
@@ -65,16 +66,15 @@ def test_a_run_learns_to_repeat_one_letter_and_then_more(record):
 
 def test_the_best_rate_is_repeated_with_other_seeds_and_reported(record, tmp_path, monkeypatch):
     monkeypatch.setattr(memory, "KINDS", (("grow", "bptt:4", "rnn", 16),))
-    monkeypatch.setattr(memory_report, "KINDS", memory.KINDS)
     for run in memory.tries(30_000):
         reached = {1e-3: 9, 3e-3: 7}[run.rate]
         write(tmp_path, run, record, reached)
-    (again,) = memory.repeats(memory.memory_records(memory.tries(30_000), tmp_path), 30_000, seeds=2)
+    (again,) = memory.repeats(records_of(memory.tries(30_000), tmp_path, "memory"), 30_000, seeds=2)
     assert (again.rate, again.seed) == (1e-3, 1)
     write(tmp_path, again, record, 11)
-    text = memory_report.reproduce_memory(tmp_path, samples=30_000, seeds=2, report_only=True)
+    text = memory.reproduce_memory(tmp_path, samples=30_000, seeds=2, report_only=True)
     assert "| 0.001 | 10 | 9 to 11 |" in text
-    text = memory_report.reproduce_memory(tmp_path, samples=30_000, seeds=1, report_only=True)
+    text = memory.reproduce_memory(tmp_path, samples=30_000, seeds=1, report_only=True)
     assert "| 0.001 | 9 | 9 to 9 |" in text
     assert (tmp_path / "figure.png").stat().st_size > 10_000
 
@@ -83,10 +83,10 @@ def test_runs_are_made_by_the_workers_of_all_sweeps(tmp_path, monkeypatch):
     run = memory.Remembering(task="pause", method="bptt:4", cell="rnn", hidden=4, samples=1_000, rate=1e-3)
     (found,) = memory.run_memory([run], tmp_path, jobs=1).values()
     assert found["bits"] == memory.train(run)["bits"]
-    assert memory.memory_records([run], tmp_path) == {run.name: found}
+    assert records_of([run], tmp_path, "memory") == {run.name: found}
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(SettingsError, match="the package ray is not installed"):
-        memory_report.reproduce_memory(tmp_path, samples=1_000, ray="auto")
+        memory.reproduce_memory(tmp_path, samples=1_000, ray="auto")
 
 
 def write(out, run, record, reached):

@@ -78,8 +78,6 @@ def test_a_packed_run_learns_as_the_other_does(method, cell, hidden):
             run, estimate = learner.step(run, np.int32(x), np.int32(target))
             packed, found = learner.step(packed, np.int32(x), np.int32(target))
         assert_close((found.loss, found.output), (estimate.loss, np.asarray(estimate.output)))
-        if method == "uoro":
-            assert_close(found.grad, estimate.grad)
         assert_close(packed.unpack(), run)
         assert int(packed.samples) == len(TEXT) - 1
 
@@ -139,7 +137,7 @@ def test_inputs_may_be_arrays_on_a_device():
     packed, estimate = learner.learn(packed, target)
     plain, found = learner.step(norewind.pack(run), np.int32(2), np.int32(1))
     assert_equal(packed.unpack(), plain.unpack())
-    assert_equal((output, estimate.loss, estimate.grad), (found.output, found.loss, found.grad))
+    assert_equal((output, estimate.loss), (found.output, found.loss))
 
 
 def test_symbols_that_were_met_are_checked_as_all_others():
@@ -155,8 +153,6 @@ def test_symbols_that_were_met_are_checked_as_all_others():
                 learner.step(packed, *map(kind, bad))
         with pytest.raises(norewind.ModelError, match="predict: there is the input 3"):
             learner.predict(packed, kind(3))
-    (call,) = learner.single._calls.values()
-    assert call.kernel._cache_size() == 1
 
 
 def test_single_numbers_are_passed_on_as_they_are():

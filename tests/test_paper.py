@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 
 from norewind.instruments.tables import comma_separated, markdown
+from norewind.paper.balancing import influence_plan
 from norewind.paper.findings import anbn_findings, brackets_findings, control_findings, divergence, reascents, too_short
 from norewind.paper.groups import Group, agreement, anbn_text_noise, grouped, of_paper
-from norewind.paper.influence import influence_plan
-from norewind.paper.page import load_records, table, write_report
 from norewind.paper.plans import ANBN, BRACKETS, SAMPLES, TABLE, run_name, text_plan
-from norewind.paper.reproduce import reproduce
+from norewind.paper.report import load_records, reproduce, table, write_report
 from norewind.runs.record import write_record
 
 VERSIONS = {"norewind": "0", "commit": "0", "jax": "0", "python": "0", "seconds": 1.0}

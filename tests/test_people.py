@@ -12,7 +12,7 @@ import pytest
 
 import norewind
 from norewind.cli import main
-from norewind.people.table import rows_of
+from norewind.people.models import rows_of
 from norewind.runs.settings import SettingsError
 
 SMALL = {"method": "snap1", "cell": "lru", "hidden": 4, "rate": 1e-2}
@@ -36,7 +36,7 @@ def run_line(*words):
 
 def assert_same_run(one, other):
     """Every number of the two models is the same, bit for bit."""
-    mine, others = (model.live.__getstate__()["leaves"] for model in (one, other))
+    mine, others = (model.live.__getstate__()["arrays"].values() for model in (one, other))
     assert len(mine) == len(others) > 3
     for leaf, another in zip(mine, others, strict=True):
         assert (leaf.dtype, leaf.shape, leaf.tobytes()) == (another.dtype, another.shape, another.tobytes())
@@ -71,7 +71,7 @@ def test_a_mixture_learns_one_by_one_as_by_fit_and_answers_leave_it_alone():
         made = [list(model.predict_one(row).values()) for model in (one, whole)]
         np.testing.assert_allclose(*made, rtol=1e-3, atol=1e-3)
     np.testing.assert_allclose(one.forecast(5), whole.forecast(5), rtol=1e-3, atol=1e-3)
-    mine, others = (model.live.__getstate__()["leaves"] for model in (one, whole))
+    mine, others = (model.live.__getstate__()["arrays"].values() for model in (one, whole))
     for leaf, another in zip(mine, others, strict=True):
         assert leaf.dtype == another.dtype
         np.testing.assert_allclose(leaf, another, rtol=1e-2, atol=1e-3)
@@ -233,7 +233,7 @@ def test_the_command_line_goes_on_with_a_saved_model_and_the_other_way_round(tmp
 def test_a_method_with_windows_answers_single_rows(method, tmp_path, capsys):
     """Also after rows that wait for their window."""
     model = small(method=method).fit(wave(120)[:-17])
-    assert model.live.position["left"] is not None
+    assert model.live.entries["position"]["left"] is not None
     assert math.isfinite(model.predict_one(wave(1)[0]))
     model.save(tmp_path / "run")
     capsys.readouterr()

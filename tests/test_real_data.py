@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from norewind.runs.hooks import Hooks
+from norewind.runs.fit import Hooks
 from norewind.runs.settings import Settings
 from norewind.runs.train import Clock, trial
 

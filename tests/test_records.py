@@ -5,10 +5,10 @@ import sys
 from pathlib import Path
 
 from norewind.instruments.tables import markdown
+from norewind.paper.balancing import influence_plan, influence_records
 from norewind.paper.groups import grouped, of_paper
-from norewind.paper.influence import influence_plan, influence_records
-from norewind.paper.page import load_records, table
 from norewind.paper.plans import TABLE, text_plan
+from norewind.paper.report import load_records, table
 from norewind.runs.record import read_record
 from norewind.runs.settings import Settings
 from norewind.runs.sweep import records

@@ -28,8 +28,7 @@ from norewind.runs.compress import FORMAT, MAGIC, CodeError, _header
 from norewind.runs.entries import check_entries
 from norewind.runs.folder import read_log
 from norewind.runs.record import versions, write_record
-from norewind.runs.settings import Settings, SettingsError, field_kinds
-from norewind.runs.settings_file import read_toml, write_toml
+from norewind.runs.settings import Settings, SettingsError, field_kinds, read_toml, write_toml
 from norewind.streams import ByteStream, CharacterStream, Dialect, RowStream, Source, StreamError
 from norewind.streams.reading import BLOCK
 

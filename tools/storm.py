@@ -26,7 +26,6 @@ from typing import Any
 
 import numpy as np
 
-from norewind.cache import PROGRAMS
 from norewind.checkpoint import checkpoints, read
 from norewind.runs.folder import read_log
 from norewind.runs.record import read_record, versions, write_record
@@ -209,8 +208,6 @@ def main() -> None:
         os.environ["JAX_COMPILATION_CACHE_DIR"] = str(Path(folder) / "cache")
         os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
         os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
-        # As the command line does it where JAX's cache is not configured: kills fall on writing and loading too.
-        os.environ[PROGRAMS] = str(Path(folder) / "programs")
         storms = [Storm(Path(folder) / kind, kind, options.samples) for kind in KINDS]
         numbers = count(tally.record["runs"] + 1)
 

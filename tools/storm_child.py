@@ -40,7 +40,7 @@ def main(place: str, feed: str, arguments: list[str]) -> None:
 
 def watch(shared: mmap.mmap) -> None:
     import norewind.checkpoint
-    import norewind.cli.running
+    import norewind.cli.training
     import norewind.learner
     import norewind.runs.train
 
@@ -60,7 +60,7 @@ def watch(shared: mmap.mmap) -> None:
     during(norewind.runs.train, "open_stream", 2, 2)
     during(norewind.runs.train, "build", 3, 4)
     during(norewind.learner.Learner, "scan", 4, 5)
-    during(norewind.cli.running, "draw", 6, 6)
+    during(norewind.cli.training, "draw", 6, 6)
     during(norewind.checkpoint, "_write", 1, 0, byte=1)
 
 

@@ -13,6 +13,8 @@ from norewind.cells.torch_operations import OPERATIONS
 from norewind.trees import Tree
 
 INNER = "inner."
+WITHOUT_EFFECT = {"dtype", "device", "layout", "pin_memory", "memory_format", "requires_grad"}
+"""Keywords of operations that say where and how numbers are stored, which changes nothing here."""
 
 
 def from_torch(module: Any, inputs: int, outputs: int | None = None, *, initial_state: Tree = None) -> Cell:
@@ -76,40 +78,8 @@ def _one_step(module: Any) -> tuple[Any, Tree]:
     """The module as `step(x, state) -> (output, state)`, and its initial state if that is known."""
     from torch import nn  # pyright: ignore[reportMissingImports]
 
-    def zeros(*shape):
-        return np.zeros(shape, np.float32)
-
-    if isinstance(module, nn.LSTMCell):
-        return _step_of(module, _lstm_cell), (zeros(module.hidden_size), zeros(module.hidden_size))
-    if isinstance(module, nn.RNNCell | nn.GRUCell):
-        return _step_of(module, _cell), zeros(module.hidden_size)
-    if isinstance(module, nn.RNN | nn.GRU | nn.LSTM):
-        if module.bidirectional or (module.dropout and module.training):
-            raise ValueError("from_torch: a bidirectional module and one with dropout cannot be run online.")
-        h = zeros(module.num_layers, module.proj_size or module.hidden_size)
-        c = zeros(module.num_layers, module.hidden_size)
-        return _step_of(module, _sequence), (h, c) if isinstance(module, nn.LSTM) else h
-    return _step_of(module, lambda module, x, state: module(x, state)), None
-
-
-def _cell(module, x, state):
-    state = module(x, state)
-    return state, state
-
-
-def _lstm_cell(module, x, state):
-    state = module(x, state)
-    return state[0], state
-
-
-def _sequence(module, x, state):
-    # A sequence of one step, without a batch.
-    output, state = module(x.unsqueeze(0), state)
-    return output.squeeze(0), state
-
-
-def _step_of(module: Any, call: Callable) -> Any:
-    from torch import nn  # pyright: ignore[reportMissingImports]
+    is_cell = isinstance(module, nn.RNNCell | nn.GRUCell | nn.LSTMCell)
+    is_sequence = isinstance(module, nn.RNN | nn.GRU | nn.LSTM)
 
     class Step(nn.Module):
         def __init__(self):
@@ -117,9 +87,23 @@ def _step_of(module: Any, call: Callable) -> Any:
             self.inner = module
 
         def forward(self, x, state):
-            return call(self.inner, x, state)
+            if is_cell:
+                state = self.inner(x, state)
+                return state[0] if has_memory else state, state
+            if is_sequence:
+                # A sequence of one step, without a batch.
+                output, state = self.inner(x.unsqueeze(0), state)
+                return output.squeeze(0), state
+            return self.inner(x, state)
 
-    return Step()
+    start, has_memory = None, isinstance(module, nn.LSTMCell | nn.LSTM)
+    if is_sequence and (module.bidirectional or (module.dropout and module.training)):
+        raise ValueError("from_torch: a bidirectional module and one with dropout cannot be run online.")
+    if is_cell or is_sequence:
+        layers = (module.num_layers,) if is_sequence else ()
+        start = np.zeros((*layers, getattr(module, "proj_size", 0) or module.hidden_size), np.float32)
+        start = (start, np.zeros((*layers, module.hidden_size), np.float32)) if has_memory else start
+    return Step(), start
 
 
 def _converted(step: Any, inputs: int, start: Tree) -> Callable[[Tree, Tree, Tree], tuple[Tree, Tree]]:
@@ -131,7 +115,10 @@ def _converted(step: Any, inputs: int, start: Tree) -> Callable[[Tree, Tree, Tre
     with warnings.catch_warnings():
         # It says that RNN, GRU and LSTM keep their weights in a list as well.
         warnings.simplefilter("ignore", UserWarning)
-        program = torch.export.export(step, example).run_decompositions()
+        rules = torch.export.default_decompositions()
+        # Decomposed, the gradient of a norm at zero is NaN.
+        rules.pop(torch.ops.aten.linalg_vector_norm.default, None)
+        program = torch.export.export(step, example).run_decompositions(rules)
     signature, nodes = program.graph_signature, list(program.graph.nodes)
     if signature.buffers_to_mutate or signature.user_inputs_to_mutate:
         raise ValueError("from_torch: the module changes its buffers or inputs in place. Keep them in its state.")
@@ -139,13 +126,8 @@ def _converted(step: Any, inputs: int, start: Tree) -> Callable[[Tree, Tree, Tre
     if unknown:
         raise ValueError(f"from_torch cannot convert {', '.join(sorted(unknown))}. Write that part in JAX.")
     fixed = {**program.state_dict, **program.constants}
-    constants = {
-        node: jnp.asarray(fixed[source].detach().numpy())
-        for node, source in {
-            **signature.inputs_to_buffers,
-            **signature.inputs_to_lifted_tensor_constants,
-        }.items()
-    }
+    sources = {**signature.inputs_to_buffers, **signature.inputs_to_lifted_tensor_constants}
+    constants = {node: jnp.asarray(fixed[source].detach().numpy()) for node, source in sources.items()}
 
     def run(weights, x, state):
         given = iter(pytree.tree_leaves((x, state)))
@@ -156,15 +138,14 @@ def _converted(step: Any, inputs: int, start: Tree) -> Callable[[Tree, Tree, Tre
 
         for node in nodes:
             if node.op == "placeholder":
-                name = signature.inputs_to_parameters.get(node.name)
-                if name:
+                if name := signature.inputs_to_parameters.get(node.name):
                     values[node.name] = weights[name.removeprefix(INNER)]
                 else:
                     values[node.name] = constants[node.name] if node.name in constants else next(given)
             elif node.op == "call_function":
                 arguments = torch.fx.node.map_aggregate(node.args, read)
-                value = OPERATIONS[str(node.target)](*arguments, **_known(node.kwargs, read))
-                values[node.name] = _as_exported(value, node)
+                named = {name: read(value) for name, value in node.kwargs.items() if name not in WITHOUT_EFFECT}
+                values[node.name] = _as_exported(OPERATIONS[str(node.target)](*arguments, **named), node)
         # The last node is the output.
         return pytree.tree_unflatten([read(one) for one in nodes[-1].args[0]], program.call_spec.out_spec)
 
@@ -179,13 +160,6 @@ def _as_exported(value: Any, node: Any) -> Any:
     if value.shape != tuple(expected.shape):
         shapes = f"{value.shape} instead of {tuple(expected.shape)}"
         raise ValueError(f"from_torch: {node.target} was converted wrongly, with shape {shapes}. Please report it.")
-    kind = bool if str(expected.dtype) == "torch.bool" else float if expected.is_floating_point() else int
-    if not jnp.issubdtype(value.dtype, {bool: jnp.bool_, float: jnp.floating, int: jnp.integer}[kind]):
-        value = value.astype(kind)
-    return value
-
-
-def _known(keywords: dict[str, Any], read: Callable) -> dict[str, Any]:
-    """Keywords that change values; those about types and places do not here."""
-    dropped = {"dtype", "device", "layout", "pin_memory", "memory_format", "requires_grad"}
-    return {name: read(value) for name, value in keywords.items() if name not in dropped}
+    is_bool, is_float = str(expected.dtype) == "torch.bool", expected.is_floating_point()
+    kind, family = (bool, jnp.bool_) if is_bool else (float, jnp.floating) if is_float else (int, jnp.integer)
+    return value if jnp.issubdtype(value.dtype, family) else value.astype(kind)

@@ -1,35 +1,28 @@
-"""PyTorch's operations, by the names in an exported program, as JAX functions."""
+"""PyTorch's operations, by the names in an exported program, as JAX functions with the same arguments."""
 
 import operator
 from collections.abc import Callable
-from math import prod
+from math import inf
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-
-from norewind.cells import torch_layers as layers
-
-
-def _scaled(a, b, alpha=1):
-    return b if isinstance(alpha, int) and alpha == 1 else alpha * b
+import numpy as np
 
 
-def _slice(x, dim=0, start=None, end=None, step=1):
-    index = [slice(None)] * x.ndim
-    index[dim] = slice(start, end, step)
-    return x[tuple(index)]
+def _axes(dims):
+    """In PyTorch, no dimensions are all of them."""
+    return (dims,) if isinstance(dims, int) else tuple(dims) if dims else None
 
 
-def _select(x, dim, index):
-    return jnp.take(x, index, axis=dim)
+def _along(x, dim=0, start=None, end=None, step=1):
+    """The index of a slice along one dimension."""
+    return (*[slice(None)] * (dim % x.ndim), slice(start, end, step))
 
 
 def _split(x, sizes, dim=0):
-    if isinstance(sizes, int):
-        sizes = [sizes] * (x.shape[dim] // sizes) + ([x.shape[dim] % sizes] if x.shape[dim] % sizes else [])
-    ends = [sum(sizes[: i + 1]) for i in range(len(sizes) - 1)]
-    return jnp.split(x, ends, axis=dim)
+    ends = range(sizes, x.shape[dim], sizes) if isinstance(sizes, int) else np.cumsum(sizes)[:-1]
+    return jnp.split(x, list(ends), axis=dim)
 
 
 def _expand(x, shape):
@@ -39,206 +32,179 @@ def _expand(x, shape):
 
 
 def _squeeze(x, dims=None):
-    dims = range(x.ndim) if dims is None else (dims,) if isinstance(dims, int) else dims
-    return jnp.squeeze(x, tuple(d for d in dims if x.shape[d] == 1))
-
-
-def _view(x, shape):
-    known = prod(size for size in shape if size != -1)
-    return x.reshape([x.size // known if size == -1 else size for size in shape])
+    dims = range(x.ndim) if dims is None else np.atleast_1d(dims)
+    return jnp.squeeze(x, tuple(int(d) for d in dims if x.shape[int(d)] == 1))
 
 
 def _reduced(function: Callable) -> Callable:
-    return lambda x, dims=None, keepdim=False: function(x, axis=layers.axes(dims), keepdims=keepdim)
+    return lambda x, dims=None, keepdim=False: function(x, axis=_axes(dims), keepdims=keepdim)
 
 
-def _largest(function: Callable, place: Callable) -> Callable:
+def _with_places(function: Callable, place: Callable) -> Callable:
     """Values along a dimension, and where they are."""
     return lambda x, dim, keepdim=False: (function(x, dim, keepdims=keepdim), place(x, dim, keepdims=keepdim))
 
 
 def _var(x, dims=None, correction=1, keepdim=False):
-    return jnp.var(x, layers.axes(dims), ddof=1 if correction is None else correction, keepdims=keepdim)
-
-
-def _index(x, places):
-    return x[tuple(slice(None) if place is None else place for place in places)]
-
-
-def _placed(x, new, dim=0, start=None, end=None, step=1):
-    index = [slice(None)] * x.ndim
-    index[dim] = slice(start, end, step)
-    return x.at[tuple(index)].set(new)
+    return jnp.var(x, _axes(dims), ddof=1 if correction is None else correction, keepdims=keepdim)
 
 
 def _divided(a, b, rounding_mode=None):
     return {None: lambda x: x, "floor": jnp.floor, "trunc": jnp.trunc}[rounding_mode](a / b)
 
 
-def _round(x, decimals=0):
-    return jnp.round(x, decimals)
-
-
-def _nothing(*_, **__):
-    """A check, which was made while the module was exported."""
-
-
-def _gelu(x, approximate="none"):
-    return jax.nn.gelu(x, approximate=approximate == "tanh")
-
-
-def _clamp(x, low=None, high=None):
-    return jnp.clip(x, low, high)
-
-
-def _leaky(x, slope=0.01):
-    return jnp.where(x > 0, x, slope * x)
-
-
 def _elu(x, alpha=1, scale=1, input_scale=1):
     return scale * jnp.where(x > 0, x, alpha * jnp.expm1(jnp.where(x > 0, 0.0, x) * input_scale))
 
 
-_BY_NAME: dict[str, Callable[..., Any]] = {
-    "add.Tensor": lambda a, b, alpha=1: a + _scaled(a, b, alpha),
-    "add.Scalar": lambda a, b, alpha=1: a + _scaled(a, b, alpha),
-    "sub.Tensor": lambda a, b, alpha=1: a - _scaled(a, b, alpha),
-    "sub.Scalar": lambda a, b, alpha=1: a - _scaled(a, b, alpha),
-    "rsub.Scalar": lambda a, b, alpha=1: b - _scaled(b, a, alpha),
-    "rsub.Tensor": lambda a, b, alpha=1: b - _scaled(b, a, alpha),
-    "mul.Tensor": operator.mul,
-    "mul.Scalar": operator.mul,
-    "div.Tensor": operator.truediv,
-    "div.Scalar": operator.truediv,
-    "neg.default": operator.neg,
+def _affine(x, weight, bias):
+    x = x if weight is None else x * weight
+    return x if bias is None else x + bias
+
+
+def _layer_norm(x, shape, weight=None, bias=None, eps=1e-5):
+    last = tuple(range(x.ndim - len(shape), x.ndim))
+    mean = jnp.mean(x, last, keepdims=True)
+    inverse = jax.lax.rsqrt(jnp.mean((x - mean) ** 2, last, keepdims=True) + eps)
+    return _affine((x - mean) * inverse, weight, bias), mean, inverse
+
+
+def _by_channel(x, *values):
+    return [None if value is None else value.reshape(1, -1, *[1] * (x.ndim - 2)) for value in values]
+
+
+def _batch_norm(x, weight, bias, mean, var, _, eps):
+    weight, bias, mean, var = _by_channel(x, weight, bias, mean, var)
+    return (_affine((x - mean) * jax.lax.rsqrt(var + eps), weight, bias),)
+
+
+def _group_norm(x, weight, bias, batch, channels, size, groups, eps):
+    out = _layer_norm(x.reshape(batch, groups, -1), [channels // groups * size], eps=eps)[0].reshape(x.shape)
+    return (_affine(out, *_by_channel(x, weight, bias)),)
+
+
+def _norm(x, order=2, dims=None, keepdim=False):
+    if order == 0:
+        raise ValueError("from_torch cannot convert a norm of order 0. Write that part in JAX.")
+    if abs(order) == inf:
+        return (jnp.max if order > 0 else jnp.min)(jnp.abs(x), _axes(dims), keepdims=keepdim)
+    total = jnp.sum(jnp.abs(x) ** order, _axes(dims), keepdims=keepdim)
+    # The gradient at zero is zero in PyTorch, and would be NaN here.
+    return jnp.where(total > 0, jnp.where(total > 0, total, 1.0) ** (1 / order), 0.0)
+
+
+def _embedding(weight, places, padding=-1, *_):
+    if padding >= 0:  # this row is not learned
+        weight = weight.at[padding].set(jax.lax.stop_gradient(weight[padding]))
+    return weight[places]
+
+
+def _pad(x, widths, value=0.0):
+    pairs = [(*widths[place : place + 2], 0) for place in range(0, len(widths), 2)]
+    pairs += [(0, 0, 0)] * (x.ndim - len(pairs))
+    return jax.lax.pad(x, jnp.asarray(value, x.dtype), pairs[::-1])
+
+
+def _convolution(x, weight, bias, stride, padding, dilation, transposed, _, groups):
+    if transposed:
+        raise ValueError("from_torch cannot convert a transposed convolution. Write that part in JAX.")
+    pairs = [(width, width) for width in padding]
+    out = jax.lax.conv_general_dilated(x, weight, stride, pairs, rhs_dilation=dilation, feature_group_count=groups)
+    return out if bias is None else out + bias.reshape(-1, *[1] * len(stride))
+
+
+def _trilinear(a, b, c, missing_a, missing_b, missing_c, summed):
+    """The product of three arrays, each with a new dimension where it misses one, summed over some dimensions."""
+    parts = [jnp.expand_dims(x, tuple(dims)) for x, dims in ((a, missing_a), (b, missing_b), (c, missing_c))]
+    return jnp.sum(parts[0] * parts[1] * parts[2], tuple(summed))
+
+
+_SAME_NAME = (
+    (jnp, "abs any atan atan2 bitwise_not ceil cos cosh cumprod cumsum dot exp expm1 flip floor hypot isinf isnan log"),
+    (jnp, "log1p logical_and logical_not logical_or max maximum mean min minimum prod reciprocal reshape round sign"),
+    (jnp, "sin sinh sqrt tan tanh trunc"),
+    (jax.lax, "erf rsqrt"),
+    (jax.nn, "relu sigmoid"),
+    (operator, "neg"),
+)
+"""Operations (their `default` overloads) that JAX has under the same name, with the same arguments."""
+
+_OTHERS: dict[str, Callable[..., Any]] = {
+    "add.Tensor add.Scalar": lambda a, b, alpha=1: a + alpha * b,
+    "sub.Tensor sub.Scalar": lambda a, b, alpha=1: a - alpha * b,
+    "rsub.Tensor rsub.Scalar": lambda a, b, alpha=1: b - alpha * a,
+    "mul.Tensor mul.Scalar": operator.mul,
+    "div.Tensor div.Scalar": operator.truediv,
     "div.Tensor_mode": _divided,
-    "pow.Tensor_Scalar": operator.pow,
-    "pow.Scalar": operator.pow,
-    "pow.Tensor_Tensor": operator.pow,
-    "exp.default": jnp.exp,
-    "expm1.default": jnp.expm1,
-    "log.default": jnp.log,
-    "log1p.default": jnp.log1p,
-    "sqrt.default": jnp.sqrt,
-    "rsqrt.default": jax.lax.rsqrt,
-    "reciprocal.default": jnp.reciprocal,
-    "abs.default": jnp.abs,
-    "sin.default": jnp.sin,
-    "cos.default": jnp.cos,
-    "tan.default": jnp.tan,
-    "atan.default": jnp.arctan,
-    "atan2.default": jnp.arctan2,
-    "hypot.default": jnp.hypot,
-    "sinh.default": jnp.sinh,
-    "cosh.default": jnp.cosh,
-    "erf.default": jax.lax.erf,
-    "sign.default": jnp.sign,
-    "floor.default": jnp.floor,
-    "ceil.default": jnp.ceil,
-    "trunc.default": jnp.trunc,
-    "round.default": _round,
-    "fmod.Scalar": jnp.fmod,
-    "fmod.Tensor": jnp.fmod,
-    "remainder.Scalar": jnp.mod,
-    "remainder.Tensor": jnp.mod,
-    "sigmoid.default": jax.nn.sigmoid,
-    "tanh.default": jnp.tanh,
-    "relu.default": jax.nn.relu,
-    "gelu.default": _gelu,
+    "pow.Tensor_Scalar pow.Scalar pow.Tensor_Tensor": operator.pow,
+    "fmod.Scalar fmod.Tensor": jnp.fmod,
+    "remainder.Scalar remainder.Tensor": jnp.mod,
+    "gelu.default": lambda x, approximate="none": jax.nn.gelu(x, approximate=approximate == "tanh"),
     "elu.default": _elu,
-    "leaky_relu.default": _leaky,
-    "clamp.default": _clamp,
-    "clamp.Tensor": _clamp,
+    "leaky_relu.default": lambda x, slope=0.01: jnp.where(x > 0, x, slope * x),
+    "clamp.default clamp.Tensor": jnp.clip,
     "hardtanh.default": lambda x, low=-1.0, high=1.0: jnp.clip(x, low, high),
-    "maximum.default": jnp.maximum,
-    "minimum.default": jnp.minimum,
     "where.self": jnp.where,
-    "logical_not.default": jnp.logical_not,
-    "logical_and.default": jnp.logical_and,
-    "logical_or.default": jnp.logical_or,
-    "bitwise_not.default": jnp.bitwise_not,
     "bitwise_and.Tensor": jnp.bitwise_and,
     "bitwise_or.Tensor": jnp.bitwise_or,
     "bitwise_xor.Tensor": jnp.bitwise_xor,
-    "isnan.default": jnp.isnan,
-    "isinf.default": jnp.isinf,
-    "any.default": jnp.any,
-    "any.dim": _reduced(jnp.any),
-    "any.dims": _reduced(jnp.any),
-    "_assert_tensor_metadata.default": _nothing,
-    "_assert_async.msg": _nothing,
-    "mm.default": jnp.matmul,
-    "mv.default": jnp.matmul,
-    "bmm.default": jnp.matmul,
-    "dot.default": jnp.dot,
+    "any.dim any.dims": _reduced(jnp.any),
+    # Checks, which were made while the module was exported.
+    "_assert_tensor_metadata.default _assert_async.msg": lambda *_, **__: None,
+    "mm.default mv.default bmm.default": jnp.matmul,
     "addmm.default": lambda bias, a, b, beta=1, alpha=1: beta * bias + alpha * (a @ b),
     "linear.default": lambda x, weight, bias=None: x @ weight.T + (0 if bias is None else bias),
-    "t.default": jnp.transpose,
-    "permute.default": jnp.transpose,
+    "t.default permute.default": jnp.transpose,
     "transpose.int": jnp.swapaxes,
-    "view.default": _view,
-    "reshape.default": _view,
-    "_unsafe_view.default": _view,
+    "view.default _unsafe_view.default": jnp.reshape,
     "unsqueeze.default": jnp.expand_dims,
-    "squeeze.default": _squeeze,
-    "squeeze.dim": _squeeze,
-    "squeeze.dims": _squeeze,
+    "squeeze.default squeeze.dim squeeze.dims": _squeeze,
     "expand.default": _expand,
-    "slice.Tensor": _slice,
-    "select.int": _select,
-    "split.Tensor": _split,
-    "split_with_sizes.default": _split,
+    "slice.Tensor": lambda x, *cut, **named: x[_along(x, *cut, **named)],
+    "slice_scatter.default": lambda x, new, *cut, **named: x.at[_along(x, *cut, **named)].set(new),
+    "select.int index_select.default": lambda x, dim, places: jnp.take(x, places, axis=dim),
+    "select_scatter.default": lambda x, new, dim, place: x.at[(slice(None),) * (dim % x.ndim) + (place,)].set(new),
+    "split.Tensor split_with_sizes.default": _split,
     "cat.default": lambda parts, dim=0: jnp.concatenate(parts, dim),
     "stack.default": lambda parts, dim=0: jnp.stack(parts, dim),
-    "flip.default": jnp.flip,
     "repeat.default": jnp.tile,
-    "index.Tensor": _index,
-    "index_select.default": lambda x, dim, places: jnp.take(x, places, axis=dim),
+    "index.Tensor": lambda x, places: x[tuple(slice(None) if place is None else place for place in places)],
     "gather.default": lambda x, dim, places, sparse_grad=False: jnp.take_along_axis(x, places, dim),
-    "embedding.default": layers.embedding,
-    "constant_pad_nd.default": layers.pad,
-    "slice_scatter.default": _placed,
-    "select_scatter.default": lambda x, new, dim, place: x.at[(slice(None),) * (dim % x.ndim) + (place,)].set(new),
+    "embedding.default": _embedding,
+    "constant_pad_nd.default": _pad,
     "copy.default": lambda x, new: jnp.broadcast_to(new, x.shape),
     "arange.start_step": jnp.arange,
     "scalar_tensor.default": jnp.asarray,
-    "clone.default": lambda x: x,
-    "alias.default": lambda x: x,
+    "clone.default alias.default _to_copy.default": lambda x: x,
     "detach.default": jax.lax.stop_gradient,
-    "_to_copy.default": lambda x: x,
-    "full.default": lambda shape, value: jnp.full(shape, value),
-    "full_like.default": lambda x, value: jnp.full_like(x, value),
+    "full.default": jnp.full,
+    "full_like.default": jnp.full_like,
     "sum.dim_IntList": _reduced(jnp.sum),
     "mean.dim": _reduced(jnp.mean),
-    "mean.default": jnp.mean,
-    "prod.default": jnp.prod,
     "prod.dim_int": _reduced(jnp.prod),
-    "cumsum.default": jnp.cumsum,
-    "cumprod.default": jnp.cumprod,
     "amax.default": _reduced(jnp.max),
     "amin.default": _reduced(jnp.min),
-    "max.default": jnp.max,
-    "min.default": jnp.min,
-    "max.dim": _largest(jnp.max, jnp.argmax),
-    "min.dim": _largest(jnp.min, jnp.argmin),
+    "max.dim": _with_places(jnp.max, jnp.argmax),
+    "min.dim": _with_places(jnp.min, jnp.argmin),
     "argmax.default": lambda x, dim=None, keepdim=False: jnp.argmax(x, dim, keepdims=keepdim),
     "argmin.default": lambda x, dim=None, keepdim=False: jnp.argmin(x, dim, keepdims=keepdim),
     "var.correction": _var,
     "var_mean.correction": lambda x, dims=None, correction=1, keepdim=False: (
         _var(x, dims, correction, keepdim),
-        jnp.mean(x, layers.axes(dims), keepdims=keepdim),
+        jnp.mean(x, _axes(dims), keepdims=keepdim),
     ),
-    "linalg_vector_norm.default": layers.norm,
+    "linalg_vector_norm.default": _norm,
     "_softmax.default": lambda x, dim, half=False: jax.nn.softmax(x, dim),
     "_log_softmax.default": lambda x, dim, half=False: jax.nn.log_softmax(x, dim),
-    "native_layer_norm.default": layers.layer_norm,
-    "native_group_norm.default": layers.group_norm,
-    "_native_batch_norm_legit_no_training.default": layers.batch_norm,
-    "convolution.default": layers.convolution,
-    "_trilinear.default": layers.trilinear,
+    "native_layer_norm.default": _layer_norm,
+    "native_group_norm.default": _group_norm,
+    "_native_batch_norm_legit_no_training.default": _batch_norm,
+    "convolution.default": _convolution,
+    "_trilinear.default": _trilinear,
 }
-for _name in ("eq", "ne", "gt", "lt", "ge", "le"):
-    _BY_NAME |= {f"{_name}.{kind}": getattr(operator, _name) for kind in ("Scalar", "Tensor")}
 
-OPERATIONS: dict[str, Callable[..., Any]] = {f"aten.{name}": function for name, function in _BY_NAME.items()}
-OPERATIONS["<built-in function getitem>"] = operator.getitem
+OPERATIONS: dict[str, Callable[..., Any]] = {"<built-in function getitem>": operator.getitem}
+OPERATIONS |= {f"aten.{name}.default": getattr(source, name) for source, names in _SAME_NAME for name in names.split()}
+OPERATIONS |= {f"aten.{name}": function for names, function in _OTHERS.items() for name in names.split()}
+for _name in ("eq", "ne", "gt", "lt", "ge", "le"):
+    OPERATIONS |= {f"aten.{_name}.{kind}": getattr(operator, _name) for kind in ("Scalar", "Tensor")}

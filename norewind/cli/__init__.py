@@ -1,4 +1,4 @@
-"""The command line. A new command is one file in this folder and its name in COMMANDS."""
+"""The command line. A new command is a function in this folder, and its name in USE or STUDY."""
 
 import logging
 import signal
@@ -7,20 +7,12 @@ import sys
 import norewind
 from norewind import standard
 from norewind.cache import keep_compiled
-from norewind.cli.compare import compare
 from norewind.cli.compress import compress, decompress
-from norewind.cli.diagnose import diagnose
-from norewind.cli.forecast import forecast
-from norewind.cli.generate import generate
-from norewind.cli.plot import plot
-from norewind.cli.predict import predict
-from norewind.cli.reproduce import reproduce
-from norewind.cli.resume import resume
+from norewind.cli.query import forecast, plot, predict, sample
 from norewind.cli.running import friendly, leave
-from norewind.cli.sample import sample
-from norewind.cli.serve import serve
-from norewind.cli.train import train, with_config
-from norewind.cli.watch import watch
+from norewind.cli.serve import serve, watch
+from norewind.cli.study import compare, diagnose, generate, reproduce
+from norewind.cli.train import resume, train, with_config
 
 USE = (train, resume, forecast, predict, sample, plot, serve, watch, compress, decompress)
 STUDY = (compare, diagnose, generate, reproduce)
@@ -39,8 +31,11 @@ def main(arguments: list[str] | None = None) -> None:
     keep_compiled()
     # Without a home, matplotlib keeps its list of fonts elsewhere, and says so in five lines.
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
+    command = " ".join(arguments[:1])
+    # In a study, every ValueError is a mistake in its options.
+    mistakes = (ValueError,) if COMMANDS.get(command) in STUDY else ()
     try:
-        with friendly(" ".join(arguments[:1])):
+        with friendly(command, mistakes=mistakes):
             commands = {**COMMANDS, "train": with_config(arguments)}
             tyro.extras.subcommand_cli_from_dict(commands, prog="norewind", description=main.__doc__, args=arguments)
     except KeyboardInterrupt:

@@ -1,18 +1,21 @@
-"""`norewind serve`: a trained run as a service."""
+"""`norewind serve` and `norewind watch`: a trained run as a service, and the live page alone."""
 
 import os
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 from tyro.conf import Positional
 
+from norewind.cli.running import StopOnSignal, check_range, friendly
 from norewind.runs.settings import SettingsError, option
 
 TOKEN = "NOREWIND_TOKEN"
 SHORTEST_TOKEN = 16
+TokenFile = Annotated[Path | None, option("FILE", f"the environment variable {TOKEN}")]
 
 
 def serve(
@@ -20,7 +23,7 @@ def serve(
     *,
     port: int = 8000,
     host: str = "127.0.0.1",
-    token_file: Annotated[Path | None, option("FILE", f"the environment variable {TOKEN}")] = None,
+    token_file: TokenFile = None,
     queue: int = 4096,
     waiting: int = 10_000,
 ) -> None:
@@ -41,27 +44,51 @@ def serve(
         queue: The largest number of rows that may wait to be learned from. Beyond it, requests are answered with 429.
         waiting: The largest number of rows that may wait for late labels. Beyond it, the oldest is dropped.
     """
-    from norewind.cli.running import StopOnSignal, friendly
+    check_range("--queue", queue, 1)
+    check_range("--waiting", waiting, 0)
+    with StopOnSignal() as stop, friendly("serve", run, stop), listening(host, port, token_file) as (listener, token):
+        from norewind.serving.app import application
+        from norewind.serving.service import Service
 
-    if queue < 1 or waiting < 0:
-        raise SettingsError("--queue must be at least 1, and --waiting at least 0.")
-    with StopOnSignal() as stop, friendly("serve", run, stop):
-        app_of = needed()
-        token = token_for(host, token_file)
-        with listening(host, port) as listener:
-            service = app_of.Service(run, queue=queue, waiting=waiting)
-            service.open()
-            try:
-                listen("serve", app_of.service_app(service, token), service.end, listener, stop)
-            finally:
-                service.close()
+        service = Service(run, queue=queue, waiting=waiting)
+        try:
+            listen("serve", application(service.feed, token, service), listener, stop, service.end)
+        finally:
+            service.close()
         if service.learning.error is not None:
             raise service.learning.error
     raise SystemExit(stop.exit_code)
 
 
-def needed() -> Any:
-    """The application, whose packages are an extra."""
+def watch(
+    run: Annotated[Path, Positional], *, port: int = 8000, host: str = "127.0.0.1", token_file: TokenFile = None
+) -> None:
+    """Show the live page of a run folder that another process trains or has trained.
+
+    The folder is only read. The newest rows come from predictions.jsonl if the run writes
+    it (--predictions file), or else from its newest checkpoint.
+
+    Args:
+        run: The run folder.
+        port: The port to listen on; 0 for any free port.
+        host: The address to listen on. An address that other machines can reach needs a token.
+        token_file: A file with the token that requests must send.
+    """
+    with StopOnSignal() as stop, friendly("watch", stop=stop), listening(host, port, token_file) as (listener, token):
+        from norewind.serving.app import application
+        from norewind.serving.feed import Following
+
+        feed = Following(run).feed
+        listen("watch", application(feed, token), listener, stop, feed.end)
+    raise SystemExit(stop.exit_code)
+
+
+@contextmanager
+def listening(host: str, port: int, token_file: Path | None) -> Iterator[tuple[socket.socket, str | None]]:
+    """A socket that listens on the address, and the token, where one is given.
+
+    Comes first, so that mistakes are reported at once.
+    """
     try:
         import starlette  # noqa: F401
         import uvicorn.protocols.http.httptools_impl  # noqa: F401
@@ -69,18 +96,11 @@ def needed() -> Any:
         raise SettingsError(f"{error.name} is not installed: pip install 'norewind[serve]'") from None
     import jax
 
-    from norewind.serving import app
+    from norewind.serving.guard import is_local
 
     # An answer is computed by the thread that waits for it: handing it to another one takes longer.
     jax.config.update("jax_cpu_enable_async_dispatch", False)
-    return app
-
-
-def token_for(host: str, file: Path | None) -> str | None:
-    """The token, where one is given; an address that others can reach needs one."""
-    from norewind.serving.guard import is_local
-
-    token = file.read_text("utf-8", "replace").strip() if file else os.environ.get(TOKEN, "")
+    token = token_file.read_text("utf-8", "replace").strip() if token_file else os.environ.get(TOKEN, "")
     if token and (len(token) < SHORTEST_TOKEN or not token.isascii() or not token.isprintable() or " " in token):
         raise SettingsError(f"the token must have at least {SHORTEST_TOKEN} letters, digits or signs, without spaces.")
     if not token and not is_local(host):
@@ -88,26 +108,22 @@ def token_for(host: str, file: Path | None) -> str | None:
             f"{host} can be reached from other machines, so a token is needed: --token-file FILE, or the environment "
             f"variable {TOKEN}. (python -c 'import secrets; print(secrets.token_urlsafe())' makes one.)"
         )
-    return token or None
-
-
-def listening(host: str, port: int) -> socket.socket:
-    """A socket that listens on the address. It is opened first, so that a wrong address is reported at once."""
-    if not 0 <= port < 65536:
-        raise SettingsError(f"--port must be from 0 to 65535, but it is {port}.")
+    check_range("--port", port, 0, 65535)
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        return socket.create_server((host, port), family=family, backlog=128)
+        listener = socket.create_server((host, port), family=family, backlog=128)
     except (OSError, UnicodeError, TypeError) as error:
         # A name may be one that no host can have.
         why = getattr(error, "strerror", None) or error
         raise SettingsError(f"cannot listen on {host}, port {port}: {why}.") from None
+    with listener:
+        yield listener, token or None
 
 
-def listen(command: str, app: Any, end: Callable[[], None], listener: socket.socket, stop: Callable[[], bool]) -> None:
+def listen(command: str, app: Any, listener: socket.socket, stop: Callable[[], bool], end: Callable[[], None]) -> None:
     from norewind.serving.server import serve as serve_app
 
     host, port = listener.getsockname()[:2]
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}/"
-    words = f"norewind {command}: {address} (Ctrl-C ends it)"
-    serve_app(app, listener, stop=stop, end=end, ready=lambda: print(words, file=sys.stderr, flush=True))
+    print(f"norewind {command}: {address} (Ctrl-C ends it)", file=sys.stderr, flush=True)
+    serve_app(app, listener, stop=stop, end=end)

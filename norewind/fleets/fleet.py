@@ -1,29 +1,63 @@
 """A fleet: a learner with a run for every key, whose samples come in any order."""
 
 from copy import copy
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import numpy as np
 
 from norewind import checks
 from norewind.checkpoint import LARGEST
-from norewind.estimator import Loss
-from norewind.fleets.private import Private
-from norewind.fleets.scaling import beside as scaling_of
-from norewind.fleets.scaling import delayed, scaled_by_key, segments, sorted_by_key
-from norewind.fleets.shared import Shared
 from norewind.fleets.slots import Slots
-from norewind.streams.scaling import Layout
+from norewind.kernels import kernel
+from norewind.learners.protocol import Learner
+from norewind.streams.scaling import Layout, Series, nothing_known, scaled
 from norewind.streams.stream import Keyed, Samples
 from norewind.trees import Tree
 
 MEMORY = 1_000_000_000
 """Bytes for resident keys, if their number is not given."""
-CHUNK = 1 << 17
-"""Rows that are sorted by key at a time: the more, the more samples of a key are learned in a row."""
-ROWS = 1 << 26
+NUMBERS = 1 << 26
 """Numbers in the rows of a chunk: wide rows make shorter ones."""
+
+
+class Engine(Protocol):
+    """How a learner is run for many keys; what `Learner.for_keys` returns.
+
+    Attributes:
+        own: what every key has for itself at its start, by name.
+        shared: what all keys share at the start.
+        chunk: how many rows to give it at a time.
+    """
+
+    own: dict[str, np.ndarray]
+    shared: Tree
+    chunk: int
+
+    def learn(
+        self, shared: Tree, arrays: dict[str, np.ndarray], places: np.ndarray, xs: Tree, targets: Tree
+    ) -> tuple[Tree, np.ndarray, Any, Any]:
+        """Learn from rows, in order.
+
+        Args:
+            shared: what all keys share; used up.
+            arrays: what keys have for themselves, with one entry per slot along the leading axes; changed in place.
+            places: the slot of each row's key.
+            xs: the inputs of the rows.
+            targets: their targets.
+
+        Returns:
+            What all keys share, the losses, the outputs made at the rows, and the outputs that were made of them.
+        """
+        ...
+
+    def answer(self, arrays: dict[str, np.ndarray], xs: Tree) -> tuple[Any, Any]:
+        """The outputs of `learn` if each row were the next of the key with the same number. `arrays` are used up."""
+        ...
+
+    def pending(self, record: np.ndarray) -> np.ndarray:
+        """What is forecast of the next rows of a key; see `Learner.pending`."""
+        ...
 
 
 class FleetRun(NamedTuple):
@@ -33,12 +67,7 @@ class FleetRun(NamedTuple):
 
 
 def fleet(
-    learner: Any,
-    run: Any,
-    *,
-    share: bool = False,
-    resident: int | None = None,
-    window: int = 256,
+    learner: Learner, run: Any, *, share: bool = False, resident: int | None = None, window: int = 256
 ) -> "Fleet":
     """A learner with one run for every key: keys appear at any time, and their samples come in any order.
 
@@ -48,7 +77,7 @@ def fleet(
     together, with a state and a carry each; what is left of a key's samples makes the next.
 
     Args:
-        learner: what learns, from `online`; without `share`, also `LeastSquares`.
+        learner: what learns: from `online`, `Ahead` to forecast later rows, or without `share` `LeastSquares`.
         run: where a key starts from, e.g. from `learner.init`.
         share: one model for all keys.
         resident: the keys in memory; those silent longest are on disk. By default as many as fit 1 GB.
@@ -68,42 +97,31 @@ def fleet(
     return Fleet(learner, run, share=share, resident=resident, window=window)
 
 
-class Fleet:
+class Fleet(Learner):
     """What `fleet` returns. With a `table`, its inputs are raw rows, which it standardises key by key."""
 
     def __init__(
         self,
-        learner: Any,
+        learner: Learner,
         run: Any,
         *,
         share: bool = False,
         resident: int | None = None,
-        horizon: int = 0,
-        loss: Loss | None = None,
         window: int = 256,
         table: Layout | None = None,
-        row: tuple[int, int] | None = None,
     ):
-        if horizon and (loss is None or row is None):
-            raise checks.ModelError("fleet: a horizon needs the loss, and the numbers of inputs and outputs (row).")
-        self.share, self.horizon, self.window, self.table = share, horizon, window if share else 1, table
-        self.loss = None if loss is None else jax.jit(jax.vmap(loss))
-        start = run._replace(ahead=run.state) if horizon else run
-        kind = Shared if share else Private
-        self.engine = kind(learner, start, self.window)
-        beside = {"samples": np.zeros((), np.int64), "errors": np.zeros(4)}
-        if row is not None and horizon:
-            numbers = np.asarray(jax.numpy.zeros(row[1]))
-            beside |= {"xs": np.zeros((horizon, row[0]), np.float32), "outputs": np.tile(numbers, (horizon, 1))}
-        beside |= {} if table is None else scaling_of(table)
-        example = Slots(self.engine.own(start), beside, 1)
-        most = max(2 * self.window, MEMORY // example.dtype.itemsize) if resident is None else resident
         if resident is not None and share and resident < window:
             raise checks.ModelError(f"fleet: {resident} resident keys are fewer than a window of {window} can have.")
+        self.horizon, self.window, self.table = learner.horizon, window if share else 1, table
+        self.engine: Engine = learner.for_keys(run, window if share else None)
+        own = dict(self.engine.own)
+        if table is not None:
+            statistics, waiting, seen = (part[0] for part in nothing_known(table))
+            own |= {"statistics": statistics, "waiting": waiting, "seen": seen, "errors": np.zeros(4)}
+        size = sum(part.nbytes for part in own.values())
+        most = max(2 * self.window, MEMORY // size) if resident is None else resident
         checks.at_least_one("fleet: resident", most)
-        self.slots = Slots(self.engine.own(start), beside, most)
-        width = sum(np.size(part) for part in beside.values()) + 32
-        self.chunk = max(self.window, min(CHUNK, ROWS // width) // self.window * self.window)
+        self.slots = Slots(own, most)
         self.samples = 0
         self._folder: Any = None
 
@@ -113,111 +131,80 @@ class Fleet:
         return len(self.slots)
 
     def init(self) -> FleetRun:
-        return FleetRun(self.engine.init())
+        """Start without keys."""
+        return FleetRun(self.engine.shared)
 
-    def scan(self, run: FleetRun, xs: Keyed, targets: Any = None, *, count: int | None = None, outputs: bool = False):
-        """Learn from samples of any keys, in their order: `(run, losses)`, or `(run, (losses, outputs))`.
+    def scan(
+        self, run: FleetRun, xs: Keyed, targets: Any = None, *, count: int | None = None, outputs: bool = False
+    ) -> tuple[FleetRun, Any]:
+        """Learn from samples of any keys, in their order; see `Learner.scan`.
 
         The runs of the keys change in the fleet itself. `count` is the number of windows, or
         of samples where there are none. `outputs` are those at the samples; with a horizon,
         `(made, due)`, as `Ahead` has them; with a table, `(made, due, samples)`.
         """
-        keys = list(xs.keys)
-        rows = len(keys) if count is None else count * self.window
-        rows = rows // self.window * self.window
-        step = (
-            rows if len(set(keys[:rows])) <= self.slots.resident else self.slots.resident // self.window * self.window
-        )
-        pieces = []
-        for start in range(0, rows, max(1, step)):
-            part = slice(start, min(start + step, rows))
-            inner, target = (jax.tree.map(lambda leaf: np.asarray(leaf)[part], tree) for tree in (xs.xs, targets))  # noqa: B023
-            run, piece = self._piece(run, keys[part], inner, target)
-            pieces.append(piece)
-        if not pieces:
+        keys = xs.keys.tolist() if isinstance(xs.keys, np.ndarray) else list(xs.keys)
+        rows = (len(keys) if count is None else count * self.window) // self.window * self.window
+        if not rows:
             raise ValueError(f"fleet: there is no sample in {len(keys)} keys; a window has {self.window}.")
-        losses, *made = jax.tree.map(lambda *parts: np.concatenate(parts), *pieces)
+        most = self.slots.resident // self.window * self.window
+        step = rows if rows <= most or len(set(keys[:rows])) <= self.slots.resident else most
+        pieces = []
+        for start in range(0, rows, step):
+            part = slice(start, min(start + step, rows))
+            inputs = jax.tree.map(lambda leaf: np.asarray(leaf)[part], (xs.xs, targets))  # noqa: B023
+            run, piece = self._piece(run, keys[part], *inputs)
+            pieces.append(piece)
+        losses, *made = pieces[0] if len(pieces) == 1 else jax.tree.map(lambda *all: np.concatenate(all), *pieces)
         losses = losses if self.window == 1 else losses.reshape(-1, self.window).sum(axis=1)
-        out = made[0] if len(made) == 1 else tuple(made)
-        return run, (losses, out) if outputs else losses
+        return run, (losses, made[0] if len(made) == 1 else tuple(made)) if outputs else losses
 
     def _piece(self, run: FleetRun, keys: list[bytes], xs: Tree, targets: Tree) -> tuple[FleetRun, tuple]:
-        """Samples of no more keys than may be resident."""
-        places = self.slots.places(keys, self.samples)
-        order, parts, records = *sorted_by_key(places, self.slots.resident), self.slots.rows
-        samples = None if self.table is None else scaled_by_key(self.table, records, parts, xs[order])
-        if samples is not None:
+        """Learn from samples of no more keys than may be resident."""
+        places, arrays, samples = self.slots.places(keys, self.samples), self.slots.arrays, None
+        if self.table is not None:
+            samples = self._scaled(arrays, places, xs)
             xs, targets = samples.xs, samples.targets
-        else:
-            xs, targets = (jax.tree.map(lambda leaf: leaf[order], tree) for tree in (xs, targets))
-        seen = records["samples"][parts.places]
-        idle = np.clip(self.horizon - seen, 0, parts.counts)
-        newest, learned = None, xs
-        if self.horizon:
-            newest = xs
-            learned, records["xs"][parts.places] = delayed(records["xs"][parts.places], xs, parts, self.horizon)
-        shared, made, losses = self.engine.learn(run.shared, self.slots, parts, (learned, targets, newest), idle, order)
-        records["samples"][parts.places] = seen + parts.counts
+        shared, losses, made, due = self.engine.learn(run.shared, arrays, places, xs, targets)
         self.samples += len(keys)
-        found: tuple = (made,)
-        if self.horizon:
-            assert made is not None
-            due, records["outputs"][parts.places] = delayed(records["outputs"][parts.places], made, parts, self.horizon)
-            losses = np.where(parts.turn < self.horizon - seen[parts.key], 0, self._losses(due, targets))
-            found = (made, due)
-        elif samples is not None:
-            found = (made, made)
+        found: tuple = (made, due) if self.horizon else (made,)
         if samples is not None:
-            self._tally(parts, found[1], samples)
-            found = (*found, samples)
-        back = np.empty_like(order)
-        back[order] = np.arange(len(order))
-        return FleetRun(shared), jax.tree.map(lambda leaf: leaf[back], (losses, *found))
+            add_errors(arrays["errors"], places, samples.targets, samples.last, due)
+            found = made, due, samples
+        return FleetRun(shared), (losses, *found)
+
+    def _scaled(self, arrays: dict[str, np.ndarray], places: np.ndarray, rows: np.ndarray) -> Samples:
+        """Raw rows as samples. What is known of their keys is brought up to date."""
+        assert self.table is not None
+        series = Series(*(arrays[name] for name in ("statistics", "waiting", "seen")))
+        return Samples(*scaled(self.table, series, np.ascontiguousarray(rows, np.float64), places))
 
     def answer(self, records: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, Samples]:
         """What `scan` would return as outputs for raw rows, each as the next of the key with this record; without
         learning. For keys that share nothing."""
-        assert isinstance(self.engine, Private)
-        assert self.table is not None
-        records = records.copy()
-        samples = scaled_by_key(self.table, records, segments(np.arange(len(rows))), rows)
-        made = self.engine.answer(self.slots.leaves(records), samples.xs)
-        return made, records["outputs"][:, 0] if self.horizon else made, samples
+        arrays = {name: records[name].copy() for name in self.slots.arrays}
+        samples = self._scaled(arrays, np.arange(len(rows)), rows)
+        return *self.engine.answer(arrays, samples.xs), samples
 
     def rehearse(self, run: FleetRun) -> None:
         """Compile what learning needs, with a key of its own."""
         assert self.table is not None
         fleet, rows = copy(self), self.horizon + 1
-        fleet.slots = self.slots.another(max(self.window, 1))
-        layout = self.table
-        xs, targets = np.zeros((rows, layout.columns)), np.zeros((rows, len(layout.targets)))
-        fleet.scan(run, Keyed([b""] * rows, xs), targets)
+        fleet.slots = self.slots.another(1)
+        fleet.scan(run, Keyed([b""] * rows, np.zeros((rows, self.table.columns))))
 
-    def _losses(self, due: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        """The losses of forecasts. The arrays are filled up to a power of two, so that few sizes are compiled."""
-        assert self.loss is not None
-        size = max(4096, 1 << (len(due) - 1).bit_length())
-        fill = [
-            np.concatenate([part, np.zeros((size - len(part), *part.shape[1:]), part.dtype)]) for part in (due, targets)
-        ]
-        return np.asarray(self.loss(*fill))[: len(due)]
+    def forward(self, run: FleetRun, xs: Any, *, count: int | None = None) -> tuple[FleetRun, Any]:
+        """Not for fleets: `answer` predicts rows without learning."""
+        raise checks.ModelError("forward: a fleet has no run that could be left as it is. Use scan, or fleet.answer.")
 
-    def _tally(self, parts: Any, due: np.ndarray, samples: Samples) -> None:
-        """Add up the squared errors of every key, row after row: the model's, the last value's and the mean's."""
-        assert samples.last is not None
-        targets = samples.targets.astype(np.float64)
-        means = due[:, : targets.shape[1]]
-        errors = np.stack([targets - means, targets - samples.last, targets], axis=1)
-        known = ~np.isnan(errors).any(axis=(1, 2))
-        squares = np.mean(errors[known] ** 2, axis=2)
-        rows = np.concatenate([np.ones((len(squares), 1)), squares], axis=1)
-        sums = self.slots.rows["errors"][parts.places]
-        np.add.at(sums, parts.key[known], rows)
-        self.slots.rows["errors"][parts.places] = sums
+    def reset(self, run: FleetRun) -> FleetRun:
+        """Not for fleets, whose keys begin at different times."""
+        raise checks.ModelError("reset: the keys of a fleet have sequences of their own. Use other keys for new ones.")
 
-    def carry(self, run: FleetRun) -> Tree:
-        """Nothing: what keys carry is their own."""
-        return ()
+    def chunk(self, run: FleetRun) -> int:
+        """As many rows as the engine wants, in whole windows."""
+        width = 32 + sum(part.size for name, part in self.engine.own.items() if name in ("xs", "targets", "outputs"))
+        return max(self.window, min(self.engine.chunk, NUMBERS // width) // self.window * self.window)
 
     def keep_in(self, folder: Any, samples: int) -> None:
         """Keep the keys in a run folder, as they were at its checkpoint after this many samples."""
@@ -232,4 +219,28 @@ class Fleet:
             self._folder.writer.keep = 1
 
     def close(self) -> None:
+        """Close the files."""
         self.slots.close()
+
+
+@kernel
+def add_errors(errors, places, targets, last, due):
+    """Add up the squared errors of every key: how many rows were scored, and the model's, the last value's, the mean's.
+
+    A row counts with the mean over its known targets.
+    """
+    for t in range(len(places)):
+        known, model, persistence, mean = 0, 0.0, 0.0, 0.0
+        for i in range(targets.shape[1]):
+            target, newest = np.float64(targets[t, i]), np.float64(last[t, i])
+            if np.isfinite(target) and np.isfinite(newest):
+                known += 1
+                model += (target - due[t, i]) ** 2
+                persistence += (target - newest) ** 2
+                mean += target**2
+        if known:
+            sums = errors[places[t]]
+            sums[0] += 1
+            sums[1] += model / known
+            sums[2] += persistence / known
+            sums[3] += mean / known

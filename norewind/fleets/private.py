@@ -1,114 +1,224 @@
-"""Keys with models of their own: batches of keys go through one program, several samples of a key in a row."""
+"""Keys with networks of their own: batches of keys go through one program, several samples of a key in a row.
 
-from typing import Any
+Batches have a few fixed sizes, so that a new key compiles nothing.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
-from norewind.fleets.programs import LADDER, LANES, Programs, Visit, padded, rung, visits
-from norewind.fleets.records import without_keys
-from norewind.fleets.scaling import Segments
-from norewind.fleets.slots import Slots
-from norewind.trees import Tree
+from norewind.chunks import chunk_is_finite, fast_step, scan_some, skipping_step, watching_step
+from norewind.compilation import compiled_loop
+from norewind.learner import Online, _forward
+from norewind.run import Run
+from norewind.trees import Tree, is_key
+
+LANES = 32
+"""Keys that a program computes side by side. The runs of this many small models fit a core's cache."""
+LADDER = {32: 128, 256: 16}
+"""The keys in a batch, and the most samples that it learns from each of them in a row. The runs of 256 small models
+still fit the last cache; those of 4,096 do not."""
+ALIGNED = 64
+SMALL = 1000
+"""Numbers in the run of a small model. With usual vectors, z * h + (1 - z) * c of a GRU with 3 or 4 units had other
+bits for the first half of a group than for the second. Probably each half fuses another product into the sum; we have
+not looked at the machine code. With narrow vectors we have not seen it, but large models would be slower."""
 
 
 class Private:
-    """Learns every key's samples with the key's own run."""
+    """Learns every key's samples with the key's own run. Each leaf of a run is an array of the slots."""
 
-    def __init__(self, learner: Any, start: Tree, window: int):
-        self.programs = Programs(learner, start)
-        self._structure, self._shapes = jax.tree.structure(start), [leaf.shape for leaf in without_keys(start)]
+    def __init__(self, learner: Online, start: Run):
+        update, leaves = learner.update, without_keys(start)
+        self.own, self.shared = {str(place): np.asarray(leaf) for place, leaf in enumerate(leaves)}, ()
+        self._structure = jax.tree.structure(start)
+        narrow = sum(np.size(leaf) for leaf in leaves) <= SMALL
 
-    def own(self, run: Tree) -> Tree:
-        """The part of a run that every key has for itself: all of it, leaf by leaf."""
-        return jax.tree.leaves(run)
+        def learn(step: Callable, looks: bool) -> Callable:
+            def body(run, sample):
+                (run,), loss, output = step(update, run, sample)
+                return run, (loss, output)
 
-    def init(self) -> Tree:
-        """What all keys share."""
-        return ()
+            def one(run, xs, targets, newest, count):
+                before = with_keys(run, start)
+                after, (losses, outputs) = scan_some(body, before, (xs, targets, newest), count)
+                finite = chunk_is_finite(before, after, losses) if looks else jnp.array(True)
+                return without_keys(after), losses, outputs, finite
 
-    def learn(self, shared: Tree, slots: Slots, parts: Segments, rows: tuple, idle: np.ndarray, order: np.ndarray):
-        """Learn from rows sorted by key, after those that only answer (`idle`): `(shared, outputs, losses)`."""
-        xs, _, newest = rows
-        count = len(jax.tree.leaves(xs)[0])
-        longest = LADDER[rung(len(parts.places))]
-        found: list[Any] = [None, None]
+            return in_lanes(one, narrow)
 
-        def note(visit: Visit, part: slice, *results: Any) -> None:
-            keys = visit.rows[part]
-            at = keys[:, None] + np.arange(visit.length)
-            for place, result in enumerate(results):
-                leaves, structure = jax.tree.flatten(result)
-                if found[place] is None:
-                    empty = [np.zeros((count, *leaf.shape[2:]), leaf.dtype) for leaf in leaves]
-                    found[place] = jax.tree.unflatten(structure, empty)
-                for into, leaf in zip(jax.tree.leaves(found[place]), leaves, strict=True):
-                    into[at] = np.asarray(leaf)[: len(keys), : visit.length]
+        def answer(run, xs, count):
+            run, outputs = _forward(update, with_keys(run, start), xs, count)
+            return without_keys(run), outputs
 
-        for visit in visits(parts.starts, idle, longest):
-            for part in _batches(visit):
-                note(visit, part, self._answer(slots, parts, visit, part, newest))
-        for visit in visits(parts.starts + idle, parts.counts - idle, longest):
-            for part in _batches(visit):
-                note(visit, part, *self._learn(slots, parts, visit, part, rows))
-        losses = np.zeros(count) if found[1] is None else found[1]
-        return shared, found[0], losses
+        self._learned = learn(fast_step if learner.stops else watching_step, True)
+        self._careful, self._answered = learn(skipping_step, False), in_lanes(answer, narrow)
 
-    def answer(self, leaves: list[np.ndarray], xs: Tree) -> np.ndarray:
+    def learn(self, shared: Tree, arrays: dict, places: np.ndarray, rows: tuple, learns: np.ndarray):
+        """Learn from rows, after those that only answer: `(shared, outputs, losses)`."""
+        order, (slots, starts, counts) = sorted_by_key(places)
+        idle = np.add.reduceat(~learns[order], starts, dtype=int)
+        longest, found = LADDER[rung(len(slots))], _Found(order)
+        for visit in visits(starts, idle, longest):
+            places = slots[visit.keys]
+            after, outputs = self._answered(*self._batch(arrays, places, visit.at(order), rows[2:]))
+            self._put(arrays, places, after)
+            found.add(visit, outputs)
+        for visit in visits(starts + idle, counts - idle, longest):
+            places = slots[visit.keys]
+            batch = self._batch(arrays, places, visit.at(order), rows)
+            after, losses, outputs, finite = self._learned(*batch)
+            if not np.asarray(finite)[: len(places)].all():
+                # Again, dropping samples that give numbers that are not finite; the other keys are not touched by it.
+                again, good = self._careful(*batch)[:3], np.asarray(finite)
+                after, losses, outputs = jax.tree.map(
+                    lambda new, old: np.where(good.reshape(-1, *(1,) * (old.ndim - 1)), old, new),  # noqa: B023
+                    again,
+                    (after, losses, outputs),
+                )
+            self._put(arrays, places, after)
+            found.add(visit, outputs, losses)
+        return shared, found.outputs, found.losses
+
+    def answer(self, arrays: dict[str, np.ndarray], xs: Tree) -> np.ndarray:
         """The outputs of runs for one more row each, which is not learned from. The runs stay as they are."""
-        size = rung(count := len(jax.tree.leaves(xs)[0]))
-        rows = jax.tree.map(lambda leaf: padded(leaf[:, None], size, LADDER[size]), xs)
-        runs = jax.tree.unflatten(self._structure, [padded(leaf, size) for leaf in leaves])
-        _, outputs = self.programs.answer(runs, rows, 1, -(-count // LANES))
-        return np.asarray(outputs)[:count, 0]
+        count = len(jax.tree.leaves(xs)[0])
+        made = [
+            np.asarray(self._answered(*self._batch(arrays, visit.keys, visit.at(np.arange(count)), (xs,)))[1])[
+                : len(visit.keys), 0
+            ]
+            for visit in visits(np.arange(count), np.ones(count, int), 1)
+        ]
+        return np.concatenate(made)
 
-    def _runs(self, slots: Slots, places: np.ndarray) -> Tree:
-        """The runs of keys as one tree, stacked."""
-        parts = zip(slots.runs(places), self._shapes, strict=True)
-        return jax.tree.unflatten(self._structure, [block.reshape(len(places), *shape) for block, shape in parts])
+    def _batch(self, arrays: dict[str, np.ndarray], places: np.ndarray, at: np.ndarray, rows: tuple) -> tuple:
+        """The arguments of a program: runs and rows of as many keys as it takes, the first key again at the end."""
+        size = rung(len(places))
+        repeated = np.concatenate([places, np.repeat(places[:1], size - len(places))])
+        leaves = []
+        for name in self.own:
+            leaf = aligned(size, self.own[name])
+            np.take(arrays[name], repeated, axis=0, out=leaf, mode="clip")  # "raise" would make another copy
+            leaves.append(leaf)
 
-    def _answer(self, slots: Slots, parts: Segments, visit: Visit, part: slice, newest: Tree) -> Any:
-        places, size = parts.places[visit.keys[part]], rung(len(visit.keys[part]))
-        filled = -(-len(places) // LANES)
-        runs = self._runs(slots, _repeated(places, size))
-        after, outputs = self.programs.answer(runs, _rows(newest, visit, part, size), visit.length, filled)
-        slots.put(places, after)
-        return outputs
+        def padded(leaf: np.ndarray) -> np.ndarray:
+            full = np.zeros((size, LADDER[size], *leaf.shape[1:]), leaf.dtype)
+            full[: len(at), : at.shape[1]] = leaf[at]
+            return full
 
-    def _learn(self, slots: Slots, parts: Segments, visit: Visit, part: slice, rows: tuple) -> tuple[Any, Any]:
-        places, size = parts.places[visit.keys[part]], rung(len(visit.keys[part]))
-        inputs = [None if leaf is None else _rows(leaf, visit, part, size) for leaf in rows]
-        filled = -(-len(places) // LANES)
-        before = self._runs(slots, _repeated(places, size))
-        after, losses, outputs, finite = self.programs.learn(before, *inputs, visit.length, filled)
-        bad = np.flatnonzero(~np.asarray(finite)[: len(places)])
-        if len(bad):
-            # Again, dropping samples that give numbers that are not finite; the other keys are not touched by it.
-            again, lost, out, _ = self.programs.careful(before, *inputs, visit.length, filled)
-            after, losses, outputs = (
-                jax.tree.map(lambda new, old: _with(np.array(old), np.asarray(new), bad), new, old)
-                for new, old in ((again, after), (lost, losses), (out, outputs))
-            )
-        slots.put(places, after)
-        return outputs, losses
+        runs = jax.tree.unflatten(self._structure, leaves)
+        return runs, *jax.tree.map(padded, rows), at.shape[1], -(-len(places) // LANES)
+
+    def _put(self, arrays: dict[str, np.ndarray], places: np.ndarray, leaves: list[Any]) -> None:
+        for name, leaf in zip(self.own, leaves, strict=True):
+            arrays[name][places] = np.asarray(leaf)[: len(places)]
 
 
-def _with(old: np.ndarray, new: np.ndarray, places: np.ndarray) -> np.ndarray:
-    old[places] = new[places]
-    return old
+class _Found:
+    """Outputs and losses of rows, as they are found visit by visit."""
+
+    def __init__(self, order: np.ndarray):
+        self.order, self.losses, self.outputs = order, np.zeros(len(order)), None
+
+    def add(self, visit: "Visit", outputs: Tree, losses: Any = None) -> None:
+        at, part = visit.at(self.order), np.s_[: len(visit.rows), : visit.length]
+        if self.outputs is None:
+            self.outputs = jax.tree.map(lambda leaf: np.zeros((len(self.order), *leaf.shape[2:]), leaf.dtype), outputs)
+        for into, leaf in zip(jax.tree.leaves(self.outputs), jax.tree.leaves(outputs), strict=True):
+            into[at] = np.asarray(leaf)[part]
+        if losses is not None:
+            self.losses[at] = np.asarray(losses)[part]
 
 
-def _batches(visit: Visit) -> list[slice]:
-    """Batches of the largest size in the ladder, and one for the rest."""
-    most = max(LADDER)
-    return [slice(start, start + most) for start in range(0, len(visit.keys), most)]
+def in_lanes(function: Callable, narrow: bool) -> Callable:
+    """`function(*keyed, count)` for every key, in groups of `LANES` that go through the cache one after another.
+
+    Only the first `filled` groups are computed.
+
+    Every batch size runs the same loop over the same group, so that a key's numbers do not
+    depend on the size of its batch, on its place there, or on its neighbours.
+    """
+
+    def batch(*arguments):
+        *keyed, count, filled = arguments
+        size = jax.tree.leaves(keyed)[0].shape[0]
+        groups = jax.tree.map(lambda leaf: leaf.reshape(size // LANES, LANES, *leaf.shape[1:]), keyed)
+
+        def group(nothing, part):
+            return nothing, jax.vmap(function, in_axes=(0,) * len(keyed) + (None,))(*part, count)
+
+        # A loop whose length the compiler does not know: a short one would become another program.
+        out = scan_some(group, 0, groups, filled)[1]
+        return jax.tree.map(lambda leaf: leaf.reshape(size, *leaf.shape[2:]), out)
+
+    return compiled_loop(batch, narrow=narrow)
 
 
-def _repeated(places: np.ndarray, size: int) -> np.ndarray:
-    return np.concatenate([places, np.repeat(places[:1], size - len(places))])
+def aligned(count: int, like: np.ndarray) -> np.ndarray:
+    """Room for several arrays, at an address that XLA can use without a copy: a multiple of `ALIGNED`."""
+    size = count * like.nbytes
+    bytes_ = np.empty(size + ALIGNED, np.uint8)
+    start = -bytes_.ctypes.data % ALIGNED
+    return bytes_[start : start + size].view(like.dtype).reshape(count, *like.shape)
 
 
-def _rows(tree: Tree, visit: Visit, part: slice, size: int) -> Tree:
-    """The rows of a batch, of shape (keys, rows, ...)."""
-    at = visit.rows[part][:, None] + np.arange(visit.length)
-    return jax.tree.map(lambda leaf: padded(leaf[at], size, LADDER[size]), tree)
+class Visit(NamedTuple):
+    """Keys, by their numbers in a chunk, that learn from the same number of samples in a row, and their first rows."""
+
+    keys: np.ndarray
+    rows: np.ndarray
+    length: int
+
+    def at(self, order: np.ndarray) -> np.ndarray:
+        """The rows of each key in the stream, which was sorted in this order."""
+        return order[self.rows[:, None] + np.arange(self.length)]
+
+
+def sorted_by_key(places: np.ndarray) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
+    """The order that sorts rows by key, given their slots; and each key's slot, first row and number of rows.
+
+    Keys stand in the order of their first rows. So a key's place in a batch depends on these
+    rows alone, and not on its slot, which an interrupted run may give to another key.
+    """
+    _, first, key = np.unique(places, return_index=True, return_inverse=True)
+    order = np.argsort(first[key], kind="stable")
+    rows, starts, counts = np.unique(first[key][order], return_index=True, return_counts=True)
+    return order, (places[rows], starts, counts)
+
+
+def visits(starts: np.ndarray, counts: np.ndarray, longest: int) -> list[Visit]:
+    """Cut the rows of every key into pieces of powers of two, and join pieces of the same length of many keys.
+
+    Nothing is masked: all keys of a visit have as many rows. `starts` are the first rows of
+    the keys, whose rows lie next to one another. A visit has at most as many keys as the largest batch.
+    """
+    found, most = [], max(LADDER)
+    done = np.zeros_like(counts)
+    for length in [longest, *(longest >> shift for shift in range(1, longest.bit_length()))]:
+        while len(keys := np.flatnonzero(counts - done >= length)):
+            for part in (keys[start : start + most] for start in range(0, len(keys), most)):
+                found.append(Visit(part, starts[part] + done[part], length))
+            done[keys] += length
+    return found
+
+
+def rung(keys: int) -> int:
+    """The size of the batch for this many keys, or for the first of them."""
+    return next((size for size in LADDER if size >= keys), max(LADDER))
+
+
+def with_keys(run: Tree, like: Tree) -> Tree:
+    """A run whose random keys are numbers, with keys again; inside a compiled function."""
+    return jax.tree.map(
+        lambda leaf, was: jax.random.wrap_key_data(leaf, impl=jax.random.key_impl(was)) if is_key(was) else leaf,
+        run,
+        like,
+    )
+
+
+def without_keys(run: Tree) -> list[Any]:
+    """The leaves of a run, random keys as numbers."""
+    return [jax.random.key_data(leaf) if is_key(leaf) else leaf for leaf in jax.tree.leaves(run)]

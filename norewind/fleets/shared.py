@@ -8,27 +8,22 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from norewind import checks
 from norewind.compilation import compiled_loop
 from norewind.estimator import Estimator
-from norewind.fleets.records import Records
-from norewind.fleets.scaling import Segments
-from norewind.fleets.slots import Slots
-from norewind.learner import Online as Learner
+from norewind.fleets.private import with_keys, without_keys
+from norewind.learner import Online
 from norewind.optimizers import at_sample
-from norewind.run import NonFiniteError, Update, _saturating_add
+from norewind.run import NonFiniteError, Run, Update, _saturating_add
 from norewind.trees import Tree, all_finite, strong, weighted_sum
 
-WIDTHS = {1: 1, 32: 16}
-"""The keys that a program computes side by side in steps of up to this many keys."""
-WIDEST = 128
-"""In larger steps. What this many small models carry fits a core's cache, and fills its vectors."""
-CALL = 8192
-"""Samples in one call of a program."""
+WIDTHS = (1, 16, 128)
+"""The keys that a program computes side by side. What 128 small models carry fits a core's cache, and fills vectors."""
+GROUP = 40
+"""What a group of keys costs besides its keys, in keys."""
+CALL = 4096
+"""The most samples in one call of a program, if windows are not longer."""
 RUNG = 16
 """The keys that a program holds are 16, 16² and so on."""
-POOL = 1 << 26
-"""Bytes of keys that a program holds, unless one window has more."""
 
 
 class SharedRun(NamedTuple):
@@ -40,64 +35,24 @@ class SharedRun(NamedTuple):
     samples: jax.Array
 
 
-class Own(NamedTuple):
-    """What every key has for itself: the state and the carry after the rows learned from, and the newest state."""
-
-    learned: tuple[Tree, Tree]
-    ahead: Tree
-
-
-class Rounds(NamedTuple):
-    """Rows in the order in which they are learned from: by window, and there in rounds with one row of a key each.
-
-    `first` and `sizes` have the first of the rows and the number of rows of every round.
-    """
-
-    rows: np.ndarray
-    first: np.ndarray
-    sizes: np.ndarray
-
-    def part(self, start: int, stop: int) -> "Rounds":
-        first, sizes = self.first[start:stop], self.sizes[start:stop]
-        return Rounds(self.rows[first[0] : first[-1] + sizes[-1]], first - first[0], sizes)
-
-
 class Shared:
     """Learns every key's samples with one model."""
 
-    def __init__(self, learner: Any, start: Tree, window: int):
-        if not isinstance(learner, Learner):
-            raise checks.ModelError(f"fleet: with share, the learner must be from online(...), not {learner!r}.")
-        self.start, self.window = start, window
-        like = self.own(start)
-        size = sum(leaf.nbytes for leaf in Records(like).numbers)
-        self.pool = RUNG
-        while self.pool < window or RUNG * self.pool * size <= POOL:
-            self.pool *= RUNG
-        self._batch = compiled_loop(_program(learner.update, like), donate_argnums=0)
+    def __init__(self, learner: Online, start: Run, window: int):
+        self.window, self.shared = window, SharedRun(start.params, start.optimizer, start.steps, start.samples)
+        # What every key has for itself: the state and the carry after the rows learned from, and the newest state.
+        like = (start.state, start.carry), start.ahead
+        self.own = {str(place): np.asarray(leaf) for place, leaf in enumerate(without_keys(like))}
+        self._batch = compiled_loop(_program(learner.update, *like), donate_argnums=0)
 
-    def own(self, run: Tree) -> Own:
-        return Own((run.state, run.carry), run.ahead)
-
-    def init(self) -> SharedRun:
-        run = self.start
-        return SharedRun(run.params, run.optimizer, run.steps, run.samples)
-
-    def learn(self, shared: Tree, slots: Slots, parts: Segments, rows: tuple, idle: np.ndarray, order: np.ndarray):
-        """Learn from rows sorted by key, window after window: `(shared, outputs, losses)`.
-
-        `order` has the places of the rows in the stream.
-        """
-        learns = parts.turn >= idle[parts.key]
-        rounds = _rounds(parts, order, self.window)
-        losses, outputs = np.zeros(len(order)), None
-        number, in_pool = np.empty(len(parts.places), np.int32), np.empty(len(order), np.int32)
-        for call, keys, width in _calls(rounds, parts.key, self.pool, max(CALL, self.window)):
-            number[keys] = np.arange(len(keys))
-            in_pool[call.rows] = number[parts.key[call.rows]]
-            places = parts.places[keys]
-            group, lane, inputs = self._inputs(call, width, in_pool, learns, rows)
-            new, own, (lost, made), finite = self._batch(self._taken(slots, places), shared, *inputs)
+    def learn(self, shared: Tree, arrays: dict, places: np.ndarray, rows: tuple, learns: np.ndarray):
+        """Learn from rows, window after window: `(shared, outputs, losses)`."""
+        blocks = [arrays[name] for name in self.own]
+        losses, outputs = np.zeros(len(places)), None
+        for call in calls(places, self.window):
+            new, own, (lost, made), finite = self._batch(
+                _taken(blocks, call.keys), shared, *self._inputs(call, rows, learns)
+            )
             if not bool(finite):
                 raise NonFiniteError(
                     f"after {int(shared.samples)} samples, the model that all keys share got numbers that are not "
@@ -105,81 +60,98 @@ class Shared:
                     int(shared.steps) + 1,
                     shared,
                 )
-            slots.put(places, own)
+            for into, block in zip(blocks, own, strict=True):
+                into[call.keys] = np.asarray(block)[: len(call.keys)]
             shared, made = new, np.asarray(made)
-            outputs = np.zeros((len(order), *made.shape[2:]), made.dtype) if outputs is None else outputs
-            losses[call.rows], outputs[call.rows] = np.asarray(lost)[group, lane], made[group, lane]
+            outputs = np.zeros((len(places), *made.shape[2:]), made.dtype) if outputs is None else outputs
+            there = call.group, call.lane
+            losses[call.rows], outputs[call.rows] = np.asarray(lost)[there], made[there]
         return shared, outputs, losses
 
-    def _taken(self, slots: Slots, places: np.ndarray) -> list[jax.Array]:
-        """The runs of keys, for a program that uses them up; of fixed sizes, with the first key again at the end."""
-        size = RUNG
-        while size < len(places):
-            size *= RUNG
-        places = np.concatenate([places, np.repeat(places[:1], size - len(places))])
-        if jax.default_backend() != "cpu":
-            return [jnp.asarray(block) for block in slots.runs(places)]
-        # XLA reads the arrays of all keys where they are: one copy, where NumPy and a program would make two.
-        return _take(slots.blocks, places)
-
-    def _inputs(self, call: Rounds, width: int, in_pool: np.ndarray, learns: np.ndarray, rows: tuple):
-        """The group and the lane of each row, and what a program takes, of fixed sizes."""
-        capacity = -(-max(CALL, self.window) // width)
-        first = np.zeros(capacity + 1, np.int32)
-        groups = -(-call.sizes // width)
-        first[1 : len(groups) + 1] = np.cumsum(groups)
-        place = np.arange(len(call.rows)) - np.repeat(call.first, call.sizes)
-        group, lane = np.repeat(first[: len(groups)], call.sizes) + place // width, place % width
+    def _inputs(self, call: "Call", rows: tuple, learns: np.ndarray) -> tuple:
+        """What a program takes, of fixed sizes."""
+        most = max(CALL, self.window)
 
         def shaped(part: np.ndarray) -> np.ndarray:
-            full = np.zeros((capacity, width, *part.shape[1:]), part.dtype)
-            full[group, lane] = part[call.rows]
+            # Of the width that costs least, there are at most this many groups.
+            full = np.zeros((most * (1 + GROUP) // (call.width + GROUP), call.width, *part.shape[1:]), part.dtype)
+            full[call.group, call.lane] = part
             return full
 
-        present = shaped(np.ones(len(in_pool), bool))
-        lanes = shaped(in_pool), present & shaped(learns), present
-        return group, lane, (*(jax.tree.map(shaped, part) for part in rows), lanes, first, len(groups))
+        lanes = shaped(call.key.astype(np.int32)), shaped(learns[call.rows]), shaped(np.ones(len(call.key), bool))
+        rounds = np.zeros(most + 1, np.int32)
+        rounds[: len(call.first)] = call.first
+        return *jax.tree.map(lambda leaf: shaped(leaf[call.rows]), rows), lanes, rounds, len(call.first) - 1
 
 
-def _rounds(parts: Segments, order: np.ndarray, window: int) -> Rounds:
-    windows = order // window
-    count = len(order)
-    begins = np.flatnonzero(np.diff(parts.key, prepend=-1) | np.diff(windows, prepend=-1))
-    turn = np.arange(count) - np.repeat(begins, np.diff(begins, append=count))
-    # In a round, rows stand as they came, whatever the slots of their keys: in this order gradients are added up.
-    in_order = np.empty(count, np.int64)
-    in_order[order] = np.arange(count)
-    rows = in_order[np.argsort((window * windows + turn)[in_order], kind="stable")]
-    first = np.flatnonzero(np.diff(windows[rows], prepend=-1) | np.diff(turn[rows], prepend=-1))
-    return Rounds(rows, first, np.diff(first, append=count))
+class Call(NamedTuple):
+    """Consecutive rows for one call of a program: in rounds with one row of a key each, and there in groups.
 
-
-def _calls(rounds: Rounds, key: np.ndarray, most: int, rows: int) -> Iterator[tuple[Rounds, np.ndarray, int]]:
-    """Rounds that run in one program, its keys in the order in which they come, and the width of its groups.
-
-    They have at most `rows` rows with those that fill groups up, of at most `most` keys.
+    Attributes:
+        rows: where they stand in the chunk.
+        keys: the slots of their keys.
+        key: the key of each row, by its number in `keys`.
+        width: the rows in a group.
+        group: the group of each row.
+        lane: its place in the group.
+        first: the first group of every round, and the one after the last.
     """
-    keys, ends, start = key[rounds.rows], rounds.first + rounds.sizes, 0
-    place = np.empty(len(keys), np.int64)
-    place[rounds.rows] = np.arange(len(keys))
-    # Rows are sorted by key, and those of a key are learned from in their order.
-    before = np.full(len(keys), -1)
-    before[place[1:]] = np.where(key[1:] == key[:-1], place[:-1], -1)
-    width = np.array([*WIDTHS.values(), WIDEST])[np.searchsorted([*WIDTHS], rounds.sizes)]
-    groups = -(-rounds.sizes // width)
-    other = np.append(np.flatnonzero(np.diff(width)) + 1, len(width))
-    full = np.cumsum(groups * width)
-    while start < len(ends):
-        begin = rounds.first[start]
-        new = before[begin : begin + rows] < begin
-        stop = min(
-            int(np.searchsorted(ends, begin + np.count_nonzero(np.cumsum(new) <= most), side="right")),
-            int(np.searchsorted(full, full[start] - groups[start] * width[start] + rows, side="right")),
-            int(other[np.searchsorted(other, start, side="right")]),
-        )
-        length = ends[stop - 1] - begin
-        yield rounds.part(start, stop), keys[begin : begin + length][new[:length]], int(width[start])
+
+    rows: slice
+    keys: np.ndarray
+    key: np.ndarray
+    width: int
+    group: np.ndarray
+    lane: np.ndarray
+    first: np.ndarray
+
+
+def calls(places: np.ndarray, window: int) -> Iterator[Call]:
+    """Divide rows into calls of whole windows. How a window is computed depends on its own rows alone.
+
+    In a round, rows stand as they came, whatever the slots of their keys: in this order gradients are added up.
+    """
+    windows = np.arange(len(places)) // window
+    turn, *_ = ranks(windows * (places.max() + 1) + places)
+    place, number, sizes = ranks(windows * window + turn)
+    begins = number[::window]  # the first row of a window is in its first round
+    costs = [np.add.reduceat(-(-sizes // width), begins) * (width + GROUP) for width in WIDTHS]
+    widths = np.argmin(costs, axis=0)
+    start, most = 0, max(1, CALL // window)
+    while start < len(widths):
+        same = widths[start : start + most] == widths[start]
+        stop = start + (len(same) if same.all() else int(same.argmin()))
+        rows, width = slice(start * window, stop * window), WIDTHS[widths[start]]
+        rounds = sizes[begins[start] : begins[stop] if stop < len(begins) else None]
+        keys, key = np.unique(places[rows], return_inverse=True)
+        first = np.concatenate([[0], np.cumsum(-(-rounds // width))])
+        group = first[number[rows] - begins[start]] + place[rows] // width
+        yield Call(rows, keys, key, width, group, place[rows] % width, first)
         start = stop
+
+
+def ranks(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """How many of the same value come before each, its number among the different values, and how many it is of each.
+
+    >>> ranks(np.array([5, 0, 5, 5]))
+    (array([0, 0, 1, 2]), array([1, 0, 1, 1]), array([1, 3]))
+    """
+    _, number, counts = np.unique(values, return_inverse=True, return_counts=True)
+    rank = np.empty_like(number)
+    rank[np.argsort(number, kind="stable")] = np.arange(len(values)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return rank, number, counts
+
+
+def _taken(blocks: list[np.ndarray], places: np.ndarray) -> list[jax.Array]:
+    """The runs of keys, for a program that uses them up; of fixed sizes, with the first key again at the end."""
+    size = RUNG
+    while size < len(places):
+        size *= RUNG
+    places = np.concatenate([places, np.repeat(places[:1], size - len(places))])
+    if jax.default_backend() != "cpu":
+        return [jnp.asarray(block[places]) for block in blocks]
+    # XLA reads the arrays of all keys where they are: one copy, where NumPy and a program would make two.
+    return _take(blocks, places)
 
 
 @jax.jit
@@ -187,21 +159,21 @@ def _take(blocks: list[jax.Array], places: jax.Array) -> list[jax.Array]:
     return [block.at[places].get(mode="promise_in_bounds") for block in blocks]
 
 
-def _program(update: Update, like: Own):
+def _program(update: Update, learned: Tree, ahead: Tree):
     """Round after round: groups of keys are taken out of all, learn, and are put back; one update; then answers."""
-    learned, ahead = (Records((part,)) for part in like)
-    learning = len(learned.blocks)
+    learning = len(without_keys(learned))
     step = _step_of_all(update.estimator)
     transition = jax.vmap(update.transition, in_axes=(None, 0, 0))
 
-    def taken(kind: Records, blocks: list[jax.Array], at: jax.Array) -> Tree:
-        return jax.vmap(kind.split)([block.at[at].get(mode="promise_in_bounds") for block in blocks])[0]
+    def taken(like: Tree, blocks: list[jax.Array], at: jax.Array) -> Tree:
+        leaves = [block.at[at].get(mode="promise_in_bounds") for block in blocks]
+        return with_keys(jax.tree.unflatten(jax.tree.structure(like), leaves), like)
 
-    def put(kind: Records, blocks: list[jax.Array], at: jax.Array, where: jax.Array, new: Tree) -> list[jax.Array]:
+    def put(blocks: list[jax.Array], at: jax.Array, where: jax.Array, new: Tree) -> list[jax.Array]:
         """Put keys back; those that stay as they are go to a place that does not exist."""
         to = jnp.where(where, at, len(blocks[0]))
-        parts = jax.vmap(kind.join)(strong((new,)))
-        return [block.at[to].set(part, mode="drop") for block, part in zip(blocks, parts, strict=True)]
+        parts = zip(blocks, without_keys(strong(new)), strict=True)
+        return [block.at[to].set(part, mode="drop") for block, part in parts]
 
     def batch(own, shared, xs, targets, newest, lanes, first, count):
         def learn(group, carried):
@@ -212,7 +184,7 @@ def _program(update: Update, like: Own):
             )
             total = jax.tree.map(jnp.add, total, grads)
             lost = jnp.where(learns, losses_now, 0)
-            own = put(learned, own[:learning], at, learns, (state, carry)) + own[learning:]
+            own = put(own[:learning], at, learns, (state, carry)) + own[learning:]
             sums = total, rows + jnp.sum(learns, dtype=jnp.int32), loss + jnp.sum(lost)
             return params, sums, own, _with_entry((losses, outputs), (lost, output), group)
 
@@ -220,7 +192,7 @@ def _program(update: Update, like: Own):
             params, own, outputs = carried
             x, (at, _, present) = _entry((newest, lanes), group)
             newest_state, output = transition(params, taken(ahead, own[learning:], at), x)
-            own = own[:learning] + put(ahead, own[learning:], at, present, newest_state)
+            own = own[:learning] + put(own[learning:], at, present, newest_state)
             return params, own, _with_entry(outputs, output, group)
 
         def one_round(number, carried):

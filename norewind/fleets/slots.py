@@ -1,18 +1,17 @@
-"""The keys of a fleet in memory: one record per key in one array, as many as may be resident; the others on disk."""
+"""The keys of a fleet in memory: as many as may be resident, each with a slot in every array; the others on disk."""
 
+import mmap
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import repeat
 from pathlib import Path
 from threading import Lock
-from typing import Any
 
 import numpy as np
 
 from norewind.checkpoint import DamagedError
-from norewind.fleets.records import Records
 from norewind.fleets.store import KEYS, Entry, Store
-from norewind.trees import Tree
 
 EVICTED = 16
 """When room is needed, at least one in this many resident keys goes to disk, so that there is room for a while."""
@@ -21,27 +20,29 @@ AT_ONCE = 256
 
 
 class Slots:
-    """Records of keys. A key that comes gets a slot; if there is none, the keys that are silent longest go to disk.
+    """Arrays with a slot for every key. If none is free for a new key, the keys that are silent longest go to disk.
 
-    A record is a key's bytes on disk: the leaves of its run under "0", "1" and so on, and what
-    the fleet keeps beside them. In memory, runs are arrays of blocks (see `Records`), and
-    `rows` is a structured array of what is beside.
+    A key's bytes on disk are its record: its part of every array, in turn.
 
     Another thread may look at keys meanwhile, once `watched` is set: `seen` returns a key as it was
     when `show` was called last.
+
+    Args:
+        fresh: what a key that has sent nothing yet has in each array.
+        resident: the number of slots.
+
+    Attributes:
+        arrays: the arrays by name, with one entry per slot along their leading axes.
+        fresh: the record of a key that has sent nothing yet, as an array of one.
     """
 
-    def __init__(self, run: Tree, beside: dict[str, np.ndarray], resident: int):
-        self._made_of = run, beside
-        self._records = Records(run)
-        values = {str(place): leaf for place, leaf in enumerate(self._records.numbers)} | beside
-        self.dtype = np.dtype([(name, part.dtype, part.shape) for name, part in values.items()], align=True)
-        self.fresh = np.zeros((), self.dtype)
-        for name, part in values.items():
+    def __init__(self, fresh: dict[str, np.ndarray], resident: int):
+        self.dtype = np.dtype([(name, part.dtype, part.shape) for name, part in fresh.items()], align=True)
+        self.fresh = np.zeros(1, self.dtype)
+        for name, part in fresh.items():
             self.fresh[name] = part
         self.resident = resident
-        self.rows = np.zeros(resident, np.dtype([(name, part.dtype, part.shape) for name, part in beside.items()]))
-        self.blocks = self._records.arrays(resident)
+        self.arrays = {name: room(resident, part) for name, part in fresh.items()}
         self.names: list[bytes] = []
         self._places: dict[bytes, int] = {}
         self._used = np.zeros(resident, np.int64)
@@ -57,7 +58,7 @@ class Slots:
 
     def another(self, resident: int) -> "Slots":
         """Slots of the same kind, without keys."""
-        return Slots(*self._made_of, resident)
+        return Slots({name: self.fresh[name][0] for name in self.arrays}, resident)
 
     def __len__(self) -> int:
         """The number of resident keys."""
@@ -70,7 +71,7 @@ class Slots:
             if self._folder is None:
                 self._temporary = tempfile.TemporaryDirectory(prefix="norewind-fleet-")
                 self._folder = Path(self._temporary.name)
-            self._store = self._opened(self._folder)
+            self._store = Store(self._folder, self.layout)
         return self._store
 
     @property
@@ -78,9 +79,6 @@ class Slots:
         """What the bytes of a record are."""
         assert self.dtype.fields is not None
         return ", ".join(f"{name} {kind.subdtype or kind}" for name, (kind, *_) in self.dtype.fields.items())
-
-    def _opened(self, folder: Path) -> Store:
-        return Store(folder, self.layout)
 
     def keep_in(self, folder: Path, samples: int) -> None:
         """Keep keys in a folder, as they were at its checkpoint after this many samples."""
@@ -93,7 +91,10 @@ class Slots:
             self.store.forget_after(samples)
 
     def places(self, keys: Sequence[bytes], samples: int) -> np.ndarray:
-        """The slots of keys, which are resident from now on: at most `resident` different ones."""
+        """The slots of keys, which are resident from now on: at most `resident` different ones.
+
+        Their arrays may be changed until the next call.
+        """
         found = self._known(keys)
         if len(unknown := np.flatnonzero(found < 0)):
             missing = list(dict.fromkeys(keys[row] for row in unknown.tolist()))
@@ -114,14 +115,14 @@ class Slots:
             pairs = zip(keys, places.tolist(), strict=True)
             new = {key: place for key, place in pairs if key not in self._shown}
             if new:
-                records = self._record_of([*new.values()])
+                records = self._records([*new.values()])
                 self._shown.update((key, records[number : number + 1]) for number, key in enumerate(new))
 
     def seen(self, key: bytes) -> np.ndarray | None:
         """The record of a resident key as it was at the last `show`, in another thread than the one that learns."""
         with self._lock:
             record, place = self._shown.get(key), self._places.get(key)
-            return record if record is not None or place is None else self._record_of([place])
+            return record if record is not None or place is None else self._records([place])
 
     def show(self) -> None:
         """Let others see the keys as they are now."""
@@ -136,13 +137,14 @@ class Slots:
         """Give keys slots, which start from what is on disk, if anything is."""
         for start in range(0, len(keys), AT_ONCE):
             part = keys[start : start + AT_ONCE]
-            records = np.frombuffer(b"".join(self._stored(key).tobytes() for key in part), self.dtype)
+            stored = self.fresh
+            if self._store is not None:
+                found = ((key, self._store.read(key)) for key in part)
+                stored = np.concatenate([self.fresh if run is None else self.record(key, run) for key, run in found])
             with self._lock:
-                self._set([self._slot(key) for key in part], records)
-
-    def _stored(self, key: bytes) -> np.ndarray:
-        content = None if self._store is None else self._store.read(key)
-        return self.fresh if content is None else self.record(self.store, key, content)
+                places = [self._slot(key) for key in part]
+                for name, array in self.arrays.items():
+                    array[places] = stored[name]
 
     def _slot(self, key: bytes) -> int:
         if self._free:
@@ -154,17 +156,11 @@ class Slots:
         self._places[key] = place
         return place
 
-    def _set(self, places: list[int], records: np.ndarray) -> None:
-        for into, block in zip(self.blocks, self._records.views(records), strict=True):
-            into[places] = block
-        for name in self.rows.dtype.names or ():
-            self.rows[name][places] = records[name]
-
-    def record(self, store: Store, key: bytes, content: bytes) -> np.ndarray:
-        """The record in a key's bytes on disk."""
+    def record(self, key: bytes, content: bytes) -> np.ndarray:
+        """The record in a key's bytes on disk, as an array of one."""
         if len(content) != self.dtype.itemsize:
-            raise DamagedError(f"{store.path}: damaged: the run of key {key!r} has another size.")
-        return np.frombuffer(content, self.dtype)[0]
+            raise DamagedError(f"{KEYS}: damaged: the run of key {key!r} has another size.")
+        return np.frombuffer(content, self.dtype)
 
     def _evict(self, count: int, needed: np.ndarray) -> None:
         """Write the keys that are silent longest to disk, where they have changed, and free their slots.
@@ -194,41 +190,33 @@ class Slots:
         self._changed[changed] = False
 
     def _entries(self, places: list[int]) -> Iterator[Entry]:
+        has_errors = "errors" in self.arrays
         for start in range(0, len(places), AT_ONCE):
             part = places[start : start + AT_ONCE]
-            records = self._record_of(part)
-            has_errors = "errors" in (self.dtype.names or ())
+            records = self._records(part)
+            content = memoryview(records.tobytes())
             errors = records["errors"].tolist() if has_errors else [[0, 0.0, 0.0, 0.0]] * len(part)
-            for place, record, (count, *sums) in zip(part, records, errors, strict=True):
-                yield Entry(self.names[place], record.tobytes(), int(count), *sums)
+            size = self.dtype.itemsize
+            for number, (place, (count, *sums)) in enumerate(zip(part, errors, strict=True)):
+                yield Entry(self.names[place], content[number * size : (number + 1) * size], int(count), *sums)
 
-    def _record_of(self, places: list[int]) -> np.ndarray:
+    def _records(self, places: list[int]) -> np.ndarray:
         """Copies of the records of some keys."""
         records = np.zeros(len(places), self.dtype)
-        for block, into in zip(self.blocks, self._records.views(records), strict=True):
-            into[:] = block[places]
-        for name in self.rows.dtype.names or ():
-            records[name] = self.rows[name][places]
+        for name, array in self.arrays.items():
+            records[name] = array[places]
         return records
-
-    def leaves(self, records: np.ndarray) -> list[np.ndarray]:
-        """The leaves of the runs in some records, stacked."""
-        return [records[str(leaf)] for leaf in range(len(self._records.like))]
-
-    def runs(self, places: np.ndarray) -> list[np.ndarray]:
-        """The runs of some keys, as the blocks of `Records`."""
-        into = self._records.arrays(len(places))
-        for block, part in zip(self.blocks, into, strict=True):
-            np.take(block, places, axis=0, out=part, mode="clip")  # "raise" would make another copy
-        return into
-
-    def put(self, places: np.ndarray, blocks: Sequence[Any]) -> None:
-        """Put runs back, of which the first belong to these keys."""
-        for into, block in zip(self.blocks, blocks, strict=True):
-            into[places] = np.asarray(block)[: len(places)].reshape(len(places), -1)
 
     def close(self) -> None:
         if self._store is not None:
             self._store.close()
         if self._temporary is not None:
             self._temporary.cleanup()
+
+
+def room(slots: int, like: np.ndarray) -> np.ndarray:
+    """Zeros for all slots, in pages of their own, which JAX can use as they are. Those not used yet take no memory."""
+    pages = mmap.mmap(-1, max(1, slots * like.nbytes), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with suppress(AttributeError, OSError):  # not everywhere
+        pages.madvise(mmap.MADV_HUGEPAGE)  # keys are all over the place: with small pages, finding them takes longer
+    return np.frombuffer(pages, like.dtype, slots * like.size).reshape(slots, *like.shape)

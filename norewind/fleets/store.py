@@ -51,7 +51,7 @@ class Entry(NamedTuple):
     """A key to be written: its run as bytes, and the rows it was scored on with the sums of their errors."""
 
     key: bytes
-    content: bytes
+    content: bytes | memoryview
     rows: int = 0
     model: float = 0.0
     persistence: float = 0.0

@@ -1,6 +1,5 @@
 """Methods side by side: trained on the same stream from the same parameters."""
 
-import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isnan
@@ -10,15 +9,14 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from norewind import checks, names
-from norewind.instruments.curves import final, losses, points, window_of
-from norewind.instruments.tables import comma_separated, markdown
+from norewind.instruments.curves import final, grouped_by, losses, points, window_of
+from norewind.instruments.tables import comma_separated, markdown, table_as_html
 from norewind.runs.build import CHOSEN, open_stream
 from norewind.runs.metrics import counted
 from norewind.runs.record import Record
 from norewind.runs.settings import Settings, SettingsError
 from norewind.runs.sweep import sweep
-from norewind.shown import markdown_as_html, sparkline
-from norewind.streams.stream import Stream
+from norewind.shown import sparkline
 
 LAST = 0.1
 """The share of the stream, at its end, that the final loss is the mean of."""
@@ -69,48 +67,33 @@ def compare(
         raise SettingsError("compare: name at least one method.")
     if settings.source == "-":
         raise SettingsError("compare: standard input can only be read once: name a file, or a task.")
-    chosen = [_name(method) for method in methods]
+    chosen = [method.name if isinstance(method, names.Method) else method for method in methods]
+    chosen = [name if name == names.AUTO else names.parse_method(name).name for name in chosen]
     # Nothing is awaited: the last line of a file counts also without a newline.
     settings = settings if settings.kind == "task" else replace(settings, final=True)
     with open_stream(settings).stream as stream:
         # A source that cannot be read is refused once, not by every run.
-        length = _length(stream, settings.samples) if settings.metrics_every is None else 0
-    if settings.metrics_every is None:
-        every = max(1, length // POINTS)
-        # The means of short intervals vary too much to see a divergence in them.
-        settings = replace(settings, metrics_every=every, watch=settings.watch and every >= WATCHED)
+        if settings.metrics_every is None:
+            most, length = int(min(settings.samples or POINTS * LONGEST, POINTS * LONGEST)), 0
+            while length < most and (taken := stream.take(most - length)) is not None:
+                length += len(taken.xs)
+            every = max(1, length // POINTS)
+            # The means of short intervals vary too much to see a divergence in them.
+            settings = replace(settings, metrics_every=every, watch=settings.watch and every >= WATCHED)
+    # The default method chooses its networks itself.
+    defaults = {name: getattr(Settings(), name) for name in CHOSEN}
     plan = {
-        f"{method.replace(':', '-')}_seed{seed}": replace(_for(method, settings), seed=seed)
+        f"{method.replace(':', '-')}_seed{seed}": replace(
+            settings, method=method, seed=seed, **(defaults if method == names.AUTO else {})
+        )
         for method in chosen
         for seed in range(settings.seed, settings.seed + seeds)
     }
     with TemporaryDirectory() as scratch:
-        folder = scratch if out is None else out
-        result = Comparison(settings, sweep(plan, folder, jobs=jobs, ray=ray, quiet=quiet))
+        result = Comparison(settings, sweep(plan, scratch if out is None else out, jobs=jobs, ray=ray, quiet=quiet))
     if out is not None:
         result.save(out)
     return result
-
-
-def _name(method: str | names.Method) -> str:
-    """The name of a method that exists; the default of `norewind train` is one too."""
-    if isinstance(method, names.Method):
-        return method.name
-    return method if method == names.AUTO else names.parse_method(method).name
-
-
-def _for(method: str, settings: Settings) -> Settings:
-    """The settings of a method: `auto` chooses its networks itself."""
-    chosen = {name: getattr(Settings(), name) for name in CHOSEN} if method == names.AUTO else {}
-    return replace(settings, method=method, **chosen)
-
-
-def _length(stream: Stream, samples: float | None) -> int:
-    """The samples of a stream, as far as they matter for the points."""
-    most, length = int(min(samples or POINTS * LONGEST, POINTS * LONGEST)), 0
-    while length < most and (taken := stream.take(most - length)) is not None:
-        length += len(taken.xs)
-    return length
 
 
 @dataclass(frozen=True)
@@ -120,24 +103,17 @@ class Comparison:
     settings: Settings
     records: Mapping[str, Record]
 
-    def __str__(self) -> str:
-        return self.table()
-
     def __repr__(self) -> str:
         return self.table()
 
     def _repr_html_(self) -> str:
-        return markdown_as_html(self.table()) + "".join(
-            f"<div>{html.escape(method)} {sparkline(losses(group[0]))}</div>"
-            for method, group in self.methods().items()
+        return table_as_html(
+            self.table(), {name: sparkline(losses(group[0])) for name, group in self.methods().items()}
         )
 
     def methods(self) -> dict[str, list[Record]]:
         """The records of each method, in order."""
-        grouped: dict[str, list[Record]] = {}
-        for record in self.records.values():
-            grouped.setdefault(record["settings"]["method"], []).append(record)
-        return grouped
+        return grouped_by(lambda record: record["settings"]["method"], self.records.values())
 
     def rows(self) -> list[dict]:
         """One row per method: means over the seeds that ended well, with the standard error where there are several."""
@@ -145,35 +121,38 @@ class Comparison:
 
     def table(self) -> str:
         """A Markdown table, best method first."""
+
+        def number(value: float | None, digits: str) -> str:
+            return "–" if value is None else format(value, digits)
+
         rows = sorted(self.rows(), key=lambda row: (row["final loss"] is None, row["final loss"] or 0))
         unit = next((row["unit"] for row in rows if row["final loss"] is not None), "")
+        shown = []
+        for row in rows:
+            error = "" if row["standard error"] is None else f" ± {row['standard error']:.4f}"
+            costs = {"updates": ",", "CPU µs per sample": ".1f", "bytes carried": ","}
+            numbers = [number(row[name], digits) for name, digits in costs.items()]
+            shown.append([row["method"], number(row["final loss"], ".4f") + error, *numbers, row["problem"]])
         header = ["method", f"final {unit}".strip(), "updates", "CPU µs per sample", "bytes carried", ""]
-        return markdown(header, map(_shown, rows)) + "\n" + self.note()
+        return markdown(header, shown) + "\n" + self.note()
 
     def note(self) -> str:
-        """What the runs have in common, and what their losses can be compared with."""
-        settings, records = self.settings, list(self.records.values())
+        """What the runs have in common, what their losses can be compared with, and which make fewer updates."""
+        settings, records, levels = self.settings, list(self.records.values()), self.levels()
         seeds = len({record["settings"]["seed"] for record in records})
         samples = max((record["samples"] for record in records), default=0)
-        levels = "".join(f", {name} {value:.4f}" for name, value in self.levels().items())
-        return (
-            f"{settings.source}, {settings.cell} of {settings.hidden}, {settings.optimizer} at {settings.rate:g} / "
-            f"(1 + {settings.alpha:g} √t), {counted(samples, 'sample')}, {counted(seeds, 'seed')}; final: the "
-            f"mean over the last tenth{levels}.{self._fewer_updates()}{self._beaten()}"
-        )
-
-    def _fewer_updates(self) -> str:
-        """Which methods make fewer updates than samples, as a window of T makes one out of T."""
         windows = {method: window_of(group[0]) for method, group in self.methods().items()}
         fewer = [f"{method} makes one update per {window} samples" for method, window in windows.items() if window > 1]
-        return f" {'; '.join(fewer)}." if fewer else ""
-
-    def _beaten(self) -> str:
-        """A warning if forecasting the last value is better than all methods."""
         finals = [row["final loss"] for row in self.rows() if row["final loss"] is not None]
-        simple = self.levels().get("persistence")
-        beaten = simple is not None and finals and simple < min(finals)
-        return " Warning: the last value was a better forecast than all of these methods." if beaten else ""
+        words = (
+            f"{settings.source}, {settings.cell} of {settings.hidden}, {settings.optimizer} at {settings.rate:g} / "
+            f"(1 + {settings.alpha:g} √t), {counted(samples, 'sample')}, {counted(seeds, 'seed')}; final: the "
+            f"mean over the last tenth{''.join(f', {name} {value:.4f}' for name, value in levels.items())}."
+        )
+        words += f" {'; '.join(fewer)}." if fewer else ""
+        if finals and levels.get("persistence", np.inf) < min(finals):
+            words += " Warning: the last value was a better forecast than all of these methods."
+        return words
 
     def levels(self) -> dict[str, float]:
         """What to compare the losses with: floor and memoryless of a task, the final baseline of a file."""
@@ -246,12 +225,3 @@ def _row(method: str, group: Sequence[Record]) -> dict:
         "runs": len(group),
         "problem": "; ".join(problems) or None,
     }
-
-
-def _shown(row: dict) -> list[str | None]:
-    def number(name: str, digits: str) -> str:
-        return "–" if row[name] is None else format(row[name], digits)
-
-    error = "" if row["standard error"] is None else f" ± {number('standard error', '.4f')}"
-    costs = number("updates", ","), number("CPU µs per sample", ".1f"), number("bytes carried", ",")
-    return [row["method"], number("final loss", ".4f") + error, *costs, row["problem"]]

@@ -1,10 +1,25 @@
 """Numbers from the curves in records of runs."""
 
+from collections.abc import Callable, Iterable
+from typing import Any
+
 import numpy as np
 
 from norewind.names import AUTO, AUTO_WINDOW, parse_method
 from norewind.runs.metrics import at_the_end
 from norewind.runs.record import Record
+
+
+def grouped_by(key: Callable[[Any], Any], items: Iterable[Any]) -> dict[Any, list[Any]]:
+    """Items by their key, in the order in which keys come first.
+
+    >>> grouped_by(len, ["a", "bc", "d"])
+    {1: ['a', 'd'], 2: ['bc']}
+    """
+    groups: dict[Any, list[Any]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups
 
 
 def points(record: Record) -> np.ndarray:

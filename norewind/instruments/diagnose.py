@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import lcm
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -86,9 +86,25 @@ def diagnose(
     [('uoro', True), ('bptt:2', False)]
     """
     checks.at_least_one("diagnose: keys", keys)
-    subjects = _subjects(model, hidden, repeats)
-    chosen = _methods(methods)
-    question = Question(*_whole_blocks(stream, chosen), keys, seed, optimizer, readout)
+    checks.at_least_one("diagnose: repeats", repeats)
+    if callable(model):
+        if not hidden:
+            raise ValueError("diagnose: the model is a function of its size: give the sizes, e.g. hidden=(8, 16, 32).")
+        for size in hidden:
+            checks.at_least_one("diagnose: hidden", size)
+        subjects = [(size, [model(size, number) for number in range(repeats)]) for size in hidden]
+    else:
+        subjects = [(None, [model])]
+    if isinstance(methods, Mapping):
+        chosen = [Method(name, 1, lambda t, l, x, make=make: make(t, l)) for name, make in methods.items()]  # noqa: E741
+    else:
+        chosen = [parse_method(method) if isinstance(method, str) else method for method in methods]
+    block = lcm(*(method.window for method in chosen))
+    samples = checks.common_length("diagnose", xs=stream[0], targets=stream[1]) // block * block
+    if samples == 0:
+        raise ValueError(f"diagnose: the stream is shorter than one block of {block} samples, which all windows share.")
+    data = jax.tree.map(lambda leaf: np.asarray(leaf)[:samples], stream)
+    question = Question(data, samples, block, keys, seed, optimizer, readout)
     total = sum(len(alike) for _, alike in subjects) * len(chosen)
     findings, references, done = [], [], 0
     for size, alike in subjects:
@@ -139,33 +155,6 @@ class Exact(NamedTuple):
     trajectory: jax.Array
     chosen: np.ndarray
     name: str
-
-
-def _methods(methods) -> list[Method]:
-    if isinstance(methods, Mapping):
-        return [Method(name, 1, lambda t, l, x, make=make: make(t, l)) for name, make in methods.items()]  # noqa: E741
-    return [parse_method(method) if isinstance(method, str) else method for method in methods]
-
-
-def _subjects(model: Any, hidden: Sequence[int], repeats: int) -> list[tuple[int | None, list[Subject]]]:
-    checks.at_least_one("diagnose: repeats", repeats)
-    if not callable(model):
-        return [(None, [model])]
-    if not hidden:
-        raise ValueError("diagnose: the model is a function of its size: give the sizes, e.g. hidden=(8, 16, 32).")
-    for size in hidden:
-        checks.at_least_one("diagnose: hidden", size)
-    make: Any = model
-    return [(size, [make(size, number) for number in range(repeats)]) for size in hidden]
-
-
-def _whole_blocks(stream: tuple[Tree, Tree], methods: list[Method]) -> tuple[tuple[Tree, Tree], int, int]:
-    """The stream cut to whole blocks, its samples, and the length of a block."""
-    block = lcm(*(method.window for method in methods))
-    samples = checks.common_length("diagnose", xs=stream[0], targets=stream[1]) // block * block
-    if samples == 0:
-        raise ValueError(f"diagnose: the stream is shorter than one block of {block} samples, which all windows share.")
-    return jax.tree.map(lambda leaf: np.asarray(leaf)[:samples], stream), samples, block
 
 
 def _exact(question: Question, subject: Subject, compiled: Compiled) -> Exact:

@@ -1,17 +1,18 @@
 """What `diagnose` found: statistics with their standard errors, as a table, a figure and data."""
 
-import html
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
+from operator import itemgetter
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from norewind.instruments.tables import markdown
-from norewind.shown import markdown_as_html, sparkline
+from norewind.instruments.curves import grouped_by
+from norewind.instruments.tables import markdown, table_as_html
+from norewind.shown import sparkline
 
 SPANS = 20
 """The spans of time that a stream is divided into."""
@@ -107,6 +108,13 @@ class Finding:
 
 
 STATISTICS = ("bias_squared", "variance", "cosine")
+PANELS = (
+    ("variance", "relative variance", "log"),
+    ("bias_squared", "relative squared bias", "linear"),
+    ("cosine", "cosine to the exact gradient", "linear"),
+)
+"""The panels of the figure: a statistic, its title and its scale."""
+ROUNDING = 1e-10
 
 
 def mean_finding(findings: Sequence[Finding]) -> Finding:
@@ -117,9 +125,7 @@ def mean_finding(findings: Sequence[Finding]) -> Finding:
     def each(items, name: str) -> Value:
         return mean_value([getattr(item, name).value for item in items])
 
-    together: dict[int, list[Span]] = {}
-    for span in (span for finding in findings for span in finding.over_time):
-        together.setdefault(span.end, []).append(span)
+    together = grouped_by(lambda span: span.end, (span for finding in findings for span in finding.over_time))
     spans = [Span(end, *(each(together[end], name) for name in STATISTICS)) for end in sorted(together)]
     whole = {name: each(findings, name) for name in STATISTICS}
     return replace(findings[0], models=len(findings), over_time=spans, **whole)
@@ -133,16 +139,12 @@ class Diagnosis:
     reference: str
     moving: bool
 
-    def __str__(self) -> str:
-        return self.table()
-
     def __repr__(self) -> str:
         return self.table()
 
     def _repr_html_(self) -> str:
         curves = {f.name: sparkline([span.cosine.value for span in f.over_time], span=(0, 1)) for f in self.findings}
-        cosines = "".join(f"<div>{html.escape(name)} {curve}</div>" for name, curve in curves.items())
-        return f"{markdown_as_html(self.table())}<p>cosine along the stream, from 0 to 1:</p>{cosines}"
+        return table_as_html(self.table(), curves, "<p>cosine along the stream, from 0 to 1:</p>")
 
     @property
     def kind(self) -> str:
@@ -180,44 +182,31 @@ class Diagnosis:
         from norewind.instruments import figures
 
         largest = self.sizes[-1] if self.sizes else None
+        label = "sample" if largest is None else f"sample (hidden {largest})"
         along = [(f.method, span.end, span) for f in self.findings if f.hidden == largest for span in f.over_time]
-        by_size = [(f.method, f.hidden, f) for f in self.findings] if len(self.sizes) > 1 else []
-        figure, axes = figures.new_figure(2 if by_size else 1, 3, panel=(4.4, 3.6))
-        for column, panel in enumerate(PANELS):
-            label = "sample" if largest is None else f"sample (hidden {largest})"
-            _draw(axes[0, column], along, label, *panel)
-            if by_size:
-                _draw(axes[1, column], by_size, "hidden", *panel)
-                axes[1, column].set_xscale("log", base=2)
-                axes[1, column].set_xticks(self.sizes, [str(size) for size in self.sizes], minor=False)
+        rows: list[tuple[str, list[Any]]] = [(label, along)]
+        if len(self.sizes) > 1:
+            rows.append(("hidden", [(f.method, f.hidden, f) for f in self.findings]))
+        figure, axes = figures.new_figure(len(rows), 3, panel=(4.4, 3.6))
+        for (xlabel, points), panels in zip(rows, axes, strict=True):
+            for ax, (what, title, scale) in zip(panels, PANELS, strict=True):
+                for number, (name, own) in enumerate(grouped_by(itemgetter(0), points).items()):
+                    values = [(x, *getattr(statistics, what)) for _, x, statistics in own]
+                    # A method without noise has no variance (but rounding) to draw on a logarithmic scale.
+                    kept = [(x, y, error) for x, y, error in values if scale == "linear" or y > ROUNDING]
+                    if kept:
+                        xs, ys, errors = zip(*kept, strict=True)
+                        style = {"marker": figures.MARKERS[number % len(figures.MARKERS)], **figures.look(number)}
+                        ax.errorbar(xs, ys, yerr=errors, label=name, markersize=4, capsize=2, **style)
+                if scale == "linear":
+                    ax.axhline(0, color="grey", linewidth=0.8)
+                ax.set(yscale=scale, xlabel=xlabel)
+                ax.set_title(title, fontsize=10)
+                if xlabel == "hidden":
+                    ax.set_xscale("log", base=2)
+                    ax.set_xticks(self.sizes, [str(size) for size in self.sizes], minor=False)
         figures.legend(figure, axes.flat, columns=6)
         models = self.findings[0].models
         over = f" over {models} models" if models > 1 else ""
         figure.suptitle(f"Gradients against {self.reference}, {self.kind} parameters (bars: standard error{over})")
         figures.save(figure, path)
-
-
-ROUNDING = 1e-10
-PANELS = (
-    ("variance", "relative variance", "log"),
-    ("bias_squared", "relative squared bias", "linear"),
-    ("cosine", "cosine to the exact gradient", "linear"),
-)
-
-
-def _draw(ax, points: Sequence[tuple], xlabel: str, what: str, title: str, scale: str) -> None:
-    """One panel: of every (method, x, statistics) the value of `what`, as one curve per method."""
-    from norewind.instruments.figures import MARKERS, look
-
-    for number, name in enumerate(dict.fromkeys(method for method, _, _ in points)):
-        values = [(x, *getattr(statistics, what)) for method, x, statistics in points if method == name]
-        # A method without noise has no variance (but rounding) to draw on a logarithmic scale.
-        kept = [(x, y, error) for x, y, error in values if scale == "linear" or y > ROUNDING]
-        if kept:
-            xs, ys, errors = zip(*kept, strict=True)
-            marker = MARKERS[number % len(MARKERS)]
-            ax.errorbar(xs, ys, yerr=errors, label=name, marker=marker, markersize=4, capsize=2, **look(number))
-    if scale == "linear":
-        ax.axhline(0, color="grey", linewidth=0.8)
-    ax.set(yscale=scale, xlabel=xlabel)
-    ax.set_title(title, fontsize=10)

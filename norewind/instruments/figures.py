@@ -79,6 +79,14 @@ def level(ax: Axes, value: float, words: str = "") -> None:
     ax.annotate(words, (1.01, value), xycoords=("axes fraction", "data"), va="center", fontsize=8)
 
 
+def median_and_range(ax: Axes, xs: Any, rows: np.ndarray, **style: Any) -> None:
+    """The median over the rows, and a band from the smallest to the largest; what is not known counts as infinite."""
+    rows = np.where(np.isnan(rows), np.inf, rows)
+    band = {"color": style["color"], "alpha": 0.15, "lw": 0}
+    ax.fill_between(xs, rows.min(axis=0), np.minimum(rows.max(axis=0), 1e3), **band)
+    ax.plot(xs, np.median(rows, axis=0), **style)
+
+
 def count_axis(ax: Axes) -> None:
     """Large numbers on the horizontal axis, in short: 50k, 2M."""
     ax.xaxis.set_major_formatter(EngFormatter(sep=""))

@@ -1,10 +1,13 @@
 """Tables: the only place that builds them."""
 
 import csv
+import html
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import mean, stdev
 from typing import Any
+
+from norewind.shown import markdown_as_html
 
 
 def markdown(header: Sequence[str], rows: Iterable[Sequence[Any]], *, numbers: bool = False) -> str:
@@ -16,9 +19,19 @@ def markdown(header: Sequence[str], rows: Iterable[Sequence[Any]], *, numbers: b
     | uoro | 0.15 |
     | a\|b |  |
     """
+
+    def line(cells: Sequence[Any]) -> str:
+        words = ("" if cell is None else str(cell).replace("|", "\\|").replace("\n", " ") for cell in cells)
+        return "| " + " | ".join(words) + " |\n"
+
     rule = ["---", *["---:" if numbers else "---"] * (len(header) - 1)]
-    lines = [_line(header), "|" + "|".join(rule) + "|", *(_line(row) for row in rows)]
-    return "\n".join(lines) + "\n"
+    return "".join([line(header), "|" + "|".join(rule) + "|\n", *map(line, rows)])
+
+
+def table_as_html(table: str, curves: Mapping[str, str], title: str = "") -> str:
+    """A Markdown table as HTML, with a line for each named sparkline."""
+    lines = "".join(f"<div>{html.escape(name)} {curve}</div>" for name, curve in curves.items())
+    return markdown_as_html(table) + title + lines
 
 
 def comma_separated(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
@@ -38,8 +51,3 @@ def mean_and_spread(values: Sequence[float], digits: int = 4) -> str:
         return "–"
     spread = f" ± {stdev(values):.{digits}f}" if len(values) > 1 else ""
     return f"{mean(values):.{digits}f}{spread}"
-
-
-def _line(cells: Sequence[Any]) -> str:
-    words = ("" if cell is None else str(cell).replace("|", "\\|").replace("\n", " ") for cell in cells)
-    return "| " + " | ".join(words) + " |"

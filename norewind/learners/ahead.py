@@ -76,8 +76,6 @@ class Ahead(Learner):
     True
     """
 
-    window: int
-
     def __init__(self, learner: Online, loss: Loss | None, steps: Sequence[int], window: int = 1, *, parts: int = 1):
         checks.at_least_one("Ahead: window", window)
         self.learner, self.steps, self.window, self.parts = learner, checked_steps("Ahead", steps), window, parts
@@ -168,6 +166,15 @@ class Ahead(Learner):
 
     def pending(self, run: AheadRun) -> np.ndarray:
         return forecasts_to_come(run.outputs, self.steps, parts=self.parts)
+
+    def for_keys(self, run: AheadRun, window: int | None = None) -> Any:
+        """How it is run for many keys; see `Learner.for_keys`."""
+        from norewind.fleets.networks import Networks, Waiting
+
+        if self.window > 1:
+            return super().for_keys(run, window)
+        waiting = Waiting(run.xs, run.targets, run.outputs, self.steps, self.parts, self._losses)
+        return Networks(self.learner, run.run, window, waiting)
 
     def reset(self, run: AheadRun) -> AheadRun:
         """Begin a new sequence: the state returns to the initial one, and nothing waits. The parameters stay."""

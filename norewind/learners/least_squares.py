@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from norewind.kernels import kernel
-from norewind.learners.linear import Linear, LinearRun, linear_row, model_at, plan_of, reset_linear, start_of
+from norewind.learners.linear import Linear, LinearModel, LinearRun, linear_row, plan_of, reset_linear, start_of
 from norewind.learners.protocol import Learner
 from norewind.learners.steps import exchange, ring_to_come, same_length
 
@@ -91,8 +91,21 @@ class LeastSquares(Learner):
     def _rows(self, run: LeastSquaresRun, xs: Any, targets: Any, count: int | None) -> tuple[np.ndarray, Any]:
         xs, targets = np.ascontiguousarray(xs, np.float32), np.ascontiguousarray(targets, np.float32)
         losses, (made, due) = np.zeros(len(xs), np.float32), np.zeros((2, *targets.shape), np.float32)
-        _rows(self.plan, run, xs[:count], targets, losses, made, due)
+        slots = np.zeros(len(xs), np.int64)
+        learn_rows(self.plan, self.slot(run), slots[:count], xs, targets, losses, (made, due))
         return losses, (made, due) if self.horizon else made
+
+    def slot(self, run: LeastSquaresRun) -> tuple[LinearModel, np.ndarray, np.ndarray]:
+        """The arrays of a run as `learn_rows` takes them, with one slot."""
+        (past, factors, weights, spreads, variances, rows), width = run.model, self.plan.sizes[0, 1]
+        shaped = past.reshape(1, -1, 2, width), factors[None], weights.reshape(1, -1, width)
+        return LinearModel(*shaped, spreads, variances), rows, run.outputs[None]
+
+    def for_keys(self, run: LeastSquaresRun, window: int | None = None) -> Any:
+        """How it is run for many keys; see `Learner.for_keys`."""
+        from norewind.fleets.squares import Squares
+
+        return super().for_keys(run, window) if window else Squares(self, run)
 
     def pending(self, run: LeastSquaresRun) -> np.ndarray | None:
         """The forecasts of future rows; see `Learner.pending`."""
@@ -106,20 +119,28 @@ class LeastSquares(Learner):
 
 
 @kernel
-def _rows(plan, run, xs, targets, losses, made, due):
-    """Learn from each row, then forecast from it."""
-    steps, model = plan.steps, model_at(plan, run.model, 0)
+def learn_rows(plan, runs, slots, xs, targets, losses, found):
+    """Learn from each row with the run in its slot, then forecast from it.
+
+    The arrays of `runs` (models, numbers of rows, forecasts that wait) have one entry per slot. `found` is where to
+    write the forecasts made at the rows, and those that were due.
+    """
+    steps, (models, rows, rings), (made, due) = plan.steps, runs, found
     outputs = np.zeros((2, targets.shape[1]))
     per_step = targets.shape[1] // len(steps)
-    for t in range(len(xs)):
-        row = run.model.rows[0]
+    for t in range(len(slots)):
+        slot = slots[t]
+        model = LinearModel(
+            models.past[slot], models.factors[slot], models.weights[slot], models.spreads[slot], models.variance[slot]
+        )
+        row = rows[slot]
         linear_row(plan, 0, model, row, xs[t], targets[t], outputs[0])
         if steps[0] > 0:
-            exchange(run.outputs, steps, row, outputs[:1], outputs[1:])
+            exchange(rings[slot], steps, row, outputs[:1], outputs[1:])
         else:
             outputs[1] = outputs[0]
         made[t], due[t] = outputs
         for i in range(targets.shape[1]):
             if row >= steps[i // per_step] and np.isfinite(targets[t, i]):
                 losses[t] += 0.5 * (outputs[1, i] - targets[t, i]) ** 2
-        run.model.rows[0] += 1
+        rows[slot] += 1

@@ -44,8 +44,9 @@ class LinearRun(NamedTuple):
     """What linear models have learned, and the rows that wait for their targets; flat, one model after the other.
 
     `past` has the features and the gains of the newest rows, a ring. `factors` has the columns of U of the covariance
-    U D Uᵀ of the weights, and last the diagonal of D. `spreads` are the variances of the errors so far, `variances`
-    the mean variances of the weights relative to the prior's, and `rows` is the number of rows in the sequence.
+    U D Uᵀ of the weights, each up to the diagonal and padded, and last the diagonal of D. `spreads` are the variances
+    of the errors so far, `variances` the mean variances of the weights relative to the prior's, and `rows` is the
+    number of rows in the sequence.
     """
 
     past: np.ndarray
@@ -57,8 +58,8 @@ class LinearRun(NamedTuple):
 
 
 class LinearModel(NamedTuple):
-    """The arrays of one model: `past` (rows, 2, features), `factors` (features + 1, features), `weights` (outputs,
-    features), `spreads` (outputs) and `variance` (1), with the number of features padded."""
+    """The arrays of one model: `past` (rows, 2, features), `factors` (flat), `weights` (outputs, features), `spreads`
+    (outputs) and `variance` (1), with the number of features padded."""
 
     past: np.ndarray
     factors: np.ndarray
@@ -79,7 +80,7 @@ def plan_of(
         width = padded(features)
         sizes.append([features, width, *starts])
         rates.append([model.forgetting, limit, _prior(model, inputs).sum()])
-        starts += ring * 2 * width, (features + 1) * width, len(steps) * targets * width
+        starts += ring * 2 * width, _triangle(features) + width, len(steps) * targets * width
     return LinearPlan(np.array(steps), np.array(sizes, int).reshape(-1, 5), np.array(rates, float).reshape(-1, 3))
 
 
@@ -90,9 +91,8 @@ def start_of(plan: LinearPlan, models: Sequence[Linear], inputs: int, targets: i
     factors = [np.zeros(0)]
     for model, width in zip(models, widths, strict=True):
         prior = _prior(model, inputs)
-        own = np.eye(len(prior) + 1, width)
-        own[-1] = np.pad(prior, (0, width - len(prior)))
-        factors.append(own.ravel())
+        factors += [np.eye(1, padded(j + 1), j)[0] for j in range(len(prior))]
+        factors.append(np.pad(prior, (0, width - len(prior))))
     return LinearRun(
         np.zeros(ring * 2 * widths.sum()),
         np.concatenate(factors),
@@ -103,6 +103,11 @@ def start_of(plan: LinearPlan, models: Sequence[Linear], inputs: int, targets: i
     )
 
 
+def _triangle(features: int) -> int:
+    """The numbers in the columns of a triangular matrix, each padded."""
+    return sum(padded(j + 1) for j in range(features))
+
+
 def _prior(model: Linear, inputs: int) -> np.ndarray:
     """The variance that the weight of each feature is expected to have. Older rows are expected to matter less."""
     return np.concatenate([[0.01], np.repeat(0.1 / (1 + np.arange(model.lags)), inputs)])
@@ -111,11 +116,12 @@ def _prior(model: Linear, inputs: int) -> np.ndarray:
 @kernel
 def model_at(plan, run, number):
     """The arrays of one of the models of a run."""
-    features, width, past, factors, weights = plan.sizes[number]
+    _, width, past, factors, weights = plan.sizes[number]
+    end = plan.sizes[number + 1, 3] if number + 1 < len(plan.sizes) else len(run.factors)
     ring, outputs = max(2, plan.steps[-1] + 1), run.spreads.shape[1]
     return LinearModel(
         run.past[past : past + ring * 2 * width].reshape((ring, 2, width)),
-        run.factors[factors : factors + (features + 1) * width].reshape((features + 1, width)),
+        run.factors[factors:end],
         run.weights[weights : weights + outputs * width].reshape((outputs, width)),
         run.spreads[number],
         run.variances[number],
@@ -130,15 +136,16 @@ def linear_row(plan, number, model, row, x, targets, outputs):
     """
     steps, forgetting, limit = plan.steps, plan.rates[number, 0], plan.rates[number, 1]
     ring, width, per_step = len(model.past), model.past.shape[2], len(targets) // len(steps)
-    see(model.past[(row - 1) % ring, 0], x, model.past[row % ring, 0], len(model.factors) - 1)
+    features = plan.sizes[number, 0]
+    see(model.past[(row - 1) % ring, 0], x, model.past[row % ring, 0], features)
     first = row - steps[0]
     if first >= 0:
         then, gain = model.past[first % ring, 0], model.past[first % ring, 1]
         if any_known(targets[:per_step]):
             if first % LOOKS == 0:
-                model.variance[0] = trace(model.factors) / plan.rates[number, 2]
+                model.variance[0] = trace(model.factors, features, width) / plan.rates[number, 2]
             growth = 1.0 if model.variance[0] > LARGEST else 1 / forgetting
-            update(model.factors, then, gain, forgetting, growth)
+            update(model.factors, features, then, gain, forgetting, growth)
         else:
             gain[:] = 0.0
     past, weights, spreads = model.past, model.weights, model.spreads
@@ -171,16 +178,15 @@ def see(before, x, features, count):
 
 
 @kernel
-def update(factors, x, gain, forgetting, growth):
+def update(factors, features, x, gain, forgetting, growth):
     """Learn from features: the gain k = P x/(λ + xᵀP x), and P ← (P − k xᵀP) · growth, as U D Uᵀ (Bierman 1977)."""
-    features = len(factors) - 1
-    diagonal = factors[features]
+    diagonal = factors[len(factors) - len(x) :]
     gain[:] = 0.0
-    total = forgetting
+    total, start = forgetting, 0
     for j in range(features):
-        column = factors[j]
         # Up to the diagonal, which is 1, and over the zeros beyond it: whole vectors are faster.
         length = (j // LANES + 1) * LANES
+        column = factors[start : start + length]
         inner = dot(column, 0, x, 0, length)
         outer, before = diagonal[j] * inner, total
         total += inner * outer
@@ -190,17 +196,19 @@ def update(factors, x, gain, forgetting, growth):
             old = column[i]
             column[i] = old + gain[i] * share
             gain[i] += old * outer
+        start += length
     for i in range(features):
         gain[i] /= total
 
 
 @kernel
-def trace(factors):
+def trace(factors, features, width):
     """The trace of U D Uᵀ."""
-    features, width = len(factors) - 1, factors.shape[1]
-    total = 0.0
+    total, start = 0.0, 0
     for j in range(features):
-        total += factors[features, j] * dot(factors, j * width, factors, j * width, width)
+        length = (j // LANES + 1) * LANES
+        total += factors[len(factors) - width + j] * dot(factors, start, factors, start, length)
+        start += length
     return total
 
 

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from typing import Any
 
+from norewind.checks import ModelError
 from norewind.trees import Tree
 
 
@@ -22,11 +23,11 @@ class Learner(ABC):
     Attributes:
         horizon: how many rows ahead it forecasts at most. A row's targets are those that were to be forecast up to
             `horizon` rows before. 0 if targets belong to the row itself.
-        window: the samples in one step; None if any number will do.
+        window: the samples in one step; 0 if any number will do.
     """
 
     horizon: int = 0
-    window: int | None = 1
+    window: int = 1
 
     @abstractmethod
     def scan(
@@ -74,6 +75,20 @@ class Learner(ABC):
     def chunk(self, run: Any) -> int:
         """How many samples to give it at a time: enough to hide the cost of a call, few enough to stop soon."""
         return 1_000
+
+    def for_keys(self, run: Any, window: int | None = None) -> Any:
+        """How it is run for many keys, each with a run of its own: a `norewind.fleets.fleet.Engine`.
+
+        Args:
+            run: where every key starts from.
+            window: for one model that all keys share, the samples that are looked at together.
+
+        Raises:
+            ModelError: it cannot be run for many keys.
+        """
+        kind = type(self).__name__
+        takes = "online(...) or Ahead" if window else "online(...), Ahead without windows, or LeastSquares"
+        raise ModelError(f"fleet{' with share' if window else ''}: it takes {takes}, not a {kind}.")
 
     def keep_in(self, folder: Any, samples: int) -> None:  # noqa: B027 (most learners keep nothing)
         """Keep what does not fit into a run, such as a million keys, in a run folder, as of this many samples."""

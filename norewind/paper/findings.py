@@ -8,7 +8,6 @@ from norewind.instruments.tables import markdown
 from norewind.paper.groups import Group, agreement, influence_curves, of_paper
 from norewind.paper.plans import SAMPLES, TABLE, method_words
 from norewind.runs.record import Record
-from norewind.tasks import influence_balancing
 
 Groups = Mapping[tuple[str, str], Group]
 """Runs on one text, by method and cell."""
@@ -17,21 +16,19 @@ CONVERGED_LOSS = 0.1
 """Influence balancing starts from a loss of about 8: below this a run is on its way to the solution."""
 REASCENT = 0.02
 """Many times what the text alone does to the loss of 10⁵ samples: such a rise is the model's."""
+VERDICTS = {
+    "agrees": "agree with the paper (p ≥ 0.05)",
+    "differs (better)": "have a lower loss than the paper's (p < 0.05)",
+    "differs (worse)": "have a higher loss than the paper's (p < 0.05)",
+    "too few seeds": "have fewer than three seeds that did not diverge, too few to judge",
+    "too short to conclude": f"have runs that are shorter than the paper's {SAMPLES:,} samples, too short to judge",
+    "no run yet": "have no run yet",
+}
 
 
 def influence_findings(records: Sequence[Record]) -> list[str]:
-    """For which windows the truncated gradient has the wrong sign, exactly, and how many runs converged."""
-    first = records[0]["influence"]
-    task = influence_balancing(first["n"], first["minus"])
-    last = task.last_wrong_window()
-    windows = sorted({1, 10, 100, last, last + 1, 200} - {0})
-    sentences = [
-        f"In the long run the influence of θ on s₁ is {task.influence_limit}, so θ should be {task.limit:.4f}. "
-        f"Around a state at rest, T-truncated BPTT follows (s₁ − 1) times the sum of the truncated influences in a "
-        f"window. Computed exactly in rational numbers, this sum has the wrong sign for T = 1 to {last} and the right "
-        f"one from T = {last + 1} on "
-        f"({', '.join(f'T = {window}: {float(task.block_influence(window)):.4g}' for window in windows)})."
-    ]
+    """How many runs converged, by method and learning rate."""
+    sentences = []
     for method, curves in influence_curves(records).items():
         words = []
         for rate, runs in curves.items():
@@ -44,23 +41,20 @@ def influence_findings(records: Sequence[Record]) -> list[str]:
 
 def influence_table(records: Sequence[Record]) -> str:
     """θ and loss at the end, with a column for every learning rate."""
+
+    def cell(runs: Sequence[Record]) -> str:
+        losses = sorted(float("inf") if record["loss"] is None else record["loss"] for record in runs)
+        thetas = sorted(record["theta"] for record in runs)
+        if len(runs) < 2:
+            return f"θ = {thetas[0]:.4g}, loss {losses[0]:.2g}" if runs else ""
+        middle, worst = losses[len(runs) // 2], losses[-1]
+        course = f"θ from {thetas[0]:.5g} to {thetas[-1]:.5g}, median loss {middle:.2g}, worst {worst:.2g}"
+        return f"{course} ({len(runs)} seeds)"
+
     methods = influence_curves(records)
-    rows = [[method_words(method), *map(_ended, curves.values())] for method, curves in methods.items()]
     rates = [f"η = {rate:g}" for rate in next(iter(methods.values()))]
+    rows = [[method_words(method), *map(cell, curves.values())] for method, curves in methods.items()]
     return markdown([f"after {records[0]['influence']['samples']:,} samples", *rates], rows)
-
-
-def _ended(runs: Sequence[Record]) -> str:
-    if not runs:
-        return ""
-    losses = sorted(float("inf") if record["loss"] is None else record["loss"] for record in runs)
-    thetas = sorted(record["theta"] for record in runs)
-    if len(runs) == 1:
-        return f"θ = {thetas[0]:.4g}, loss {losses[0]:.2g}"
-    return (
-        f"θ from {thetas[0]:.5g} to {thetas[-1]:.5g}, median loss {losses[len(runs) // 2]:.2g}, worst {losses[-1]:.2g} "
-        f"({len(runs)} seeds)"
-    )
 
 
 def too_short(groups: Groups) -> str | None:
@@ -77,7 +71,7 @@ def too_short(groups: Groups) -> str | None:
 
 
 def brackets_findings(groups: Groups) -> list[str]:
-    """How far each curve came between the memoryless level and the optimum."""
+    """How far each curve came between the memoryless level and the optimum, and when UORO's crosses BPTT's."""
     sentences = []
     for key, group in groups.items():
         text, name = group.text(), _name(*key)
@@ -91,31 +85,34 @@ def brackets_findings(groups: Groups) -> list[str]:
         sentences.append(f"{name} ended at a recent loss of {group} bits: {where} after {group.samples:,} samples.")
     for cell in ("lstm", "gru"):
         uoro, bptt = groups.get(("uoro", cell)), groups.get(("bptt:4", cell))
-        if uoro and bptt and uoro.values and bptt.values:
-            sentences.append(_crossing(cell, uoro, bptt))
+        if not (uoro and bptt and uoro.values and bptt.values):
+            continue
+        (samples, ours), (_, theirs) = (group.curves(cumulative=True) for group in (uoro, bptt))
+        length = min(ours.shape[1], theirs.shape[1])
+        below = np.median(ours[:, :length], axis=0) < np.median(theirs[:, :length], axis=0)
+        if below.all():
+            course = "is the lower one all along"
+        elif not below[-1]:
+            course = "is still above truncated BPTT's at the end"
+        else:
+            course = f"falls below truncated BPTT's at {samples[int(np.nonzero(~below)[0][-1])]:,} samples"
+        sentences.append(f"{cell.upper()}: UORO's mean loss from the start {course}.")
     return sentences
 
 
 def anbn_findings(groups: Groups) -> list[str]:
-    """Which cells of the table agree with the paper, and which do not."""
-    verdicts: dict[str, list[str]] = {}
+    """Which cells of the table agree with the paper, which do not, and which runs rose again or diverged."""
+    verdicts: dict[str, list[str]] = {verdict: [] for verdict in VERDICTS}
     for key, paper in TABLE.items():
         group = groups.get(key)
         judged, detail = agreement(group, paper), ""
         if judged.verdict.startswith("differs"):
             detail = f" (paper {paper:.3f}, ours {group}, 95% from {judged.interval}, p = {judged.p:.2g})"
-        verdicts.setdefault(judged.verdict, []).append(_name(*key) + detail)
-    words = {
-        "agrees": "agree with the paper (p ≥ 0.05)",
-        "differs (better)": "have a lower loss than the paper's (p < 0.05)",
-        "differs (worse)": "have a higher loss than the paper's (p < 0.05)",
-        "too few seeds": "have fewer than three seeds that did not diverge, too few to judge",
-        "too short to conclude": f"have runs that are shorter than the paper's {SAMPLES:,} samples, too short to judge",
-        "no run yet": "have no run yet",
-    }
+        verdicts[judged.verdict].append(_name(*key) + detail)
     return [
-        f"{len(cells)} of {len(TABLE)} cells {words[verdict]}: {'; '.join(cells)}."
-        for verdict, cells in sorted(verdicts.items(), key=lambda entry: list(words).index(entry[0]))
+        f"{len(cells)} of {len(TABLE)} cells {VERDICTS[verdict]}: {'; '.join(cells)}."
+        for verdict, cells in verdicts.items()
+        if cells
     ] + [reascents(groups), divergence(groups)]
 
 
@@ -128,8 +125,9 @@ def reascents(groups: Groups) -> str:
             if record["problem"] is None and row[-1] - row[best := int(np.nanargmin(row))] > REASCENT:
                 course = f"from {row[best]:.3f} at {samples[best]:,} samples to {row[-1]:.3f} at the end"
                 found.append(f"{_name(*key)}, seed {record['settings']['seed']}, {course}")
-    words = f"ended more than {REASCENT} above a recent loss that they had reached before"
-    return _share(groups, len(found), words, found)
+    return _share(
+        groups, len(found), f"ended more than {REASCENT} above a recent loss that they had reached before", found
+    )
 
 
 def divergence(groups: Groups) -> str:
@@ -143,43 +141,27 @@ def divergence(groups: Groups) -> str:
     return _share(groups, sum(group.diverged for group in groups.values()), "of the table diverged", details)
 
 
-def _share(groups: Groups, count: int, words: str, details: Sequence[str]) -> str:
-    runs = sum(len(group.records) for group in groups.values())
-    return f"{count} of {runs} runs {words}{': ' if details else ''}{'; '.join(details)}."
-
-
 def control_findings(groups: Sequence[Group]) -> list[str]:
     """Each control beside the cell of the table that it changes in one thing."""
     table, sentences = of_paper(groups, "anbn"), []
     for group in groups:
         key = group.settings["method"].partition(":rho")[0], group.settings["cell"]
-        base, paper = table.get(key), TABLE.get(key)
-        if not group.changes or base is None or paper is None:
-            continue
-        judged = agreement(group, paper)
-        meets = f"cannot be compared ({judged.verdict})"
-        if judged.p is not None:
-            meets = f"{judged.verdict} (p = {judged.p:.2g}, 95% from {judged.interval})"
-        sentences.append(
-            f"{_name(*key)} with {' and '.join(group.changes)}: {group}, beside {base} in the table and {paper:.3f} in "
-            f"the paper, with which it {meets}."
-        )
+        if group.changes and key in table and key in TABLE:
+            judged, paper = agreement(group, TABLE[key]), TABLE[key]
+            meets = f"cannot be compared ({judged.verdict})"
+            if judged.p is not None:
+                meets = f"{judged.verdict} (p = {judged.p:.2g}, 95% from {judged.interval})"
+            sentences.append(
+                f"{_name(*key)} with {' and '.join(group.changes)}: {group}, beside {table[key]} in the table and "
+                f"{paper:.3f} in the paper, with which it {meets}."
+            )
     return sentences
+
+
+def _share(groups: Groups, count: int, words: str, details: Sequence[str]) -> str:
+    runs = sum(len(group.records) for group in groups.values())
+    return f"{count} of {runs} runs {words}{': ' if details else ''}{'; '.join(details)}."
 
 
 def _name(method: str, cell: str) -> str:
     return f"{cell.upper()} {method_words(method)}"
-
-
-def _crossing(cell: str, uoro: Group, bptt: Group) -> str:
-    """From when on UORO's median of the cumulative loss stays below truncated BPTT's."""
-    samples, ours = uoro.curves(cumulative=True)
-    _, theirs = bptt.curves(cumulative=True)
-    length = min(ours.shape[1], theirs.shape[1])
-    below = np.median(ours[:, :length], axis=0) < np.median(theirs[:, :length], axis=0)
-    what = f"{cell.upper()}: UORO's mean loss from the start"
-    if below.all():
-        return f"{what} is the lower one all along."
-    if not below[-1]:
-        return f"{what} is still above truncated BPTT's at the end."
-    return f"{what} falls below truncated BPTT's at {samples[int(np.nonzero(~below)[0][-1])]:,} samples."

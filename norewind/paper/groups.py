@@ -1,16 +1,16 @@
 """Runs that differ in their seed only, put together: means, spreads, curves, and agreement with the paper."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from math import isnan, log2, sqrt
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from norewind import names
-from norewind.instruments.curves import final, losses, points
+from norewind.instruments.curves import final, grouped_by, losses, points
 from norewind.instruments.tables import mean_and_spread
 from norewind.paper.plans import SAMPLES
+from norewind.runs.metrics import counted
 from norewind.runs.record import Record
 from norewind.tasks import Text
 
@@ -22,27 +22,24 @@ LEVEL = 0.05
 ENOUGH_SEEDS = 3
 
 
-@dataclass(frozen=True)
 class Group:
-    """The runs of one kind with all their seeds."""
+    """The runs of one kind with all their seeds.
 
-    records: list[Record]
+    `values` are the recent losses of the runs that did not diverge, `mean` and `spread`
+    their mean and standard deviation (of one run, not of the mean; NaN for a single seed).
+    """
 
-    @property
-    def settings(self) -> dict[str, Any]:
-        return self.records[0]["settings"]
-
-    @property
-    def samples(self) -> int:
-        return int(self.settings["samples"])
-
-    @property
-    def recent_samples(self) -> int:
-        return min(RECENT, self.samples // 10)
-
-    @property
-    def is_short(self) -> bool:
-        return self.samples < SAMPLES
+    def __init__(self, records: list[Record]):
+        self.records, self.settings = records, records[0]["settings"]
+        self.samples = int(self.settings["samples"])
+        self.is_short = self.samples < SAMPLES
+        self.recent_samples = min(RECENT, self.samples // 10)
+        good = [record for record in records if record["problem"] is None]
+        self.diverged = len(records) - len(good)
+        finals = [final(record, self.recent_samples / self.samples) for record in good]
+        self.values = [value for value in finals if not isnan(value)]
+        self.mean = float(np.mean(self.values)) if self.values else float("nan")
+        self.spread = float(np.std(self.values, ddof=1)) if len(self.values) > 1 else float("nan")
 
     @property
     def changes(self) -> list[str]:
@@ -54,29 +51,6 @@ class Group:
         }
         return [words for words, holds in changed.items() if holds]
 
-    @property
-    def good(self) -> list[Record]:
-        return [record for record in self.records if record["problem"] is None]
-
-    @property
-    def diverged(self) -> int:
-        return len(self.records) - len(self.good)
-
-    @property
-    def values(self) -> list[float]:
-        """The recent losses of the runs that did not diverge."""
-        share = self.recent_samples / self.samples
-        return [value for record in self.good if not isnan(value := final(record, share))]
-
-    @property
-    def mean(self) -> float:
-        return float(np.mean(self.values)) if self.values else float("nan")
-
-    @property
-    def spread(self) -> float:
-        """Their standard deviation over seeds (of one run, not of the mean); not a number for a single seed."""
-        return float(np.std(self.values, ddof=1)) if len(self.values) > 1 else float("nan")
-
     def __str__(self) -> str:
         """Mean ± spread, the number of seeds, and how many diverged.
 
@@ -84,9 +58,8 @@ class Group:
         >>> str(Group([run | {"curve": [0.15] * 10}, run | {"curve": [0.16] * 10}, {**run, "problem": "diverged"}]))
         '0.1550 ± 0.0071 (2 seeds; 1 more diverged)'
         """
-        count = len(self.values)
         diverged = f"; {self.diverged} more diverged" if self.diverged else ""
-        return f"{mean_and_spread(self.values)} ({count} seed{'' if count == 1 else 's'}{diverged})"
+        return f"{mean_and_spread(self.values)} ({counted(len(self.values), 'seed')}{diverged})"
 
     def text(self) -> Text:
         return names.task(self.settings["source"], self.settings["parameters"])
@@ -108,10 +81,10 @@ class Group:
 
 
 def grouped(records: Iterable[Record]) -> list[Group]:
-    groups: dict[str, list[Record]] = {}
-    for record in records:
-        groups.setdefault(str({**record["settings"], "seed": None}), []).append(record)
-    return [Group(sorted(group, key=lambda record: record["settings"]["seed"])) for group in groups.values()]
+    """Records of runs on text, grouped by everything but their seed."""
+    in_order = sorted(records, key=lambda record: record["settings"]["seed"])
+    groups = grouped_by(lambda record: str({**record["settings"], "seed": None}), in_order)
+    return [Group(group) for group in groups.values()]
 
 
 def influence_curves(records: Sequence[Record]) -> dict[str, dict[float, list[Record]]]:

@@ -1,9 +1,7 @@
 """What the paper reports (one run per number), and the runs that repeat it, in the order in which they are made."""
 
 import re
-from collections.abc import Sequence
 from dataclasses import replace
-from itertools import product
 
 from norewind.runs.settings import Settings
 
@@ -31,23 +29,9 @@ TABLE = {
 }
 """Mean loss on the last 10⁵ of 10⁷ samples of aⁿbⁿ(1, 32), in bits, by (method, cell)."""
 
-CLAIMS = {
-    "influence": "UORO solves the problem while T-truncated BPTT fails to converge for any learning rate, even for "
-    "truncations T largely above n. For n = 23 units, with 13 minus signs, truncated BPTT requires a truncation "
-    "T ≥ 200 to converge.",
-    "brackets": "UORO beats 4-truncated BPTT in the long run, and succeeds in reaching near optimal behaviour both "
-    "with GRUs and LSTMs. Truncated BPTT remains stuck near a memoryless optimum with LSTMs; with GRUs it keeps "
-    "learning, but at a slow rate. Still, truncated BPTT displays faster early convergence.",
-    "anbn": "Here, in every setup, UORO reliably converges and reaches near optimal performance. Increasing UORO's "
-    "range does not significantly improve results. Meanwhile, truncated BPTT performs inconsistently. With GRUs, it "
-    "either converges to a poor local optimum corresponding to no understanding of the temporal structure, or "
-    "exhibits gradient reascent in the long run. With LSTMs, 16-truncated BPTT reliably reaches optimal behavior.",
-}
-"""The paper's own words."""
-
 CELLS = ("gru", "lstm")
 METHODS = ("bptt:16", "uoro:window=16", "bptt:2", "uoro:window=2", "bptt:1", "uoro")
-"""Those of the table, the quick ones first."""
+"""The methods in the table, the quick ones first."""
 ANBN = Settings("anbn", parameters=(1, 32), method="uoro", alpha=0.03)
 BRACKETS = Settings("brackets", parameters=(1, 5, 10), method="uoro", alpha=0.015)
 
@@ -62,31 +46,37 @@ def text_plan(
 ) -> dict[str, Settings]:
     """The runs on text of one experiment (`"anbn"` or `"brackets"`) or of `"all"`, by name.
 
-    There are `seeds` runs of each kind (by default 5 for the table and 3 for the rest) of
-    `samples` each; if `quick`, one that is far too short to conclude anything. `controls`
-    are runs that could explain a difference to the paper.
+    All methods and cells with one seed come before the next seed, so that an interrupted
+    sweep is a complete table of fewer seeds.
+
+    Args:
+        what: the experiment.
+        quick: one seed, and runs that are far too short to conclude anything.
+        seeds: the runs of each kind; by default 5 for the table and 3 for the rest.
+        samples: the length of each run.
+        controls: also plan the runs that could explain a difference to the paper.
     """
     samples = samples or (QUICK if quick else SAMPLES)
     sized = {"samples": samples, "metrics_every": min(10_000, max(1, samples // 100))}
     counts = {name: seeds or (1 if quick else count) for name, count in SEEDS.items()}
-    runs: list[Settings] = []
-    if what in ("anbn", "all"):
-        kinds = [(method, cell) for cell in CELLS for method in METHODS]
-        runs += _each_seed(replace(ANBN, **sized), kinds, counts["anbn"])
-    if what in ("brackets", "all"):
-        # BPTT is truncated to less than what has to be remembered.
-        runs += _each_seed(replace(BRACKETS, **sized), list(product(("bptt:4", "uoro"), CELLS)), counts["brackets"])
+    # BPTT on brackets is truncated to less than what has to be remembered.
+    kinds = {
+        "anbn": (ANBN, [(method, cell) for cell in CELLS for method in METHODS]),
+        "brackets": (BRACKETS, [(method, cell) for method in ("bptt:4", "uoro") for cell in CELLS]),
+    }
+    runs = [
+        replace(base, method=method, cell=cell, seed=seed, **sized)
+        for name, (base, chosen) in kinds.items()
+        if what in (name, "all")
+        for seed in range(counts[name])
+        for method, cell in chosen
+    ]
     if what in ("anbn", "all") and controls and not quick:
         gru = replace(ANBN, cell="gru", **sized)
         for change in ({"method": "uoro:rho=released"}, {"precision": "double"}, {"samples": 3 * samples}):
             runs += [replace(gru, seed=seed, **change) for seed in range(counts["controls"])]
         runs += [replace(gru, seed=seed) for seed in range(counts["anbn"], counts["anbn"] if seeds else GRU_SEEDS)]
     return {run_name(run): run for run in runs}
-
-
-def _each_seed(run: Settings, kinds: Sequence[tuple[str, str]], seeds: int) -> list[Settings]:
-    """All methods and cells with one seed before the next: an interrupted sweep is a complete table of fewer seeds."""
-    return [replace(run, method=method, cell=cell, seed=seed) for seed in range(seeds) for method, cell in kinds]
 
 
 def run_name(run: Settings) -> str:

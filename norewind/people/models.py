@@ -1,7 +1,7 @@
 """Estimators for people who have data: forecast, classify, and notice what is odd, one row at a time or many."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from difflib import get_close_matches
 from pathlib import Path
@@ -11,17 +11,17 @@ import numpy as np
 
 from norewind import shown
 from norewind.files import write_atomically
-from norewind.people import answers
-from norewind.people.files import save
 from norewind.people.live import Live
-from norewind.people.table import row_of, rows_of
-from norewind.runs.hooks import Hooks
+from norewind.runs.fit import Hooks
 from norewind.runs.metrics import counted
 from norewind.runs.settings import Settings, SettingsError
 from norewind.runs.train import steps_in_words
 from norewind.streams import StreamError
 from norewind.streams.columns import category_of, is_missing
+from norewind.streams.given import SIMPLE, plain
 
+Names = str | Sequence[str]
+"""The name of a column, or several."""
 NO_HOOKS = Hooks()
 MODEL = "model.json"
 """Beside a run's settings: which of the three it is, and the labels as they were sent."""
@@ -31,13 +31,15 @@ class Model:
     """What the three have in common: they learn from rows, and become a run folder if they are saved."""
 
     live: Live
+    labels: Any = None
+    """The classes as they were sent, by name; None if numbers are forecast."""
 
     def fit(self, data: Any, hooks: Hooks = NO_HOOKS) -> Self:
         """Learn from a data frame, an array, an iterable of rows, or a file by its path; again to go on with more.
 
         If it fails, the model is as before.
         """
-        self.live.fit(data if isinstance(data, str | Path) else self._seen(rows_of(data)), hooks)
+        self.live.fit(data if isinstance(data, str | Path) else map(self._seen, rows_of(data)), hooks)
         return self
 
     def learn_one(self, row: Any) -> None:
@@ -46,20 +48,17 @@ class Model:
 
     def save(self, folder: str | Path) -> None:
         """Write a run folder, which `norewind.load` and the command line can open."""
-        save(self.live, Path(folder))
-        about = json.dumps({"model": type(self).__name__, **self._about()}, ensure_ascii=False)
-        write_atomically(Path(folder) / MODEL, about.encode())
+        self.live.save(Path(folder))
+        about = {"model": type(self).__name__} | ({} if self.labels is None else {"labels": self.labels})
+        write_atomically(Path(folder) / MODEL, json.dumps(about, ensure_ascii=False).encode())
 
     @property
     def samples(self) -> int:
         """How many rows it has learned from."""
         return self.live.samples
 
-    def _seen(self, rows: Any) -> Any:
-        return rows
-
-    def _about(self) -> dict[str, Any]:
-        return {}
+    def _seen(self, row: dict[str, Any]) -> dict[str, Any]:
+        return row
 
     def __repr__(self) -> str:
         title, facts, curve = self._shown()
@@ -102,32 +101,36 @@ class Forecaster(Model):
     ([-0.7, -0.3, 0.2], [-0.7, -0.3, 0.2])
     """
 
-    def __init__(
-        self,
-        targets: str | Sequence[str] = (),
-        horizon: int = 1,
-        *,
-        inputs: str | Sequence[str] = (),
-        **settings: Any,
-    ):
+    def __init__(self, targets: Names = (), horizon: int = 1, *, inputs: Names = (), **settings: Any):
         self.live = Live(settings_of(settings, targets=names_of(targets), inputs=names_of(inputs), horizon=horizon))
 
     def predict_one(self, row: Any) -> Any:
         """The forecast made at this row, from which nothing is learned; None while too little is known."""
-        return self._one(answers.predicted(self.live, row_of(row)))
+        if (found := self.live.answer(row_of(row))) is None:
+            return None
+        score, samples, outputs = found
+        if score.horizon:
+            return self._one(score.row(score.forecast(samples, outputs)[0].tolist()))
+        values, _ = score.predicted(samples, outputs)
+        return self._one(score.row(values[0].tolist())) if score.was_forecast(samples)[0] else None
 
     def forecast(self, steps: int = 1) -> list[Any]:
         """The next rows. Beyond the horizon, they are forecast from the forecasts before them."""
-        return list(map(self._one, answers.next_values(self.live, _checked(steps))))
+        return self._ahead("forecast", steps)
 
     def spread(self, steps: int = 1) -> list[Any]:
         """The standard deviations of these forecasts; see `norewind forecast`."""
-        return [self._one(entry["deviation"]) for entry in answers.forecast(self.live, _checked(steps)).entries()]
+        return self._ahead("deviation", steps)
 
-    def _one(self, values: dict[str, Any] | None) -> Any:
-        """Without its name if there is one target only."""
+    def _ahead(self, entry: str, steps: Any) -> list[Any]:
+        if not isinstance(steps, int | np.integer) or not 1 <= steps <= 100_000:
+            raise SettingsError(f"forecast: steps is {steps!r}, but it must be a number of rows from 1 to 100,000.")
+        return [self._one(row[entry]) for row in self.live.forecast(int(steps)).entries()]
+
+    def _one(self, values: dict[str, Any]) -> Any:
+        """Without its name if there is only one target."""
         targets = self.live.settings.targets
-        if values is None or len(targets) != 1:
+        if len(targets) != 1:
             return values
         return values[targets[0]] if targets[0] in values else {rows: self._one(row) for rows, row in values.items()}
 
@@ -147,12 +150,15 @@ class AnomalyDetector(Model):
         settings: other settings of `norewind train`.
     """
 
-    def __init__(self, inputs: str | Sequence[str] = (), **settings: Any):
+    def __init__(self, inputs: Names = (), **settings: Any):
         self.live = Live(settings_of({"loss": "gaussian", **settings}, inputs=names_of(inputs), horizon=1))
 
     def score_one(self, row: Any) -> float:
         """How surprising the row would be, were it the next; 0 while too little is known. Nothing is learned."""
-        return answers.surprise(self.live, row_of(row)) or 0.0
+        if (found := self.live.answer(row_of(row))) is None:
+            return 0.0
+        score, samples, outputs = found
+        return score.surprise(score.predicted(samples, outputs)[1][0]) or 0.0
 
 
 class Classifier(Model):
@@ -172,16 +178,15 @@ class Classifier(Model):
         settings: other settings of `norewind train`.
     """
 
-    def __init__(self, target: str, horizon: int = 0, *, inputs: str | Sequence[str] = (), **settings: Any):
+    def __init__(self, target: str, horizon: int = 0, *, inputs: Names = (), **settings: Any):
         names = {"targets": (target,), "inputs": names_of(inputs), "horizon": horizon}
         self.live = Live(settings_of({**settings, "loss": "classes"}, **names))
-        self.labels: dict[str, Any] = {}
-        """The classes as they were sent, by name."""
+        self.labels = {}
 
     def learn_one(self, row: Any) -> None:
         row = row_of(row)
         super().learn_one(row)
-        self._note(row)
+        self._seen(row)
 
     def predict_one(self, row: Any) -> Any:
         """The most likely class, of the nearest row that is forecast; None while too little is known."""
@@ -190,25 +195,20 @@ class Classifier(Model):
 
     def predict_proba_one(self, row: Any) -> dict[Any, float]:
         """The probability of every class that has come, in the nearest row that is forecast."""
-        found = answers.class_outputs(self.live, row_of(row))
-        if found is None:
+        if (found := self.live.answer(row_of(row))) is None:
             return {}
-        logarithms, names = found[0], self.live.classes()
-        shares = np.exp(logarithms[: len(names)] - logarithms[: len(names)].max())
+        made, names = found[2][0] if self.live.settings.horizon else found[2], self.live.opened.stream.classes
+        # The classes so far, in the nearest of the steps.
+        by_step = np.asarray(made, np.float64).reshape(len(self.live.settings.steps), -1)
+        logarithms = by_step[0, : len(names)]
+        shares = np.exp(logarithms - logarithms.max())
         return dict(zip((self.labels.get(n, n) for n in names), (shares / shares.sum()).tolist(), strict=True))
 
-    def _seen(self, rows: Any) -> Any:
-        for row in rows:
-            self._note(row)
-            yield row
-
-    def _note(self, row: dict[str, Any]) -> None:
+    def _seen(self, row: dict[str, Any]) -> dict[str, Any]:
         value = row.get(self.live.settings.targets[0])
         if len(self.labels) <= 1000 and not is_missing(value) and not isinstance(value, dict | list):
             self.labels.setdefault(category_of(value), value)
-
-    def _about(self) -> dict[str, Any]:
-        return {"labels": self.labels}
+        return row
 
 
 def settings_of(settings: dict[str, Any], **given: Any) -> Settings:
@@ -221,7 +221,39 @@ def settings_of(settings: dict[str, Any], **given: Any) -> Settings:
     return Settings(**{"source": "-", "format": "jsonl", **settings, **given})
 
 
-def names_of(names: str | Sequence[str]) -> tuple[str, ...]:
+def rows_of(data: Any) -> Iterator[dict[str, Any]]:
+    """Rows by column, from a pandas or Polars frame or series, an array, or any iterable of rows."""
+    if hasattr(data, "to_frame"):  # a series, which is named as its column would be, or as that of an array
+        data = data.to_frame(name=data.name or "1")
+    if isinstance(data, Mapping):
+        raise StreamError("fit takes many rows; learn_one takes one. A dict of columns? Make a data frame of it first.")
+    if hasattr(data, "iter_rows"):  # Polars
+        return map(row_of, data.iter_rows(named=True))
+    if hasattr(data, "itertuples"):  # pandas
+        names = [str(name) for name in data.columns]
+        return (row_of(dict(zip(names, values, strict=True))) for values in data.itertuples(index=False, name=None))
+    if isinstance(data, bytes) or not isinstance(data, Iterable):
+        kinds = "a data frame, an array or an iterable of dicts"
+        raise StreamError(f"rows are {kinds}, not a {type(data).__name__}. To read a file, give its path.")
+    return map(row_of, data)
+
+
+def row_of(row: Any) -> dict[str, Any]:
+    """One row by column. The columns of an array are called 1, 2, ..., as in a file without a header."""
+    if isinstance(row, Mapping):
+        return {
+            name if type(name) is str else str(name): value if type(value) in SIMPLE else plain(value)
+            for name, value in row.items()
+        }
+    if hasattr(row, "to_dict"):  # a row of pandas
+        return row_of(row.to_dict())
+    if isinstance(row, str | bytes) or not (hasattr(row, "__len__") or hasattr(row, "__float__")) or np.ndim(row) > 1:
+        raise StreamError(f"a row is a dict or a vector of numbers, not a {type(row).__name__}.")
+    values = np.atleast_1d(np.asarray(row)).tolist()
+    return {str(number): plain(value) for number, value in enumerate(values, 1)}
+
+
+def names_of(names: Names) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else tuple(names)
 
 
@@ -249,12 +281,6 @@ def load(folder: str | Path) -> Any:
         labels = about.get("labels", {})
         model.labels = labels if isinstance(labels, dict) else {}
     return model
-
-
-def _checked(steps: Any) -> int:
-    if not isinstance(steps, int | np.integer) or not 1 <= steps <= 100_000:
-        raise SettingsError(f"forecast: steps is {steps!r}, but it must be a number of rows from 1 to 100,000.")
-    return int(steps)
 
 
 def _listed(names: Sequence[str], most: int = 6) -> str:

@@ -1,8 +1,9 @@
 """The estimators for people as estimators of River: `pip install norewind[river]`."""
 
 import math
+from collections.abc import Callable, Sequence
 from numbers import Real
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -21,43 +22,59 @@ TARGET, NOTHING = "(target)", "(nothing)"
 UNUSABLE = object()
 
 
-class _Rows:
-    """A model that is made at the first row, which names the features; later ones that are new are ignored."""
+class _Estimator:
+    """What all have in common: a model that is made at the first row, which names the features.
 
-    def __init__(self, kind: type, own: dict[str, Any], settings: dict[str, Any], *, ahead: bool = False):
-        self.kind, self.own, self.settings, self.ahead = kind, own, settings, ahead
-        self.model: Any = None
-        self.names: list[str] = []
-        self.asked: Any = None
-        self.answer: Any = None
+    Features that appear later are ignored. Subclasses say which model, `kind`, and its own settings, `own`; `ahead` if
+    the target is an input, too.
+    """
 
-    def learn(self, x: Features, **more: Any) -> None:
-        x, self.asked = _usable(x), None
-        if self.model is None:
+    kind: type = models.Forecaster
+    own: ClassVar[dict[str, Any]] = {}
+    ahead = False
+
+    def __init__(self, method: str = "auto", budget: float = 50.0, seed: int = 0, settings: dict | None = None):
+        self.method, self.budget, self.seed, self.settings = method, budget, seed, settings
+        self._model: Any = None
+        self._names: list[str] = []
+        self._asked: Any = None
+        self._answer: Any = None
+        self._hedge, self._newest = Hedge(2), 0.0
+
+    def _learn(self, x: Features, **more: Any) -> None:
+        x, self._asked = _usable(x), None
+        if self._model is None:
             # In an order that does not depend on how they were sent.
-            self.names = sorted(x) or [NOTHING]
-            known = [TARGET] if self.ahead else []
-            self.model = self.kind(**self.own, inputs=[*self.names, *known], bad="skip", **self.settings)
-        self.model.learn_one({**self.row(x), **more})
+            self._names = sorted(x) or [NOTHING]
+            inputs = [*self._names, *([TARGET] if self.ahead else [])]
+            chosen = {"method": self.method, "seed": self.seed}
+            chosen |= {"budget": self.budget} if self.method == "auto" else {}
+            self._model = self.kind(**self.own, inputs=inputs, bad="skip", **chosen, **(self.settings or {}))
+        self._model.learn_one({**self._row(x), **more})
 
-    def row(self, x: Features) -> dict[str, Any]:
-        return {name: x.get(name, 0.0 if name == NOTHING else None) for name in self.names}
+    def _learn_number(self, x: Features, y: float, predict: Callable[[], Sequence[float]]) -> None:
+        """Learn a target, which `predict()` predicts."""
+        if math.isfinite(y):
+            self._hedge.learn(predict(), y)
+            self._newest = y
+        self._learn(x, **{TARGET: y})
 
-    def ask(self, question: str, x: Features) -> Any:
-        """What the model says of a row; the same row again costs nothing until something is learned."""
-        row = self.row(_usable(x))
-        if self.asked != row:
-            self.asked, self.answer = row, self._answer(question, row)
-        return self.answer
+    def _row(self, x: Features) -> dict[str, Any]:
+        return {name: x.get(name, 0.0 if name == NOTHING else None) for name in self._names}
 
-    def _answer(self, question: str, row: dict[str, Any]) -> Any:
-        try:
-            return None if self.model is None else getattr(self.model, question)(row)
-        except StreamError:
-            return None  # a row that cannot be read
+    def _ask(self, question: str, x: Features) -> Any:
+        """The model's answer about a row; None if it cannot be read. Asking again costs nothing until it learns."""
+        row = self._row(_usable(x))
+        if self._asked != row:
+            self._asked = row
+            try:
+                self._answer = None if self._model is None else getattr(self._model, question)(row)
+            except StreamError:
+                self._answer = None
+        return self._answer
 
 
-class Regressor(base.Regressor):
+class Regressor(_Estimator, base.Regressor):
     """A number from the features of a row, the rows before it, and the numbers learned before.
 
     What the model predicts is averaged with the number before, by weights that follow their
@@ -78,27 +95,20 @@ class Regressor(base.Regressor):
 
     """
 
-    def __init__(self, method: str = "auto", budget: float = 50.0, seed: int = 0, settings: dict | None = None):
-        self.method, self.budget, self.seed, self.settings = method, budget, seed, settings
-        self._rows = _Rows(models.Forecaster, {"targets": TARGET, "horizon": 0}, _settings(self))
-        self._hedge, self._newest = Hedge(2), 0.0
+    own: ClassVar = {"targets": TARGET, "horizon": 0}
 
     def learn_one(self, x: Features, y: Any) -> None:
-        y = float(y)
-        if math.isfinite(y):
-            self._hedge.learn(self._predictions(x), y)
-            self._newest = y
-        self._rows.learn(x, **{TARGET: y})
+        self._learn_number(x, float(y), lambda: self._predictions(x))
 
     def predict_one(self, x: Features) -> float:
         return self._hedge.mixed(self._predictions(x))
 
     def _predictions(self, x: Features) -> tuple[float, float]:
-        found = self._rows.ask("predict_one", x)
+        found = self._ask("predict_one", x)
         return self._newest if found is None else found, self._newest
 
 
-class Forecaster(RiverForecaster):
+class Forecaster(_Estimator, RiverForecaster):
     """The next numbers of a series, from its past and that of other features.
 
     Beyond the next one, they are forecast from the forecasts before them; features that are
@@ -106,69 +116,55 @@ class Forecaster(RiverForecaster):
     weights follow the errors of the next row. Parameters: see `Regressor`.
     """
 
-    def __init__(self, method: str = "auto", budget: float = 50.0, seed: int = 0, settings: dict | None = None):
-        self.method, self.budget, self.seed, self.settings = method, budget, seed, settings
-        self._rows = _Rows(models.Forecaster, {"targets": TARGET}, _settings(self), ahead=True)
-        self._hedge, self._newest = Hedge(2), 0.0
-        self._made: list[float] = []
+    own: ClassVar = {"targets": TARGET}
+    ahead = True
+    _made: Sequence[float] = ()
 
     def learn_one(self, y: Any, x: Features | None = None) -> None:
-        y = float(y)
-        if math.isfinite(y):
-            self._hedge.learn((self._forecasts(1)[0], self._newest), y)
-            self._newest = y
-        self._rows.learn(x or {}, **{TARGET: y})
-        self._made = []
+        self._learn_number(x or {}, float(y), lambda: (self._forecasts(1)[0], self._newest))
+        self._made = ()
 
     def forecast(self, horizon: int, xs: list[Features] | None = None) -> list[float]:
         return [self._hedge.mixed((made, self._newest)) for made in self._forecasts(horizon)]
 
-    def _forecasts(self, horizon: int) -> list[float]:
+    def _forecasts(self, horizon: int) -> Sequence[float]:
         """Those of the model; again without cost until something is learned."""
         if len(self._made) < horizon:
-            found = [None] * horizon if self._rows.model is None else self._rows.model.forecast(horizon)
+            found = [None] * horizon if self._model is None else self._model.forecast(horizon)
             self._made = [self._newest if value is None else value for value in found]
         return self._made[:horizon]
 
 
-class Classifier(base.Classifier):
+class Classifier(_Estimator, base.Classifier):
     """The probabilities of classes, from the features of a row, the rows before it, and the classes learned before.
 
     Sixteen classes are told apart. Parameters: see `Regressor`.
     """
 
-    def __init__(self, method: str = "auto", budget: float = 50.0, seed: int = 0, settings: dict | None = None):
-        self.method, self.budget, self.seed, self.settings = method, budget, seed, settings
-        self._rows = _Rows(models.Classifier, {"target": TARGET}, _settings(self))
+    kind = models.Classifier
+    own: ClassVar = {"target": TARGET}
 
     @property
     def _multiclass(self) -> bool:
         return True
 
     def learn_one(self, x: Features, y: Any) -> None:
-        self._rows.learn(x, **{TARGET: y})
+        self._learn(x, **{TARGET: y})
 
     def predict_proba_one(self, x: Features, **kwargs: Any) -> dict[Any, float]:
-        return dict(self._rows.ask("predict_proba_one", x) or {})
+        return dict(self._ask("predict_proba_one", x) or {})
 
 
-class AnomalyDetector(base.AnomalyDetector):
-    """How far a row lies from what the rows before let expect, in standard deviations. Parameters: see `Regressor`."""
+class AnomalyDetector(_Estimator, base.AnomalyDetector):
+    """How far a row lies from what the previous rows suggest, in standard deviations. Parameters: see `Regressor`."""
 
-    def __init__(self, method: str = "auto", budget: float = 50.0, seed: int = 0, settings: dict | None = None):
-        self.method, self.budget, self.seed, self.settings = method, budget, seed, settings
-        self._rows = _Rows(models.AnomalyDetector, {}, _settings(self))
+    kind = models.AnomalyDetector
 
     def learn_one(self, x: Features) -> None:
-        self._rows.learn({name: value for name, value in x.items() if type(value) is float or _is_number(value)})
+        self._learn({name: value for name, value in x.items() if type(value) is float or _is_number(value)})
 
     def score_one(self, x: Features) -> float:
-        return self._rows.ask("score_one", x) or 0.0
-
-
-def _settings(estimator: Any) -> dict[str, Any]:
-    chosen = {"budget": estimator.budget} if estimator.method == "auto" else {}
-    return {"method": estimator.method, "seed": estimator.seed, **chosen, **(estimator.settings or {})}
+        return self._ask("score_one", x) or 0.0
 
 
 def _usable(x: Features) -> dict[str, Any]:

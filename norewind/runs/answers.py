@@ -102,7 +102,8 @@ class Answers:
             )
         elif not self._note.exists():
             # Checkpoints that were written for a first transaction that was never committed.
-            earlier = [path for path in found.values() if not _answers(path)]
+            settings = {path: glance(path).get("settings", {}) for path in found.values()}
+            earlier = [path for path in found.values() if not str(settings[path].get("predictions")).startswith(SCHEME)]
             if len(earlier) < len(found):
                 folder.go_back(earlier[-1] if earlier else None)
 
@@ -185,17 +186,10 @@ class Answers:
         with suppress(self._kafka.KafkaException):
             self._producer.poll(0)  # lets the client say what was wrong
         if cause.code() in (codes._FENCED, codes.INVALID_PRODUCER_EPOCH, codes.PRODUCER_FENCED):
-            return StreamError(
-                f"another process has begun to answer for the group {self._group!r}: this one stops, and what it had "
-                "not committed is left to the other."
-            )
+            other = f"another process has begun to answer for the group {self._group!r}"
+            return StreamError(f"{other}: this one stops, and leaves to the other what it had not committed.")
         if cause.code() in (codes._TIMED_OUT, codes._TRANSPORT, codes._ALL_BROKERS_DOWN):
             return self._client.unreachable(error)
         return StreamError(
             f"{SCHEME}{self._topic}: answers cannot be committed: {why(error)}. Nothing is lost: resume the run."
         )
-
-
-def _answers(path: Path) -> bool:
-    """Whether a checkpoint was written to be committed with answers."""
-    return str(glance(path).get("settings", {}).get("predictions", "")).startswith(SCHEME)

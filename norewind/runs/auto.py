@@ -20,7 +20,7 @@ from norewind.names import AUTO_WINDOW
 from norewind.optimizers import adam, inverse_sqrt, scale_members
 from norewind.packing import pack
 from norewind.run import Run
-from norewind.runs.start import start
+from norewind.runs.build import start
 
 if TYPE_CHECKING:
     from norewind.runs.build import Shape

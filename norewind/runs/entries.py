@@ -10,12 +10,11 @@ import msgspec
 import numpy as np
 
 from norewind.checkpoint import CheckpointError, DamagedError
+from norewind.runs.metrics import Tally, Watch
 from norewind.streams.position import Count
 from norewind.streams.stream import Samples
 
-Number = Annotated[float, msgspec.Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e10)]
-Sums = tuple[Count, Number]
 _PARAMS = re.compile(r"(^|\.)params\b")
 _COUNTS = re.compile(r"(.*\brun\.)?(samples|steps|skipped)")
 
@@ -27,19 +26,6 @@ class _Position(msgspec.Struct, forbid_unknown_fields=True):
     left: list[Any] | None
 
 
-class _Tally(msgspec.Struct, forbid_unknown_fields=True):
-    samples: Count
-    interval: Sums
-    all: Sums
-
-
-class _Watch(msgspec.Struct, forbid_unknown_fields=True):
-    good: Count
-    bad: Count
-    waiting: tuple[Count, Number, Number]
-    seen: Count
-
-
 class _Entries(msgspec.Struct, forbid_unknown_fields=True):
     format: Count
     version: str
@@ -49,54 +35,85 @@ class _Entries(msgspec.Struct, forbid_unknown_fields=True):
     seconds: Seconds
     position: _Position
     answered: Count
-    tally: _Tally
+    tally: Tally
     score: dict[str, Any]
-    watch: _Watch
+    watch: Watch
     # A log has one of the names that we write to, so that none can lead out of the folder.
     logs: dict[Literal["metrics.jsonl", "predictions.jsonl"], Count]
     settings: dict[str, Any] = {}
 
 
-ADDED = ("stretch",)
-"""What scores of earlier versions did not have."""
+WAITING = "the samples that wait for their window"
 
 
 def check_entries(path: Path, entries: dict[str, Any]) -> None:
-    """Refuse entries that no run of ours can have saved."""
+    """Reject entries that no run of ours can have saved.
+
+    Raises:
+        DamagedError: if something is wrong with them.
+    """
     try:
         saved = msgspec.convert(entries, _Entries)
     except msgspec.ValidationError as error:
         raise _damaged(path, str(error).replace("`", "")) from None
-    if not int(path.name[:15]) == saved.samples == saved.tally.samples:
-        raise _damaged(path, "its numbers of samples differ")
-    if saved.tally.interval[0] > saved.tally.all[0]:
-        raise _damaged(path, "it tallies more in an interval than in all")
-    seen = (saved.tally.all[0], saved.watch.good, saved.watch.bad, saved.watch.waiting[0], saved.watch.seen)
-    if max(seen) > saved.samples:
-        raise _damaged(path, "it counts more than its samples")
-    if saved.samples and saved.position.stream.get("previous", 0) is None:
-        raise _damaged(path, "it has samples, but no last symbol")
-    if "metrics.jsonl" not in saved.logs:
-        raise _damaged(path, "it has no metrics.jsonl")
-    if saved.answered > _waiting(path, saved.position.left):
+    samples, tally, watch = saved.samples, saved.tally, saved.watch
+    counts = (tally.all[0], watch.good, watch.bad, watch.waiting[0], watch.seen)
+    problems = {
+        "its numbers of samples differ": not int(path.name[:15]) == samples == tally.samples,
+        "it tallies more in an interval than in all": tally.interval[0] > tally.all[0],
+        "it counts more than its samples": max(counts) > samples,
+        "it has samples, but no last symbol": samples and saved.position.stream.get("previous", 0) is None,
+        "it has no metrics.jsonl": "metrics.jsonl" not in saved.logs,
+    }
+    for why, is_so in problems.items():
+        if is_so:
+            raise _damaged(path, why)
+    if saved.answered > _waiting(path, saved.position.left, saved.position.stream):
         raise _damaged(path, "more samples were answered than wait")
-    if saved.position.left is not None and not _fits(saved.position.left, saved.position.stream):
-        raise _damaged(path, "the samples that wait for their window are not those of its stream")
+
+
+def _waiting(path: Path, left: list[Any] | None, stream: dict[str, Any]) -> int:
+    """The number of samples that wait for their window, if they can be those of this stream."""
+    if left is None:
+        return 0
+    # Copied columns and keys are lists of text, which no array of a checkpoint can hold.
+    is_text = [isinstance(part, list) and all(isinstance(one, str) for one in part) for part in left]
+    arrays = jax.tree.leaves([np.asarray(part) if text else part for part, text in zip(left, is_text, strict=True)])
+    are_arrays = all(isinstance(array, np.ndarray) and array.ndim for array in arrays)
+    if not 2 <= len(left) <= len(Samples._fields) or any(part is None for part in left[:2]) or not are_arrays:
+        raise _damaged(path, f"{WAITING} are not arrays")
+    if len({len(array) for array in arrays}) != 1:
+        raise _damaged(path, f"{WAITING} are not of one length")
+    kind, symbols = stream.get("kind"), {"bytes": 256, "characters": len(str(stream.get("alphabet"))), "task": 256}
+    if kind == "rows" or kind in symbols:  # nothing is known about other streams
+        dtype, axes = (np.float64 if has_keys(left) else np.float32, 2) if kind == "rows" else (np.int32, 1)
+        fits = all(isinstance(part, np.ndarray) and (part.dtype, part.ndim) == (dtype, axes) for part in left[:2])
+        if fits and kind == "rows":
+            fits = has_keys(left) or np.isfinite(left[0]).all()
+        elif fits:
+            fits = all(((part >= 0) & (part < symbols[kind])).all() for part in left[:2])
+        if not fits:
+            raise _damaged(path, f"{WAITING} are not those of its stream")
+    return len(arrays[0])
 
 
 def check_left(path: Path, left: list[Any] | None, window: int, inputs: int) -> None:
-    """Refuse samples that wait for their window if they fill it, or are not inputs of the model."""
+    """Reject waiting samples that fill their window, or are not inputs of the model."""
     if left is None:
         return
-    xs, has_keys = left[0], len(left) == len(Samples._fields) and left[-1] is not None
-    if len(xs) >= window:
-        raise _damaged(path, f"{len(xs)} samples wait for a window of {window}")
-    if xs.ndim > 1 and not has_keys and xs.shape[1] != inputs:
-        raise _damaged(path, f"the rows that wait for their window have {xs.shape[1]} inputs, not {inputs}")
+    if len(left[0]) >= window:
+        raise _damaged(path, f"{len(left[0])} samples wait for a window of {window}")
+    if left[0].ndim > 1 and not has_keys(left) and left[0].shape[1] != inputs:
+        raise _damaged(path, f"the rows that wait for their window have {left[0].shape[1]} inputs, not {inputs}")
+
+
+def has_keys(left: list[Any]) -> bool:
+    """Whether waiting samples are rows of many keys."""
+    return len(left) == len(Samples._fields) and left[-1] is not None
 
 
 def check_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    """Refuse parameters and counts that no run of ours can have saved."""
+    """Reject parameters and counts that no run of ours can have saved."""
     for name, array in arrays.items():
         if _PARAMS.search(name) and not np.isfinite(array).all():
             raise _damaged(path, f"{name} holds numbers that are not finite")
@@ -105,45 +122,9 @@ def check_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
 
 
 def check_score(path: Path, saved: dict[str, Any], own: dict[str, Any]) -> None:
-    """Refuse the state of a score that does not have the form of a fresh one, if that has any."""
-    added = {name: own[name] for name in ADDED if name in own}
-    if own and not (isinstance(saved, dict) and _same_form({**added, **saved}, own)):
+    """Reject the state of a score that does not have the form of a fresh one, if that has any."""
+    if own and not _same_form(saved, own):
         raise CheckpointError(f"{path}: the score in it is not that of this stream. Start a new run.")
-
-
-def _waiting(path: Path, left: list[Any] | None) -> int:
-    if left is None:
-        return 0
-    # Columns that are copied are text, which no array of a checkpoint holds.
-    arrays = [np.asarray(part) if _is_text(part) else part for part in left]
-    arrays = jax.tree.leaves(arrays)
-    lengths = {len(array) for array in arrays if isinstance(array, np.ndarray) and array.ndim}
-    are_arrays = all(isinstance(array, np.ndarray) and array.ndim for array in arrays)
-    if not 2 <= len(left) <= len(Samples._fields) or any(part is None for part in left[:2]) or not are_arrays:
-        raise _damaged(path, "the samples that wait for their window are not arrays")
-    if len(lengths) != 1:
-        raise _damaged(path, "the samples that wait for their window are not of one length")
-    return lengths.pop()
-
-
-def _is_text(part: Any) -> bool:
-    return isinstance(part, list) and all(isinstance(one, str) for one in part)
-
-
-def _fits(left: list[Any], stream: dict[str, Any]) -> bool:
-    """Whether samples that wait can be those of one of our streams; of others nothing is known."""
-    known = {"bytes": 256, "characters": len(str(stream.get("alphabet"))), "task": 256, "rows": None}
-    kind = stream.get("kind")
-    if kind not in known:
-        return True
-    parts = [part for part in left[:2] if isinstance(part, np.ndarray)]
-    raw = len(left) == len(Samples._fields) and left[-1] is not None  # with keys
-    dtype, axes = (np.float64 if raw else np.float32, 2) if kind == "rows" else (np.int32, 1)
-    if len(parts) < 2 or any(part.dtype != dtype or part.ndim != axes for part in parts):
-        return False
-    if kind == "rows":
-        return raw or bool(np.isfinite(parts[0]).all())
-    return all(part.min() >= 0 and part.max() < known[kind] for part in parts if part.size)
 
 
 def _same_form(saved: Any, own: Any) -> bool:
@@ -156,13 +137,11 @@ def _same_form(saved: Any, own: Any) -> bool:
         same = isinstance(saved, np.ndarray) and saved.dtype == own.dtype and saved.shape[1:] == own.shape[1:]
         if not same or not len(own):
             return same
-        # What begins with zeros are counts and sums.
+        # Arrays that begin with zeros are counts and sums.
         return len(saved) == len(own) and bool(own.any() or np.all(np.isfinite(saved) & (saved >= 0)))
-    if type(own) is bool:
-        return type(saved) is bool
-    if type(own) is int:
-        return type(saved) is int and saved >= min(0, own)
-    return type(saved) in (int, float) and abs(saved) <= sys.float_info.max
+    if isinstance(own, float):
+        return type(saved) in (int, float) and abs(saved) <= sys.float_info.max
+    return type(saved) is type(own) and saved >= 0
 
 
 def _damaged(path: Path, why: str) -> DamagedError:

@@ -1,34 +1,78 @@
 """The training loop: from a stream through a learner, with metrics, checkpoints and a way to stop."""
 
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from copy import deepcopy
-from dataclasses import asdict
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import msgspec
 import numpy as np
 
+from norewind import checks
 from norewind.learners.protocol import Learner
 from norewind.runs.entries import check_score
 from norewind.runs.folder import METRICS, RunFolder
-from norewind.runs.hooks import Hooks, Intervals
 from norewind.runs.live import live_plot
 from norewind.runs.metrics import SEEN_AT_ONCE, Diverged, Tally, Watch, digits, next_line
 from norewind.runs.scores import Score
-from norewind.runs.windows import (
-    Early,
-    StreamLike,
-    as_steps,
-    check_arguments,
-    check_fits,
-    chunk_steps,
-    count_of,
-    fingerprint,
-)
+from norewind.runs.windows import StreamLike, as_steps, check_arguments, check_fits, count_of, fingerprint
 from norewind.streams.stream import Samples, StreamError
 from norewind.trees import Tree, copied, floating, norm
+
+
+@dataclass(frozen=True)
+class Intervals:
+    """How often `fit` reports and saves.
+
+    Args:
+        metrics_every: samples between lines of metrics; None for about 200 lines, however long the stream is.
+        checkpoint_every: samples between checkpoints; None to write only the last one.
+        checkpoint_seconds: also save when the last checkpoint is this many seconds old; None or 0 turns this off.
+        keep: the number of checkpoints to keep; fewer if they exceed 100 MB together.
+        flush: learn and predict at most this many seconds after a sample arrives; None to wait for full chunks.
+    """
+
+    metrics_every: int | None = None
+    checkpoint_every: int | None = 100_000
+    checkpoint_seconds: float | None = None
+    keep: int = 3
+    flush: float | None = None
+
+    def __post_init__(self):
+        for name in ("metrics_every", "checkpoint_every", "keep"):
+            if getattr(self, name) is not None:
+                checks.at_least_one(f"fit: {name}", getattr(self, name))
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """Functions that `fit` calls along the way.
+
+    Args:
+        metrics: called with every line of metrics.
+        checkpoint: called with the path of every checkpoint, in the thread that writes it.
+        begin: called once before the first chunk, with the `Training`, whose `run` is always the newest run.
+        chunk: called after every chunk with the samples so far and the chunk's mean loss.
+        predictions: called with the number of the first sample, the samples, and outputs made before learning.
+        lines: called by `train` with the entries of predictions, whether or not they are written to a file.
+        should_stop: asked before every chunk; True ends the training early.
+        settles: wait until each checkpoint is written and its hook has returned, and predict nothing early.
+        live: in a notebook, draw the learning curve while it grows, at most once a second.
+    """
+
+    metrics: Callable[[dict[str, Any]], None] = lambda line: None
+    checkpoint: Callable[[Path], None] = lambda path: None
+    begin: Callable[["Training"], None] = lambda training: None
+    chunk: Callable[[int, float], None] = lambda samples, loss: None
+    predictions: Callable[[int, Samples, Any], None] | None = None
+    lines: Callable[[list[dict[str, Any]]], None] | None = None
+    should_stop: Callable[[], bool] = lambda: False
+    settles: bool = False
+    live: bool = True
 
 
 class Fitted(NamedTuple):
@@ -47,7 +91,7 @@ def fit(
     *,
     window: int = 1,
     samples: int | None = None,
-    folder: RunFolder | Path | str | None = None,
+    folder: Any = None,
     intervals: Intervals = Intervals(),  # noqa: B008 (frozen)
     score: Score | None = None,
     watch: bool = True,
@@ -72,7 +116,7 @@ def fit(
         run: the run to start from, e.g. from `learner.init`.
         window: the number of samples in one step of the learner.
         samples: stop after this many samples in total; by default at the end of the stream.
-        folder: the run folder; by default nothing is written.
+        folder: the path of the run folder, or an entered `RunFolder`; by default nothing is written.
         intervals: how often to report and save.
         score: how losses are expressed, for streams of symbols or rows; by default they are reported as they are.
         watch: stop when the loss or the carry explodes. Non-finite numbers always stop the run.
@@ -91,17 +135,21 @@ def fit(
     """
     check_arguments(stream, learner, run, window, samples)
     with ExitStack() as stack:
-        if folder is not None and not isinstance(folder, RunFolder):
+        if isinstance(folder, str | Path):
             folder = stack.enter_context(RunFolder(folder, keep=intervals.keep))
         score = score or Score()
         hooks = stack.enter_context(live_plot(hooks, score.unit))
-        training = _Training(stream, learner, run, window, folder, intervals, score, watch, hooks)
+        training = Training(stream, learner, run, window, folder, intervals, score, watch, hooks)
         hooks.begin(training)
         return training.until(samples)
 
 
-class _Training:
-    """The changing state of `fit`, and the parts of its loop."""
+class Training:
+    """The loop of `fit` and its state, which `hooks.begin` is given.
+
+    `run` is always the newest run of `learner`, and `score` how it is scored; `steps` is the
+    stream, with the samples that wait for their `window`.
+    """
 
     def __init__(self, stream, learner, run, window, folder, intervals, score, watch, hooks):
         self.learner, self.window, self.folder, self.score, self.hooks = learner, window, folder, score, hooks
@@ -115,14 +163,14 @@ class _Training:
         # A fleet keeps its keys in the folder itself, as they are at each checkpoint.
         if folder:
             learner.keep_in(folder, entries.get("samples", 0))
-        self.steps = as_steps(stream, window, entries.get("position"))
-        check_fits(learner, self.steps.stream.horizon, window)
         self.tally, self.watch = Tally(**entries.get("tally", {})), Watch(**entries.get("watch", {}))
+        answered = entries.get("answered", 0)
+        self.steps = as_steps(stream, window, entries.get("position"), self.tally.samples, answered)
+        check_fits(learner, self.steps.stream.horizon, window)
         if folder and folder.saved:
             check_score(folder.saved.path, entries["score"], score.state)
             score.state = deepcopy(entries["score"])
-        self.chunk = chunk_steps(learner, run, window)
-        self.early = Early(self.outputs_of, self.steps, self.tally.samples, entries.get("answered", 0))
+        self.chunk = max(1, learner.chunk(run) // window)
         self.log = folder.log(METRICS) if folder else None
         self.began = time.perf_counter() - entries.get("seconds", 0.0)
         self.saved_at, self.saved_when = fingerprint(entries.get("position")), time.perf_counter()
@@ -152,7 +200,7 @@ class _Training:
         if self.is_unsaved():
             self.save()
         if self.folder:
-            self.folder.writer.wait()
+            self.folder.wait()
         # After the checkpoint: a run that goes on later removes this line and fills the interval.
         if not self.hooks.should_stop() and self.tally.interval[0]:
             self.report()
@@ -185,15 +233,13 @@ class _Training:
             raise Diverged(f"the loss after sample {before} is not a finite number.", before)
         outputs = self.steps.flat(seen[1], count, keyed=taken.keys is not None) if predicts else None
         if self.hooks.predictions is not None:
-            self.hooks.predictions(*self.early.rest(taken, outputs))
+            self.hooks.predictions(*self.steps.rest(taken, outputs))
         self.note(taken, losses, outputs)
         self.hooks.chunk(self.tally.samples, float(losses.sum()) / count)
 
-        def passed(every: int | None) -> bool:
-            return every is not None and self.tally.samples // every > before // every
-
-        good = self.is_healthy() or self.hooks.settles
-        if (passed(self.intervals.checkpoint_every) or self.is_late()) and good:
+        saves = self.intervals.checkpoint_every
+        is_due = self.is_late() or (saves is not None and self.tally.samples // saves > before // saves)
+        if is_due and (self.is_healthy() or self.hooks.settles):
             self.save()
 
     def note(self, taken: Samples, losses: np.ndarray, outputs: Any) -> None:
@@ -216,7 +262,7 @@ class _Training:
         predict, flush, waiting = self.hooks.predictions, self.intervals.flush, self.steps.waiting
         # What a fleet learns of its keys cannot be undone: their window is answered when it is full.
         later = self.hooks.settles or (waiting is not None and waiting.keys is not None)
-        if predict and flush is not None and not later and (new := self.early.answer()):
+        if predict and flush is not None and not later and (new := self.steps.early(self.outputs_of)):
             predict(*new)
 
     def outputs_of(self, waiting: Samples) -> Any:
@@ -225,12 +271,8 @@ class _Training:
         return self.learner.scan(copied(self.run), *windows, count=1, outputs=True)[1][1]
 
     def report(self) -> dict[str, Any]:
-        line = {
-            **self.tally.take(),
-            **self.score.take(),
-            "carry": digits(carry_norm(self.learner.carry(self.run))),
-            "seconds": self.seconds(),
-        }
+        carry = digits(carry_norm(self.learner.carry(self.run)))
+        line = {**self.tally.take(), **self.score.take(), "carry": carry, "seconds": self.seconds()}
         if self.steps.stream.counts:
             line["skipped"] = dict(self.steps.stream.counts)
         if self.log:
@@ -260,16 +302,16 @@ class _Training:
             entries = {
                 "seconds": self.seconds(),
                 "position": position,
-                "answered": self.early.answered,
-                "tally": asdict(self.tally),
+                "answered": self.steps.answered,
+                "tally": msgspec.structs.asdict(self.tally),
                 "score": deepcopy(self.score.state),
-                "watch": asdict(self.watch),
+                "watch": msgspec.structs.asdict(self.watch),
             }
             self.learner.settle(self.tally.samples)
             # What looks like the beginning of a divergence is kept in addition to the good checkpoints.
             self.folder.save(self.tally.samples, self.run, entries, self.hooks.checkpoint, replaces=self.is_healthy())
             if self.hooks.settles:
-                self.folder.writer.wait()
+                self.folder.wait()
 
 
 def carry_norm(carry: Tree) -> float:
@@ -277,6 +319,4 @@ def carry_norm(carry: Tree) -> float:
     return float(_norm(carry)) if jax.tree.leaves(carry) else 0.0
 
 
-@jax.jit
-def _norm(carry):
-    return norm(floating(carry))
+_norm = jax.jit(lambda carry: norm(floating(carry)))

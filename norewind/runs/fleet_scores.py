@@ -23,8 +23,8 @@ class FleetScore(RowScore):
     a key is written.
     """
 
-    def __init__(self, columns: Sequence[str], loss: str, horizon: int, name: Callable[[bytes], Any]):
-        super().__init__(columns, loss, horizon)
+    def __init__(self, columns: Sequence[str], loss: str, steps: Sequence[int], name: Callable[[bytes], Any]):
+        super().__init__(columns, loss, steps)
         self.name = name
         self.state = {"baseline": [0, 0.0], "persistence": [0, 0.0], "recent": np.zeros((0, 1, 3))}
 

@@ -1,11 +1,11 @@
 """From settings to a fleet: rows with keys, and a learner with a run for each."""
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from norewind import names
 from norewind.fleets.fleet import Fleet
 from norewind.learners.least_squares import LeastSquares
+from norewind.learners.protocol import Learner
 from norewind.runs.fleet_scores import FleetScore
 from norewind.runs.settings import Settings, SettingsError
 from norewind.streams import KeyedStream, Source
@@ -28,8 +28,6 @@ def check_fleet(settings: Settings) -> None:
         raise SettingsError(f"--key needs rows with columns (csv, jsonl), and {settings.source} is {settings.kind}.")
     if settings.loss == "classes":
         raise SettingsError("--key with --loss classes is not supported: train one run per key, or forecast numbers.")
-    if len(settings.steps) > 1:
-        raise SettingsError("--key takes one horizon: train a run for each.")
     if settings.method != names.AUTO and names.parse_method(settings.method).window > 1:
         raise SettingsError(f"--key learns from every row as it comes: method {settings.method} has windows.")
     if settings.method == names.AUTO and settings.loss == "gaussian" and not settings.share:
@@ -48,43 +46,33 @@ def open_keyed(settings: Settings, source: Source, position: dict[str, Any] | No
     assert settings.key is not None
     shard = settings.shard or 0, settings.shards if settings.shard is not None else 1
     stream = KeyedStream(source, settings.key, shard=shard, **row_options(settings, position, settings.inputs))
-    horizon, targets = settings.steps[-1], len(stream.targets)
+    targets = len(stream.targets)
     outputs = targets * (2 if settings.loss == "gaussian" else 1)
     shape = Shape(stream.width, outputs, False, targets, settings.steps, table=stream.layout)
-    return Opened(stream, shape, FleetScore(stream.targets, settings.loss, horizon, stream.key_name))
+    return Opened(stream, shape, FleetScore(stream.targets, settings.loss, settings.steps, stream.key_name))
 
 
-def build_fleet(settings: Settings, shape: "Shape", single: Callable) -> "Built":
+def build_fleet(settings: Settings, shape: "Shape") -> "Built":
     """A fleet of the method's network; `auto` is least squares for every key, or one network that all keys share.
 
     A key has few rows for itself: least squares on the newest rows learn from tens of them
     what a network learns from thousands.
     """
     from norewind.runs import auto
-    from norewind.runs.build import Built, loss_of, only_defaults
+    from norewind.runs.build import Built, ahead_of, network, only_defaults
 
-    learner: Any
+    learner: Learner
     if settings.method != names.AUTO:
-        _, learner, begin = single(settings, shape)
-        run = begin()
+        learner, run, _ = network(settings, shape)
     else:
         only_defaults(settings)
         if settings.share:
-            learner, run = auto.network(shape, settings.loss == "gaussian", settings.seed)
+            single = auto.network(shape, settings.loss == "gaussian", settings.seed)
+            learner, run = ahead_of(settings, shape, *single)
         else:
             learner = LeastSquares(
                 shape.inputs, shape.targets, steps=shape.steps, lags=LAGS, forgetting=FORGETTING, limit=LIMIT
             )
             run = learner.init()
-    fleet = Fleet(
-        learner,
-        run,
-        share=settings.share,
-        resident=settings.resident,
-        horizon=shape.horizon,
-        loss=loss_of(settings, shape),
-        window=WINDOW,
-        table=shape.table,
-        row=(shape.inputs, shape.outputs),
-    )
+    fleet = Fleet(learner, run, share=settings.share, resident=settings.resident, window=WINDOW, table=shape.table)
     return Built(fleet, fleet.init(), fleet.window)

@@ -3,26 +3,39 @@
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+import filelock
 import jax
 import numpy as np
 
 from norewind.checkpoint import CheckpointError, DamagedError, Writer, checkpoints, read, restored
 from norewind.files import naming, open_itself, write_atomically
 from norewind.runs.entries import check_arrays, check_entries
-from norewind.runs.lock import check_is_ours, locked, make_folder, remove_unused
-from norewind.runs.settings import CHANGEABLE, SETTINGS, Settings, SettingsError
-from norewind.runs.settings_file import read_toml, write_toml
+from norewind.runs.settings import CHANGEABLE, SETTINGS, Settings, SettingsError, read_toml, write_toml
 from norewind.trees import Tree
 
 METRICS, PREDICTIONS, CURVE = "metrics.jsonl", "predictions.jsonl", "curve.png"
 NUMBERS = ("samples", "loss", "mean", "baseline", "persistence", "seasonal", "seconds", "carry", "surprise")
 """Entries of logs that are drawn and shown."""
+LOCK, SIGN = "lock", b"This folder belongs to a run of norewind.\n"
+"""The file that one process holds at a time. Its content marks the folder as a run folder."""
 COLUMNS, STRETCH, FORECAST, BY_STEP = "columns.json", "stretch.png", "forecast.png", "by_step.png"
+
+
+Damaged = Literal["fail", "skip"]
+Say = Callable[[str], None]
+
+
+def print_nothing(line: str) -> None:
+    """Takes messages that nobody wants to read."""
+
+
+class FolderInUse(RuntimeError):
+    """Another process is training in this folder."""
 
 
 class Saved(NamedTuple):
@@ -40,15 +53,12 @@ class Saved(NamedTuple):
         made_with, now = self.entries.get("settings", {}), settings.as_json()
         for name in sorted((made_with.keys() | now.keys()) - CHANGEABLE):
             if made_with.get(name) != now.get(name):
-                raise SettingsError(
-                    f"{self.path.parent.parent / SETTINGS} says {name} = {now.get(name)!r}, but the checkpoint was "
-                    f"made with {made_with.get(name)!r}. Change it back, or start a new run."
-                )
+                differ = f"says {name} = {now.get(name)!r}, but the checkpoint was made with {made_with.get(name)!r}"
+                path = self.path.parent.parent / SETTINGS
+                raise SettingsError(f"{path} {differ}. Change it back, or start a new run.")
 
 
-def newest_checkpoint(
-    folder: Path, damaged: Literal["fail", "skip"] = "fail", say: Callable[[str], None] = lambda line: None
-) -> Saved | None:
+def newest_checkpoint(folder: Path, damaged: Damaged = "fail", say: Say = print_nothing) -> Saved | None:
     """The newest checkpoint in a run folder. With "skip", damaged ones are skipped for an older one."""
     aside = []
     for path in reversed(checkpoints(folder / "checkpoints")):
@@ -116,16 +126,10 @@ class RunFolder:
     """
 
     def __init__(
-        self,
-        path: Path | str,
-        *,
-        keep: int = 3,
-        new: bool = False,
-        damaged: Literal["fail", "skip"] = "fail",
-        say: Callable[[str], None] = lambda line: None,
+        self, path: Path | str, *, keep: int = 3, new: bool = False, damaged: Damaged = "fail", say: Say = print_nothing
     ):
         self.path, self.keep, self.new, self.say = Path(path), keep, new, say
-        self.damaged: Literal["fail", "skip"] = damaged
+        self.damaged: Damaged = damaged
         self.saved: Saved | None = None
         self.entries: dict[str, Any] = {}
         self.settings: Settings | None = None
@@ -134,22 +138,22 @@ class RunFolder:
         self._beside: Path | None = None
 
     def __enter__(self) -> "RunFolder":
-        made = make_folder(self.path)
+        made = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
+        self.path.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
-            stack.push(lambda error, *_: remove_unused(made, SETTINGS) if error and not self._saves else None)
-            check_is_ours(self.path)
-            stack.enter_context(locked(self.path))
+            stack.push(lambda error, *_: _remove_unused(made) if error and not self._saves else None)
+            _check_is_ours(self.path)
+            stack.enter_context(_locked(self.path))
             if self.new and checkpoints(self.path / "checkpoints"):
                 raise SettingsError(f"{self.path} already holds a run: norewind resume {self.path}, or another --out.")
-            self.saved = newest_checkpoint(self.path, self.damaged, self.say)
-            self.entries = self.saved.entries if self.saved else {}
+            self._find_newest()
             before = self.entries.get("jax", jax.__version__)
             if before != jax.__version__:
                 found = f"was trained with JAX {before}, and this is JAX {jax.__version__}"
                 self.say(f"{self.path} {found}: the run continues, but its numbers may differ in rounding.")
             self.writer = Writer(self.path / "checkpoints", self.keep)
             # In reverse order: a checkpoint that is being written needs the logs.
-            stack.callback(self._each_log, Log.close)
+            stack.callback(lambda: [log.close() for log in self._logs.values()])
             stack.callback(self.writer.wait)
             self._stack = stack.pop_all()
         return self
@@ -161,8 +165,11 @@ class RunFolder:
     def go_back(self, path: Path | None) -> None:
         """Continue from this checkpoint, or from the beginning, and remove those that were written after it."""
         for later in checkpoints(self.path / "checkpoints"):
-            if path is None or later.name[:15] >= path.name[:15]:
-                later.unlink() if later != path else None
+            if later != path and (path is None or later.name[:15] >= path.name[:15]):
+                later.unlink()
+        self._find_newest()
+
+    def _find_newest(self) -> None:
         self.saved = newest_checkpoint(self.path, self.damaged, self.say)
         self.entries = self.saved.entries if self.saved else {}
 
@@ -187,10 +194,14 @@ class RunFolder:
         """Call something when the folder is left, before it is unlocked."""
         self._stack.callback(do)
 
+    def wait(self) -> None:
+        """Wait until the newest checkpoint is written."""
+        self.writer.wait()
+
     @property
     def oldest(self) -> int:
         """The samples of the oldest checkpoint, after waiting for the newest."""
-        self.writer.wait()
+        self.wait()
         found = checkpoints(self.path / "checkpoints")
         return int(found[0].name[:15]) if found else 0
 
@@ -204,7 +215,6 @@ class RunFolder:
         entries = {**entries, "logs": lengths}
         if self.settings is not None:
             entries["settings"] = self.settings.as_json()
-        sync = lambda: self._each_log(Log.sync)  # noqa: E731
 
         def settle(path: Path) -> None:
             after(path)
@@ -212,11 +222,51 @@ class RunFolder:
                 self._beside.unlink(missing_ok=True)
             self._beside = None if replaces else path
 
+        sync = lambda: [log.sync() for log in self._logs.values()]  # noqa: E731
         self.writer.submit(samples, run, entries, before=sync, after=settle, replaces=replaces)
 
-    def _each_log(self, do: Callable[["Log"], None]) -> None:
-        for log in self._logs.values():
-            do(log)
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the folder, or raise `FolderInUse`."""
+    path = folder / LOCK
+    # A symbolic link could lead to somebody's own file. The library does not follow links either.
+    os.close(open_itself(path, os.O_RDWR | os.O_CREAT))
+    try:
+        lock = filelock.FileLock(path, timeout=0).acquire()
+    except filelock.Timeout:
+        raise FolderInUse(f"{folder}: another process is training in it. Wait until it ends.") from None
+    with lock:
+        with naming(path):
+            if not path.stat().st_size:
+                path.write_bytes(SIGN)
+        yield
+
+
+def _check_is_ours(folder: Path) -> None:
+    """Reject a folder with files that are not from a run: training might overwrite them."""
+    lock = folder / LOCK
+    begins = lock.read_bytes()[: len(SIGN)] if lock.is_file() and not lock.is_symlink() else None
+    names = set(os.listdir(folder)) - ({LOCK} if begins == b"" else set())
+    if names and begins != SIGN and not checkpoints(folder / "checkpoints"):
+        raise SettingsError(f"{folder} is not empty, and its files are not those of a run. Choose another folder.")
+
+
+def _remove_unused(made: list[Path]) -> None:
+    """Remove folders, innermost first, that were made for a run that failed before it had anything to keep."""
+    if not made:
+        return
+    folder = made[0]
+    with suppress(OSError):
+        kept = [path for path in folder.iterdir() if path.name not in (LOCK, SETTINGS, "checkpoints")]
+        if any(path.is_dir() or path.stat().st_size for path in kept):
+            return
+        with suppress(FileNotFoundError):
+            (folder / "checkpoints").rmdir()
+        for path in (*kept, folder / SETTINGS, folder / LOCK):
+            path.unlink(missing_ok=True)
+        for path in made:
+            path.rmdir()
 
 
 class Log:
@@ -270,11 +320,11 @@ def as_entry(line: bytes) -> dict[str, Any] | None:
         entry = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    return entry if isinstance(entry, dict) and all(_is_number(entry.get(name)) for name in NUMBERS) else None
-
-
-def _is_number(value: Any) -> bool:
-    return value is None or (type(value) in (int, float) and abs(value) <= sys.float_info.max)
+    if not isinstance(entry, dict):
+        return None
+    numbers = [entry[name] for name in NUMBERS if entry.get(name) is not None]
+    are_finite = all(type(value) in (int, float) and abs(value) <= sys.float_info.max for value in numbers)
+    return entry if are_finite else None
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:

@@ -1,12 +1,19 @@
 """Metrics of a run: mean losses that do not depend on the size of chunks, and a watch for divergence."""
 
+import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from math import isfinite, isqrt
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
+
+from norewind.streams.position import Count
+
+Number = Annotated[float, msgspec.Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
+Sums = tuple[Count, Number]
+"""How many values, and their sum."""
 
 PATIENCE = 5
 """The number of bad lines in a row that count as divergence. A single one may be an unusual part of the stream."""
@@ -66,25 +73,23 @@ def at_the_end(ends: np.ndarray, values: np.ndarray, share: float) -> tuple[int,
     return int(lengths[late].sum()), mean
 
 
-@dataclass
-class Tally:
+class Tally(msgspec.Struct, forbid_unknown_fields=True):
     """Losses since the last line of metrics and from the start. A sample without a known target has no loss."""
 
-    samples: int = 0
-    interval: list = field(default_factory=lambda: [0, 0.0])
-    all: list = field(default_factory=lambda: [0, 0.0])
+    samples: Count = 0
+    interval: Sums = (0, 0.0)
+    all: Sums = (0, 0.0)
 
     def add(self, losses: np.ndarray, samples: int, scored: int) -> None:
         """Add samples, of which `scored` have a loss (summed over each window)."""
         self.samples += samples
-        for sums in (self.interval, self.all):
-            sums[0] += scored
-            sums[1] = running_sum(sums[1], losses)
+        self.interval = self.interval[0] + scored, running_sum(self.interval[1], losses)
+        self.all = self.all[0] + scored, running_sum(self.all[1], losses)
 
     def take(self) -> dict[str, Any]:
         """The mean loss since the last call and from the start. Starts a new interval."""
         line = {"samples": self.samples, "loss": mean(self.interval), "mean": mean(self.all)}
-        self.interval = [0, 0.0]
+        self.interval = (0, 0.0)
         return line
 
 
@@ -117,13 +122,12 @@ def listed(things: Sequence[Any]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
-def mean(sums: list) -> float | None:
+def mean(sums: Sequence[float]) -> float | None:
     count, total = sums
     return total / count if count else None
 
 
-@dataclass
-class Watch:
+class Watch(msgspec.Struct, forbid_unknown_fields=True):
     """Looks at every line of metrics, and raises `Diverged`.
 
     A run has diverged when the norm of its carry exceeds `CARRY_LIMIT`, or when its
@@ -131,10 +135,10 @@ class Watch:
     below.
     """
 
-    good: int = 0
-    bad: int = 0
-    waiting: list = field(default_factory=lambda: [0, 0.0, 0.0])
-    seen: int = 0
+    good: Count = 0
+    bad: Count = 0
+    waiting: tuple[Count, Number, Number] = (0, 0.0, 0.0)
+    seen: Count = 0
 
     @property
     def healthy(self) -> bool:
@@ -151,19 +155,19 @@ class Watch:
         if loss is None or baseline is None:
             return
         count, self.seen = samples - self.seen, samples
-        self.waiting = [self.waiting[0] + count, self.waiting[1] + count * loss, self.waiting[2] + count * baseline]
+        samples_waiting, losses, baselines = self.waiting
+        self.waiting = samples_waiting + count, losses + count * loss, baselines + count * baseline
         if self.waiting[0] < together:
             return
         if together:
             loss, baseline = self.waiting[1] / self.waiting[0], self.waiting[2] / self.waiting[0]
-        self.waiting = [0, 0.0, 0.0]
+        self.waiting = (0, 0.0, 0.0)
         if self.good < PATIENCE:
             self.good = self.good + 1 if loss < baseline - (1 - LEARNED) * abs(baseline) else 0
             return
         self.bad = self.bad + 1 if loss > baseline else 0
         if self.bad >= PATIENCE:
-            raise Diverged(
-                f"at sample {samples} the loss ({loss:.4g}) has been above the baseline ({baseline:.4g}) for "
-                f"{self.bad} lines of metrics in a row, after it had been well below.",
-                samples,
+            above = (
+                f"the loss ({loss:.4g}) has been above the baseline ({baseline:.4g}) for {self.bad} lines of metrics"
             )
+            raise Diverged(f"at sample {samples} {above} in a row, after it had been well below.", samples)

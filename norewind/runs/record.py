@@ -47,12 +47,8 @@ def records_of(plan: Sequence[Any], out: Path, entry: str) -> dict[str, Record]:
 
 
 def versions() -> dict[str, str]:
-    return {
-        "norewind": norewind.__version__,
-        "commit": _commit(),
-        "jax": version("jax"),
-        "python": platform.python_version(),
-    }
+    python = platform.python_version()
+    return {"norewind": norewind.__version__, "commit": _commit(), "jax": version("jax"), "python": python}
 
 
 def _commit() -> str:

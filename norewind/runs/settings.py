@@ -1,5 +1,7 @@
 """The settings of a training run: everything that determines its numbers, as saved in its settings.toml."""
 
+import json
+import tomllib
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from math import isfinite
@@ -13,20 +15,8 @@ from norewind.names import TASKS, CellName, OptimizerName
 
 SETTINGS = "settings.toml"
 CHANGEABLE = {
-    "samples",
-    "checkpoint_every",
-    "checkpoint_seconds",
-    "keep",
-    "predictions",
-    "flush",
-    "tensorboard",
-    "watch",
-    "source",
-    "bad",
-    "final",
-    "brokers",
-    "client",
-    "resident",
+    *("samples", "checkpoint_every", "checkpoint_seconds", "keep", "predictions", "flush", "tensorboard", "watch"),
+    *("source", "bad", "final", "brokers", "client", "resident"),
 }
 """Settings that may change when a run is resumed. All others determine its numbers."""
 
@@ -128,10 +118,9 @@ class StreamSettings:
             object.__setattr__(self, name, _checked(name, getattr(self, name), kind))
         if self.only_steps:
             object.__setattr__(self, "only_steps", tuple(sorted(set(self.only_steps))))
-            if self.horizon not in (1, self.only_steps[-1]):
-                raise SettingsError(
-                    f"horizon is {self.horizon}, but only_steps is {self.only_steps}. Choose one of the two."
-                )
+            steps, horizon = self.only_steps, self.horizon
+            if horizon not in (1, steps[-1]):
+                raise SettingsError(f"horizon is {horizon}, but only_steps is {steps}. Choose one of the two.")
             object.__setattr__(self, "horizon", self.only_steps[-1])
 
     @property
@@ -219,9 +208,7 @@ class Settings(StreamSettings):
     predictions: Annotated[str, option("{none,file,stdout,kafka://TOPIC}", "none")] = "none"
     """Write every sample's prediction and surprise as JSON lines: to predictions.jsonl, stdout, or a Kafka topic."""
 
-    flush: Annotated[Amount | None, option("SECONDS", "1 for rows from a pipe or Kafka; else wait for full chunks")] = (
-        None
-    )
+    flush: Annotated[Amount | None, option("SECONDS", "1 for rows from a pipe or Kafka; else full chunks")] = None
     """Learn from samples, and write their predictions, at most this many seconds after they arrive."""
 
     tensorboard: bool = False
@@ -232,10 +219,9 @@ class Settings(StreamSettings):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.predictions not in ("none", "file", "stdout") and not self.predictions.startswith("kafka://"):
-            raise SettingsError(
-                f"predictions is {self.predictions!r}, but it must be one of none, file, stdout, kafka://topic."
-            )
+        written = self.predictions
+        if written not in ("none", "file", "stdout") and not written.startswith("kafka://"):
+            raise SettingsError(f"predictions is {written!r}, but it must be one of none, file, stdout, kafka://topic.")
 
     def settled(self) -> "Settings":
         """The settings with `auto` resolved, so that the format stays the same if the source changes later."""
@@ -258,16 +244,37 @@ def _checked(name: str, value: Any, kind: Any) -> Any:
         raise SettingsError(f"{name} is {value!r}, but it must be one of {', '.join(get_args(kind))}.")
     if isinstance(value, float) and not isfinite(value):
         raise SettingsError(f"{name} is {value!r}, but it must be a finite number.")
-    if any(
-        isinstance(text, str) and not _is_unicode(text) for text in (value if isinstance(value, tuple) else [value])
-    ):
-        raise SettingsError(f"{name} is {value!r}, which is not valid UTF-8. Rename it, or use - and a pipe.")
     try:
+        # Python reads arguments of other bytes as halves of characters, which UTF-8 cannot hold.
+        for text in value if isinstance(value, tuple | list) else [value]:
+            str(text).encode()
         return msgspec.convert(value, kind)
+    except UnicodeEncodeError:
+        raise SettingsError(f"{name} is {value!r}, which is not valid UTF-8. Rename it, or use - and a pipe.") from None
     except msgspec.ValidationError as error:
         raise SettingsError(f"{name} is {value!r}: {str(error).split(' - at')[0].replace('`', '')}.") from None
 
 
-def _is_unicode(text: str) -> bool:
-    """Whether UTF-8 can hold it. (Python reads arguments of other bytes as halves of characters.)"""
-    return text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text)
+def write_toml(settings: Settings) -> str:
+    """Settings as TOML. JSON values are valid TOML, except for one character that must be escaped."""
+    lines = (f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in settings.as_json().items())
+    return "".join(lines).replace("\x7f", "\\u007f")
+
+
+def read_toml(path: Path) -> Settings:
+    """Settings from a TOML file. What it does not set keeps its default."""
+    try:
+        # Some editors begin a file with a byte order mark.
+        entries = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        raise SettingsError(f"{path}: cannot be read: {error.strerror}.") from None
+    except (ValueError, RecursionError) as error:
+        # Besides bad syntax: numbers of thousands of digits, brackets nested thousands deep.
+        raise SettingsError(f"{path}: not a TOML file that can be read: {error}.") from None
+    unknown = next((name for name in entries if name not in field_kinds(Settings)), None)
+    if unknown is not None:
+        raise SettingsError(f"{path}: there is no setting {unknown!r}: choose from {', '.join(field_kinds(Settings))}.")
+    try:
+        return Settings(**entries)
+    except SettingsError as error:
+        raise SettingsError(f"{path}: {error}") from None

@@ -32,10 +32,9 @@ def train_shards(
     check_fleet(settings)
     if settings.source == "-":
         raise SettingsError("--shards: every process reads the source itself, so it must be a file, not a pipe.")
-    if settings.predictions == "stdout":
-        raise SettingsError("--shards: several processes cannot share standard output: use --predictions file.")
-    if settings.predictions.startswith("kafka://"):
-        raise SettingsError("--shards: several processes cannot answer in one transaction: use --predictions file.")
+    if settings.predictions not in ("none", "file"):
+        shared = "share standard output" if settings.predictions == "stdout" else "answer in one transaction"
+        raise SettingsError(f"--shards: several processes cannot {shared}: use --predictions file.")
     with RunFolder(path, new=new) as folder:
         folders = shard_folders(path, settings.shards)
         if new and any(one.exists() for one in folders):
@@ -48,7 +47,7 @@ def train_shards(
 
 def _train(name: str, settings: Settings, out: Path, path: Path) -> str:
     """Train one shard in its own process."""
-    from norewind.runs.hooks import Hooks
+    from norewind.runs.fit import Hooks
     from norewind.runs.train import train
 
     should_stop = stopping()

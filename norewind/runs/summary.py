@@ -41,20 +41,24 @@ class Summary(NamedTuple):
 
     def _best(self) -> tuple[str, float]:
         """The best simple forecast, and its squared error as a share of that of the model."""
-        shares = {name: self._share(name) for name in self.errors}
+        # The squared errors of all columns, each as a share of that of the mean.
+        mean = self.errors["the mean so far"].items()
+        shares = {
+            name: float(np.mean([(errors[column][1] / rmse) ** 2 if rmse else 1.0 for column, (_, rmse) in mean]))
+            for name, errors in self.errors.items()
+        }
         best = min((name for name in shares if name != MODEL), key=shares.__getitem__, default=MODEL)
         return best, shares[best] / shares[MODEL] if shares[MODEL] else 1.0
 
-    def _share(self, name: str) -> float:
-        """The squared error as a share of that of the mean, over all columns."""
-        pairs = [(self.errors[name][column][1], rmse) for column, (_, rmse) in self.errors["the mean so far"].items()]
-        return float(np.mean([(ours / theirs) ** 2 if theirs else 1.0 for ours, theirs in pairs]))
-
 
 MODEL = "this model"
-ENTRIES = {MODEL: "loss", "the last value": "persistence", "the mean so far": "baseline", "": "seasonal"}
-NOTHING = {"": {"rows": 0}}
-NAMES = {MODEL: "model", "the last value": "persistence", "the mean so far": "mean", "": "seasonal"}
+FORECASTS = {
+    MODEL: ("model", "loss"),
+    "the last value": ("persistence", "persistence"),
+    "the mean so far": ("mean", "baseline"),
+    "": ("seasonal", "seasonal"),
+}
+"""How forecasts are shown, the names of their errors in a line of metrics, and those of their losses."""
 
 
 def summary(lines: Sequence[dict[str, Any]], steps: Sequence[int] = (1,), *, squared: bool = True) -> Summary | None:
@@ -63,61 +67,47 @@ def summary(lines: Sequence[dict[str, Any]], steps: Sequence[int] = (1,), *, squ
     if not scored:
         return None
     last = [line for line in scored if 2 * line["samples"] > scored[-1]["samples"]]
+
+    def rows(name: str) -> np.ndarray:
+        found = [line["errors"].get(name, {"": {"rows": 0}}).values() for line in last]
+        return np.array([max(column["rows"] for column in columns) for columns in found])
+
     # The best period may change on the way. Each line is compared with the one that was the best there.
     periods = dict.fromkeys(line["period"] for line in last if "period" in line)
-    losses, errors, by_step = {}, {}, {}
-    weights = [_rows(line["errors"]["model"]) for line in last]
-    for name, entry in ENTRIES.items():
-        shown = name or f"{' or '.join(map(str, periods))} rows ago"
+    losses, errors, by_step, weights = {}, {}, {}, rows("model")
+    for title, (name, entry) in FORECASTS.items():
+        shown = title or f"{' or '.join(map(str, periods))} rows ago"
         # What was not known for some of the rows is not compared on the others.
-        if any(
-            _rows(line["errors"].get(NAMES[name], NOTHING)) < rows for line, rows in zip(last, weights, strict=True)
-        ):
+        if (rows(name) < weights).any():
             continue
-        errors[shown] = _errors([line["errors"][NAMES[name]] for line in last])
+        errors[shown] = {}
+        for column in last[-1]["errors"][name]:
+            parts = [line["errors"][name][column] for line in last]
+            mae, rmse, counts = ([part[kind] for part in parts] for kind in ("mae", "rmse", "rows"))
+            if any(counts):
+                errors[shown][column] = float(_mean(mae, counts)), float(_mean(rmse, counts, power=2))
         if "by_step" in last[-1]:
-            by_step[shown] = _by_step([line["by_step"][NAMES[name]] for line in last], weights)
-        values = [(line.get(entry), weight) for line, weight in zip(last, weights, strict=True)]
-        known = [(value, weight) for value, weight in values if value is not None and weight]
-        if squared and known:
-            losses[shown] = sum(value * weight for value, weight in known) / sum(weight for _, weight in known)
-    return Summary(sum(weights), losses, errors, steps_shown(steps), by_step)
+            by_step[shown] = _mean([line["by_step"][name] for line in last], weights, power=2).tolist()
+        loss = float(_mean([line.get(entry) for line in last], weights))
+        if squared and not np.isnan(loss):
+            losses[shown] = loss
+    return Summary(int(weights.sum()), losses, errors, steps_shown(steps), by_step)
 
 
-def _rows(errors: dict[str, dict[str, Any]]) -> int:
-    return max(column["rows"] for column in errors.values())
-
-
-def _errors(parts: list[dict[str, dict[str, Any]]]) -> dict[str, tuple[float, float]]:
-    found = {}
-    for column in parts[-1]:
-        known = [part[column] for part in parts if part[column]["rows"]]
-        rows = sum(part["rows"] for part in known)
-        if rows:
-            total = sum(part["mae"] * part["rows"] for part in known)
-            squares = sum(part["rmse"] ** 2 * part["rows"] for part in known)
-            found[column] = total / rows, float(np.sqrt(squares / rows))
-    return found
-
-
-def _by_step(parts: list[list[float | None]], weights: list[int]) -> list[float]:
-    """Root mean squared errors over lines with these weights, by step; NaN where nothing is known."""
-    errors = np.array(parts, float)
-    known = np.where(np.isnan(errors), 0, np.array(weights, float)[:, None])
-    total = known.sum(axis=0)
-    squares = (known * np.nan_to_num(errors) ** 2).sum(axis=0)
-    return np.sqrt(np.where(total > 0, squares / np.where(total > 0, total, 1), np.nan)).tolist()
+def _mean(values: list[Any], weights: Any, power: int = 1) -> np.ndarray:
+    """The weighted power mean of what is known of values, over lines; NaN where nothing is known."""
+    powers = np.array(values, float) ** power
+    known = np.where(np.isnan(powers), 0, np.reshape(weights, (-1, *[1] * (powers.ndim - 1))))
+    total, count = (known * np.nan_to_num(powers)).sum(axis=0), known.sum(axis=0)
+    return np.where(count > 0, total / np.where(count > 0, count, 1), np.nan) ** (1 / power)
 
 
 def table(result: Summary) -> str:
     """The summary as text, with a warning if a simple forecast was better."""
     columns = list(result.errors[MODEL])[:TARGETS]
-    head = [
-        f"last {counted(result.rows, 'forecast' if result.by_step else 'row')}",
-        *(["squared error"] if result.losses else []),
-    ]
-    head += [f"{column[:20]}: {kind}" for column in columns for kind in ("MAE", "RMSE")]
-    rows = [head]
+    head = [f"last {counted(result.rows, 'forecast' if result.by_step else 'row')}"]
+    head += ["squared error"] if result.losses else []
+    rows = [[*head, *(f"{column[:20]}: {kind}" for column in columns for kind in ("MAE", "RMSE"))]]
     for name, errors in result.errors.items():
         cells = [f"{result.losses[name]:.4f}"] if name in result.losses else [""] if result.losses else []
         rows.append([name, *cells, *(f"{value:.4g}" for column in columns for value in errors[column])])

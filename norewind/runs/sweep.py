@@ -23,8 +23,8 @@ def records(plan: Plan, out: Path) -> dict[str, Record]:
 
 def _was_made_with(record: Record, settings: Settings) -> bool:
     """Whether a record has these settings. It may be older than some of them, which then had their defaults."""
-    unknown = record["settings"].keys() - settings.as_json().keys()
-    return not unknown and Settings(**record["settings"]) == settings
+    made_with = record["settings"]
+    return made_with.keys() <= settings.as_json().keys() and Settings(**made_with) == settings
 
 
 def sweep(
@@ -52,7 +52,7 @@ def sweep(
 
 def _work(name: str, settings: Settings, out: Path, folder: Path) -> str:
     """Train one run in its own process, write its record, and say how it ended."""
-    from norewind.runs.hooks import Hooks
+    from norewind.runs.fit import Hooks
     from norewind.runs.train import Clock, trial
 
     clock = Clock()

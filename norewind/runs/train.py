@@ -19,16 +19,14 @@ from norewind.run import NonFiniteError
 from norewind.runs.answers import answering
 from norewind.runs.build import Opened, build, open_stream, set_precision
 from norewind.runs.entries import check_left
-from norewind.runs.fit import Fitted, fit
+from norewind.runs.fit import Fitted, Hooks, Intervals, fit
 from norewind.runs.folder import COLUMNS, METRICS, PREDICTIONS, RunFolder, as_lines, read_log
-from norewind.runs.hooks import Hooks, Intervals
 from norewind.runs.metrics import Diverged, digits
 from norewind.runs.progress import Progress
 from norewind.runs.record import Record
 from norewind.runs.row_scores import ROW_UNITS
 from norewind.runs.scores import SymbolScore
-from norewind.runs.settings import SETTINGS, Settings, SettingsError
-from norewind.runs.settings_file import read_toml
+from norewind.runs.settings import SETTINGS, Settings, SettingsError, read_toml
 from norewind.streams import RowStream, Source
 from norewind.streams.brokers import SCHEME
 from norewind.trees import Tree, is_key
@@ -59,68 +57,46 @@ def train(
     set_precision(settings)
     _check_source(settings, folder.path)
     progress = progress or Progress(quiet=True)
-    with (
-        announcing(progress.say),
-        answering(settings, folder, continues=continues, stop=hooks.should_stop) as answers,
-    ):
-        return _train(settings, folder, answers, continues, source, progress, hooks)
-
-
-def _train(
-    settings: Settings,
-    folder: RunFolder,
-    answers: Any,
-    continues: bool,
-    source: Source | None,
-    progress: Progress,
-    hooks: Hooks,
-) -> tuple[Fitted, Opened]:
-    if folder.saved:
-        folder.saved.check_settings(settings)
-    position = folder.entries.get("position", {}).get("stream")
-    opened = open_stream(
-        settings, position, continues=continues, source=source, stop=hooks.should_stop, report=progress.warn
-    )
-    with opened.stream:
-        built = build(settings, opened.shape)
+    reading = {"continues": continues, "source": source, "stop": hooks.should_stop, "report": progress.warn}
+    answering_to = answering(settings, folder, continues=continues, stop=hooks.should_stop)
+    with announcing(progress.say), answering_to as answers:
         if folder.saved:
-            left = folder.entries["position"]["left"]
-            check_left(folder.saved.path, left, built.window, opened.shape.inputs)
-        # Not before the stream and the model are known to work: a mistake leaves no settings behind.
-        folder.begin(settings)
-        if isinstance(opened.stream, RowStream) and folder.new:
-            folder.note(COLUMNS, columns_of(opened.stream))
-            progress.say(column_words(opened.stream))
-        with _hooks(settings, folder, opened, progress, hooks, answers) as all_hooks:
-            fitted = fit(
-                opened.stream,
-                built.learner,
-                built.run,
-                window=built.window,
-                samples=None if settings.samples is None else int(settings.samples),
-                folder=folder,
-                intervals=_intervals(settings),
-                score=opened.score,
-                watch=settings.watch,
-                hooks=all_hooks,
-            )
-    return fitted, opened
+            folder.saved.check_settings(settings)
+        opened = open_stream(settings, folder.entries.get("position", {}).get("stream"), **reading)
+        with opened.stream:
+            built = build(settings, opened.shape)
+            if folder.saved:
+                check_left(folder.saved.path, folder.entries["position"]["left"], built.window, opened.shape.inputs)
+            # Only now that the stream and the model are known to work: a mistake leaves no settings behind.
+            folder.begin(settings)
+            if isinstance(opened.stream, RowStream) and folder.new:
+                folder.note(COLUMNS, columns_of(opened.stream))
+                progress.say(column_words(opened.stream))
+            with _hooks(settings, folder, opened, progress, hooks, answers) as all_hooks:
+                fitted = fit(
+                    opened.stream,
+                    **built._asdict(),
+                    samples=None if settings.samples is None else int(settings.samples),
+                    folder=folder,
+                    intervals=_intervals(settings),
+                    score=opened.score,
+                    watch=settings.watch,
+                    hooks=all_hooks,
+                )
+        return fitted, opened
 
 
 def _intervals(settings: Settings) -> Intervals:
     intervals = Intervals(**{field.name: getattr(settings, field.name) for field in fields(Intervals)})
     # Rows may arrive slowly and without end: a full chunk may never come.
     comes_slowly = settings.source.startswith(SCHEME) or (settings.source == "-" and settings.kind in ("csv", "jsonl"))
-    if intervals.flush is None and comes_slowly:
-        return replace(intervals, flush=1.0)
-    return intervals
+    return replace(intervals, flush=1.0) if intervals.flush is None and comes_slowly else intervals
 
 
 def _check_source(settings: Settings, folder: Path) -> None:
-    """Refuse to learn from a file that the run itself writes: it would never end."""
-    logs = [path for path in (folder / METRICS, folder / PREDICTIONS) if path.exists()]
-    source = Path(settings.source)
-    if settings.kind != "task" and source.is_file() and any(source.samefile(log) for log in logs):
+    """Reject a source that the run itself writes: it would never end."""
+    source, logs = Path(settings.source), (folder / METRICS, folder / PREDICTIONS)
+    if settings.kind != "task" and source.is_file() and any(log.exists() and source.samefile(log) for log in logs):
         raise SettingsError(f"{source} is written by this run, which would never reach its end. Copy it first.")
 
 
@@ -150,7 +126,8 @@ def _hooks(
 
         def on_predictions(*predicted):
             entries = list(opened.score.predictions(*predicted))
-            write(entries)
+            if settings.predictions != "none":
+                write(entries)
             if hooks.lines:
                 hooks.lines(entries)
 
@@ -161,19 +138,14 @@ def _hooks(
             elif settings.source.startswith(SCHEME):
                 opened.stream.show(glance(path)["position"]["stream"])
 
-        writes = {"file": lambda: folder.log(PREDICTIONS).write, "stdout": lambda: print_lines, "none": lambda: list}
-        write = answers.write if answers else writes[settings.predictions]()
-        # The most surprising lines are collected while they are written down, or not.
-        wanted = settings.predictions != "none" or settings.top or hooks.lines
-        predictions = on_predictions if wanted else None
-        yield replace(
-            hooks,
-            metrics=on_metrics,
-            chunk=on_chunk,
-            predictions=predictions,
-            checkpoint=on_checkpoint,
-            settles=answers is not None,
-        )
+        if answers:
+            write = answers.write
+        else:
+            write = folder.log(PREDICTIONS).write if settings.predictions == "file" else print_lines
+        # The most surprising lines are collected whether or not predictions are written.
+        if settings.predictions != "none" or settings.top or hooks.lines:
+            hooks = replace(hooks, predictions=on_predictions)
+        yield replace(hooks, metrics=on_metrics, chunk=on_chunk, checkpoint=on_checkpoint, settles=answers is not None)
 
 
 def columns_of(stream: RowStream) -> dict[str, Any]:

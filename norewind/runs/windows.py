@@ -19,8 +19,8 @@ Position = dict[str, Any]
 StreamLike = Stream | Iterable[tuple[Any, Any]] | Callable[[Position | None], Stream]
 
 
-def as_steps(stream: Any, window: int, position: Position | None) -> "Steps":
-    """Windows from a stream that stands at the position, from a function that opens one there, or from an iterable."""
+def as_steps(stream: Any, window: int, position: Position | None, learned: int = 0, answered: int = 0) -> "Steps":
+    """Windows from a stream at the position, from a function that opens one there, or from an iterable."""
     position = position or {}
     if callable(stream):
         stream = stream(position.get("stream"))
@@ -31,7 +31,7 @@ def as_steps(stream: Any, window: int, position: Position | None) -> "Steps":
             "fit: the folder holds a checkpoint, but the stream is not at its position. Pass a function that opens the "
             "stream at a position, e.g. lambda position: ByteStream(Source(path), position=position)."
         )
-    return Steps(stream, window, position.get("left"))
+    return Steps(stream, window, position.get("left"), learned, answered)
 
 
 def check_arguments(stream: Any, learner: Any, run: Any, window: int, samples: int | None) -> None:
@@ -54,17 +54,28 @@ def is_stream(stream: Any) -> bool:
 class Steps:
     """A stream, returned in whole windows. Samples that do not fill a window yet wait.
 
-    `left` holds the samples that were waiting when the position was saved.
+    What is learned from a window shows only in the outputs after it, so that samples can be
+    predicted before their window is full. `predicted` counts all samples that have been
+    predicted, and `answered` those of them that still wait for their window.
+
+    Args:
+        stream: the stream.
+        window: the samples in a window.
+        left: the samples that were waiting when the position was saved.
+        learned: the number of samples before these.
+        answered: how many of the waiting samples have been predicted.
     """
 
-    def __init__(self, stream: Stream, window: int, left: list | None = None):
-        self.stream = stream
-        self.window = window
-        # Texts are saved as a list, being no array that a checkpoint could hold.
-        self.waiting = None if left is None else Samples(*(_as_array(part) for part in left))
-        if self.waiting is not None and self.waiting.keys is not None:
-            keys = np.array([key.encode("latin-1") for key in self.waiting.keys], object)
-            self.waiting = self.waiting._replace(keys=keys)
+    def __init__(self, stream: Stream, window: int, left: list | None = None, learned: int = 0, answered: int = 0):
+        self.stream, self.window = stream, window
+        self.predicted, self.answered = learned + answered, answered
+        self.waiting = None
+        if left is not None:
+            # Texts and keys are saved as lists, since no array of a checkpoint can hold them.
+            self.waiting = Samples(*(np.array(part, object) if _is_text(part) else part for part in left))
+            if self.waiting.keys is not None:
+                keys = np.array([key.encode("latin-1") for key in self.waiting.keys], object)
+                self.waiting = self.waiting._replace(keys=keys)
 
     def take(self, steps: int, patience: float | None = None) -> Samples | None:
         """The samples of up to `steps` windows, in order; None at the end of the stream."""
@@ -80,8 +91,8 @@ class Steps:
             raise damaged("the samples that wait for their window are not like those that follow")
         whole = jax.tree.map(lambda *parts: np.concatenate(parts), *parts)
         usable = min(count_of(whole) // self.window * self.window, wanted)
-        self.waiting = None if usable == count_of(whole) else part_of(whole, usable)
-        return part_of(whole, 0, usable)
+        self.waiting = None if usable == count_of(whole) else jax.tree.map(lambda leaf: leaf[usable:], whole)
+        return jax.tree.map(lambda leaf: leaf[:usable], whole)
 
     def windows(self, samples: Samples, steps: int) -> tuple[Any, Any]:
         """x and target of the samples, one entry per step, padded with zeros to `steps` steps.
@@ -109,37 +120,28 @@ class Steps:
         return jax.tree.map(unshaped, outputs)
 
     def position(self) -> Position:
-        left = None
-        if self.waiting is not None:
-            left = [_as_list(part) for part in self.waiting]
+        def as_saved(part: Any) -> Any:
+            if not isinstance(part, np.ndarray) or part.dtype != np.dtype(object):
+                return part
+            # Keys are bytes: as text, each byte is a character.
+            return [one.decode("latin-1") if isinstance(one, bytes) else one for one in part]
+
+        left = None if self.waiting is None else [as_saved(part) for part in self.waiting]
         return {"stream": self.stream.position(), "left": left}
 
-
-class Early:
-    """Predictions for samples before their window is full.
-
-    What is learned from a window shows in the outputs after it, so those inside it are
-    known before. `predicted` counts all samples that have been predicted, and `answered`
-    those of them that still wait for their window.
-    """
-
-    def __init__(self, outputs_of: Callable[[Samples], Any], steps: Steps, learned: int = 0, answered: int = 0):
-        self.outputs_of, self.steps, self.predicted, self.answered = outputs_of, steps, learned + answered, answered
-
-    def answer(self) -> tuple[int, Samples, Any] | None:
+    def early(self, outputs_of: Callable[[Samples], Any]) -> tuple[int, Samples, Any] | None:
         """The waiting samples that were not predicted yet: the number of the first, the samples, their outputs."""
-        waiting = self.steps.waiting
-        if waiting is None or count_of(waiting) == self.answered:
+        if self.waiting is None or (count := count_of(self.waiting)) == self.answered:
             return None
-        new = self.rest(waiting, self.steps.flat(self.outputs_of(waiting), count_of(waiting)))
-        self.answered = count_of(waiting)
+        new = self.rest(self.waiting, self.flat(outputs_of(self.waiting), count))
+        self.answered = count
         return new
 
     def rest(self, samples: Samples, outputs: Any) -> tuple[int, Samples, Any]:
-        """The same of whole windows, which start with the samples that waited."""
+        """The same for whole windows, which start with the samples that were waiting."""
         number, answered, self.answered = self.predicted + 1, self.answered, 0
         self.predicted += count_of(samples) - answered
-        return number, part_of(samples, answered), jax.tree.map(lambda leaf: leaf[answered:], outputs)
+        return number, *jax.tree.map(lambda leaf: leaf[answered:], (samples, outputs))
 
 
 class IteratedStream(Stream):
@@ -150,9 +152,9 @@ class IteratedStream(Stream):
 
     def __init__(self, pairs: Iterable[tuple[Any, Any]], window: int = 1, position: Position | None = None):
         self._window = window
-        if position is not None and not (position.keys() == {"items"} and _is_count(position["items"])):
+        self._items: Any = position.get("items") if position else 0
+        if position and (len(position) != 1 or type(self._items) is not int or not 0 <= self._items < 2**63):
             raise damaged(f"it is {position!r}, but should be a number of items")
-        self._items = position["items"] if position else 0
         self._pairs = islice(iter(pairs), self._items, None)
 
     def take(self, count: int, patience: float | None = None) -> Samples | None:
@@ -176,42 +178,25 @@ class IteratedStream(Stream):
                 return ValueError(f"fit: item {number} of the stream is not a pair (x, target), but a {kind}.")
             before, shapes = shapes, jax.tree.map(np.shape, tuple(pair))
             if before not in (None, shapes):
-                return ValueError(
-                    f"fit: item {number} of the stream has the shapes {shapes}, but the previous one has {before}. All "
-                    "pairs must have the same structure and shapes."
-                )
+                differ = f"item {number} of the stream has the shapes {shapes}, but the previous one has {before}"
+                return ValueError(f"fit: {differ}. All pairs must have the same structure and shapes.")
         return ValueError(f"fit: the pairs after item {self._items} of the stream cannot be stacked: {error}")
 
     def position(self) -> Position:
         return {"items": self._items}
 
 
-def _as_list(part: Any) -> Any:
-    if not isinstance(part, np.ndarray) or part.dtype != np.dtype(object):
-        return part
-    # Keys are bytes: as text, each byte is a character.
-    return [one.decode("latin-1") if isinstance(one, bytes) else one for one in part]
-
-
-def _as_array(part: Any) -> Any:
-    return np.array(part, object) if isinstance(part, list) and part and isinstance(part[0], str) else part
+def _is_text(part: Any) -> bool:
+    return isinstance(part, list) and bool(part) and isinstance(part[0], str)
 
 
 def count_of(samples: Samples) -> int:
     return len(jax.tree.leaves(samples.xs)[0])
 
 
-def part_of(samples: Samples, start: int, stop: int | None = None) -> Samples:
-    return jax.tree.map(lambda leaf: leaf[start:stop], samples)
-
-
 def _kind_of(samples: Samples) -> tuple:
     leaves, structure = jax.tree.flatten(tuple(samples))
     return structure, *((leaf.dtype, leaf.shape[1:]) for leaf in map(np.asarray, leaves))
-
-
-def _is_count(value: Any) -> bool:
-    return type(value) is int and 0 <= value < 2**63
 
 
 def _stacked(entries: tuple) -> Any:
@@ -223,18 +208,11 @@ def fingerprint(position: Position | None) -> str:
     return json.dumps(position, default=lambda array: [str(array.dtype), array.shape, zlib.crc32(array.tobytes())])
 
 
-def chunk_steps(learner: Learner, run: Any, window: int) -> int:
-    """The steps to give a learner at a time."""
-    return max(1, learner.chunk(run) // window)
-
-
 def check_fits(learner: Learner, horizon: int, window: int) -> None:
     """Refuse a learner made for another horizon or window."""
     if learner.horizon != horizon:
         needed = "norewind.Ahead(learner, loss, steps=stream.steps)" if horizon else "one without norewind.Ahead"
-        raise ValueError(
-            f"fit: the learner forecasts {learner.horizon} rows ahead, but the horizon of the stream is {horizon}: use "
-            f"{needed}."
-        )
-    if learner.window not in (None, window):
+        differ = f"the learner forecasts {learner.horizon} rows ahead, but the horizon of the stream is {horizon}"
+        raise ValueError(f"fit: {differ}: use {needed}.")
+    if learner.window not in (0, window):
         raise ValueError(f"fit: window is {window}, but the learner takes windows of {learner.window}.")

@@ -1,4 +1,4 @@
-"""Runs side by side, each in its own process: on this machine, or in a Ray cluster."""
+"""Runs at the same time, each in its own process: on this machine, or in a Ray cluster."""
 
 import importlib.util
 import json
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from norewind.runs.progress import Progress
 from norewind.runs.settings import SettingsError
@@ -30,13 +30,6 @@ class SweepError(RuntimeError):
     """Some runs of a sweep failed. The message says which, and why."""
 
 
-class Active(NamedTuple):
-    """A run under way, and what ends its process."""
-
-    name: str
-    end: Callable[[], None]
-
-
 class Workers:
     """Runs under way. One that is killed does not take others with it, and goes on elsewhere.
 
@@ -52,58 +45,49 @@ class Workers:
         if jobs is not None and not 1 <= jobs <= MOST:
             raise SettingsError(f"--jobs must be from 1 to {MOST}, but it is {jobs}.")
         self.place: Any = _Machine(jobs) if ray is None else _Ray(jobs, ray)
-        self.active: dict[Future, Active] = {}
+        self.active: dict[Future, str] = {}
 
     def run(self, tasks: Mapping[str, Task]) -> None:
+        """Train all runs.
+
+        Raises:
+            SweepError: at the end, if some runs have failed.
+        """
         waiting, failed, restarts = list(tasks), [], dict.fromkeys(tasks, RESTARTS)
         try:
             while waiting or self.active:
-                while waiting and self.place.has_room():
-                    self._start(waiting.pop(0), tasks)
+                while waiting and len(self.active) < self.place.jobs:
+                    name = waiting.pop(0)
+                    self.active[self.place.start(self.work, name, *tasks[name])] = name
+                    samples = tasks[name][0].samples
+                    self.progress.begin(name, "", 0, None if samples is None else int(samples))
                 done, _ = wait(self.active, timeout=SECONDS_BETWEEN_LOOKS, return_when=FIRST_COMPLETED)
                 self._look(tasks)
                 for future in done:
-                    name, problem, again = self._finish(future, restarts)
-                    if again:
+                    name, error = self.active.pop(future), future.exception()
+                    self.place.end(future)
+                    if error is None:
+                        self.progress.end(name, future.result())
+                    elif isinstance(error, self.place.killed) and restarts[name] > 0:
                         restarts[name] -= 1
                         waiting.append(name)
-                    elif problem:
-                        failed.append(f"{name}: {problem}")
+                        words = "its process was killed: continuing from its last checkpoint, if it has one"
+                        self.progress.end(name, words, over=False)
+                    else:
+                        cause = getattr(error, "cause", error)  # without the traceback that Ray adds
+                        failed.append(f"{name}: {type(cause).__name__}: {cause}")
+                        self.progress.end(name, "failed")
         finally:
             self.place.stop()
-            for active in self.active.values():
-                active.end()
-            self.place.close()
         if failed:
             raise SweepError("\n".join(failed))
 
-    def _start(self, name: str, tasks: Mapping[str, Task]) -> None:
-        future, end = self.place.start(self.work, name, *tasks[name])
-        self.active[future] = Active(name, end)
-        samples = tasks[name][0].samples
-        self.progress.begin(name, "", 0, None if samples is None else int(samples))
-
     def _look(self, tasks: Mapping[str, Task]) -> None:
         """Show how far each run is, by its newest line of metrics."""
-        for name, _ in self.active.values():
+        for name in self.active.values():
             line = _last_line(tasks[name][2] / "metrics.jsonl")
             if line and line["samples"] > self.progress.lines[name].samples and line["loss"] is not None:
                 self.progress.advance(name, line["samples"], line["loss"])
-
-    def _finish(self, future: Future, restarts: dict[str, int]) -> tuple[str, str | None, bool]:
-        """The name of a run whose process has ended, what went wrong, and whether to continue it in another."""
-        name, end = self.active.pop(future)
-        end()
-        try:
-            ended = future.result()
-        except Exception as error:
-            again = self.place.was_killed(error) and restarts[name] > 0
-            words = "its process was killed: continuing from its last checkpoint, if it has one" if again else "failed"
-            self.progress.end(name, words, over=not again)
-            cause = self.place.cause(error)
-            return name, f"{type(cause).__name__}: {cause}", again
-        self.progress.end(name, ended)
-        return name, None, False
 
 
 class _Machine:
@@ -114,32 +98,27 @@ class _Machine:
         self.context = multiprocessing.get_context("spawn")
         self.event = self.context.Event()
         cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [*range(os.cpu_count() or 1)]
-        self.free = (cores * (jobs or len(cores)))[: jobs or len(cores)]
+        self.jobs = jobs or len(cores)
+        self.free = (cores * self.jobs)[: self.jobs]
+        self.pools: dict[Future, tuple[ProcessPoolExecutor, int]] = {}
+        self.killed = BrokenProcessPool
 
-    def has_room(self) -> bool:
-        return bool(self.free)
-
-    def start(self, work: Callable, *arguments: Any) -> tuple[Future, Callable[[], None]]:
+    def start(self, work: Callable, *arguments: Any) -> Future:
         core = self.free.pop(0)
         pool = ProcessPoolExecutor(1, self.context, initializer=_begin, initargs=(core, self.event))
+        future = pool.submit(work, *arguments)
+        self.pools[future] = pool, core
+        return future
 
-        def end() -> None:
-            pool.shutdown()
-            self.free.append(core)
-
-        return pool.submit(work, *arguments), end
-
-    def was_killed(self, error: Exception) -> bool:
-        return isinstance(error, BrokenProcessPool)
-
-    def cause(self, error: Exception) -> Exception:
-        return error
+    def end(self, future: Future) -> None:
+        pool, core = self.pools.pop(future)
+        pool.shutdown()
+        self.free.append(core)
 
     def stop(self) -> None:
         self.event.set()
-
-    def close(self) -> None:
-        pass
+        for future in list(self.pools):
+            self.end(future)
 
 
 class _Ray:
@@ -156,56 +135,46 @@ class _Ray:
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         import ray  # pyright: ignore[reportMissingImports] (an extra)
 
-        self.ray, self.refs = ray, []
-        self.owns = not ray.is_initialized()
+        self.ray, self.owns = ray, not ray.is_initialized()
+        self.refs: dict[Future, Any] = {}
+        self.killed = ray.exceptions.WorkerCrashedError, ray.exceptions.NodeDiedError
         if self.owns:
+            options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
             try:
-                ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+                ray.init(address=address, **options)
             except ConnectionError:
                 if address != "auto":
                     raise SettingsError(f"ray: no cluster answers at {address}.") from None
-                _start_ray(jobs)
+                self._start_cluster(num_cpus=jobs, include_dashboard=False, **options)
         self.jobs = jobs or max(1, int(ray.cluster_resources().get("CPU", 1)))
 
-    def has_room(self) -> bool:
-        return len(self.refs) < self.jobs
+    def _start_cluster(self, **options: Any) -> None:
+        """Start a cluster on this machine that ends with this process. Like any cluster, it listens on the network."""
+        with warnings.catch_warnings():
+            # Ray's processes begin as forks of this one, and JAX warns. They become other programs at once.
+            warnings.filterwarnings("ignore", r"os\.fork\(\)", RuntimeWarning)
+            try:
+                self.ray.init(**options)
+            except Exception as error:  # Ray has no narrower one
+                reason = str(error).partition("\n")[0]
+                raise SettingsError(f"ray: no cluster could be started on this machine: {reason}") from None
 
-    def start(self, work: Callable, *arguments: Any) -> tuple[Future, Callable[[], None]]:
-        # A killed run is started again by us, so that it is counted and said.
+    def start(self, work: Callable, *arguments: Any) -> Future:
+        # A killed run is restarted by us, so that it is counted and reported.
         ref = self.ray.remote(num_cpus=1, max_retries=0)(work).remote(*arguments)
-        self.refs.append(ref)
-        return ref.future(), lambda: self.refs.remove(ref)
+        future = ref.future()
+        self.refs[future] = ref
+        return future
 
-    def was_killed(self, error: Exception) -> bool:
-        lost = (self.ray.exceptions.WorkerCrashedError, self.ray.exceptions.NodeDiedError)
-        return isinstance(error, lost)
-
-    def cause(self, error: Any) -> Exception:
-        """What went wrong in the worker, without Ray's traceback."""
-        return error.cause if isinstance(error, self.ray.exceptions.RayTaskError) else error
+    def end(self, future: Future) -> None:
+        del self.refs[future]
 
     def stop(self) -> None:
-        """End the runs under way. They can be continued from their checkpoints."""
-        for ref in list(self.refs):
+        """End the active runs, which can be continued from their checkpoints."""
+        for ref in self.refs.values():
             self.ray.cancel(ref, force=True)
-
-    def close(self) -> None:
         if self.owns:
             self.ray.shutdown()
-
-
-def _start_ray(jobs: int | None) -> None:
-    """Start a cluster on this machine, which ends with this process. Like every cluster, it listens on the network."""
-    import ray  # pyright: ignore[reportMissingImports] (an extra)
-
-    with warnings.catch_warnings():
-        # Ray's processes begin as forks of this one, and JAX warns. They are other programs at once.
-        warnings.filterwarnings("ignore", r"os\.fork\(\)", RuntimeWarning)
-        try:
-            ray.init(num_cpus=jobs, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
-        except Exception as error:  # Ray has no narrower one
-            reason = str(error).partition("\n")[0]
-            raise SettingsError(f"ray: no cluster could be started on this machine: {reason}") from None
 
 
 _event: Any = None

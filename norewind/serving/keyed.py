@@ -7,7 +7,7 @@ import numpy as np
 
 from norewind.fleets.fleet import Fleet
 from norewind.fleets.store import LAST, Store
-from norewind.serving.rows import RowModel, field_of, rows_so_far
+from norewind.serving.rows import RowModel, rows_so_far
 from norewind.streams.columns import BadRow
 from norewind.streams.keyed import KeyedStream
 from norewind.streams.stream import Samples
@@ -37,8 +37,7 @@ class FleetModel(RowModel):
         self.fleet.rehearse(training.run)
 
     def warm_up(self, rows: int) -> None:
-        records = np.repeat(self.fleet.slots.fresh[None], rows)
-        self.fleet.answer(records, np.zeros((rows, self.stream.layout.columns)))
+        self.fleet.answer(np.repeat(self.fleet.slots.fresh, rows), np.zeros((rows, self.stream.layout.columns)))
 
     def publish(self) -> None:
         self.fleet.slots.show()
@@ -70,17 +69,14 @@ class FleetModel(RowModel):
         if record is not None:
             return record
         content = self.store.read(key, self.until)
-        return (slots.fresh if content is None else slots.record(self.store, key, content))[None]
+        return slots.fresh if content is None else slots.record(key, content)
 
     def _key(self, row: dict[str, Any]) -> bytes:
-        name = self.stream.key
-        if self.reader.dialect.format == "csv":
-            row = {name: field_of(row.get(name))}  # where all keys are texts
         key = self.stream.key_of(row)
         if key is None:
             raise BadRow(f"its key belongs to another shard than {self.stream.shard[0]}")
         return key
 
-    def _checked(self, row: dict[str, Any]) -> None:
-        super()._checked(row)
+    def _check(self, row: dict[str, Any]) -> None:
+        super()._check(row)
         self._key(row)

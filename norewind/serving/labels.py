@@ -7,7 +7,7 @@ from typing import Any
 
 from norewind.checkpoint import CheckpointError
 from norewind.files import write_atomically
-from norewind.serving.refusals import Refusal
+from norewind.serving.bodies import Refusal
 
 WAITING = "waiting.json"
 
@@ -27,21 +27,25 @@ class Labels:
 
     def __init__(self, folder: Path, most: int, durable: int):
         self.path, self.most = folder / WAITING, most
+        self.waiting: dict[str, dict[str, Any]] = {}
         self.learned: dict[str, tuple[int, dict[str, Any]]] = {}
-        # A row that moves from one of them to the other must not be missed by the thread that saves both.
+        # A row that moves from one to the other must not be missed by the thread that saves both.
         self._moving = Lock()
-        saved = _read(self.path).items()
-        self.waiting = {id: row for id, (number, row) in saved if number is None or number > durable}
-
-    def __len__(self) -> int:
-        return len(self.waiting)
+        try:
+            saved = json.loads(self.path.read_bytes()) if self.path.exists() else {}
+            for id, (number, row) in saved.items():
+                if number is None or int(number) > durable:
+                    self.waiting[id] = dict(row)
+        except (ValueError, TypeError, AttributeError, RecursionError):
+            words = f"{self.path} is damaged: remove it; the rows that waited for their labels are lost."
+            raise CheckpointError(words) from None
 
     def add(self, id: str, row: dict[str, Any]) -> None:
         with self._moving:
             self.waiting.pop(id, None)
             self.waiting[id] = row
-        while len(self.waiting) > self.most:
-            del self.waiting[next(iter(self.waiting))]
+            while len(self.waiting) > self.most:
+                del self.waiting[next(iter(self.waiting))]
 
     def whole(self, id: str, rest: dict[str, Any]) -> dict[str, Any]:
         """The waiting row with this id, completed."""
@@ -56,14 +60,9 @@ class Labels:
         return {**self.waiting[id], **rest}
 
     def done(self, id: str, number: int) -> None:
-        """The row is about to be taken on as sample `number`."""
+        """The row was accepted as sample `number`."""
         with self._moving:
             self.learned[id] = number, self.waiting.pop(id)
-
-    def undo(self, id: str) -> None:
-        """The row was not taken on after all."""
-        with self._moving:
-            self.waiting[id] = self.learned.pop(id)[1]
 
     def forget(self, durable: int) -> None:
         """Rows up to `durable` are in a checkpoint, and need no longer be remembered."""
@@ -72,19 +71,6 @@ class Labels:
     def save(self) -> None:
         """Write down what waits. May be called from another thread."""
         with self._moving:
-            waiting, learned = self.waiting.copy(), self.learned.copy()
-        both = {**{id: (None, row) for id, row in waiting.items()}, **learned}
+            both = {**{id: (None, row) for id, row in self.waiting.items()}, **self.learned}
         if both or self.path.exists():
             write_atomically(self.path, json.dumps(both).encode())
-
-
-def _read(path: Path) -> dict[str, tuple[int | None, dict[str, Any]]]:
-    if not path.exists():
-        return {}
-    try:
-        saved = json.loads(path.read_bytes()).items()
-        return {id: (None if number is None else int(number), dict(row)) for id, (number, row) in saved}
-    except (ValueError, TypeError, AttributeError, RecursionError):
-        raise CheckpointError(
-            f"{path} is damaged: remove it; the rows that waited for their labels are lost."
-        ) from None

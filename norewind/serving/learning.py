@@ -1,51 +1,116 @@
-"""The thread that learns: the training loop of `norewind train`, on the lines that requests bring."""
+"""The thread that learns: the training loop of `norewind train`, on the rows that requests bring."""
 
 import threading
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from norewind.run import NonFiniteError
+from norewind.runs.fit import Hooks
 from norewind.runs.folder import RunFolder, saved_run
-from norewind.runs.hooks import Hooks
 from norewind.runs.metrics import Diverged
 from norewind.runs.settings import Settings, SettingsError
 from norewind.runs.train import train
-from norewind.serving.incoming import Incoming
+from norewind.serving.keyed import model_of
 from norewind.serving.rows import rows_so_far
+from norewind.streams.given import Given, GivenLines
+from norewind.streams.position import Mark, Progress
 
 FLUSH = 0.01
+IDLE = 0.5
+"""How long the learning thread sleeps at most while nothing comes (in seconds)."""
+GATHER = 0.02
+"""How long the first row waits for others, so that they are learned from together (in seconds)."""
+BATCH = 256
+"""The most rows that are learned from in one go: short enough to let predictions through."""
+
+
+class Incoming(Given):
+    """A source to which one thread adds rows, which another reads.
+
+    Rows that come within a moment are read together, unless somebody waits for the answer. Each has
+    the line that it would be in a file, so that positions are those of a file with the same rows.
+    """
+
+    name = "the service"
+
+    def __init__(self, most: int):
+        super().__init__(lasts=True)
+        self.most, self._queue, self._lines = most, deque(), deque()
+        self._new, self._closed, self._hurry, self._idle = threading.Condition(), False, False, False
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def add(self, rows: list[tuple[dict[str, Any], bytes]], hurry: bool = False) -> bool:
+        """Add rows with their lines, all or none: none if there would be too many, or if the source is closed."""
+        with self._new:
+            if self._closed or len(self._queue) + len(rows) > self.most:
+                return False
+            self._queue.extend(rows)
+            self._hurry = self._hurry or hurry
+            self._new.notify()
+        return True
+
+    def close(self) -> None:
+        """Accept no more rows. Those that are there are still read."""
+        with self._new:
+            self._closed = True
+            self._new.notify()
+
+    def lines(self, progress: Progress) -> GivenLines:
+        self._progress = progress
+        return super().lines(progress)
+
+    def go_to(self, place: Mark) -> None:
+        """The rows follow on what the run has read. If that ended inside a line, the line ends now."""
+        if place.inside:
+            self._progress.read(b"\n")
+
+    def fragments(self, patience: float | None) -> Iterator[bytes]:
+        """Wait for rows, unless some that were read before are still ahead."""
+        if self._waiting:
+            return iter(())
+        with self._new:
+            # Not long at first: rows that were read before may still wait for a place in a batch.
+            self._new.wait_for(lambda: self._queue or self._closed, IDLE if self._idle else GATHER)
+            if self._queue:
+                self._new.wait_for(lambda: len(self._queue) >= BATCH or self._closed or self._hurry, GATHER)
+            some = [self._queue.popleft() for _ in range(min(BATCH, len(self._queue)))]
+            self._hurry = self._hurry and bool(self._queue)
+            self._lasts = not self._closed or bool(self._queue)
+        self._idle = not some
+        for row, line in some:
+            self.put(row)
+            self._lines.append(line)
+        return iter(())
+
+    def drop(self, count: int = 1) -> bytes:
+        super().drop(count)
+        return b"".join([self._lines.popleft() for _ in range(count)])
 
 
 class Learning:
-    """A run that learns in a thread of its own from lines that are added.
+    """A run that learns in a thread of its own from rows that are added.
 
-    `accepted`, `learned` and `durable` count samples: those that were taken on, those that
-    were learned from, and those in a checkpoint. `problem` says why the run learns no more.
+    `accepted`, `learned` and `durable` count samples: those that were accepted, those that
+    were learned from, and those in a checkpoint. `problem` says why the run learns no more. `model` answers rows.
 
     Args:
         folder: the run folder, which is held until the thread has ended.
-        make_model: called with the training before the first line; what it returns is told to `publish()`
-            whenever more was learned.
-        most: the largest number of lines that wait.
+        most: the largest number of rows that wait.
         hooks: called in the learning thread: `metrics`, `lines` and `checkpoint`.
         ended: called there at its end, also if that is a problem.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        make_model: Callable[[Any], Any],
-        most: int,
-        hooks: Hooks,
-        ended: Callable[[], None] = lambda: None,
-    ):
-        self.folder, self.settings = folder, _settings(folder)
-        self.make_model, self.hooks, self.ended = make_model, hooks, ended
-        self.incoming = Incoming(most)
-        self.model: Any = None
-        self.training: Any = None
+    model: Any
+    training: Any = None
+
+    def __init__(self, folder: Path, most: int, hooks: Hooks, ended: Callable[[], None] = lambda: None):
+        self.folder, self.settings, self.hooks, self.ended = folder, _settings(folder), hooks, ended
+        self.incoming: Any = Incoming(most)
         self.accepted = self.learned = self.durable = 0
         self.problem: str | None = None
         self.error: BaseException | None = None
@@ -53,26 +118,23 @@ class Learning:
         self._thread = threading.Thread(target=self._work, name="learning")
 
     def start(self) -> None:
-        """Begin, and return when the model can answer. What goes wrong before is raised here."""
+        """Start, and return when the model can answer. Errors before that are raised here."""
         self._thread.start()
         self._ready.wait()
         if self.error is not None:
             raise self.error
 
-    def add(self, lines: list[bytes], samples: int, *, hurry: bool = False) -> int | None:
-        """Accept lines that bring this many samples, and return the number of the last; None if there are too many."""
-        if not self.incoming.add(lines, hurry):
+    def add(self, rows: list[tuple[dict[str, Any], bytes]], *, hurry: bool = False) -> int | None:
+        """Accept rows with their lines, and return the number of the last; None if there are too many."""
+        if not self.incoming.add(rows, hurry):
             return None
-        self.accepted += samples
+        self.accepted += len(rows)
         return self.accepted
 
-    def drain(self) -> None:
-        """Take no more lines."""
-        self.incoming.close()
-
-    def stop(self) -> None:
-        """Learn no more, whatever waits."""
-        self._stop.set()
+    def stop(self, *, drain: bool = False) -> None:
+        """Accept no more rows, and learn no more; with `drain`, not before all that wait were learned from."""
+        if not drain:
+            self._stop.set()
         self.incoming.close()
 
     def join(self, seconds: float | None = None) -> bool:
@@ -81,22 +143,16 @@ class Learning:
         return not self._thread.is_alive()
 
     def _work(self) -> None:
+        calls = {"begin": self._begin, "lines": self._lines, "checkpoint": self._checkpoint}
+        hooks = replace(self.hooks, **calls, should_stop=self._stop.is_set)
         try:
             with RunFolder(self.folder) as folder:
-                hooks = replace(
-                    self.hooks,
-                    begin=self._begin,
-                    lines=self._lines,
-                    checkpoint=self._checkpoint,
-                    should_stop=self._stop.is_set,
-                )
                 train(self.settings, folder, continues=True, source=self.incoming, hooks=hooks)
             self.durable = self.learned
         except (Diverged, NonFiniteError) as error:
             words = str(error) if isinstance(error, Diverged) else "a sample gave numbers that are not finite."
             self.problem = f"the run diverged: {words}"
-            if self.training is not None:
-                self.model.go_back()
+            self.model.go_back()
         except BaseException as error:
             self.error = error
             self.problem = f"learning ended: {error}"
@@ -107,7 +163,7 @@ class Learning:
 
     def _begin(self, training: Any) -> None:
         self.training = training
-        self.model = self.make_model(training)
+        self.model = model_of(training)
         self.accepted = self.learned = self.durable = rows_so_far(training)
         self._ready.set()
 

@@ -1,4 +1,4 @@
-"""A run on rows, as the service uses it: what a row would be answered, and the line that it is learned as."""
+"""A run on rows, as the service uses it: the answer to a row, and the line that it is learned as."""
 
 import csv
 import io
@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from norewind.runs.class_scores import ClassScore
 from norewind.runs.fit import carry_norm
 from norewind.runs.row_scores import RowScore
-from norewind.serving.refusals import Refusal
+from norewind.runs.scores import ClassScore
+from norewind.serving.bodies import Refusal
 from norewind.streams.columns import BadRow, at, category_of
 from norewind.streams.parsing import ANOTHER, CATEGORIES, RowReader
 from norewind.streams.reading import LONGEST
@@ -42,13 +42,10 @@ class RowModel:
         self.training, self.stream, self.score = training, training.steps.stream, training.score
         self.reader: RowReader = self.stream._reader
         self.state = self.kept = self._newest()
-        shape = (
-            (training.window, self.stream.width),
-            (training.window, len(self.stream.targets) * len(self.stream.steps)),
-        )
+        widths = self.stream.width, len(self.stream.targets) * len(self.stream.steps)
         # The first row to be learned from should not have to wait for the compiler, nor the first line of metrics.
         carry_norm(training.learner.carry(training.run))
-        training.outputs_of(Samples(*(np.zeros(part, np.float32) for part in shape)))
+        training.outputs_of(Samples(*(np.zeros((training.window, width), np.float32) for width in widths)))
 
     def warm_up(self, rows: int) -> None:
         """Compile what answers need."""
@@ -107,48 +104,41 @@ class RowModel:
         if known is not None and entry.get("target") == ANOTHER and len(known) < CATEGORIES:
             entry["target"] = category_of(at(row, self.stream.targets[0]))
 
-    def check(self, row: dict[str, Any]) -> None:
-        """Refuse a row that cannot be read."""
-        try:
-            self._checked(row)
-        except BadRow as problem:
-            raise Refusal(400, f"the row is bad: {problem}.") from None
+    def read(self, row: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
+        """A row as the stream would read it, and the line that it would read it from.
 
-    def _checked(self, row: dict[str, Any]) -> None:
-        self.reader.conversion.values(row, new=False)
-
-    def line(self, row: dict[str, Any]) -> bytes:
-        """The line that the stream reads the row from. A row that it could not read is refused."""
+        Raises:
+            Refusal: the stream could not read it.
+        """
+        dialect = self.reader.dialect
         try:
-            self._checked(row)
-            line = self._written(row)
-            self.reader.read_line(line)
+            text = io.StringIO()
+            if dialect.format == "jsonl":
+                text.write(json.dumps(row, ensure_ascii=False) + "\n")
+            else:
+                row = {name: field_of(at(row, name)) for name in self.reader.columns}
+                csv.writer(text, delimiter=dialect.delimiter, lineterminator="\n").writerow(row.values())
+            self._check(row)
+            line = text.getvalue().encode()
+            if len(line) > LONGEST:
+                raise BadRow(f"it is longer than {LONGEST} bytes")
         except BadRow as problem:
             raise Refusal(400, f"the row is bad: {problem}.") from None
         except RecursionError:
             raise Refusal(400, "the row is bad: it is nested too deeply.") from None
-        except (UnicodeError, ValueError):
+        except ValueError:
             raise Refusal(400, "the row is bad: it has half a character, which UTF-8 cannot hold.") from None
-        return line + b"\n"
+        return row, line
 
-    def _written(self, row: dict[str, Any]) -> bytes:
-        dialect = self.reader.dialect
-        if dialect.format == "jsonl":
-            line = json.dumps(row, ensure_ascii=False).encode()
-        else:
-            values = [field_of(at(row, name)) for name in self.reader.columns]
-            text = io.StringIO()
-            csv.writer(text, delimiter=dialect.delimiter, lineterminator="").writerow(values)
-            line = text.getvalue().encode()
-        if len(line) > LONGEST:
-            raise BadRow(f"it is longer than {LONGEST} bytes")
-        return line
+    def _check(self, row: dict[str, Any]) -> None:
+        """Raise `BadRow` if the row cannot be read."""
+        self.reader.conversion.values(row, new=False)
 
 
-def field_of(value: Any) -> str:
-    """A JSON value as a field of a CSV file."""
+def field_of(value: Any) -> Any:
+    """A JSON value as the field of a CSV file that it would be read from. There is none for objects and lists."""
     if isinstance(value, dict | list):
-        return ""  # of a column that is not used
+        return value
     text = "" if value is None else str(value)
     if "\n" in text or "\r" in text:
         raise BadRow("a field of a CSV file cannot contain a line break")

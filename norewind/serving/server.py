@@ -1,7 +1,8 @@
-"""uvicorn, with limits on connections, headers and patience, and an orderly end."""
+"""uvicorn, with limits on connections and headers, and an orderly end."""
 
+import asyncio
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from socket import socket
 from typing import Any
 
@@ -13,48 +14,50 @@ LONGEST_HEAD = 1 << 14
 HEAD_SECONDS = 10.0
 IDLE_SECONDS = 60
 GRACE = 10
+POLICY = "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
+SAFE = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cache-control": "no-store",
+}
+"""Headers of every response."""
 
 
 class Protocol(HttpToolsProtocol):
-    """HTTP whose requests must begin and get through their headers in time and within limits."""
+    """HTTP/1.1 that limits the number of connections, and the size and the time of a request's headers."""
 
     def connection_made(self, transport: Any) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._head, self._hurry = 0, None
+        self._expect_head()
         if len(self.connections) > MOST_CONNECTIONS:
             self._refuse(429, b"Too Many Requests", b"too many connections")
-        else:
-            self._wait_for_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._head_is_there()
+        self._deadline.cancel()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
             return
-        self._head += len(data)
+        self._received += len(data)
         super().data_received(data)
-        if self._hurry is not None and self._head > LONGEST_HEAD and not self.transport.is_closing():
+        in_head = not self._deadline.cancelled() and not self.transport.is_closing()
+        if in_head and self._received > LONGEST_HEAD:
             self._refuse(431, b"Request Header Fields Too Large", b"the header is too long")
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        if self._hurry is None:
-            self._wait_for_head()
+        if self._deadline.cancelled():  # a later request of the same connection
+            self._expect_head()
 
     def on_headers_complete(self) -> None:
-        self._head_is_there()
+        self._deadline.cancel()
         super().on_headers_complete()
 
-    def _wait_for_head(self) -> None:
-        self._head = 0
-        self._hurry = self.loop.call_later(HEAD_SECONDS, self._refuse, 408, b"Request Timeout", b"too slow")
-
-    def _head_is_there(self) -> None:
-        if self._hurry is not None:
-            self._hurry.cancel()
-            self._hurry = None
+    def _expect_head(self) -> None:
+        self._received = 0
+        self._deadline = self.loop.call_later(HEAD_SECONDS, self._refuse, 408, b"Request Timeout", b"too slow")
 
     def _refuse(self, status: int, phrase: bytes, words: bytes) -> None:
         body = b'{"error": "%s"}' % words
@@ -65,32 +68,15 @@ class Protocol(HttpToolsProtocol):
         self.transport.close()
 
 
-class Server(uvicorn.Server):
-    """A server that says when it is `ready()`, ends when `stop()` returns True, and calls `end()` before it does."""
+def serve(app: Any, listener: socket, *, stop: Callable[[], bool], end: Callable[[], None]) -> None:
+    """Serve an application until `stop()` returns True.
 
-    def __init__(self, config: uvicorn.Config, stop: Callable[[], bool], ready: Callable, end: Callable):
-        super().__init__(config)
-        self.stop, self.ready, self.end = stop, ready, end
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:  # type: ignore[override]
-        yield  # the caller's business
-
-    async def startup(self, sockets: Any = None) -> None:
-        await super().startup(sockets)
-        if self.started:
-            self.ready()
-
-    async def on_tick(self, counter: int) -> bool:
-        return await super().on_tick(counter) or self.stop()
-
-    async def shutdown(self, sockets: Any = None) -> None:
-        self.end()
-        await super().shutdown(sockets)
-
-
-def serve(app: Any, listener: socket, *, stop: Callable[[], bool], ready: Callable, end: Callable) -> None:
-    """Serve on a socket that listens, until `stop()`."""
+    Args:
+        app: the ASGI application.
+        listener: a socket that listens already.
+        stop: asked ten times a second. Signals are left to the caller.
+        end: called before the server waits for open requests; ends those that would last.
+    """
     config = uvicorn.Config(
         app,
         http=Protocol,
@@ -101,7 +87,20 @@ def serve(app: Any, listener: socket, *, stop: Callable[[], bool], ready: Callab
         server_header=False,
         date_header=False,
         proxy_headers=False,
+        headers=list(SAFE.items()),
         timeout_keep_alive=IDLE_SECONDS,
         timeout_graceful_shutdown=GRACE,
     )
-    Server(config, stop, ready, end).run([listener])
+    server = uvicorn.Server(config)
+    server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign]
+
+    async def run() -> None:
+        serving = asyncio.create_task(server.serve([listener]))
+        while not stop() and not serving.done():
+            await asyncio.sleep(0.1)
+        end()
+        server.should_exit = True
+        await serving
+
+    with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
+        runner.run(run())

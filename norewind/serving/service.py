@@ -1,4 +1,4 @@
-"""What the service does: answers rows, takes on rows to learn from, joins late labels, and tells how it is."""
+"""What the service does: answers rows, accepts rows to learn from, joins late labels, and reports its status."""
 
 import asyncio
 import contextlib
@@ -8,23 +8,25 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from norewind.runs.hooks import Hooks
+from norewind.runs.fit import Hooks
+from norewind.runs.folder import METRICS, read_log
 from norewind.serving.batches import Batches, seconds_per_row
-from norewind.serving.feed import Feed
-from norewind.serving.keyed import model_of
+from norewind.serving.bodies import Refusal, busy
+from norewind.serving.feed import Feed, about
 from norewind.serving.labels import Labels
 from norewind.serving.learning import Learning, samples_in
-from norewind.serving.refusals import Refusal, busy
 
 SWITCH = 0.0005
 """How long the learning thread may keep Python to itself while an answer waits (in seconds). A request gives Python
 away at every system call, and waits this long to get it back."""
 DRAIN = 20.0
-"""How long the rows that were taken on may take to be learned from when the service ends (in seconds)."""
+"""How long the rows that were accepted may take to be learned from when the service ends (in seconds)."""
 
 
 class Service:
-    """A run that answers and learns. All methods belong to the event loop, but for those that hooks call.
+    """A run that answers and learns. All methods belong to the event loop, except for those that hooks call.
+
+    Holds the folder and compiles everything. This happens before the event loop, so that mistakes end the command.
 
     Args:
         folder: the run folder.
@@ -33,35 +35,28 @@ class Service:
     """
 
     def __init__(self, folder: Path, *, queue: int = 4096, waiting: int = 10_000):
-        self.folder, self._queue, self._most_waiting = folder, queue, waiting
-        self.feed = Feed.of_folder(folder)
+        self.feed = Feed(about(folder), read_log(folder / METRICS))
         self.loop: asyncio.AbstractEventLoop | None = None
+        self.streams: set[asyncio.Task] = set()
+        self.predicted = 0
         self._expected: dict[int, asyncio.Future] = {}
         self._progress = asyncio.Event()
-        self.predicted = 0
-        self.at_end: list[Callable[[], None]] = [self.feed.end]
-
-    def open(self) -> None:
-        """Hold the folder, and compile everything. Before the event loop, so that mistakes end the command."""
         sys.setswitchinterval(SWITCH)
         metrics, lines = self._later(self.feed.add_metrics), self._later(self._add_lines)
         hooks = Hooks(metrics=metrics, lines=lines, checkpoint=self._saved)
-        self.learning = Learning(self.folder, model_of, self._queue, hooks, self._later(self._ended))
+        self.learning = Learning(folder, queue, hooks, self._later(self._ended))
         self.learning.start()
         self.model = self.learning.model
         try:
             self.batches = Batches(self.model.answers, seconds_per_row(self.model.warm_up))
-            self.labels = Labels(self.folder, self._most_waiting, self.learning.durable)
+            self.labels = Labels(folder, waiting, self.learning.durable)
         except BaseException:
-            self.close()  # or the process would wait for the learning thread for ever
+            self.close()  # or the process would wait for the learning thread forever
             raise
         self.feed.status = self.status
         # What is there stays: a collection that goes through all of JAX takes a tenth of a second.
         gc.collect()
         gc.freeze()
-
-    async def start(self) -> None:
-        self.loop = asyncio.get_running_loop()
 
     def close(self) -> None:
         """Let go of the folder in any case."""
@@ -91,7 +86,7 @@ class Service:
         self._progress = asyncio.Event()
 
     def _ended(self) -> None:
-        """Nothing more is learned: who waits for it waits no longer."""
+        """Nothing more is learned, so nobody needs to wait for it."""
         for future in self._expected.values():
             future.cancel()
         self._expected.clear()
@@ -104,9 +99,8 @@ class Service:
 
     async def predict(self, rows: Sequence[dict[str, Any]], ids: Sequence[str | None]) -> list[dict[str, Any]]:
         """Answer rows from the present state. Those with an id wait for the rest of them from now on."""
-        for row in rows:
-            self.model.check(row)
-        answers = [await future for future in self.batches.ask(rows)]
+        read = [self.model.read(row)[0] for row in rows]
+        answers = [await future for future in self.batches.ask(read)]
         for id, row, answer in zip(ids, rows, answers, strict=True):
             if id is not None:
                 self.labels.add(id, row)
@@ -115,29 +109,24 @@ class Service:
         return answers
 
     def learn(self, rows: Sequence[dict[str, Any]], ids: Sequence[str | None]) -> int:
-        """Take on rows, all or none, and return the number of the last."""
+        """Accept rows, all or none, and return the number of the last."""
         named = [id for id in ids if id is not None]
         if len(set(named)) < len(named):
             raise Refusal(400, "the same id is there twice.")
         whole = [row if id is None else self.labels.whole(id, row) for id, row in zip(ids, rows, strict=True)]
-        lines = [self.model.line(row) for row in whole]
-        for number, id in enumerate(ids, self.learning.accepted + 1):
-            if id is not None:
-                self.labels.done(id, number)
-        try:
-            return self._take_on(lines)
-        except Refusal:
-            for id in named:
-                self.labels.undo(id)
-            raise
-
-    def _take_on(self, lines: list[bytes], *, hurry: bool = False) -> int:
-        if self.learning.problem:
-            raise Refusal(503, f"nothing more is learned: {self.learning.problem}")
-        last = self.learning.add(lines, len(lines), hurry=hurry)
+        last = self._accept([self.model.read(row) for row in whole])
         if last is None:
             raise busy(f"{len(self.learning.incoming)} rows wait to be learned from")
+        for number, id in enumerate(ids, last - len(rows) + 1):
+            if id is not None:
+                self.labels.done(id, number)
         return last
+
+    def _accept(self, rows: list[tuple[dict[str, Any], bytes]], *, hurry: bool = False) -> int | None:
+        """The number of the last row; None if there are too many."""
+        if self.learning.problem:
+            raise Refusal(503, f"nothing more is learned: {self.learning.problem}")
+        return self.learning.add(rows, hurry=hurry)
 
     async def until_learned(self, number: int) -> None:
         """Wait for a row to be learned from, but not longer than a minute."""
@@ -148,22 +137,15 @@ class Service:
 
     async def follow(self, row: dict[str, Any]) -> asyncio.Future:
         """Predict a row and learn from it, in its turn: the answer to come."""
-        line = self.model.line(row)
-        while True:
-            try:
-                number = self._take_on([line], hurry=True)
-            except Refusal as refusal:
-                if refusal.status != 429:
-                    raise
-                await self._progress.wait()  # the sender has to wait too
-                continue
-            self._expected[number] = future = asyncio.get_running_loop().create_future()
-            return future
+        read = self.model.read(row)
+        while (number := self._accept([read], hurry=True)) is None:
+            await self._progress.wait()  # the sender has to wait too
+        self._expected[number] = future = asyncio.get_running_loop().create_future()
+        return future
 
     def standing(self) -> dict[str, Any]:
         """Up to which row the run has accepted, learned, and saved."""
-        learning = self.learning
-        return {"accepted": learning.accepted, "learned": learning.learned, "durable": learning.durable}
+        return {name: getattr(self.learning, name) for name in ("accepted", "learned", "durable")}
 
     def status(self) -> dict[str, Any]:
         learning = self.learning
@@ -171,20 +153,21 @@ class Service:
             **self.standing(),
             "samples": learning.learned,
             "predicted": self.predicted,
-            "waiting": len(self.labels),
+            "waiting": len(self.labels.waiting),
             "queue": len(learning.incoming),
             "watch": learning.problem or ("suspicious" if learning.training.watch.bad else "healthy"),
             "diverged": bool(learning.problem),
         }
 
     def end(self) -> None:
-        """No more requests are taken: those that would not end by themselves have to."""
-        for call in self.at_end:
-            call()
+        """End requests that would not end by themselves. What streams have read is still answered."""
+        self.feed.end()
+        for task in self.streams:
+            task.cancel()
 
     async def stop(self) -> None:
-        """Learn what was taken on, save it, and let go of the folder."""
-        self.learning.drain()
+        """Learn what was accepted, save it, and let go of the folder."""
+        self.learning.stop(drain=True)
         if not await asyncio.to_thread(self.learning.join, DRAIN):
             self.learning.stop()
             await asyncio.to_thread(self.learning.join)

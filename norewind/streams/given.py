@@ -56,9 +56,11 @@ class Given:
     def peek(self) -> dict[str, Any] | None:
         return self._waiting[0] if self._waiting else next(iter(self.ahead(1)), None)
 
-    def drop(self, count: int = 1) -> None:
+    def drop(self, count: int = 1) -> bytes:
+        """Move past rows, and return the bytes that they count as."""
         for _ in range(count):
             self._waiting.popleft()
+        return b"\n" * count
 
 
 class GivenLines:
@@ -83,8 +85,7 @@ class GivenLines:
 
     def move(self, count: int) -> None:
         """Move past so many rows."""
-        self._given.drop(count)
-        self._progress.read(b"\n" * count)
+        self._progress.read(self._given.drop(count))
 
     def skip(self, why: str) -> None:
         self.drop()

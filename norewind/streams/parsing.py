@@ -230,12 +230,6 @@ class RowReader:
             raise BadRow(f"it has {len(fields)} fields, but there are {len(names)} columns")
         return dict(zip(names, fields, strict=True))
 
-    def read_line(self, line: bytes) -> dict[str, Any]:
-        """The row in a line, if it is good; nothing is remembered of it."""
-        row = self._parsed(line.decode())
-        self.conversion.values(row, new=False)
-        return row
-
     def _skip(self, problem: BadRow) -> None:
         option, policy = ("missing", self._missing) if isinstance(problem, MissingValue) else ("bad", self._bad)
         if policy != "skip":

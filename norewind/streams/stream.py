@@ -34,10 +34,11 @@ class Samples(NamedTuple):
 
     xs: np.ndarray
     targets: np.ndarray
-    scales: np.ndarray | None = None
-    last: np.ndarray | None = None
-    ahead: np.ndarray | None = None
-    values: np.ndarray | None = None
+    # Streams of rows have all of these, and streams of symbols none: nothing needs to check.
+    scales: np.ndarray = None  # pyright: ignore[reportAssignmentType]
+    last: np.ndarray = None  # pyright: ignore[reportAssignmentType]
+    ahead: np.ndarray = None  # pyright: ignore[reportAssignmentType]
+    values: np.ndarray = None  # pyright: ignore[reportAssignmentType]
     lines: np.ndarray | None = None
     copied: np.ndarray | None = None
     keys: np.ndarray | None = None

@@ -110,17 +110,12 @@ def distant_brackets(s: int = 1, k: int = 5, a: int = 10) -> Text:
     if s < 1 or k < 0 or not 1 <= a <= len(ascii_letters):
         raise ValueError(f"distant_brackets needs s >= 1, k >= 0 and a from 1 to 52, not s={s}, k={k} and a={a}.")
     length = 2 * s + k + 5
-    left, right, newline = a, a + 1, a + 2
 
     def draw(generator: np.random.Generator) -> np.ndarray:
         letters = generator.integers(0, a, (BRACKETS_LINES, s + k))
-        inside, between = letters[:, :s], letters[:, s:]
-
-        def column(symbol):
-            return np.full((BRACKETS_LINES, 1), symbol)
-
-        bracketed = [column(left), inside, column(right)]
-        return np.concatenate([*bracketed, between, *bracketed, column(newline)], axis=1).reshape(-1)
+        left, right, newline = (np.full((BRACKETS_LINES, 1), symbol) for symbol in (a, a + 1, a + 2))
+        bracketed = [left, letters[:, :s], right]
+        return np.concatenate([*bracketed, letters[:, s:], *bracketed, newline], axis=1).reshape(-1)
 
     return Text(
         name=f"brackets({s},{k},{a})",

@@ -10,13 +10,13 @@ from norewind.testing.examples import EXAMPLES, Example, example, examples
 from norewind.testing.learners import check_learner, yield_learner_checks
 from norewind.testing.oracles import (
     check_exact,
+    check_structure,
     check_unbiased,
     exact_grads,
     path_signs,
     run_estimator,
     sign_paths,
 )
-from norewind.testing.structures import check_structure
 
 __all__ = [
     "EXAMPLES",

@@ -1,6 +1,6 @@
 """The conformance suite of learners: what every learner promises, whatever it learns."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -10,9 +10,10 @@ import numpy as np
 
 from norewind import checkpoint
 from norewind.learners.protocol import Learner
-from norewind.trees import Tree, copied, is_key
+from norewind.testing.oracles import Check, assert_same, named
+from norewind.trees import Tree, copied
 
-Check = Callable[[], None]
+_assert_same = partial(assert_same, equal_nan=True)
 
 
 class _Trial(NamedTuple):
@@ -28,14 +29,16 @@ class _Trial(NamedTuple):
     def length(self) -> int:
         return len(jax.tree.leaves(self.xs)[0])
 
-    def scan(self, run: Any, xs: Any, targets: Any, count: int | None = None) -> tuple[Any, Any]:
-        return self.learner.scan(run, xs, targets, count=count, outputs=True)
-
-    def begin(self) -> Any:
-        return copied(self.start)
+    def scan(self, run: Any, data: Any, count: int | None = None) -> tuple[Any, Any]:
+        return self.learner.scan(run, *data, count=count, outputs=True)
 
     def whole(self) -> tuple[Any, Any]:
-        return self.scan(self.begin(), self.xs, self.targets)
+        return self.scan(copied(self.start), (self.xs, self.targets))
+
+    def first_half(self) -> tuple[Any, Any]:
+        """The run after the first half of the stream, and the second half."""
+        half, data = self.length // 2, (self.xs, self.targets)
+        return self.scan(copied(self.start), _part(data, 0, half))[0], _part(data, half, self.length)
 
 
 def check_learner(learner: Learner, run: Any, xs: Any, targets: Any, *, tolerance: float = 0.0) -> None:
@@ -72,20 +75,15 @@ def yield_learner_checks(
     """
     trial = _Trial(learner, run, xs, targets, tolerance)
     for check in _CHECKS:
-
-        def named(check: Callable = check) -> None:
-            check(trial)
-
-        named.__name__ = check.__name__.removeprefix("_check_")
-        yield named
+        yield named(check.__name__.removeprefix("_check_"), check, trial)
 
 
 def _check_members(trial: _Trial) -> None:
     learner = trial.learner
     assert isinstance(learner, Learner), "the learner must be a subclass of norewind.Learner"
     assert type(learner.horizon) is int, f"horizon must be an int, not {learner.horizon!r}"
-    assert learner.window is None or learner.window >= 1, f"window must be None or at least 1, not {learner.window!r}"
-    assert learner.chunk(trial.begin()) >= 1, "chunk(run) must be at least 1"
+    assert learner.window >= 0, f"window must be 0 or more, not {learner.window!r}"
+    assert learner.chunk(copied(trial.start)) >= 1, "chunk(run) must be at least 1"
     run, (losses, outputs) = trial.whole()
     assert np.shape(losses) == (trial.length,), f"there must be one loss per step, not {np.shape(losses)}"
     assert np.isfinite(losses).all(), "losses must be finite"
@@ -100,77 +98,76 @@ def _check_members(trial: _Trial) -> None:
 def _check_cuts_change_nothing(trial: _Trial) -> None:
     """With `count`, chunks of one length that are only partly used."""
     end, expected = trial.whole()
+    data = trial.xs, trial.targets
     for cut in (1, trial.length // 3, trial.length - 1):
-        run, first = trial.scan(trial.begin(), trial.xs, trial.targets, cut)
-        rolled = [_rolled(part, cut) for part in (trial.xs, trial.targets)]
-        run, second = trial.scan(run, *rolled, trial.length - cut)
-        found = jax.tree.map(partial(_joined, cut), first, second)
-        _assert_same(f"cut after {cut} steps, losses and outputs", found, expected)
-        _assert_same(f"cut after {cut} steps, the run", run, end)
-        beyond = jax.tree.map(lambda leaf, cut=cut: np.asarray(leaf)[cut:], first[0])
-        assert not np.any(beyond), "losses beyond `count` must be zeros"
+        run, first = trial.scan(copied(trial.start), data, cut)
+        rolled = jax.tree.map(lambda leaf, cut=cut: np.roll(np.asarray(leaf), -cut, axis=0), data)
+        run, second = trial.scan(run, rolled, trial.length - cut)
+        found = _joined([_part(first, 0, cut), _part(second, 0, trial.length - cut)])
+        _assert_same(found, expected, f"cut after {cut} steps, losses and outputs")
+        _assert_same(run, end, f"cut after {cut} steps, the run")
+        assert not np.any(np.asarray(first[0])[cut:]), "losses beyond `count` must be zeros"
 
 
 def _check_one_step_at_a_time(trial: _Trial) -> None:
     end, expected = trial.whole()
-    run, parts = trial.begin(), []
+    run, parts = copied(trial.start), []
     for step in range(trial.length):
-        run, part = trial.scan(run, *(_part(tree, step, step + 1) for tree in (trial.xs, trial.targets)))
+        run, part = trial.scan(run, _part((trial.xs, trial.targets), step, step + 1))
         parts.append(part)
-    found = jax.tree.map(lambda *leaves: np.concatenate([np.asarray(leaf) for leaf in leaves]), *parts)
-    _assert_same("one step at a time, losses and outputs", found, expected, trial.tolerance)
-    _assert_same("one step at a time, the run", run, end, trial.tolerance)
+    tolerances = trial.tolerance, trial.tolerance
+    _assert_same(_joined(parts), expected, "one step at a time, losses and outputs", *tolerances)
+    _assert_same(run, end, "one step at a time, the run", *tolerances)
 
 
 def _check_nothing_from_the_future(trial: _Trial) -> None:
-    """Everything after a step, and that step's target, are replaced by those of the beginning."""
+    """Everything after a step, and that step's target, are replaced by earlier entries, in another order."""
+
+    def replaced(values: Any, start: int) -> np.ndarray:
+        values = np.array(values)
+        values[start:] = np.resize(values[::-1] if start == 0 else values[:start][::-1], values[start:].shape)
+        return values
+
     _, expected = trial.whole()
     for step in (trial.length // 4, trial.length // 2, trial.length - 1):
-        xs, targets = (_replaced(tree, start) for tree, start in ((trial.xs, step + 1), (trial.targets, step)))
-        _, (losses, outputs) = trial.scan(trial.begin(), xs, targets)
-        seen = outputs if trial.learner.horizon == 0 else outputs[1]
-        known = expected[1] if trial.learner.horizon == 0 else expected[1][1]
-        what = f"with other data from step {step} on"
-        _assert_same(f"{what}, the losses before", _part(losses, 0, step), _part(expected[0], 0, step))
-        _assert_same(f"{what}, what was predicted up to it", _part(seen, 0, step + 1), _part(known, 0, step + 1))
-        if trial.learner.horizon:
-            _assert_same(f"{what}, forecasts made", _part(outputs[0], 0, step), _part(expected[1][0], 0, step))
+        xs = jax.tree.map(partial(replaced, start=step + 1), trial.xs)
+        targets = jax.tree.map(partial(replaced, start=step), trial.targets)
+        _, found = trial.scan(copied(trial.start), (xs, targets))
+        what, ahead = f"with other data from step {step} on", trial.learner.horizon > 0
+        predicted, known = (outputs[1] if ahead else outputs for _, outputs in (found, expected))
+        _assert_same(_part(found[0], 0, step), _part(expected[0], 0, step), f"{what}, the losses before")
+        _assert_same(_part(predicted, 0, step + 1), _part(known, 0, step + 1), f"{what}, what was predicted up to it")
+        if ahead:
+            made, expected_made = (_part(outputs[0], 0, step) for _, outputs in (found, expected))
+            _assert_same(made, expected_made, f"{what}, forecasts made")
 
 
 def _check_predicting_learns_nothing(trial: _Trial) -> None:
-    half = trial.length // 2
-    first = [_part(tree, 0, half) for tree in (trial.xs, trial.targets)]
-    second = [_part(tree, half, trial.length) for tree in (trial.xs, trial.targets)]
-    run, _ = trial.scan(trial.begin(), *first)
-    before = copied(run)
-    samples = _flat(second[0], trial.learner.window or 1)
+    run, (samples, _) = trial.first_half()
+    before, window = copied(run), trial.learner.window or 1
+    if window > 1:
+        samples = jax.tree.map(lambda leaf: np.reshape(leaf, (-1, *np.shape(leaf)[2:])), samples)
     _, answers = trial.learner.forward(run, samples)
-    _assert_same("after forward, the run that went in", run, before)
+    _assert_same(run, before, "after forward, the run that went in")
     _, again = trial.learner.forward(run, samples)
-    _assert_same("forward a second time", again, answers)
-    one = _part(samples, 0, 1)
-    _, first_answer = trial.learner.forward(run, one)
-    _assert_same("the first of many answers", first_answer, _part(answers, 0, 1), trial.tolerance)
+    _assert_same(again, answers, "forward a second time")
+    _, first = trial.learner.forward(run, _part(samples, 0, 1))
+    _assert_same(first, _part(answers, 0, 1), "the first of many answers", trial.tolerance, trial.tolerance)
 
 
 def _check_restored_runs_continue(trial: _Trial) -> None:
-    half = trial.length // 2
-    first = [_part(tree, 0, half) for tree in (trial.xs, trial.targets)]
-    second = [_part(tree, half, trial.length) for tree in (trial.xs, trial.targets)]
-    run, _ = trial.scan(trial.begin(), *first)
+    run, rest = trial.first_half()
     with TemporaryDirectory() as folder:
-        restored, _ = checkpoint.load(checkpoint.save(folder, half, run), trial.begin())
-    _assert_same("restored, the run", restored, run)
-    _assert_same("restored, losses and outputs after it", trial.scan(restored, *second)[1], trial.scan(run, *second)[1])
+        restored, _ = checkpoint.load(checkpoint.save(folder, trial.length // 2, run), copied(trial.start))
+    _assert_same(restored, run, "restored, the run")
+    _assert_same(trial.scan(restored, rest)[1], trial.scan(run, rest)[1], "restored, losses and outputs after it")
 
 
 def _check_a_second_reset_changes_nothing(trial: _Trial) -> None:
-    half = trial.length // 2
-    first = [_part(tree, 0, half) for tree in (trial.xs, trial.targets)]
-    run, _ = trial.scan(trial.begin(), *first)
+    run, _ = trial.first_half()
     once = trial.learner.reset(copied(run))
     twice = trial.learner.reset(trial.learner.reset(run))
-    _assert_same("reset twice instead of once", twice, once)
+    _assert_same(twice, once, "reset twice instead of once")
 
 
 _CHECKS = (
@@ -188,35 +185,5 @@ def _part(tree: Tree, start: int, stop: int) -> Tree:
     return jax.tree.map(lambda leaf: np.asarray(leaf)[start:stop], tree)
 
 
-def _rolled(tree: Tree, steps: int) -> Tree:
-    return jax.tree.map(lambda leaf: np.roll(np.asarray(leaf), -steps, axis=0), tree)
-
-
-def _joined(cut: int, first: Any, second: Any) -> np.ndarray:
-    first, second = np.asarray(first), np.asarray(second)
-    return np.concatenate([first[:cut], second[: len(second) - cut]])
-
-
-def _replaced(tree: Tree, start: int) -> Tree:
-    """The tree with every entry from `start` on replaced by earlier ones, in another order."""
-
-    def leaf(values: Any) -> np.ndarray:
-        values = np.array(values)
-        values[start:] = np.resize(values[::-1] if start == 0 else values[:start][::-1], values[start:].shape)
-        return values
-
-    return jax.tree.map(leaf, tree)
-
-
-def _flat(xs: Tree, window: int) -> Tree:
-    """Inputs one per sample."""
-    return xs if window == 1 else jax.tree.map(lambda leaf: np.reshape(leaf, (-1, *np.shape(leaf)[2:])), xs)
-
-
-def _assert_same(what: str, found: Tree, expected: Tree, tolerance: float = 0.0) -> None:
-    assert jax.tree.structure(found) == jax.tree.structure(expected), f"{what}: another structure"
-    for (path, one), other in zip(jax.tree_util.tree_leaves_with_path(found), jax.tree.leaves(expected), strict=True):
-        one, other = (np.asarray(jax.random.key_data(leaf) if is_key(leaf) else leaf) for leaf in (one, other))
-        name = f"{what}: {jax.tree_util.keystr(path)}"
-        assert one.dtype == other.dtype, f"{name} is {one.dtype} instead of {other.dtype}"
-        np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance, err_msg=name)
+def _joined(parts: list[Tree]) -> Tree:
+    return jax.tree.map(lambda *leaves: np.concatenate([np.asarray(leaf) for leaf in leaves]), *parts)

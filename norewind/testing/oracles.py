@@ -1,20 +1,27 @@
-"""Proofs of what an estimator claims, by plain autodiff. Nothing depends on chance.
+"""Proofs of what an estimator claims and what a model declares, by plain autodiff. Nothing depends on chance.
 
 A tolerance of 1e-10 needs float64: use `jax.enable_x64` (or `jax_enable_x64`).
 """
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
 
+from norewind.affine import affine_step, weight_grad
 from norewind.estimator import Estimate, Estimator, Loss, Transition
+from norewind.structure import for_each_leaf, mixed_by, structure_of
 from norewind.testing.examples import Example, examples
-from norewind.trees import Tree, is_key, real_leaves
+from norewind.traces import own_product
+from norewind.trees import Tree, is_key, real_leaves, with_real_leaves
 
 MakeEstimator = Callable[..., Estimator]
+Check = Callable[[], None]
+"""One check of a conformance suite. It has a name, and raises an AssertionError."""
 
 
 def run_estimator(estimator: Estimator, example: Example, carry: Tree) -> tuple[Tree, Tree, Estimate]:
@@ -46,10 +53,6 @@ def exact_grads(transition: Transition, loss: Loss, params: Tree, state: Tree, x
     return jax.jacrev(step_losses)(params)
 
 
-def _cut(tree: Tree, window: int) -> Tree:
-    return jax.tree.map(lambda leaf: np.reshape(leaf, (-1, window, *leaf.shape[1:])), tree)
-
-
 def windows(example: Example, window: int) -> Example:
     """The same samples, with this many in one step."""
     if window == 1:
@@ -57,17 +60,12 @@ def windows(example: Example, window: int) -> Example:
     return example._replace(xs=_cut(example.xs, window), targets=_cut(example.targets, window))
 
 
-def _exact_for(example: Example, window: int) -> Tree:
-    grads = exact_grads(*example[3:5], example.params, example.state, example.xs, example.targets)
-    return jax.tree.map(lambda leaf: leaf.sum(axis=1), _cut(grads, window))
+def _cut(tree: Tree, window: int) -> Tree:
+    return jax.tree.map(lambda leaf: np.reshape(leaf, (-1, window, *leaf.shape[1:])), tree)
 
 
 def check_exact(
-    make_estimator: MakeEstimator,
-    *,
-    window: int = 1,
-    tolerance: float = 1e-10,
-    models: list[Example] | None = None,
+    make_estimator: MakeEstimator, *, window: int = 1, tolerance: float = 1e-10, models: list[Example] | None = None
 ) -> None:
     """Assert that an estimator's gradients are exact at every step.
 
@@ -81,10 +79,7 @@ def check_exact(
     """
     for example in models or examples():
         estimator = make_estimator(example.transition, example.loss)
-        data = windows(example, window)
-        carry = jax.jit(estimator.init)(example.params, example.state, jax.random.key(0))
-        grads = jax.jit(lambda carry, e=estimator, d=data: run_estimator(e, d, carry)[2].grad)(carry)
-        _assert_close(grads, _exact_for(example, window), tolerance, f"{example.name}: gradient is not exact")
+        _assert_exact(estimator, example, window, tolerance, "gradient is not exact", on_every_path=False)
 
 
 def path_signs(path: jax.Array, like: Tree) -> tuple[Tree, jax.Array]:
@@ -121,11 +116,7 @@ def sign_paths(carry: Tree, bits_per_key: int) -> Tree:
 
 
 def check_unbiased(
-    make_estimator: MakeEstimator,
-    *,
-    window: int = 1,
-    tolerance: float = 1e-10,
-    models: list[Example] | None = None,
+    make_estimator: MakeEstimator, *, window: int = 1, tolerance: float = 1e-10, models: list[Example] | None = None
 ) -> None:
     """Assert that the mean over every path of the noise is the exact gradient, at every step.
 
@@ -140,26 +131,155 @@ def check_unbiased(
     """
     for example in models or examples():
         estimator = make_estimator(example.transition, example.loss, noise=path_signs)
-        data = windows(example, window)
+        _assert_exact(estimator, example, window, tolerance, "mean gradient is biased", on_every_path=True)
+
+
+def _assert_exact(
+    estimator, example: Example, window: int, tolerance: float, what: str, *, on_every_path: bool
+) -> None:
+    """Compare the gradients, or their means over every path of the noise, with the exact ones."""
+    data = windows(example, window)
+
+    def grads(carry):
+        return run_estimator(estimator, data, carry)[2].grad
+
+    def mean_grads(carries):
+        return jax.tree.map(lambda leaf: leaf.mean(axis=0), jax.vmap(grads)(carries))
+
+    carry = jax.jit(estimator.init)(example.params, example.state, jax.random.key(0))
+    if on_every_path:
         steps = jax.tree.leaves(data.targets)[0].shape[0]
         width = sum(leaf.size for leaf in jax.tree.leaves(real_leaves(example.state)))
         # The noise of the last step enters no gradient, so it need not be enumerated.
-        carry = jax.jit(estimator.init)(example.params, example.state, jax.random.key(0))
-        paths = sign_paths(carry, width * (steps - 1))
-        mean = _mean_grads(estimator, data, paths)
-        _assert_close(mean, _exact_for(example, window), tolerance, f"{example.name}: mean gradient is biased")
+        carry = sign_paths(carry, width * (steps - 1))
+    found = jax.jit(mean_grads if on_every_path else grads)(carry)
+    exact = _cut(exact_grads(*example[3:5], example.params, example.state, example.xs, example.targets), window)
+    exact = jax.tree.map(lambda leaf: leaf.sum(axis=1), exact)
+    assert_same(found, exact, f"{example.name}: {what}", tolerance)
 
 
-def _mean_grads(estimator: Estimator, example: Example, carries: Tree) -> Tree:
+def assert_same(
+    found: Tree, wanted: Tree, what: str, absolute: float = 0.0, relative: float = 0.0, *, equal_nan: bool = False
+) -> None:
+    """Assert that two trees have the same structure, shapes and dtypes, and values within tolerances.
+
+    Keys are compared exactly. Leaves of `jax.eval_shape` have no values to compare.
+    """
+    assert jax.tree.structure(found) == jax.tree.structure(wanted), f"{what} has another structure"
+    for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(found), jax.tree.leaves(wanted), strict=True):
+        a, b = (leaf if hasattr(leaf, "dtype") else np.asarray(leaf) for leaf in (a, b))
+        place = f"{what} at {jax.tree_util.keystr(path) or 'its root'}"
+        assert a.shape == b.shape, f"{place} has shape {a.shape}, not {b.shape}"
+        assert a.dtype == b.dtype, f"{place} has dtype {a.dtype}, not {b.dtype}"
+        if isinstance(a, jax.ShapeDtypeStruct):
+            continue
+        if is_key(a):
+            a, b = jax.random.key_data(a), jax.random.key_data(b)
+        a, b = np.asarray(a), np.asarray(b)
+        wrong = ~np.isclose(a, b, rtol=relative, atol=absolute, equal_nan=equal_nan)
+        assert not wrong.any(), f"{place}: off by {np.max(np.abs(a[wrong] * 1.0 - b[wrong])):.3g}"
+
+
+def named(name: str, check: Callable, *arguments: Any) -> Check:
+    """A check with its arguments, under a name."""
+
+    def run_check():
+        check(*arguments)
+
+    run_check.__name__ = name
+    return run_check
+
+
+def check_structure(transition: Transition, params: Tree, state: Tree, x: Tree) -> None:
+    """Assert that what a transition declares (`norewind.declare`) is true at this point, from its full derivatives.
+
+    A wrong declaration can pass at special points, so use parameters and states without
+    zeros.
+
+    >>> import jax, jax.numpy as jnp, norewind
+    >>> cell = norewind.cells.rnn(inputs=3, hidden=4, outputs=3)
+    >>> norewind.testing.check_structure(cell.transition, cell.init(jax.random.key(0)), jnp.ones(4), jnp.array(0))
+    """
+    structure = structure_of(transition)
+    assert any(part is not None for part in structure), "this transition declares nothing (see norewind.declare)"
+    if structure.units is not None:
+        _check_units(transition, params, state, x, structure.units(params))
+    if structure.memory is not None:
+        # Rows and columns of the Jacobian have the structure of the state.
+        block = np.asarray(structure.memory(structure.memory(_state_jacobian(transition, params, state, x))))
+        assert np.all(block == np.diag(np.diag(block))), "the declared memory cell of one unit reaches that of another"
+    if structure.output_units is not None:
+        new_state, output = jax.jit(transition)(params, state, x)
+        units = ravel_pytree(real_leaves(new_state))[0][np.array(structure.output_units)]
+        assert np.allclose(units, jnp.ravel(output)), "the output is not the declared output_units of the state"
+    if structure.elementwise:
+        _check_elementwise(transition, params, state, x)
+    if structure.mixing is not None:
+        _check_mixing(transition, params, state, x, structure.mixing)
+    if structure.layer is not None:
+        _check_layer(transition, params, state, x, structure.layer)
+
+
+def _state_jacobian(transition, params, state, x) -> Tree:
+    """The derivatives of the new state by the old: for every leaf of the new state, a tree of blocks."""
+
+    def new_leaves(leaves):
+        return real_leaves(transition(params, with_real_leaves(state, leaves), x)[0])
+
+    return jax.jit(jax.jacrev(new_leaves))(real_leaves(state))
+
+
+def _check_units(transition, params, state, x, index) -> None:
+    leaves = real_leaves(state)
+    influence = jax.jit(jax.jacrev(lambda params: real_leaves(transition(params, state, x)[0])))(params)
+    nowhere = -1
+    units = for_each_leaf(lambda own, leaf: np.broadcast_to(nowhere if own is None else own, leaf.shape), index, params)
+    for (place, _), rows in zip(
+        jax.tree_util.tree_leaves_with_path(leaves), jax.tree.structure(leaves).flatten_up_to(influence), strict=True
+    ):
+        for (path, own), one in zip(jax.tree_util.tree_leaves_with_path(units), jax.tree.leaves(rows), strict=True):
+            reached, what = np.asarray(one) != 0, "reaches the state"
+            if np.any(own != nowhere):
+                reached &= np.arange(len(reached)).reshape(-1, *(1,) * own.ndim) != own
+                what = "feeds a unit that is not the declared one"
+            where = f"state{jax.tree_util.keystr(place)}"
+            assert not reached.any(), f"params{jax.tree_util.keystr(path)} {what} ({where})"
+
+
+def _check_elementwise(transition, params, state, x) -> None:
+    leaves = real_leaves(state)
+    shapes = {jnp.shape(leaf) for leaf in jax.tree.leaves(leaves)}
+    assert [len(shape) for shape in shapes] == [1], (
+        f"an elementwise model keeps vectors of one length, an entry per unit, not leaves of shapes {sorted(shapes)}"
+    )
+    places = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(leaves)]
+    blocks = jax.tree.leaves(_state_jacobian(transition, params, state, x))
+    pairs = [(new, old) for new in places for old in places]
+    for (new, old), block in zip(pairs, blocks, strict=True):
+        among = np.asarray(block)[~np.eye(len(block), dtype=bool)]
+        assert np.all(among == 0), f"the model is not elementwise: state{old} of one unit reaches state{new} of another"
+
+
+def _check_mixing(transition, params, state, x, mixing) -> None:
+    itself, mixed = (_state_jacobian(model, params, state, x) for model in (transition, mixing(jnp.matmul)))
+    assert_same(mixed, itself, "mixing by W @ v gives a model with other derivatives", 1e-6, 1e-4)
+    alone = mixed_by(transition, own_product)
+    units = structure_of(alone).units
+    assert units is not None, "a model that declares mixing must declare units, or its mixing must"
+    found, values = (jax.jit(model)(params, state, x) for model in (alone, transition))
+    assert_same(found, values, "mixing by a product with the same values changes the model's", 1e-6, 1e-4)
+    _check_units(alone, params, state, x, units(params))
+    _check_elementwise(alone, params, state, x)
+
+
+def _check_layer(transition, params, state, x, layer) -> None:
     @jax.jit
-    def mean(carries):
-        grads = jax.vmap(lambda carry: run_estimator(estimator, example, carry)[2].grad)(carries)
-        return jax.tree.map(lambda leaf: leaf.mean(axis=0), grads)
+    def influences():
+        step = affine_step("check_structure", transition, layer, params, state, x)
+        told = jax.vmap(lambda row: weight_grad(layer, row, step.inputs, params))(step.drive)
+        return told, jax.jacrev(lambda params: ravel_pytree(real_leaves(transition(params, state, x)[0]))[0])(params)
 
-    return mean(carries)
-
-
-def _assert_close(got: Tree, wanted: Tree, tolerance: float, what: str) -> None:
-    for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(got), jax.tree.leaves(wanted), strict=True):
-        error = float(np.max(np.abs(np.asarray(a) - np.asarray(b))))
-        assert error <= tolerance, f"{what} at {jax.tree_util.keystr(path)}: off by {error:.3g}"
+    told, true = influences()
+    for (path, leaf), given in zip(jax.tree_util.tree_leaves_with_path(true), jax.tree.leaves(told), strict=True):
+        place = f"params{jax.tree_util.keystr(path)}"
+        assert np.allclose(leaf, given, rtol=1e-4, atol=1e-6), f"{place} acts in another way than by the declared layer"

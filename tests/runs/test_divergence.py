@@ -1,8 +1,8 @@
 """Runs that diverge."""
 
 import json
-from dataclasses import asdict
 
+import msgspec
 import pytest
 from run_folders import SMALL, assert_refused, newest, norewind
 
@@ -55,7 +55,7 @@ def test_watch_tells_a_divergence_from_an_odd_stretch():
     for _ in range(4):
         watching.see(line(9.0))
     # Saved and restored, it is as suspicious as before.
-    watching = Watch(**json.loads(json.dumps(asdict(watching))))
+    watching = Watch(**json.loads(json.dumps(msgspec.to_builtins(watching))))
     assert not watching.healthy
     with pytest.raises(Diverged, match=r"at sample 10 the loss \(9\) .* \(2\) for 5 lines"):
         watching.see(line(9.0))

@@ -16,13 +16,11 @@ from run_folders import everything
 import norewind
 from norewind.checkpoint import CheckpointError, checkpoints
 from norewind.run import NonFiniteError
-from norewind.runs.fit import Fitted
-from norewind.runs.folder import RunFolder, last_good, read_log
-from norewind.runs.hooks import Hooks, Intervals
-from norewind.runs.lock import FolderInUse
+from norewind.runs.fit import Fitted, Hooks, Intervals
+from norewind.runs.folder import FolderInUse, RunFolder, last_good, read_log
 from norewind.runs.metrics import Diverged
 from norewind.runs.scores import Score
-from norewind.runs.windows import IteratedStream, Steps, chunk_steps
+from norewind.runs.windows import IteratedStream, Steps
 from norewind.streams import ByteStream, Source, TaskStream
 
 WINDOW = 3
@@ -98,7 +96,7 @@ def test_metrics_are_the_losses_of_the_learner(model, whole):
     taken = steps.take(133)
     assert taken is not None
     # The same compiled program: learning amplifies the rounding of another one.
-    run, losses = learner.scan(run, *steps.windows(taken, chunk_steps(learner, run, WINDOW)), count=133)
+    run, losses = learner.scan(run, *steps.windows(taken, learner.chunk(run) // WINDOW), count=133)
     # The mean of every sample, although there is one loss per window of three.
     assert lines[0]["loss"] == pytest.approx(float(losses[:17].sum()) / 51, rel=1e-5)
     # Every line is about its own interval.
@@ -387,11 +385,8 @@ def test_what_waits_for_its_window_is_saved_even_if_nothing_was_learned_since(tm
         assert everything(tmp_path / f"cut{length}") == everything(tmp_path / "whole")
 
 
-@pytest.mark.parametrize(
-    ("numbers", "window", "steps"),
-    [(10, 1, 4_000), (50_000, 1, 4_000), (10**6, 1, 200), (10**9, 1, 100), (10**9, 300, 1)],
-)
-def test_large_models_get_short_chunks(model, numbers, window, steps):
+@pytest.mark.parametrize(("numbers", "samples"), [(10, 4_000), (50_000, 4_000), (10**6, 200), (10**9, 100)])
+def test_large_models_get_short_chunks(model, numbers, samples):
     """So that an interruption does not wait for thousands of slow samples."""
     learner, _ = model
-    assert chunk_steps(learner, {"a": np.broadcast_to(0.0, numbers)}, window) == steps
+    assert learner.chunk({"a": np.broadcast_to(0.0, numbers)}) == samples

@@ -20,9 +20,9 @@ import norewind
 from norewind.checkpoint import checkpoints
 from norewind.fleets import store
 from norewind.runs import shards, workers
+from norewind.runs.fit import Hooks
 from norewind.runs.fleet_forecast import fleet_forecasts
 from norewind.runs.folder import RunFolder
-from norewind.runs.hooks import Hooks
 from norewind.runs.progress import Progress
 from norewind.runs.settings import Settings, SettingsError
 from norewind.runs.train import train
@@ -240,13 +240,29 @@ def test_what_comes_next_is_the_newest_forecast_of_every_key(settings, whole):
         list(fleet_forecasts(whole, settings, 2))
 
 
+@pytest.mark.parametrize("model", [{}, {"method": "snap1", "hidden": 4}, {"method": "snap1", "loss": "gaussian"}])
+@pytest.mark.parametrize("ahead", [{"horizon": 3}, {"only_steps": (1, 3)}])
+def test_all_steps_are_forecast_each_by_the_nearest_that_reaches_it(model, ahead, settings, tmp_path):
+    """Row 2 of steps 1 and 3 is the third of the row before the newest."""
+    several = replace(settings, **model, **ahead, samples=600)
+    trained(several, tmp_path / "run")
+    found = {(entry["key"], entry["step"]): entry for entry in fleet_forecasts(tmp_path / "run", several)}
+    for key, entries in by_key(tmp_path / "run").items():
+        for row in (1, 2, 3):
+            ago, step = (1, 3) if row == 2 and "only_steps" in ahead else (0, row)
+            if len(entries) > ago:
+                then = entries[-1 - ago]["forecast"][str(step)]
+                enough = len(entries) - ago > 10  # before, it is the last value, which is another one now
+                assert not enough or found[key, row]["forecast"] == then
+                assert not enough or ("deviation" in found[key, row]) == (several.loss == "gaussian")
+
+
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
         ({"key": None, "share": True}, "name its column"),
         ({"method": "bptt:16"}, "has windows"),
         ({"loss": "classes"}, "not supported"),
-        ({"horizon": "1,6"}, "one horizon"),
         ({"share": True, "shards": 2, "resident": None}, "cannot be split"),
         ({"key": "nothing"}, "no column 'nothing' to take keys from"),
         ({"key": "temp"}, "cannot be an input or a target"),

@@ -9,7 +9,7 @@ import pytest
 from run_folders import MODEST, assert_refused, everything, norewind
 
 from norewind.runs.folder import read_log, saved_run
-from norewind.runs.forecast import forecast
+from norewind.runs.predict import forecast
 from norewind.runs.row_scores import REMEMBERED
 
 ROWS = 202

@@ -13,9 +13,8 @@ from run_folders import SMALL, TEXT, assert_refused, everything, newest, norewin
 
 from norewind.checkpoint import save
 from norewind.files import _temporary, write_atomically
-from norewind.runs import sizes
 from norewind.runs.build import Shape, build
-from norewind.runs.lock import SIGN
+from norewind.runs.folder import SIGN
 from norewind.runs.settings import Settings, SettingsError
 from norewind.streams import ByteStream, Dialect, RowStream, Source, StreamError
 
@@ -211,35 +210,28 @@ def test_rows_that_wait_are_saved_as_arrays(tmp_path):
 
 
 SYMBOLS = Shape(256, 256, True)
+ROWS = Shape(99, 99, False, 99, tuple(range(1, 10**5 + 1)))
 HUGE = {
     "hidden": (Settings(method="uoro", hidden=10**8), SYMBOLS, "--hidden [0-9]+ would fit"),
     "rtrl": (Settings(method="rtrl", hidden=10**4), SYMBOLS, "--hidden [0-9]+ would fit"),
     "rank": (Settings(method=f"uoro:rank={10**9}", hidden=4), SYMBOLS, "smaller"),
     "window": (Settings(method=f"bptt:{10**12}", hidden=4), SYMBOLS, "smaller"),
-    "horizon": (
-        Settings(method="uoro", hidden=4, source="x.csv", horizon=10**5),
-        Shape(99, 99, False, 99, tuple(range(1, 10**5 + 1))),
-        "--horizon [0-9]+ would fit",
-    ),
-    "auto": (
-        Settings(source="x.csv", horizon=10**5),
-        Shape(99, 99, False, 99, tuple(range(1, 10**5 + 1))),
-        "--horizon [0-9]+ would fit",
-    ),
+    "horizon": (Settings(method="uoro", hidden=4, source="x.csv", horizon=10**5), ROWS, "--horizon [0-9]+ would fit"),
+    "auto": (Settings(source="x.csv", horizon=10**5), ROWS, "--horizon [0-9]+ would fit"),
 }
 
 
 @pytest.mark.parametrize("name", HUGE)
 def test_a_run_that_is_too_large_is_refused_with_what_would_fit(name, monkeypatch):
     settings, shape, words = HUGE[name]
-    monkeypatch.setattr(sizes, "memory", lambda: 10**10)
-    with pytest.raises(SettingsError, match=f"would take about .*this machine has 10 GB. .*{words}"):
+    monkeypatch.setattr("norewind.runs.build.memory", lambda: 10**10)
+    with pytest.raises(SettingsError, match=f"would take about .*this machine has 10.0 GB. .*{words}"):
         build(settings, shape)
 
 
 def test_what_would_fit_fits(monkeypatch):
     settings = Settings(method="uoro", hidden=10**6)
-    monkeypatch.setattr(sizes, "memory", lambda: 10**7)
+    monkeypatch.setattr("norewind.runs.build.memory", lambda: 10**7)
     with pytest.raises(SettingsError) as refused:
         build(settings, SYMBOLS)
     most = int(str(refused.value).split("--hidden ")[1].split()[0])

@@ -6,7 +6,7 @@ from run_folders import SMALL, everything, norewind
 
 from norewind.learners.text import TextLearner
 from norewind.runs.folder import read_log
-from norewind.runs.line_scores import LineScore, top_words
+from norewind.runs.scores import LineScore, top_words
 from norewind.streams import ByteStream, Samples
 
 
@@ -21,7 +21,7 @@ def samples_of(text, odd=()):
 
 
 def scored(text, odd=(), cuts=(), top=3):
-    score = LineScore(256, int, ByteStream.decode, (10).__eq__, top)
+    score = LineScore(256, int, ByteStream.decode, top)
     samples, outputs = samples_of(text, odd)
     entries, start = [], 0
     for cut in (*cuts, len(outputs)):
@@ -77,7 +77,7 @@ def test_lines_need_only_the_probabilities_of_what_came():
     samples = Samples(symbols[:-1], symbols[1:])
     lines = []
     for outputs in (all_symbols.reshape(-1, 4), own.reshape(-1)):
-        score = LineScore(4, int, lambda part: bytes(65 + symbol for symbol in part), (3).__eq__)
+        score = LineScore(4, int, lambda part: bytes(b"ABC\n"[symbol] for symbol in part))
         lines.append([entry["bits"] for entry in score.predictions(1, samples, outputs)])
     np.testing.assert_allclose(*lines, atol=1e-3)
     assert len(lines[0]) > 10

@@ -5,8 +5,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from norewind.runs.class_scores import ClassScore
 from norewind.runs.row_scores import PERIODS, REMEMBERED, RowScore
+from norewind.runs.scores import ClassScore
 from norewind.streams import Samples
 
 CUTS = [(), (1,), (7, 8, 40)]

@@ -146,14 +146,13 @@ def test_a_killed_run_does_not_take_the_others_with_it(tmp_path, monkeypatch):
 
 def test_a_run_that_is_killed_again_and_again_is_not_said_to_go_on(tmp_path):
     class Place:
-        has_room = stop = close = staticmethod(lambda: True)
-        was_killed = staticmethod(lambda error: True)
-        cause = staticmethod(lambda error: error)
+        jobs, killed = 1, RuntimeError
+        stop = end = staticmethod(lambda *_: None)
 
         def start(self, *_):
             future = Future()
             future.set_exception(RuntimeError("killed"))
-            return future, lambda: None
+            return future
 
     said = StringIO()
     some = workers.Workers(lambda: "", Progress(2, out=said))

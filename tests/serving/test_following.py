@@ -7,7 +7,7 @@ import time
 import pytest
 
 pytest.importorskip("uvicorn")
-from norewind.serving.following import Following, Tail
+from norewind.serving.feed import Following, Tail
 
 
 def test_a_log_is_followed_also_when_it_is_cut(tmp_path):

@@ -13,25 +13,25 @@ import pytest
 pytest.importorskip("uvicorn")
 from serving.servers import Server as Client
 from serving.servers import in_a_thread, table
+from starlette.requests import Request
 
 from norewind.serving import batches as batches_module
-from norewind.serving import bodies, server
-from norewind.serving.app import service_app, watch_app
+from norewind.serving import bodies, guard, server
+from norewind.serving.app import application, stream
 from norewind.serving.batches import Batches
+from norewind.serving.bodies import Refusal
 from norewind.serving.feed import Feed
 from norewind.serving.guard import is_local
-from norewind.serving.incoming import BATCH, Incoming
 from norewind.serving.labels import Labels
-from norewind.serving.refusals import Refusal
+from norewind.serving.learning import BATCH, Incoming
 from norewind.serving.service import Service
-from norewind.serving.streaming import Stream
-from norewind.streams.position import Mark
+from norewind.streams.position import Mark, Progress, unread
 
 TOKEN = "correct-horse-battery"
 
 
 def page(token=None):
-    return watch_app(Feed({"name": "<b>", "columns": None}, []), token)
+    return application(Feed({"name": "<b>", "columns": None}, []), token)
 
 
 def talk(port: int, sent: bytes, seconds: float = 10) -> bytes:
@@ -96,9 +96,30 @@ def test_the_token(monkeypatch):
         assert client.ask("page.js", headers={"cookie": f"other=1; {value}"})[0] == 200
 
 
+def test_every_answer_keeps_pages_of_others_away():
+    with in_a_thread(page(TOKEN)) as port:
+        for path in (b"/", b"/health", b"/nowhere"):
+            head = talk(port, b"GET " + path + b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").split(b"\r\n\r\n")[
+                0
+            ]
+            for name in (b"content-security-policy", b"x-content-type-options", b"referrer-policy", b"cache-control"):
+                assert head.lower().count(b"\r\n" + name + b": ") == 1
+
+
+def test_an_origin_that_is_no_address_is_refused():
+    with in_a_thread(page()) as port:
+        status, answer = Client(None, f"http://127.0.0.1:{port}/").ask("health", headers={"origin": "http://[::1"})
+    assert status == 403
+    assert answer["error"].startswith("requests from pages of other sites")
+
+
 def test_addresses_of_this_machine():
     assert all(map(is_local, ("127.0.0.1", "127.8.8.8", "::1", "localhost")))
     assert not any(map(is_local, ("0.0.0.0", "::", "10.0.0.1", "example.org", "")))
+
+
+def request(receive) -> Request:
+    return Request({"type": "http", "headers": []}, receive)
 
 
 def test_bodies_that_do_not_come(monkeypatch):
@@ -108,14 +129,14 @@ def test_bodies_that_do_not_come(monkeypatch):
         await asyncio.sleep(10)
 
     with pytest.raises(Refusal) as refused:
-        asyncio.run(bodies.body_of({"headers": []}, silence))
+        asyncio.run(bodies.body_of(request(silence)))
     assert refused.value.status == 408
 
     async def endless():
         return {"type": "http.request", "body": b"x" * (1 << 18), "more_body": True}
 
     with pytest.raises(Refusal) as refused:
-        asyncio.run(bodies.body_of({"headers": []}, endless))
+        asyncio.run(bodies.body_of(request(endless)))
     assert refused.value.status == 413
 
 
@@ -132,7 +153,7 @@ def test_lines_come_as_they_are_sent_whatever_the_pieces():
     async def lines(*pieces):
         messages = [{"type": "http.request", "body": piece, "more_body": True} for piece in pieces]
         messages[-1]["more_body"] = False
-        return [line async for line in bodies.lines_of(lambda: _next(messages))]
+        return [line async for line in bodies.lines_of(request(lambda: _next(messages)))]
 
     async def _next(messages):
         return messages.pop(0)
@@ -189,14 +210,13 @@ def test_an_error_in_one_call_reaches_those_who_asked():
 
 def test_an_error_of_ours_is_answered_in_words(trained, tmp_path):
     service = Service(shutil.copytree(trained, tmp_path / "run"))
-    service.open()
 
     async def fail(*_):
         raise ZeroDivisionError
 
     service.predict = service.follow = fail
     try:
-        with in_a_thread(service_app(service)) as port:
+        with in_a_thread(application(service.feed, service=service)) as port:
             client = Client(None, f"http://127.0.0.1:{port}/")
             status, answer = client.ask("predict", {"row": {"power": 1}})
             assert (status, "went wrong" in answer["error"]) == (500, True)
@@ -209,28 +229,34 @@ def test_an_error_of_ours_is_answered_in_words(trained, tmp_path):
 
 def test_lines_that_a_run_diverges_at_are_answered_too(trained, tmp_path, diverge):
     service = Service(shutil.copytree(trained, tmp_path / "run"))
-    service.open()
     diverge(350)
     try:
-        with in_a_thread(service_app(service)) as port:
+        with in_a_thread(application(service.feed, service=service)) as port:
             answers = Client(None, f"http://127.0.0.1:{port}/").stream(table(200, 300))
     finally:
         service.close()
     assert "learning ended before" in answers[-1]["error"] or "it went wrong" in answers[-1]["error"]
 
 
-def test_incoming_lines_are_read_together_in_order_and_to_the_end():
-    incoming = Incoming(most=1000)
+def test_incoming_rows_are_read_together_in_order_and_to_the_end():
+    def rows(some):
+        return [({"n": number}, b"%d\n" % number) for number in some]
+
+    incoming, progress = Incoming(most=1000), Progress(unread("rows"))
+    lines = incoming.lines(progress)
     incoming.go_to(Mark(offset=3, inside=True))
-    assert incoming.add([b"%d\n" % number for number in range(BATCH + 5)])
-    assert not incoming.add([b"x\n"] * 1000)
-    first = b"".join(incoming.fragments(0)).split(b"\n")
-    assert (len(first) - 1, first[0], first[1]) == (BATCH, b"", b"0")
-    assert b"".join(incoming.fragments(0)).count(b"\n") == 6
+    assert incoming.add(rows(range(BATCH + 5)))
+    assert not incoming.add(rows(range(1000)))
+    assert [row["n"] for row in lines.ahead(incoming.fragments(0), 1000)] == list(range(BATCH))
+    lines.move(BATCH)
+    assert len(lines.ahead(incoming.fragments(0), 1000)) == 5
+    assert len(lines.ahead(incoming.fragments(0), 1000)) == 5  # until they are moved past
+    lines.move(5)
+    assert progress.here == Mark().after(b"\n" + b"".join(line for _, line in rows(range(BATCH + 5))))
     threading.Timer(0.05, incoming.close).start()
     while not incoming.ended:
-        assert list(incoming.fragments(0)) == []
-    assert not incoming.add([b"x\n"])
+        assert lines.peek(incoming.fragments(0)) is None
+    assert not incoming.add(rows([1]))
 
 
 def test_an_answer_does_not_wait_for_the_next():
@@ -250,7 +276,8 @@ def test_an_answer_does_not_wait_for_the_next():
             sent.append(message.get("body"))
 
         first.set_result({"sample": 1})
-        answering = asyncio.create_task(Stream(SimpleNamespace(at_end=[], follow=follow))({}, receive, send))
+        response = await stream(SimpleNamespace(streams=set(), follow=follow), request(receive))
+        answering = asyncio.create_task(response({}, receive, send))
         while b'{"sample": 1}\n' not in sent:
             await asyncio.sleep(0)
         second.set_result({"sample": 2})
@@ -260,35 +287,58 @@ def test_an_answer_does_not_wait_for_the_next():
     assert b"".join(filter(None, sent)) == b'{"sample": 1}\n{"sample": 2}\n'
 
 
-def test_slow_viewers_have_to_connect_again():
-    async def watch():
-        feed = Feed({"name": "x", "columns": None}, [])
-        queue = feed.join()
-        assert json.loads((await queue.get()).decode().split("data: ")[1])["about"]["name"] == "x"
-        for number in range(100):
-            feed.add_rows([{"sample": number, "key": f"k{number % 3}", "surprise": float(number % 3)}])
-            feed._tell("tick", {"rows": []})
-        left = [queue.get_nowait() for _ in range(queue.qsize())]
-        assert left[-1] is None
-        assert [entry["key"] for entry in feed.top_keys()] == ["k2", "k1", "k0"]
-        for _ in range(32):
-            feed.join()
-        with pytest.raises(Refusal):
-            feed.join()
+def test_viewers_are_told_what_is_new():
+    feed = Feed({"name": "x", "columns": None}, [{"samples": 1, "loss": 2.0}], lambda: {"samples": 1})
+    told, event, content = feed.news(None)
+    assert (event, content["about"]["name"], len(content["metrics"])) == ("start", "x", 1)
+    for number in range(300):
+        feed.add_rows([{"sample": number, "key": f"k{number % 3}", "surprise": float(number % 3)}])
+    assert [entry["key"] for entry in feed.top_keys()] == ["k2", "k1", "k0"]
+    told, event, content = feed.news(told)
+    assert (event, content["metrics"], len(content["rows"])) == ("tick", [], 200)
+    feed.add_metrics({"samples": 2, "loss": 1.0})
+    feed.add_rows([{"sample": 300}])
+    told, event, content = feed.news(told)
+    assert (event, content["rows"], content["metrics"][0]["samples"]) == ("tick", [{"sample": 300}], 2)
+    assert content["status"]["samples"] == 1
+    feed.apply((True, [], []))
+    assert feed.news(told)[1] == "start"
 
-    asyncio.run(watch())
 
-
-def test_slow_viewers_are_sent_away_at_the_end_too():
-    async def watch():
-        feed = Feed({"name": "x", "columns": None}, [])
-        queue = feed.join()
-        while not queue.full():
-            feed._tell("tick", {})
+def test_viewers_are_few_and_let_go_at_the_end():
+    """Also one that does not read: nothing is kept for it."""
+    feed = Feed({"name": "x", "columns": None}, [])
+    with in_a_thread(application(feed)) as port:
+        ask = b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        viewers = [socket.create_connection(("127.0.0.1", port), 10) for _ in range(32)]
+        for viewer in viewers:
+            viewer.sendall(ask)
+            assert viewer.recv(10) == b"HTTP/1.1 2"
+        assert Client(None, f"http://127.0.0.1:{port}/").ask("events")[0] == 429
+        viewers.pop().close()
+        end = time.monotonic() + 10
+        while feed.viewers == 32:
+            assert time.monotonic() < end
+            time.sleep(0.05)
         feed.end()
-        assert [queue.get_nowait() for _ in range(queue.qsize())][-1] is None
+        for viewer in viewers:
+            found = b""
+            while not found.endswith(b"0\r\n\r\n"):
+                found += viewer.recv(65536)
+            viewer.close()
 
-    asyncio.run(watch())
+
+def test_a_viewer_that_does_not_read_is_cut_off(monkeypatch):
+    monkeypatch.setattr(guard, "SEND_SECONDS", 0.2)
+    feed = Feed({"name": "x" * 1_000_000, "columns": None}, [])
+    with in_a_thread(application(feed)) as port, socket.create_connection(("127.0.0.1", port), 10) as viewer:
+        viewer.sendall(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert viewer.recv(10)
+        end = time.monotonic() + 20
+        while feed.viewers:
+            feed.apply((True, [], []))  # all of it is sent again
+            assert time.monotonic() < end
+            time.sleep(0.1)
 
 
 def test_a_row_is_saved_while_it_moves(tmp_path):
@@ -302,9 +352,8 @@ def test_a_row_is_saved_while_it_moves(tmp_path):
             saving.join(0.1)
             return row
 
-    for move in (lambda: labels.done("a", 1), lambda: labels.undo("a")):
-        saving = threading.Thread(target=labels.save)
-        labels.waiting, labels.learned = Moving(labels.waiting), Moving(labels.learned)
-        move()
-        saving.join()
-        assert "a" in json.loads(labels.path.read_text())
+    saving = threading.Thread(target=labels.save)
+    labels.waiting = Moving(labels.waiting)
+    labels.done("a", 1)
+    saving.join()
+    assert "a" in json.loads(labels.path.read_text())

@@ -9,14 +9,13 @@ from run_folders import norewind
 pytest.importorskip("uvicorn")
 from serving.servers import table
 
+from norewind.runs.fit import Hooks
 from norewind.runs.folder import RunFolder, saved_run
-from norewind.runs.hooks import Hooks
 from norewind.runs.predict import predictions
 from norewind.runs.settings import Settings, SettingsError
 from norewind.runs.train import train
-from norewind.serving.incoming import Incoming
-from norewind.serving.learning import Learning
-from norewind.serving.refusals import Refusal
+from norewind.serving.bodies import Refusal
+from norewind.serving.learning import Incoming, Learning
 from norewind.serving.rows import RowModel
 
 NAMES = ["ts", "mode", "wind", "power"]
@@ -59,11 +58,11 @@ def test_with_windows_and_deviations_and_lines_as_they_are_read(tmp_path):
     source, model = train_on_61(tmp_path, "window")
     check_answers(source, model)
     for number in range(30, 36):
-        assert model.line(row(number)).decode() == text([row(number)])
-    assert model.line({"power": 3}) == b",,,3\n"
+        assert model.read(row(number))[1].decode() == text([row(number)])
+    assert model.read({"power": 3}) == (dict(zip(NAMES, ("", "", "", "3"), strict=True)), b",,,3\n")
     for bad in ({"power": "x"}, {"wind": [1]}, {"mode": "a\nb"}, {"power": 1e39}, {"mode": "\ud800"}):
         with pytest.raises(Refusal):
-            model.line(bad)
+            model.read(bad)
 
 
 @pytest.mark.slow
@@ -121,7 +120,7 @@ def test_a_row_that_is_nested_too_deeply_is_refused(run):
     for _ in range(100_000):
         row = {"wind": 1.0, "power": 1.0, "more": row}
     with pytest.raises(Refusal, match="too deeply"):
-        model_of(run).line(row)
+        model_of(run).read(row)
 
 
 @pytest.mark.parametrize(
@@ -134,19 +133,19 @@ def test_a_row_that_is_nested_too_deeply_is_refused(run):
 def test_what_cannot_be_served_is_refused_with_another_way(tmp_path, monkeypatch, settings, words):
     monkeypatch.setattr("norewind.serving.learning.saved_run", lambda folder: (settings, None))
     with pytest.raises(SettingsError, match=f"{words}.*norewind watch"):
-        Learning(tmp_path, RowModel, 10, Hooks())
+        Learning(tmp_path, 10, Hooks())
 
 
 def test_a_run_that_diverges_answers_from_its_last_checkpoint(run, diverge):
-    learning = Learning(run, RowModel, 1000, Hooks())
+    learning = Learning(run, 1000, Hooks())
     learning.start()
     before = learning.model.answers(table(1, 300))
 
     diverge(350)
     rows = table(200, 300)
-    assert learning.add([learning.model.line(one) for one in rows], len(rows)) == 500
+    assert learning.add([learning.model.read(one) for one in rows]) == 500
     assert learning.join(60)
     assert "the run diverged: at sample 350" in learning.problem
-    assert learning.add([b"x"], 1) is None
+    assert learning.add([({}, b"x")]) is None
     assert learning.model.answers(table(1, 300)) == before
     assert learning.durable == 300

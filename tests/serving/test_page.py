@@ -10,7 +10,7 @@ from tools.browser import CHROMIUM, DRIVER, browser
 pytest.importorskip("uvicorn")
 from serving.servers import in_a_thread, served, table
 
-from norewind.serving.app import watch_app
+from norewind.serving.app import application
 from norewind.serving.feed import Feed
 
 pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="no chromium and chromedriver")
@@ -94,7 +94,7 @@ def test_the_page_of_a_text_shows_symbols_and_no_empty_chart():
     feed = Feed(about, [])
     said = {"prediction": 84, "probability": 0.9, "surprise": 1.0}
     feed.add_rows([{"sample": n, "symbol": symbol, **said} for n, symbol in enumerate(b"The fox\n", 1)])
-    with in_a_thread(watch_app(feed)) as port, browser() as page:
+    with in_a_thread(application(feed)) as port, browser() as page:
         page.open(f"http://127.0.0.1:{port}/")
         page.wait("return document.querySelector('#link').textContent === 'live'")
         assert page.text("#symbols") == "The fox\n"

@@ -12,14 +12,13 @@ import numpy as np
 import optax
 
 from norewind.learner import Online, online
-from norewind.names import Method, parse_method
+from norewind.names import parse_method
 from norewind.optimizers import inverse_sqrt
-from norewind.run import NonFiniteError
-from norewind.runs.fit import fit
-from norewind.runs.hooks import Hooks, Intervals
+from norewind.run import NonFiniteError, Run
+from norewind.runs.fit import Hooks, Intervals, fit
 from norewind.runs.record import Record, record_path, records_of, versions, write_record
 from norewind.streams import Samples, Stream
-from norewind.tasks import InfluenceBalancing, influence_balancing
+from norewind.tasks import influence_balancing
 
 SAMPLES = 200_000
 SEEDS = 10
@@ -58,6 +57,7 @@ def influence_records(plan: Sequence[Balancing], out: Path) -> dict[str, Record]
 
 
 def run_influence(plan: Sequence[Balancing], out: Path, say: Callable[[str], None] = print) -> None:
+    """Make the runs of a plan that have no record in a folder yet."""
     finished = influence_records(plan, out)
     missing = [run for run in plan if run.name not in finished]
     say(f"influence balancing: {len(finished)} runs were finished before, {len(missing)} to do")
@@ -70,57 +70,7 @@ def run_influence(plan: Sequence[Balancing], out: Path, say: Callable[[str], Non
         say(f"influence balancing, {method}, rate {rate:g}: θ = {words} ({time.perf_counter() - began:.1f} s)")
 
 
-def train_influence(group: Sequence[Balancing]) -> Iterator[Record]:
-    """The records of runs that differ in their seed only, in double precision; the learner is compiled once."""
-    first, made_with = group[0], versions()
-    task, method = influence_balancing(first.n, first.minus), parse_method(first.method)
-    with jax.enable_x64(True):
-        learner = _learner(task, method, first.rate)
-        for run in group:
-            began = time.perf_counter()
-            losses, thetas, problem = _trajectory(run, task, learner, method.window)
-            yield {
-                "influence": asdict(run),
-                **made_with,
-                "seconds": round(time.perf_counter() - began, 2),
-                "problem": problem,
-                "target": task.limit,
-                **_summary(losses, thetas, method.window),
-            }
-
-
-def _learner(task: InfluenceBalancing, method: Method, rate: float) -> Online:
-    """Its output is (s₁, θ), so that θ can be seen along the way."""
-
-    def transition(params, state, x):
-        state, output = task.transition(params, state, x)
-        return state, (output, params)
-
-    estimator = method.make(transition, lambda output, target: task.loss(output[0], target), np.zeros(()))
-    return online(estimator, optax.sgd(inverse_sqrt(rate)))
-
-
-def _trajectory(
-    run: Balancing, task: InfluenceBalancing, learner: Online, window: int
-) -> tuple[np.ndarray, np.ndarray, str | None]:
-    """The loss at every sample, the θ after it, and what went wrong if anything did."""
-    start = learner.init(task.init(run.theta), task.initial_state(), jax.random.key(run.seed))
-    seen: list[tuple[np.ndarray, np.ndarray]] = []
-    hooks = Hooks(predictions=lambda first, samples, outputs: seen.append(outputs))
-    samples, problem = run.samples // window * window, None
-    every = Intervals(metrics_every=samples, checkpoint_every=None)
-    try:
-        end = fit(Still(), learner, start, window=window, samples=samples, intervals=every, watch=False, hooks=hooks)
-        last = end.run.params
-    except NonFiniteError as error:
-        last, problem = error.run.params, f"not finite after {int(error.run.samples)} samples"
-    nothing = [(np.full(window, np.nan), np.full(window, last))]
-    outputs, thetas = (np.concatenate(parts) for parts in zip(*(seen or nothing), strict=True))
-    # Outputs are made before an update: what follows a sample is the θ of the next one.
-    return (outputs - 1) ** 2 / 2, np.append(thetas[1:], last), problem
-
-
-class Still(Stream):
+class ConstantTarget(Stream):
     """The stream of the task: no input, and always 1 as the target."""
 
     def take(self, count: int, patience: float | None = None) -> Samples:
@@ -130,19 +80,62 @@ class Still(Stream):
         return {}
 
 
-def _summary(losses: np.ndarray, thetas: np.ndarray, window: int) -> dict[str, Any]:
-    """The end of a run, and its course at logarithmically spaced times."""
+def train_influence(group: Sequence[Balancing]) -> Iterator[Record]:
+    """The records of runs that differ in their seed only, in double precision; the learner is compiled once."""
+    first, made_with = group[0], versions()
+    task, method = influence_balancing(first.n, first.minus), parse_method(first.method)
+    window, samples = method.window, first.samples // method.window * method.window
+
+    def transition(params, state, x):
+        # θ is part of the output, so that it can be seen along the way.
+        state, output = task.transition(params, state, x)
+        return state, (output, params)
+
+    with jax.enable_x64(True):
+        estimator = method.make(transition, lambda output, target: task.loss(output[0], target), np.zeros(()))
+        learner = online(estimator, optax.sgd(inverse_sqrt(first.rate)))
+        seen: list[tuple[np.ndarray, np.ndarray]] = []
+        look = Hooks(predictions=lambda first, samples, outputs: seen.append(outputs))
+        for run in group:
+            began = time.perf_counter()
+            seen.clear()
+            start = learner.init(task.init(run.theta), task.initial_state(), jax.random.key(run.seed))
+            end, problem = fit_or_fail(ConstantTarget(), learner, start, window, samples, samples, look)
+            nothing = [(np.full(window, np.nan), np.full(window, end.params))]
+            outputs, thetas = (np.concatenate(parts) for parts in zip(*(seen or nothing), strict=True))
+            # Outputs are made before an update: what follows a sample is the θ of the next one.
+            course = _course((outputs - 1) ** 2 / 2, np.append(thetas[1:], end.params), window)
+            seconds = round(time.perf_counter() - began, 2)
+            facts = {"seconds": seconds, "problem": problem, "target": task.limit}
+            yield {"influence": asdict(run), **made_with, **facts, **course}
+
+
+def fit_or_fail(
+    stream: Stream, learner: Online, start: Run, window: int, samples: int, every: int, hooks: Hooks
+) -> tuple[Run, str | None]:
+    """Train with a line of metrics `every` so many samples: the last run, and the problem if it was not finite."""
+    intervals = Intervals(metrics_every=every, checkpoint_every=None)
+    try:
+        fitted = fit(
+            stream, learner, start, window=window, samples=samples, intervals=intervals, watch=False, hooks=hooks
+        )
+        return fitted.run, None
+    except NonFiniteError as error:
+        return error.run, f"not finite after {int(error.run.samples):,} samples"
+
+
+def _course(losses: np.ndarray, thetas: np.ndarray, window: int) -> dict[str, Any]:
+    """The end of a run, and its course at logarithmically spaced times, with enough digits for a figure."""
+
+    def number(value: Any) -> float | None:
+        return float(f"{value:.6g}") if np.isfinite(value) else None
+
     losses, thetas = losses.reshape(-1, window).mean(axis=1), thetas[window - 1 :: window]
     ends = np.unique(np.geomspace(1, len(losses), POINTS).round().astype(int))
     return {
-        "theta": _number(thetas[-1]),
-        "loss": _number(losses[-1]),
+        "theta": number(thetas[-1]),
+        "loss": number(losses[-1]),
         "time": [int(end) * window for end in ends],
-        "losses": [_number(losses[a:b].mean()) for a, b in pairwise([0, *ends])],
-        "thetas": [_number(thetas[end - 1]) for end in ends],
+        "losses": [number(losses[a:b].mean()) for a, b in pairwise([0, *ends])],
+        "thetas": [number(thetas[end - 1]) for end in ends],
     }
-
-
-def _number(value: Any) -> float | None:
-    """A number that JSON can hold, with enough digits for a figure."""
-    return float(f"{value:.6g}") if np.isfinite(value) else None
