@@ -1,18 +1,16 @@
 """The counts of norewind.learners once more, in plain Python: one symbol, one bit, one context at a time.
 
-Slow and clear. Hashes are exact whole numbers. Probabilities that are remembered have 32 bits, as in the
-tables, because their logits are looked up by their first twelve; everything else is a Python float.
+Slow and clear: whole numbers of Python, dictionaries in place of hashed arrays, logarithms in place of tables. Only
+what is arbitrary (the multipliers of hashes, the sizes of tables) is taken from the plan.
 """
 
-from math import exp, log
-
-import numpy as np
-from numpy import float32
-
-from norewind.learners.counting import contexts
-from norewind.learners.counting.symbol import RUN_MULTIPLIERS
+from collections import defaultdict
+from math import exp, isnan, log
 
 WORD = 2**32
+UNIT = 4096  # of log-odds
+LARGEST = 12 * UNIT
+WEIGHT = 2**20
 
 
 def scrambled(number):
@@ -21,18 +19,24 @@ def scrambled(number):
     return number ^ number >> 16
 
 
-def logit(p):
-    """Of the middle of one of 4096 equal parts."""
-    p = (int(p * 4096) + 0.5) / 4096
-    return log(p / (1 - p))
+def clipped(logit):
+    return max(-LARGEST, min(LARGEST, logit))
 
 
-def moved(p, bit, rate):
-    return p + (float32(bit) - p) * float32(rate)
+def stretch(p):
+    """Log-odds of the middle of one of 4096 parts."""
+    middle = (p + 0.5) / 4096
+    return round((log(middle) - log(1 - middle)) * UNIT)
 
 
-def sigmoid(x):
-    return 1 / (1 + exp(-x))
+def squash(logit):
+    """Between two of the points that are 1/128 apart."""
+
+    def point(i):
+        return round(2**22 / (1 + exp(-((i << 5) - LARGEST) / UNIT)))
+
+    low, share = divmod(logit + LARGEST, 32)
+    return min(max((point(low) * (32 - share) + point(low + 1) * share) >> 11, 1), 65535)
 
 
 class Slot:
@@ -41,176 +45,216 @@ class Slot:
     def __init__(self):
         self.p, self.n, self.last = 2**17, 0, ""
 
-    def one(self):
-        return (self.p + 0.5) / 2**18
-
     def learn(self, bit):
-        p = moved(float32(self.one()), bit, max(1 / (float32(self.n) + float32(1.2)), 1 / 250))
-        self.p = min(max(int(p * 2**18), 0), 2**18 - 1)
+        self.p += ((2**18 * bit - self.p) * int(65536 / min(self.n + 1.08, 250))) >> 16
         self.n = min(self.n + 1, 255)
         self.last = (self.last + str(bit))[-5:]
 
 
+class Cell:
+    """A probability in 22 bits that learns fast at first."""
+
+    def __init__(self, p):
+        self.p, self.n = int(p * 2**22), 0
+
+    def learn(self, bit):
+        self.p += ((2**22 * bit - self.p) * int(65536 / (self.n + 1.5))) >> 16
+        self.n = min(self.n + 1, 255)
+
+
+class Weights:
+    """A row of weights, and how often it was used."""
+
+    def __init__(self, values):
+        self.values, self.uses = list(values), 0
+
+    def learn(self, inputs, error):
+        step = int((0.002 + 0.013 / (1 + self.uses // 64 * 64 / 1_000)) * 65536) * error
+        self.values = [w + ((step * x + 2**23) >> 24) for w, x in zip(self.values, inputs, strict=True)]
+        self.uses = min(self.uses + 1, 65535)
+
+
 def guess(last):
     """What a count of the last bits says, each weighing 0.9 of the next one."""
-    weights = [0.9**age for age in range(len(last))]
-    ones = sum(weight for weight, bit in zip(weights, reversed(last), strict=True) if bit == "1")
-    return (0.4 + ones) / (0.8 + sum(weights))
+    weights, ones, total = 1.0, 0.4, 0.8
+    for bit in reversed(last):
+        ones, total, weights = ones + weights * (bit == "1"), total + weights, weights * 0.9
+    return ones / total
+
+
+def bucket_of(length):
+    return min(31, length if length < 16 else 12 + length // 4 if length < 32 else 18 + length // 16)
 
 
 class Oracle:
-    """`learn(x, target, members)` gives the loss; `members` are lists of every symbol's probability."""
+    def __init__(self, plan, members, places):
+        self.number_of_places, self.plan, self.depth, self.contexts = places, plan, plan.depth, len(plan.multipliers)
+        self.text, self.words, self.lines = [], [0, 0, 0], [[], []]
+        self.table, self.history_cells, self.match_cells = {}, {}, {}
+        self.start = [int(0.7 / self.contexts * WEIGHT)] * (3 * self.contexts) + [WEIGHT // 4] * 3
+        self.start += [int(0.3 * WEIGHT)] * members
+        self.weights = {}
+        self.last = defaultdict(lambda: [WEIGHT // 6] * 6)
+        self.maps = defaultdict(lambda: [round(2**22 / (1 + exp(8 - knot / 2))) for knot in range(33)])
+        self.general = [Weights(self.start) for _ in range(self.depth)]
+        self.pointer, self.length, self.places = 0, 0, {}
 
-    def __init__(self, plan):
-        self.plan, self.places = plan, plan.history // 4
-        self.classes = [0] * plan.symbols if plan.classes is None else plan.classes.tolist()
-        self.rows = {}
-        self.stream = []
-        self.words = [0, 0, 0]
-        self.lines = [0, 0]
-        self.seen_at, self.match = {}, (0, 0)
-        self.histories = {}
-        self.reliability = {}
-        share = 1 / len(plan.contexts)
-        self.start = [share] * (3 * len(plan.contexts)) + [0.25] * 2 + [0.3] * plan.members + [0.25]
-        self.weights, self.last, self.maps = {}, {}, {}
-        self.samples = 0
-
-    def recent(self, back):
-        return self.stream[-back] if back <= len(self.stream) else 0
+    def learn(self, x, target, members):
+        """The loss of the target after x, in nats; `members` are their log-probabilities."""
+        self.see(x)
+        hashes = self.hashes()
+        node, loss = 1, 0.0
+        for level in range(self.depth):
+            bit = target >> (self.depth - 1 - level) & 1
+            found = [self.slot(hashes, k, level, node) for k in range(self.contexts)]
+            if (2 * node + 1) << (self.depth - 1 - level) < self.plan.symbols + 2**self.depth:
+                one = self.predict_and_learn(level, node, found, members, bit)
+                loss -= log((one if bit else 65536 - one) / 65536)
+            else:
+                assert bit == 0
+            node = 2 * node + bit
+        return loss
 
     def see(self, x):
-        self.stream.append(x)
-        kind, position = self.classes[x], len(self.stream)
-        if kind >= contexts.FIRST_LETTER:
+        text = self.text
+        if self.length and text[self.pointer] == x:
+            self.length, self.pointer = min(self.length + 1, 65535), self.pointer + 1
+        else:
+            self.length = 0
+        text.append(x)
+        hashed = 0
+        for i in range(4):
+            hashed = (hashed + self.recent(i) + 1) * 0x2F0B4C47 % WORD
+        newest = scrambled(hashed) % self.number_of_places
+        candidate = self.places.get(newest, 0)
+        if self.length == 0 and candidate:
+            common = 0
+            while common < min(32, candidate) and text[candidate - 1 - common] == self.recent(common):
+                common += 1
+            if common >= 4:
+                self.length, self.pointer = common, candidate
+        self.places[newest] = len(text)
+        self.read_word(int(self.plan.classes[x]))
+        if self.plan.classes[x] == 1:
+            self.lines = [self.lines[1], []]
+        else:
+            self.lines[1].append(x)
+
+    def read_word(self, kind):
+        if kind >= 2:
             word = (self.words[0] + kind) * 0x2F0B4C47 % WORD
             self.words[0] = (word ^ word >> 15) | 1
         elif self.words[0]:
             self.words = [0, *self.words[:2]]
-        if kind == contexts.NEWLINE:
-            self.lines = [position, self.lines[0]]
-        self.follow(x)
 
-    def follow(self, x):
-        """The match goes on, or one is looked for: the last place where the last five symbols were seen."""
-        position = len(self.stream)
-        pointer, length = self.match
-        key = sum((self.recent(back) + 1) * int(RUN_MULTIPLIERS[back - 1]) for back in range(1, 6)) % WORD
-        key = scrambled(key) % self.places
-        found = self.seen_at.get(key, 0)
-        if length and self.stream[pointer] == x:
-            self.match = pointer + 1, length + 1
-        else:
-            length = 0
-            while length < min(found, 32) and self.stream[found - 1 - length] == self.stream[-1 - length]:
-                length += 1
-            self.match = (found, length) if length >= 5 else (0, 0)
-        self.seen_at[key] = position
+    def recent(self, i):
+        return self.text[-1 - i] if i < len(self.text) else 0
 
     def hashes(self):
-        column = len(self.stream) - self.lines[0]
-        above = self.lines[1] + column
-        above = self.stream[above] + 1 if above < self.lines[0] else 0
-        pointer, length = self.match
-        expected = (self.stream[pointer] + 1) * 32 + min(length, 31) if length else 0
-        features = [self.recent(back) + 1 for back in range(1, 9)]
-        features += [*self.words, above, min(column, 255), expected, 1]
-        multipliers = self.plan.multipliers.tolist()
-        return [sum(a * b for a, b in zip(row, features, strict=True)) % WORD for row in multipliers]
-
-    def rows_for(self, hashes, start):
-        """For each context the place of its row and the row: its check, and the slots of its nodes."""
-        found = []
-        for k, number in enumerate(hashes):
-            check = scrambled((number + start * 0x9E3779B1) % WORD)
-            place = check & int(self.plan.masks[k]) & ~1
-            two = [self.rows.get((k, place + way), (0, {})) for way in (0, 1)]
-            uses = [row[1][1].n if 1 in row[1] else 0 for row in two]
-            way = next((way for way in (0, 1) if two[way][0] == check), int(uses[1] < uses[0]))
-            found.append(((k, place + way), two[way] if two[way][0] == check else (check, {})))
-        return zip(*found, strict=True)
-
-    def learn(self, x, target, members=()):
-        self.see(x)
-        hashes, depth = self.hashes(), self.plan.depth
-        starts = {9: (0, 3, 6), 8: (0, 4), 5: (0, 3), 1: (0,)}[depth]
-        groups = [tuple(self.rows_for(hashes, (target + (1 << depth)) >> (depth - first))) for first in starts]
-        node, loss = 1, 0.0
-        for level in range(depth):
-            first = max(start for start in starts if start <= level)
-            inner = node % (1 << (level - first)) + (1 << (level - first))
-            here = [row[1].setdefault(inner, Slot()) for row in groups[starts.index(first)][1]]
-            bit = target >> (depth - level - 1) & 1
-            loss += self.learn_bit(level, node, bit, here, members)
-            node = 2 * node + bit
-        for places, rows in groups:
-            self.rows.update(zip(places, rows, strict=True))
-        self.samples += 1
-        return loss
-
-    def learn_bit(self, level, node, bit, here, members):
-        bits_left = self.plan.depth - level
-        pointer, length = self.match
-        expected = self.stream[pointer] + (1 << self.plan.depth) if length else 0
-        agrees = length > 0 and expected >> bits_left == node
-        says = expected >> (bits_left - 1) & 1
-        bucket = (
-            min(length if length < 16 else 12 + length // 4 if length < 32 else 18 + length // 16, 31) if agrees else 0
-        )
-        sign = 2 * says - 1 if agrees else 0
-        reliable = self.reliability.setdefault((level, bucket), [float32(1 - 0.5 / (bucket + 1.5)), 0])
-
-        known = [
-            self.histories.setdefault((level, k, slot.last), float32(guess(slot.last))) for k, slot in enumerate(here)
+        above, column = self.lines[0][:256], len(self.lines[1])
+        opinion = (self.text[self.pointer] + 1) * 32 + min(self.length, 31) if self.length else 0
+        features = [self.recent(i) + 1 for i in range(8)] + self.words
+        features += [above[column] + 1 if column < len(above) else 0, min(column, 255), opinion, 0]
+        return [
+            (sum(int(m) * features[f] for m, f in zip(row, used, strict=False)) + int(row[-1])) % WORD
+            for row, used in zip(self.plan.multipliers, self.plan.features, strict=True)
         ]
-        inputs = [logit(slot.one()) if slot.n else 0 for slot in here]
-        inputs += [logit(p) if slot.n else 0 for p, slot in zip(known, here, strict=True)]
-        inputs += [(slot.one() - 0.5) * min(slot.n, 30) * 0.15 for slot in here]
-        inputs += [sign * logit(reliable[0]), sign * (2 * reliable[0] - 1)]
-        inputs += [self.member_logit(member, level, node) for member in members] + [0.3]
 
-        quality = (bucket > 0) + (bucket >= 16) + (bucket >= 20)
-        seen = sum(slot.n > 0 for slot in here)
-        direction = 1 + says if agrees else 0
-        # Large alphabets share rows: 256 for symbols, 32 for the nodes of a level.
-        row, one_back, two_back = node % 32 + 32 * level, self.recent(1) % 256, self.recent(2) % 256
-        row = node if self.plan.depth <= 8 else row
-        chosen = [(quality, row), (seen, level), (one_back, level), (direction, two_back, level)]
-        sets = [self.weights.setdefault((i, one), list(self.start)) for i, one in enumerate(chosen)]
-        logits = [min(max(float(np.dot(weights, inputs)), -12), 12) for weights in sets]
-        last = self.last.setdefault((quality, row), [1 / 4] * 4)
-        mixed = min(max(float(np.dot(last, logits)), -12), 12)
+    def slot(self, hashes, k, level, node):
+        """The context's slot at this node: rows live in pairs, and a new one takes the place of the one used less."""
+        groups = self.plan.groups
+        group = max(g for g in range(len(groups) - 1) if groups[g] <= level)
+        start = node >> (level - int(groups[group]))
+        check = scrambled((hashes[k] + start * 0x9E3779B1) % WORD)
+        pair = self.table.setdefault((k, group, check * int(self.plan.pairs[group, k]) >> 32), [(0, {}), (0, {})])
+        mine = [i for i in (0, 1) if pair[i][0] == check]
+        if not mine:
+            uses = [row.get(start_of(row), Slot()).n for _, row in pair]
+            mine = [1 if uses[1] < uses[0] else 0]
+            pair[mine[0]] = (check, {})
+        row = pair[mine[0]][1]
+        if not row:
+            row["start"] = start
+        return row.setdefault(node, Slot())
 
-        knots = self.maps.setdefault((one_back, row), [sigmoid(i / 2 - 8) for i in range(33)])
-        place = min(max((mixed + 8) * 2, 0), 31.999)
-        knot, share = int(place), place - int(place)
-        corrected = knots[knot] + share * (knots[knot + 1] - knots[knot])
-        one = min(max((sigmoid(mixed) + corrected) / 2, 2**-16), 1 - 2**-16)
-        if ((2 * node + 1) << (bits_left - 1)) - (1 << self.plan.depth) >= self.plan.symbols:
-            one = 0.0
-
-        rate = 0.002 + 0.013 / (1 + self.samples / 20_000)
-        for weights, own in zip(sets, logits, strict=True):
-            error = bit - sigmoid(own)
-            weights[:] = [w + rate * error * x for w, x in zip(weights, inputs, strict=True)]
-        last[:] = [w + 0.001 * (bit - sigmoid(mixed)) * x for w, x in zip(last, logits, strict=True)]
-        knots[knot] += (bit - knots[knot]) * 0.02 * (1 - share)
-        knots[knot + 1] += (bit - knots[knot + 1]) * 0.02 * share
-        if bucket:
-            step = max(1 / (float32(reliable[1]) + float32(1.5)), 0.005)
-            reliable[0] = min(max(moved(reliable[0], says == bit, step), float32(0.3)), float32(1 - 1 / 4096))
-            reliable[1] += 1
-        for k, slot in enumerate(here):
+    def predict_and_learn(self, level, node, found, members, bit):
+        came, inputs, cells = 65536 * bit, [], []
+        for k, slot in enumerate(found):
             if slot.n:
-                self.histories[level, k, slot.last] = moved(known[k], bit, 0.01)
-            slot.learn(bit)
-        return -log(one if bit else 1 - one)
+                cell = self.history_cells.setdefault((level, k, slot.last), Cell(guess(slot.last)))
+                inputs += [stretch(slot.p >> 6), stretch(cell.p >> 10)]
+                inputs += [((slot.p - 2**17) * min(slot.n, 30) * 153) >> 16]
+                cells.append(cell)
+            else:
+                inputs += [0, 0, 0]
+        expected = self.text[self.pointer] + 2**self.depth if self.length else 0
+        bucket, match, cell = 0, 0, None
+        if expected >> (self.depth - level) == node:
+            bucket, expects = bucket_of(self.length), expected >> (self.depth - 1 - level) & 1
+            match, sign = 1 + expects, 2 * expects - 1
+            cell = self.match_cells.setdefault((level, bucket), Cell(1 - 0.5 / (bucket + 1.5)))
+            inputs += [sign * stretch(cell.p >> 10), sign * (cell.p - 2**21) >> 9]
+        else:
+            inputs += [0, 0]
+        inputs += [int(0.3 * UNIT)] + [self.member_input(member, level, node) for member in members]
 
-    def member_logit(self, probabilities, level, node):
-        below = self.plan.depth - level - 1
-        base = 1 << self.plan.depth
-        zeros, ones = (
-            sum(probabilities[((2 * node + bit) << below) - base : ((2 * node + bit + 1) << below) - base])
-            for bit in (0, 1)
-        )
-        return min(max(log(ones + 1e-30) - log(zeros + 1e-30), -12), 12)
+        rows = self.rows(level, node, bucket, match)
+        final = self.last[rows[0]]
+        sets = [self.weights.get((s, row)) or self.general[level] for s, row in enumerate(rows[:5])]
+        sets.append(self.general[level])
+        logits = [clipped(sum(w * x for w, x in zip(one.values, inputs, strict=True)) // WEIGHT) for one in sets]
+        logit = clipped(sum(w * x for w, x in zip(final, logits, strict=True)) // WEIGHT)
+        mixed, curve = squash(logit), self.maps[rows[5]]
+        knot, share = divmod(min(max(logit + 8 * UNIT, 0), 16 * UNIT - 1), 2048)
+        refined = (curve[knot] + ((curve[knot + 1] - curve[knot]) * share >> 11)) >> 6
+
+        for s, row in enumerate(rows[:5]):
+            own = self.weights.setdefault((s, row), Weights(self.general[level].values))
+            own.learn(inputs, came - squash(logits[s]))
+        self.general[level].learn(inputs, came - squash(logits[5]))
+        for s in range(6):
+            final[s] += (65 * (came - mixed) * logits[s] + 2**23) >> 24
+        for k, part in ((knot, 2048 - share), (knot + 1, share)):
+            curve[k] += ((2**22 * bit - curve[k]) * 1310 * part) >> 27
+        for one in cells:
+            one.learn(bit)
+        for slot in found:
+            slot.learn(bit)
+        if cell:
+            cell.learn(int(match == 1 + bit))
+        return min(max((mixed + refined) // 2, 1), 65535)
+
+    def rows(self, level, node, bucket, match):
+        """What chooses the weights of each set but the general one, and the map."""
+        plan, last, before = self.plan, self.recent(0) % 256, self.recent(1) % 256
+        name = node if self.depth <= 8 else (level, node % 32)
+        quality = (bucket > 0) + (bucket >= 16) + (bucket >= 20)
+        kinds = [min(int(plan.classes[self.recent(i)]), 2) if i < len(self.text) else 0 for i in range(8)]
+        pair = scrambled(last * 257 + before) % min(512, plan.symbols**2)
+        return [
+            (quality, name),
+            (last, level),
+            (tuple(kind == 2 for kind in kinds), level),
+            (tuple(kinds[:4]), match, level),
+            (pair, level),
+            (last, name),
+        ]
+
+    def member_input(self, log_probabilities, level, node):
+        """The log-odds of a one, from the masses of all symbols behind it and behind a zero."""
+        masses = [0.0, 0.0]
+        for bit in (0, 1):
+            leaves = self.sum_of(log_probabilities, 2 * node + bit, self.depth - level - 1)
+            masses[bit] = log(leaves + 1e-30)
+        odds = masses[1] - masses[0]
+        return 0 if isnan(odds) else clipped(int(odds * UNIT))
+
+    def sum_of(self, log_probabilities, node, below):
+        if below == 0:
+            symbol = node - 2**self.depth
+            return exp(log_probabilities[symbol]) if symbol < len(log_probabilities) else 0.0
+        return sum(self.sum_of(log_probabilities, 2 * node + bit, below - 1) for bit in (0, 1))
+
+
+def start_of(row):
+    return row.get("start")

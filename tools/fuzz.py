@@ -24,7 +24,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from norewind.checkpoint import CheckpointError, _write, read
-from norewind.runs.compress import MAGIC, CodeError, _header, _machine
+from norewind.runs.compress import FORMAT, MAGIC, CodeError, _header
 from norewind.runs.entries import check_entries
 from norewind.runs.folder import read_log
 from norewind.runs.record import versions, write_record
@@ -238,7 +238,7 @@ def checkpoints(folder: Path, inputs: Counter):
 
 def files(folder: Path, inputs: Counter):
     """Logs, and the headers of compressed files."""
-    names = st.sampled_from([*_machine(), "budget", "bytes", "first", "sha256"])
+    names = st.sampled_from(["format", "network", "budget", "bytes", "first", "sha256"])
 
     @given(content, st.dictionaries(names, values, max_size=3))
     def one(data, entries):
@@ -246,7 +246,7 @@ def files(folder: Path, inputs: Counter):
         (folder / "metrics.jsonl").write_bytes(data)
         with suppress(CheckpointError):
             read_log(folder / "metrics.jsonl")
-        header = {**_machine(), "budget": 50, "bytes": 9, "first": 97, "sha256": "", **entries}
+        header = {"format": FORMAT, "bytes": 9, "first": 97, "sha256": "", **entries}
         for line in (data, json.dumps(header).encode()):
             with suppress(CodeError):
                 _header(MAGIC + line + b"\n")

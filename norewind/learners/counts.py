@@ -116,7 +116,7 @@ class Counts(Learner):
     def reset(self, run: CountsRun) -> CountsRun:
         """Begin a new stream; what was learned stays."""
         past = np.zeros_like(run.past)
-        for kept in (contexts.POSITION, contexts.LEARNED, contexts.SAMPLES):
+        for kept in (contexts.POSITION, contexts.LEARNED):
             past[kept] = run.past[kept]
         return run._replace(past=past, lines=np.zeros_like(run.lines))
 

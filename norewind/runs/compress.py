@@ -14,6 +14,7 @@ import norewind
 from norewind.learners.counting import coding
 from norewind.learners.counts import counts
 from norewind.machine import processor
+from norewind.names import AUTO_WINDOW
 
 MAGIC = b"norewind compressed\n"
 FORMAT = 1
@@ -176,7 +177,7 @@ class _Coder:
         from norewind.runs import auto
 
         learner, run = auto.text(SYMBOLS, budget, 0)
-        self.counts, self.run, self.length = learner.counts, run.counts, learner.window
+        self.counts, self.run, self.length = learner.counts, run.counts, AUTO_WINDOW
         if learner.networks:
             self.network, self.network_run, self.members = learner.networks[0], run.networks[0], learner.members
 

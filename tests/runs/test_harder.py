@@ -86,7 +86,7 @@ def test_an_endless_text_is_refused():
 
 
 FORGED = [{"first": 300}, {"first": -1}, {"first": "a"}, {"first": 1.5}, {"bytes": -5}, {"bytes": True}, {"bytes": 0}]
-FORGED += [{"budget": "x"}, {"budget": []}, {"budget": -1}, {"budget": 0}, {"sha256": 5}, {"more": 1}]
+FORGED += [{"budget": "x"}, {"budget": 50}, {"budget": -1, "network": {}}, {"network": {}}, {"sha256": 5}, {"more": 1}]
 
 
 @pytest.mark.parametrize("entry", FORGED, ids=str)

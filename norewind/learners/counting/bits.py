@@ -1,8 +1,9 @@
 """One bit: the counters of every context, the match and the members in, one probability out.
 
-Logistic mixing in two layers: sets of weights chosen by contexts, weights for their
-results, then adaptive maps. Every set of the first layer predicts by itself and learns from
-its own error.
+Logistic mixing in two layers: sets of weights, of each of which the context chooses a row,
+weights for their results, then an adaptive map. Every set of the first layer predicts by
+itself and learns from its own error. The last set has one row for each level of the tree;
+rows of the others that were never used before begin as it is then.
 
 Whatever is learned belongs to one level of the tree of bits at most. So nothing that is
 learned from a symbol's first bits changes what is said about its last, and the
@@ -13,45 +14,49 @@ import numpy as np
 
 from norewind.kernels import kernel
 from norewind.learners.counting import slots
-from norewind.learners.counting.contexts import LENGTH, NEWEST, SAMPLES
+from norewind.learners.counting.contexts import KINDS, LENGTH, LETTERS, NEWEST, scrambled
 from norewind.learners.counting.logistic import LOGIT, ONE, clipped, probabilities, squash, stretch
 
-SETS = 4
-PER_CONTEXT = 3
-OTHERS = 3  # two of the match and a constant
-BUCKETS = 32
-RECENT_ROWS = 256  # of a large alphabet, several symbols share their weights
+SETS = 6
+GENERAL = SETS - 1
 MAP, KNOT, SHARE, MATCH, BUCKET, CHOSEN = range(SETS, SETS + 6)
-"""What `chosen` holds after the rows of the sets of weights."""
-KNOTS, _REACH = 33, 8 * LOGIT
+"""What `chosen` holds: the rows of the sets of weights; that of the map, and where in it; what the match expects."""
+PER_CONTEXT, OTHERS = 3, 3
+"""The inputs of each context, and others: two of the match and a constant."""
+RECENT_ROWS, PAIR_ROWS, KIND_ROWS = 256, 512, 256
+"""Rows of weights that the last symbol, the last two, and what the last four or eight were choose from."""
+BUCKETS, KNOTS = 32, 33
 WEIGHT = 1 << 20
 """The unit of weights."""
 
 _BIAS = int(0.3 * LOGIT)
 _CONFIDENCE = int(0.15 * LOGIT / 4)
 _MAP_RATE, _LAST_RATE = int(0.02 * 65536), int(0.001 * 65536)
-_RATE, _EXTRA_RATE, _RATE_HALVES_AT = 0.002 * 65536, 0.013 * 65536, 20_000
-FRESH_MAP = np.rint(probabilities(np.arange(KNOTS) / 2 - 8) * (1 << 22)).astype(np.int32)
+# The rate at which a row of weights learns falls with the number of times it was used, here in steps of 64.
+_MOST_USES, _USES_BITS = 65535, 6
+_RATES = ((0.002 + 0.013 / (1 + np.arange(1024) * 64 / 1_000)) * 65536).astype(np.int64)
+_REACH, _KNOT_BITS = 8 * LOGIT, 11
+FRESH_MAP = np.rint(probabilities(np.arange(KNOTS) / 2 - 8) * (ONE << 6)).astype(np.int32)
+# A step of a weight is a rate in 16 bits, times an error in 16, times an input in 12, and a weight has 20.
+_SHIFT = 16 + 16 + 12 - 20
+_ROUND = 1 << (_SHIFT - 1)
 # Lets a node that no symbol reaches have even odds, and stays far below any mass that matters.
 _TINY_MASS = 1e-30
 
 
 @kernel
 def hear_contexts(table, histories, rows, level, inner, inputs):
-    """Write the inputs of each context at this node, zeros where it is new; return how many are not."""
-    seen = 0
+    """Write the inputs of each context at this node, zeros where it is new."""
     for k in range(len(rows)):
         slot, first = table[rows[k], inner], PER_CONTEXT * k
         n = slots.times_seen(slot)
         if n > 0:
-            seen += 1
             p = slots.probability(slot)
-            inputs[first] = stretch(p >> 6)
+            inputs[first] = stretch(p >> (slots.PROBABILITY_BITS - 12))
             inputs[first + 1] = stretch(histories[level, k, slots.history(slot)] >> 20)
-            inputs[first + 2] = ((p - slots.HALF) * min(n, 30) * _CONFIDENCE) >> 16
+            inputs[first + 2] = ((p - slots.HALF) * min(n, 30) * _CONFIDENCE) >> (slots.PROBABILITY_BITS - 2)
         else:
             inputs[first] = inputs[first + 1] = inputs[first + 2] = 0
-    return seen
 
 
 @kernel
@@ -90,25 +95,28 @@ def hear_members(masses, node, first, inputs):
 
 
 @kernel
-def choose(past, sets, nodes, depth, level, node, seen, chosen):
+def choose(past, sets, nodes, depth, level, node, chosen):
     """Write the row of each set of weights, and of the adaptive map."""
     bucket = chosen[BUCKET]
     quality = (bucket > 0) + (bucket >= 16) + (bucket >= 20)
     row = node if depth <= 8 else 32 * level + node % 32
     last, before = past[NEWEST] % RECENT_ROWS, past[NEWEST + 1] % RECENT_ROWS
+    pair = np.int64(scrambled(np.uint32(last * 257 + before))) % ((sets[GENERAL] - sets[4]) // depth)
     chosen[0] = sets[0] + quality * nodes + row
-    chosen[1] = sets[1] + seen * depth + level
-    chosen[2] = sets[2] + last * depth + level
-    chosen[3] = sets[3] + (before * 3 + chosen[MATCH]) * depth + level
+    chosen[1] = sets[1] + last * depth + level
+    chosen[2] = sets[2] + past[LETTERS] * depth + level
+    chosen[3] = sets[3] + (past[KINDS] * 3 + chosen[MATCH]) * depth + level
+    chosen[4] = sets[4] + pair * depth + level
+    chosen[GENERAL] = sets[GENERAL] + level
     chosen[MAP] = last * nodes + row
 
 
 @kernel
 def mix(weights, last, maps, inputs, chosen, made):
     """Two layers and the map: the probability of a one. What each set says stays in `made`."""
-    total = 0
+    total, uses = 0, len(inputs)
     for s in range(SETS):
-        row, logit = chosen[s], 0
+        row, logit = chosen[s] if weights[chosen[s], uses] > 0 else chosen[GENERAL], 0
         for i in range(len(inputs)):
             logit += np.int64(weights[row, i]) * np.int64(inputs[i])
         logit = clipped(logit // WEIGHT)
@@ -117,43 +125,48 @@ def mix(weights, last, maps, inputs, chosen, made):
     logit = clipped(total // WEIGHT)
     made[SETS, 1] = one = squash(logit)
     place = min(max(logit + _REACH, 0), 2 * _REACH - 1)
-    knot, share = place // (LOGIT // 2), place % (LOGIT // 2)
+    knot, share = place >> _KNOT_BITS, place & ((1 << _KNOT_BITS) - 1)
     chosen[KNOT], chosen[SHARE] = knot, share
     low, high = np.int64(maps[chosen[MAP], knot]), np.int64(maps[chosen[MAP], knot + 1])
-    refined = (low + (high - low) * share // (LOGIT // 2)) >> 6
+    refined = (low + ((high - low) * share >> _KNOT_BITS)) >> 6
     return min(max((one + refined) // 2, 1), ONE - 1)
 
 
 @kernel
-def count_bit(table, histories, rows, chosen, level, inner, bit):
-    """Learn from a bit what each context's slot says, what its history meant, and whether the match was right."""
+def count_bit(table, histories, rows, level, inner, bit):
+    """Learn from a bit what each context's slot says, and what its history meant."""
     for k in range(len(rows)):
         slot = table[rows[k], inner]
         if slots.times_seen(slot) > 0:
             past = slots.history(slot)
             histories[level, k, past] = slots.adapted(histories[level, k, past], bit)
         table[rows[k], inner] = slots.learned(slot, bit)
+
+
+@kernel
+def count_match(histories, chosen, level, bit):
+    """Learn from a bit whether the match was right."""
     if chosen[MATCH] > 0:
-        bucket = chosen[BUCKET]
+        match, bucket = histories.shape[1] - 1, chosen[BUCKET]
         right = 1 if chosen[MATCH] == 1 + bit else 0
-        histories[level, len(rows), bucket] = slots.adapted(histories[level, len(rows), bucket], right)
+        histories[level, match, bucket] = slots.adapted(histories[level, match, bucket], right)
 
 
 @kernel
-def weigh_bit(weights, last, maps, inputs, chosen, made, rate, bit):
-    """Learn from a bit the weights of both layers, and the maps."""
-    last_step = _LAST_RATE * (bit * ONE - made[SETS, 1])
+def weigh_bit(weights, last, maps, inputs, chosen, made, bit):
+    """Learn from a bit the weights of both layers, and the map."""
+    last_step, uses = _LAST_RATE * (bit * ONE - made[SETS, 1]), len(inputs)
     for s in range(SETS):
-        row, step = chosen[s], rate * (bit * ONE - made[s, 1])
+        row = chosen[s]
+        n = weights[row, uses]
+        if n == 0:
+            for i in range(len(inputs)):
+                weights[row, i] = weights[chosen[GENERAL], i]
+        weights[row, uses] = min(n + 1, _MOST_USES)
+        step = _RATES[n >> _USES_BITS] * (bit * ONE - made[s, 1])
         for i in range(len(inputs)):
-            weights[row, i] += (step * inputs[i] + (1 << 23)) >> 24
-        last[chosen[0], s] += (last_step * made[s, 0] + (1 << 23)) >> 24
+            weights[row, i] += (step * inputs[i] + _ROUND) >> _SHIFT
+        last[chosen[0], s] += (last_step * made[s, 0] + _ROUND) >> _SHIFT
     row, knot, share = chosen[MAP], chosen[KNOT], chosen[SHARE]
-    for k, part in ((knot, LOGIT // 2 - share), (knot + 1, share)):
-        maps[row, k] += ((bit * (1 << 22) - maps[row, k]) * _MAP_RATE * part) >> 27
-
-
-@kernel
-def rate_of(past):
-    """The rate at which weights learn, in units of 1/65536: it falls with the samples."""
-    return np.int64(_RATE + _EXTRA_RATE / (1 + past[SAMPLES] / _RATE_HALVES_AT))
+    for k, part in ((knot, (1 << _KNOT_BITS) - share), (knot + 1, share)):
+        maps[row, k] += ((bit * (ONE << 6) - maps[row, k]) * _MAP_RATE * part) >> (16 + _KNOT_BITS)

@@ -4,45 +4,66 @@ Features are the last eight symbols, the word so far and the two before it, the 
 symbol above, and the column), and the symbol that a match expects.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from norewind.kernels import kernel
 
 OTHER, NEWLINE, FIRST_LETTER = 0, 1, 2
-WORD, LAST_WORD, WORD_BEFORE, COLUMN, LAST_COLUMNS, POSITION, LEARNED, POINTER, LENGTH, SAMPLES, NEWEST = range(11)
-"""What `past` holds: hashes of words, the line, how many symbols were seen and learned from, the match, and the
-most recent symbols, the newest first."""
+WORD, LAST_WORD, WORD_BEFORE, COLUMN, LAST_COLUMNS, POSITION, LEARNED, POINTER, LENGTH, KINDS, LETTERS, NEWEST = range(
+    12
+)
+"""What `past` holds: hashes of words, the line, how many symbols were seen and learned from, the match, the
+kinds of the last four symbols (two bits each), which of the last eight were letters, and the most recent symbols, the
+newest first."""
 RECENT, LINE = 32, 256
 """How many of the last symbols are at hand, and how many of the beginning of a line."""
 PAST = NEWEST + RECENT
 
 _HASHED = 8
 _WORD, _LAST_WORD, _WORD_BEFORE, _ABOVE, _COLUMN, _EXPECTED, _NOTHING, FEATURES = range(_HASHED, _HASHED + 8)
-_ORDERS = [tuple(range(order)) for order in (0, 1, 2, 3, 4, 5, 6, 8)]
-_SKIPS = [(1, 2), (0, 2)]
-_MATCHES = [(_EXPECTED, 0)]
-_WORDS = [(_WORD,), (_WORD, _LAST_WORD), (_WORD, _LAST_WORD, _WORD_BEFORE), (_WORD, _WORD_BEFORE)]
-_LINES = [(_ABOVE, _COLUMN, 0)]
+# Contexts with the shares of the table that they get: those that are seldom new need few rows.
+_ORDERS = {
+    (): 0.1,
+    (0,): 0.1,
+    (0, 1): 0.4,
+    (0, 1, 2): 1.0,
+    (0, 1, 2, 3): 2.0,
+    (0, 1, 2, 3, 4): 2.4,
+    (0, 1, 2, 3, 4, 5): 1.5,
+    (0, 1, 2, 3, 4, 5, 6, 7): 0.8,
+}
+_SKIPS = {(1, 2): 0.4, (0, 2): 0.4}
+_MATCHES = {(_EXPECTED, 0): 0.6}
+_WORDS = {
+    (_WORD,): 1.0,
+    (_WORD, 0): 0.8,
+    (_WORD, _LAST_WORD): 2.0,
+    (_WORD, _LAST_WORD, _WORD_BEFORE): 0.8,
+    (_WORD, _WORD_BEFORE): 0.8,
+    (_LAST_WORD, 0, 1): 1.5,
+}
+_LINES = {(_ABOVE, _COLUMN, 0): 1.2}
 
-LEAST = 5
+LEAST = 4
 """The symbols that a match has in common with the past at least."""
 _TOLD_APART, _LONGEST = 31, 65535
 
 
-def contexts_of(text: bool) -> list[tuple[int, ...]]:
-    """The features that make up each context, the longest last; words and lines mean something in texts only."""
-    return _SKIPS + _MATCHES + (_LINES if text else []) + _ORDERS + (_WORDS if text else [])
+def contexts_of(text: bool) -> dict[tuple[int, ...], float]:
+    """The features that make up each context, and its share of the table; words and lines are for texts only."""
+    return _SKIPS | _MATCHES | (_LINES if text else {}) | _ORDERS | (_WORDS if text else {})
 
 
 def useful_rows(context: tuple[int, ...], symbols: int) -> float:
     """How many rows a context can use: few, if it consists of few symbols."""
-    return symbols ** len(context) if max(context, default=0) < _HASHED else np.inf
+    return float(symbols) ** len(context) if max(context, default=0) < _HASHED else np.inf
 
 
-def features_of(contexts: list[tuple[int, ...]]) -> tuple[np.ndarray, np.ndarray]:
+def features_of(contexts: Iterable[tuple[int, ...]]) -> tuple[np.ndarray, np.ndarray]:
     """The features of each context, filled up with one that is always 0; a fixed random odd number for each; a salt."""
+    contexts = list(contexts)
     longest = max(map(len, contexts))
     features = np.array([[*context, *[_NOTHING] * (longest - len(context))] for context in contexts], np.int64)
     random = np.random.default_rng(0).integers(0, 2**31, (len(contexts), longest + 1)) * 2 + 1
@@ -91,6 +112,8 @@ def see(past, lines, ring, places, classes, symbol, learn):
     if learn:
         places[place] = past[POSITION]
         past[LEARNED] = past[POSITION]
+    past[KINDS] = (past[KINDS] << 2 | min(classes[symbol], FIRST_LETTER)) & 255
+    past[LETTERS] = (past[LETTERS] << 1 | (classes[symbol] >= FIRST_LETTER)) & 255
     _read_word(past, classes[symbol])
     _read_line(past, lines, classes[symbol], symbol)
 

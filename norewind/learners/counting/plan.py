@@ -56,7 +56,7 @@ class CountsRun(NamedTuple):
 
 
 class Work(NamedTuple):
-    """Scratch: the contexts' features, hashes, checks and rows; masses of nodes by each member; and what mixing one bit takes."""
+    """Scratch: the contexts' features, hashes, checks and rows, members' masses of nodes, and a bit's mixing."""
 
     features: np.ndarray
     hashes: np.ndarray
@@ -74,11 +74,12 @@ def planned(symbols: int, members: int, megabytes: float, classes: np.ndarray | 
     number = -(-depth // 4)
     groups = np.array([-(-depth * i // number) for i in range(number + 1)])
     nodes = 1 << depth if depth <= 8 else 32 * depth
-    recent = min(symbols, bits.RECENT_ROWS)
-    sizes = [4 * nodes, *(depth * number for number in (len(chosen) + 1, recent, 3 * recent))]
+    recent, of_pairs = min(symbols, bits.RECENT_ROWS), min(symbols**2, bits.PAIR_ROWS)
+    of_kinds = 1 if classes is None else bits.KIND_ROWS
+    sizes = np.array([recent, of_kinds, 3 * of_kinds, of_pairs, 1])
+    sets = np.cumsum([0, 4 * nodes, *depth * sizes])
     none = np.zeros((number, len(chosen)), np.int64)
     kinds = np.zeros(symbols, np.int32) if classes is None else classes
-    sets = np.cumsum([0, *sizes])
     plan = Plan(symbols, depth, nodes, groups, *contexts.features_of(chosen), kinds, none, none, sets)
     run = _without_table(plan, members, megabytes * 1e6)
     size = megabytes * 1e6 - sum(leaf.nbytes for leaf in run)
@@ -116,7 +117,7 @@ def work_of(plan: Plan, run: CountsRun, members: int) -> Work:
         np.zeros(count, np.uint32),
         np.zeros(count, np.int64),
         np.zeros((members, 2 << plan.depth)),
-        np.zeros(run.weights.shape[1], np.int32),
+        np.zeros(run.weights.shape[1] - 1, np.int32),
         np.zeros(bits.CHOSEN, np.int64),
         np.zeros((bits.SETS + 1, 2), np.int64),
     )
@@ -128,7 +129,7 @@ def _without_table(plan: Plan, members: int, size: float) -> CountsRun:
     while 2 * history * (kind.itemsize + 1) <= size / _SHARE_OF_HISTORY:
         history *= 2
     count = len(plan.multipliers)
-    start = [1 / count] * (bits.PER_CONTEXT * count) + [0.25] * bits.OTHERS + [0.3] * members
+    start = [0.7 / count] * (bits.PER_CONTEXT * count) + [0.25] * bits.OTHERS + [0.3] * members + [0]
     guesses = np.array([_guess(history) for history in range(slots.HISTORIES)])
     reliability = 1 - 0.5 / (np.arange(slots.HISTORIES) + 1.5)
     histories = slots.fresh_cell(np.array([*[guesses] * count, reliability]))
@@ -146,12 +147,12 @@ def _without_table(plan: Plan, members: int, size: float) -> CountsRun:
     )
 
 
-def _with_regions(plan: Plan, chosen: list[tuple[int, ...]], size: float) -> Plan:
-    """Share `size` bytes out: contexts get equal regions, but none that is larger than a short one can use.
+def _with_regions(plan: Plan, chosen: dict[tuple[int, ...], float], size: float) -> Plan:
+    """Share `size` bytes out, but give no context more than it can use.
 
-    A symbol's later bits have more nodes to begin from than its first, and get twice the rows.
+    A symbol's later bits have more nodes to begin from than its first, and get more rows.
     """
-    shares = np.where(np.arange(len(plan.starts)) == 0, 1.0, 2.0)[:, None]
+    shares = np.where(np.arange(len(plan.starts)) == 0, 1.0, 1.2)[:, None] * list(chosen.values())
     useful = [[contexts.useful_rows(one, plan.symbols) * 2.0**level for one in chosen] for level in plan.groups[:-1]]
 
     def pairs_of(share: float) -> np.ndarray:

@@ -1,10 +1,10 @@
 """The table of counters: 16 words of 32 bits a row, one row for a context and a group of up to four bits.
 
 Word 0 is the context's check, so that a row of another context is noticed and started
-anew. Word i is the slot of node i of the group (1 to 15): from the top, 18 bits of the
-probability of a one, 8 of how often the node was seen, and 6 of its last five bits
-behind a leading one. A fresh slot is all zeros, so the probability is kept with its top bit
-flipped.
+anew. Word i is the slot of node i of the group (1 to 15). From the top it has 18 bits of the
+probability of a one, 8 of how often the node was seen, and 6 of its history: the last five
+bits behind a leading one. A fresh slot is all zeros, so the probability is kept with its
+top bit flipped.
 """
 
 import numpy as np
@@ -13,41 +13,41 @@ from norewind.kernels import kernel
 from norewind.learners.counting.contexts import scrambled
 
 WIDTH = 16
-HISTORIES = 64
-HALF = 1 << 17
-_LIMIT = 250
-_CELL_LIMIT = 127
-_CELL_RATES = (65536 / (np.arange(1024) + 1.5)).astype(np.int64)
-_RATES = (65536 / np.minimum(np.arange(256) + 1.2, _LIMIT)).astype(np.int64)
+HISTORY_BITS, COUNT_BITS, PROBABILITY_BITS = 6, 8, 18
+HISTORIES, HALF = 1 << HISTORY_BITS, 1 << (PROBABILITY_BITS - 1)
+_MOST = (1 << COUNT_BITS) - 1
+_RATES = (65536 / np.minimum(np.arange(_MOST + 1) + 1.08, 250)).astype(np.int64)
+_CELL_LIMIT = 255
+_CELL_RATES = (65536 / (np.arange(_CELL_LIMIT + 1) + 1.5)).astype(np.int64)
 
 
 @kernel
 def probability(slot):
     """The probability of a one, in 18 bits."""
-    return np.int64(slot >> np.uint32(14)) ^ HALF
+    return np.int64(slot >> (COUNT_BITS + HISTORY_BITS)) ^ HALF
 
 
 @kernel
 def times_seen(slot):
     """How often the slot was seen, up to 255."""
-    return np.int64(slot >> np.uint32(6)) & 255
+    return np.int64(slot >> HISTORY_BITS) & _MOST
 
 
 @kernel
 def history(slot):
     """The last five bits behind a leading one."""
-    return np.int64(slot) & 63
+    return np.int64(slot) & (HISTORIES - 1)
 
 
 @kernel
 def learned(slot, bit):
-    """The slot after this bit: p ← p + (bit − p) · max(1/(n + 1.2), 1/limit)."""
-    p, n, last = probability(slot), times_seen(slot), history(slot)
-    p += (((bit << 18) - p) * _RATES[n]) >> 16
-    last = 2 * max(last, 1) + bit
-    if last >= HISTORIES:
-        last = last % 32 + 32
-    return np.uint32((p ^ HALF) << 14 | min(n + 1, 255) << 6 | last)
+    """The slot after this bit: p ← p + (bit − p)/(n + 1.08)."""
+    p, n, past = probability(slot), times_seen(slot), max(history(slot), 1)
+    p += (((bit << PROBABILITY_BITS) - p) * _RATES[n]) >> 16
+    past = 2 * past + bit
+    if past >= HISTORIES:
+        past = past % (HISTORIES // 2) + HISTORIES // 2
+    return np.uint32((p ^ HALF) << (COUNT_BITS + HISTORY_BITS) | min(n + 1, _MOST) << HISTORY_BITS | past)
 
 
 @kernel

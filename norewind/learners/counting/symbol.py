@@ -5,7 +5,7 @@ import numpy as np
 from norewind.kernels import kernel
 from norewind.learners.counting import bits
 from norewind.learners.counting.coding import coded
-from norewind.learners.counting.contexts import SAMPLES, expected, hash_contexts, see
+from norewind.learners.counting.contexts import expected, hash_contexts, see
 from norewind.learners.counting.logistic import ONE
 from norewind.learners.counting.slots import find_rows
 
@@ -28,24 +28,24 @@ def learn_chunk(plan, run, work, xs, targets, members, coder, data, losses, outp
         sum_members(members, t, depth, masses)
         if len(outputs) > 0:
             all_symbols(plan, run, work, expects, outputs[t])
-        node, loss, rate, target = 1, 0.0, bits.rate_of(past), targets[t]
+        node, loss, target = 1, 0.0, targets[t]
         for group in range(len(groups) - 1):
             find_rows(table, starts, pairs, group, node, True, hashes, checks, rows)
             inner = 1
             for level in range(groups[group], groups[group + 1]):
                 bit = 0
                 if can_be_one(symbols, depth, level, node):
-                    seen = bits.hear_contexts(table, histories, rows, level, inner, inputs)
+                    bits.hear_contexts(table, histories, rows, level, inner, inputs)
                     bits.hear_match(past, histories, expects, depth, level, node, chosen, inputs)
                     bits.hear_members(masses, node, bits.PER_CONTEXT * len(rows) + bits.OTHERS, inputs)
-                    bits.choose(past, sets, nodes, depth, level, node, seen, chosen)
+                    bits.choose(past, sets, nodes, depth, level, node, chosen)
                     one = bits.mix(weights, last, maps, inputs, chosen, made)
                     bit = coded(coder, data, one, (target >> (depth - level - 1)) & 1)
                     loss -= np.log((one if bit == 1 else ONE - one) / ONE)
-                    bits.count_bit(table, histories, rows, chosen, level, inner, bit)
-                    bits.weigh_bit(weights, last, maps, inputs, chosen, made, rate, bit)
+                    bits.count_bit(table, histories, rows, level, inner, bit)
+                    bits.count_match(histories, chosen, level, bit)
+                    bits.weigh_bit(weights, last, maps, inputs, chosen, made, bit)
                 node, inner = 2 * node + bit, 2 * inner + bit
-        past[SAMPLES] += 1
         targets[t], losses[t] = node - (1 << depth), loss
 
 
@@ -91,10 +91,10 @@ def all_symbols(plan, run, work, expects, out):
                 for inner in range(1 << (level - first), 2 << (level - first)):
                     node, one = ((start - 1) << (level - first)) + inner, 0
                     if can_be_one(plan.symbols, depth, level, node):
-                        seen = bits.hear_contexts(run.table, run.histories, rows, level, inner, inputs)
+                        bits.hear_contexts(run.table, run.histories, rows, level, inner, inputs)
                         bits.hear_match(past, run.histories, expects, depth, level, node, chosen, inputs)
                         bits.hear_members(work.masses, node, bits.PER_CONTEXT * len(rows) + bits.OTHERS, inputs)
-                        bits.choose(past, plan.sets, plan.nodes, depth, level, node, seen, chosen)
+                        bits.choose(past, plan.sets, plan.nodes, depth, level, node, chosen)
                         one = bits.mix(run.weights, run.last, run.maps, inputs, chosen, work.made)
                     totals[2 * node] = totals[node] + np.log((ONE - one) / ONE)
                     totals[2 * node + 1] = totals[node] + (np.log(one / ONE) if one > 0 else -np.inf)
