@@ -21,10 +21,10 @@ from norewind.streams.kafka import AT_START, AWAY, SCHEME, Address, Client, libr
 from norewind.streams.stream import StreamError
 
 MARK = "norewind "
+# Says that answers were committed, in case that the brokers forget it. (They do, after a week without commits.)
 NOTE = "answers.txt"
-"""Says that answers were committed, in case that the brokers forget it. (They do, after a week without commits.)"""
+# Seconds; brokers allow no more unless they are told to.
 LONGEST_TRANSACTION = 900.0
-"""Seconds; brokers allow no more unless they are told to."""
 
 
 @contextmanager

@@ -30,12 +30,12 @@ from norewind.streams import ByteStream, CharacterStream, Dialect, RowStream, So
 from norewind.streams.columns import CATEGORIES
 from norewind.streams.kafka import SCHEME, Client
 
+# The run that `fit` starts from, the new one after a chunk, and one more, which is a checkpoint or a gradient.
 COPIES = 3
-"""The run that `fit` starts from, the new one after a chunk, and one more, which is a checkpoint or a gradient."""
+# The experts of `auto` whose forecasts wait for their targets.
 EXPERTS = 15
-"""The experts of `auto` whose forecasts wait for their targets."""
+# Where a stream was left, as JSON and arrays.
 Position = dict[str, Any]
-"""Where a stream was left, as JSON and arrays."""
 
 
 class Shape(NamedTuple):
@@ -326,8 +326,8 @@ def memory() -> int:
     return min(physical, int(allowed)) if allowed.isdecimal() else physical
 
 
+# The settings of a network, which `auto` chooses itself.
 CHOSEN = ("cell", "hidden", "layers", "optimizer", "rate", "alpha", "clip", "precision")
-"""The settings of a network, which `auto` chooses itself."""
 
 
 def only_defaults(settings: Settings) -> None:

@@ -17,13 +17,13 @@ from norewind.machine import processor
 from norewind.names import AUTO_WINDOW
 
 MAGIC = b"norewind compressed\n"
+# The version of the format. It changes with whatever changes a prediction of `counts`.
 FORMAT = 1
-"""The version of the format. It changes with whatever changes a prediction of `counts`."""
 SYMBOLS, MEGABYTES = 256, 64
+# The symbols that are coded in one call, without the network.
 CHUNK = 4_000
-"""The symbols that are coded in one call, without the network."""
+# More than a symbol's code can take: a bit settles at most four bytes.
 BYTES_PER_SYMBOL = 32
-"""More than a symbol's code can take: a bit settles at most four bytes."""
 
 
 class _Header(msgspec.Struct, forbid_unknown_fields=True):

@@ -24,8 +24,8 @@ from norewind.streams.kafka import EACH, SCHEME, Client, library, partitions_of,
 from norewind.streams.reading import SLICE
 from norewind.streams.stream import StreamError
 
+# Seconds that a folder may be held by a worker that the group has given up on.
 PATIENCE = 60.0
-"""Seconds that a folder may be held by a worker that the group has given up on."""
 
 
 class Partition(threading.Thread):

@@ -31,8 +31,8 @@ from norewind.streams import RowStream, Source
 from norewind.streams.kafka import SCHEME
 from norewind.trees import Tree, is_key
 
+# How progress names the simple forecasts besides the baseline.
 BESIDE = {"persistence": "last value", "seasonal": "period ago"}
-"""How progress names the simple forecasts besides the baseline."""
 
 
 def train(
@@ -204,8 +204,8 @@ def _events(folder: Path, samples: int) -> Any:
     return SummaryWriter(str(folder / "tensorboard"), purge_step=samples + 1)
 
 
+# The samples in a chunk whose CPU time counts.
 LONG_ENOUGH = 256
-"""The samples in a chunk whose CPU time counts."""
 
 
 class Clock:

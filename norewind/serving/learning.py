@@ -19,12 +19,12 @@ from norewind.streams.given import Given
 from norewind.streams.position import Mark
 
 FLUSH = 0.01
+# How long the learning thread sleeps at most while nothing comes (in seconds).
 IDLE = 0.5
-"""How long the learning thread sleeps at most while nothing comes (in seconds)."""
+# How long the first row waits for others, so that they are learned from together (in seconds).
 GATHER = 0.02
-"""How long the first row waits for others, so that they are learned from together (in seconds)."""
+# The most rows that are learned from in one go: short enough to let predictions through.
 BATCH = 256
-"""The most rows that are learned from in one go: short enough to let predictions through."""
 
 
 class Incoming(Given):
