@@ -33,8 +33,8 @@ class Carry(NamedTuple):
     key: jax.Array
 
 
+# `reduce(left, right, signs)`: from r + 1 pairs of rows to r, with the same mean of Σ left_i ⊗ right_i.
 Reduce = Callable[[jax.Array, jax.Array, jax.Array], tuple[jax.Array, jax.Array]]
-"""`reduce(left, right, signs)`: from r + 1 pairs of rows to r, with the same mean of Σ left_i ⊗ right_i."""
 
 
 class AffineStep(NamedTuple):

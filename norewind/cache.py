@@ -15,12 +15,12 @@ from norewind.machine import processor
 
 VARIABLE = "NOREWIND_CACHE"
 FOLDER = "JAX_COMPILATION_CACHE_DIR"
+# The names of the files that JAX keeps (jax._src.lru_cache).
 PROGRAM, USED, LOCK = "-cache", "-atime", ".lockfile"
-"""The names of the files that JAX keeps (jax._src.lru_cache)."""
+# The largest size of JAX's cache in bytes. Beyond it, JAX removes the least recently used programs.
 LARGEST = 100_000_000
-"""The largest size of JAX's cache in bytes. Beyond it, JAX removes the least recently used programs."""
+# The folders of this package whose files contain Numba kernels.
 KERNELS = ("learners", "streams", "fleets", "runs")
-"""The folders of this package whose files contain Numba kernels."""
 
 
 def keep_compiled() -> None:

@@ -23,11 +23,11 @@ import norewind
 from norewind.files import write_atomically
 from norewind.trees import Tree, is_key, named_leaves
 
+# Increased whenever checkpoints of other versions of norewind can no longer be read.
 FORMAT = 5
-"""Increased whenever checkpoints of other versions of norewind can no longer be read."""
 
+# Bytes that the checkpoints of a run may take together. The newest is kept whatever its size.
 LARGEST = 100_000_000
-"""Bytes that the checkpoints of a run may take together. The newest is kept whatever its size."""
 ARRAY = "stored as"
 _NAME = re.compile(r"(\d{15})-([0-9a-f]{16})\.safetensors")
 

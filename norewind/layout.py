@@ -11,8 +11,8 @@ import numpy as np
 from norewind.trees import Tree, is_key
 
 Vectors = tuple[jax.Array | np.ndarray, ...]
+# An array of so many numbers is a vector of its own: written into another, it would be copied once more.
 ALONE = 1024
-"""An array of so many numbers is a vector of its own: written into another, it would be copied once more."""
 
 
 class Leaf(NamedTuple):

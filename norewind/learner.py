@@ -19,10 +19,10 @@ from norewind.ranges import Symbols
 from norewind.run import Run, Update, explain, nonfinite_error
 from norewind.trees import Tree, strong
 
+# Samples in one call of the compiled loop. A call costs as much as 40 samples of a GRU-64.
 CHUNK, SHORTEST_CHUNK = 4_000, 100
-"""Samples in one call of the compiled loop. A call costs as much as 40 samples of a GRU-64."""
+# Samples times numbers in the run.
 WORK = CHUNK * 50_000
-"""Samples times numbers in the run."""
 
 
 def online(

@@ -89,5 +89,5 @@ def log_variance(output: Any) -> Any:
     return 10 * library(output).tanh(output / 10)
 
 
+# One bit in nats: divide a cross entropy by it to get bits.
 BIT = 0.6931471805599453
-"""One bit in nats: divide a cross entropy by it to get bits."""

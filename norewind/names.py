@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from norewind.trees import Tree
 
 TaskName = Literal["anbn", "brackets"]
+# Their input weights are drawn in the same way for symbols and numbers.
 Reservoir = Literal["feedback_reservoir", "liquid", "reservoir"]
-"""Their input weights are drawn in the same way for symbols and numbers."""
+# `plain_lstm` is the LSTM without embedding, where every weight feeds one unit.
 Recurrent = Literal["diagonal_gru", "elman", "elstm", "gru", "lru", "lstm", "mingru", "plain_lstm", "rnn", "rtu"]
-"""`plain_lstm` is the LSTM without embedding, where every weight feeds one unit."""
 CellName = Literal[Recurrent, Reservoir]
 OptimizerName = Literal["adam", "adagrad", "rmsprop", "sgd"]
 
+# The method that mixes several learners; it is no estimator. Of symbols, its steps are windows of this many:
 AUTO = "auto"
-"""The method that mixes several learners; it is no estimator. Of symbols, its steps are windows of this many:"""
 AUTO_WINDOW = 16
 
 TASKS: tuple[TaskName, ...] = get_args(TaskName)

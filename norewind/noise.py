@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from norewind.checks import ModelError
 from norewind.trees import Tree
 
+# `noise(key, like) -> (noise, next_key)`: the noise of one step, shaped like the tree `like`, and the next key.
 Noise = Callable[[jax.Array, Tree], tuple[Tree, jax.Array]]
-"""`noise(key, like) -> (noise, next_key)`: the noise of one step, shaped like the tree `like`, and the next key."""
 
 
 def random_signs(key: jax.Array, like: Tree) -> tuple[Tree, jax.Array]:

@@ -18,8 +18,8 @@ from norewind.ranges import Symbols
 from norewind.run import Run, Update, explain, nonfinite_error
 from norewind.trees import Tree, strong
 
+# What a prediction needs of a run: the parameters and the state.
 MODEL = Run._fields[:2]
-"""What a prediction needs of a run: the parameters and the state."""
 STATE, AHEAD = Run._fields.index("state"), Run._fields.index("ahead")
 
 

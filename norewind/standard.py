@@ -6,8 +6,8 @@ import shutil
 import sys
 from typing import Any
 
+# The narrowest width that help is wrapped to: at a width of one column, wrapping would never end.
 NARROWEST = 40
-"""The narrowest width that help is wrapped to: at a width of one column, wrapping would never end."""
 
 
 class _Heedless(io.FileIO):

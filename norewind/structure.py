@@ -14,8 +14,8 @@ from norewind.trees import Tree, real_leaves
 
 UNITS = "to know which unit each weight feeds"
 
+# `product(W, v)`: the product of a matrix with a vector, or something in its place.
 Product = Callable[[jax.Array, jax.Array], jax.Array]
-"""`product(W, v)`: the product of a matrix with a vector, or something in its place."""
 
 
 class Layer(NamedTuple):

@@ -18,8 +18,8 @@ from norewind.estimator import (
 from norewind.structure import Product, covered_units, for_each_leaf, mixed_by, spread, structure_of
 from norewind.trees import Tree, real_leaves
 
+# For every component of the state (each number that a unit keeps), a tree like the parameters; None without a unit.
 Traces = tuple[Tree, ...]
-"""For every component of the state (each number that a unit keeps), a tree like the parameters; None without a unit."""
 
 
 @jax.custom_vjp

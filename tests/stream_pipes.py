@@ -2,13 +2,14 @@
 
 import json
 import os
+from dataclasses import replace
 from itertools import cycle
 
 import numpy as np
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from norewind.streams import Source
+from norewind.streams import Dialect, RowStream, Source
 
 policies = st.sampled_from(["fail", "skip"])
 quick = settings(
@@ -42,6 +43,11 @@ class Pipe:
 
     def __exit__(self, *_):
         os.close(self.reader)
+
+
+def row_stream(source, make=RowStream, *, dialect=Dialect(), missing="last", bad="fail", **options):  # noqa: B008
+    """A stream of rows, with some fields of its dialect among the options."""
+    return make(source, dialect=replace(dialect, missing=missing, bad=bad), **options)
 
 
 def saved(position):

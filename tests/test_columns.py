@@ -7,23 +7,22 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from stream_pipes import Pipe, loaded, quick, saved
+from stream_pipes import Pipe, loaded, quick, row_stream, saved
 
 from norewind.streams import Dialect, RowStream, Source, StreamError, afresh
-from norewind.streams.clock import as_time, times_ahead
-from norewind.streams.columns import judged, time_of
+from norewind.streams.columns import as_time, judged, time_of, times_ahead
 
 JSONL = Dialect("jsonl")
 
 
 def stream_of(text, **options):
     with Pipe(text.encode()) as source:
-        return RowStream(source, **options)
+        return row_stream(source, **options)
 
 
 def taken(text, **options):
     with Pipe(text.encode()) as source:
-        stream = RowStream(source, **options)
+        stream = row_stream(source, **options)
         return stream, stream.take(1_000)
 
 
@@ -147,16 +146,16 @@ def test_any_table_resumes_anywhere(rows, cut, standardise):
     text = "a,b,y\n" + "".join(f"{a},{b},{y}\n" for a, b, y in rows)
     options = {"inputs": ["a", "b", "y"], "targets": ["y"], "bad": "skip", "copy": ["a"], "standardise": standardise}
     with Pipe(text.encode()) as source:
-        stream = RowStream(source, **options)
+        stream = row_stream(source, **options)
         whole = stream.take(100)
         assert stream.take(100) is None
         end = saved(stream.position())
     with Pipe(text.encode()) as source:
-        stream = RowStream(source, **options)
+        stream = row_stream(source, **options)
         first = stream.take(cut)
         position = loaded(saved(stream.position()))
     with Pipe(text.encode()) as source:
-        stream = RowStream(source, position=position, **options)
+        stream = row_stream(source, position=position, **options)
         rest = stream.take(100)
         assert rest is None or stream.take(100) is None
         assert saved(stream.position()) == end
@@ -202,7 +201,7 @@ def test_any_json_resumes_anywhere_and_in_any_cut(rows, data):
     }
 
     def opened(position=None):
-        return RowStream(source, position=position, **options)
+        return row_stream(source, position=position, **options)
 
     try:
         with Pipe(text.encode()) as source:

@@ -47,7 +47,7 @@ def test_it_is_given_back_after_some_long_lines(tmp_path, monkeypatch, size, tim
     path.write_bytes((b"x" * size + b"\n") * (10 * LONGEST // size))
     monkeypatch.setattr(reading, "give_back_free_memory", lambda: asked.append(True))
     source = Source(path)
-    lines, fragments = source.lines(source.progress(unread("rows"))), source.fragments(None)
+    lines, fragments = source.lines(unread("rows")), source.fragments(None)
     while lines.peek(fragments) is not None:
         lines.drop()
     assert len(asked) == times

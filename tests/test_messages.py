@@ -116,7 +116,7 @@ def test_places_are_one_number(place):
     "text", ["kafka://", "kafka:///0", "kafka://t/a", "kafka://t/0,,1", "kafka://t/-1", "kafka://t/99999"]
 )
 def test_addresses_that_name_nothing_are_refused(text):
-    from norewind.streams.brokers import Address
+    from norewind.streams.kafka import Address
 
     with pytest.raises(StreamError, match="names no topic"):
         Address.of(text)

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from stream_pipes import Pipe, loaded, policies, quick
+from stream_pipes import Pipe, loaded, policies, quick, row_stream
 from test_streams import drain
 
 from norewind.streams import Dialect, KeyedStream, RowStream, Source, StreamError
 from norewind.streams.conversion import Key
-from norewind.streams.given import Given, GivenLines
+from norewind.streams.given import Given
 from norewind.streams.reading import Lines
 
 FIRST, GOOD = {"a": 1, "mode": "eco", "t": "2024-05-01", "b": 2}, 12
@@ -25,7 +25,7 @@ def one_by_one(monkeypatch):
 
     def call(function):
         with monkeypatch.context() as patched:
-            for lines in (Lines, GivenLines):
+            for lines in (Lines, Given):
                 patched.setattr(lines, "in_one_go", lambda self: False)
             return function()
 
@@ -93,7 +93,7 @@ def options_of(data, keyed):
 def drained(make, source, counts, options):
     """All samples, the positions and how it ended, be it at once."""
     try:
-        return drain(make(source, **options), counts)
+        return drain(row_stream(source, make, **options), counts)
     except StreamError as error:
         return [], {}, re.sub(r"descriptor \d+", "descriptor", str(error))
 

@@ -4,7 +4,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from stream_pipes import Pipe
+from stream_pipes import Pipe, row_stream
 
 from norewind.streams import ByteStream, CharacterStream, Dialect, RowStream, Source, StreamError
 
@@ -13,7 +13,7 @@ JSONL = Dialect("jsonl")
 
 def rows_of(text, **options):
     with Pipe(text.encode()) as source:
-        stream = RowStream(source, **options)
+        stream = row_stream(source, **options)
         parts = list(iter(lambda: stream.take(7), None))
         return stream, *(np.concatenate([part[i] for part in parts]) for i in range(5))
 
@@ -191,7 +191,7 @@ def test_an_empty_stream(make):
         (RowStream, b"a,b", r"ends at byte 3, before the first sample \(rows: 0\)"),
         (RowStream, b"a,b\n\n", r"ends at byte 5, before the first sample \(rows: 0\). A sample needs a row"),
         (
-            lambda source: RowStream(source, inputs=["a"], bad="skip"),
+            lambda source: RowStream(source, inputs=["a"], dialect=Dialect(bad="skip")),
             b"a\n1,2\n3,\n",
             r"ends at byte 9, before the first sample \(rows: 0, bad rows skipped: 2\)",
         ),
@@ -281,14 +281,14 @@ def test_bad_rows(bad, tmp_path):
         with pytest.raises(StreamError, match=message + r".*skip and count such rows \(--bad skip\)") as caught:
             stream.take(10)
         assert "cut off" not in str(caught.value)
-    with RowStream(Source(path), dialect=dialect, bad="skip") as stream:
+    with row_stream(Source(path), dialect=dialect, bad="skip") as stream:
         assert len(stream.take(10).xs) == 4
         assert stream.counts == {"bad rows": 1}
 
 
 def test_a_missing_value_that_may_not_be():
     with Pipe(b"a,b\n1,2\n3,\n") as source:
-        stream = RowStream(source, missing="fail")
+        stream = RowStream(source, dialect=Dialect(missing="fail"))
         assert len(stream.take(2).xs) == 1
         with pytest.raises(StreamError, match=r"line 3 .*: column 'b' has no value"):
             stream.take(1)
@@ -329,4 +329,4 @@ def test_a_line_that_is_cut_off(text, format):
 )
 def test_columns_and_settings_that_do_not_fit(text, options, message):
     with Pipe(text.encode()) as source, pytest.raises(StreamError, match=message):
-        RowStream(source, **options)
+        row_stream(source, **options)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy
-from stream_pipes import Pipe, loaded, policies, quick, saved
+from stream_pipes import Pipe, loaded, policies, quick, row_stream, saved
 
 from norewind import tasks
 from norewind.streams import ByteStream, CharacterStream, Dialect, RowStream, Source, StreamError, TaskStream, afresh
@@ -113,7 +113,7 @@ def row_options():
 @given(st.lists(csv_line, max_size=25), ends, row_options(), counts, sizes)
 def test_csv_is_the_same_every_way(lines, end, options, counts, sizes):
     def make(source, position=None):
-        return RowStream(source, position=position, **options)
+        return row_stream(source, position=position, **options)
 
     check_every_way(make, "\n".join(["a,b", "1,2", *lines]).encode() + end.encode("latin-1"), counts, sizes)
 
@@ -122,7 +122,7 @@ def test_csv_is_the_same_every_way(lines, end, options, counts, sizes):
 @given(st.lists(json_line, max_size=25), ends, row_options(), counts, sizes)
 def test_json_lines_are_the_same_every_way(lines, end, options, counts, sizes):
     def make(source, position=None):
-        return RowStream(source, dialect=Dialect("jsonl"), position=position, **options)
+        return row_stream(source, dialect=Dialect("jsonl"), position=position, **options)
 
     check_every_way(make, "\n".join(['{"b": 1, "a": 2}', *lines]).encode() + end.encode("latin-1"), counts, sizes)
 
@@ -175,7 +175,7 @@ def test_what_is_not_whole_at_the_end_of_a_file_waits(tmp_path, kind, cut):
 
     def opened(position=None):
         if kind == "rows":
-            return RowStream(Source(path), standardise=False, bad="skip", position=position)
+            return RowStream(Source(path), dialect=Dialect(bad="skip"), standardise=False, position=position)
         return CharacterStream(Source(path), bad="skip", position=position)
 
     path, content = tmp_path / "file", "a,b\n1,2\n13,25\n" if kind == "rows" else "abää🙂"
@@ -262,7 +262,7 @@ def make_any(source, kind, options, position=None):
     if kind == "characters":
         return CharacterStream(source, options["alphabet"], size=3, bad=options["bad"], position=position)
     rows = {name: options[name] for name in ("bad", "missing", "horizon", "standardise")}
-    return RowStream(source, dialect=Dialect(kind, options["header"]), position=position, **rows)
+    return row_stream(source, dialect=Dialect(kind, options["header"]), position=position, **rows)
 
 
 kinds = st.sampled_from(["bytes", "characters", "csv", "jsonl"])

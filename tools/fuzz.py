@@ -132,8 +132,8 @@ def readers(folder: Path, inputs: Counter):
                 return ByteStream(source, position=position)
             if format == "text":
                 return CharacterStream(source, size=4, bad=bad, position=position)
-            dialect = Dialect(format, header=header)
-            return RowStream(source, dialect=dialect, bad=bad, horizon=horizon, targets=["a"], position=position)
+            dialect = Dialect(format, header=header, bad=bad)
+            return RowStream(source, dialect=dialect, horizon=horizon, targets=["a"], position=position)
 
         drained(make, data, folder)
 
@@ -162,10 +162,11 @@ def columns(folder: Path, inputs: Counter):
     def one(rows, csv_file, seen, wanted, copied, bad, missing, classes, horizon):
         inputs["tables"] += 1
         chosen = {"inputs": seen or None, "targets": wanted or None, "copy": copied, "horizon": horizon}
-        dialect = Dialect("csv" if csv_file else "jsonl", classes=classes and len(wanted) == 1)
+        kind, classes = "csv" if csv_file else "jsonl", classes and len(wanted) == 1
+        dialect = Dialect(kind, classes=classes, missing=missing, bad=bad)
 
         def make(source, position):
-            return RowStream(source, dialect=dialect, missing=missing, bad=bad, position=position, **chosen)
+            return RowStream(source, dialect=dialect, position=position, **chosen)
 
         drained(make, as_csv(rows) if csv_file else as_json(rows), folder)
 

@@ -13,8 +13,8 @@ from norewind.cells.torch_operations import OPERATIONS
 from norewind.trees import Tree
 
 INNER = "inner."
+# Keywords of operations that say where and how numbers are stored, which changes nothing here.
 WITHOUT_EFFECT = {"dtype", "device", "layout", "pin_memory", "memory_format", "requires_grad"}
-"""Keywords of operations that say where and how numbers are stored, which changes nothing here."""
 
 
 def from_torch(module: Any, inputs: int, outputs: int | None = None, *, initial_state: Tree = None) -> Cell:

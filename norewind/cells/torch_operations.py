@@ -119,6 +119,7 @@ def _trilinear(a, b, c, missing_a, missing_b, missing_c, summed):
     return jnp.sum(parts[0] * parts[1] * parts[2], tuple(summed))
 
 
+# Operations (their `default` overloads) that JAX has under the same name, with the same arguments.
 _SAME_NAME = (
     (jnp, "abs any atan atan2 bitwise_not ceil cos cosh cumprod cumsum dot exp expm1 flip floor hypot isinf isnan log"),
     (jnp, "log1p logical_and logical_not logical_or max maximum mean min minimum prod reciprocal reshape round sign"),
@@ -127,7 +128,6 @@ _SAME_NAME = (
     (jax.nn, "relu sigmoid"),
     (operator, "neg"),
 )
-"""Operations (their `default` overloads) that JAX has under the same name, with the same arguments."""
 
 _OTHERS: dict[str, Callable[..., Any]] = {
     "add.Tensor add.Scalar": lambda a, b, alpha=1: a + alpha * b,

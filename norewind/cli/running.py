@@ -13,13 +13,13 @@ from typing import Annotated, NoReturn
 from norewind.runs.settings import SettingsError, option
 from norewind.standard import drop_output
 
+# Something is wrong with the stream, the settings, the folder or a checkpoint.
 BAD_INPUT = 1
-"""Something is wrong with the stream, the settings, the folder or a checkpoint."""
+# The run diverged; its last good checkpoint is kept.
 DIVERGED = 3
-"""The run diverged; its last good checkpoint is kept."""
 
+# What may go wrong with standard output, which has no file name. (A closed one is a bad descriptor.)
 OUTPUT_ERRORS = (errno.EBADF, errno.ENOSPC, errno.EFBIG, errno.EIO)
-"""What may go wrong with standard output, which has no file name. (A closed one is a bad descriptor.)"""
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,10 @@ from norewind.streams.scaling import Layout, Series, nothing_known, scaled
 from norewind.streams.stream import Keyed, Samples
 from norewind.trees import Tree
 
+# Bytes for resident keys, if their number is not given.
 MEMORY = 1_000_000_000
-"""Bytes for resident keys, if their number is not given."""
+# Numbers in the rows of a chunk: wide rows make shorter ones.
 NUMBERS = 1 << 26
-"""Numbers in the rows of a chunk: wide rows make shorter ones."""
 
 
 class Engine(Protocol):

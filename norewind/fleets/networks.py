@@ -13,8 +13,8 @@ from norewind.learners.steps import ring_to_come, row_offsets
 from norewind.run import Run
 from norewind.trees import Tree
 
+# Losses are computed for a power of two of rows, and at least this many, so that few sizes are compiled.
 SMALLEST = 4096
-"""Losses are computed for a power of two of rows, and at least this many, so that few sizes are compiled."""
 
 
 class Waiting(NamedTuple):

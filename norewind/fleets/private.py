@@ -16,16 +16,16 @@ from norewind.learner import Online, _forward
 from norewind.run import Run
 from norewind.trees import Tree, is_key
 
+# Keys that a program computes side by side. The runs of this many small models fit a core's cache.
 LANES = 32
-"""Keys that a program computes side by side. The runs of this many small models fit a core's cache."""
+# The keys in a batch, and the most samples that it learns from each of them in a row. The runs of 256 small models
+# still fit the last cache; those of 4,096 do not.
 LADDER = {32: 128, 256: 16}
-"""The keys in a batch, and the most samples that it learns from each of them in a row. The runs of 256 small models
-still fit the last cache; those of 4,096 do not."""
 ALIGNED = 64
+# Numbers in the run of a small model. With usual vectors, z * h + (1 - z) * c of a GRU with 3 or 4 units had other
+# bits for the first half of a group than for the second. Probably each half fuses another product into the sum; we
+# have not looked at the machine code. With narrow vectors we have not seen it, but large models would be slower.
 SMALL = 1000
-"""Numbers in the run of a small model. With usual vectors, z * h + (1 - z) * c of a GRU with 3 or 4 units had other
-bits for the first half of a group than for the second. Probably each half fuses another product into the sum; we have
-not looked at the machine code. With narrow vectors we have not seen it, but large models would be slower."""
 
 
 class Private:

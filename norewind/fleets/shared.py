@@ -16,14 +16,14 @@ from norewind.optimizers import at_sample
 from norewind.run import NonFiniteError, Run, Update, _saturating_add
 from norewind.trees import Tree, all_finite, strong, weighted_sum
 
+# The keys that a program computes side by side. What 128 small models carry fits a core's cache, and fills vectors.
 WIDTHS = (1, 16, 128)
-"""The keys that a program computes side by side. What 128 small models carry fits a core's cache, and fills vectors."""
+# What a group of keys costs besides its keys, in keys.
 GROUP = 40
-"""What a group of keys costs besides its keys, in keys."""
+# The most samples in one call of a program, if windows are not longer.
 CALL = 4096
-"""The most samples in one call of a program, if windows are not longer."""
+# The keys that a program holds are 16, 16² and so on.
 RUNG = 16
-"""The keys that a program holds are 16, 16² and so on."""
 
 
 class SharedRun(NamedTuple):

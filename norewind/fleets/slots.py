@@ -13,10 +13,10 @@ import numpy as np
 from norewind.checkpoint import DamagedError
 from norewind.fleets.store import KEYS, Entry, Store
 
+# When room is needed, at least one in this many resident keys goes to disk, so that there is room for a while.
 EVICTED = 16
-"""When room is needed, at least one in this many resident keys goes to disk, so that there is room for a while."""
+# Keys that are turned into records, or back, at a time.
 AT_ONCE = 256
-"""Keys that are turned into records, or back, at a time."""
 
 
 class Slots:

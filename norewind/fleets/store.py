@@ -22,8 +22,8 @@ from norewind.files import open_itself
 
 KEYS = "keys.sqlite"
 FORMAT = 1
+# More samples than any run has.
 LAST = 2**63 - 1
-"""More samples than any run has."""
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS runs (

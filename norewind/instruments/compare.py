@@ -18,12 +18,12 @@ from norewind.runs.settings import Settings, SettingsError
 from norewind.runs.sweep import sweep
 from norewind.shown import sparkline
 
+# The share of the stream, at its end, that the final loss is the mean of.
 LAST = 0.1
-"""The share of the stream, at its end, that the final loss is the mean of."""
+# The points of a curve by default, and the most samples from one to the next.
 POINTS, LONGEST = 100, 10_000
-"""The points of a curve by default, and the most samples from one to the next."""
+# Runs are watched for divergence if points are this many samples apart, or as many as were asked for.
 WATCHED = 1_000
-"""Runs are watched for divergence if points are this many samples apart, or as many as were asked for."""
 
 
 def compare(

@@ -20,14 +20,14 @@ from norewind.names import Method, parse_method
 from norewind.structure import reaches_state
 from norewind.trees import Tree, is_key, real_leaves
 
+# RTRL is the reference up to this many numbers in its influence matrix, e.g. a state of 64 with 6·10⁴ parameters.
 AFFORDABLE = 4_000_000
-"""RTRL is the reference up to this many numbers in its influence matrix, e.g. a state of 64 with 6·10⁴ parameters."""
 
+# The steps that the reference looks back where RTRL is not affordable.
 LONG = 200
-"""The steps that the reference looks back where RTRL is not affordable."""
 
+# What is diagnosed: (transition, loss, params, state).
 Subject = tuple[Transition, Loss, Tree, Tree]
-"""What is diagnosed: (transition, loss, params, state)."""
 
 
 def diagnose(
@@ -124,8 +124,8 @@ def diagnose(
     return Diagnosis(findings, reference=", ".join(dict.fromkeys(references)), moving=optimizer is not None)
 
 
+# Models of one size that share their transition also share what is compiled for them.
 Compiled = dict[tuple, Callable]
-"""Models of one size that share their transition also share what is compiled for them."""
 
 
 @dataclass(frozen=True)

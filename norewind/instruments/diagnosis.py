@@ -14,8 +14,8 @@ from norewind.instruments.curves import grouped_by
 from norewind.instruments.tables import markdown, table_as_html
 from norewind.shown import sparkline
 
+# The spans of time that a stream is divided into.
 SPANS = 20
-"""The spans of time that a stream is divided into."""
 
 
 class Value(NamedTuple):
@@ -108,12 +108,12 @@ class Finding:
 
 
 STATISTICS = ("bias_squared", "variance", "cosine")
+# The panels of the figure: a statistic, its title and its scale.
 PANELS = (
     ("variance", "relative variance", "log"),
     ("bias_squared", "relative squared bias", "linear"),
     ("cosine", "cosine to the exact gradient", "linear"),
 )
-"""The panels of the figure: a statistic, its title and its scale."""
 ROUNDING = 1e-10
 
 

@@ -19,8 +19,8 @@ LINES = ("-", (0, (4, 1.6)), (0, (7, 1.5, 1.5, 1.5)), (0, (1, 1)), (0, (9, 2)))
 MARKERS = "osD^vP*X<>"
 GREY = "0.5"
 
+# Without dates and versions the same numbers give the same file.
 METADATA = {".png": {"Software": None}, ".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
-"""Without dates and versions the same numbers give the same file."""
 
 
 def new_figure(rows: int = 1, columns: int = 1, *, panel: tuple[float, float] = (4.5, 3.3), **subplots: Any):
@@ -101,8 +101,8 @@ def plain_log(ax: Axes) -> None:
     ax.yaxis.set_minor_formatter(NullFormatter())
 
 
+# The smallest number of samples that a point of a learning curve is about: the error of a single one says little.
 FEWEST = 20
-"""The smallest number of samples that a point of a learning curve is about: the error of a single one says little."""
 SIMPLE = {"persistence": ("the last value", ":"), "seasonal": ("one period ago", "-."), "baseline": ("trivial", "--")}
 
 

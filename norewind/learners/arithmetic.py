@@ -16,14 +16,14 @@ from numba.extending import intrinsic
 
 from norewind.kernels import kernel
 
+# Vectors for `dot` have a multiple of this length, with zeros at their end.
 LANES = 8
-"""Vectors for `dot` have a multiple of this length, with zeros at their end."""
 LOG2_E = 1 / np.log(2)
+# The logarithm of 2, but for its last 32 bits: products with whole numbers are exact.
 LN2_LARGE = 0.6931471803691238
-"""The logarithm of 2, but for its last 32 bits: products with whole numbers are exact."""
 LN2_SMALL = 1.9082149292705877e-10
+# Added to a number, it leaves the nearest integer in its last bits.
 ROUNDING = 1.5 * 2**52
-"""Added to a number, it leaves the nearest integer in its last bits."""
 ROUNDING_BITS = int(np.float64(ROUNDING).view(np.int64))
 ROOT_HALF_BITS = int(np.sqrt(0.5).view(np.int64))
 EXP_SERIES = tuple(1 / factorial(power) for power in range(11, -1, -1))

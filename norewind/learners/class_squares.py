@@ -8,8 +8,8 @@ import numpy as np
 from norewind.learners.least_squares import LeastSquares, LeastSquaresRun
 from norewind.learners.protocol import Learner
 
+# A linear model also gives shares below zero. Every class keeps this one.
 LEAST_SHARE = 1e-3
-"""A linear model also gives shares below zero. Every class keeps this one."""
 
 
 class ClassSquares(Learner):

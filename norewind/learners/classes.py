@@ -11,13 +11,13 @@ from norewind.learners.mix import mix_row
 from norewind.learners.protocol import Learner
 from norewind.learners.steps import exchange, ring_to_come, same_length
 
+# The share of its weight that each expert passes on after a row, so that the mixture can follow a change.
 SWITCHING = 0.002
-"""The share of its weight that each expert passes on after a row, so that the mixture can follow a change."""
 PRIOR = 0.1
+# The share of a count that is kept from row to row.
 REMEMBERED = 0.9995
-"""The share of a count that is kept from row to row."""
+# No class is impossible, whatever an expert says.
 LEAST = 1e-6
-"""No class is impossible, whatever an expert says."""
 
 
 class CountingRun(NamedTuple):

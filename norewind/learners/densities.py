@@ -7,10 +7,10 @@ import numpy as np
 from norewind.kernels import kernel
 from norewind.learners.arithmetic import exp_each, log_each
 
+# How much of an expert's record is kept from row to row: about the last hundred rows count.
 REMEMBERED = 0.99
-"""How much of an expert's record is kept from row to row: about the last hundred rows count."""
+# The weight of a row. Below one, since the errors of overlapping forecasts are similar.
 TRUST = 0.1
-"""The weight of a row. Below one, since the errors of overlapping forecasts are similar."""
 SLOWEST = 0.01
 LEAST_VARIANCE = 1e-6
 LARGEST = 100.0

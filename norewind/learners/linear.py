@@ -9,12 +9,12 @@ from norewind.checks import ModelError
 from norewind.kernels import kernel
 from norewind.learners.arithmetic import LANES, add_scaled, dot, padded
 
+# In standard deviations. A larger input is most likely a fault, which a linear model would only amplify.
 LARGEST_INPUT = 10.0
-"""In standard deviations. A larger input is most likely a fault, which a linear model would only amplify."""
+# Forgetting stops while the mean variance of the weights, relative to the prior's, is above this.
 LARGEST = 1e4
-"""Forgetting stops while the mean variance of the weights, relative to the prior's, is above this."""
+# Rows from one look at that variance to the next.
 LOOKS = 16
-"""Rows from one look at that variance to the next."""
 LEAST_SPREAD = 1e-6
 
 

@@ -21,12 +21,12 @@ from norewind.learners.members import forecasts_of, forward_all, reset_all, scan
 from norewind.learners.protocol import Learner
 from norewind.learners.steps import exchange, ring_to_come, same_length
 
+# Common periods of series, in rows. Every additional one costs a little on all other series.
 PERIODS = (7, 12, 24, 168)
-"""Common periods of series, in rows. Every additional one costs a little on all other series."""
+# Lags, divided by the number of inputs, and forgetting.
 MODELS = ((8, 0.998), (32, 0.9998), (168, 0.9998), (168, 0.998))
-"""Lags, divided by the number of inputs, and forgetting."""
+# For more outputs than this, whose weights take most of the time, three models are as good as four.
 MANY_OUTPUTS, THEIR_MODELS = 200, ((32, 0.9998), (32, 0.998), (168, 0.9998))
-"""For more outputs than this, whose weights take most of the time, three models are as good as four."""
 LIMIT = 5.0
 
 

@@ -14,8 +14,8 @@ from norewind.learners.mix import MixRun, mix
 from norewind.learners.protocol import Learner
 from norewind.trees import Tree
 
+# The share of its weight that each expert passes on after a symbol, so that the mixture can follow a change.
 SWITCHING = 1e-4
-"""The share of its weight that each expert passes on after a symbol, so that the mixture can follow a change."""
 
 
 class TextRun(NamedTuple):

@@ -9,13 +9,13 @@ from norewind.paper.groups import Group, agreement, influence_curves, of_paper
 from norewind.paper.plans import SAMPLES, TABLE, method_words
 from norewind.runs.record import Record
 
+# Runs on one text, by method and cell.
 Groups = Mapping[tuple[str, str], Group]
-"""Runs on one text, by method and cell."""
 
+# Influence balancing starts from a loss of about 8: below this a run is on its way to the solution.
 CONVERGED_LOSS = 0.1
-"""Influence balancing starts from a loss of about 8: below this a run is on its way to the solution."""
+# Many times what the text alone does to the loss of 10⁵ samples: such a rise is the model's.
 REASCENT = 0.02
-"""Many times what the text alone does to the loss of 10⁵ samples: such a rise is the model's."""
 VERDICTS = {
     "agrees": "agree with the paper (p ≥ 0.05)",
     "differs (better)": "have a lower loss than the paper's (p < 0.05)",

@@ -14,10 +14,10 @@ from norewind.runs.metrics import counted
 from norewind.runs.record import Record
 from norewind.tasks import Text
 
+# The paper's table shows the mean loss of the last 10⁵ samples; for shorter runs we take the last tenth.
 RECENT = 100_000
-"""The paper's table shows the mean loss of the last 10⁵ samples; for shorter runs we take the last tenth."""
+# The paper's numbers have three digits.
 ROUNDING = 0.0005
-"""The paper's numbers have three digits."""
 LEVEL = 0.05
 ENOUGH_SEEDS = 3
 

@@ -30,8 +30,9 @@ from norewind.tasks.copying import UNSCORED, Copying, Curriculum
 RATES = (1e-3, 3e-3)
 SEEDS = 2
 POINTS = 50
+# Samples between two looks of the curriculum; fewer for a large model, whose chunks are shorter.
 PIECE = 1_000
-"""Samples between two looks of the curriculum; fewer for a large model, whose chunks are shorter."""
+# Task, method, cell and hidden units.
 KINDS = (
     ("pause", "snap1", "lru", 64),
     ("pause", "snap1", "elstm", 64),
@@ -43,20 +44,19 @@ KINDS = (
     ("grow", "bptt:16", "gru", 128),
     ("grow", "kf_rtrl", "rnn", 32),
 )
-"""Task, method, cell and hidden units."""
+# The samples of a run, the sequences, and what is measured.
 TASKS = {
     "pause": (1_000_000, {"letters": 4, "length": 2, "pause": (50, 100)}, "bits per letter"),
     "grow": (2_000_000, {"letters": 2, "length": 1}, "length reached"),
 }
-"""The samples of a run, the sequences, and what is measured."""
 TITLES = {
     "pause": "two letters of four, again after 50 to 100 blanks",
     "grow": "sequences that grow by a letter below 0.15 bits",
 }
+# Cells for which SnAp-1 is exact.
 EXACT = {"lru", "elstm"}
-"""Cells for which SnAp-1 is exact."""
+# The lengths that KF-RTRL and OK reached after two million samples, with 128 units (Benzing et al., 2019).
 PUBLISHED = (36, 45)
-"""The lengths that KF-RTRL and OK reached after two million samples, with 128 units (Benzing et al., 2019)."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,14 +5,15 @@ from dataclasses import replace
 
 from norewind.runs.settings import Settings
 
+# The length of the paper's runs on aⁿbⁿ.
 SAMPLES = 10**7
-"""The length of the paper's runs on aⁿbⁿ."""
 SEEDS = {"anbn": 5, "brackets": 3, "controls": 3}
+# UORO with GRUs spreads most, so that cell of the table has more seeds.
 GRU_SEEDS = 7
-"""UORO with GRUs spreads most, so that cell of the table has more seeds."""
+# The length of a run that only shows that everything works.
 QUICK = 50_000
-"""The length of a run that only shows that everything works."""
 
+# Mean loss on the last 10⁵ of 10⁷ samples of aⁿbⁿ(1, 32), in bits, by (method, cell).
 TABLE = {
     ("uoro", "lstm"): 0.147,
     ("uoro", "gru"): 0.155,
@@ -27,11 +28,10 @@ TABLE = {
     ("bptt:16", "lstm"): 0.144,
     ("bptt:16", "gru"): 0.207,
 }
-"""Mean loss on the last 10⁵ of 10⁷ samples of aⁿbⁿ(1, 32), in bits, by (method, cell)."""
 
 CELLS = ("gru", "lstm")
+# The methods in the table, the quick ones first.
 METHODS = ("bptt:16", "uoro:window=16", "bptt:2", "uoro:window=2", "bptt:1", "uoro")
-"""The methods in the table, the quick ones first."""
 ANBN = Settings("anbn", parameters=(1, 32), method="uoro", alpha=0.03)
 BRACKETS = Settings("brackets", parameters=(1, 5, 10), method="uoro", alpha=0.015)
 

@@ -29,12 +29,13 @@ from norewind.runs.sweep import Plan, records, sweep
 from norewind.shown import markdown_as_html
 from norewind.tasks import influence_balancing
 
+# What the level without memory is called in a text's figure, how much of the text the page shows, and what it says.
 TEXTS: dict[str, tuple[str, int, Callable]] = {
     "brackets": ("memoryless", 72, findings.brackets_findings),
     "anbn": ("without counting", 140, findings.anbn_findings),
 }
-"""What the level without memory is called in a text's figure, how much of the text the page shows, and what it says."""
 BLUE = "#08306b"
+# UORO in blue, BPTT in orange; longer windows are lighter.
 LOOKS = {
     "uoro": (BLUE, "-"),
     "uoro:window=2": ("#2171b5", (0, (7, 1.5, 1.5, 1.5))),
@@ -44,9 +45,8 @@ LOOKS = {
     "bptt:4": ("#d94801", (0, (4, 1.6))),
     "bptt:16": ("#fdae6b", (0, (4, 1.6))),
 }
-"""UORO in blue, BPTT in orange; longer windows are lighter."""
+# BPTT on influence balancing, shorter windows darker.
 SHADES = ("#662506", "#cc4c02", "#fe9929", "#e0b030", "#8c6d31", "#b15928")
-"""BPTT on influence balancing, shorter windows darker."""
 
 
 def reproduce(

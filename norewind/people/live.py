@@ -32,12 +32,12 @@ from norewind.streams.stream import joined
 from norewind.trees import copied
 
 Row = dict[str, Any]
+# The number of rows that are enough to judge the columns by when an answer is wanted.
 SOON = 20
-"""The number of rows that are enough to judge the columns by when an answer is wanted."""
+# Rows that are added up at once unless the metrics are wanted earlier: one by one would take as long as learning.
 TOGETHER = 200
-"""Rows that are added up at once unless the metrics are wanted earlier: one by one would take as long as learning."""
+# Named in errors about a run that has no folder.
 MEMORY = Path("memory")
-"""Named in errors about a run that has no folder."""
 
 
 class Live:
@@ -117,7 +117,7 @@ class Live:
         try:
             samples = self.opened.stream.take(1)
         except StreamError:
-            self.given.drop()  # a bad row must not block the next one
+            self.given.discard()  # a bad row must not block the next one
             raise
         if samples is not None and len(samples.xs):
             learner = self.built.learner
@@ -335,5 +335,5 @@ class RunInMemory:
         """Nothing is written in the background."""
 
 
+# A learner and its compiled functions, shared by all models with the same settings and columns.
 _built = lru_cache(maxsize=16)(build)
-"""A learner and its compiled functions, shared by all models with the same settings and columns."""

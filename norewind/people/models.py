@@ -20,11 +20,11 @@ from norewind.streams import StreamError
 from norewind.streams.columns import category_of, is_missing
 from norewind.streams.given import SIMPLE, plain
 
+# The name of a column, or several.
 Names = str | Sequence[str]
-"""The name of a column, or several."""
 NO_HOOKS = Hooks()
+# Beside a run's settings: which of the three it is, and the labels as they were sent.
 MODEL = "model.json"
-"""Beside a run's settings: which of the three it is, and the labels as they were sent."""
 
 
 class Model:

@@ -17,15 +17,14 @@ from norewind.checkpoint import checkpoints, glance
 from norewind.files import write_atomically
 from norewind.runs.folder import RunFolder, as_lines
 from norewind.runs.settings import Settings, SettingsError
-from norewind.streams.brokers import AT_START, SCHEME, Address, Client, library, partitions_of, why
-from norewind.streams.kafka import AWAY
+from norewind.streams.kafka import AT_START, AWAY, SCHEME, Address, Client, library, partitions_of, why
 from norewind.streams.stream import StreamError
 
 MARK = "norewind "
+# Says that answers were committed, in case that the brokers forget it. (They do, after a week without commits.)
 NOTE = "answers.txt"
-"""Says that answers were committed, in case that the brokers forget it. (They do, after a week without commits.)"""
+# Seconds; brokers allow no more unless they are told to.
 LONGEST_TRANSACTION = 900.0
-"""Seconds; brokers allow no more unless they are told to."""
 
 
 @contextmanager

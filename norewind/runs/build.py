@@ -27,15 +27,15 @@ from norewind.runs.row_scores import RowScore
 from norewind.runs.scores import ClassScore, LineScore, Score, SymbolScore
 from norewind.runs.settings import Settings, SettingsError
 from norewind.streams import ByteStream, CharacterStream, Dialect, RowStream, Source, TaskStream
-from norewind.streams.brokers import SCHEME, Client
-from norewind.streams.parsing import CATEGORIES
+from norewind.streams.columns import CATEGORIES
+from norewind.streams.kafka import SCHEME, Client
 
+# The run that `fit` starts from, the new one after a chunk, and one more, which is a checkpoint or a gradient.
 COPIES = 3
-"""The run that `fit` starts from, the new one after a chunk, and one more, which is a checkpoint or a gradient."""
+# The experts of `auto` whose forecasts wait for their targets.
 EXPERTS = 15
-"""The experts of `auto` whose forecasts wait for their targets."""
+# Where a stream was left, as JSON and arrays.
 Position = dict[str, Any]
-"""Where a stream was left, as JSON and arrays."""
 
 
 class Shape(NamedTuple):
@@ -139,6 +139,8 @@ def row_options(settings: Settings, position: Position | None, inputs: tuple[str
         classes=settings.loss == "classes",
         # A stream of keys does not know the row before of the same key.
         before=settings.method == names.AUTO and settings.key is None,
+        missing=settings.missing,
+        bad=settings.bad,
     )
     # An answer has the key of the message that it answers.
     key = ["@key"] if settings.predictions.startswith(SCHEME) and settings.key != "@key" else []
@@ -147,8 +149,9 @@ def row_options(settings: Settings, position: Position | None, inputs: tuple[str
         "inputs": inputs or None,
         "targets": settings.targets or None,
         "copy": tuple(dict.fromkeys([*settings.copy, *key])),
+        "steps": settings.steps,
+        "standardise": settings.standardise,
         "position": position,
-        **{name: getattr(settings, name) for name in ("steps", "missing", "bad", "standardise")},
     }
 
 
@@ -323,8 +326,8 @@ def memory() -> int:
     return min(physical, int(allowed)) if allowed.isdecimal() else physical
 
 
+# The settings of a network, which `auto` chooses itself.
 CHOSEN = ("cell", "hidden", "layers", "optimizer", "rate", "alpha", "clip", "precision")
-"""The settings of a network, which `auto` chooses itself."""
 
 
 def only_defaults(settings: Settings) -> None:

@@ -17,13 +17,13 @@ from norewind.machine import processor
 from norewind.names import AUTO_WINDOW
 
 MAGIC = b"norewind compressed\n"
+# The version of the format. It changes with whatever changes a prediction of `counts`.
 FORMAT = 1
-"""The version of the format. It changes with whatever changes a prediction of `counts`."""
 SYMBOLS, MEGABYTES = 256, 64
+# The symbols that are coded in one call, without the network.
 CHUNK = 4_000
-"""The symbols that are coded in one call, without the network."""
+# More than a symbol's code can take: a bit settles at most four bytes.
 BYTES_PER_SYMBOL = 32
-"""More than a symbol's code can take: a bit settles at most four bytes."""
 
 
 class _Header(msgspec.Struct, forbid_unknown_fields=True):
@@ -108,6 +108,8 @@ def decompressed(data: bytes, *, report: Callable[[int], None] = lambda done: No
                 raise CodeError("the code of this file ends too early: it is damaged.")
             content += piece[1:].astype(np.uint8).tobytes()
             report(len(content))
+        if not coder.is_at_the_end():
+            raise CodeError("the code of this file does not end as it should: it is damaged.")
     if hashlib.sha256(content).hexdigest() != header.sha256:
         raise CodeError("the file does not decompress to what was compressed: it is damaged.")
     return bytes(content)
@@ -198,6 +200,10 @@ class _Coder:
     def rest(self) -> bytes:
         """The code of the interval that is left."""
         return int(self.state[coding.HIGH]).to_bytes(4, "big")
+
+    def is_at_the_end(self) -> bool:
+        """Whether everything was read, and the last bytes are those that `rest` wrote."""
+        return self.place == len(self.data) and self.state[coding.VALUE] == self.state[coding.HIGH]
 
     def code(self, symbols: np.ndarray) -> None:
         """Code all symbols but the first, which is known; when decoding, they are written there."""

@@ -11,8 +11,8 @@ from norewind.runs.metrics import counted, mean
 from norewind.runs.row_scores import RowScore
 from norewind.streams.stream import Samples
 
+# Keys that are named at the end, and the scored rows that they have at least.
 WORST, FEWEST = 5, 20
-"""Keys that are named at the end, and the scored rows that they have at least."""
 
 
 class FleetScore(RowScore):

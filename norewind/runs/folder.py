@@ -19,10 +19,10 @@ from norewind.runs.settings import CHANGEABLE, SETTINGS, Settings, SettingsError
 from norewind.trees import Tree
 
 METRICS, PREDICTIONS, CURVE = "metrics.jsonl", "predictions.jsonl", "curve.png"
+# Entries of logs that are drawn and shown.
 NUMBERS = ("samples", "loss", "mean", "baseline", "persistence", "seasonal", "seconds", "carry", "surprise")
-"""Entries of logs that are drawn and shown."""
+# The file that one process holds at a time. Its content marks the folder as a run folder.
 LOCK, SIGN = "lock", b"This folder belongs to a run of norewind.\n"
-"""The file that one process holds at a time. Its content marks the folder as a run folder."""
 COLUMNS, STRETCH, FORECAST, BY_STEP = "columns.json", "stretch.png", "forecast.png", "by_step.png"
 
 

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+# Between two drawings; longer where drawing would take more than a tenth of the time.
 SECONDS = 1.0
-"""Between two drawings; longer where drawing would take more than a tenth of the time."""
+# Points that are kept; beyond it, every second one is.
 MOST = 1_000
-"""Points that are kept; beyond it, every second one is."""
 
 
 def notebook_display() -> Callable[..., Any] | None:

@@ -12,22 +12,22 @@ import numpy as np
 from norewind.streams.position import Count
 
 Number = Annotated[float, msgspec.Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
+# How many values, and their sum.
 Sums = tuple[Count, Number]
-"""How many values, and their sum."""
 
+# The number of bad lines in a row that count as divergence. A single one may be an unusual part of the stream.
 PATIENCE = 5
-"""The number of bad lines in a row that count as divergence. A single one may be an unusual part of the stream."""
+# Below this fraction of the baseline, a run has learned something that it can lose.
 LEARNED = 0.9
-"""Below this fraction of the baseline, a run has learned something that it can lose."""
+# Healthy runs stay below a thousandth of this (an influence of 10⁶, which is about the square of the norm).
 CARRY_LIMIT = 1e6
-"""Healthy runs stay below a thousandth of this (an influence of 10⁶, which is about the square of the norm)."""
 
 
+# Samples that the watch looks at together: the mean of fewer says little.
 SEEN_AT_ONCE = 10_000
-"""Samples that the watch looks at together: the mean of fewer says little."""
+# Lines of metrics are a twelfth of all steps apart, and closer at the beginning, n √n / EARLY at step n: about 200
+# lines, whether a stream has 400 steps or a million.
 SHARE, EARLY = 12, 450
-"""Lines of metrics are a twelfth of all steps apart, and closer at the beginning, n √n / EARLY at step n: about 200
-lines, whether a stream has 400 steps or a million."""
 
 
 class Diverged(ArithmeticError):

@@ -20,12 +20,12 @@ from norewind.runs.folder import FolderInUse, RunFolder
 from norewind.runs.progress import Progress
 from norewind.runs.settings import Settings, SettingsError
 from norewind.runs.train import train
-from norewind.streams.brokers import EACH, SCHEME, Client, library, partitions_of, why
+from norewind.streams.kafka import EACH, SCHEME, Client, library, partitions_of, why
 from norewind.streams.reading import SLICE
 from norewind.streams.stream import StreamError
 
+# Seconds that a folder may be held by a worker that the group has given up on.
 PATIENCE = 60.0
-"""Seconds that a folder may be held by a worker that the group has given up on."""
 
 
 class Partition(threading.Thread):

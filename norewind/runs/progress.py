@@ -12,8 +12,8 @@ from rich.progress import Progress as Bars
 from norewind.runs.metrics import counted
 
 SECONDS_BETWEEN_LINES = 10
+# The loss shown is a moving average over about this many samples.
 SMOOTHED_OVER = 10_000
-"""The loss shown is a moving average over about this many samples."""
 
 
 @dataclass

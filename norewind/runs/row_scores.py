@@ -13,16 +13,16 @@ from norewind.runs.scores import RECENT, Score, place_of
 from norewind.streams.stream import Samples
 
 ROW_UNITS = {"squared": "squared error", "gaussian": "nats per value", "classes": "bits"}
+# Common periods of series, in rows; the best of them is shown.
 PERIODS = (7, 12, 24, 168)
-"""Common periods of series, in rows; the best of them is shown."""
+# The number of targets whose errors are written with every line of metrics, and whose newest values are kept.
 SHOWN = 8
-"""The number of targets whose errors are written with every line of metrics, and whose newest values are kept."""
+# The share of the newest squared errors that is kept from row to row.
 REMEMBERED = 1 - 1 / RECENT
-"""The share of the newest squared errors that is kept from row to row."""
+# The largest number of steps whose errors are written with every line of metrics.
 STEPS_SHOWN = 200
-"""The largest number of steps whose errors are written with every line of metrics."""
+# The simple forecasts that every model is compared with, besides the values one period ago.
 SIMPLE = ("mean", "persistence")
-"""The simple forecasts that every model is compared with, besides the values one period ago."""
 
 
 class RowScore(Score):

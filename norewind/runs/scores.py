@@ -12,14 +12,14 @@ from norewind.runs.metrics import counted
 from norewind.runs.windows import count_of
 from norewind.streams.stream import Samples, as_place
 
+# The newest rows of a table, which are kept and drawn.
 RECENT = 200
-"""The newest rows of a table, which are kept and drawn."""
+# What is told about forecasts of classes: how often the model and two simple rules were right.
 NAMES = ("accuracy", "majority", "last")
-"""What is told about forecasts of classes: how often the model and two simple rules were right."""
+# Symbols of one line; a longer one is scored in pieces.
 LONGEST = 10_000
-"""Symbols of one line; a longer one is scored in pieces."""
+# The number of recent lines that a line is compared with.
 REMEMBERED = 500
-"""The number of recent lines that a line is compared with."""
 ENOUGH = 20
 SHOWN = 300
 LEAST_SPREAD = 0.05

@@ -14,17 +14,17 @@ import tyro
 from norewind.names import TASKS, CellName, OptimizerName
 
 SETTINGS = "settings.toml"
+# Settings that may change when a run is resumed. All others determine its numbers.
 CHANGEABLE = {
     *("samples", "checkpoint_every", "checkpoint_seconds", "keep", "predictions", "flush", "tensorboard", "watch"),
     *("source", "bad", "final", "brokers", "client", "resident"),
 }
-"""Settings that may change when a run is resumed. All others determine its numbers."""
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Rows = Annotated[int, msgspec.Meta(ge=1, le=10**6)]
 Amount = Annotated[float, msgspec.Meta(ge=0)]
+# Larger rates would not fit single precision, or overflow at the first step.
 LARGEST = 3e38
-"""Larger rates would not fit single precision, or overflow at the first step."""
 
 
 class SettingsError(ValueError):

@@ -8,10 +8,10 @@ import numpy as np
 from norewind.runs.metrics import counted
 from norewind.runs.row_scores import steps_shown
 
+# The number of steps whose errors are shown; the others are in the figure.
 STEPS = 8
-"""The number of steps whose errors are shown; the others are in the figure."""
+# The number of targets whose errors are shown; the others are in metrics.jsonl.
 TARGETS = 3
-"""The number of targets whose errors are shown; the others are in metrics.jsonl."""
 
 
 class Summary(NamedTuple):
@@ -52,13 +52,13 @@ class Summary(NamedTuple):
 
 
 MODEL = "this model"
+# How forecasts are shown, the names of their errors in a line of metrics, and those of their losses.
 FORECASTS = {
     MODEL: ("model", "loss"),
     "the last value": ("persistence", "persistence"),
     "the mean so far": ("mean", "baseline"),
     "": ("seasonal", "seasonal"),
 }
-"""How forecasts are shown, the names of their errors in a line of metrics, and those of their losses."""
 
 
 def summary(lines: Sequence[dict[str, Any]], steps: Sequence[int] = (1,), *, squared: bool = True) -> Summary | None:

@@ -11,8 +11,8 @@ from norewind.runs.workers import SweepError, Workers, stopping
 
 __all__ = ["Plan", "SweepError", "records", "sweep"]
 
+# The runs of a sweep: a name and settings for each.
 Plan = Mapping[str, Settings]
-"""The runs of a sweep: a name and settings for each."""
 
 
 def records(plan: Plan, out: Path) -> dict[str, Record]:

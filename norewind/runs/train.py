@@ -28,11 +28,11 @@ from norewind.runs.row_scores import ROW_UNITS
 from norewind.runs.scores import SymbolScore
 from norewind.runs.settings import SETTINGS, Settings, SettingsError, read_toml
 from norewind.streams import RowStream, Source
-from norewind.streams.brokers import SCHEME
+from norewind.streams.kafka import SCHEME
 from norewind.trees import Tree, is_key
 
+# How progress names the simple forecasts besides the baseline.
 BESIDE = {"persistence": "last value", "seasonal": "period ago"}
-"""How progress names the simple forecasts besides the baseline."""
 
 
 def train(
@@ -204,8 +204,8 @@ def _events(folder: Path, samples: int) -> Any:
     return SummaryWriter(str(folder / "tensorboard"), purge_step=samples + 1)
 
 
+# The samples in a chunk whose CPU time counts.
 LONG_ENOUGH = 256
-"""The samples in a chunk whose CPU time counts."""
 
 
 class Clock:

@@ -17,13 +17,13 @@ from norewind.runs.progress import Progress
 from norewind.runs.settings import SettingsError
 
 SECONDS_BETWEEN_LOOKS = 0.5
+# Processes at a time.
 MOST = 1_000
-"""Processes at a time."""
+# How many times a run whose process was killed is continued in another process.
 RESTARTS = 3
-"""How many times a run whose process was killed is continued in another process."""
 
+# The settings of a run, which say how many `samples` it has; the folder of all; and the run folder.
 Task = tuple[Any, Path, Path]
-"""The settings of a run, which say how many `samples` it has; the folder of all; and the run folder."""
 
 
 class SweepError(RuntimeError):

@@ -22,8 +22,8 @@ from norewind.serving.service import Service
 
 MOST_STREAMS = 64
 MOST_VIEWERS = 32
+# Lines of one stream that may wait for their answers; then its sender has to wait.
 AHEAD = 256
-"""Lines of one stream that may wait for their answers; then its sender has to wait."""
 PAGE = {"/": "html", "/page.js": "javascript", "/page.css": "css"}
 
 

@@ -8,16 +8,16 @@ from typing import Any
 
 from norewind.serving.bodies import busy
 
+# The largest number of rows that one call answers.
 MOST = 64
-"""The largest number of rows that one call answers."""
+# The event loop should not be held longer than this by one call (in seconds).
 LONGEST_CALL = 0.004
-"""The event loop should not be held longer than this by one call (in seconds)."""
+# Calls are at least this far apart, so that requests in quick succession share them (in seconds).
 APART = 0.003
-"""Calls are at least this far apart, so that requests in quick succession share them (in seconds)."""
+# The cost of a request in addition to its prediction (in seconds).
 REQUEST = 0.0004
-"""The cost of a request in addition to its prediction (in seconds)."""
+# Requests that would wait longer than this for their turn are rejected (in seconds).
 LONGEST_WAIT = 0.1
-"""Requests that would wait longer than this for their turn are rejected (in seconds)."""
 
 
 class Batches:

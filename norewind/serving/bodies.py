@@ -13,8 +13,8 @@ MOST_ROWS = 256
 LONGEST_LINE = 1 << 16
 LONGEST_ID = 200
 BODY_SECONDS = 10.0
+# How long a stream may send nothing. A blank line keeps it open.
 IDLE_SECONDS = 300.0
-"""How long a stream may send nothing. A blank line keeps it open."""
 ROWS = "rows", "ids"
 ROW = "row", "id"
 BROKEN = "something went wrong here; the log of the service says more."

@@ -23,14 +23,14 @@ MOST_LINES = 1_000
 MOST_KEYS = 10_000
 SHOWN_KEYS = 12
 TICK = 0.5
+# Of the newest row, in the mean surprise of a key.
 WEIGHT = 0.1
-"""Of the newest row, in the mean surprise of a key."""
+# Bytes of a checkpoint that is still read for its newest rows.
 LARGEST = 50_000_000
-"""Bytes of a checkpoint that is still read for its newest rows."""
+# Seconds without a line of metrics after which the speed of a run is no longer shown.
 SILENT = 15
-"""Seconds without a line of metrics after which the speed of a run is no longer shown."""
+# Bytes of a log that are read at most in one go; of a longer one, the end.
 AT_ONCE = 4_000_000
-"""Bytes of a log that are read at most in one go; of a longer one, the end."""
 ENTRIES = ("samples", "loss", "mean", "baseline", "persistence", "seasonal", "period", "carry", "accuracy", "majority")
 
 

@@ -21,8 +21,8 @@ LOCAL = ("localhost", "127.0.0.1", "::1")
 LINGER_SECONDS = 2.0
 SEND_SECONDS = 30.0
 LOGIN = (resources.files("norewind.serving") / "page" / "login.html").read_text()
+# Paths that are answered without the token.
 OPEN = ("/health", "/login", "/page.css")
-"""Paths that are answered without the token."""
 
 
 def is_local(host: str) -> bool:

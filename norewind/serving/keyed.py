@@ -9,7 +9,7 @@ from norewind.fleets.fleet import Fleet
 from norewind.fleets.store import LAST, Store
 from norewind.serving.rows import RowModel, rows_so_far
 from norewind.streams.columns import BadRow
-from norewind.streams.keyed import KeyedStream
+from norewind.streams.rows import KeyedStream
 from norewind.streams.stream import Samples
 
 

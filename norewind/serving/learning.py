@@ -15,16 +15,16 @@ from norewind.runs.settings import Settings, SettingsError
 from norewind.runs.train import train
 from norewind.serving.keyed import model_of
 from norewind.serving.rows import rows_so_far
-from norewind.streams.given import Given, GivenLines
-from norewind.streams.position import Mark, Progress
+from norewind.streams.given import Given
+from norewind.streams.position import Mark
 
 FLUSH = 0.01
+# How long the learning thread sleeps at most while nothing comes (in seconds).
 IDLE = 0.5
-"""How long the learning thread sleeps at most while nothing comes (in seconds)."""
+# How long the first row waits for others, so that they are learned from together (in seconds).
 GATHER = 0.02
-"""How long the first row waits for others, so that they are learned from together (in seconds)."""
+# The most rows that are learned from in one go: short enough to let predictions through.
 BATCH = 256
-"""The most rows that are learned from in one go: short enough to let predictions through."""
 
 
 class Incoming(Given):
@@ -39,7 +39,7 @@ class Incoming(Given):
     def __init__(self, most: int):
         super().__init__(lasts=True)
         self.most, self._queue, self._lines = most, deque(), deque()
-        self._new, self._closed, self._hurry, self._idle = threading.Condition(), False, False, False
+        self._new, self._hurry, self._idle = threading.Condition(), False, False
 
     def __len__(self) -> int:
         return len(self._queue)
@@ -47,7 +47,7 @@ class Incoming(Given):
     def add(self, rows: list[tuple[dict[str, Any], bytes]], hurry: bool = False) -> bool:
         """Add rows with their lines, all or none: none if there would be too many, or if the source is closed."""
         with self._new:
-            if self._closed or len(self._queue) + len(rows) > self.most:
+            if self.closed or len(self._queue) + len(rows) > self.most:
                 return False
             self._queue.extend(rows)
             self._hurry = self._hurry or hurry
@@ -57,17 +57,13 @@ class Incoming(Given):
     def close(self) -> None:
         """Accept no more rows. Those that are there are still read."""
         with self._new:
-            self._closed = True
+            self.closed = True
             self._new.notify()
-
-    def lines(self, progress: Progress) -> GivenLines:
-        self._progress = progress
-        return super().lines(progress)
 
     def go_to(self, place: Mark) -> None:
         """The rows follow on what the run has read. If that ended inside a line, the line ends now."""
         if place.inside:
-            self._progress.read(b"\n")
+            self.progress.read(b"\n")
 
     def fragments(self, patience: float | None) -> Iterator[bytes]:
         """Wait for rows, unless some that were read before are still ahead."""
@@ -75,21 +71,22 @@ class Incoming(Given):
             return iter(())
         with self._new:
             # Not long at first: rows that were read before may still wait for a place in a batch.
-            self._new.wait_for(lambda: self._queue or self._closed, IDLE if self._idle else GATHER)
+            self._new.wait_for(lambda: self._queue or self.closed, IDLE if self._idle else GATHER)
             if self._queue:
-                self._new.wait_for(lambda: len(self._queue) >= BATCH or self._closed or self._hurry, GATHER)
+                self._new.wait_for(lambda: len(self._queue) >= BATCH or self.closed or self._hurry, GATHER)
             some = [self._queue.popleft() for _ in range(min(BATCH, len(self._queue)))]
             self._hurry = self._hurry and bool(self._queue)
-            self._lasts = not self._closed or bool(self._queue)
+            self._lasts = not self.closed or bool(self._queue)
         self._idle = not some
         for row, line in some:
             self.put(row)
             self._lines.append(line)
         return iter(())
 
-    def drop(self, count: int = 1) -> bytes:
-        super().drop(count)
-        return b"".join([self._lines.popleft() for _ in range(count)])
+    def move(self, size: int) -> None:
+        for _ in range(size):
+            self.discard()
+        self.progress.read(b"".join([self._lines.popleft() for _ in range(size)]))
 
 
 class Learning:

@@ -13,8 +13,8 @@ from norewind.runs.fit import carry_norm
 from norewind.runs.row_scores import RowScore
 from norewind.runs.scores import ClassScore
 from norewind.serving.bodies import Refusal
-from norewind.streams.columns import BadRow, at, category_of
-from norewind.streams.parsing import ANOTHER, CATEGORIES, RowReader
+from norewind.streams.columns import ANOTHER, CATEGORIES, BadRow, at, category_of
+from norewind.streams.parsing import RowReader
 from norewind.streams.reading import LONGEST
 from norewind.streams.stream import Samples
 from norewind.trees import copied
@@ -30,9 +30,9 @@ class State(NamedTuple):
 
 def rows_so_far(training: Any) -> int:
     """The rows that have come: those that were learned from, and those that wait for their window."""
-    waiting, early = training.steps.waiting, training.early
+    steps = training.steps
     # Not from the tally, which follows only after predictions are told.
-    return early.predicted - early.answered + (0 if waiting is None else len(waiting.xs))
+    return steps.predicted - steps.answered + (0 if steps.waiting is None else len(steps.waiting.xs))
 
 
 class RowModel:

@@ -15,13 +15,13 @@ HEAD_SECONDS = 10.0
 IDLE_SECONDS = 60
 GRACE = 10
 POLICY = "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
+# Headers of every response.
 SAFE = {
     "content-security-policy": POLICY,
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
     "cache-control": "no-store",
 }
-"""Headers of every response."""
 
 
 class Protocol(HttpToolsProtocol):

@@ -16,11 +16,11 @@ from norewind.serving.feed import Feed, about
 from norewind.serving.labels import Labels
 from norewind.serving.learning import Learning, samples_in
 
+# How long the learning thread may keep Python to itself while an answer waits (in seconds). A request gives Python
+# away at every system call, and waits this long to get it back.
 SWITCH = 0.0005
-"""How long the learning thread may keep Python to itself while an answer waits (in seconds). A request gives Python
-away at every system call, and waits this long to get it back."""
+# How long the rows that were accepted may take to be learned from when the service ends (in seconds).
 DRAIN = 20.0
-"""How long the rows that were accepted may take to be learned from when the service ends (in seconds)."""
 
 
 class Service:

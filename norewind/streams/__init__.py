@@ -3,14 +3,12 @@
 Importing this does not import JAX.
 """
 
-from norewind.streams.keyed import KeyedStream
 from norewind.streams.parsing import Dialect
 from norewind.streams.position import afresh
 from norewind.streams.reading import Source
-from norewind.streams.rows import RowStream
+from norewind.streams.rows import KeyedStream, RowStream
 from norewind.streams.stream import Samples, Stream, StreamError
-from norewind.streams.symbols import ByteStream, CharacterStream
-from norewind.streams.task import TaskStream
+from norewind.streams.symbols import ByteStream, CharacterStream, TaskStream
 
 __all__ = [
     "ByteStream",

@@ -1,31 +1,33 @@
-"""What the columns of a table hold, determined from its first rows."""
+"""What the columns of a table hold, determined from its first rows, and the times of rows to come."""
 
+import calendar
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
+# How the values of a column are read.
 Kind = Literal["number", "boolean", "category", "time"]
-"""How the values of a column are read."""
 
+# The number of values of a column that are told apart; all further ones count as one.
 CATEGORIES = 16
-"""The number of values of a column that are told apart; all further ones count as one."""
+# What these are called.
 ANOTHER = "(another)"
-"""What these are called."""
+# In fewer rows, numbers that increase by one may be a coincidence.
 ENOUGH_TO_COUNT = 20
-"""In fewer rows, numbers that increase by one may be a coincidence."""
 DAY = 86_400.0
 LARGEST_ROW = 10_000
 TRUTH = {"true": 1.0, "false": 0.0}
+# From 1979 to 2096 in seconds, milliseconds, microseconds and nanoseconds.
 UNIX_TIMES = [(unit * 3e8, unit * 4e9, unit) for unit in (1, 1e3, 1e6, 1e9)]
-"""From 1979 to 2096 in seconds, milliseconds, microseconds and nanoseconds."""
+# Of a value in a list, as `leaves` writes it. (Python's `int` reads the digits of other scripts too.)
 PLACE = re.compile("0|[1-9][0-9]{0,9}")
-"""Of a value in a list, as `leaves` writes it. (Python's `int` reads the digits of other scripts too.)"""
 COMMA = re.compile("[-+]?[0-9]+,[0-9]+")
-# Besides NaN, which `float` reads itself.
-MISSING = frozenset(["", "na", "null"])
+# How many of the newest times are kept.
+REMEMBERED = 12
+MISSING = frozenset(["", "na", "nan", "null"])
 # Larger numbers do not fit 32-bit floats, and their squares would not fit 64-bit ones.
 LARGEST = 3e38
 
@@ -130,10 +132,8 @@ def _is_date(number: float) -> bool:
 
 
 def _is_unix_time(numbers: list[float]) -> bool:
-    grows = all(after >= before for before, after in pairwise(numbers))
-    first, last = numbers[0], numbers[-1]
-    known = any(low <= first < last <= high for low, high, _ in UNIX_TIMES)
-    return known and grows and len(numbers) >= ENOUGH_TO_COUNT
+    known = any(low <= numbers[0] < numbers[-1] <= high for low, high, _ in UNIX_TIMES)
+    return known and numbers == sorted(numbers) and len(numbers) >= ENOUGH_TO_COUNT
 
 
 def reads(read: Any, value: Any) -> bool:
@@ -145,7 +145,7 @@ def reads(read: Any, value: Any) -> bool:
 
 def is_missing(value: Any) -> bool:
     if isinstance(value, str):
-        return value.strip().lower() in MISSING or value.strip().lower() == "nan"
+        return value.strip().lower() in MISSING
     return value is None or (isinstance(value, float) and math.isnan(value))
 
 
@@ -214,17 +214,13 @@ def category_of(value: Any) -> str:
     return value.strip() if isinstance(value, str) else str(value)
 
 
-def _category_or_nan(value: Any) -> str | float:
-    return math.nan if is_missing(value) else category_of(value)
-
-
+# What reads the values of a column of a kind.
 READ: dict[Kind, Callable[[Any], Any]] = {
     "number": number_of,
     "boolean": boolean_of,
     "time": time_of,
-    "category": _category_or_nan,
+    "category": lambda value: math.nan if is_missing(value) else category_of(value),
 }
-"""What reads the values of a column of a kind."""
 
 
 def shown(value: Any) -> str:
@@ -271,3 +267,71 @@ def varying(values: list[Any]) -> list[str]:
     gaps = {after - before for before, after in pairwise(times)}
     cycles = {"hour": {time % DAY for time in times}, "weekday": {time // DAY for time in times}, "gap": gaps}
     return [name for name, found in cycles.items() if len(found) > 1]
+
+
+def as_time(value: Any) -> str | int | float | None:
+    """A time as it was sent; None if the value cannot be a time."""
+    if isinstance(value, str):
+        return value.strip() if len(value) <= 40 else None
+    return value if type(value) in (int, float) and abs(value) < 1e20 else None
+
+
+def times_ahead(newest: Sequence[Any], steps: int) -> list[Any] | None:
+    """The times of the next rows, written as the newest ones; None if these are not regular.
+
+    Steps may be of seconds or of months.
+
+    >>> times_ahead(["2024/01/31 22:00", "2024/01/31 23:00", "2024/02/01 00:00"], 2)
+    ['2024/02/01 01:00', '2024/02/01 02:00']
+    >>> times_ahead(["2023-10-31", "2023-11-30", "2023-12-31"], 2)
+    ['2024-01-31', '2024-02-29']
+    >>> times_ahead([1700000000, 1700000060, 1700000120], 1)
+    [1700000180]
+    >>> times_ahead(["2023-10-31", "2023-11-30", "2023-12-01"], 2)
+    """
+    if len(newest) < 3 or None in newest:
+        return None
+    try:
+        if not all(isinstance(time, str) for time in newest) or newest[-1].replace(".", "", 1).isdigit():
+            return _numbers([float(time) for time in newest], steps, whole="." not in str(newest[-1]))
+        moments = [datetime.fromisoformat(iso(time)) for time in newest]
+        ahead = _moments(moments, steps)
+        return None if ahead is None else [_written(moment, newest[-1]) for moment in ahead]
+    except (ValueError, OverflowError, TypeError):
+        return None  # not times, with and without a zone, or beyond the year 9999
+
+
+def _numbers(times: list[float], steps: int, *, whole: bool) -> list[Any] | None:
+    gaps = [after - before for before, after in pairwise(times)]
+    if gaps[0] <= 0 or max(gaps) - min(gaps) > 1e-4 * gaps[0]:
+        return None
+    gap = (times[-1] - times[0]) / len(gaps)
+    return [round(times[-1] + step * gap, None if whole else 6) for step in range(1, steps + 1)]
+
+
+def _moments(moments: list[datetime], steps: int) -> list[datetime] | None:
+    """The next moments, if the newest are a constant time apart, or months: on the last day of each or the same day."""
+    before, last = moments[-2:]
+    gap, months = last - before, 12 * (last.year - before.year) + last.month - before.month
+
+    def months_later(step: int, day: int) -> datetime:
+        year, month = divmod(12 * last.year + last.month - 1 + step * months, 12)
+        return last.replace(year=year, month=month + 1, day=min(day, calendar.monthrange(year, month + 1)[1]))
+
+    for move in (lambda k: last + k * gap, lambda k: months_later(k, 31), lambda k: months_later(k, last.day)):
+        if last > before and moments == [move(step) for step in range(1 - len(moments), 1)]:
+            return [move(step) for step in range(1, steps + 1)]
+    return None
+
+
+def _written(moment: datetime, like: str) -> str:
+    """A moment, written in the format of another one."""
+    if re.fullmatch(r"\d{4}[-/]\d\d([-/]\d\d)?", like):
+        return moment.isoformat()[: len(like)].replace("-", like[4])
+    clock = re.fullmatch(r"(\d{4}[-/]\d\d[-/]\d\d)(.)(\d\d:\d\d)(:\d\d)?([.,]\d+)?(.*)", like)
+    if clock is None:
+        return moment.isoformat()
+    spec = "minutes" if not clock[4] else "seconds" if not clock[5] else "microseconds" if len(clock[5]) > 4 else ""
+    text = moment.isoformat(clock[2], spec or "milliseconds")
+    text = text[:10].replace("-", like[4]) + text[10:]
+    return text.removesuffix("+00:00") + "Z" if clock[6] == "Z" else text

@@ -4,14 +4,14 @@ import json
 import math
 import zlib
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import chain
 from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 
-from norewind.streams.clock import REMEMBERED
-from norewind.streams.columns import CATEGORIES, LARGEST, READ, BadRow, Kind, MissingValue, at, number_of
+from norewind.streams.columns import CATEGORIES, LARGEST, READ, REMEMBERED, BadRow, Kind, MissingValue, at, number_of
 from norewind.streams.position import damaged
 
 PLAIN = {float, int, type(None)}
@@ -135,15 +135,11 @@ class Conversion:
         return float(known.get(value, len(known)))
 
     def restore(self, categories: dict[str, list[str]]) -> None:
-        """Go on with the categories of columns."""
-        if set(categories) != set(self.categories):
-            raise damaged("its categories are not those of its columns")
+        """Continue with the categories of columns from a saved position."""
+        if set(categories) != set(self.categories) or any(len(set(k)) < len(k) for k in categories.values()):
+            raise damaged("its categories are not those of its columns, or one is named twice")
         for name, known in categories.items():
             self.categories[name] = {value: number for number, value in enumerate(known)}
-            if len(self.categories[name]) < len(known):
-                raise damaged(f"its categories name one of {name!r} twice")
-            if len(known) > CATEGORIES:
-                raise damaged(f"it has {len(known)} categories of {name!r}, more than {CATEGORIES}")
 
     def key_of(self, row: dict[str, Any]) -> bytes | None:
         """The key of a row; None if it is not to be taken."""
@@ -212,11 +208,9 @@ class Conversion:
 def converted(read: Callable[[Any], Any], found: Sequence[Any]) -> list[Any]:
     """What `read` makes of the values, up to the first bad one."""
     good = []
-    try:
+    with suppress(ValueError, RecursionError, msgspec.MsgspecError):
         for value in found:
             good.append(read(value))
-    except BadRow:
-        pass
     return good
 
 

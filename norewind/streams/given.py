@@ -7,97 +7,51 @@ from datetime import date, datetime
 from itertools import islice
 from typing import Any
 
-from norewind.streams.position import Mark, Progress
+from norewind.streams.position import Progress
+from norewind.streams.reading import BaseLines, BaseSource
 from norewind.streams.stream import StreamError
 
 SIMPLE = (float, int, str, bool, type(None))
 
 
-class Given:
+class Given(BaseSource, BaseLines):
     """Rows in place of a `Source`: from an iterable, and from `put`. Each counts as one line of one byte.
 
     With `lasts`, more may be put in when there are none left; otherwise that is the end.
     """
 
-    name, size, complete, unfinished = "the table", None, True, 0
-    has_rows = True
+    name, has_rows = "the table", True
 
     def __init__(self, rows: Iterable[dict[str, Any]] = (), *, lasts: bool = False):
         self._rows, self._waiting, self._lasts = iter(rows), deque(), lasts
-        self.ended = False
 
     def put(self, row: dict[str, Any]) -> None:
         self._waiting.append(row)
 
-    def progress(self, start: dict[str, Any]) -> Progress:
-        return Progress(start)
+    def discard(self) -> None:
+        """Forget the next row, as if it had never been put in."""
+        self._waiting.popleft()
 
-    def lines(self, progress: Progress) -> "GivenLines":
-        return GivenLines(self, progress)
+    def lines(self, start: dict[str, Any]) -> "Given":
+        self.progress = Progress(start)
+        return self
 
-    def fragments(self, patience: float | None) -> Iterator[bytes]:
-        return iter(())
-
-    def go_to(self, place: Mark) -> None:
-        """Nothing to do: the rows start where the run stopped."""
-
-    def show(self, position: dict[str, Any]) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-    def ahead(self, count: int) -> list[dict[str, Any]]:
+    def ahead(self, fragments: Iterator[bytes] | None, count: int) -> list[dict[str, Any]]:
         if len(self._waiting) < count:
             self._waiting.extend(islice(self._rows, count - len(self._waiting)))
         self.ended = not self._waiting and not self._lasts
         return list(islice(self._waiting, count))
 
-    def peek(self) -> dict[str, Any] | None:
-        return self._waiting[0] if self._waiting else next(iter(self.ahead(1)), None)
-
-    def drop(self, count: int = 1) -> bytes:
-        """Move past rows, and return the bytes that they count as."""
-        for _ in range(count):
-            self._waiting.popleft()
-        return b"\n" * count
-
-
-class GivenLines:
-    """What `Lines` is to lines of a file."""
-
-    may_be_blank = False
-
-    def __init__(self, given: Given, progress: Progress):
-        self._given, self._progress = given, progress
-
-    def peek(self, fragments: Iterator[bytes]) -> Any:
-        return self._given.peek()
-
-    def ahead(self, fragments: Iterator[bytes], count: int) -> list[Any]:
-        return self._given.ahead(count)
+    def peek(self, fragments: Iterator[bytes] | None = None) -> dict[str, Any] | None:
+        return self._waiting[0] if self._waiting else next(iter(self.ahead(fragments, 1)), None)
 
     def in_one_go(self) -> bool:
         return True
 
-    def drop(self) -> None:
-        self.move(1)
-
-    def move(self, count: int) -> None:
-        """Move past so many rows."""
-        self._progress.read(self._given.drop(count))
-
-    def skip(self, why: str) -> None:
-        self.drop()
-
-    def number(self) -> int:
-        return self._progress.here.lines + 1
-
-    def place(self) -> str:
-        return f"row {self.number()}"
-
-    def is_cut(self) -> bool:
-        return False
+    def move(self, size: int) -> None:
+        for _ in range(size):
+            self._waiting.popleft()
+        self.progress.read(b"\n" * size)
 
 
 def plain(value: Any) -> Any:
@@ -112,8 +66,11 @@ def plain(value: Any) -> Any:
         return [plain(part) for part in value]
     if isinstance(value, datetime | date):
         return value.isoformat()
+    if getattr(getattr(value, "dtype", None), "kind", "") in ("m", "M"):
+        texts = value.astype(str).tolist()
+        return [None if text == "NaT" else text for text in texts] if value.ndim else None if texts == "NaT" else texts
     if hasattr(value, "tolist"):
-        return plain(_iso(value) if getattr(getattr(value, "dtype", None), "kind", "") in "mM" else value.tolist())
+        return plain(value.tolist())
     for kind in (str, bool, int, float):
         if isinstance(value, kind):
             return kind(value)
@@ -123,12 +80,3 @@ def plain(value: Any) -> Any:
         except (TypeError, ValueError, ArithmeticError):
             return math.nan if value != value else str(value)
     raise StreamError(f"a row holds a {type(value).__name__}, which is no number, text, time or None: convert it.")
-
-
-def _iso(value: Any) -> Any:
-    """NumPy's times as text."""
-    return (
-        [None if part == "NaT" else part for part in value.astype(str).tolist()]
-        if value.ndim
-        else (None if str(value) == "NaT" else str(value))
-    )

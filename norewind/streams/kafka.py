@@ -1,23 +1,141 @@
-"""Topics of Kafka as sources of JSON messages."""
+"""Topics of Kafka as sources of JSON messages, and how to reach the brokers."""
 
+import logging
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from norewind.streams.brokers import AT_START, Address, Client, library, partitions_of, why
 from norewind.streams.messages import Message, MessageLines, MessageProgress, Rounds
-from norewind.streams.reading import SLICE
+from norewind.streams.reading import SLICE, BaseSource
 from norewind.streams.stream import StreamError
 
+SCHEME = "kafka://"
+# At the end of an address: each partition is a run of its own.
+EACH = "/*"
+# Seconds that brokers may take to answer when a run begins.
+AT_START = 10.0
+# Seconds that brokers may be away while a run goes on.
 AWAY = 60.0
-"""Seconds that brokers may be away while a run goes on."""
 PROBE = 5.0
 AT_ONCE = 1_000
+# Bytes of messages that are held for the order, over all partitions.
 HELD = 64 << 20
-"""Bytes of messages that are held for the order, over all partitions."""
 
 
-class Topic:
+# Our own messages replace what librdkafka would write to standard error.
+_LOG = logging.getLogger("norewind.kafka")
+_LOG.addHandler(logging.NullHandler())
+_LOG.propagate = False
+
+
+class Address(NamedTuple):
+    """A topic, and which of its partitions to read (none: all of them)."""
+
+    topic: str
+    partitions: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, text: str) -> "Address":
+        """Read kafka://topic, or kafka://topic/0,2 for some of its partitions.
+
+        >>> Address.of("kafka://readings/0,2")
+        Address(topic='readings', partitions=(0, 2))
+        """
+        topic, _, places = text.removeprefix(SCHEME).partition("/")
+        numbers = places.split(",") if places else []
+        if not topic or not all(number.isdecimal() and int(number) < 2**15 for number in numbers):
+            raise StreamError(f"{text!r} names no topic: write kafka://topic, or kafka://topic/0,2 for two partitions.")
+        return cls(topic, tuple(sorted({int(number) for number in numbers})))
+
+
+def library() -> Any:
+    try:
+        import confluent_kafka
+    except ImportError:
+        raise StreamError(
+            "kafka:// needs the package confluent-kafka, which is not installed: pip install 'norewind[kafka]'"
+        ) from None
+    return confluent_kafka
+
+
+class Client:
+    """How to reach the brokers, and what they last complained about.
+
+    - `brokers`: host:port, or several with commas between them.
+    - `file`: a file with more options of librdkafka, such as credentials: one name = value
+      a line. What a run depends on is not taken from it.
+    """
+
+    def __init__(self, brokers: str | None, file: str | None = None):
+        if not brokers:
+            raise StreamError("kafka:// needs the address of a broker: --brokers host:9092.")
+        self.brokers, self.complaint = brokers, ""
+        self._options = {} if file is None else read_options(Path(file))
+
+    def make(self, kind: str, options: dict[str, Any]) -> Any:
+        """A Consumer or a Producer."""
+        kafka = library()
+        ours = {"bootstrap.servers": self.brokers, "error_cb": self._complain, "client.id": "norewind", **options}
+        try:
+            return getattr(kafka, kind)({**self._options, **ours}, logger=_LOG)
+        except (kafka.KafkaException, ValueError, TypeError) as error:
+            raise StreamError(f"the options of the client are refused: {why(error)}.") from None
+
+    def _complain(self, error: Any) -> None:
+        # That all of them are down says less than what was wrong with one.
+        if not self.complaint or error.code() != library().KafkaError._ALL_BROKERS_DOWN:
+            self.complaint = why(error)
+
+    def unreachable(self, error: Exception, for_seconds: float | None = None) -> StreamError:
+        found = self.complaint or why(error)
+        since = f" for {for_seconds:.0f} seconds" if for_seconds else ""
+        return StreamError(
+            f"the brokers at {self.brokers} do not answer{since}: {found}. Check --brokers, and the credentials in "
+            "the file of --client."
+        )
+
+
+def read_options(path: Path) -> dict[str, str]:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise StreamError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}.") from None
+    options = {}
+    for number, line in enumerate(lines, 1):
+        name, equals, value = line.partition("=")
+        if line.strip() and not line.lstrip().startswith("#"):
+            if not equals:
+                raise StreamError(f"{path}, line {number}: not of the form name = value.")
+            options[name.strip()] = value.strip()
+    return options
+
+
+def why(error: Any) -> str:
+    """What an error of the client says, without the names of its threads."""
+    cause = error.args[0] if isinstance(error, Exception) and error.args else error
+    words = getattr(cause, "str", cause.__str__)
+    return words().rstrip(". \n")
+
+
+def partitions_of(client: Client, consumer: Any, topic: str) -> list[int]:
+    """The partitions of a topic; refuses one that is not there."""
+    kafka = library()
+    try:
+        about = consumer.list_topics(topic, timeout=AT_START).topics[topic]
+    except kafka.KafkaException as error:
+        consumer.poll(0)  # lets the client say what was wrong
+        raise client.unreachable(error) from None
+    if about.error is not None:
+        if about.error.code() != kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
+            raise StreamError(f"{SCHEME}{topic} cannot be read: {why(about.error)}.")
+        there = sorted(name for name in consumer.list_topics(timeout=AT_START).topics if not name.startswith("__"))
+        few = ", ".join(there[:20]) + (f" and {len(there) - 20} more" if len(there) > 20 else "")
+        raise StreamError(f"there is no topic {topic!r} at {client.brokers}. There is {few or 'none at all'}.")
+    return sorted(about.partitions)
+
+
+class Topic(BaseSource):
     """The messages of a topic, in the place of a `Source`.
 
     - `address`: kafka://topic, or kafka://topic/0,2 for some of its partitions.
@@ -31,11 +149,6 @@ class Topic:
     - `report`: called with a sentence about every message that is skipped.
     """
 
-    size = 0
-    """As for a file: the messages by which columns are judged are there, or never will be."""
-    unfinished = 0
-    has_rows = False
-
     def __init__(
         self,
         address: str,
@@ -47,11 +160,11 @@ class Topic:
         final: bool = False,
         report: Callable[[str], None] = lambda line: None,
     ):
-        self.name, self.ended = address, False
+        self.name = address
         self._topic, self._wanted = Address.of(address)
         self._client, self._continues, self._stop, self._final, self._report = client, continues, stop, final, report
         self._kafka = library()
-        self._group, self._closed = group, False
+        self._group = group
         self._consumer = client.make(
             "Consumer",
             {
@@ -68,10 +181,11 @@ class Topic:
         self._probed = 0.0
 
     @property
-    def complete(self) -> bool:
-        return self.ended
+    def size(self) -> int:
+        """As for a file: the messages by which columns are judged are there, or never will be."""
+        return 0
 
-    def progress(self, start: dict[str, Any]) -> MessageProgress:
+    def lines(self, start: dict[str, Any]) -> MessageLines:
         """Go to a position, or to the first messages there are."""
         there = partitions_of(self._client, self._consumer, self._topic)
         saved = start.get("messages") or {}
@@ -103,21 +217,10 @@ class Topic:
         progress = MessageProgress(start, self._topic, offsets, self.rounds)
         if lost:
             progress.skip("messages deleted before they were read", lost)
-        return progress
-
-    def lines(self, progress: MessageProgress) -> MessageLines:
         return MessageLines(self.rounds, progress, lambda line: self._report(f"{self.name}, {line}"))
 
-    def go_to(self, place: Any) -> None:
-        """Nothing is read again: `progress` has gone there."""
-
-    def fragments(self, patience: float | None) -> Iterator[bytes]:
-        """Fetch messages until the end, a stop, or until `patience` (seconds) runs out; yields when some have come."""
-        if self._closed:
-            raise ValueError(f"{self.name} is closed, so no more samples can be taken. Open a new stream.")
-        return self._fragments(None if patience is None else time.monotonic() + patience)
-
     def _fragments(self, deadline: float | None) -> Iterator[bytes]:
+        """Fetch messages; yields when some have come."""
         late = False
         while not (late or self.ended or self._stop()):
             if self.rounds.is_over() and self._next_round():
@@ -165,20 +268,19 @@ class Topic:
 
     def _check_alive(self, came: bool) -> None:
         """Wait for brokers that have gone away, but not forever."""
-        now = time.monotonic()
-        if came or not self._client.complaint:
-            self._away, self._client.complaint = None, ""
-            return
-        self._away = since = self._away or now
-        if now - self._probed < min(PROBE, AWAY / 4):
-            return
-        self._probed = now
-        try:
-            self._consumer.list_topics(self._topic, timeout=min(1.0, AWAY / 4))
-            self._away, self._client.complaint = None, ""
-        except self._kafka.KafkaException as error:
-            if now - since > AWAY:
-                raise self._client.unreachable(error, now - since) from None
+        if not came and self._client.complaint:
+            now = time.monotonic()
+            self._away = self._away or now
+            if now - self._probed < min(PROBE, AWAY / 4):
+                return
+            self._probed = now
+            try:
+                self._consumer.list_topics(self._topic, timeout=min(1.0, AWAY / 4))
+            except self._kafka.KafkaException as error:
+                if now - self._away > AWAY:
+                    raise self._client.unreachable(error, now - self._away) from None
+                return
+        self._away, self._client.complaint = None, ""
 
     def _refuse(self, error: Any, partition: int) -> None:
         codes = self._kafka.KafkaError
@@ -193,13 +295,13 @@ class Topic:
         """Refuse an offset at which there is nothing any more."""
         if self._continues and not running:
             return
+        found = "has no such offset: it is not the one that the run has read, or was created again"
         if offset < first:
-            found = f"goes on at offset {offset}, but the topic now begins at {first}: {first - offset:,} messages were"
-            found += " deleted before they were read. To continue without them"
-        else:
-            found = f"goes on at offset {offset}, but the topic has no such offset: it is not the one that the run has"
-            found += " read, or was created again. To continue with what it holds"
-        raise StreamError(f"{self.name}, partition {partition}: the run {found}: norewind resume RUN --continues.")
+            found = f"now begins at {first}: {first - offset:,} messages were deleted before they were read"
+        raise StreamError(
+            f"{self.name}, partition {partition}: the run continues at offset {offset}, but the topic {found}. "
+            "To continue with what the topic holds: norewind resume RUN --continues."
+        )
 
     def _range(self, partition: int) -> tuple[int, int]:
         try:
@@ -213,11 +315,11 @@ class Topic:
     def show(self, position: dict[str, Any]) -> None:
         """Commit the offsets of a position under the name of the group, for those who watch; nothing depends on it."""
         messages = position.get("messages")
-        if self._group and messages and not self._closed:
+        if self._group and messages and not self.closed:
             offsets = [self._place(int(partition), offset) for partition, offset in messages["offsets"].items()]
             self._consumer.commit(offsets=offsets, asynchronous=True)
 
     def close(self) -> None:
-        if not self._closed:
-            self._closed = True
+        if not self.closed:
+            self.closed = True
             self._consumer.close()

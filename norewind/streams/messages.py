@@ -17,14 +17,14 @@ from typing import Any, NamedTuple
 
 from norewind.streams.columns import BadRow
 from norewind.streams.position import Progress
-from norewind.streams.reading import decoded
+from norewind.streams.reading import BaseLines, decoded
 from norewind.streams.stream import as_line
 
+# Columns of a message besides those of its value.
 BESIDE = frozenset({"@key", "@time"})
-"""Columns of a message besides those of its value."""
 YEAR_10000 = 253_402_300_800_000
+# Bad messages that are reported one by one; after that only the hundredth, the thousandth and so on.
 REPORTED = 10
-"""Bad messages that are reported one by one; after that only the hundredth, the thousandth and so on."""
 
 
 class Message(NamedTuple):
@@ -137,93 +137,62 @@ class MessageProgress(Progress):
         self._until = self._rounds.until
 
     def position(self, **rest: Any) -> dict[str, Any]:
-        if self.start is not None:
-            return super().position()
         places = {"offsets": self._offsets, "until": self._until}
         named = {name: {str(partition): at[partition] for partition in sorted(at)} for name, at in places.items()}
         return super().position(**rest, messages={"topic": self._topic, **named})
 
 
-class Value(bytes):
-    """The value of a message, in place of a line."""
-
-    message: Message
-
-    @classmethod
-    def of(cls, message: Message) -> "Value":
-        value = cls(message.value or b"")
-        value.message = message
-        return value
-
-
-class MessageLines:
-    """The values of messages, with the interface of `Lines`."""
-
-    may_be_blank = False
+class MessageLines(BaseLines):
+    """Messages, with the interface of `Lines`."""
 
     def __init__(self, rounds: Rounds, progress: MessageProgress, report: Callable[[str], None]):
-        self._rounds, self._progress, self._report = rounds, progress, report
-        self._reported = 0
+        self._rounds, self._report, self._reported = rounds, report, 0
+        self.progress = self._moved = progress
 
-    def peek(self, fragments: Iterator[bytes]) -> bytes | None:
+    def peek(self, fragments: Iterator[bytes]) -> Message | None:
         while (message := self._rounds.peek()) is None:
             if next(fragments, None) is None:
                 return None
-        return Value.of(message)
+        return message
 
-    def ahead(self, fragments: Iterator[bytes], count: int) -> list[bytes]:
-        """The next values of this round, which are there or on their way: no time plays a part."""
-        while len(found := self._rounds.ahead(count)) < count and not self._complete():
+    def ahead(self, fragments: Iterator[bytes], count: int) -> list[Message]:
+        """The next messages of this round, which are there or on their way: no time plays a part."""
+        rounds = self._rounds
+        while len(found := rounds.ahead(count)) < count and any(
+            rounds.reached[p] < rounds.until[p] for p in rounds.until
+        ):
             if next(fragments, None) is None:
                 break
-        return [Value.of(message) for message in found]
-
-    def in_one_go(self) -> bool:
-        return False
-
-    def _complete(self) -> bool:
-        return all(self._rounds.reached[partition] >= end for partition, end in self._rounds.until.items())
+        return found
 
     def drop(self) -> None:
-        self._progress.move_past(self._rounds.drop())
+        self._moved.move_past(self._rounds.drop())
 
     def skip(self, why: str) -> None:
         self._reported += 1
         number = self._reported
         if number <= REPORTED or str(number).strip("0") == "1":
-            self._report(
-                f"{self.place()} is bad, and skipped: {why}." + (f" ({number:,} so far)" if number > 10 else "")
-            )
+            so_far = f" ({number:,} so far)" if number > REPORTED else ""
+            self._report(f"{self.place()} is bad, and skipped: {why}.{so_far}")
         self.drop()
 
     def number(self) -> int:
-        message = self._rounds.peek()
-        assert message is not None
+        message = self._rounds.ahead(1)[0]
         return as_line(message.partition, message.offset)
 
     def place(self) -> str:
-        message = self._rounds.peek()
-        assert message is not None
+        message = self._rounds.ahead(1)[0]
         return f"partition {message.partition}, offset {message.offset}"
 
-    def is_cut(self) -> bool:
-        return False
-
-    def text(self, line: bytes) -> str:
-        if not line:
-            null = isinstance(line, Value) and line.message.value is None
-            raise BadRow("it has no value (a tombstone)" if null else "it is empty")
-        return decoded(line)
-
-    def beside(self, line: bytes) -> dict[str, Any]:
-        assert isinstance(line, Value)
-        key, time = line.message.key, line.message.time
-        moment = (
-            None
-            if not 0 <= time < YEAR_10000
-            else datetime.fromtimestamp(time / 1000, UTC).isoformat(timespec="milliseconds")
-        )
-        return {"@key": None if key is None else key_text(key), "@time": moment}
+    def row(self, line: Message, parse: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
+        """The value of a message by column, with its key and its time."""
+        if not line.value:
+            raise BadRow("it has no value (a tombstone)" if line.value is None else "it is empty")
+        moment = None
+        if 0 <= line.time < YEAR_10000:
+            moment = datetime.fromtimestamp(line.time / 1000, UTC).isoformat(timespec="milliseconds")
+        key = None if line.key is None else key_text(line.key)
+        return {**parse(decoded(line.value)), "@key": key, "@time": moment}
 
 
 def key_text(key: bytes) -> str:

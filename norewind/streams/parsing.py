@@ -3,34 +3,30 @@
 import csv
 import json
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Literal
 
 import msgspec
 
-from norewind.streams.columns import ANOTHER, CATEGORIES, BadRow, MissingValue, at, leaves
+from norewind.streams.columns import BadRow, MissingValue, at, leaves
 from norewind.streams.conversion import Conversion, Rows, converted, joined_rows
-from norewind.streams.position import Progress
-from norewind.streams.reading import LONGEST, Source
+from norewind.streams.reading import LONGEST, BaseSource
 from norewind.streams.stream import StreamError, check_choice
 
-__all__ = ["ANOTHER", "CATEGORIES", "CSV", "Dialect", "RowReader"]
-
 FIRST_ROWS = 100
+# Seconds to wait, after the first row of a pipe, for more rows that determine what its columns hold.
 SECONDS = 1.0
-"""Seconds to wait, after the first row of a pipe, for more rows that determine what its columns hold."""
+# Fewer rows are read faster one by one.
 FEW = 4
-"""Fewer rows are read faster one by one."""
+# How many fields are converted at a time: lists of them take far more memory than arrays of numbers.
 BATCH = 20_000
-"""How many fields are converted at a time: lists of them take far more memory than arrays of numbers."""
-JSON = msgspec.json.Decoder()
+JSON = msgspec.json.Decoder(dict[str, Any])
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """How rows are written.
+    """How rows are written, and how they are read.
 
     - `format`: "csv", or "jsonl" for one JSON object per line. A quoted field of a CSV file
       cannot contain a line break.
@@ -39,6 +35,12 @@ class Dialect:
     - `delimiter`: the character between the fields of a CSV file.
     - `classes`: the target is a class, whatever it is written as (text, true, 0 or 1).
     - `before`: with a horizon of 0, the targets of the row before are inputs too.
+    - `missing`: what to do about a missing input. It is replaced by the newest value of its
+      column ("last") or by the mean so far ("mean"), it is an error ("fail"), or the row is
+      skipped and counted ("skip"). A value is missing if its field is empty, NA, NaN or
+      null, or if a JSON object lacks its key. A missing target is NaN, and not learned from.
+    - `bad`: what to do about anything else that is not a row of numbers. It is an error
+      ("fail"), or is skipped and counted ("skip").
     """
 
     format: Literal["csv", "jsonl"] = "csv"
@@ -46,6 +48,8 @@ class Dialect:
     delimiter: str = ","
     classes: bool = False
     before: bool = False
+    missing: Literal["last", "mean", "fail", "skip"] = "last"
+    bad: Literal["fail", "skip"] = "fail"
 
 
 CSV = Dialect()
@@ -58,28 +62,28 @@ class RowReader:
 
     `columns` are the names of all columns, known once `read_header` or `first_rows` was
     called; `conversion` says what becomes of them. A bad row is an error, or is skipped and
-    counted, depending on `missing` and `bad`. After an error, the next attempt fails at the
+    counted, depending on the dialect. After an error, the next attempt fails at the
     same row again.
     """
 
-    def __init__(self, source: Source, progress: Progress, dialect: Dialect, *, missing: str, bad: str):
+    def __init__(self, source: BaseSource, start: dict[str, Any], dialect: Dialect):
         check_choice("format", dialect.format, ("csv", "jsonl"))
-        check_choice("missing", missing, ("last", "mean", "fail", "skip"))
-        check_choice("bad", bad, ("fail", "skip"))
+        check_choice("missing", dialect.missing, ("last", "mean", "fail", "skip"))
+        check_choice("bad", dialect.bad, ("fail", "skip"))
         if len(dialect.delimiter) != 1 or dialect.delimiter in '"\r\n':
             raise StreamError(f"the delimiter must be one character, no quote or line break: {dialect.delimiter!r}.")
         self.columns: list[str] = []
         self.conversion: Conversion
-        self._source, self._progress, self._lines = source, progress, source.lines(progress)
+        self._source, self._lines = source, source.lines(start)
+        self.progress = self._lines.progress
         self.dialect, self.is_csv = dialect, dialect.format == "csv" and not source.has_rows
-        self._missing, self._bad = missing, bad
 
     def read_header(self) -> None:
         if not self.is_csv or not self.dialect.header:
             return
         line = self._first_line(self._source.fragments(None))
         try:
-            self.columns = _names(_fields(self._lines.text(line), self.dialect.delimiter))
+            self.columns = self._lines.row(line, lambda text: _names(_fields(text, self.dialect.delimiter)))
         except BadRow as problem:
             raise self._error(problem, "Fix the header.") from None
         self._lines.drop()
@@ -90,7 +94,7 @@ class RowReader:
         while True:
             line = self._first_line(fragments)
             try:
-                rows = [self._row(line)]
+                rows = [self._lines.row(line, self._parsed)]
                 break
             except BadRow as problem:
                 self._skip(problem)
@@ -100,7 +104,7 @@ class RowReader:
         for line in self._lines.ahead(self._source.fragments(patience), FIRST_ROWS)[1:]:
             try:
                 if not self._is_blank(line):
-                    rows.append(self._row(line))
+                    rows.append(self._lines.row(line, self._parsed))
             except BadRow:
                 continue  # said when its turn comes
         if not self.is_csv:
@@ -136,16 +140,15 @@ class RowReader:
 
     def _one(self, line: bytes) -> Rows | None:
         """Read the next line; None if there is no row in it, or none to take."""
-        number = self._lines.number()
+        rows = None
         try:
-            row = None if self._is_blank(line) else self._row(line)
-            rows = None if row is None else self.conversion.row(row, number)
+            if not self._is_blank(line):
+                rows = self.conversion.row(self._lines.row(line, self._parsed), self._lines.number())
         except BadRow as problem:
-            self._skip(problem)
-            return None
+            return self._skip(problem)
         self._lines.drop()
         if rows is not None:
-            self._progress.mark()
+            self.progress.mark()
         return rows
 
     def _several(self, count: int, fragments: Iterator[bytes]) -> Rows | None:
@@ -154,7 +157,6 @@ class RowReader:
         if not lines.in_one_go():
             return None
         count = max(1, min(count, BATCH // len(self.columns)))
-        some: list[Any]
         if self._source.has_rows:
             some, ends = lines.ahead(fragments, count), range(1, count + 1)
         else:
@@ -174,7 +176,7 @@ class RowReader:
             rows = rows.only(places)
         if last:
             lines.move(last)
-            self._progress.mark()
+            self.progress.mark()
         if last < end:
             lines.move(end - last)  # rows of other shards
         return rows
@@ -184,7 +186,7 @@ class RowReader:
         lines = self._lines.block[self._lines.at :].split(b"\n", count)[:-1]
         ends = list(accumulate(len(line) + 1 for line in lines))
         if not self.is_csv:
-            return _objects(lines), ends
+            return converted(JSON.decode, lines), ends
         block, width = self._lines.block[self._lines.at : self._lines.at + ends[-1]], len(self.columns)
         try:
             texts = block.decode().split("\n")[:-1]
@@ -203,7 +205,7 @@ class RowReader:
     def too_short(self) -> StreamError:
         if not self._source.ended:
             return StreamError(f"{self._source.name}: stopped before its first row came.")
-        return self._progress.too_short(self._source.name, "rows: 0", "a row", self._source.unfinished)
+        return self.progress.too_short(self._source.name, "rows: 0", "a row", self._source.unfinished)
 
     def _first_line(self, fragments: Iterator[bytes]) -> bytes:
         while (line := self._lines.peek(fragments)) is not None:
@@ -216,11 +218,6 @@ class RowReader:
         """In CSV, spaces are a field, or separate empty ones."""
         return self._lines.may_be_blank and (line in (b"", b"\r") if self.is_csv else not line.strip())
 
-    def _row(self, line: Any) -> dict[str, Any]:
-        if self._source.has_rows:
-            return line
-        return {**self._parsed(self._lines.text(line)), **self._lines.beside(line)}
-
     def _parsed(self, text: str) -> dict[str, Any]:
         if not self.is_csv:
             return _object(text)
@@ -231,10 +228,10 @@ class RowReader:
         return dict(zip(names, fields, strict=True))
 
     def _skip(self, problem: BadRow) -> None:
-        option, policy = ("missing", self._missing) if isinstance(problem, MissingValue) else ("bad", self._bad)
-        if policy != "skip":
+        option = "missing" if isinstance(problem, MissingValue) else "bad"
+        if getattr(self.dialect, option) != "skip":
             raise self._error(problem, f"Fix it, or skip and count such rows (--{option} skip).") from None
-        self._progress.skip(problem.counted_as)
+        self.progress.skip(problem.counted_as)
         self._lines.skip(str(problem))
 
     def _error(self, problem: BadRow, remedy: str) -> StreamError:
@@ -272,15 +269,3 @@ def _object(text: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise BadRow(f'it is a JSON {type(value).__name__}, not an object such as {{"name": 1.5}}')
     return value
-
-
-def _objects(lines: list[bytes]) -> list[dict[str, Any]]:
-    """The JSON objects in lines, up to the first that has none."""
-    some = []
-    with suppress(msgspec.MsgspecError, ValueError, RecursionError):
-        for line in lines:
-            row = JSON.decode(line)
-            if type(row) is not dict:
-                break
-            some.append(row)
-    return some

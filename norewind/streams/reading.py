@@ -18,24 +18,83 @@ BLOCK = 1 << 16
 # A request to stop is noticed within this time (in seconds).
 SLICE = 0.2
 LONGEST = 1 << 20
+UNUSABLE: dict[type[Exception], str] = {
+    FileNotFoundError: "does not exist. Check the path.",
+    IsADirectoryError: "is a folder. Give the path of a file, or - for standard input.",
+    PermissionError: "cannot be read: permission denied. Allow it, e.g. with chmod +r.",
+}
+SAME_AGAIN = "Give the same stream again from its start, or say that it starts where the run stopped (continues)."
 
 
-class Source:
+class BaseSource:
+    """Where a stream reads from.
+
+    The defaults describe a source without a known end, which starts where the run stopped.
+
+    Attributes:
+        name: what messages call the source.
+        has_rows: whether it provides rows by column instead of text.
+        ended: whether all of it was read.
+        unfinished: the bytes at the end of a file that wait for the rest of their line.
+        closed: whether it was closed. Nothing can be read any more.
+    """
+
+    name = ""
+    has_rows = False
+    ended = False
+    unfinished = 0
+    closed = False
+
+    @property
+    def size(self) -> int | None:
+        """The current size of a file in bytes; None if it is unknown."""
+        return None
+
+    @property
+    def complete(self) -> bool:
+        """Whether all of it was read and nothing can follow."""
+        return self.ended
+
+    def lines(self, start: dict[str, Any]) -> Any:
+        """The lines of the source, from the position `start` on."""
+        return Lines(self, Progress(start))
+
+    def go_to(self, place: Mark) -> None:
+        """Go to the place where the run stopped."""
+
+    def fragments(self, patience: float | None) -> Iterator[bytes]:
+        """Iterate over the bytes as they come, until the end, until a stop, or until `patience` (seconds) runs out.
+
+        What is already there is read even if `patience` is 0. If it is None, there is no limit.
+        """
+        if self.closed:
+            raise ValueError(f"{self.name} is closed, so no more samples can be taken. Open a new stream.")
+        return self._fragments(None if patience is None else time.monotonic() + patience)
+
+    def _fragments(self, deadline: float | None) -> Iterator[bytes]:
+        return iter(())
+
+    def show(self, position: dict[str, Any]) -> None:
+        """Tell whoever watches the source how far it was learned from."""
+
+    def close(self) -> None:
+        """Close the source."""
+        self.closed = True
+
+
+class Source(BaseSource):
     """The bytes of a file or a pipe.
 
     A stream that resumes at a position reads the source again from its start, drops what
     it had read before, and checks that it is the same. A pipe has to send it again.
 
-    - `path`: the path of a file, `"-"` for standard input, or an open file descriptor (a
-      number). A file opened by its path is closed by `close`. A descriptor and standard
-      input stay open: whoever opened a descriptor closes it.
-    - `continues`: the source starts right at the position of the stream, so nothing is
-      dropped or checked.
-    - `stop`: called between reads and while waiting. Once it returns True, no more is read.
-    - `final`: a file will not grow any more. Otherwise its last line waits for its newline.
-
-    `name` is what messages call the source, `ended` says whether all of it was read, and
-    `unfinished` how many bytes at the end of a file then wait for the rest of their line.
+    Args:
+        path: the path of a file, `"-"` for standard input, or an open file descriptor (a number). A file opened by
+            its path is closed by `close`. A descriptor and standard input stay open: whoever opened a descriptor
+            closes it.
+        continues: the source starts right at the position of the stream, so nothing is dropped or checked.
+        stop: called between reads and while waiting. Once it returns True, no more is read.
+        final: a file will not grow any more. Otherwise its last line waits for its newline.
 
     >>> reader, writer = os.pipe()
     >>> os.write(writer, b"some bytes")
@@ -43,9 +102,6 @@ class Source:
     >>> next(Source(reader).fragments(patience=0))
     b'some bytes'
     """
-
-    has_rows = False
-    """Whether the source already provides rows by column."""
 
     def __init__(
         self,
@@ -58,49 +114,30 @@ class Source:
         descriptor = 0 if path == "-" else path
         named = f"file descriptor {path}" if isinstance(path, int) else os.fspath(path)
         self.name = "standard input" if descriptor == 0 else named
-        self.ended = False
-        self.unfinished = 0
-        self._final = final
-        self._continues, self._stop = continues, stop
+        self._final, self._continues, self._stop = final, continues, stop
         try:
             self._file = open(  # noqa: SIM115
                 descriptor, "rb", buffering=0, closefd=not isinstance(descriptor, int), opener=_open_at_once
             )
-        except FileNotFoundError:
-            raise StreamError(f"{self.name} does not exist. Check the path.") from None
-        except IsADirectoryError:
-            raise StreamError(f"{self.name} is a folder. Give the path of a file, or - for standard input.") from None
-        except PermissionError:
-            raise StreamError(f"{self.name} cannot be read: permission denied. Allow it, e.g. with chmod +r.") from None
         except (OSError, ValueError) as error:
-            raise StreamError(f"{self.name} cannot be opened: {error}.") from None
+            raise StreamError(f"{self.name} {UNUSABLE.get(type(error), f'cannot be opened: {error}.')}") from None
         self._largest = 0
         self._poll = select.poll()
         self._poll.register(self._file, select.POLLIN)
 
     @property
     def size(self) -> int | None:
-        """The current size of a file in bytes; None for a pipe, whose size is unknown."""
         status = os.fstat(self._file.fileno())
         return status.st_size if stat.S_ISREG(status.st_mode) else None
 
     @property
     def complete(self) -> bool:
-        """Whether all of it was read and nothing can follow: a pipe cannot grow after its end, but a file can."""
+        """A pipe cannot grow after its end, but a file can."""
         return self.ended and (self._final or self.size is None)
-
-    def progress(self, start: dict[str, Any]) -> Progress:
-        """How far the source was read, from the position `start` on."""
-        return Progress(start)
-
-    def lines(self, progress: Progress) -> "Lines":
-        return Lines(self, progress)
-
-    def show(self, position: dict[str, Any]) -> None:
-        """Nothing to do: only topics report how far they were read."""
 
     def close(self) -> None:
         """Close the file if it was opened by its path. Nothing can be read any more."""
+        self.closed = True
         self._file.close()
 
     def go_to(self, place: Mark) -> None:
@@ -112,25 +149,16 @@ class Source:
             data = self._read(min(BLOCK, place.offset - here.offset), None)
             if not data and self.ended:
                 found = f"has only {here.offset} bytes, but the run has read {place.offset}: the file shrank"
-                raise StreamError(f"{self.name} {found}, or this is another pipe. {_SAME_AGAIN}")
+                raise StreamError(f"{self.name} {found}, or this is another pipe. {SAME_AGAIN}")
             if not data:
                 where = f"stopped at byte {here.offset}, before byte {place.offset}, where the run resumes"
                 raise StreamError(f"{self.name}: {where}. Resume it again.")
             here = here.after(data)
         if here.crc != place.crc:
             found = f"is not what the run has read: its first {place.offset} bytes differ"
-            raise StreamError(f"{self.name} {found}. {_SAME_AGAIN}")
+            raise StreamError(f"{self.name} {found}. {SAME_AGAIN}")
         if here.lines != place.lines:
             raise damaged(f"it counts {place.lines} lines, but {self.name} has {here.lines} up to there")
-
-    def fragments(self, patience: float | None) -> Iterator[bytes]:
-        """Iterate over the bytes as they come, until the end, until a stop, or until `patience` (seconds) runs out.
-
-        What is already there is read even if `patience` is 0. If it is None, there is no limit.
-        """
-        if self._file.closed:
-            raise ValueError(f"{self.name} is closed, so no more samples can be taken. Open a new stream.")
-        return self._fragments(None if patience is None else time.monotonic() + patience)
 
     def _fragments(self, deadline: float | None) -> Iterator[bytes]:
         while data := self._read(BLOCK, deadline):
@@ -178,11 +206,8 @@ def _open_at_once(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK if is_pipe else flags)
 
 
-_SAME_AGAIN = "Give the same stream again from its start, or say that it starts where the run stopped (continues)."
-
-
 @contextmanager
-def closed_on_error(source: Source) -> Iterator[None]:
+def closed_on_error(source: BaseSource) -> Iterator[None]:
     """Close the source if its stream cannot be made, as there is no stream to close it with."""
     try:
         yield
@@ -194,7 +219,7 @@ def closed_on_error(source: Source) -> Iterator[None]:
 class SourceStream(Stream):
     """A stream of what a source brings, with its progress."""
 
-    _source: Source
+    _source: BaseSource
     _progress: Progress
 
     @property
@@ -219,8 +244,50 @@ def decoded(line: bytes, offset: int = 0) -> str:
         raise BadRow(f"it is not valid UTF-8, at byte {offset + error.start}") from None
 
 
-class Lines:
-    """The lines of a source: look at the next one (`peek`), then move past it (`drop`).
+class BaseLines:
+    """The lines of a source, or its rows: look at the next one (`peek`), then move past it (`drop`).
+
+    `may_be_blank` says whether a line with nothing in it means nothing.
+    """
+
+    may_be_blank = False
+    progress: Progress
+
+    def is_cut(self) -> bool:
+        """Whether the next line is the last of the source and has no newline."""
+        return False
+
+    def in_one_go(self) -> bool:
+        """Whether the next lines may be read together."""
+        return False
+
+    def move(self, size: int) -> None:
+        """Move past this many bytes, or rows."""
+        raise NotImplementedError
+
+    def drop(self) -> None:
+        """Move past the next line."""
+        self.move(1)
+
+    def skip(self, why: str) -> None:
+        """Move past a bad line."""
+        self.drop()
+
+    def number(self) -> int:
+        """The number of the next line, from 1."""
+        return self.progress.here.lines + 1
+
+    def place(self) -> str:
+        """Where the next line stands, for messages."""
+        return f"row {self.number()}"
+
+    def row(self, line: Any, parse: Callable[[str], Any]) -> Any:
+        """The row in a line, the next one or one ahead, by column; `parse` is applied to its text, if it has any."""
+        return line
+
+
+class Lines(BaseLines):
+    """The lines of a file or a pipe.
 
     To limit the memory, a line longer than `LONGEST` bytes is cut somewhere after that
     length. When its beginning is dropped, its rest is dropped too. Whole lines that were
@@ -228,10 +295,9 @@ class Lines:
     """
 
     may_be_blank = True
-    """Whether a line with nothing in it means nothing."""
 
-    def __init__(self, source: Source, progress: Progress):
-        self._source, self._progress = source, progress
+    def __init__(self, source: BaseSource, progress: Progress):
+        self._source, self.progress = source, progress
         self.block, self.at = b"", 0
         self._rest = bytearray()
         self._dropping, self._long = False, 0
@@ -278,51 +344,36 @@ class Lines:
         self._pass(data)
 
     def _pass(self, data: bytes) -> None:
-        self._progress.read(data)
+        self.progress.read(data)
         # The C library keeps the memory of long lines, and lines of ever other lengths fit into none of its gaps.
         self._long += len(data) if len(data) > 2 * BLOCK else 0
         if self._long > 4 * LONGEST:
             self._long = 0
             give_back_free_memory()
 
-    def skip(self, why: str) -> None:
-        """Move past a bad line."""
-        self.drop()
-
-    def number(self) -> int:
-        """The number of the next line, from 1."""
-        return self._progress.here.lines + 1
-
     def place(self) -> str:
-        """Where the next line stands, for messages."""
-        return f"line {self.number()} (byte {self._progress.here.offset})"
+        return f"line {self.number()} (byte {self.progress.here.offset})"
 
     def is_cut(self) -> bool:
-        """Whether the next line is the last of the source and has no newline."""
         return self._source.ended and self.at == len(self.block)
 
-    def text(self, line: bytes) -> str:
-        """The text of a line: the next one, or one ahead."""
-        if self._progress.here.inside:
+    def row(self, line: bytes, parse: Callable[[str], Any]) -> Any:
+        here = self.progress.here
+        if here.inside:
             raise BadRow("it continues a line that had no newline yet when the run read it")
-        offset = self._progress.here.offset
-        text = decoded(line, offset)
+        text = decoded(line, here.offset)
         # The source may begin with a byte order mark.
-        return (text if offset else text.removeprefix("\N{ZERO WIDTH NO-BREAK SPACE}")).removesuffix("\r")
-
-    def beside(self, line: bytes) -> dict[str, Any]:
-        """What came with a line, as columns."""
-        return {}
+        return parse((text if here.offset else text.removeprefix("\N{ZERO WIDTH NO-BREAK SPACE}")).removesuffix("\r"))
 
     def in_one_go(self) -> bool:
-        """Whether the lines in the block may be read together; a first or a very long line is read on its own."""
-        here = self._progress.here
+        """A first or a very long line is read on its own."""
+        here = self.progress.here
         return bool(here.offset) and not here.inside and self.at < len(self.block) <= LONGEST
 
     def _add(self, fragment: bytes) -> None:
         if self._dropping:
             head, newline, fragment = fragment.partition(b"\n")
-            self._progress.read(head + newline)
+            self.progress.read(head + newline)
             self._dropping = not newline
         cut = fragment.rfind(b"\n") + 1
         if cut:

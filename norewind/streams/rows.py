@@ -1,21 +1,20 @@
 """Streams of rows: numbers in columns, from CSV or JSON lines."""
 
+import json
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from norewind.streams import scaling
-from norewind.streams.clock import REMEMBERED, as_time, times_ahead
-from norewind.streams.columns import BadRow, Judged, Kind, at, judged, kind_of, unusable, varying
+from norewind.streams import columns, scaling
+from norewind.streams.columns import ANOTHER, REMEMBERED, BadRow, Judged, Kind, at, judged
 from norewind.streams.conversion import Conversion, Key, Rows
 from norewind.streams.messages import BESIDE
-from norewind.streams.parsing import ANOTHER, CSV, Dialect, RowReader
-from norewind.streams.position import check_position, damaged, unread
-from norewind.streams.reading import Source, SourceStream, closed_on_error
-from norewind.streams.row_position import RowPosition, newest_scales, restored_series, saved_statistics
-from norewind.streams.scaling import Layout, Series, nothing_known, scaled
+from norewind.streams.parsing import CSV, Dialect, RowReader
+from norewind.streams.position import RowPosition, check_position, damaged, unread
+from norewind.streams.reading import BaseSource, SourceStream, closed_on_error
+from norewind.streams.scaling import Layout, Series, newest_scales, scaled
 from norewind.streams.stream import Samples, StreamError, check_count
 
 UNREAD = unread("rows")
@@ -26,8 +25,8 @@ class RowStream(SourceStream):
     """Rows of numbers; every row is a sample: its inputs, and its targets, which were to be forecast some rows before.
 
     - `source`: where the rows come from. It is closed with the stream.
-    - `dialect`: how they are written, by default as CSV with a header. Blank lines mean
-      nothing.
+    - `dialect`: how they are written and read, by default as CSV with a header. Blank
+      lines mean nothing.
     - `inputs`: the names of the input columns, by default all that hold numbers or booleans
       in the first 100 rows, except numbers of rows and times. Text is read as categories:
       the first 16 that appear are told apart. Times become the hour of the day, the day of
@@ -39,12 +38,6 @@ class RowStream(SourceStream):
       have the targets side by side, once for each step, as each was known at another row.
       With 0 the targets are those of the same row, and must not be inputs.
     - `steps`: only these steps, such as (1, 6, 24), or (24,) for one alone.
-    - `missing`: what to do about a missing input. It is replaced by the newest value of its
-      column ("last") or by the mean so far ("mean"), it is an error ("fail"), or the row is
-      skipped and counted ("skip"). A value is missing if its field is empty, NA, NaN or
-      null, or if a JSON object lacks its key. A missing target is NaN, and not learned from.
-    - `bad`: what to do about anything else that is not a row of numbers. It is an error
-      ("fail"), or is skipped and counted ("skip").
     - `standardise`: whether columns are standardised by the mean and deviation of their values
       so far, and clipped to ±100: inputs by those up to and including their own row, targets
       by those known when predicting. Targets are NaN while these are fewer than ten.
@@ -55,6 +48,7 @@ class RowStream(SourceStream):
     the newest known targets in it, `steps`, and `horizon`, the longest of them.
 
     >>> import os
+    >>> from norewind.streams import Source
     >>> reader, writer = os.pipe()
     >>> size = os.write(writer, b"wind,power\\n3,10\\n4,20\\n5,40\\n")
     >>> os.close(writer)
@@ -73,7 +67,7 @@ class RowStream(SourceStream):
 
     def __init__(
         self,
-        source: Source,
+        source: BaseSource,
         *,
         dialect: Dialect = CSV,
         inputs: Sequence[str] | None = None,
@@ -81,8 +75,6 @@ class RowStream(SourceStream):
         copy: Sequence[str] = (),
         horizon: int = 1,
         steps: Sequence[int] | None = None,
-        missing: Literal["last", "mean", "fail", "skip"] = "last",
-        bad: Literal["fail", "skip"] = "fail",
         standardise: bool = True,
         position: dict[str, Any] | None = None,
     ):
@@ -93,11 +85,9 @@ class RowStream(SourceStream):
                 asked = {"format": dialect.format, "steps": list(self.steps), "standardise": standardise}
                 named = {name: list(value) for name, value in (("inputs", inputs), ("targets", targets)) if value}
                 check_position(start, "rows", RowPosition, asked | named)
-            self._source, self._progress = source, source.progress(start)
-            self._reader = RowReader(source, self._progress, dialect, missing=missing, bad=bad)
-            self._format, self.horizon, self._standardise = dialect.format, self.steps[-1], standardise
-            self._classes, self._missing = dialect.classes, missing
-            self._before = dialect.before and self.horizon == 0
+            self._source, self._reader = source, RowReader(source, start, dialect)
+            self._progress = self._reader.progress
+            self._dialect, self.horizon, self._standardise = dialect, self.steps[-1], standardise
             self.inputs, self.targets, self._copied = list(inputs or []), list(targets or []), list(copy)
             self.ignored: dict[str, str] = {}
             self.kinds: dict[str, Kind] = {}
@@ -116,28 +106,34 @@ class RowStream(SourceStream):
         if not named:
             usable = [name for name, column in seen.items() if not column.why_not]
             self.inputs = [name for name in usable if self.horizon > 0 or name not in self.targets]
-            if self._classes and self.horizon:
+            if self._dialect.classes and self.horizon:
                 # What was known of the class up to now says most about what comes.
                 self.inputs += [name for name in self.targets if name not in self.inputs and name in seen]
         if not self.targets:
             self.targets = [name for name in self.inputs if name in seen and seen[name].kind == "number"]
         self._check_columns(seen)
-        used, targets = dict.fromkeys([*self.inputs, *self.targets]), set(self.targets)
+        used, classes = dict.fromkeys([*self.inputs, *self.targets]), self._dialect.classes
         try:
-            self.kinds = {n: kind_of(n, seen[n], target=n in targets, classes=self._classes) for n in used}
+            self.kinds = {n: columns.kind_of(n, seen[n], target=n in self.targets, classes=classes) for n in used}
         except BadRow as problem:
             raise StreamError(f"{self._source.name}: {problem}") from None
         times = [name for name in self.inputs if self.kinds[name] == "time"]
-        self._cycles = {name: varying([at(row, name) for row in rows]) for name in times}
+        self._cycles = {name: columns.varying([at(row, name) for row in rows]) for name in times}
         why = "not among the inputs" if named else ""
         self.ignored = {name: why or column.why_not for name, column in seen.items() if name not in used}
         self._clock = next((name for name, column in seen.items() if column.kind == "time"), None)
         self._choose()
-        self._series = nothing_known(self.layout)
+        self._series = scaling.nothing_known(self.layout)
 
     def _check_columns(self, seen: dict[str, Judged]) -> None:
-        hint = LATE_KEY if self._format == "jsonl" else ""
-        if problem := unusable(seen, self.inputs, self.targets, self._copied, same_row=self.horizon == 0, hint=hint):
+        if self.key in [*self.inputs, *self.targets]:
+            raise StreamError(f"column {self.key!r} is the key, so it cannot be an input or a target.")
+        if self.key not in [None, *self._reader.columns]:
+            found = ", ".join(map(repr, self._reader.columns[:20]))
+            raise StreamError(f"{self._source.name} has no column {self.key!r} to take keys from. It has {found}.")
+        hint = LATE_KEY if self._dialect.format == "jsonl" else ""
+        names = self.inputs, self.targets, self._copied
+        if problem := columns.unusable(seen, *names, same_row=self.horizon == 0, hint=hint):
             raise StreamError(f"{self._source.name} {problem}")
 
     def _choose(self) -> None:
@@ -152,7 +148,7 @@ class RowStream(SourceStream):
         times = [used[name] for name in self._cycles]
         self._reader.conversion = Conversion(
             self.kinds,
-            required=self.inputs if self._missing in ("fail", "skip") else [],
+            required=self.inputs if self._dialect.missing in ("fail", "skip") else [],
             copied=self._copied,
             clock=self._clock if self.key is None else None,
             gaps=len(times),
@@ -161,50 +157,46 @@ class RowStream(SourceStream):
         )
         # How long ago the row before came is a column of its own, after those of the table.
         gaps = [len(used) + place for place, cycles in enumerate(self._cycles.values()) if "gap" in cycles]
-        numbers = [name for name in self.inputs if self.kinds[name] in ("number", "boolean")]
+        numbers = [used[name] for name in self.inputs if self.kinds[name] in ("number", "boolean")]
         cycles = [(used[n], scaling.CYCLES[c]) for n, cycles in self._cycles.items() for c in cycles if c != "gap"]
         self.layout = Layout(
             columns=len(used) + len(times),
             steps=_array(self.steps),
-            numbers=_array([*(used[name] for name in numbers), *gaps]),
+            numbers=_array([*numbers, *gaps]),
             targets=_array([used[column] for column in self.targets]),
             categories=_array([used[name] for name in self.inputs if self.kinds[name] == "category"]),
             cycles=_array([column for column, _ in cycles]),
             periods=np.array([period for _, period in cycles], np.float64),
             times=_array(times),
-            fill_with_newest=self._missing == "last",
+            fill_with_newest=self._dialect.missing == "last",
             standardise=self._standardise,
-            classes=self._classes,
-            before=self._before,
+            classes=self._dialect.classes,
+            before=self._dialect.before and self.horizon == 0,
         )
         if not self.width:
             raise StreamError(f"the inputs {', '.join(self.inputs)} are times that do not vary: name other inputs.")
-        places = {name: number for number, name in enumerate(numbers)}
-        self.known = [places[target] for target in self.targets if target in places]
-        if self._before and not self._classes:
-            self.known = [self.width - len(self.targets) + place for place in range(len(self.targets))]
+        self.known = [numbers.index(used[target]) for target in self.targets if used[target] in numbers]
+        if self.layout.before and not self._dialect.classes:
+            self.known = list(range(self.width - len(self.targets), self.width))
 
     def _restore(self, position: dict[str, Any]) -> None:
         self._reader.columns = list(position["columns"])
         self.inputs, self.targets = list(position["inputs"]), list(position["targets"])
         self.kinds, self._cycles = dict(position["kinds"]), position["cycles"]
         self._clock, self._newest_times = position["clock"], deque(position["times"], REMEMBERED)
-        if list(self.kinds) != list(dict.fromkeys([*self.inputs, *self.targets])):
-            raise damaged("its kinds are not those of its columns")
-        if {name for name, kind in self.kinds.items() if kind == "time"} != set(self._cycles):
-            raise damaged("its cycles are not those of its times")
-        if self._clock not in ([] if self._newest_times else [None]) + self._reader.columns:
-            raise damaged("its clock is none of its columns")
-        if len(set(self._reader.columns)) < len(self._reader.columns):
-            raise damaged("two of its columns have one name")
+        names, times = self._reader.columns, [name for name, kind in self.kinds.items() if kind == "time"]
+        if list(self.kinds) != list(dict.fromkeys([*self.inputs, *self.targets])) or set(times) != set(self._cycles):
+            raise damaged("its kinds or cycles are not those of its columns")
+        if self._clock not in ([] if self._newest_times else [None]) + names or len(set(names)) < len(names):
+            raise damaged("its clock is none of its columns, or two of these have one name")
         self._check_columns(dict.fromkeys(self._reader.columns, Judged("number")))
         self._choose()
         self._reader.conversion.restore(position["categories"])
-        self._series = restored_series(self.layout, position["statistics"], position["waiting"])
+        self._series = scaling.restored_series(self.layout, position["statistics"], position["waiting"])
         self._source.go_to(self._progress.here)
         if self._progress.here.offset == 0:
             # The start of another source (see `afresh`), which may have its columns in another order.
-            self._series = nothing_known(self.layout)._replace(statistics=self._series.statistics)
+            self._series = scaling.nothing_known(self.layout)._replace(statistics=self._series.statistics)
             self._newest_times.clear()
             self._reader.read_header()
             self._check_columns(dict.fromkeys(self._reader.columns, Judged("number")))
@@ -226,7 +218,7 @@ class RowStream(SourceStream):
     def position(self) -> dict[str, Any]:
         return self._progress.position(
             inside=self._progress.marked.inside,
-            format=self._format,
+            format=self._dialect.format,
             steps=list(self.steps),
             standardise=self._standardise,
             columns=list(self._reader.columns),
@@ -237,7 +229,7 @@ class RowStream(SourceStream):
             categories={name: list(known) for name, known in self._reader.conversion.categories.items()},
             clock=self._clock,
             times=list(self._newest_times),
-            statistics=saved_statistics(self._series),
+            statistics=scaling.saved_statistics(self._series),
             waiting=newest_scales(self._series, self.horizon or 1),
         )
 
@@ -247,7 +239,7 @@ class RowStream(SourceStream):
 
     def times_ahead(self, steps: int) -> list[Any] | None:
         """The times of the next rows, as the table writes them; None if they are not regular."""
-        return times_ahead(self._newest_times, steps)
+        return columns.times_ahead(self._newest_times, steps)
 
     def take(self, count: int, patience: float | None = None) -> Samples | None:
         check_count(count)
@@ -260,7 +252,7 @@ class RowStream(SourceStream):
         return self._samples(rows, np.array(rows.copied, object) if self._copied else None)
 
     def _samples(self, rows: Rows, copied: np.ndarray | None) -> Samples:
-        self._newest_times.extend(map(as_time, rows.times))
+        self._newest_times.extend(map(columns.as_time, rows.times))
         return Samples(*scaled(self.layout, self._series, rows.values), rows.lines, copied)
 
     def moment(self) -> Series:
@@ -295,6 +287,52 @@ class RowStream(SourceStream):
     def show(self, position: dict[str, Any]) -> None:
         """Tell those who watch a topic how far it was learned from."""
         self._source.show(position)
+
+
+class KeyedStream(RowStream):
+    """Rows of numbers that belong to keys, as they are: a fleet standardises every key by its own past.
+
+    The arguments are those of `RowStream`, and two more: `key`, the name of the column that
+    holds the key, and `shard`, a pair such as (2, 8) to take only the keys of the third of
+    eight parts. A key is the JSON text of the column's value, as bytes: in CSV always that of
+    a text, in JSON lines of a text, a number, true or false. A row without a key is a bad row.
+
+    Samples have `keys`; `xs` are the values of all columns in use, in float64 and NaN where
+    missing, and `targets` those of the targets. Categories are told apart by a checksum, in 16
+    parts. A source of another kind can supply such samples too: that is all a fleet needs.
+
+    >>> import os
+    >>> from norewind.streams import Source
+    >>> reader, writer = os.pipe()
+    >>> size = os.write(writer, b"sensor,power\\na,10\\nb,20\\na,40\\n")
+    >>> os.close(writer)
+    >>> stream = KeyedStream(Source(reader), "sensor")
+    >>> samples = stream.take(1000)
+    >>> samples.keys.tolist(), samples.targets.tolist()
+    ([b'"a"', b'"b"', b'"a"'], [[10.0], [20.0], [40.0]])
+    """
+
+    def __init__(self, source: BaseSource, key: str, *, shard: tuple[int, int] = (0, 1), **options: Any):
+        self.key, self.shard = key, shard
+        super().__init__(source, **options)
+
+    def key_of(self, row: dict[str, Any]) -> bytes | None:
+        """The key of a row; None if it is in another shard."""
+        return self._reader.conversion.key_of(row)
+
+    @staticmethod
+    def key_name(key: bytes) -> Any:
+        """What a key is called where it is written down as JSON."""
+        try:
+            value = json.loads(key)
+        except ValueError:
+            return key.decode("latin-1")
+        # Half a character cannot be written down.
+        return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
+
+    def _samples(self, rows: Rows, copied: np.ndarray | None) -> Samples:
+        keys = np.array(rows.keys, object)
+        return Samples(rows.values, rows.values[:, self.layout.targets], lines=rows.lines, copied=copied, keys=keys)
 
 
 def _array(places: Sequence[int]) -> np.ndarray:

@@ -6,20 +6,21 @@ many rows are given at a time.
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from norewind.kernels import kernel
-from norewind.streams.columns import CATEGORIES, DAY
+from norewind.streams.columns import CATEGORIES, DAY, LARGEST
+from norewind.streams.position import damaged
 from norewind.streams.stream import StreamError
 
 # With fewer values than this, a standard deviation says too little to standardise a target by.
 ENOUGH = 10
 CLIP = 100.0
 FARTHEST = 10**6
+# Seconds after which the time of day and the day of the week come again.
 CYCLES = {"hour": DAY, "weekday": 7 * DAY}
-"""Seconds after which the time of day and the day of the week come again."""
 
 # The rows of a series' statistics.
 COUNT, MEAN, SQUARES, NEWEST = range(4)
@@ -112,6 +113,47 @@ def nothing_known(layout: Layout, slots: int = 1) -> Series:
     scale = [0.0, 1.0, np.nan] if raw and layout.steps[-1] == 0 else [np.nan] * 3
     waiting = np.full((slots, depth, len(layout.targets), 3), scale)
     return Series(statistics, waiting, np.zeros(slots, np.int64))
+
+
+def saved_statistics(series: Series) -> list[list[Any]]:
+    """Count, mean, sum of squares and newest value of every column of one series."""
+    columns = series.statistics[0].T.tolist()
+    return [[int(count), *(None if math.isnan(value) else value for value in rest)] for count, *rest in columns]
+
+
+def newest_scales(series: Series, rows: int) -> np.ndarray:
+    """Mean, deviation and newest value of every target after each of the last rows of one series, the oldest first."""
+    seen, depth = int(series.seen[0]), series.waiting.shape[1]
+    return series.waiting[0, np.arange(max(0, seen - min(rows, depth)), seen) % depth]
+
+
+def restored_series(layout: Layout, statistics: list[list[Any]], waiting: Any) -> Series:
+    """The series of a position: `saved_statistics` and `newest_scales` gave the other arguments.
+
+    Raises:
+        StreamError: they do not fit the columns, or cannot be true.
+    """
+    # A column has a newest value if it has any.
+    fits = all(column[3] is not None if column[0] else column == [0, 0.0, 0.0, None] for column in statistics)
+    if not fits or len(statistics) != layout.columns:
+        raise damaged("its statistics do not fit its columns")
+    series = nothing_known(layout)
+    depth, targets = series.waiting.shape[1:3]
+    fits = isinstance(waiting, np.ndarray) and waiting.dtype == np.float64 and waiting.shape[1:] == (targets, 3)
+    if not fits or len(waiting) > depth:
+        raise damaged(f"the scales that wait are not float64 of at most {depth} rows of shape ({targets}, 3)")
+    mean, deviation, newest = np.moveaxis(waiting, -1, 0)
+    if layout.standardise and not layout.classes:
+        known = (np.abs(mean) <= LARGEST) & (deviation > 0) & (deviation < np.inf) & (np.abs(newest) <= LARGEST)
+        fits = known | np.isnan(waiting).all(axis=-1)
+    else:
+        fits = (mean == 0) & (deviation == 1) & ((np.abs(newest) <= LARGEST) | np.isnan(newest))
+    if not fits.all():
+        raise damaged("the scales that wait for targets to come are not finite, or not those of its settings")
+    series.statistics[0] = np.array(statistics, np.float64).T
+    series.waiting[0, : len(waiting)] = waiting
+    series.seen[0] = len(waiting)
+    return series
 
 
 def scaled(
@@ -229,12 +271,11 @@ def write_scales(layout, known, standardise, now):
     for k in range(len(layout.targets)):
         column = layout.targets[k]
         deviation = deviation_of(known, column)
+        now[k, 0], now[k, 1], now[k, 2] = known[MEAN, column], deviation, known[NEWEST, column]
         if not standardise:
-            now[k, 0], now[k, 1], now[k, 2] = 0.0, 1.0, known[NEWEST, column]
+            now[k, 0], now[k, 1] = 0.0, 1.0
         elif known[COUNT, column] < ENOUGH or deviation == 0:
             now[k] = math.nan
-        else:
-            now[k, 0], now[k, 1], now[k, 2] = known[MEAN, column], deviation, known[NEWEST, column]
 
 
 @kernel

@@ -57,8 +57,8 @@ class Keyed(NamedTuple):
     xs: Any
 
 
+# Offsets are below this, or one number could not hold both offset and partition.
 OFFSETS = 2**48
-"""Offsets are below this, or one number could not hold both offset and partition."""
 
 
 def as_line(partition: int, offset: int) -> int:

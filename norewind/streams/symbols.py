@@ -1,15 +1,18 @@
-"""Streams of symbols: the bytes of a source, or the characters of UTF-8 text."""
+"""Streams of symbols: the bytes of a source, the characters of UTF-8 text, or the text of a built-in task."""
 
 import codecs
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 import numpy as np
 
 from norewind.streams.position import Count, Progress, SourcePosition, check_position, damaged, unread
-from norewind.streams.reading import Source, SourceStream, closed_on_error
-from norewind.streams.stream import Samples, StreamError, check_choice, check_count
+from norewind.streams.reading import BaseSource, SourceStream, closed_on_error
+from norewind.streams.stream import Samples, Stream, StreamError, check_choice, check_count
+
+if TYPE_CHECKING:
+    from norewind.tasks import Text
 
 UNICODE = 0x110000
 # Where unknown characters are skipped, at least this many are decoded at a time.
@@ -25,10 +28,17 @@ class _CharacterPosition(SourcePosition):
     previous: Count | None
 
 
+class _TaskPosition(msgspec.Struct, forbid_unknown_fields=True):
+    kind: str
+    task: str
+    seed: Count
+    characters: Count
+
+
 class _SymbolStream(SourceStream):
     """Every symbol of a source with the one that follows it. The bytes `_ahead` were read, but not decoded yet."""
 
-    def _begin(self, source: Source, start: dict[str, Any]) -> None:
+    def _begin(self, source: BaseSource, start: dict[str, Any]) -> None:
         self._source, self._progress, self._ahead = source, Progress(start), b""
         self._kind, self._previous = start["kind"], start["previous"]
         source.go_to(self._progress.here)
@@ -87,6 +97,7 @@ class ByteStream(_SymbolStream):
     - `position`: what another stream's `position()` returned, to resume there.
 
     >>> import os
+    >>> from norewind.streams import Source
     >>> reader, writer = os.pipe()
     >>> os.write(writer, b"abab")
     4
@@ -98,7 +109,7 @@ class ByteStream(_SymbolStream):
 
     symbols = 256
 
-    def __init__(self, source: Source, *, position: dict[str, Any] | None = None):
+    def __init__(self, source: BaseSource, *, position: dict[str, Any] | None = None):
         with closed_on_error(source):
             if position is not None:
                 check_symbols(position, "bytes")
@@ -138,6 +149,7 @@ class CharacterStream(_SymbolStream):
     characters that have one so far.
 
     >>> import os
+    >>> from norewind.streams import Source
     >>> reader, writer = os.pipe()
     >>> size = os.write(writer, "naïve".encode())
     >>> os.close(writer)
@@ -148,7 +160,7 @@ class CharacterStream(_SymbolStream):
 
     def __init__(
         self,
-        source: Source,
+        source: BaseSource,
         alphabet: str | None = None,
         *,
         size: int = 256,
@@ -226,6 +238,52 @@ class CharacterStream(_SymbolStream):
 
     def decode(self, symbols: Sequence[int] | np.ndarray) -> bytes:
         """Return the text that `symbols` stand for, in UTF-8."""
+        return decode(symbols, self.alphabet, self.symbols)
+
+
+class TaskStream(Stream):
+    """The endless text of a task; every sample is a character and the next one.
+
+    - `text`: the task, e.g. `norewind.tasks.anbn()`.
+    - `seed`: the seed of its random text.
+    - `position`: what another stream's `position()` returned, to resume there.
+
+    The stream has the attributes `symbols`, the number of symbols, and `alphabet`, their
+    characters.
+
+    >>> from norewind.tasks import anbn
+    >>> stream = TaskStream(anbn(1, 3))
+    >>> stream.decode(stream.take(12).xs)
+    b'aaa\\nbbb\\naa\\nb'
+    """
+
+    def __init__(self, text: "Text", seed: int = 0, *, position: dict[str, Any] | None = None):
+        self.symbols, self.alphabet = len(text.alphabet), text.alphabet
+        self._text, self._seed, self._taken = text, seed, 0
+        if position is not None:
+            check_position(position, "task", _TaskPosition, {"task": text.name, "seed": seed})
+            self._taken = position["characters"]
+        self._chunks = text.chunks(seed, 1, self._taken)
+        self._previous = next(self._chunks)
+
+    def take(self, count: int, patience: float | None = None) -> Samples:
+        """Return the next `count` samples. A task never ends, and `patience` is not needed: all of them are there."""
+        check_count(count)
+        targets = self._chunks.send(count)
+        xs = np.append(self._previous, targets[:-1])
+        self._previous = targets[-1:]
+        self._taken += count
+        return Samples(xs, targets)
+
+    def position(self) -> dict[str, Any]:
+        return {"kind": "task", "task": self._text.name, "seed": self._seed, "characters": self._taken}
+
+    def encode(self, text: bytes | str) -> np.ndarray:
+        """Return `text` as symbols."""
+        return encode(text, self.alphabet)
+
+    def decode(self, symbols: Sequence[int] | np.ndarray) -> bytes:
+        """Return the text that `symbols` stand for."""
         return decode(symbols, self.alphabet, self.symbols)
 
 

@@ -6,8 +6,8 @@ import numpy as np
 
 from norewind.streams.stream import Samples, Stream, check_count
 
+# The target of a sample whose next symbol need not be predicted.
 UNSCORED = -1
-"""The target of a sample whose next symbol need not be predicted."""
 
 
 class Copying(Stream):

@@ -9,8 +9,8 @@ from string import ascii_letters
 import numpy as np
 
 ANBN_LINES = 256
+# The lines in a block of each language.
 BRACKETS_LINES = 1024
-"""The lines in a block of each language."""
 
 
 @dataclass(frozen=True)

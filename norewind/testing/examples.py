@@ -25,8 +25,8 @@ class Example(NamedTuple):
     targets: Tree
 
 
+# The models that `check_estimator` uses: three cells, a stack of two, and one that no library would write.
 EXAMPLES = ("rnn", "gru", "lstm", "stack", "user_made")
-"""The models that `check_estimator` uses: three cells, a stack of two, and one that no library would write."""
 
 
 def example(name: str, *, length: int = 4, dtype: Any = float) -> Example:
@@ -103,6 +103,7 @@ def _squares(output, target):
     return jnp.sum((output - target) ** 2)
 
 
+# What every estimator must refuse: (transition, loss, dtype of the parameters, what the error must name).
 BAD_MODELS: dict[str, tuple[Callable, Callable, Any, str]] = {
     "state of another shape": (lambda p, s, x: ({"h": jnp.ones(3)}, p["w"]), _squares, float, "['h']"),
     "state of another dtype": (lambda p, s, x: ({"h": s["h"].astype(int)}, p["w"]), _squares, float, "['h']"),
@@ -111,4 +112,3 @@ BAD_MODELS: dict[str, tuple[Callable, Callable, Any, str]] = {
     "loss that is not floating": (lambda p, s, x: (s, p["w"]), lambda o, t: jnp.array(1), float, "loss"),
     "integer parameters": (lambda p, s, x: (s, x), _squares, int, "['w']"),
 }
-"""What every estimator must refuse: (transition, loss, dtype of the parameters, what the error must name)."""

@@ -20,8 +20,8 @@ from norewind.traces import own_product
 from norewind.trees import Tree, is_key, real_leaves, with_real_leaves
 
 MakeEstimator = Callable[..., Estimator]
+# One check of a conformance suite. It has a name, and raises an AssertionError.
 Check = Callable[[], None]
-"""One check of a conformance suite. It has a name, and raises an AssertionError."""
 
 
 def run_estimator(estimator: Estimator, example: Example, carry: Tree) -> tuple[Tree, Tree, Estimate]:

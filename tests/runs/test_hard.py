@@ -194,7 +194,7 @@ def test_a_checkpoint_that_is_a_dangling_link(tmp_path, capsys, text):
 
 def test_only_our_digits_are_numbers_and_spaces_are_no_row(tmp_path):
     (tmp_path / "rows.csv").write_text("a\n1\n٣\n 4 \n")
-    with RowStream(Source(tmp_path / "rows.csv"), bad="skip", standardise=False) as stream:
+    with RowStream(Source(tmp_path / "rows.csv"), dialect=Dialect(bad="skip"), standardise=False) as stream:
         assert stream.take(9).xs.tolist() == [[1], [4]]
         assert stream.counts == {"bad rows": 1}
     (tmp_path / "rows.jsonl").write_text('{"a": 1}\n \n\t\r\n\n{"a": 2}\n')

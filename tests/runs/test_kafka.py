@@ -31,7 +31,7 @@ def cluster():
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch):
-    monkeypatch.setattr("norewind.streams.brokers.AT_START", 5.0)
+    monkeypatch.setattr("norewind.streams.kafka.AT_START", 5.0)
     monkeypatch.setattr("norewind.streams.kafka.AWAY", 2.0)
     monkeypatch.setattr("norewind.runs.answers.AWAY", 2.0)
 
@@ -147,7 +147,9 @@ def test_deleted_messages_are_not_skipped_in_silence(cluster, tmp_path, capfd):
         cluster.send("old", [(0, 1_700_000_001_000, None, {"level": 1, "x": "a" * 500_000})])
     cluster.send("old", [(0, 1_700_000_002_000 + i, None, {"level": i % 7}) for i in range(20)])
     code = norewind("resume", tmp_path / "run", "--quiet")
-    assert_refused(capfd, code, "partition 0", "goes on at offset 200", "deleted before they were read", "--continues")
+    assert_refused(
+        capfd, code, "partition 0", "continues at offset 200", "deleted before they were read", "--continues"
+    )
     assert norewind("resume", tmp_path / "run", "--continues", "--quiet") == 0
     skipped = read_log(tmp_path / "run" / "metrics.jsonl")[-1]["skipped"]["messages deleted before they were read"]
     assert position(tmp_path / "run")["offsets"]["0"] == 234

@@ -77,7 +77,7 @@ def test_too_little_memory_and_a_model_that_a_method_refuses(capsys, error, word
 
 def test_an_infinite_number_is_no_key(tmp_path):
     (tmp_path / "rows").write_text('{"k": 1, "v": 1}\n{"k": 1e999, "v": 2.5}\n{"k": true, "v": 3}\n')
-    with KeyedStream(Source(tmp_path / "rows"), "k", dialect=Dialect("jsonl"), bad="skip") as stream:
+    with KeyedStream(Source(tmp_path / "rows"), "k", dialect=Dialect("jsonl", bad="skip")) as stream:
         samples = stream.take(9)
         assert samples is not None
         assert samples.keys is not None

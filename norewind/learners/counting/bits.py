@@ -19,15 +19,15 @@ from norewind.learners.counting.logistic import LOGIT, ONE, clipped, probabiliti
 
 SETS = 6
 GENERAL = SETS - 1
+# What `chosen` holds: the rows of the sets of weights; that of the map, and where in it; what the match expects.
 MAP, KNOT, SHARE, MATCH, BUCKET, CHOSEN = range(SETS, SETS + 6)
-"""What `chosen` holds: the rows of the sets of weights; that of the map, and where in it; what the match expects."""
+# The inputs of each context, and others: two of the match and a constant.
 PER_CONTEXT, OTHERS = 3, 3
-"""The inputs of each context, and others: two of the match and a constant."""
+# Rows of weights that the last symbol, the last two, and what the last four or eight were choose from.
 RECENT_ROWS, PAIR_ROWS, KIND_ROWS = 256, 512, 256
-"""Rows of weights that the last symbol, the last two, and what the last four or eight were choose from."""
 BUCKETS, KNOTS = 32, 33
+# The unit of weights.
 WEIGHT = 1 << 20
-"""The unit of weights."""
 
 _BIAS = int(0.3 * LOGIT)
 _CONFIDENCE = int(0.15 * LOGIT / 4)

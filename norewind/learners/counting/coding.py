@@ -5,8 +5,8 @@ import numpy as np
 from norewind.kernels import kernel
 from norewind.learners.counting.logistic import ONE
 
+# The interval that the bits so far have left; when decoding, where the code lies; the bytes written or read.
 LOW, HIGH, VALUE, PLACE, MODE, NUMBERS = range(6)
-"""The interval that the bits so far have left; when decoding, where the code lies; the bytes written or read."""
 SILENT, ENCODE, DECODE = range(3)
 _ALL, _TOP, _UNIT = 0xFFFFFFFF, 0xFF000000, ONE.bit_length() - 1
 

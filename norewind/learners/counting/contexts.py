@@ -11,14 +11,14 @@ import numpy as np
 from norewind.kernels import kernel
 
 OTHER, NEWLINE, FIRST_LETTER = 0, 1, 2
+# What `past` holds: hashes of words, the line, how many symbols were seen and learned from, the match, the kinds of
+# the last four symbols (two bits each), which of the last eight were letters, and the most recent symbols, the newest
+# first.
 WORD, LAST_WORD, WORD_BEFORE, COLUMN, LAST_COLUMNS, POSITION, LEARNED, POINTER, LENGTH, KINDS, LETTERS, NEWEST = range(
     12
 )
-"""What `past` holds: hashes of words, the line, how many symbols were seen and learned from, the match, the
-kinds of the last four symbols (two bits each), which of the last eight were letters, and the most recent symbols, the
-newest first."""
+# How many of the last symbols are at hand, and how many of the beginning of a line.
 RECENT, LINE = 32, 256
-"""How many of the last symbols are at hand, and how many of the beginning of a line."""
 PAST = NEWEST + RECENT
 
 _HASHED = 8
@@ -46,8 +46,8 @@ _WORDS = {
 }
 _LINES = {(_ABOVE, _COLUMN, 0): 1.2}
 
+# The symbols that a match has in common with the past at least.
 LEAST = 4
-"""The symbols that a match has in common with the past at least."""
 _TOLD_APART, _LONGEST = 31, 65535
 
 

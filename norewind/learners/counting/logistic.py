@@ -9,12 +9,12 @@ import numpy as np
 
 from norewind.kernels import kernel
 
+# The unit of probabilities.
 ONE = 1 << 16
-"""The unit of probabilities."""
+# The unit of log-odds.
 LOGIT = 1 << 12
-"""The unit of log-odds."""
+# Log-odds are never larger.
 LARGEST = 12 * LOGIT
-"""Log-odds are never larger."""
 _STEP_BITS = 5
 _STEP = 1 << _STEP_BITS
 _FINE_BITS = 6
