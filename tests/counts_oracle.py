@@ -103,17 +103,17 @@ class Oracle:
         """The loss of the target after x, in nats; `members` are their log-probabilities."""
         self.see(x)
         hashes = self.hashes()
-        node, loss = 1, 0.0
+        node, likelihood = 1, 1.0
         for level in range(self.depth):
             bit = target >> (self.depth - 1 - level) & 1
             found = [self.slot(hashes, k, level, node) for k in range(self.contexts)]
             if (2 * node + 1) << (self.depth - 1 - level) < self.plan.symbols + 2**self.depth:
                 one = self.predict_and_learn(level, node, found, members, bit)
-                loss -= log((one if bit else 65536 - one) / 65536)
+                likelihood *= (one if bit else 65536 - one) / 65536
             else:
                 assert bit == 0
             node = 2 * node + bit
-        return loss
+        return -log(likelihood)
 
     def see(self, x):
         text = self.text

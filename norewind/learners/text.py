@@ -54,8 +54,7 @@ class TextLearner(Learner):
         whole: bool = True,
     ):
         self.networks, self._runs = [learner for learner, _ in networks], tuple(run for _, run in networks)
-        self.window = self._length = window
-        self.whole = whole
+        self.window, self.whole = window, whole
         self.counts = counts(symbols, members=len(networks), megabytes=megabytes, classes=classes)
         self.mix = mix(len(networks) + 1, switching=SWITCHING)
 
@@ -76,7 +75,7 @@ class TextLearner(Learner):
             learner.scan(own, xs, targets, count=count, outputs=True)
             for learner, own in zip(self.networks, run.networks, strict=True)
         ]
-        samples, came = count * self._length, self._flat(targets)
+        samples, came = count * self.window, self._flat(targets)
         members = self.members([self._flat(made) for _, (_, made) in done], len(came))
         distributions = outputs and self.whole
         table, seen = self.counts.scan(
@@ -87,7 +86,7 @@ class TextLearner(Learner):
         losses = np.stack([*own, losses], axis=1)
         weights, mixed = self.mix.scan(run.mix, losses, count=samples)
         new = TextRun(tuple(one for one, _ in done), table, weights)
-        total = mixed.reshape(steps, self._length).sum(axis=1)
+        total = mixed.reshape(steps, self.window).sum(axis=1)
         if not outputs:
             return new, total
         if whole is None:
@@ -120,7 +119,7 @@ class TextLearner(Learner):
     def _flat(self, steps: Any) -> np.ndarray:
         """Symbols, or what belongs to them, one after another."""
         steps = np.asarray(steps)
-        return steps if self._length == 1 else steps.reshape(-1, *steps.shape[2:])
+        return steps if self.window == 1 else steps.reshape(-1, *steps.shape[2:])
 
     def members(self, logits: list[np.ndarray], length: int) -> np.ndarray:
         """The networks' log-probabilities (samples, networks, symbols)."""

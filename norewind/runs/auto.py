@@ -29,7 +29,7 @@ RATE, ALPHA = 5e-3, 0.005
 # Microseconds that counts take per byte, on one core of the machine they were measured on.
 COUNTS = 5
 # Microseconds per byte, by hidden units, of a GRU trained by truncated BPTT over 16 symbols.
-NETWORKS = {64: 8, 128: 20, 192: 51}
+NETWORKS = {64: 14, 128: 33, 192: 75}
 MEGABYTES = 64
 # Microseconds per row of all least squares together, and of one network of a series.
 LINEAR, NETWORK = 30, 10

@@ -108,6 +108,8 @@ def decompressed(data: bytes, *, report: Callable[[int], None] = lambda done: No
                 raise CodeError("the code of this file ends too early: it is damaged.")
             content += piece[1:].astype(np.uint8).tobytes()
             report(len(content))
+        if not coder.is_at_the_end():
+            raise CodeError("the code of this file does not end as it should: it is damaged.")
     if hashlib.sha256(content).hexdigest() != header.sha256:
         raise CodeError("the file does not decompress to what was compressed: it is damaged.")
     return bytes(content)
@@ -198,6 +200,10 @@ class _Coder:
     def rest(self) -> bytes:
         """The code of the interval that is left."""
         return int(self.state[coding.HIGH]).to_bytes(4, "big")
+
+    def is_at_the_end(self) -> bool:
+        """Whether everything was read, and the last bytes are those that `rest` wrote."""
+        return self.place == len(self.data) and self.state[coding.VALUE] == self.state[coding.HIGH]
 
     def code(self, symbols: np.ndarray) -> None:
         """Code all symbols but the first, which is known; when decoding, they are written there."""

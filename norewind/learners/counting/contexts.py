@@ -62,7 +62,7 @@ def useful_rows(context: tuple[int, ...], symbols: int) -> float:
 
 
 def features_of(contexts: Iterable[tuple[int, ...]]) -> tuple[np.ndarray, np.ndarray]:
-    """The features of each context, filled up with one that is always 0; a fixed random odd number for each; a salt."""
+    """The features of each context, filled up with none; a fixed random odd number for each; a salt."""
     contexts = list(contexts)
     longest = max(map(len, contexts))
     features = np.array([[*context, *[_NOTHING] * (longest - len(context))] for context in contexts], np.int64)
@@ -194,5 +194,7 @@ def hash_contexts(past, lines, expects, used, multipliers, features, hashes):
     for context in range(len(hashes)):
         total = multipliers[context, used.shape[1]]
         for i in range(used.shape[1]):
+            if used[context, i] == _NOTHING:
+                break
             total = np.uint32(total + np.uint32(multipliers[context, i] * features[used[context, i]]))
         hashes[context] = total

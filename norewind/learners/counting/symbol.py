@@ -28,7 +28,7 @@ def learn_chunk(plan, run, work, xs, targets, members, coder, data, losses, outp
         sum_members(members, t, depth, masses)
         if len(outputs) > 0:
             all_symbols(plan, run, work, expects, outputs[t])
-        node, loss, target = 1, 0.0, targets[t]
+        node, likelihood, target = 1, 1.0, targets[t]
         for group in range(len(groups) - 1):
             find_rows(table, starts, pairs, group, node, True, hashes, checks, rows)
             inner = 1
@@ -41,12 +41,12 @@ def learn_chunk(plan, run, work, xs, targets, members, coder, data, losses, outp
                     bits.choose(past, sets, nodes, depth, level, node, chosen)
                     one = bits.mix(weights, last, maps, inputs, chosen, made)
                     bit = coded(coder, data, one, (target >> (depth - level - 1)) & 1)
-                    loss -= np.log((one if bit == 1 else ONE - one) / ONE)
+                    likelihood *= (one if bit == 1 else ONE - one) / ONE
                     bits.count_bit(table, histories, rows, level, inner, bit)
                     bits.count_match(histories, chosen, level, bit)
                     bits.weigh_bit(weights, last, maps, inputs, chosen, made, bit)
                 node, inner = 2 * node + bit, 2 * inner + bit
-        targets[t], losses[t] = node - (1 << depth), loss
+        targets[t], losses[t] = node - (1 << depth), -np.log(likelihood)
 
 
 @kernel
@@ -80,7 +80,8 @@ def can_be_one(symbols, depth, level, node):
 def all_symbols(plan, run, work, expects, out):
     """Write the log-probability of every symbol to come next."""
     depth, past, rows, inputs, chosen = plan.depth, run.past, work.rows, work.inputs, work.chosen
-    totals = np.zeros(2 << depth)
+    likelihoods = np.zeros(2 << depth)
+    likelihoods[1] = 1
     for group in range(len(plan.groups) - 1):
         first, end = plan.groups[group], plan.groups[group + 1]
         for start in range(1 << first, 2 << first):
@@ -96,7 +97,7 @@ def all_symbols(plan, run, work, expects, out):
                         bits.hear_members(work.masses, node, bits.PER_CONTEXT * len(rows) + bits.OTHERS, inputs)
                         bits.choose(past, plan.sets, plan.nodes, depth, level, node, chosen)
                         one = bits.mix(run.weights, run.last, run.maps, inputs, chosen, work.made)
-                    totals[2 * node] = totals[node] + np.log((ONE - one) / ONE)
-                    totals[2 * node + 1] = totals[node] + (np.log(one / ONE) if one > 0 else -np.inf)
+                    likelihoods[2 * node] = likelihoods[node] * ((ONE - one) / ONE)
+                    likelihoods[2 * node + 1] = likelihoods[node] * (one / ONE)
     for symbol in range(plan.symbols):
-        out[symbol] = totals[(1 << depth) + symbol]
+        out[symbol] = np.log(likelihoods[(1 << depth) + symbol])
