@@ -113,10 +113,13 @@ def models() -> list[dict]:
 
 
 def text() -> list[dict]:
-    """Counts, `auto`, compress and decompress on a text: microseconds a byte."""
-    from benchmarks.text import cases
+    """Counts, `auto`, compress and decompress on texts: bits, and microseconds a byte."""
+    from benchmarks.text import TEXTS, measured
 
-    return measure(cases(), rounds=3)
+    found = [(path, row) for path in TEXTS if path.exists() for row in measured(path)]
+    return [
+        {"case": f"{path.stem}, {row['name']}", "us": row["microseconds"], "bits": row["bits"]} for path, row in found
+    ]
 
 
 def _peers(cell: str) -> list[Case]:

@@ -25,7 +25,7 @@ from norewind.serving.guard import is_local
 from norewind.serving.labels import Labels
 from norewind.serving.learning import BATCH, Incoming
 from norewind.serving.service import Service
-from norewind.streams.position import Mark, Progress, unread
+from norewind.streams.position import Mark, unread
 
 TOKEN = "correct-horse-battery"
 
@@ -242,8 +242,8 @@ def test_incoming_rows_are_read_together_in_order_and_to_the_end():
     def rows(some):
         return [({"n": number}, b"%d\n" % number) for number in some]
 
-    incoming, progress = Incoming(most=1000), Progress(unread("rows"))
-    lines = incoming.lines(progress)
+    incoming = Incoming(most=1000)
+    lines = incoming.lines(unread("rows"))
     incoming.go_to(Mark(offset=3, inside=True))
     assert incoming.add(rows(range(BATCH + 5)))
     assert not incoming.add(rows(range(1000)))
@@ -252,7 +252,7 @@ def test_incoming_rows_are_read_together_in_order_and_to_the_end():
     assert len(lines.ahead(incoming.fragments(0), 1000)) == 5
     assert len(lines.ahead(incoming.fragments(0), 1000)) == 5  # until they are moved past
     lines.move(5)
-    assert progress.here == Mark().after(b"\n" + b"".join(line for _, line in rows(range(BATCH + 5))))
+    assert incoming.progress.here == Mark().after(b"\n" + b"".join(line for _, line in rows(range(BATCH + 5))))
     threading.Timer(0.05, incoming.close).start()
     while not incoming.ended:
         assert lines.peek(incoming.fragments(0)) is None
