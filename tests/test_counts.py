@@ -245,3 +245,17 @@ def test_what_does_not_fit_is_refused(bytes_learner):
         counts(3, classes=[0, 1])
     with pytest.raises(ModelError, match="at least 2"):
         counts(1)
+
+
+def test_a_forged_past_is_never_read_from_outside_of_an_array():
+    """Compiled loops check no bounds: whatever a checkpoint says is brought into range first."""
+    learner = counts(5, megabytes=4)
+    text = np.random.default_rng(0).integers(0, 5, 200).astype(np.int32)
+    for value in (-(2**62), -1, 2**40):
+        run, _ = learner.scan(learner.init(), text[:100], text[1:101])
+        run.past[:] = value
+        run.places[:] = 2**32 - 1
+        run, losses = learner.scan(run, text[100:-1], text[101:])
+        assert np.isfinite(losses).all()
+        _, made = learner.forward(run, text[:5])
+        np.testing.assert_allclose(np.exp(made).sum(axis=1), 1, rtol=1e-6)

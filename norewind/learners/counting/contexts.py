@@ -94,6 +94,19 @@ def scrambled(number):
 
 
 @kernel
+def keep_in_range(past, symbols):
+    """Bound what the loops use as places of arrays, which they do not check: a checkpoint may have been forged."""
+    for i in range(PAST):
+        past[i] = max(past[i], 0)
+    past[LEARNED] = min(past[LEARNED], past[POSITION])
+    past[POINTER] = max(min(past[POINTER], past[POSITION] - 1), 0)
+    past[LENGTH] = min(past[LENGTH], _LONGEST)
+    past[KINDS], past[LETTERS] = past[KINDS] & 255, past[LETTERS] & 255
+    for i in range(NEWEST, PAST):
+        past[i] = min(past[i], symbols - 1)
+
+
+@kernel
 def see(past, lines, ring, places, classes, symbol, learn):
     """Take one symbol more into the past: the match, the word and the line. With `learn`, it can be matched later."""
     _follow(past, ring, symbol)
@@ -131,7 +144,7 @@ def _follow(past, ring, symbol):
 @kernel
 def _find_match(past, ring, candidate):
     """Look whether the symbols before `candidate`, a position in the stream, are the most recent ones."""
-    if candidate > 0 and past[POSITION] - candidate < len(ring) - RECENT:
+    if 0 < candidate < past[POSITION] and past[POSITION] - candidate < len(ring) - RECENT:
         length, most = 0, min(RECENT, candidate)
         while length < most and _symbol_at(past, ring, candidate - 1 - length) == past[NEWEST + length]:
             length += 1

@@ -5,7 +5,7 @@ import numpy as np
 from norewind.kernels import kernel
 from norewind.learners.counting import bits
 from norewind.learners.counting.coding import coded
-from norewind.learners.counting.contexts import expected, hash_contexts, see
+from norewind.learners.counting.contexts import expected, hash_contexts, keep_in_range, see
 from norewind.learners.counting.logistic import ONE
 from norewind.learners.counting.slots import find_rows
 
@@ -21,6 +21,7 @@ def learn_chunk(plan, run, work, xs, targets, members, coder, data, losses, outp
     symbols, depth, nodes, groups, used, multipliers, classes, starts, pairs, sets = plan
     table, past, lines, ring, places, histories, weights, last, maps = run
     features, hashes, checks, rows, masses, inputs, chosen, made = work
+    keep_in_range(past, symbols)
     for t in range(len(losses)):
         see(past, lines, ring, places, classes, np.int64(xs[t]), True)
         expects = expected(past, ring)
@@ -52,6 +53,7 @@ def learn_chunk(plan, run, work, xs, targets, members, coder, data, losses, outp
 @kernel
 def look_chunk(plan, run, work, xs, members, outputs):
     """Write the log-probabilities of what follows each symbol, as many as `outputs` has rows, without learning."""
+    keep_in_range(run.past, plan.symbols)
     for t in range(len(outputs)):
         see(run.past, run.lines, run.ring, run.places, plan.classes, np.int64(xs[t]), False)
         expects = expected(run.past, run.ring)
