@@ -113,11 +113,6 @@ class Layout:
         """The tree as NumPy arrays that look into the vectors, which are NumPy's."""
         return self._tree(vectors, _viewed)
 
-    def view_leaf(self, vectors: Vectors, place: int) -> Any:
-        """One array of `view`."""
-        leaf = self.leaves[place]
-        return _viewed(np.asarray(vectors[leaf.vector]), leaf)
-
     def _tree(self, vectors: Vectors, read: Any) -> Tree:
         return self.structure.unflatten([read(vectors[leaf.vector], leaf) for leaf in self.leaves])
 

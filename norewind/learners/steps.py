@@ -86,13 +86,13 @@ def forecasts_to_come(made: np.ndarray, steps: Sequence[int], *, parts: int = 1)
 
 def ring_to_come(ring: np.ndarray, steps: tuple[int, ...], rows: int) -> np.ndarray:
     """As `forecasts_to_come`, from the ring of `exchange` after `rows` rows."""
-    late, place = _nearest(steps)
+    late, place = nearest_steps(steps)
     blocks = ring.reshape(*ring.shape[:2], len(steps), -1)
     return blocks[(rows - 1 - late) % len(ring), :, place].reshape(len(late), -1)
 
 
 @lru_cache(maxsize=64)
-def _nearest(steps: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+def nearest_steps(steps: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
     """For each of the next rows, how many rows ago its forecast was made, and the number of its step."""
     ahead = np.arange(1, steps[-1] + 1)
     place = np.searchsorted(steps, ahead)

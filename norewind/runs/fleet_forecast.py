@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from norewind.fleets.store import Store
+from norewind.learners.steps import nearest_steps
 from norewind.runs.build import build, open_stream, set_precision
 from norewind.runs.fleets import WINDOW
 from norewind.runs.folder import saved_run
@@ -60,7 +61,6 @@ def _scales(record: np.ndarray, steps: Sequence[int]) -> tuple[np.ndarray, np.nd
     """Mean and deviation of every target as they were known when each of the next rows was forecast: by the nearest
     step that reaches it; NaN if there was no row then."""
     waiting, seen = record["waiting"], int(record["seen"])
-    ahead = np.arange(1, steps[-1] + 1)
-    made_at = seen - 1 + ahead - np.asarray(steps)[np.searchsorted(steps, ahead)]
+    made_at = seen - 1 - nearest_steps(tuple(steps))[0]
     scales = np.where(made_at[:, None, None] >= 0, waiting[made_at % len(waiting)], np.nan)
     return scales[..., 0], scales[..., 1]

@@ -11,6 +11,7 @@ import numpy as np
 
 from norewind import names
 from norewind.learners.protocol import Learner
+from norewind.learners.steps import nearest_steps
 from norewind.runs.build import Built, Opened, Shape, build, open_stream, set_precision
 from norewind.runs.entries import check_left, check_score
 from norewind.runs.folder import Saved
@@ -150,8 +151,8 @@ def rows_to_come(
     horizon, width = score.horizon, len(score.columns)
     steps = steps or (horizon if horizon > 1 else 24)
     # Each row by the nearest step that reaches it, made so many rows before the newest one.
-    reached = [next(place for place, step in enumerate(score.steps) if step >= row) for row in range(1, horizon + 1)]
-    made_at = [-1 - (score.steps[place] - row) for row, place in enumerate(reached, 1)]
+    late, reached = nearest_steps(score.steps)
+    made_at = -1 - late
     # Mean and deviation of every target after each of the last rows; NaN until there are enough rows.
     scales = stream.scales_ahead(horizon)
     scales = np.pad(scales, ((horizon - len(scales), 0), (0, 0), (0, 0)), constant_values=np.nan)
