@@ -48,6 +48,7 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/basedpyright
+	$(BIN)/lint-imports
 
 # Write the numbers that the pages quote again from their records. `make test` fails where they disagree.
 numbers: setup

@@ -1,1 +1,1 @@
-"""What `make bench` measures: `python -m benchmarks --help`."""
+"""The benchmarks that `make bench` runs: see `python -m benchmarks --help`."""

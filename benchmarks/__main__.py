@@ -1,12 +1,12 @@
-"""Measure and report: `python -m benchmarks [SECTION ...]`, all of them by default; `report` alone only writes.
+"""Measure sections and write the report: `python -m benchmarks [SECTION ...]`, by default all sections.
 
-Every section is a process of its own on one core, so that one can be measured again
-without the others. Raw numbers go to results/bench/<JAX version>/<section>.json; the
-tables and the figure are made from what is there.
+`python -m benchmarks report` only writes the report. Every section runs in a separate
+process on one core, so that it can be measured again without the others. Raw numbers go
+to results/bench/records.jsonl, with one record per JAX version and section; the tables
+and the figure are made from these records.
 """
 
 import argparse
-import json
 import os
 import platform
 import re
@@ -43,11 +43,11 @@ def main() -> None:
 
 
 def measure_section(name: str) -> None:
-    """One section, in this process."""
-    # Threads that wait for one another cost CPU time of their own, and one core is enough for a small model.
+    """Measure one section in this process, and write its record."""
+    # Threads that wait for one another consume CPU time, and one core is enough for a small model.
     if name != "two_cores":
         use_one_core()
-    from norewind.runs.record import versions
+    from norewind.sweeps.record import versions, write_record
 
     record = {
         "section": name,
@@ -57,11 +57,9 @@ def measure_section(name: str) -> None:
         "versions": {**versions(), **{library: _version(library) for library in ("optax", "braintrace", "torch")}},
     }
     began = time.perf_counter()
-    rows = ",\n".join(json.dumps(row) for row in SECTIONS[name]())  # a line each, so that a diff can be read
-    record["seconds"] = round(time.perf_counter() - began, 1)
-    path = OUT / f"jax-{version('jax')}" / f"{name}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f'{json.dumps(record)[:-1]}, "rows": [\n{rows}\n]}}\n')
+    rows = list(SECTIONS[name]())
+    record |= {"seconds": round(time.perf_counter() - began, 1), "rows": rows}
+    write_record(OUT, f"jax-{version('jax')}/{name}", record)
 
 
 def _processor() -> str:

@@ -1,33 +1,41 @@
 """Does UORO with windows of 16 diverge, is it as good as the paper's settings, and does clipping help?
 
-    python -m benchmarks.defaults    # 10 seeds of 10⁶ samples; aⁿbⁿ and brackets, GRU and LSTM; both settings
+    python -m benchmarks.defaults    # 10 seeds of 10⁶ samples; aⁿbⁿ and brackets, GRU and LSTM; both settings;
                                      # and UORO without a window on aⁿbⁿ, with and without clipping
 
-Records go to results/defaults/runs, and finished runs are kept. The table goes to results/defaults/table.md.
+Records go to results/defaults/records.jsonl, and runs that have one are not repeated. The table goes to
+results/defaults/table.md.
 """
 
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from statistics import mean, stdev
 
 import tyro
 
-from norewind.instruments.curves import final
-from norewind.instruments.tables import markdown, mean_and_spread
-from norewind.names import TASKS
-from norewind.runs.record import Record
-from norewind.runs.settings import Settings
-from norewind.runs.sweep import records, sweep
+from norewind.plotting.tables import markdown
+from norewind.sweeps.curves import final
+from norewind.sweeps.record import Record
+from norewind.sweeps.sweep import records, sweep
+from norewind.training.registry import TASKS
+from norewind.training.settings import Settings
 
 OUT = Path("results/defaults")
 LAST = 100_000
-# The paper's learning rates fall at a speed of their own on each text.
+# The paper's learning rates decay differently on each text.
 ALPHA = {"anbn": 0.03, "brackets": 0.015}
 KINDS = list(product(TASKS, ("gru", "lstm")))
 
 
 def plan(seeds: int = 10, paper_seeds: int = 10, samples: float = 1e6) -> dict[str, Settings]:
-    """All runs by name; a whole set of one seed before the next, and the defaults first."""
+    """Plan all runs by name: the defaults first, and all runs with one seed before the next seed.
+
+    Args:
+        seeds: the number of seeds with windows of 16.
+        paper_seeds: the number of seeds with the paper's settings.
+        samples: the length of each run.
+    """
     runs = {}
     for name, count in (("defaults", seeds), ("paper", paper_seeds)):
         for seed, (task, cell) in product(range(count), KINDS):
@@ -39,7 +47,12 @@ def plan(seeds: int = 10, paper_seeds: int = 10, samples: float = 1e6) -> dict[s
 
 
 def clipping_plan(seeds: int = 3, samples: float = 2e5) -> dict[str, Settings]:
-    """UORO without a window on aⁿbⁿ, with and without clipping."""
+    """Plan runs of UORO without a window on aⁿbⁿ, with and without clipping.
+
+    Args:
+        seeds: the number of seeds.
+        samples: the length of each run.
+    """
     base = Settings("anbn", method="uoro", alpha=ALPHA["anbn"], samples=samples, metrics_every=10_000)
     return {f"clip-{c:g}-seed{seed}": replace(base, clip=c, seed=seed) for seed in range(seeds) for c in (0.0, 1.0)}
 
@@ -52,18 +65,27 @@ def main(
     report_only: bool = False,
     out: Path = OUT,
 ) -> None:
-    """Run what is missing, and print the table."""
+    """Train the missing runs, and print the table.
+
+    Args:
+        seeds: the number of seeds with windows of 16.
+        paper_seeds: the number of seeds with the paper's settings.
+        samples: the length of each run.
+        jobs: the number of runs to train at the same time.
+        report_only: train nothing.
+        out: the folder of records and table.
+    """
     runs = {**plan(seeds, paper_seeds, samples), **clipping_plan()}
     found = records(runs, out) if report_only else sweep(runs, out, jobs=jobs)
     if not found:
-        raise SystemExit(f"There are no records of this plan in {out / 'runs'}.")
+        raise SystemExit(f"There are no records of this plan in {out}.")
     text = f"{table(found)}\n{clipping_table(found)}"
     (out / "table.md").write_text(text)
     print(text)
 
 
 def table(found: dict[str, Record]) -> str:
-    """One row per text and cell, and what the numbers are."""
+    """The table with one row per text and cell, and a note on the numbers."""
     rows = []
     for task, cell in KINDS:
         row = [{"anbn": "aⁿbⁿ"}.get(task, task), cell.upper()]
@@ -84,8 +106,24 @@ def table(found: dict[str, Record]) -> str:
     )
 
 
+def mean_and_spread(values: list[float], digits: int = 4) -> str:
+    """Format the mean and the standard deviation of values.
+
+    Args:
+        values: the values.
+        digits: the number of digits after the point.
+
+    >>> mean_and_spread([0.15, 0.16]), mean_and_spread([0.15]), mean_and_spread([])
+    ('0.1550 ± 0.0071', '0.1500', '–')
+    """
+    if not values:
+        return "–"
+    spread = f" ± {stdev(values):.{digits}f}" if len(values) > 1 else ""
+    return f"{mean(values):.{digits}f}{spread}"
+
+
 def clipping_table(found: dict[str, Record]) -> str:
-    """A column per seed: the loss over the last tenth, or that the run diverged, and when."""
+    """The table with one column per seed: the loss over the last tenth, or the sample at which the run diverged."""
     seeds = sorted({record["settings"]["seed"] for name, record in found.items() if name.startswith("clip-")})
     rows = []
     for clip, words in ((0, "no clipping"), (1, "`--clip 1`")):

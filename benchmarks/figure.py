@@ -1,8 +1,8 @@
-"""The figure: one sample in every system, growth with the size, many streams."""
+"""The figure of the benchmark: the time per sample in every system, its growth with the size, and many streams."""
 
 from pathlib import Path
 
-from norewind.instruments.figures import MARKERS, new_figure, save
+from norewind.plotting.figures import MARKERS, new_figure, save
 
 NAMES = {
     "uoro": "UORO",
@@ -14,7 +14,12 @@ NAMES = {
 
 
 def draw(everything: dict[str, dict], path: Path) -> None:
-    """Bars for every JAX version; lines for the newest."""
+    """Draw the figure: bars for every JAX version, lines for the newest.
+
+    Args:
+        everything: the records by JAX version and section, the newest version first.
+        path: the figure; .png, .pdf or .svg.
+    """
     figure, axes = new_figure(1, 3, panel=(5, 4.6), width_ratios=(1.25, 1, 1))
     bars, growth, streams = axes[0]
     _bars(bars, everything)
@@ -27,7 +32,7 @@ def draw(everything: dict[str, dict], path: Path) -> None:
 
 
 def short(us: float) -> str:
-    """Microseconds in three digits or so."""
+    """Format microseconds with about three digits."""
     return f"{us:.1f}" if us < 100 else f"{us:.0f}"
 
 

@@ -1,8 +1,8 @@
-"""Fleets measured: rows a second on one core, bytes a key, seconds a checkpoint. `python -m benchmarks.fleet`.
+"""Fleets: rows per second on one core, bytes per key, seconds per checkpoint. `python -m benchmarks.fleet`.
 
-Writes results/fleet, one record per case; those that are there are kept. With --again, only those of the present commit
-are, so that a run that was interrupted goes on when it is started again. About ten minutes on two idle cores. For files
-and two cores: see fleet_files.py.
+Writes a record per case to results/fleet/records.jsonl. Cases that have a record are skipped; with --again, only those
+with a record of the current commit are, so that an interrupted run can be continued. Takes about ten minutes on two
+idle cores. For files and two cores, see fleet_files.py.
 """
 
 import argparse
@@ -23,15 +23,24 @@ METHODS = ("uoro", "bptt", "snap1")
 
 
 class Case(NamedTuple):
+    """A fleet to measure.
+
+    Attributes:
+        hidden: the number of hidden units.
+        keys: the number of keys.
+        way: `"private"` or `"shared"` parameters, or `"single"` for one stream without a fleet.
+        method: the method, by name.
+    """
+
     hidden: int
     keys: int
     way: str
     method: str = "uoro"
 
     @property
-    def path(self) -> Path:
+    def name(self) -> str:
         method = "" if self.method == "uoro" else f"-{self.method}"
-        return OUT / f"gru{self.hidden}-{self.keys}-{self.way}{method}.json"
+        return f"gru{self.hidden}-{self.keys}-{self.way}{method}"
 
 
 CASES = [
@@ -40,7 +49,7 @@ CASES = [
     *(Case(16, keys, way, method) for method in METHODS[1:] for keys, way in ((1, "single"), (1_000, "shared"))),
 ]
 PARTS = {(64, "private"): (6_000, 2_000), (64, "shared"): (10_000, 10_000)}
-"""Of 100,000 keys, how many are looked at, in turn, and how many are in memory. A key takes 210 kB and 54 kB."""
+"""Of 100,000 keys, the number that is visited in turn, and the number in memory. A key takes 210 kB or 54 kB."""
 
 
 def measure(case: Case) -> dict:
@@ -60,21 +69,20 @@ def measure(case: Case) -> dict:
         return {"rows_per_second": 4_000 / seconds, "bytes_per_key": None}
     looked_at, limit = PARTS.get((case.hidden, case.way), (case.keys, case.keys))
     looked_at, limit = min(case.keys, looked_at), min(case.keys, limit)
-    fleet = norewind.fleet(learner, start, share=case.way == "shared", resident=max(limit, 512))
+    fleet = norewind.fleets.fleet(learner, start, share=case.way == "shared", resident=max(limit, 512))
     names = np.array([b"sensor %d" % key for key in range(case.keys)], object)
     run = fleet.init()
 
     def learn(first: int, keys: int) -> float:
-        """Seconds a row for rows of some keys in turn; a chunk has several of each, as those of a large file have."""
+        """Seconds per row for some keys in turn. As in a large file, a chunk has several rows of each key."""
         nonlocal run
         chosen = np.tile(names[first : first + keys], ROWS if keys > 1 else 4_096)
-        chosen = chosen[: len(chosen) // fleet.window * fleet.window]
         xs = rng.normal(size=(len(chosen), 3)).astype(np.float32)
         began = time.process_time()
-        run, _ = fleet.scan(run, norewind.Keyed(chosen, xs), xs[:, :1])
+        run, _ = fleet.scan(run, norewind.fleets.Keyed(chosen, xs), xs[:, :1])
         return (time.process_time() - began) / len(chosen)
 
-    # Where not all keys fit in memory, half of those that do come in turn, so that each comes from the disk.
+    # If not all keys fit in memory, a block is half of those that do, so that every key is read from disk.
     block = looked_at if looked_at <= limit else limit // 2
     learn(0, min(block, 1_000))  # compiles
     blocks = [learn(first, block) for first in range(0, looked_at, block)]  # new keys
@@ -92,7 +100,7 @@ def measure(case: Case) -> dict:
 
 
 def _checkpoints(fleet) -> dict:
-    """Seconds to write all keys, and then the hundredth part of them."""
+    """Seconds to write all keys, and then one key in a hundred."""
     with tempfile.TemporaryDirectory(dir=".") as folder:
         fleet.slots._folder = Path(folder)
         seconds = {}
@@ -107,11 +115,17 @@ def _checkpoints(fleet) -> dict:
     return seconds
 
 
-def measured(path: Path, *, again: bool) -> bool:
-    """Whether a record is there; with `again`, one of this commit."""
-    from norewind.runs.record import versions
+def measured(out: Path, *, again: bool) -> set[str]:
+    """The names of the cases that have a record.
 
-    return path.exists() and (not again or json.loads(path.read_text()).get("commit") == versions()["commit"])
+    Args:
+        out: the folder of the records.
+        again: count only records of the current commit.
+    """
+    from norewind.sweeps.record import read_records, versions
+
+    commit = versions()["commit"]
+    return {name for name, record in read_records(out).items() if not again or record["commit"] == commit}
 
 
 def _best(call, rounds: int) -> float:
@@ -129,17 +143,18 @@ def main() -> None:
     parser.add_argument("--again", action="store_true")
     parser.add_argument("--largest", type=int, default=100_000, help="leave out cases with more keys")
     options = parser.parse_args()
+    done = measured(OUT, again=options.again)
     for case in CASES:
-        if case.keys > options.largest or measured(case.path, again=options.again):
+        if case.keys > options.largest or case.name in done:
             continue
-        # A process each: what one took is not in another's memory.
+        # One process per case, so that none inherits the memory of another.
         child = os.fork()
         if not child:
             use_one_core()
-            from norewind.runs.record import versions, write_record
+            from norewind.sweeps.record import versions, write_record
 
             record = {**case._asdict(), "rows": ROWS, **measure(case)}
-            write_record(case.path, {**record, **versions()})
+            write_record(OUT, case.name, {**record, **versions()})
             print(json.dumps(record), flush=True)
             os._exit(0)
         os.waitpid(child, 0)

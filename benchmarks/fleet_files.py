@@ -1,7 +1,7 @@
-"""Fleets from files by the command line: rows a second, on one core and on two. `benchmarks.fleet` calls it.
+"""Fleets from files with the command line: rows per second on one core and on two. Called by `benchmarks.fleet`.
 
-A run is made with few rows and with three times as many; the difference is what rows cost, without the start. A run
-before them leaves the compiled programs.
+Each case is trained with few rows and with three times as many; the difference is the cost of the rows without the
+start. A run before them fills the cache of compiled programs.
 """
 
 import json
@@ -15,10 +15,10 @@ import time
 from pathlib import Path
 
 ROWS = 131_072
-"""Rows of the shorter file: what a fleet of networks sorts by key at a time."""
+"""Rows of the shorter file: as many as a fleet of networks sorts by key at a time."""
 LONGER = {"auto": 12}
-"""How many times as many rows a case has. Nothing is learned from the first ten rows of a key, which say too little to
-standardise by; and the checkpoint at the end should hold the same keys in both runs."""
+"""Factors for the number of rows. Nothing is learned from the first ten rows of a key, which are too few to standardise
+by, and the final checkpoint should hold the same keys in both runs."""
 GRU = ("--method", "uoro", "--hidden", "16")
 RUNS = {
     1_000: {"private": GRU, "shared": (*GRU, "--share")},
@@ -33,16 +33,24 @@ RUNS = {
 
 
 def measure_files(out: Path, *, again: bool, largest: int, rows: int = ROWS) -> None:
-    from benchmarks.fleet import measured
-    from norewind.runs.record import versions, write_record
+    """Measure the cases that have no record yet, and write their records.
 
+    Args:
+        out: the folder of the records.
+        again: repeat cases whose record is of another commit.
+        largest: skip cases with more keys.
+        rows: the rows of the shorter file.
+    """
+    from benchmarks.fleet import measured
+    from norewind.sweeps.record import versions, write_record
+
+    done = measured(out, again=again)
     for keys, runs in RUNS.items():
-        cases = {name: out / f"file-{keys}-{name}.json" for name in runs}
-        cases = {name: path for name, path in cases.items() if keys <= largest and not measured(path, again=again)}
+        cases = [name for name in runs if keys <= largest and f"file-{keys}-{name}" not in done]
         if not cases:
             continue
         with tempfile.TemporaryDirectory(dir=".") as folder:
-            for name, path in cases.items():
+            for name in cases:
                 one_core, count = not name.endswith("shards"), rows * LONGER.get(name, 1)
                 files = [_written(Path(folder) / f"{number}.csv", number, keys) for number in (count, 3 * count)]
                 turns = enumerate([files[0], *files])
@@ -58,12 +66,12 @@ def measure_files(out: Path, *, again: bool, largest: int, rows: int = ROWS) -> 
                     "rows_per_cpu_second": 2 * count / cpu,
                     "start_seconds": few[0] - seconds / 2,
                 }
-                write_record(path, {**record, **versions()})
+                write_record(out, f"file-{keys}-{name}", {**record, **versions()})
                 print(json.dumps(record), flush=True)
 
 
 def _written(path: Path, rows: int, keys: int) -> Path:
-    """Rows of all keys, in random order, with one number to forecast and two more."""
+    """Write rows of all keys in random order, with one number to forecast and two more."""
     if path.exists():
         return path
     draw = random.Random(0)
@@ -76,8 +84,8 @@ def _written(path: Path, rows: int, keys: int) -> Path:
 
 
 def _run(file: Path, options: tuple[str, ...], out: Path, one_core: bool) -> tuple[float, float]:
-    """Seconds by the clock and of CPU time."""
-    chosen = "--key", "sensor", "--targets", "power", "--quiet", "--checkpoint-every", "1000000000"
+    """Train, and return seconds of wall-clock time and of CPU time."""
+    chosen = "--key", "sensor", "--targets", "power", "--quiet"
     command = [sys.executable, "-m", "norewind", "train", str(file), *chosen, *options, "--out", str(out)]
     cores = os.sched_getaffinity(0)
     if one_core:

@@ -1,8 +1,9 @@
-"""What the records of `benchmarks.fleet` say, as the table and the sums of docs/scale.md."""
+"""The tables of docs/scale.md, from the records of `benchmarks.fleet`."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
+
+from norewind.sweeps.record import Record, read_records
 
 SINGLE = "single"
 ORDER = {SINGLE: 0, "private": 1, "shared": 2}
@@ -23,17 +24,18 @@ def size_words(size: float) -> str:
     return f"{size:.3g} PB"
 
 
-def records(folder: Path) -> list[dict]:
-    found = [{"method": "uoro"} | json.loads(path.read_text()) for path in folder.glob("gru*.json")]
+def of_arrays(every: dict[str, Record]) -> list[Record]:
+    """The records of rows from arrays, in the order of the table."""
+    found = [{"method": "uoro"} | record for name, record in every.items() if name.startswith("gru")]
 
-    def place(record: dict) -> tuple:
+    def place(record: Record) -> tuple:
         return record["method"] != "uoro", record["method"], record["hidden"], ORDER[record["way"]], record["keys"]
 
     return sorted(found, key=place)
 
 
-def table(found: list[dict]) -> str:
-    """Rows a second on one core, bytes a key, seconds a checkpoint."""
+def table(found: list[Record]) -> str:
+    """The table of rows per second on one core, bytes per key, and seconds per checkpoint."""
     lines = [
         "| model | keys | rows a second | of one stream | bytes a key | checkpoint of all, CPU s | of 1 in 100 |",
         "|---|---:|---:|---:|---:|---:|---:|",
@@ -56,13 +58,13 @@ def table(found: list[dict]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def from_files(folder: Path) -> str:
-    """What the command line learns from a file, on one core and on two."""
+def from_files(every: dict[str, Record]) -> str:
+    """The table of rows per second from a file with the command line, on one core and on two."""
     lines = [
         "| `norewind train FILE --key` | keys | rows a second | of CPU time | start, s |",
         "|---|---:|---:|---:|---:|",
     ]
-    found = [json.loads(path.read_text()) for path in folder.glob("file-*.json")]
+    found = [record for name, record in every.items() if name.startswith("file-")]
     for record in sorted(found, key=lambda record: (record["keys"], [*FILES].index(record["way"]))):
         numbers = record["rows_per_second"], record["rows_per_cpu_second"]
         cells = [FILES[record["way"]], f"{record['keys']:,}", *(f"{number:,.0f}" for number in numbers)]
@@ -70,10 +72,15 @@ def from_files(folder: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
-def on_paper(found: list[dict], folder: Path) -> str:
-    """What 10⁶ and 10⁸ keys would take, from the largest measured fleets of GRU-16, at one row a key and minute.
+def on_paper(found: list[Record], every: dict[str, Record]) -> str:
+    """The table of resources for 10⁶ and 10⁸ keys at one row per key and minute, extrapolated from fleets of GRU-16.
 
-    Cores come from arrays with 16 rows of each key, and from the file with the same number of keys, if it was measured.
+    The number of cores is computed from arrays with 16 rows of each key, and from the file with the same number of
+    keys, if it was measured.
+
+    Args:
+        found: the records of rows from arrays, in the order of the table.
+        every: all records, by name.
     """
     lines = [
         "| GRU-16, a row a key and minute | keys | memory, all resident | disk | cores, 16 rows at a time "
@@ -85,8 +92,7 @@ def on_paper(found: list[dict], folder: Path) -> str:
         if not known:
             continue
         last = known[-1]
-        file = folder / f"file-{last['keys']}-{way}.json"
-        speeds = last["rows_per_second"], json.loads(file.read_text())["rows_per_second"] if file.exists() else None
+        speeds = last["rows_per_second"], every.get(f"file-{last['keys']}-{way}", {}).get("rows_per_second")
         for keys in (10**6, 10**8):
             rows = keys / 60
             cells = [
@@ -113,8 +119,8 @@ def duration(seconds: float) -> str:
 
 
 def named(root: Path) -> Iterator[tuple[str, str]]:
-    folder = root / "results/fleet"
-    found = records(folder)
+    every = read_records(root / "results/fleet")
+    found = of_arrays(every)
     yield "fleet/table", table(found)
-    yield "fleet/on paper", on_paper(found, folder)
-    yield "fleet/files", from_files(folder)
+    yield "fleet/on paper", on_paper(found, every)
+    yield "fleet/files", from_files(every)

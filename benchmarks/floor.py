@@ -1,4 +1,4 @@
-"""The floor: one UORO step fused by hand in C (GRU-64, 3 symbols, Adam), measured by its own clock."""
+"""The floor: one UORO step fused by hand in C (GRU-64, 3 symbols, Adam), which measures its own time."""
 
 import re
 import shutil
@@ -12,10 +12,10 @@ STEPS = 20_000
 
 
 def measure_floor() -> list[dict]:
-    """Its row, or none where there is no compiler."""
+    """Measure the floor. Without a compiler, there is no row."""
     compiler = shutil.which("gcc")
     if compiler is None:
-        print("No gcc here, so the hand-written floor is left out: install gcc to see it.")
+        print("gcc is not installed, so the hand-written floor is left out.")
         return []
     source = Path(__file__).with_name("floor.c")
     with tempfile.TemporaryDirectory() as folder:

@@ -1,8 +1,8 @@
-"""braintrace's UORO on its own GRU and LSTM cells, one update a character, in one compiled loop.
+"""braintrace's UORO on its own GRU and LSTM cells, with one update per character, in one compiled loop.
 
 `vjp_method="single-step"` is its fastest mode with an update at every character (the
-other needs windows of at least two). Its GRU leaves the reset gate's weights out of the
-influence, so it does less than Algorithm 1.
+other mode needs windows of at least two). Its GRU leaves the reset gate's weights out of
+the influence, so it does less work than Algorithm 1.
 """
 
 import warnings
@@ -32,11 +32,19 @@ class Network(brainstate.nn.Module):
 
 
 def learning(name: str, length: int, cell: str = "gru", hidden: int = 64) -> Case:
+    """The case of learning from characters.
+
+    Args:
+        name: the name of the case.
+        length: the number of characters.
+        cell: the cell, `"gru"` or `"lstm"`.
+        hidden: the number of hidden units.
+    """
     network = Network(cell, hidden)
     brainstate.nn.init_all_states(network)
     learner = braintrace.UORO(network, vjp_method="single-step")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it says at length which weights it leaves out
+        warnings.simplefilter("ignore")  # it warns about every weight that it leaves out
         learner.compile_graph(jnp.zeros(SYMBOLS))
     learner.init_etrace_state()
     weights = network.states(brainstate.ParamState)

@@ -1,4 +1,4 @@
-"""UORO in PyTorch, as one would write it with torch.func: eager, and through torch.compile."""
+"""UORO in PyTorch, written with torch.func: eager, and with torch.compile."""
 
 import numpy as np
 import torch
@@ -41,7 +41,7 @@ def norm(tensors):
 
 
 def uoro_step(transition):
-    """One step of Algorithm 1 and of Adam."""
+    """A function for one step of Algorithm 1 and of Adam."""
 
     def step(params, first, second, theta, s, state, x, target, count):
         def run(params, state):
@@ -70,6 +70,15 @@ def uoro_step(transition):
 
 
 def learning(name: str, length: int, cell: str = "gru", hidden: int = 64, compiled: bool = False) -> Case:
+    """The case of learning from characters.
+
+    Args:
+        name: the name of the case.
+        length: the number of characters.
+        cell: the cell, `"gru"` or `"lstm"`.
+        hidden: the number of hidden units.
+        compiled: use `torch.compile`.
+    """
     torch.manual_seed(0)
     params = {key: torch.randn(shape) / hidden**0.5 for key, shape in shapes(cell, hidden).items()}
     zeros = {key: torch.zeros_like(value) for key, value in params.items()}

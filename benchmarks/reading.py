@@ -1,4 +1,4 @@
-"""Rows from files and from Python as samples, for `python -m benchmarks reading`. Nothing learns from them."""
+"""Reading rows from files and from Python, without learning, for `python -m benchmarks reading`."""
 
 from itertools import islice
 from pathlib import Path
@@ -8,7 +8,7 @@ import numpy as np
 
 from benchmarks.timing import Case
 from norewind.streams import Dialect, KeyedStream, RowStream, Source
-from norewind.streams.given import Given
+from norewind.streams.table.python_rows import PythonRows
 
 ROWS = 50_000
 KEYS = 100_000
@@ -16,7 +16,7 @@ CALLS = 5_000
 
 
 def written(folder: Path) -> dict[str, Path]:
-    """Files of random numbers: with keys, with seven columns, with one, and as JSON lines."""
+    """Write files of random numbers: with keys, with seven columns, with one column, and as JSON lines."""
     random = np.random.default_rng(0)
     numbers = random.normal(size=(ROWS, 7)).cumsum(axis=0).tolist()
     keys = random.integers(0, KEYS, ROWS).tolist()
@@ -32,10 +32,10 @@ def written(folder: Path) -> dict[str, Path]:
 
 
 def cases(folder: Path) -> list[Case]:
-    """What to measure.
+    """The cases to measure.
 
     Args:
-        folder: where to write the files.
+        folder: the folder to write the files to.
     """
     files = written(folder)
 
@@ -45,7 +45,7 @@ def cases(folder: Path) -> list[Case]:
                 pass
 
     rows = [{"a": float(i % 17), "b": i * 0.5, "c": -float(i % 5)} for i in range(CALLS + 100)]
-    given = Given(islice(rows, 100), lasts=True)
+    given = PythonRows(islice(rows, 100), lasts=True)
     stream = RowStream(given)
     stream.take(100)
 

@@ -1,12 +1,12 @@
-"""The tables, the targets and the raw numbers as one CSV file, from what the sections have written."""
+"""The report: tables, targets, and the raw numbers as CSV, from the records of the sections."""
 
-import json
 import math
 from functools import partial
 from pathlib import Path
 
 from benchmarks.figure import draw, short
-from norewind.instruments.tables import comma_separated, markdown
+from norewind.plotting.tables import comma_separated, markdown
+from norewind.sweeps.record import read_records
 
 Records = dict[str, dict]
 """The records of one JAX version, by section."""
@@ -14,28 +14,22 @@ Records = dict[str, dict]
 
 def load(out: Path) -> dict[str, Records]:
     """All records, by JAX version, the newest first."""
-    folders = sorted(out.glob("jax-*"), key=lambda folder: _numbers(folder.name), reverse=True)
-    found = {
-        folder.name.removeprefix("jax-"): {path.stem: _record(path) for path in folder.glob("*.json")}
-        for folder in folders
-    }
-    return {name: records for name, records in found.items() if records}
+    found: dict[str, Records] = {}
+    for name, record in read_records(out).items():
+        jax, section = name.removeprefix("jax-").split("/")
+        found.setdefault(jax, {})[section] = record
+    return dict(sorted(found.items(), key=lambda item: _numbers(item[0]), reverse=True))
 
 
-def _record(path: Path) -> dict:
-    """A record. Those made before version 0.2 call a window a memory."""
-    return json.loads(path.read_text().replace("memory=16", "window=16").replace("memory 16", "window 16"))
-
-
-def _numbers(name: str) -> list[int]:
-    return [int(part) for part in name.removeprefix("jax-").split(".")]
+def _numbers(version: str) -> list[int]:
+    return [int(part) for part in version.split(".")]
 
 
 def write_report(out: Path) -> None:
-    """table.md, raw.csv and bench.png."""
+    """Write table.md, raw.csv and bench.png."""
     everything = load(out)
     if not everything:
-        print("Nothing has been measured yet: say make bench.")
+        print("Nothing has been measured yet. Run make bench.")
         return
     parts = ["# Benchmark\n\nMade by `make bench`; docs/speed.md says how to read it."]
     for jax, records in everything.items():
@@ -59,7 +53,7 @@ def write_report(out: Path) -> None:
     print("\n".join(parts))
 
 
-README_NAMES = {
+STEP_NAMES = {
     "floor (C)": "the floor: this step fused by hand in C",
     "uoro": "**`uoro`** through `online(...).scan`",
     "bptt, one step": "one-step `bptt`",
@@ -80,12 +74,12 @@ SINGLE_NAMES = {
 }
 
 
-def readme_table(everything: dict[str, Records]) -> str:
-    """The first table for the README, with the dates of the measurements."""
+def summary_table(everything: dict[str, Records]) -> str:
+    """The first table of docs/speed.md, with the dates of the measurements."""
     measured = {jax: records for jax, records in everything.items() if "step" in records}
     header = [f"JAX {jax}, {records['step']['date']}" for jax, records in measured.items()]
     rows = []
-    for section, names in {"step": README_NAMES, "single": SINGLE_NAMES}.items():
+    for section, names in {"step": STEP_NAMES, "single": SINGLE_NAMES}.items():
         times = [best(records, section) for records in measured.values()]
         shown = {case: name for case, name in names.items() if any(case in one for one in times)}
         rows += [[name, *(short(one[case]) if case in one else "" for one in times)] for case, name in shown.items()]
@@ -104,7 +98,12 @@ def _heading(records: Records) -> str:
 
 
 def best(records: Records, section: str) -> dict[str, float]:
-    """Microseconds by case."""
+    """Microseconds by case.
+
+    Args:
+        records: the records of one JAX version, by section.
+        section: the section.
+    """
     return {row["case"]: row["us"] for row in records.get(section, {"rows": []})["rows"]}
 
 
@@ -122,7 +121,7 @@ def single_table(records: Records) -> str:
 
 
 PLAIN = {"reading": "one row read", "rows": "one row", "models": "one row", "text": "one byte"}
-"""Sections whose table is a list of cases, and what they measure."""
+"""Sections whose table is a list of cases, with the title of the table."""
 
 
 def plain_table(section: str, records: Records) -> str:
@@ -165,7 +164,12 @@ def size_table(records: Records) -> str:
 
 
 def exponent(records: Records, method: str) -> float:
-    """The growth of time with units between the third largest size (the second, if few) and the largest."""
+    """The exponent of time against hidden units, from 128 units (for few sizes, the second largest) to the largest.
+
+    Args:
+        records: the records of one JAX version, by section.
+        method: the method, by name.
+    """
     points = sorted((row["hidden"], row["us"]) for row in records["sizes"]["rows"] if row["case"] == method)
     large = [point for point in points if point[0] >= 128] if points[-1][0] > 128 else points[-2:]
     (first, low), (last, high) = large[0], large[-1]
@@ -214,7 +218,7 @@ def start_table(records: Records) -> str:
 
 
 def target_table(records: Records) -> str:
-    """What the project asks of itself, with what was measured."""
+    """The table of the project's targets, with the measured values."""
     step = best(records, "step")
     rows = []
 
@@ -247,7 +251,7 @@ def target_table(records: Records) -> str:
 
 
 def _write_csv(path: Path, everything: dict[str, Records]) -> None:
-    """Every number, one a line."""
+    """Write every number, one per line."""
     rows = []
     for jax, records in everything.items():
         for section, record in sorted(records.items()):

@@ -1,10 +1,10 @@
-"""norewind beside River, on the data sets in River's wheel: `python -m benchmarks.river [DATASET ...]`.
+"""norewind compared with River, on the data sets in River's wheel: `python -m benchmarks.river [DATASET ...]`.
 
-Everything is scored progressively: predict a row, then learn from it. Every method has one try, with its defaults
-(SNARIMAX and Holt-Winters, which have none, as in deep-river's benchmark and River's documentation, with the length of
-a season); ours has three seeds, of which the mean is the score. Ours knows the target before; so that the comparison is
-fair, River's are run a second time with that as a feature. Simple rules stand beside them, and what deep-river has
-published. Writes a record per data set to results/river/.
+All scores are progressive: predict a row, then learn from it. Every method is tried once, with its defaults. (SNARIMAX
+and Holt-Winters have none; they are set as in deep-river's benchmark and River's documentation, with the length of a
+season.) Ours has three seeds, and the score is their mean. Ours knows the previous target, so for a fair comparison
+River's models are run a second time with the previous target as a feature. Simple rules and the numbers published by
+deep-river are included. Writes a record per data set to results/river/records.jsonl.
 """
 
 import sys
@@ -29,22 +29,22 @@ from river import (
     time_series,
 )
 
-from norewind.people import river as ours
-from norewind.runs.record import versions, write_record
+from norewind.forecasting import river as ours
+from norewind.sweeps.record import versions, write_record
 
 OUT = Path("results/river")
 SEED = 42
 SEEDS = (42, 43, 44)
 AHEAD, SEASON = 3, 12
-"""As in deep-river's benchmark: so many rows are forecast, after a season of rows that are only learned from."""
+"""As in deep-river's benchmark: the number of rows to forecast, and of rows that are only learned from at first."""
 SHUTTLE = 3_000
 FIRST = 20
-"""Rows that compile, and are not timed."""
+"""The first rows include compilation, and are not timed."""
 
 
 # The repository online-ml/deep-river at commit a4a2bfd930163b912cd0765b3e1d1f1b39d85d01, folder benchmarks. There, the
 # forecasts of rows t, t + 1 and t + 2 are compared with rows t + 1, t + 2 and t + 3; here with their own rows. Ours and
-# SNARIMAX are measured in both ways.
+# SNARIMAX are measured both ways.
 PUBLISHED = {
     "TrumpApproval": {"LSTM": 10.706, "MLP, its best": 1.3152},
     "TrumpApproval-ahead": {"LSTM": 22.410, "N-BEATS, its best": 1.0665, "SNARIMAX": 0.31021},
@@ -54,7 +54,7 @@ PUBLISHED = {
 
 
 class Last:
-    """The last target again."""
+    """Predicts the previous target."""
 
     newest: Any = 0.0
 
@@ -66,7 +66,17 @@ class Last:
 
 
 def progressive(rows: list, model: Any, metric: Any, remembers: bool) -> tuple[float, float]:
-    """The score, and CPU seconds per row after the first ones."""
+    """Score a model progressively.
+
+    Args:
+        rows: features and targets.
+        model: the model.
+        metric: the metric of River.
+        remembers: add the previous target as a feature.
+
+    Returns:
+        The score, and CPU seconds per row after the first ones.
+    """
     newest, began = {"target before": 0.0}, 0.0
     for number, (x, y) in enumerate(rows):
         if number == FIRST:
@@ -88,7 +98,7 @@ def compared(rows: list, models: list, metric: Any) -> Iterator[dict[str, Any]]:
 
 
 def seeded(run: Any) -> dict[str, Any]:
-    """Ours with several seeds; the fastest is timed, as the first compiles."""
+    """Run ours with several seeds. The fastest time counts, as the first run compiles."""
     scores, seconds = zip(*map(run, SEEDS), strict=True)
     return {**entry("norewind", sum(scores) / len(scores), min(seconds)), "scores": [float(f"{s:.6g}") for s in scores]}
 
@@ -112,7 +122,7 @@ def regression(rows: list) -> Iterator[dict[str, Any]]:
         ("nearest neighbours", lambda: scaled() | neighbors.KNNRegressor()),
     )
     simple = ("the last target", Last, False), ("the mean", lambda: dummy.StatisticRegressor(stats.Mean()), False)
-    models = [("norewind", ours.Regressor, False), *simple, *river]
+    models = [("norewind", ours.RiverRegressor, False), *simple, *river]
     return compared(rows, models, metrics.MAE)
 
 
@@ -125,12 +135,12 @@ def classification(rows: list) -> Iterator[dict[str, Any]]:
         ("nearest neighbours", lambda: scaled() | neighbors.KNNClassifier()),
     )
     simple = ("the last class", Last, False), ("the most frequent class", dummy.PriorClassifier, False)
-    models = [("norewind", ours.Classifier, False), *simple, *river]
+    models = [("norewind", ours.RiverClassifier, False), *simple, *river]
     return compared(rows, models, metrics.Accuracy)
 
 
 class Repeated:
-    """The last value again, or that of one season ago."""
+    """Forecasts the last value, or the one of a season ago."""
 
     def __init__(self, season: int):
         self.values: deque[float] = deque([0.0] * season, season)
@@ -143,7 +153,17 @@ class Repeated:
 
 
 def ahead(values: list[float], season: int, model: Any, *, late: int = 0) -> tuple[float, float]:
-    """The mean absolute error of the next rows, and CPU seconds per row. Rows to compare with may come too late."""
+    """Score forecasts of the next rows.
+
+    Args:
+        values: the series.
+        season: the number of rows that are only learned from at first.
+        model: the model.
+        late: compare with rows this many rows too late, as deep-river does.
+
+    Returns:
+        The mean absolute error, and CPU seconds per row.
+    """
     total, count, began = 0.0, 0, 0.0
     rows = len(values) - AHEAD - late
     for number, value in enumerate(values[:rows], 1):
@@ -161,7 +181,7 @@ def series(values: list[float], season: int = SEASON) -> Iterator[dict[str, Any]
         return time_series.SNARIMAX(**{"p": 1, "d": 1, "q": 0, "m": season, "sp": 1, "sd": 0, "sq": 0, **orders})
 
     for late, name in ((0, ""), (1, ", as deep-river compares")):
-        ours_too = seeded(lambda seed, late=late: ahead(values, season, ours.Forecaster(seed=seed), late=late))
+        ours_too = seeded(lambda seed, late=late: ahead(values, season, ours.RiverForecaster(seed=seed), late=late))
         yield {**ours_too, "model": "norewind" + name}
         yield entry("SNARIMAX" + name, *ahead(values, season, snarimax(), late=late))
     for name, model in (
@@ -174,7 +194,7 @@ def series(values: list[float], season: int = SEASON) -> Iterator[dict[str, Any]
 
 
 class Farthest:
-    """How far a row is from the mean of those before, in standard deviations of its oddest feature."""
+    """Scores a row by its distance from the mean of the previous rows: the largest, in standard deviations."""
 
     def __init__(self) -> None:
         self.statistics: dict[str, stats.Var] = {}
@@ -199,7 +219,7 @@ def detected(rows: list, model: Any) -> tuple[float, float]:
 
 
 def anomalies(rows: list) -> Iterator[dict[str, Any]]:
-    yield seeded(lambda seed: detected(rows, ours.AnomalyDetector(seed=seed)))
+    yield seeded(lambda seed: detected(rows, ours.RiverAnomalyDetector(seed=seed)))
     yield entry("the oddest feature", *detected(rows, Farthest()))
     trees = preprocessing.MinMaxScaler() | anomaly.HalfSpaceTrees(seed=SEED)
     yield entry("half-space trees", *detected(rows, trees))
@@ -227,7 +247,6 @@ SETS = {
 
 
 def main() -> None:
-    OUT.mkdir(parents=True, exist_ok=True)
     for name in sys.argv[1:] or SETS:
         metric, run = SETS[name]
         print(name, flush=True)
@@ -238,7 +257,7 @@ def main() -> None:
         settings = {"seed": SEED, "seeds": SEEDS, "settings": "defaults"}
         record = {"data": name, "metric": metric, **settings, "rows": list(run()), "published": published}
         more = {"cpu seconds": round(time.process_time() - began, 1), "date": date.today().isoformat()}
-        write_record(OUT / f"{name}.json", {**record, **more, "river": version("river"), **versions()})
+        write_record(OUT, name, {**record, **more, "river": version("river"), **versions()})
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""Forecasts of rows: microseconds a row, and on ETTh2 and Exchange the errors by DSOF's protocol (ICLR 2025).
+"""Forecasts of rows: microseconds per row, and the errors on ETTh2 and Exchange by DSOF's protocol (ICLR 2025).
 
     python -m benchmarks.rows [ETTh2.csv] [exchange_rate.txt.gz]
 
 All columns are inputs and targets, standardised by the mean and the deviation of the
-first rows. Every one of the next 48 rows is forecast at every row; errors are means over
-the columns and the steps 1 to H, over the rows after the first quarter or so.
+first rows. At every row, each of the next 48 rows is forecast. Errors are means over the
+columns, the steps 1 to H, and the rows after about the first quarter.
 """
 
 import argparse
@@ -23,7 +23,7 @@ CHUNK = 1_000
 
 
 class Protocol(NamedTuple):
-    """How many rows are read, standardise the others, and are not scored."""
+    """The number of rows that are read, that the others are standardised by, and that are not scored."""
 
     rows: int | None
     first: int
@@ -31,7 +31,7 @@ class Protocol(NamedTuple):
 
 
 def read(path: Path) -> tuple[np.ndarray, Protocol]:
-    """The columns of a file, standardised, and what is scored of it."""
+    """The columns of a file, standardised, and its protocol."""
     if "ETT" in path.name:
         table = np.genfromtxt(path, delimiter=",", skip_header=1)[:, 1:]
         protocol = Protocol(14_400, 2_880, 3_600)
@@ -44,15 +44,29 @@ def read(path: Path) -> tuple[np.ndarray, Protocol]:
 
 
 def learner_of(columns: int, steps: tuple[int, ...], budget: float):
-    """What `norewind train` makes of such rows."""
-    from norewind.runs import auto
-    from norewind.runs.build import Shape
+    """The learner that `norewind train` builds for such rows, and its run.
+
+    Args:
+        columns: the number of columns.
+        steps: the steps to forecast.
+        budget: the microseconds that a row may take.
+    """
+    from norewind.training import auto
+    from norewind.training.opening import Shape
 
     return auto.series(Shape(columns, columns, False, columns, steps, tuple(range(columns))), False, budget, 0)
 
 
 def errors_of(path: Path, budget: float) -> tuple[list[float], float]:
-    """The mean squared errors for each of the horizons, and the microseconds of CPU time a row."""
+    """Learn from a file.
+
+    Args:
+        path: the file.
+        budget: the microseconds that a row may take.
+
+    Returns:
+        The mean squared error for each of the horizons, and the microseconds of CPU time per row.
+    """
     xs, protocol = read(path)
     steps = tuple(range(1, HORIZONS[-1] + 1))
     learner, run = learner_of(xs.shape[1], steps, budget)
@@ -71,7 +85,7 @@ def errors_of(path: Path, budget: float) -> tuple[list[float], float]:
 
 
 def cases() -> list[Case]:
-    """Chunks and single rows of random walks, with and without networks."""
+    """The cases to measure: chunks and single rows of random walks, with and without networks."""
     made = []
     for columns, horizon in ((1, 1), (7, 48)):
         walk = np.random.default_rng(0).normal(size=(ROWS, columns)).cumsum(axis=0)
@@ -86,7 +100,7 @@ def cases() -> list[Case]:
 
 
 def _scanning(learner, run, xs, targets, rows):
-    """Learning continues where it stood: a run is used up."""
+    """A function that continues to learn at every call, since `scan` uses up its run."""
     runs = [run]
 
     def scan():

@@ -1,4 +1,4 @@
-"""The sections of the benchmark. Each runs in a process of its own and returns rows of plain numbers."""
+"""The sections of the benchmark. Each runs in a separate process and returns rows of plain numbers."""
 
 import os
 import resource
@@ -14,12 +14,12 @@ from benchmarks.timing import Case, measure
 
 SIZES = (16, 32, 64, 128, 256, 512)
 METHODS = ("uoro", "uoro:window=16", "uoro:rank=8", "rtrl", "bptt")
-LARGEST_RTRL = 128  # its time grows with the fourth power: 512 units would take minutes a character
+LARGEST_RTRL = 128  # its time grows with the fourth power: 512 units would take minutes per character
 STREAMS = (1, 4, 16, 64, 256)
 
 
 def step() -> list[dict]:
-    """One step of a GRU-64: UORO, the floor, and everything it is compared with."""
+    """One step of a GRU-64: UORO, the floor, and everything that UORO is compared with."""
     from benchmarks import ours
     from benchmarks.floor import measure_floor
 
@@ -35,7 +35,7 @@ def step() -> list[dict]:
 
 
 def parts() -> list[dict]:
-    """What the parts of a step cost: a GRU-64 with one of them left out or replaced. Some no longer learn."""
+    """The cost of the parts of a step: a GRU-64 with one part left out or replaced. Some variants no longer learn."""
     import jax
     import jax.numpy as jnp
     import optax
@@ -69,14 +69,14 @@ def lstm() -> list[dict]:
 
 
 def single() -> list[dict]:
-    """Single calls of a GRU-64 with UORO, of a run and of one that `norewind.pack` has packed."""
+    """Single calls of a GRU-64 with UORO, on a plain run and on a run packed by `norewind.learners.pack`."""
     from benchmarks.single import cases
 
     return measure(cases(), rounds=20)
 
 
 def reading() -> list[dict]:
-    """Rows from files and from Python as samples, nothing learned: microseconds a row."""
+    """Reading rows from files and from Python, without learning: microseconds per row."""
     from benchmarks.reading import cases
 
     with tempfile.TemporaryDirectory() as folder:
@@ -84,7 +84,7 @@ def reading() -> list[dict]:
 
 
 def rows() -> list[dict]:
-    """Forecasts of rows by `auto`, in chunks and row by row: microseconds a row."""
+    """Forecasts of rows by `auto`, in chunks and row by row: microseconds per row."""
     from benchmarks.rows import cases
 
     return measure(cases(), rounds=5)
@@ -113,7 +113,7 @@ def models() -> list[dict]:
 
 
 def text() -> list[dict]:
-    """Counts, `auto`, compress and decompress on texts: bits, and microseconds a byte."""
+    """Counts, `auto`, compress and decompress on texts: bits, and microseconds per byte."""
     from benchmarks.text import TEXTS, measured
 
     found = [(path, row) for path in TEXTS if path.exists() for row in measured(path)]
@@ -138,7 +138,7 @@ def _peers(cell: str) -> list[Case]:
 
 def _installed(library: str) -> bool:
     if find_spec(library) is None:
-        print(f"{library} is not installed, so its rows are left out: make bench installs it.")
+        print(f"{library} is not installed, so its rows are left out. `make bench` installs it.")
         return False
     return True
 
@@ -149,7 +149,7 @@ def sizes() -> list[dict]:
 
     rows = []
     for hidden in SIZES:
-        # About a tenth of a second a round: the arithmetic of a step grows with the square of the units.
+        # About a tenth of a second per round: the arithmetic of a step grows with the square of the units.
         length = max(32, min(8192, 4096 * 64**2 // hidden**2))
         methods = [method for method in METHODS if method != "rtrl" or hidden <= LARGEST_RTRL]
         lengths = {"uoro:rank=8": max(32, length // 4), "rtrl": max(2, 512 * 16**3 // hidden**3)}
@@ -160,12 +160,12 @@ def sizes() -> list[dict]:
 
 
 def streams() -> list[dict]:
-    """Many streams, in characters of all of them: shared parameters (`parallel`), and independent learners (`vmap`)."""
+    """Many streams, counting all characters: shared parameters (`parallel`), and independent learners (`vmap`)."""
     return _streams(time.process_time)
 
 
 def two_cores() -> list[dict]:
-    """The same by the clock on the wall, for comparing one core with two."""
+    """The same by wall-clock time, to compare one core with two."""
     return _streams(time.perf_counter)
 
 
@@ -174,7 +174,7 @@ def _streams(clock) -> list[dict]:
     import jax.numpy as jnp
 
     from benchmarks import ours
-    from norewind.compilation import FASTER_LOOPS
+    from norewind.engines.compilation import FASTER_LOOPS
 
     rows = []
     for streams in STREAMS:
@@ -253,7 +253,7 @@ def start() -> list[dict]:
 
 
 def streaming() -> list[dict]:
-    """What `norewind train` on a text file costs over the bare scan: reading, encoding, metrics, checkpoints."""
+    """The cost of `norewind train` on a text file beyond the bare scan: reading, encoding, metrics, checkpoints."""
     from benchmarks import ours
 
     few, many = 200_000, 2_200_000
@@ -262,7 +262,7 @@ def streaming() -> list[dict]:
         folder = Path(name)
         (folder / "text").write_text(ours.TASK.decode(next(ours.TASK.chunks(0, many + 1))))
         rounds = [[_train_seconds(folder, samples) for samples in (few, many)] for _ in range(3)]
-    # The difference of two runs: what starting and compiling cost is in both.
+    # The difference of two runs, since both include the cost of starting and compiling.
     shorter, longer = map(min, zip(*rounds, strict=True))
     return [*bare, {"case": "norewind train", "us": (longer - shorter) / (many - few) * 1e6, "seconds": rounds}]
 
@@ -298,4 +298,4 @@ SECTIONS = {
         text,
     )
 }
-"""In the order of the table. `two_cores` runs on all cores, everything else on one."""
+"""The sections in the order of the table. `two_cores` runs on all cores, the others on one."""

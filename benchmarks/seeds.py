@@ -1,8 +1,8 @@
-"""Seeds one process each, or vmapped in one? CPU time per sample and seed, on one core.
+"""One process per seed, or several seeds with `vmap` in one process? CPU time per sample and seed, on one core.
 
     taskset -c 0 python benchmarks/seeds.py
 
-A process per seed costs what one seed alone costs. `vmap` runs three seeds in one
+A process per seed costs as much as one seed alone. `vmap` runs three seeds in one
 compiled loop over a stacked run.
 """
 
@@ -13,15 +13,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from norewind import names
-from norewind.runs.build import Shape, build
-from norewind.runs.settings import Settings
+from norewind.training import registry
+from norewind.training.build import build
+from norewind.training.opening import Shape
+from norewind.training.settings import Settings
 
 SEEDS, CHUNK, ROUNDS = 3, 32_000, 4
 
 
 def chunks(settings, window):
-    for pair in islice(names.task("anbn").pairs(settings.seed, CHUNK), ROUNDS):
+    for pair in islice(registry.task("anbn").pairs(settings.seed, CHUNK), ROUNDS):
         yield [x if window == 1 else x.reshape(-1, window) for x in pair]
 
 

@@ -1,9 +1,9 @@
 """The latency of `norewind serve` under load: `python -m benchmarks.serve`, on a machine with two free cores.
 
-A GRU of 64 units is trained and served on one core. On another, a load generator in a process of its own
-sends predictions in an open loop: at times that are fixed beforehand, whether answers have come or not, so
-that waiting is not hidden. Latencies count from the time at which a request was due. Not at real-time priority: the
-thread that learns would not give way to the one that answers.
+A GRU of 64 units is trained and served on one core. On another, a load generator in a separate process sends
+requests in an open loop: at times that are fixed beforehand, whether or not answers have arrived, so that waiting is
+not hidden. Latencies are measured from the time at which a request was due. Do not run it at real-time priority: the
+learning thread would not yield to the one that answers.
 """
 
 import argparse
@@ -23,9 +23,9 @@ import time
 from collections import deque
 from pathlib import Path
 
-from norewind.runs.record import versions, write_record
+from norewind.sweeps.record import versions, write_record
 
-RECORD = Path("results/serve/record.json")
+OUT = Path("results/serve")
 CONNECTIONS = 64
 WAIT = 60.0
 
@@ -40,7 +40,7 @@ def series(rows: int) -> str:
 
 
 class Connection(asyncio.Protocol):
-    """One connection, for one request at a time. Streams of asyncio would take longer than the server does."""
+    """One connection, with one request at a time. The streams of asyncio would be slower than the server."""
 
     def __init__(self) -> None:
         self.received, self.answer = b"", None
@@ -57,12 +57,18 @@ class Connection(asyncio.Protocol):
 
 
 def request(path: str, body: dict) -> bytes:
+    """The bytes of a POST request.
+
+    Args:
+        path: the path.
+        body: the content, which is sent as JSON.
+    """
     content = json.dumps(body).encode()
     return f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(content)}\r\n\r\n".encode() + content
 
 
 class Load:
-    """Requests that are due at fixed times, each sent on the connection that is free for longest: none falls silent."""
+    """Requests that are due at fixed times. Each uses the connection that was idle for longest, so none times out."""
 
     def __init__(self, connections: list[Connection]):
         self.free, self.waiting = deque(connections), deque()
@@ -89,8 +95,18 @@ class Load:
 
 
 async def load(port: int, rate: float, seconds: float, learned: float) -> dict:
-    """Send `rate` predictions a second, and beside them rows to learn from, in batches of a tenth of a second."""
-    gc.disable()  # the pauses of the generator are not the server's
+    """Send predictions, and rows to learn from in ten batches per second.
+
+    Args:
+        port: the port of the server.
+        rate: predictions per second.
+        seconds: the duration.
+        learned: rows to learn from per second.
+
+    Returns:
+        Percentiles of the latency in milliseconds, and the number of requests by status.
+    """
+    gc.disable()  # pauses of the load generator must not count as latency
     loop, row = asyncio.get_running_loop(), {"wind": 8.1, "power": 16.3}
     made = [(await loop.create_connection(Connection, "127.0.0.1", port))[1] for _ in range(CONNECTIONS)]
     sending = Load(made)
@@ -114,7 +130,7 @@ async def load(port: int, rate: float, seconds: float, learned: float) -> dict:
 
 
 def run_load(*options) -> dict:
-    """Run `load` in a loop whose timers are exact to microseconds: epoll's are to milliseconds."""
+    """Run `load` in an event loop with timers of microsecond resolution; epoll's is a millisecond."""
     with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selectors.SelectSelector())) as runner:
         return runner.run(load(*options))
 
@@ -160,7 +176,7 @@ def cpu_seconds(process: int) -> float:
 
 
 def stolen_seconds() -> float:
-    """The time that a host has taken away from this machine: answers wait for that too."""
+    """The CPU time stolen by the host of a virtual machine. Answers have to wait for it too."""
     return int(Path("/proc/stat").read_text().splitlines()[0].split()[8]) / os.sysconf("SC_CLK_TCK")
 
 
@@ -179,8 +195,7 @@ def main() -> None:
         cases = [(1_000.0, 0.0), (1_000.0, 200.0)]
         results = measure(folder, cases, options.seconds)
     if not options.no_record:
-        RECORD.parent.mkdir(parents=True, exist_ok=True)
-        write_record(RECORD, {"versions": versions(), "seconds": options.seconds, "cases": results})
+        write_record(OUT, "serve", {"versions": versions(), "seconds": options.seconds, "cases": results})
 
 
 if __name__ == "__main__":

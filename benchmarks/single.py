@@ -1,4 +1,4 @@
-"""Single calls on a GRU-64, for `python -m benchmarks single`. The loss of every call is read."""
+"""Single calls of a GRU-64, for `python -m benchmarks single`."""
 
 import jax
 import numpy as np
@@ -12,7 +12,7 @@ CALLS = 200
 
 def cases() -> list[Case]:
     learner, run = learner_and_run("uoro")
-    packed = norewind.pack(run)
+    packed = norewind.learners.pack(run)
     inputs, targets = text(CALLS)
     pairs = list(zip(map(np.int32, inputs), map(np.int32, targets), strict=True))
 

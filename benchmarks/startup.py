@@ -1,9 +1,9 @@
-"""What a start of `norewind train` costs: CPU time up to the first chunk that was learned, and where it goes.
+"""The cost of starting `norewind train`: CPU time until the first chunk is learned, by phase.
 
-    python -m benchmarks.startup             # a small CSV, a small text: the second start, best of 3
+    python -m benchmarks.startup             # a small CSV, a small text, one row in Python: the second start, best of 3
     python -m benchmarks.startup --programs  # and the programs that were traced, with their times
 
-The first start fills a cache of compiled programs of its own; what is printed is the best of those after it.
+The first start fills a separate cache of compiled programs. The best of the later starts is printed.
 """
 
 import argparse
@@ -26,21 +26,21 @@ PHASES = {
     "/jax/core/compile/backend_compile_duration": "reading the cache, or compiling",
 }
 MARK = "startup: "
-"""Before the line that a process writes for the one that started it."""
+"""The prefix of the line that a child process reports its result in."""
 
 
 def write_sources(folder: Path) -> dict[str, list[str]]:
-    """A table of 500 rows and a text of 5 kB, and the arguments to train on them."""
+    """Write a table of 500 rows and a text of 5 kB, and return the arguments to train on them."""
     draw = random.Random(0)
     rows = "".join(f"{i},{draw.gauss(0, 1):.4f},{draw.gauss(0, 1):.4f}\n" for i in range(500))
     (folder / "small.csv").write_text("time,a,b\n" + rows)
     (folder / "small.txt").write_text(" ".join(draw.choices(WORDS, k=1_200))[:5_000])
     csv, text = str(folder / "small.csv"), str(folder / "small.txt")
-    return {"csv": [csv], "text": [text], "uoro": [text, "--method", "uoro:window=16"]}
+    return {"csv": [csv], "text": [text], "uoro": [text, "--method", "uoro:window=16"], "row": []}
 
 
 class Imports:
-    """The CPU time that imports take, wherever they are."""
+    """Measures the CPU time of all imports."""
 
     def __init__(self):
         self.seconds, self._depth, self._import = 0.0, 0, builtins.__import__
@@ -57,17 +57,18 @@ class Imports:
 
 
 def child(arguments: list[str]) -> None:
-    """Train until the first chunk is learned, and say where the time went."""
+    """Train until the first chunk is learned (without arguments, learn one row), and report the time of each phase."""
     began, imports = time.process_time(), Imports()
-    # JAX reports how long it traces and compiles by this clock: other processes must not count.
+    # JAX measures tracing and compilation with this clock. With CPU time, other processes do not count.
     time.time = time.process_time
-    from norewind.cache import keep_compiled
+    import norewind
 
-    keep_compiled()  # before JAX is imported
+    if arguments:
+        import norewind.__main__
+        from norewind.engines.cache import keep_compiled
+
+        keep_compiled()  # before JAX is imported
     import jax
-
-    import norewind.cli
-    from norewind.runs.progress import Progress
 
     phases: dict[str, float] = defaultdict(float)
     programs: list = []
@@ -85,14 +86,31 @@ def child(arguments: list[str]) -> None:
         os._exit(0)
 
     jax.monitoring.register_event_duration_secs_listener(heard)
+    if not arguments:
+        model, row, answer = norewind.Forecaster(inputs=["a", "b"], targets=["a"]), {"a": 1.0, "b": 2.0}, None
+        while answer is None:
+            answer = model.predict_one(row)
+            model.learn_one(row)
+        stop()
+    import norewind.cli
+    from norewind.training.progress import Progress
+
     Progress.advance = stop
     norewind.cli.main(["train", *arguments])
 
 
 def start(arguments: list[str], folder: Path, number: int) -> dict[str, Any]:
-    command = [sys.executable, "-m", "benchmarks.startup", "--child", *arguments, "--out", str(folder / f"{number}")]
+    """Start a child process, and return its report.
+
+    Args:
+        arguments: the arguments of `norewind train`.
+        folder: the folder for the cache and the runs.
+        number: the number of this start, which names its run folder.
+    """
+    out = ["--out", str(folder / f"{number}")] if arguments else []
+    command = [sys.executable, "-m", "benchmarks.startup", "--child", *arguments, *out]
     environment = {**os.environ, "NOREWIND_CACHE": str(folder / "cache")}
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # or Python would compile this package again at every start
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # otherwise Python would compile this package at every start
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     lines = [line for line in done.stdout.splitlines() if line.startswith(MARK)]
     if not lines:
@@ -106,7 +124,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--programs", action="store_true", help="list every program that was traced")
     parser.add_argument("--starts", type=int, default=3, help="starts after the first; the best counts")
-    parser.add_argument("--only", default="csv,text,uoro", help="which of csv, text and uoro")
+    parser.add_argument("--only", default="csv,text,uoro,row", help="which of csv, text, uoro and row")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -119,7 +137,7 @@ def main() -> None:
             print(f"{kind}: first start {first['total']:.2f} s of CPU, second {best['total']:.2f}")
             programs = best.pop("programs")
             print("".join(f"  {seconds:6.2f}  {part}\n" for part, seconds in best.items() if part != "total"), end="")
-            print(f"  {len(programs)} times traced, lowered or compiled")
+            print(f"  {len(programs)} events of tracing, lowering or compiling")
             for phase, program, seconds in programs if options.programs else ():
                 print(f"    {1e3 * seconds:7.1f} ms  {phase:32}{program}")
 

@@ -1,9 +1,9 @@
-"""Predictions of texts: bits and microseconds a byte of counts, of `auto`, and of `compress` and `decompress`.
+"""Prediction of texts: bits and microseconds per byte of counts, of `auto`, and of `compress` and `decompress`.
 
     python -m benchmarks.text [FILE ...]
 
-Of each file, the first 200,000 bytes count. Without files, the three texts of
-examples/real_data that are in its cache, runs/cache.
+The first 200,000 bytes of each file are used. Without files, the three texts of
+examples/real_data are, if they are in its cache, runs/cache.
 """
 
 import argparse
@@ -22,8 +22,16 @@ BUDGETS = {"counts": 6, "auto": 50}
 
 
 def learned(content: bytes, budget: float) -> tuple[float, float]:
-    """Bits and microseconds a byte of what `norewind train --budget` learns."""
-    from norewind.runs import auto
+    """Learn as `norewind train --budget` does.
+
+    Args:
+        content: the text.
+        budget: the microseconds that a byte may take.
+
+    Returns:
+        Bits and microseconds per byte.
+    """
+    from norewind.training import auto
 
     symbols = np.frombuffer(content, np.uint8).astype(np.int32)
     learner, run = auto.text(256, budget, 0, whole=False)
@@ -42,14 +50,14 @@ def learned(content: bytes, budget: float) -> tuple[float, float]:
 
 
 def coded(content: bytes) -> Iterator[tuple[str, float, float]]:
-    """Bits and microseconds a byte of `compress` and `decompress`, which must give the content back."""
-    from norewind.runs.compress import code_of, compressed, decompressed
+    """Bits and microseconds per byte of `compress` and `decompress`. The content must be restored exactly."""
+    from norewind.training.compress import code_of, compressed, decompressed
 
     times = [time.process_time()]
     packed = compressed(content)
     times.append(time.process_time())
     if decompressed(packed) != content:
-        raise AssertionError("What came back is not what was compressed.")
+        raise AssertionError("The decompressed text differs from the original.")
     times.append(time.process_time())
     bits = 8 * len(code_of(packed)) / len(content)
     for name, seconds in zip(("compress", "decompress"), np.diff(times), strict=True):
@@ -57,7 +65,7 @@ def coded(content: bytes) -> Iterator[tuple[str, float, float]]:
 
 
 def measured(path: Path) -> list[dict[str, Any]]:
-    """One row for each way to use a file; the best of several times."""
+    """Measure each way to use a file, one row each, with the best of several times."""
     content, best = path.read_bytes()[:BYTES], {}
     for _ in range(REPEATS):
         tried = [(name, *learned(content, budget)) for name, budget in BUDGETS.items()]

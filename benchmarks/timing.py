@@ -1,4 +1,4 @@
-"""CPU time on one core, best of several rounds, everything that is compared interleaved."""
+"""Measuring CPU time on one core: the best of several rounds, with the compared cases interleaved."""
 
 import os
 import time
@@ -9,7 +9,13 @@ ROUNDS = 10
 
 
 class Case(NamedTuple):
-    """Something to measure: `run()` does `units` units of work (characters, mostly) and waits until it is done."""
+    """Something to measure.
+
+    Attributes:
+        name: the name of the case.
+        run: does the work, and returns when it is finished.
+        units: the units of work in one call (mostly characters).
+    """
 
     name: str
     run: Callable[[], None]
@@ -17,14 +23,23 @@ class Case(NamedTuple):
 
 
 def use_one_core() -> None:
-    """Before JAX and PyTorch are imported: they make one thread per core that they see."""
+    """Restrict this process to one core. Call it before importing JAX and PyTorch, which start a thread per core."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     os.environ["OMP_NUM_THREADS"] = "1"
 
 
 def measure(cases: list[Case], clock=time.process_time, rounds: int = ROUNDS) -> list[dict]:
-    """Microseconds per unit of every case. The first call of each (compilation) does not count."""
+    """Measure cases in turn. The first call of each, which compiles, does not count.
+
+    Args:
+        cases: the cases to compare.
+        clock: returns seconds.
+        rounds: the number of rounds.
+
+    Returns:
+        A row per case: its name, the best microseconds per unit, and those of all rounds.
+    """
     for case in cases:
         case.run()
     print(f"measuring {', '.join(case.name for case in cases)}", flush=True)

@@ -20,8 +20,8 @@ highlight_language = "none"  # most blocks are commands; Python says so
 smartquotes = False
 myst_heading_anchors = 3
 
-# furo: plain pages with one sidebar suit a small site, nothing on them comes from elsewhere (no fonts, no scripts), so
-# that they work offline; there is a dark mode, they fit a small screen, and little has to be installed beside Sphinx.
+# furo: plain pages with one sidebar suit a small site. It loads no fonts or scripts from other sites, so the pages work
+# offline. It has a dark mode, fits small screens, and needs few packages besides Sphinx.
 html_theme = "furo"
 html_title = f"norewind {release}"
 html_static_path = ["_static"]
@@ -29,6 +29,7 @@ html_css_files = ["site.css"]
 html_copy_source = False
 html_show_sphinx = False
 
+napoleon_use_ivar = True  # attributes in the docstring of a class do not collide with its properties
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
 autodoc_typehints_format = "short"

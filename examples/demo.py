@@ -1,4 +1,4 @@
-"""The main job in a minute: a GRU learns aⁿbⁿ online with UORO, sample by sample.
+"""A first example that runs in a minute: a GRU learns aⁿbⁿ online with UORO, sample by sample.
 
 python examples/demo.py --samples 2000000 --seed 0 --out runs/demo
 """
@@ -14,7 +14,7 @@ import numpy as np
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 import norewind
-from norewind.losses import BIT, cross_entropy
+from norewind.core.losses import BIT, cross_entropy
 from norewind.streams import TaskStream
 
 EVERY = 20_000  # samples between points of the curve
@@ -52,8 +52,8 @@ def main() -> None:
             learner,
             run,
             samples=options.samples,
-            intervals=norewind.Intervals(metrics_every=EVERY),
-            hooks=norewind.Hooks(metrics=show, should_stop=lambda: bool(stop)),
+            intervals=norewind.training.Intervals(metrics_every=EVERY),
+            hooks=norewind.training.Hooks(metrics=show, should_stop=lambda: bool(stop)),
         )
     if not curve:
         return
@@ -81,7 +81,7 @@ def parse_options() -> argparse.Namespace:
 
 
 def progress_bar() -> Progress:
-    """A live bar on a terminal; elsewhere plain lines are printed instead."""
+    """A progress bar on a terminal. Otherwise it is disabled, and plain lines are printed."""
     return Progress(
         BarColumn(bar_width=16),  # all of it fits into 80 columns
         TextColumn("{task.percentage:>3.0f}%"),
@@ -93,12 +93,18 @@ def progress_bar() -> Progress:
 
 
 def recent(curve: list[float]) -> float:
-    """The mean over the last samples."""
+    """The mean over the recent samples."""
     return float(np.mean(curve[-RECENT // EVERY :]))
 
 
 def draw(curve: list[float], task: norewind.tasks.Text, path: Path) -> Path:
-    """The learning curve, between the memoryless level and the floor."""
+    """Draw the learning curve, between the memoryless level and the floor.
+
+    Args:
+        curve: the mean bits of each interval.
+        task: the task.
+        path: the figure.
+    """
     import matplotlib
 
     matplotlib.use("Agg")

@@ -1,8 +1,8 @@
 #!/bin/sh
-# Learn what a log looks like while it is written, and show the lines that surprise most.
+# Learn the patterns of a log while it is written, and show the most surprising lines.
 #
-#     sh examples/pipeline.sh                          # a log that is made up here
-#     tail -F app.log | sh examples/pipeline.sh -      # a log of your own, until Ctrl-C
+#     sh examples/pipeline.sh                          # a generated log
+#     tail -F app.log | sh examples/pipeline.sh -      # your own log, until Ctrl-C
 set -eu
 
 NOREWIND=${NOREWIND:-norewind}
@@ -10,7 +10,7 @@ FOLDER=$(mktemp -d)
 trap 'rm -rf "$FOLDER"' EXIT
 trap 'exit 130' INT TERM
 
-# 1000 requests; one of the last ones is not like the others.
+# 1000 lines; one of the last is unlike the others.
 log() {
     if [ "${1:-}" = - ]; then exec cat; fi
     awk 'BEGIN {
@@ -21,7 +21,7 @@ log() {
     }'
 }
 
-# With --predictions stdout --flush 1 there is a JSON line with a score for every line of the log, within a second.
+# With --predictions stdout --flush 1, a JSON line with a score is printed for every line of the log within a second.
 log "$@" |
     $NOREWIND train - --format text --hidden 32 --method uoro --rate 3e-3 --per line --top 3 --out "$FOLDER/log" 2>&1 |
-    sed -n '/^The .* most surprising lines/,$p'
+    sed -n '/^The .* most surprising lines/,/^See/{/^See/!p}'

@@ -1,4 +1,4 @@
-"""Stop a run in the middle, go on later, and get exactly what an uninterrupted run gives.
+"""Stop a run in the middle, resume it later, and get exactly the result of an uninterrupted run.
 
 python examples/resume.py
 """
@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import norewind
-from norewind.losses import cross_entropy
+from norewind.core.losses import cross_entropy
 from norewind.streams import TaskStream
 
 
@@ -35,8 +35,8 @@ def main() -> None:
     print("parameters, state, carry, optimizer and noise are the same, bit for bit")
 
 
-def trainer(options: argparse.Namespace) -> Callable[..., norewind.Fitted]:
-    """A function that trains in a folder, the same way every time."""
+def trainer(options: argparse.Namespace) -> Callable[..., norewind.training.Fitted]:
+    """A function that trains in a folder, with the same settings every time."""
     task = norewind.tasks.anbn(1, 8)
     cell = norewind.cells.gru(inputs=3, hidden=16, outputs=3)
     learner = norewind.online(norewind.uoro(cell.transition, cross_entropy), norewind.adam(1e-3))
@@ -49,8 +49,8 @@ def trainer(options: argparse.Namespace) -> Callable[..., norewind.Fitted]:
             learner.init(cell.init(weights_key), cell.initial_state(), noise_key),
             samples=options.samples,
             folder=folder,
-            intervals=norewind.Intervals(checkpoint_every=5_000),
-            hooks=norewind.Hooks(should_stop=should_stop),
+            intervals=norewind.training.Intervals(checkpoint_every=5_000),
+            hooks=norewind.training.Hooks(should_stop=should_stop),
         )
 
     return train

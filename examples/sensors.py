@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 import norewind
-from norewind.losses import known_squared_error
+from norewind.core.losses import known_squared_error
 from norewind.streams import RowStream, Source
 
 HORIZON = 10
@@ -25,7 +25,7 @@ def main() -> None:
     options = parse_options()
     with tempfile.TemporaryDirectory() as folder:
         path = make_readings(Path(folder) / "sensors.csv", options.rows, options.seed)
-        # Columns are standardised as they come. The power is forecast ten rows ahead.
+        # Columns are standardised as rows arrive. The power is forecast ten rows ahead.
         stream = RowStream(Source(path), inputs=["wind", "power"], targets=["power"], steps=[HORIZON])
 
         cell = norewind.cells.gru(inputs=2, hidden=24, outputs=1, symbols=False)
@@ -34,27 +34,27 @@ def main() -> None:
         inner = norewind.online(estimator, norewind.adam(norewind.inverse_sqrt(1e-2, alpha=0.03)))
         weights_key, noise_key = jax.random.split(jax.random.key(options.seed))
         start = inner.init(cell.init(weights_key), cell.initial_state(), noise_key)
-        # A forecast is learned from when its row has come, ten rows later.
-        learner = norewind.Ahead(inner, known_squared_error, stream.steps, WINDOW)
+        # A forecast is learned from when its row arrives, ten rows later.
+        learner = norewind.learners.Ahead(inner, known_squared_error, stream.steps, WINDOW)
         x, power = np.zeros(2, np.float32), np.zeros(1, np.float32)
         run = learner.init(start, x, power, power)
 
         surprise, still = [], []  # errors of the forecast and of persistence, in standard deviations
 
         def see(first, samples, outputs):
-            _, due = outputs  # the forecasts made at these rows, and those that had been made of them
+            _, due = outputs  # the forecasts made at these rows, and the earlier forecasts of these rows
             surprise.extend(np.abs(due - samples.targets)[:, 0])
             still.extend(np.abs(samples.last - samples.targets)[:, 0])
 
         # `fit` cuts the stream into windows, and reports its predictions row by row.
-        norewind.fit(stream, learner, run, window=WINDOW, hooks=norewind.Hooks(predictions=see))
+        norewind.fit(stream, learner, run, window=WINDOW, hooks=norewind.training.Hooks(predictions=see))
 
     fault = int(FAULT * options.rows)
     quarter, half = options.rows // 4, options.rows // 2
     errors = {"GRU": np.array(surprise), "persistence": np.array(still)}
     for name, error in errors.items():
         print(f"{name}: squared error {np.mean(error[half:fault] ** 2):.3f} of the power's variance")
-    # The second quarter shows what is normal. From then on, six times that is an alarm.
+    # The second quarter defines the normal error. From then on, six times that is an alarm.
     alarm = smooth(errors["GRU"])
     alarms = half + np.flatnonzero(alarm[half:] > 6 * np.median(alarm[quarter:half]))
     print(f"false alarms: {np.sum(alarms < fault)}")
@@ -65,12 +65,23 @@ def main() -> None:
 
 
 def smooth(errors: np.ndarray, rows: int = 10) -> np.ndarray:
-    """Means over the newest rows: one odd reading is no fault."""
+    """Means over the newest rows, so that a single odd reading is not a fault.
+
+    Args:
+        errors: the errors by row.
+        rows: the number of rows to average.
+    """
     return np.convolve(errors, np.ones(rows) / rows)[: len(errors)]
 
 
 def make_readings(path: Path, rows: int, seed: int) -> Path:
-    """Wind that swings, and the power of a turbine that follows it; then its sensor hangs."""
+    """Write readings of a varying wind and of a turbine's power that follows it, whose sensor hangs at the end.
+
+    Args:
+        path: the file.
+        rows: the number of readings.
+        seed: the seed of the noise.
+    """
     rng = np.random.default_rng(seed)
     minute = np.arange(rows)
     wind = 8 + 3 * np.sin(minute / 9) + 2 * np.sin(minute / 31) + 0.2 * rng.normal(size=rows)

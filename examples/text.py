@@ -1,6 +1,6 @@
 """Learn to write from a text, online with UORO, then let the model write.
 
-python examples/text.py                       # a text that is made up here
+python examples/text.py                       # a generated text
 python examples/text.py book.txt --hidden 128
 """
 
@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import norewind
-from norewind.losses import BIT, cross_entropy
+from norewind.core.losses import BIT, cross_entropy
 from norewind.streams import CharacterStream, Source
 
 SYMBOLS = 100  # how many different characters there may be
@@ -35,16 +35,23 @@ def main() -> None:
         def show(line):
             print(f"{line['samples']:8,d} samples  {line['loss'] / BIT:.3f} bits each since the last line", flush=True)
 
-        every = norewind.Intervals(metrics_every=10_000)
-        hooks = norewind.Hooks(metrics=show)
+        every = norewind.training.Intervals(metrics_every=10_000)
+        hooks = norewind.training.Hooks(metrics=show)
         fitted = norewind.fit(stream, learner, run, samples=options.samples, intervals=every, hooks=hooks)
     prompt = stream.encode(". ")
     written = write(cell, fitted.run, prompt, writing_key)
     print("written by the model:", stream.decode(written).strip().decode())
 
 
-def write(cell: norewind.cells.Cell, run: norewind.Run, prompt: np.ndarray, key: jax.Array) -> np.ndarray:
-    """200 symbols after a prompt, each drawn with the probability that the model gives it."""
+def write(cell: norewind.cells.Cell, run: norewind.core.Run, prompt: np.ndarray, key: jax.Array) -> np.ndarray:
+    """Generate 200 symbols after a prompt, each drawn with the probability that the model assigns to it.
+
+    Args:
+        cell: the cell.
+        run: the trained run.
+        prompt: the symbols to read first.
+        key: the key of the random choices.
+    """
 
     def read(state, symbol):
         return cell.transition(run.params, state, symbol)
@@ -60,7 +67,12 @@ def write(cell: norewind.cells.Cell, run: norewind.Run, prompt: np.ndarray, key:
 
 
 def make_text(path: Path, seed: int) -> Path:
-    """Sentences of three to five words."""
+    """Write 5,000 random sentences.
+
+    Args:
+        path: the file.
+        seed: the seed of the sentences.
+    """
     rng = random.Random(seed)
     nouns, verbs = ["river", "sailor", "old house", "cat"], ["sees", "forgets", "waits for"]
 
@@ -76,7 +88,7 @@ def parse_options() -> argparse.Namespace:
         description="Learn to write from a text, online with UORO.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    parser.add_argument("text", nargs="?", help="a text file; by default a text is made up")
+    parser.add_argument("text", nargs="?", help="a text file; by default a text is generated")
     parser.add_argument("--hidden", type=int, default=32, help="size of the GRU")
     parser.add_argument("--samples", type=int, default=60_000, help="how many characters to read at most")
     parser.add_argument("--seed", type=int, default=0, help="of the text, the weights, the noise and the writing")

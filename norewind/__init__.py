@@ -10,7 +10,7 @@ __version__ = "0.3.0"
 
 
 def __getattr__(name: str):
-    """The public names, imported when they are first used: the command line's help need not wait for JAX."""
+    """Import a public name on first use, so that the help of the command line need not wait for JAX."""
     submodule = f"{__name__}.{name}"
     try:
         return import_module(submodule)

@@ -1,6 +1,11 @@
 """The command `norewind`, also as `python -m norewind`."""
 
+import gc
 import signal
+
+# Start-up creates many objects that are never freed, and the default thresholds scan them again and again. Measured:
+# the imports of a training run take about a tenth less CPU time (best of three, interleaved: 1.68 instead of 1.88 s).
+gc.set_threshold(100_000, 50, 50)
 
 
 def main() -> None:

@@ -1,84 +1,48 @@
-"""The public names of norewind, in one place."""
+"""The names that `import norewind` offers: those used on the first page of the README, and the sub-packages."""
 
-from norewind import cells, checkpoint, estimators, losses, mesh, names, streams, tasks, testing
-from norewind.checkpoint import CheckpointError
-from norewind.checks import ModelError
-from norewind.combinators import average, ensemble, parallel, window
-from norewind.estimator import Estimate, Estimator, Model
-from norewind.estimators import *  # noqa: F403
-from norewind.fleets import Fleet, Keyed, fleet
-from norewind.instruments.compare import Comparison, compare
+from norewind import cells, core, estimators, fleets, learners, streams, tasks, testing, training
+from norewind.core import losses, mesh
+from norewind.core.combinators import average, parallel, window
+from norewind.core.optimizers import adam, inverse_sqrt
+from norewind.core.structure import declare
+from norewind.estimators import bptt, rtrl, uoro
+from norewind.forecasting import AnomalyDetector, Classifier, Forecaster, load
+from norewind.instruments.compare import compare
 from norewind.instruments.diagnose import diagnose
-from norewind.learner import Online, online
-from norewind.learners.ahead import Ahead
-from norewind.learners.counts import counts
-from norewind.learners.least_squares import LeastSquares
-from norewind.learners.mix import mix
-from norewind.learners.protocol import Learner
-from norewind.learners.series import Series
-from norewind.learners.text import TextLearner
-from norewind.noise import random_signs
-from norewind.optimizers import adam, inverse_sqrt
-from norewind.packing import pack
-from norewind.people import AnomalyDetector, Classifier, Forecaster, load
-from norewind.run import NonFiniteError, Run
-from norewind.runs.fit import Fitted, Hooks, Intervals, fit
-from norewind.runs.metrics import Diverged
-from norewind.runs.settings import Settings
-from norewind.streams import StreamError
-from norewind.structure import Layer, declare
+from norewind.learners.online import online
+from norewind.storage import checkpoint
+from norewind.training import registry
+from norewind.training.fit import fit
 
 __all__ = [
-    "Ahead",
     "AnomalyDetector",
-    "CheckpointError",
     "Classifier",
-    "Comparison",
-    "Diverged",
-    "Estimate",
-    "Estimator",
-    "Fitted",
-    "Fleet",
     "Forecaster",
-    "Hooks",
-    "Intervals",
-    "Keyed",
-    "Layer",
-    "Learner",
-    "LeastSquares",
-    "Model",
-    "ModelError",
-    "NonFiniteError",
-    "Online",
-    "Run",
-    "Series",
-    "Settings",
-    "StreamError",
-    "TextLearner",
     "adam",
     "average",
+    "bptt",
     "cells",
     "checkpoint",
     "compare",
-    "counts",
+    "core",
     "declare",
     "diagnose",
-    "ensemble",
+    "estimators",
     "fit",
-    "fleet",
+    "fleets",
     "inverse_sqrt",
+    "learners",
     "load",
     "losses",
     "mesh",
-    "mix",
-    "names",
     "online",
-    "pack",
     "parallel",
-    "random_signs",
+    "registry",
+    "rtrl",
     "streams",
     "tasks",
     "testing",
+    "training",
+    "uoro",
     "window",
 ]
-__all__ += estimators.__all__

@@ -1,12 +1,14 @@
 import os
+import random
 import shutil
 import tempfile
 
 import jax
+import numpy as np
 import pytest
 from quick import SIMPLE_EMITTERS
 
-from norewind.cache import numba_folder
+from norewind.engines.cache import numba_folder
 
 # Processes that test side by side, and those they start, share what they compile. The first one makes the folder.
 CACHE = os.environ.get("NOREWIND_TEST_CACHE") or tempfile.mkdtemp(prefix="norewind-compiled-")
@@ -21,10 +23,10 @@ if folder := numba_folder():
     os.environ.setdefault("NUMBA_CACHE_DIR", str(folder))
 
 # Almost all the time of these tests is XLA compiling tiny programs: let it try less hard, also in the processes that
-# the tests start. `quick.as_users_run` undoes it for the README's quickstart, the demo and tests/test_optimised.py.
+# the tests start. `quick.as_users_run` undoes it for the README's quickstart, the demo and tests/engines.
 collect_ignore = []
 if not os.environ.get("NOREWIND_TEST_OPTIMISED"):
-    collect_ignore = ["optimised.py"]
+    collect_ignore = ["engines/optimised_claims.py"]
     os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
     jax.config.update("jax_disable_most_optimizations", True)
     if jax.__version_info__ < (0, 11):  # newer ones do not know the option, and stop
@@ -37,6 +39,58 @@ def x64():
     """Claims of exactness are checked in double precision."""
     with jax.enable_x64(True):
         yield
+
+
+@pytest.fixture
+def shared_programs(monkeypatch):
+    """Runs in this process share their compiled programs, draw nothing, and leave the precision as it was."""
+    from run_folders import cached_build  # imports the package, which must see the environment above
+
+    monkeypatch.setattr("norewind.training.train.build", cached_build)
+    monkeypatch.setattr("norewind.forecasting.predict.build", cached_build)
+    monkeypatch.setattr("norewind.plotting.figures.draw_curves", lambda *_: None)
+    monkeypatch.setattr("norewind.plotting.row_figures.draw_stretch", lambda *_: None)
+    before = jax.config.jax_enable_x64
+    yield
+    jax.config.update("jax_enable_x64", before)
+
+
+@pytest.fixture(scope="session")
+def text() -> bytes:
+    letters = random.Random(0)
+    return "".join(letters.choice("abcä") * letters.randint(1, 4) for _ in range(1_000)).encode()[:2_002]
+
+
+@pytest.fixture(scope="session")
+def table() -> bytes:
+    values = np.cumsum(np.random.default_rng(0).normal(size=(1_500, 2)), axis=0)
+    return b"sun,wind\n" + b"".join(b"%.3f,%.3f\n" % tuple(row) for row in values)
+
+
+@pytest.fixture(scope="session")
+def whole(tmp_path_factory, text, table):
+    """A folder with a text, a table, and an uninterrupted run on each: `bytes` and `rows`."""
+    from run_folders import ROWS, TEXT, cached_build, norewind
+
+    folder = tmp_path_factory.mktemp("whole")
+    (folder / "text").write_bytes(text)
+    (folder / "table.csv").write_bytes(table)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("norewind.training.train.build", cached_build)
+        assert norewind("train", folder / "text", "--out", folder / "bytes", *TEXT) == 0
+        assert norewind("train", folder / "table.csv", "--out", folder / "rows", *ROWS) == 0
+    assert (folder / "bytes" / "curve.png").read_bytes().startswith(b"\x89PNG")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """A Kafka cluster: the mock of librdkafka."""
+    from kafka_cluster import Cluster
+
+    cluster = Cluster()
+    yield cluster
+    cluster.close()
 
 
 def pytest_unconfigure():

@@ -1,1 +1,1 @@
-"""What the project's own commands need, and its users do not."""
+"""Tools of the project itself, which are not part of the package."""

@@ -1,4 +1,4 @@
-"""A real browser: Debian's Chromium, through the HTTP interface of its driver."""
+"""A real browser for tests: Debian's Chromium, controlled through the HTTP interface of its driver."""
 
 import base64
 import json
@@ -21,10 +21,23 @@ OPTIONS = [
 
 
 class Browser:
+    """A session of a browser.
+
+    Args:
+        address: the URL of the session at the driver.
+    """
+
     def __init__(self, address: str):
         self.address = address
 
     def ask(self, method: str, path: str, body=None):
+        """Send a command to the driver, and return its answer.
+
+        Args:
+            method: the HTTP method.
+            path: the path of the command.
+            body: the content, which is sent as JSON.
+        """
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.address + path, data, {"content-type": "application/json"}, method=method)
         with urllib.request.urlopen(request, timeout=60) as answer:
@@ -46,10 +59,21 @@ class Browser:
         self.ask("POST", f"/element/{self.find(selector)}/click", {})
 
     def type(self, selector: str, text: str) -> None:
+        """Type text into an element.
+
+        Args:
+            selector: the CSS selector of the element.
+            text: the text.
+        """
         self.ask("POST", f"/element/{self.find(selector)}/value", {"text": text})
 
     def wait(self, script: str, seconds: float = 90):
-        """What a script returns as soon as that is true."""
+        """Run a script until its result is true, and return the result.
+
+        Args:
+            script: the script.
+            seconds: the longest time to wait.
+        """
         end = time.monotonic() + seconds
         while not (found := self.run(script)):
             assert time.monotonic() < end, f"not within {seconds} s: {script}"

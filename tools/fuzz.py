@@ -1,6 +1,6 @@
 """`make fuzz`: random and damaged input to readers, settings, logs, compressed files and checkpoints, for some minutes.
 
-Whatever comes, it is used or refused with an error of ours; anything else ends the fuzzing.
+Every input must be accepted or rejected with an error of norewind; anything else ends the fuzzing.
 """
 
 import argparse
@@ -23,16 +23,16 @@ import numpy as np
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from norewind.checkpoint import CheckpointError, _write, read
-from norewind.runs.compress import FORMAT, MAGIC, CodeError, _header
-from norewind.runs.entries import check_entries
-from norewind.runs.folder import read_log
-from norewind.runs.record import versions, write_record
-from norewind.runs.settings import Settings, SettingsError, field_kinds, read_toml, write_toml
+from norewind.storage.checkpoint import CheckpointError, _write, read
 from norewind.streams import ByteStream, CharacterStream, Dialect, RowStream, Source, StreamError
-from norewind.streams.reading import BLOCK
+from norewind.streams.source import BLOCK
+from norewind.sweeps.record import versions, write_record
+from norewind.training.checkpoint_schema import check_entries
+from norewind.training.compress import FORMAT, MAGIC, CodeError, _header
+from norewind.training.log import read_log
+from norewind.training.settings import Settings, SettingsError, field_kinds, read_toml, write_toml
 
-RECORD = Path(__file__).parent.parent / "results/fuzz/fuzz.json"
+OUT = Path(__file__).parent.parent / "results/fuzz"
 PIECES = [
     b"",
     b"a,b\n",
@@ -103,7 +103,13 @@ policies = st.sampled_from(["fail", "skip"])
 
 
 def drained(make: Callable[..., Any], data: bytes, folder: Path) -> None:
-    """Read a file to its end, a little at a time at first, and resume at each of the first positions."""
+    """Read a file to its end, in small steps at first, and resume at each of the first positions.
+
+    Args:
+        make: makes a stream from a source and a position.
+        data: the content of the file.
+        folder: the folder for the file.
+    """
     (folder / "data").write_bytes(data)
 
     def take(position):
@@ -141,7 +147,7 @@ def readers(folder: Path, inputs: Counter):
 
 
 def as_csv(rows: Sequence[Sequence[Any]]) -> bytes:
-    """Rows as CSV, as spreadsheets write it; line breaks inside fields included."""
+    """Rows as CSV in the style of spreadsheets, including line breaks inside fields."""
     text = io.StringIO()
     csv.writer(text).writerows([["a", "b", "t"], *rows])
     return text.getvalue().encode(errors="replace")
@@ -153,7 +159,12 @@ def as_json(rows: Sequence[Sequence[Any]]) -> bytes:
 
 
 def columns(folder: Path, inputs: Counter):
-    """Tables of any values, read with any choice of columns."""
+    """Fuzz tables of any values, read with any choice of columns.
+
+    Args:
+        folder: the folder for the file.
+        inputs: counts the inputs.
+    """
     loss, missing = st.booleans(), st.sampled_from(["last", "last", "mean", "fail", "skip"])
     bads = st.sampled_from(["skip", "skip", "skip", "fail"])
     horizons = st.sampled_from([0, 1, 3])
@@ -238,7 +249,12 @@ def checkpoints(folder: Path, inputs: Counter):
 
 
 def files(folder: Path, inputs: Counter):
-    """Logs, and the headers of compressed files."""
+    """Fuzz logs, and the headers of compressed files.
+
+    Args:
+        folder: the folder for the log.
+        inputs: counts the inputs.
+    """
     names = st.sampled_from(["format", "network", "budget", "bytes", "first", "sha256"])
 
     @given(content, st.dictionaries(names, values, max_size=3))
@@ -259,7 +275,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, default=RECORD, help="where to write the record")
+    parser.add_argument("--out", type=Path, default=OUT, help="folder of the record")
     given_options = parser.parse_args()
     ends, inputs, rounds = time.monotonic() + 60 * given_options.minutes, Counter(), random.Random(given_options.seed)
     quick = settings(
@@ -269,7 +285,7 @@ def main() -> None:
         suppress_health_check=[HealthCheck.too_slow],
         phases=[Phase.generate],
     )
-    # In memory, where there is such a place: most of the time would go into waiting for a disk.
+    # In memory if possible: otherwise most of the time would be spent waiting for a disk.
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
         while time.monotonic() < ends:
@@ -277,8 +293,8 @@ def main() -> None:
                 seed(rounds.getrandbits(32))(quick(make(Path(folder), inputs)))()
     settings_used = {"minutes": given_options.minutes, "seed": given_options.seed}
     record = {"settings": settings_used, **versions(), "seconds": round(60 * given_options.minutes)}
-    write_record(given_options.out, {**record, "inputs": inputs.total(), "by": dict(inputs)})
-    print(f"{inputs.total()} inputs, none that was not used or refused (seed {given_options.seed})")
+    write_record(given_options.out, "fuzz", {**record, "inputs": inputs.total(), "by": dict(inputs)})
+    print(f"{inputs.total()} inputs, all accepted or rejected with an error of norewind (seed {given_options.seed})")
     print(", ".join(f"{name} {count}" for name, count in inputs.items()))
 
 

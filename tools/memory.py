@@ -1,8 +1,8 @@
-"""`make memory`: 10⁸ bytes of ever-new symbols, keys, categories and line lengths, and the memory of `norewind train`.
+"""`make memory`: the memory of `norewind train` on 10⁸ bytes of ever-new symbols, keys, categories and line lengths.
 
-Every kind of stream goes through a pipe into a real process. The kernel says how high its resident memory was at most
-in every hundredth of the stream. From a fifth of the stream on, it must not get higher than before by more than 1 %.
-(The first twentieth does not count: that is when the process starts and compiles.)
+Every kind of stream is piped into a real process. The kernel reports the peak of its resident memory in every hundredth
+of the stream. After the first fifth of the stream, the peak must not exceed the earlier one by more than 1 %. (The
+first twentieth does not count, since the process starts and compiles then.)
 """
 
 import argparse
@@ -14,16 +14,16 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from norewind.runs.record import read_record, versions, write_record
+from norewind.sweeps.record import read_records, versions, write_record
 
-RECORD = Path(__file__).parent.parent / "results/memory-use/memory.json"
+OUT = Path(__file__).parent.parent / "results/memory-use"
 LOOKS = 100
 ALLOWED = 0.01
 COMMON = ("--method", "bptt:16", "--cell", "rnn", "--hidden", "2", "--bad", "skip", "--no-watch", "--quiet")
 
 
 def characters(chance: random.Random) -> Iterator[bytes]:
-    """Characters of all of Unicode, of which only the first 256 get a symbol; a third are from the first ones."""
+    """Characters from all of Unicode, of which only the first 256 get a symbol. A third are ASCII."""
     places = [code for code in range(0x20, 0x110000) if not 0xD800 <= code < 0xE000]
     while True:
         drawn = chance.choices(places, k=20_000)
@@ -32,12 +32,12 @@ def characters(chance: random.Random) -> Iterator[bytes]:
 
 
 def length(chance: random.Random) -> int:
-    """Of a line: mostly short, at times longer than the longest that is read (2²⁰)."""
+    """The length of a line: mostly short, sometimes longer than the longest that is read (2²⁰)."""
     return int(10 ** (chance.uniform(1, 3) if chance.random() < 0.999 else chance.uniform(3, 6.3)))
 
 
 def table(chance: random.Random) -> Iterator[bytes]:
-    """Numbers, categories that never come twice, and texts of any length."""
+    """Rows of a number, a category that is never repeated, and a text of any length, as CSV."""
     yield b"value,kind,text\n1,first,\n"
     number = 0
     while True:
@@ -46,7 +46,7 @@ def table(chance: random.Random) -> Iterator[bytes]:
 
 
 def objects(chance: random.Random) -> Iterator[bytes]:
-    """The same, with keys that never come twice, at any depth."""
+    """The same as JSON lines, with keys that are never repeated, at any depth."""
     yield b'{"value": 1, "kind": "first"}\n'
     number = 0
     while True:
@@ -64,7 +64,7 @@ KINDS: dict[str, tuple[Callable[[random.Random], Iterator[bytes]], tuple[str, ..
 
 
 def highest(process: int) -> int:
-    """How high the resident memory of a process was since this was last asked, in kilobytes."""
+    """The peak of a process's resident memory since the last call, in kilobytes."""
     about = Path(f"/proc/{process}")
     lines = (about / "status").read_text().splitlines()
     (about / "clear_refs").write_text("5")  # "to reset the peak resident set size" (proc_pid_clear_refs(5))
@@ -72,7 +72,13 @@ def highest(process: int) -> int:
 
 
 def looks(kind: str, size: int, seed: int) -> list[int]:
-    """Train on `size` bytes of a kind, and return the highest memory in each of `LOOKS` equal parts."""
+    """Train on a stream, and measure the peak of memory in each of `LOOKS` equal parts.
+
+    Args:
+        kind: the kind of stream.
+        size: the number of bytes.
+        seed: the seed of the stream.
+    """
     make, options = KINDS[kind]
     found, sent = [], 0
     with tempfile.TemporaryDirectory() as folder:
@@ -93,7 +99,7 @@ def looks(kind: str, size: int, seed: int) -> list[int]:
 
 
 def parts(found: list[int]) -> tuple[int, int]:
-    """The highest memory up to a fifth of the stream, without the first twentieth, and from there on."""
+    """The peak of memory up to a fifth of the stream (without the first twentieth), and after it."""
     start, fifth = len(found) // 20, len(found) // 5
     return max(found[start:fifth]), max(found[fifth:])
 
@@ -108,10 +114,10 @@ def main() -> None:
     parser.add_argument("--bytes", type=float, default=1e8, help="of each kind of stream")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, default=RECORD, help="where to write the record")
+    parser.add_argument("--out", type=Path, default=OUT, help="folder of the record")
     options = parser.parse_args()
     record = {"settings": {"bytes": int(options.bytes), "seed": options.seed}, **versions()}
-    before = read_record(options.out) or {}
+    before = read_records(options.out).get("memory", {})
     if all(before.get(name) == value for name, value in record.items()):
         record = before
     worst = 0.0
@@ -119,7 +125,7 @@ def main() -> None:
         began = time.monotonic()
         found = looks(kind, int(options.bytes), options.seed)
         record[kind] = {"seconds": round(time.monotonic() - began, 1), "kB": found}
-        write_record(options.out, record)
+        write_record(options.out, "memory", record)
         worst = max(worst, growth(found))
         print(f"{kind}: at most {max(found) / 1e3:.1f} MB, growth {growth(found):+.2%}", flush=True)
     sys.exit(worst > ALLOWED)

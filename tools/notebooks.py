@@ -1,4 +1,4 @@
-"""Run the notebooks in docs/notebooks and write down what they show: `python -m tools.notebooks [NAME.ipynb ...]`."""
+"""Run the notebooks in docs/notebooks and save their outputs: `python -m tools.notebooks [NAME.ipynb ...]`."""
 
 import os
 import sys
@@ -10,9 +10,14 @@ SECONDS = 600
 
 
 def executed(path: Path, changes: dict[str, str] | None = None) -> Any:
-    """A notebook after it was run from top to bottom in a new process. A cell that fails raises an error.
+    """Run a notebook from top to bottom in a new process. A cell that fails raises an error.
 
-    `changes` replace text in its cells before.
+    Args:
+        path: the notebook.
+        changes: text in its cells to replace before running, old to new.
+
+    Returns:
+        The notebook with its outputs.
     """
     import nbformat
     from nbclient import NotebookClient
@@ -24,7 +29,7 @@ def executed(path: Path, changes: dict[str, str] | None = None) -> Any:
     root = str(FOLDER.parent.parent)
     paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-    # Nothing that is written down may depend on how fast it ran.
+    # The saved outputs must not depend on how fast they were computed.
     client = NotebookClient(
         notebook, timeout=SECONDS, kernel_name="python3", record_timing=False, coalesce_streams=True
     )

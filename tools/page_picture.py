@@ -1,4 +1,4 @@
-"""The picture of the live page in docs/serve.md: `python -m tools.page_picture`. Needs Chromium and its driver."""
+"""Take the screenshot for docs/serve.md: `python -m tools.page_picture`. Needs Chromium and its driver."""
 
 import json
 import signal

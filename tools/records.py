@@ -1,11 +1,10 @@
-"""Every number and table that a page quotes, by name, with the record it comes from.
+"""Every number and table that a page quotes, by name, computed from its record.
 
-A new source is a function from the project's folder to names and texts, listed in SOURCES. The names begin with the
-folder under results/ that holds the record.
+To add a source, write a function that yields names and texts, given the project's folder, and list it in SOURCES. Names
+begin with the folder under results/ that holds the record.
 """
 
 import csv
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,24 +12,18 @@ from pathlib import Path
 from benchmarks.defaults import clipping_plan, clipping_table, plan
 from benchmarks.defaults import table as defaults_table
 from benchmarks.fleet_report import named as fleets
-from benchmarks.report import best, load, readme_table
+from benchmarks.report import best, load, summary_table
 from benchmarks.serve import table as serve_table
-from norewind.runs import sweep
-from norewind.runs.record import Record, read_record
+from norewind.sweeps import sweep
+from norewind.sweeps.record import Record, read_records
 from tools.memory import KINDS, parts
 
 Named = Iterator[tuple[str, str]]
 
 
 def values(root: Path) -> dict[str, str]:
-    """All of them."""
+    """All quoted numbers and tables, by name."""
     return {name: text for source in SOURCES for name, text in source(root)}
-
-
-def methods(root: Path) -> Named:
-    """The table of methods, which stands in docs/methods.md, for the README."""
-    page = (root / "docs/methods.md").read_text(encoding="utf-8")
-    yield "methods", re.findall(r"(?:^\|.*\n)+", page, re.MULTILINE)[0]
 
 
 def commands(root: Path) -> Named:
@@ -41,9 +34,9 @@ def commands(root: Path) -> Named:
 
 
 def bench(root: Path) -> Named:
-    """`make bench`: times on the newest JAX, and what the oldest adds to them."""
+    """`make bench`: times with the newest JAX, and how much longer the oldest takes."""
     everything = load(root / "results/bench")
-    yield "bench/readme", readme_table(everything)
+    yield "bench/one sample", summary_table(everything)
     new, *_, old = everything.values()
     step, parts, streaming = (best(new, section) for section in ("step", "parts", "streaming"))
     yield "bench/uoro", f"{step['uoro']:.1f}"
@@ -110,7 +103,7 @@ def memory(root: Path) -> Named:
 
 def storm(root: Path) -> Named:
     """`make storm`."""
-    record = _record(root, "storm/storm.json")
+    record = _record(root, "storm", "storm")
     yield "storm/kills", f"{record['kills']:,}"
     yield "storm/runs", f"{record['runs']:,}"
     yield "storm/losses", f"{len(record['losses']):,}"
@@ -120,7 +113,7 @@ def storm(root: Path) -> Named:
 
 def fuzz(root: Path) -> Named:
     """`make fuzz`."""
-    record = _record(root, "fuzz/fuzz.json")
+    record = _record(root, "fuzz", "fuzz")
     yield "fuzz/inputs", f"{record['inputs']:,}"
     yield "fuzz/minutes", f"{record['settings']['minutes']:g}"
     yield "fuzz/by", ", ".join(f"{name} {number:,}" for name, number in record["by"].items())
@@ -128,7 +121,7 @@ def fuzz(root: Path) -> Named:
 
 def memory_use(root: Path) -> Named:
     """`make memory`."""
-    record = _record(root, "memory-use/memory.json")
+    record = _record(root, "memory-use", "memory")
     yield "memory-use/bytes", f"{record['settings']['bytes']:.0e}".replace("1e+08", "10⁸")
     rows = ["| stream | highest up to a fifth | highest after it | growth |", "|---|---:|---:|---:|"]
     for kind, (before, after) in ((kind, parts(record[kind]["kB"])) for kind in KINDS):
@@ -136,14 +129,12 @@ def memory_use(root: Path) -> Named:
     yield "memory-use/table", "\n".join(rows) + "\n"
 
 
-def _record(root: Path, name: str) -> Record:
-    record = read_record(root / "results" / name)
-    assert record is not None, name
-    return record
+def _record(root: Path, study: str, name: str) -> Record:
+    return read_records(root / "results" / study)[name]
 
 
 def fraction(share: float) -> str:
-    """The nearest simple fraction, in words.
+    """The nearest simple fraction, spelled out.
 
     >>> fraction(0.52), fraction(0.11), fraction(0.048)
     ('half', 'a ninth', 'a twentieth')
@@ -155,10 +146,9 @@ def fraction(share: float) -> str:
 
 
 def river(root: Path) -> Named:
-    """`python -m benchmarks.river`: norewind beside River."""
+    """`python -m benchmarks.river`: norewind compared with River."""
     lines = ["| data | score | model | value | rows per CPU second |", "|---|---|---|---:|---:|"]
-    for path in sorted((root / "results/river").glob("*.json")):
-        record = json.loads(path.read_text(encoding="utf-8"))
+    for record in read_records(root / "results/river").values():
         for row in [*record["rows"], *record.get("published", [])]:
             scores = row.get("scores", [])
             spread = f" ({min(scores):.3f} to {max(scores):.3f})" if len(set(scores)) > 1 else ""
@@ -172,13 +162,12 @@ def river(root: Path) -> Named:
 
 def serve(root: Path) -> Named:
     """`python -m benchmarks.serve`: latencies under load."""
-    if record := read_record(root / "results/serve/record.json"):
-        yield "serve/table", serve_table(record)
-        yield "serve/stolen", " and ".join(str(case["stolen"]) for case in record["cases"])
+    record = _record(root, "serve", "serve")
+    yield "serve/table", serve_table(record)
+    yield "serve/stolen", " and ".join(str(case["stolen"]) for case in record["cases"])
 
 
 SOURCES = (
-    methods,
     commands,
     bench,
     real_data,

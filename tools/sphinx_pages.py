@@ -1,4 +1,4 @@
-"""What docs/conf.py needs: pages from the public names and from files outside docs/, links, docstrings for Sphinx."""
+"""Helpers of docs/conf.py: pages of the public names and of files outside docs/, links, and docstrings for Sphinx."""
 
 import base64
 import inspect
@@ -6,9 +6,10 @@ import json
 import re
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 REPOSITORY = "https://github.com/norewind/norewind"
-# Files that the site shows as pages of its own, with their titles.
+# Files outside docs/ that become pages of the site, with their titles.
 COPIES = {
     "README.md": "A tour",
     "CONTRIBUTING.md": "Contributing",
@@ -21,44 +22,55 @@ COPIES = {
 LINK = re.compile(r"(!?\[[^\]]*\])\(([^)#\s]+)(#[^)]*)?\)")
 
 
-def kind_of(name: str, value: object, package: ModuleType) -> str:
-    """The page of the reference that a public name belongs to; a module has one of its own."""
-    if inspect.ismodule(value):
-        return f"norewind.{name}"
-    if inspect.isclass(value):
-        return "Errors" if issubclass(value, Exception) else "Types"
-    if name in package.estimators.__all__:
-        return "Methods"
-    return "Combinators" if getattr(value, "__module__", "") == package.combinators.__name__ else "Functions"
-
-
 def write_api(folder: Path, package: ModuleType) -> None:
-    """A page for every kind of public name, and an index of them."""
-    kinds: dict[str, list[str]] = {kind: [] for kind in ("Methods", "Combinators", "Functions", "Types", "Errors")}
+    """A page for the package's own names, one for each of its public modules, and an index of them.
+
+    Args:
+        folder: where the pages are written; other pages in it are removed.
+        package: norewind. A name that one of its modules also exports is documented there.
+    """
     values = {name: getattr(package, name) for name in package.__all__}
-    modules = {name: getattr(value, "__all__", ()) for name, value in values.items() if inspect.ismodule(value)}
-    for name, value in values.items():
-        homes = [module for module, names in modules.items() if name in names]
-        entry = f":any:`norewind.{homes[0]}.{name}`\n" if homes else _directive(name, value)
-        kinds.setdefault(kind_of(name, value, package), []).append(entry)
-    pages = {kind: kind.removeprefix("norewind.").lower() for kind, entries in kinds.items() if entries}
-    for kind, page in pages.items():
-        _write(folder / f"{page}.rst", _titled(kind, "\n".join(kinds[kind])))
-    index = "Everything that ``import norewind`` offers. What is listed here is public (see :doc:`/stability`).\n"
-    contents = "\n.. toctree::\n   :maxdepth: 2\n\n" + "".join(f"   {page}\n" for page in pages.values())
-    _write(folder / "index.rst", _titled("Reference", index + contents))
-    for path in set(folder.glob("*.rst")) - {folder / f"{page}.rst" for page in ("index", *pages.values())}:
+    modules = {name: value for name, value in values.items() if inspect.ismodule(value)}
+    homes = {
+        name: f"norewind.{home}.{name}"
+        for home, module in modules.items()
+        for name in public_names(module)
+        if name in values and getattr(module, name) is values[name]
+    }
+    own = [_directive(f"norewind.{name}", values[name]) for name in values.keys() - modules.keys() - homes.keys()]
+    links = [f"- ``norewind.{name}``: see :any:`{home}`" for name, home in sorted(homes.items())]
+    pages = {"names": _titled("norewind", "\n".join([*sorted(own), *links, ""]))}
+    for name, module in modules.items():
+        entries = [_directive(f"norewind.{name}.{public}", getattr(module, public)) for public in public_names(module)]
+        pages[name] = _titled(f"norewind.{name}", "\n".join([f".. automodule:: {module.__name__}\n", *entries]))
+    introduction = (
+        "Everything that ``import norewind`` offers, and the names that its sub-packages export. "
+        "What is listed here is public (see :doc:`/stability`). :doc:`core` has the toolkit for writing an estimator.\n"
+    )
+    contents = "\n.. toctree::\n   :maxdepth: 2\n\n" + "".join(f"   {page}\n" for page in pages)
+    pages["index"] = _titled("Reference", introduction + contents)
+    for page, text in pages.items():
+        _write(folder / f"{page}.rst", text)
+    for path in set(folder.glob("*.rst")) - {folder / f"{page}.rst" for page in pages}:
         path.unlink()  # of a name that is no longer public
 
 
+def public_names(module: ModuleType) -> list[str]:
+    """The names in `__all__`, which may be imported when they are first used; otherwise those defined in the module."""
+
+    def is_public(name: str, value: object) -> bool:
+        return not name.startswith("_") and getattr(value, "__module__", None) == module.__name__
+
+    return getattr(module, "__all__", None) or [name for name, value in vars(module).items() if is_public(name, value)]
+
+
 def _directive(name: str, value: object) -> str:
-    if inspect.ismodule(value):
-        imported = "   :imported-members:\n" if hasattr(value, "__all__") else ""
-        return f".. automodule:: norewind.{name}\n   :members:\n{imported}"
+    if value is Any:  # it has a docstring of its own, which explains something else
+        return f".. py:data:: {name}\n\n   Any pytree.\n"
     if inspect.isclass(value):
         directive = "autoexception" if issubclass(value, Exception) else "autoclass"
-        return f".. {directive}:: norewind.{name}\n   :members:\n"
-    return f".. autofunction:: norewind.{name}\n" if callable(value) else f".. autodata:: norewind.{name}\n"
+        return f".. {directive}:: {name}\n   :members:\n"
+    return f".. {'autofunction' if inspect.isroutine(value) else 'autodata'}:: {name}\n"
 
 
 def _titled(title: str, text: str) -> str:
@@ -66,18 +78,24 @@ def _titled(title: str, text: str) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    """Only if it changed, so that Sphinx builds no more than it must."""
+    """Write a file only if it has changed, so that Sphinx rebuilds no more than necessary."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if not path.exists() or path.read_text(encoding="utf-8") != text:
         path.write_text(text, encoding="utf-8")
 
 
 def page_of(path: str) -> str:
-    """Where the site has a copy: results/bench/table.md becomes bench-table."""
+    """The page that a file is copied to: results/bench/table.md becomes bench-table."""
     return path.removeprefix("results/").removesuffix(".md").replace("/", "-").lower()
 
 
 def write_copies(root: Path, folder: Path) -> None:
+    """Write a page for each of the files in `COPIES`.
+
+    Args:
+        root: the folder of the project.
+        folder: the folder for the pages.
+    """
     for path, title in COPIES.items():
         text = (root / path).read_text(encoding="utf-8")
         text = re.sub(r"\A# .*\n", "", text)
@@ -85,7 +103,12 @@ def write_copies(root: Path, folder: Path) -> None:
 
 
 def write_notebooks(root: Path, folder: Path) -> None:
-    """A page for every notebook in docs/notebooks, with the outputs that are saved in it: nothing is run."""
+    """Write a page for every notebook in docs/notebooks, with its saved outputs. Nothing is run.
+
+    Args:
+        root: the folder of the project.
+        folder: the folder for the pages.
+    """
     for path in sorted((root / "docs/notebooks").glob("*.ipynb")):
         parts, images = notebook_page(json.loads(path.read_text(encoding="utf-8"))["cells"], path.stem)
         for name, content in images.items():
@@ -96,7 +119,14 @@ def write_notebooks(root: Path, folder: Path) -> None:
 
 
 def notebook_page(cells: list[dict], name: str) -> tuple[list[str], dict[str, bytes]]:
-    """The parts of a page in Markdown, and the images that they show.
+    """Convert a notebook to Markdown.
+
+    Args:
+        cells: the cells of the notebook.
+        name: the prefix of the names of images.
+
+    Returns:
+        The parts of the page, and the images by file name.
 
     >>> output = {"output_type": "stream", "text": ["2\\n"]}
     >>> notebook_page([{"cell_type": "code", "source": ["print(1 + 1)"], "outputs": [output]}], "sum")
@@ -123,13 +153,19 @@ def notebook_page(cells: list[dict], name: str) -> tuple[list[str], dict[str, by
 
 
 def link_pages(root: Path, name: str, source: list[str]) -> None:
-    """Links of a page in docs/ to files outside of it. (The copies have theirs from `write_copies`.)"""
+    """Adapt the links of a page in docs/ to files outside of it. (Those of copies are adapted by `write_copies`.)
+
+    Args:
+        root: the folder of the project.
+        name: the name of the page.
+        source: the text of the page, changed in place.
+    """
     if "/" not in name:
         source[0] = _linked(root, root / "docs", source[0])
 
 
 def _linked(root: Path, folder: Path, text: str) -> str:
-    """Links that work on the site: to pages, images, or files in the repository. Sphinx reports a wrong one."""
+    """Rewrite links so that they work on the site: to pages, images, or files in the repository."""
 
     def link(match: re.Match[str]) -> str:
         label, target, anchor = match[1], match[2], match[3] or ""
@@ -153,7 +189,7 @@ def _linked(root: Path, folder: Path, text: str) -> str:
 
 
 def to_rst(lines: list[str]) -> None:
-    """A docstring in Markdown (code in single backticks or indented by four) for Sphinx, in place.
+    """Convert a docstring from Markdown (code in single backticks or indented by four) for Sphinx, in place.
 
     >>> lines = ["Many `a`s and `b`:", "", "    b = `c`", "", ">>> `d`"]
     >>> to_rst(lines)
@@ -173,12 +209,12 @@ def to_rst(lines: list[str]) -> None:
 
 
 def _code(match: re.Match[str]) -> str:
-    # A letter right after code needs a mark in between.
+    # A letter right after code must be separated from it.
     return f"``{match[1]}``" + (f"\\ {match[2]}" if match[2] else "")
 
 
 def signature_text(signature: str | None) -> str | None:
-    """With names for the functions that are defaults, which Sphinx would otherwise fail to parse.
+    """Replace functions that are default values by their names, since Sphinx cannot parse their representation.
 
     >>> signature_text("(x=<function one at 0x7f>)")
     '(x=one)'
@@ -187,5 +223,5 @@ def signature_text(signature: str | None) -> str | None:
 
 
 def is_field(value: object) -> bool:
-    """Whether it is a field of a named tuple: the signature shows it, and its docstring says nothing."""
+    """Whether a value is a field of a named tuple, which the signature already shows."""
     return type(value).__name__ == "_tuplegetter"

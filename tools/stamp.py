@@ -1,10 +1,10 @@
-"""Write the numbers that the pages quote again from their records, or check them.
+"""Update the numbers that the pages quote from their records, or check them.
 
-    python -m tools.stamp            # what `make numbers` runs
-    python -m tools.stamp --check    # change nothing; fail where a page and a record disagree
+    python -m tools.stamp            # as `make numbers` does
+    python -m tools.stamp --check    # change nothing; fail if a page and a record disagree
 
-In a page, a number stands between two comments that no reader sees, `<!--n:NAME-->13.5<!--/n-->`, and so does a table,
-on lines of its own. tools/records.py says where the value of each NAME comes from.
+In a page, a number is enclosed in two invisible comments, `<!--n:NAME-->13.5<!--/n-->`, and so is a table, on separate
+lines. tools/records.py defines how the value of each NAME is computed.
 """
 
 import argparse
@@ -21,7 +21,13 @@ MARK = re.compile(r"<!--(?:n:(.+?)|/n)-->")
 
 
 class Finding(NamedTuple):
-    """A place where a page is not as it should be; what is `wrong` is for a person to fix, the rest is renewed."""
+    """A place where a page is out of date or wrong.
+
+    Attributes:
+        line: the number of the line.
+        text: the problem.
+        wrong: whether a person has to fix it; otherwise it is updated automatically.
+    """
 
     line: int
     text: str
@@ -33,7 +39,14 @@ def pages(root: Path) -> list[Path]:
 
 
 def stamped(page: str, known: dict[str, str]) -> tuple[str, list[Finding]]:
-    """The page with its numbers renewed, and what was found.
+    """Update the numbers of a page.
+
+    Args:
+        page: the text of the page.
+        known: the values by name.
+
+    Returns:
+        The updated page, and the findings.
 
     >>> page, findings = stamped("It takes <!--n:speed-->12<!--/n--> µs.", {"speed": "13"})
     >>> page
@@ -54,7 +67,7 @@ def stamped(page: str, known: dict[str, str]) -> tuple[str, list[Finding]]:
         if new is None:
             findings.append(Finding(line, f"{name} is not in tools/records.py", wrong=True))
         elif "\n" not in new and not before.strip(" >"):
-            # Markdown takes a line that begins with a comment for HTML, and shows it as it is.
+            # Markdown treats a line that begins with a comment as HTML, and does not render it.
             findings.append(Finding(line, f"{name} begins a line, which Markdown would not render", wrong=True))
         elif new != old:
             findings.append(Finding(line, f"{name} is {_difference(old, new)}"))
@@ -64,7 +77,7 @@ def stamped(page: str, known: dict[str, str]) -> tuple[str, list[Finding]]:
 
 
 def _lonely(marks: list[re.Match[str]]) -> int | None:
-    """The first mark that opens what is never closed, or closes what was never opened."""
+    """The index of the first mark without a partner; None if there is none."""
     opened = None
     for i, mark in enumerate(marks):
         opens = mark[1] is not None
@@ -77,19 +90,27 @@ def _lonely(marks: list[re.Match[str]]) -> int | None:
 
 
 def _renewed(name: str, known: dict[str, str]) -> str | None:
-    """What stands between the marks: a number in the line, or a table on lines of its own."""
+    """The text between the marks: a number within the line, or a table on separate lines."""
     new = known.get(name)
     return "\n" + new.strip("\n") + "\n" if new and "\n" in new else new
 
 
 def _difference(old: str, new: str) -> str:
-    """Both values; of a table, the first lines that differ."""
+    """Describe a difference by both values; for a table, by the first lines that differ."""
     lines = zip_longest(old.strip("\n").split("\n"), new.strip("\n").split("\n"), fillvalue="")
     return next((f"{was!r} on the page, {now!r} on record" for was, now in lines if was != now), "laid out differently")
 
 
 def run(root: Path, *, check: bool) -> int:
-    """Go through all pages; the exit code."""
+    """Update or check all pages.
+
+    Args:
+        root: the folder of the project.
+        check: change nothing.
+
+    Returns:
+        The exit code.
+    """
     known = values(root)
     failed = False
     for path in pages(root):
@@ -101,15 +122,15 @@ def run(root: Path, *, check: bool) -> int:
             failed |= check or finding.wrong
             print(f"{path.relative_to(root)}:{finding.line}: {finding.text}", file=sys.stderr)
     if check and failed:
-        print("Run make numbers, and read the sentences around these numbers again.", file=sys.stderr)
+        print("Run `make numbers`, and check the sentences around these numbers.", file=sys.stderr)
     return int(failed)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        prog="python -m tools.stamp", description="Numbers in the pages, from their records."
+        prog="python -m tools.stamp", description="Update the numbers in the pages from their records."
     )
-    parser.add_argument("--check", action="store_true", help="change nothing; fail where a page and a record disagree")
+    parser.add_argument("--check", action="store_true", help="change nothing; fail if a page and a record disagree")
     raise SystemExit(run(ROOT, check=parser.parse_args().check))
 
 

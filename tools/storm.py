@@ -1,10 +1,10 @@
-"""`make storm`: real runs, killed at random moments, against runs that nothing happened to.
+"""`make storm`: real runs, killed at random moments, compared with undisturbed runs.
 
-Every run is killed several times (SIGKILL, at a uniformly random moment of its duration, now and then again right
-after the next start), resumed each time, then left to end, and compared with the undisturbed one: parameters, metrics
-(but for the clock) and predictions, byte for byte. A third of the runs start as a user starts them; the others are
-forked from a process that has imported everything, so that more of their time, and of the kills, is compiling, learning
-and writing. The tally is written after every run, and a storm that was itself interrupted goes on with it.
+Every run is killed several times (SIGKILL, at a uniformly random moment of its duration, sometimes again right after
+the next start), resumed each time, then left to end, and compared with the undisturbed one: parameters, metrics (except
+for times) and predictions, byte for byte. A third of the runs are started like a user's; the others are forked from a
+process that has imported everything, so that more of the kills fall on compiling, learning and writing. The tally is
+written after every run, and an interrupted storm continues with it.
 """
 
 import argparse
@@ -26,13 +26,13 @@ from typing import Any
 
 import numpy as np
 
-from norewind.checkpoint import checkpoints, read
-from norewind.runs.folder import read_log
-from norewind.runs.record import read_record, versions, write_record
+from norewind.storage.checkpoint import checkpoints, read
+from norewind.sweeps.record import read_records, versions, write_record
 from norewind.tasks import anbn
+from norewind.training.log import read_log
 from tools import storm_child
 
-RECORD = Path(__file__).parent.parent / "results/storm/storm.json"
+OUT = Path(__file__).parent.parent / "results/storm"
 COMMON = (
     *("--cell", "rnn", "--hidden", 4, "--predictions", "file", "--metrics-every", 500),
     *("--checkpoint-every", 1_000, "--keep", 2, "--quiet"),
@@ -42,11 +42,11 @@ KINDS = {
     "windows": ("--format", "text", "--method", "uoro:window=3", *COMMON),
     "rows": ("--format", "csv", "--horizon", 6, "--method", "uoro:window=4", *COMMON),
 }
-PRELOADED = ["norewind.cli", "norewind.runs.train", "norewind.runs.progress", "norewind.instruments.figures"]
+PRELOADED = ["norewind.cli", "norewind.training.train", "norewind.training.progress", "norewind.plotting.figures"]
 MOST = 14
-"""Kills of one run, at most."""
+"""The most kills of one run."""
 SOON = 0.3
-"""Seconds within which a fifth of the kills fall."""
+"""A fifth of the kills fall within this many seconds of the start."""
 
 
 def stream(kind: str, samples: int) -> bytes:
@@ -58,7 +58,12 @@ def stream(kind: str, samples: int) -> bytes:
 
 
 class Started:
-    """A process, started anew or forked, that can be waited for and killed."""
+    """A process, fresh or forked, that can be waited for and killed.
+
+    Args:
+        arguments: the arguments of `storm_child.main`.
+        forked: fork it from a process that has imported everything.
+    """
 
     def __init__(self, arguments: tuple[str, str, list[str]], forked: bool):
         self.forked: Any = None
@@ -72,7 +77,14 @@ class Started:
             self.fresh = subprocess.Popen(command)
 
     def wait(self, seconds: float | None = None) -> int | None:
-        """Its exit code, negative for a signal; None if it is still running."""
+        """Wait for the process to end.
+
+        Args:
+            seconds: the longest time to wait; None for no limit.
+
+        Returns:
+            The exit code, negative for a signal; None if the process is still running.
+        """
         if self.forked:
             self.forked.join(seconds)
             return self.forked.exitcode
@@ -82,13 +94,19 @@ class Started:
             return None
 
     def kill(self) -> bool:
-        """Kill it; whether it was still there."""
+        """Kill the process, and return whether it was still running."""
         (self.forked or self.fresh).kill()
         return self.wait() == -signal.SIGKILL
 
 
 class Storm:
-    """One kind of stream in a folder, with its undisturbed run."""
+    """One kind of stream, with its undisturbed run.
+
+    Args:
+        folder: a new folder for the stream and its runs.
+        kind: the kind of stream.
+        samples: the number of samples.
+    """
 
     def __init__(self, folder: Path, kind: str, samples: int):
         self.folder, self.kind, self.samples = folder, kind, samples
@@ -96,7 +114,7 @@ class Storm:
         self.source = folder / "stream"
         self.source.write_bytes(stream(kind, samples))
         self.seconds: dict[bool, float] = {}
-        for name, forked in (("first", False), ("whole", False), ("again", True)):  # compiled the first time
+        for name, forked in (("first", False), ("whole", False), ("again", True)):  # the first one compiles
             if self.finish(folder / name, False, forked):
                 raise SystemExit(f"the undisturbed run on {kind} failed.")
             if lost := self.differs(folder / name):
@@ -112,7 +130,16 @@ class Storm:
         return Started((str(place), str(self.source) if pipe else "", list(map(str, arguments))), forked)
 
     def finish(self, run: Path, pipe: bool, forked: bool) -> int | None:
-        """Let a run end. How long that takes is how long the next one of its kind may live."""
+        """Let a run end. The duration of a new run is the expected one of the next run of its kind.
+
+        Args:
+            run: the run folder.
+            pipe: send the stream through a pipe.
+            forked: fork the process.
+
+        Returns:
+            The exit code.
+        """
         new, started = not run.exists(), self.start(run, pipe, forked)
         code = started.wait()
         if new:
@@ -120,13 +147,28 @@ class Storm:
         return code
 
     def lives(self, run: Path, forked: bool) -> float:
-        """The seconds that it will take. About half of a whole run is learning and writing, some of which is done."""
+        """The expected seconds until a run ends. About half of a whole run is learning and writing.
+
+        Args:
+            run: the run folder, whose newest checkpoint shows how much is done.
+            forked: whether the process is forked.
+        """
         found = checkpoints(run / "checkpoints")
         done = int(found[-1].name[:15]) / self.samples if found else 0
         return self.seconds[forked] * (1 - done / 2)
 
     def kill(self, run: Path, pipe: bool, forked: bool, chance: random.Random) -> str | None:
-        """Start, and kill after a random time: where it fell; None if there was nothing left to kill."""
+        """Start a run, and kill it after a random time.
+
+        Args:
+            run: the run folder.
+            pipe: send the stream through a pipe.
+            forked: fork the process.
+            chance: the source of random numbers.
+
+        Returns:
+            The phase in which it was killed; None if it had already ended.
+        """
         started = self.start(run, pipe, forked)
         if started.wait(chance.uniform(0, SOON if chance.random() < 0.2 else self.lives(run, forked))) is None:
             phase, writing = run.with_suffix(".place").read_bytes()
@@ -135,7 +177,11 @@ class Storm:
         return None
 
     def differs(self, run: Path) -> str | None:
-        """What is not as in the undisturbed run."""
+        """The part of a run that differs from the undisturbed one; None if all are equal.
+
+        Args:
+            run: the run folder.
+        """
         pair = (run, self.folder / "first")
         ours, theirs = (read(checkpoints(folder / "checkpoints")[-1])[0] for folder in pair)
         if {name: array.tobytes() for name, array in ours.items()} != {n: a.tobytes() for n, a in theirs.items()}:
@@ -148,17 +194,29 @@ class Storm:
 
 
 class Tally:
-    """What has happened so far, as a record that the next storm with the same options goes on with."""
+    """The result so far, as a record that the next storm with the same options continues.
+
+    Args:
+        path: the folder of the record.
+        options: the options of the storm.
+    """
 
     def __init__(self, path: Path, options: dict[str, Any]):
         self.path, fresh = path, {"settings": options, **versions()}
-        before = read_record(path) or {}
+        before = read_records(path).get("storm", {})
         goes_on = all(before.get(name) == value for name, value in fresh.items())
         self.record = before if goes_on else {**fresh, "runs": 0, "kills": 0, "losses": [], "seconds": 0.0}
         self.on, self.fell = Counter(self.record.get("on", {})), Counter(self.record.get("fell", {}))
         self.since, self.lock = time.monotonic(), Lock()
 
     def add(self, killed: Counter, fell: Counter, lost: str | None) -> None:
+        """Add the result of one run.
+
+        Args:
+            killed: kills by stream.
+            fell: kills by phase.
+            lost: the difference from the undisturbed run; None if there is none.
+        """
         with self.lock:
             self.on.update(killed)
             self.fell.update(fell)
@@ -172,13 +230,22 @@ class Tally:
         record |= {"on": dict(self.on.most_common()), "fell": dict(self.fell.most_common())}
         record |= {"seconds": round(record["seconds"] + now - self.since, 1)}
         self.since = now
-        write_record(self.path, record)
+        write_record(self.path, "storm", record)
         words = f"{record['kills']} kills, {record['runs']} runs, {len(record['losses'])} losses"
         print(words, file=sys.stderr, flush=True)
 
 
 def one_run(storm: Storm, number: int, seed: int) -> tuple[Counter, Counter, str | None]:
-    """Kill a run up to `MOST` times, and let it end: kills by stream, kills by place, and what was lost."""
+    """Kill a run up to `MOST` times, and let it end.
+
+    Args:
+        storm: the stream.
+        number: the number of the run.
+        seed: the seed of the storm.
+
+    Returns:
+        Kills by stream, kills by phase, and the difference from the undisturbed run; None if there is none.
+    """
     chance = random.Random(f"{seed} {number}")
     pipe, forked, left = chance.random() < 0.3, chance.random() < 2 / 3, chance.randint(1, MOST)
     run, killed, fell = storm.folder / f"run{number}", Counter(), Counter()
@@ -199,7 +266,7 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=100_000, help="samples in each stream")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=2, help="runs side by side")
-    parser.add_argument("--out", type=Path, default=RECORD, help="where to write the record")
+    parser.add_argument("--out", type=Path, default=OUT, help="folder of the record")
     options = parser.parse_args()
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([*PRELOADED, "tools.storm_child"])

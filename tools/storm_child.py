@@ -1,4 +1,4 @@
-"""A run of `norewind` that tells in shared memory where it is, for tools/storm.py to kill."""
+"""A run of `norewind` that reports its phase in shared memory, for tools/storm.py to kill."""
 
 import mmap
 import os
@@ -19,9 +19,12 @@ WRITING = "writing a checkpoint"
 
 
 def main(place: str, feed: str, arguments: list[str]) -> None:
-    """Run a command. Byte 0 of the file `place` is the phase, byte 1 whether a checkpoint is being written.
+    """Run a command.
 
-    `feed` is a file to send through a pipe to standard input, or empty.
+    Args:
+        place: a file of two bytes: the phase, and whether a checkpoint is being written.
+        feed: a file to send through a pipe to standard input; empty for none.
+        arguments: the arguments of the command.
     """
     with open(place, "r+b") as file:
         shared = mmap.mmap(file.fileno(), 2)
@@ -39,16 +42,16 @@ def main(place: str, feed: str, arguments: list[str]) -> None:
 
 
 def watch(shared: mmap.mmap) -> None:
-    import norewind.checkpoint
-    import norewind.cli.training
-    import norewind.learner
-    import norewind.runs.train
+    import norewind.cli.train_session
+    import norewind.learners.online
+    import norewind.storage.checkpoint
+    import norewind.training.train
 
     def during(owner: Any, name: str, before: int, after: int, byte: int = 0) -> None:
         inner = getattr(owner, name)
 
         def outer(*arguments, **options):
-            # The first call compiles; it never goes back to an earlier place.
+            # The first call compiles. The phase never goes back to an earlier one.
             shared[byte] = before if byte else max(shared[0], before)
             try:
                 return inner(*arguments, **options)
@@ -57,11 +60,11 @@ def watch(shared: mmap.mmap) -> None:
 
         setattr(owner, name, outer)
 
-    during(norewind.runs.train, "open_stream", 2, 2)
-    during(norewind.runs.train, "build", 3, 4)
-    during(norewind.learner.Learner, "scan", 4, 5)
-    during(norewind.cli.training, "draw", 6, 6)
-    during(norewind.checkpoint, "_write", 1, 0, byte=1)
+    during(norewind.training.train, "open_stream", 2, 2)
+    during(norewind.training.train, "build", 3, 4)
+    during(norewind.learners.online.Online, "scan", 4, 5)
+    during(norewind.cli.train_session, "draw", 6, 6)
+    during(norewind.storage.checkpoint, "_write", 1, 0, byte=1)
 
 
 if __name__ == "__main__":

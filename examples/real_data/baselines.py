@@ -1,8 +1,8 @@
-"""What others reach: simple forecasts, exact least squares, compressors, and the libraries of others.py.
+"""Baselines: simple forecasts, exact least squares, compressors, and the libraries of others.py.
 
 Every forecaster is as online as the networks: it forecasts a row before it sees it, and
-learns from it when it has come. Of one with something to choose, five values are tried
-and the best is kept: as many as rates of a network.
+learns from it when it arrives. If a forecaster has a parameter, five values are tried and
+the best is kept, as for the rates of a network.
 """
 
 import json
@@ -22,9 +22,9 @@ import numpy as np
 from forecasts import least_squares, read_series, scored, simple_forecasts, squared_errors
 from plan import RATES, STREAMS, Stream, settings_of
 
-from norewind.runs.metrics import digits
-from norewind.runs.record import Record, read_record, versions, write_record
-from norewind.runs.settings import Settings
+from norewind.scoring.metrics import digits
+from norewind.sweeps.record import Record, read_records, versions, write_record
+from norewind.training.settings import Settings
 
 REQUIREMENTS = ("river==0.26.1", "statsforecast==2.1.1", "pyppmd==1.3.1")
 RIDGES = (1e-1, 1, 10, 100, 1000)
@@ -44,12 +44,12 @@ OTHERS: dict[str, tuple] = {
     "statsforecast seasonal ARIMA": (None,),
     "statsforecast MSTL": (None,),
 }
-"""Models and what is tried. The last two take too long on the longer streams."""
+"""Models, with the values to try. The last two take too long on the longer streams."""
 LONG = 4_000
 
 
 def jobs_of(stream: Stream) -> dict[str, tuple]:
-    """The baselines of a stream, and what is tried of each."""
+    """The baselines of a stream, with the values to try."""
     if stream.is_text:
         return {**dict.fromkeys(COMPRESSORS, (None,)), "ppmd": (6, 16)}
     seasonal = {f"{season} rows before": (None,) for season in stream.seasons}
@@ -61,23 +61,35 @@ def jobs_of(stream: Stream) -> dict[str, tuple]:
 
 
 def find_baselines(cache: Path, out: Path, samples: float | None = None, jobs: int | None = None) -> None:
-    """Write the record of every baseline that has none with the same settings yet, several side by side."""
+    """Run every baseline that has no record with the same settings yet, several at the same time.
+
+    Args:
+        cache: the folder of downloaded data.
+        out: the folder of the records.
+        samples: at most this many samples of each stream.
+        jobs: the number of processes; by default one per core.
+    """
     python = environment(cache / "environment")
     os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
-    waiting = []
+    kept, waiting = read_records(out), []
     for stream in STREAMS:
         for name, tries in jobs_of(stream).items():
             settings = settings_of(stream, cache, samples)
-            kept = read_record(path_of(out, stream, name))
-            if kept is None or kept["settings"] != described(settings, name, tries):
+            if kept.get(record_name(stream, name), {}).get("settings") != described(settings, name, tries):
                 waiting.append((stream, name, tries, settings, python, out))
     with ProcessPoolExecutor(jobs or os.cpu_count(), get_context("spawn")) as pool:
         for line in pool.map(find, waiting):
             print(line, flush=True)
 
 
-def path_of(out: Path, stream: Stream, name: str) -> Path:
-    return out / "baselines" / f"{stream.name}_{name.replace(' ', '-').replace(',', '')}.json"
+def record_name(stream: Stream, baseline: str) -> str:
+    """The name of a baseline's record.
+
+    Args:
+        stream: the stream.
+        baseline: the name of the baseline.
+    """
+    return f"baseline_{stream.name}_{baseline.replace(' ', '-').replace(',', '')}"
 
 
 def described(settings: Settings, name: str, tries: tuple) -> dict[str, Any]:
@@ -87,7 +99,7 @@ def described(settings: Settings, name: str, tries: tuple) -> dict[str, Any]:
 
 
 def find(job: tuple) -> str:
-    """Try a baseline on a stream, write the record of the best try, and say what it reached."""
+    """Try a baseline on a stream, write the record of the best try, and return a line about its result."""
     stream, name, tries, settings, python, out = job
     began = time.monotonic()
     find_tries = text_tries if stream.is_text else series_tries
@@ -104,16 +116,24 @@ def find(job: tuple) -> str:
         "libraries": libraries,
         **versions(),
     }
-    write_record(path_of(out, stream, name), record)
+    write_record(out, record_name(stream, name), record)
     return f"{stream.name}: {name}: {means[best]} ({record['seconds']} s)"
 
 
 Tried = tuple[list[Record], dict[str, str]]
-"""A record of every try, and the versions of the libraries."""
+"""The record of every try, and the versions of the libraries."""
 
 
 def text_tries(stream: Stream, name: str, tries: tuple, settings: Settings, python: Path) -> Tried:
-    """How long a compressor's code of the text is."""
+    """Measure the length of a compressor's code of a text.
+
+    Args:
+        stream: the stream.
+        name: the baseline.
+        tries: the values to try.
+        settings: the settings of the stream.
+        python: the Python of the environment with the other libraries.
+    """
     data = Path(settings.source).read_bytes()[: int(settings.samples or 0)]
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "text"
@@ -138,13 +158,21 @@ def compressed(file: Path, words: list[str]) -> dict[str, Any]:
     try:
         subprocess.run(command, cwd=file.parent, check=True, capture_output=True)
     except FileNotFoundError:
-        raise SystemExit(f"{command[0]} is not installed. It is a package of most systems.") from None
+        raise SystemExit(f"{command[0]} is not installed. Install it with your system's package manager.") from None
     size = next(path for path in file.parent.iterdir() if path != file).stat().st_size
     return {"bytes": size, "cpu_seconds": round(cpu_seconds() - began, 3)}
 
 
 def series_tries(stream: Stream, name: str, tries: tuple, settings: Settings, python: Path) -> Tried:
-    """How large the errors of a forecaster are."""
+    """Measure the errors of a forecaster.
+
+    Args:
+        stream: the stream.
+        name: the baseline.
+        tries: the values to try.
+        settings: the settings of the stream.
+        python: the Python of the environment with the other libraries.
+    """
     series = read_series(settings)
     if name in OTHERS:
         job = {"model": name, "horizon": series.horizon, "season": stream.seasons[0], "tries": tries}
@@ -167,13 +195,22 @@ def series_tries(stream: Stream, name: str, tries: tuple, settings: Settings, py
 
 
 def cpu_seconds() -> float:
-    """CPU time of this process and of the commands that it has run."""
+    """The CPU time of this process and of the commands that it has run."""
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.process_time() + children.ru_utime + children.ru_stime
 
 
 def asked(python: Path, job: Mapping[str, Any], *paths: Path) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """What others.py answers about every try in its own environment, and the versions of the libraries."""
+    """Run others.py in its own environment.
+
+    Args:
+        python: the Python of the environment.
+        job: the model, with the values to try.
+        paths: the files to read and write.
+
+    Returns:
+        The answer for every try, and the versions of the libraries.
+    """
     script = Path(__file__).with_name("others.py")
     command = [str(python), str(script), json.dumps(job), *map(str, paths)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -184,7 +221,7 @@ def asked(python: Path, job: Mapping[str, Any], *paths: Path) -> tuple[list[dict
 
 
 def environment(folder: Path) -> Path:
-    """The Python of an environment with other people's libraries, which is made if it is not there."""
+    """The Python of an environment with the other libraries, which is created if needed."""
     python, finished = folder / "bin/python", folder / "requirements.txt"
     wanted = "\n".join(REQUIREMENTS)
     if not finished.exists() or finished.read_text() != wanted:

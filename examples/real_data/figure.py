@@ -1,4 +1,4 @@
-"""The figure that leads the page: every method on every stream, relative to the best baseline."""
+"""The figure at the top of docs/real-data.md: every method on every stream, relative to the best baseline."""
 
 from pathlib import Path
 from typing import Any
@@ -6,14 +6,19 @@ from typing import Any
 from matplotlib.ticker import FixedLocator, NullFormatter, ScalarFormatter
 from plan import KINDS
 
-from norewind.instruments import figures
+from norewind.plotting import figures
 
 WORST = 4.0
-"""What is worse than this many times the best baseline is drawn at the edge."""
+"""Losses of more than this many times the best baseline are drawn at the edge."""
 
 
 def draw(found: list[Any], path: Path) -> None:
-    """A line per stream; auto and the single methods by colour and marker, the baselines in grey."""
+    """Draw a line per stream, with auto and single methods by colour and marker, and the baselines in grey.
+
+    Args:
+        found: the results on each stream.
+        path: the figure; .png, .pdf or .svg.
+    """
     figure, axes = figures.new_figure(panel=(10, 0.62 * len(found) + 1.6))
     ax = axes[0, 0]
     ax.axvline(1, color="black", linewidth=1)
@@ -27,7 +32,7 @@ def draw(found: list[Any], path: Path) -> None:
                 style = {"markersize": 11 if number == 0 else 7, "markeredgecolor": "white", "zorder": 5 - bool(number)}
                 marker, colour = figures.MARKERS[number], figures.COLOURS[(number + 5) % len(figures.COLOURS)]
                 x = min(WORST, entry.whole / best)
-                # Those that lie close together are told apart by height.
+                # Markers at different heights can be distinguished where they are close together.
                 height = y + (0 if number == 0 else 0.11 * (number - 3))
                 ax.plot([x], [height], marker, color=colour, label=labels[number], clip_on=False, **style)
         words = f"{one.best_baseline.name}: {best:.3g}"

@@ -1,4 +1,4 @@
-"""Series as `norewind train` sees and scores them, and simple forecasts of them."""
+"""Series as `norewind train` reads and scores them, and simple forecasts."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -7,20 +7,29 @@ from typing import NamedTuple
 import numpy as np
 from disturb import read_columns
 
-from norewind.runs.build import open_stream
-from norewind.runs.metrics import digits
-from norewind.runs.record import Record
-from norewind.runs.settings import Settings
+from norewind.scoring.metrics import digits
+from norewind.sweeps.record import Record
+from norewind.training.opening import open_stream
+from norewind.training.settings import Settings
 
 
 class Series(NamedTuple):
-    """A series as its file has it, with missing values replaced by the newest ones, and as `norewind train` sees it."""
+    """A series, both raw and as `norewind train` reads it.
+
+    Attributes:
+        values: the values in the file, with missing ones replaced by the previous ones.
+        xs: the inputs.
+        targets: the targets.
+        scales: mean and deviation of every target, by which this row is scored.
+        ahead: mean and deviation by which the forecast made at this row will be scored.
+        horizon: how many rows ahead to forecast.
+    """
 
     values: np.ndarray
     xs: np.ndarray
     targets: np.ndarray
-    scales: np.ndarray  # mean and deviation of every target, by which this row is scored
-    ahead: np.ndarray  # and those by which the forecast made at this row will be scored
+    scales: np.ndarray
+    ahead: np.ndarray
     horizon: int
 
 
@@ -35,7 +44,15 @@ def read_series(settings: Settings) -> Series:
 
 
 def squared_errors(series: Series, forecasts: np.ndarray) -> np.ndarray:
-    """Row by row, of forecasts made `horizon` rows before; standardised by what was known then. NaN: not scored."""
+    """The squared error of every row, standardised by the statistics at the time of its forecast.
+
+    Args:
+        series: the series.
+        forecasts: the forecasts made at each row, of the row `horizon` rows later.
+
+    Returns:
+        Means over columns; NaN for rows that are not scored.
+    """
     h = series.horizon
     due = np.concatenate([np.full_like(forecasts[:h], np.nan), forecasts[:-h]])
     means, deviations = np.moveaxis(series.scales, -1, 0)
@@ -46,7 +63,12 @@ def squared_errors(series: Series, forecasts: np.ndarray) -> np.ndarray:
 
 
 def scored(errors: np.ndarray, every: int) -> Record:
-    """The mean and the learning curve; no mean if a forecast was not finite."""
+    """Summarize errors as a record with their mean and the learning curve.
+
+    Args:
+        errors: the error of every row; NaN if it is not scored.
+        every: the number of rows per point of the curve.
+    """
 
     def mean(part: np.ndarray) -> float | None:
         known = part[~np.isnan(part)]
@@ -57,20 +79,32 @@ def scored(errors: np.ndarray, every: int) -> Record:
 
 
 def simple_forecasts(series: Series, name: str) -> np.ndarray:
-    """The mean of all rows so far, the newest row, or the one that came a season before the one to forecast."""
+    """Forecast with a simple rule.
+
+    Args:
+        series: the series.
+        name: `"running mean"`, `"newest value"`, or `"24 rows before"`: the value that many rows before the target.
+    """
     values = series.values
     if name == "running mean":
         return np.cumsum(values, axis=0) / np.arange(1, len(values) + 1)[:, None]
     if name == "newest value":
         return values
     back = int(name.removesuffix(" rows before")) - series.horizon
-    # In the first season nothing better is known than the newest value.
+    # In the first season, use the newest value.
     return np.concatenate([values[:back], values[: max(0, len(values) - back)]])
 
 
 def least_squares(series: Series, lags: int, ridge: float) -> np.ndarray:
-    """Ridge regression on the newest values of all columns, exact in float64: a row is learned from when its target
-    has come. Standardised as norewind's learners see it."""
+    """Forecast by ridge regression on the newest values of all columns, exact in float64.
+
+    A row is learned from when its target has arrived. Values are standardised as for norewind's learners.
+
+    Args:
+        series: the series.
+        lags: the number of newest rows.
+        ridge: the strength of the regularization.
+    """
     rows, columns = series.xs.shape
     padded = np.concatenate([np.zeros((lags - 1, columns)), series.xs])
     windows = np.lib.stride_tricks.sliding_window_view(padded, lags, axis=0).reshape(rows, -1)

@@ -1,11 +1,11 @@
-"""Forecasts and code lengths by other people's libraries, in an environment of their own, where norewind is not.
+"""Forecasts and code lengths by other libraries, in a separate environment without norewind.
 
     python others.py '{"model": "river linear", "horizon": 6, "season": 24, "tries": [0.01]}' values.npy forecasts.npy
     python others.py '{"model": "ppmd", "tries": [6, 16]}' text
 
-`values.npy` holds the rows of a series, `forecasts.npy` will hold, for every try, what was
-forecast at each row of the row `horizon` rows later. Everything is forecast before it is
-seen. The CPU time does not contain that of importing the library.
+`values.npy` holds the rows of a series. `forecasts.npy` will hold, for every try, the
+forecast made at each row of the row `horizon` rows later. Every row is forecast before it
+is seen. The CPU time does not include importing the library.
 """
 
 import json
@@ -21,10 +21,10 @@ import numpy as np
 
 PACKAGES = ("river", "statsforecast", "pyppmd", "numpy", "scipy")
 LAGS = 24
-"""Lags of River's regressions; of several columns, 8 of each."""
+"""The number of lags in River's regressions; with several columns, 8 of each."""
 HISTORY, FITS = 672, 20
-"""Rows that models of statsforecast see (five seasons if that is less), and how often they are fitted while the
-stream is no longer young."""
+"""The number of rows that models of statsforecast are fitted to (five seasons for long seasons), and about how many
+times they are fitted."""
 
 
 def main() -> None:
@@ -57,7 +57,16 @@ def code_length(path: str, order: int) -> int:
 
 
 def forecast(values: np.ndarray, job: dict, setting) -> tuple[np.ndarray, int]:
-    """Forecasts of all columns, and at how many rows the library failed."""
+    """Forecast all columns.
+
+    Args:
+        values: the rows.
+        job: the model, horizon and season.
+        setting: the value to try.
+
+    Returns:
+        The forecasts, and the number of rows at which the library failed.
+    """
     model = job["model"].split(" ", 1)[1]
     if model in REGRESSIONS:
         return regressed(values, job["horizon"], lambda: REGRESSIONS[model](setting)), 0
@@ -67,7 +76,13 @@ def forecast(values: np.ndarray, job: dict, setting) -> tuple[np.ndarray, int]:
 
 
 def regressed(values: np.ndarray, horizon: int, make) -> np.ndarray:
-    """Regressions of each column on lags of all: they learn from a row when its target has come, and then forecast."""
+    """Forecast with a regression of each column on lags of all columns, which learns when a target has arrived.
+
+    Args:
+        values: the rows.
+        horizon: how many rows ahead to forecast.
+        make: makes a regression model of River.
+    """
     rows, columns = values.shape
     lags = LAGS if columns == 1 else 8
     models = [make() for _ in range(columns)]
@@ -101,7 +116,14 @@ REGRESSIONS = {"linear": linear, "Bayesian linear": bayesian}
 
 
 def rolled_river(values: np.ndarray, job: dict, model: str, setting: float) -> tuple[np.ndarray, int]:
-    """A time series model that learns from every row and forecasts after it."""
+    """Forecast with a time series model of River, which learns from every row and then forecasts.
+
+    Args:
+        values: one column.
+        job: the horizon and the season.
+        model: the name of the model.
+        setting: the value to try.
+    """
     season, time_series = job["season"], import_module("river.time_series")
     if model == "HoltWinters":
         made = time_series.HoltWinters(setting, beta=0.01, gamma=0.2, seasonality=season, multiplicative=False)
@@ -119,8 +141,13 @@ def rolled_river(values: np.ndarray, job: dict, model: str, setting: float) -> t
 
 
 class Schedule(NamedTuple):
-    """When a model is fitted: first with so many rows, then again whenever there are half as many more, and later
-    after `every` so many; and how many rows it sees."""
+    """When a model is fitted.
+
+    Attributes:
+        first: the number of rows at the first fit. After that, it is fitted again when there are half as many more.
+        every: the most rows between two fits.
+        history: the number of newest rows to fit to.
+    """
 
     first: int
     every: int
@@ -138,10 +165,18 @@ def rolled_statsforecast(values: np.ndarray, job: dict, name: str, setting: None
 
 
 def rolled(values, horizon: int, schedule: Schedule, model, *, forward: bool) -> tuple[np.ndarray, int]:
-    """Forecasts at every row; the newest value before the first fit and where the model fails.
+    """Forecast at every row; with the newest value before the first fit, and where the model fails.
 
-    Between fits, the model goes forward: the newest rows with the parameters it has. One
-    that cannot keeps to the path that it forecast when it was fitted.
+    Args:
+        values: one column.
+        horizon: how many rows ahead to forecast.
+        schedule: when to fit the model.
+        model: a model of statsforecast.
+        forward: between fits, apply the fitted parameters to the newest rows. Otherwise, use the path that was
+            forecast at the last fit.
+
+    Returns:
+        The forecasts, and the number of failures.
     """
     forecasts, failures = values.copy(), 0
     fitted_at, path = None, np.empty(0)

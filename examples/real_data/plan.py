@@ -1,4 +1,4 @@
-"""What is run: every method on every stream, with the same number of tries; and the default with many seeds."""
+"""The plan of the study: every method on every stream, with equal numbers of tries; and the default with many seeds."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -8,8 +8,8 @@ from typing import NamedTuple
 import disturb
 import fetch
 
-from norewind.runs.record import Record
-from norewind.runs.settings import Settings
+from norewind.sweeps.record import Record
+from norewind.training.settings import Settings
 
 RATES = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
 SEEDS = 3
@@ -20,13 +20,13 @@ WINDOW = 16  # the longest of any method
 
 
 class Stream(NamedTuple):
-    """A stream, how the report names it, and the settings that all its runs share."""
+    """A stream, its title in the report, and the settings that all its runs share."""
 
     name: str
     title: str
     item: fetch.Item
     settings: Settings
-    seasons: tuple[int, ...] = ()  # rows after which a series comes back to roughly where it was
+    seasons: tuple[int, ...] = ()  # the approximate periods of a series, in rows
 
     @property
     def is_text(self) -> bool:
@@ -38,8 +38,15 @@ class Stream(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """A method with its cell, its name with the number of hidden units left open, and this number on texts and on
-    series: as many as fit into the time of auto."""
+    """A method with its cell.
+
+    Attributes:
+        name: the name in the report, with a placeholder for the number of hidden units.
+        method: the method.
+        cell: the cell.
+        of_texts: the number of hidden units on texts: as many as fit into the time of auto.
+        of_series: the number of hidden units on series, likewise.
+    """
 
     name: str
     method: str
@@ -89,14 +96,25 @@ Plan = dict[str, Settings]
 
 
 def settings_of(stream: Stream, cache: Path, samples: float | None = None) -> Settings:
-    """What all runs on a stream share."""
+    """The settings that all runs on a stream share.
+
+    Args:
+        stream: the stream.
+        cache: the folder of downloaded data.
+        samples: at most this many samples.
+    """
     total = int(min(stream.settings.samples or 0, samples or float("inf"))) // WINDOW * WINDOW
     source = str(cache / stream.item.file)
     return replace(stream.settings, source=source, samples=total, metrics_every=max(1, total // POINTS))
 
 
 def first_plan(cache: Path, samples: float | None = None) -> Plan:
-    """auto with every seed, and every other method with every rate and the first seed."""
+    """Plan auto with every seed, and every other method with every rate and the first seed.
+
+    Args:
+        cache: the folder of downloaded data.
+        samples: at most this many samples of each stream.
+    """
     runs: Plan = {}
     for stream in STREAMS:
         shared = settings_of(stream, cache, samples)
@@ -107,7 +125,13 @@ def first_plan(cache: Path, samples: float | None = None) -> Plan:
 
 
 def second_plan(cache: Path, found: Mapping[str, Record], samples: float | None = None) -> Plan:
-    """Every method with the best of its rates and the other seeds, given the records of the first plan."""
+    """Plan every method with the best of its rates and the other seeds.
+
+    Args:
+        cache: the folder of downloaded data.
+        found: the records of the first plan.
+        samples: at most this many samples of each stream.
+    """
     runs: Plan = {}
     for stream in STREAMS:
         shared = settings_of(stream, cache, samples)
@@ -120,7 +144,16 @@ def second_plan(cache: Path, found: Mapping[str, Record], samples: float | None 
 
 
 def best_rate(stream: Stream, kind: Kind, found: Mapping[str, Record]) -> float | None:
-    """The rate with the smallest loss over the whole stream; None if no run came through."""
+    """The rate with the smallest loss over the whole stream.
+
+    Args:
+        stream: the stream.
+        kind: the method.
+        found: the records of the first plan.
+
+    Returns:
+        The rate; None if all runs failed.
+    """
     tried = {rate: found.get(_name(stream, kind, rate, 0)) for rate in RATES}
     means = {rate: one["mean"] for rate, one in tried.items() if one and one["problem"] is None}
     return min(means, key=means.__getitem__) if means else None
@@ -133,12 +166,17 @@ def _name(stream: Stream, kind: Kind, rate: float, seed: int) -> str:
 
 def _tried(stream: Stream, kind: Kind, shared: Settings, rate: float, seed: int) -> Settings:
     hidden = kind.of_texts if stream.is_text else kind.of_series
-    # Without the watch, a run that has lost what it knew is not stopped, and its number shows it.
+    # Without the watch, a run that diverges is not stopped, and its loss shows it.
     return replace(shared, method=kind.method, cell=kind.cell, hidden=hidden, rate=rate, seed=seed, watch=False)
 
 
 def seeds_plan(cache: Path, samples: float | None = None) -> Plan:
-    """auto with many seeds on every stream, on disturbed copies of the series, and on the paper's tasks."""
+    """Plan auto with many seeds on every stream, on disturbed copies of the series, and on the paper's tasks.
+
+    Args:
+        cache: the folder of downloaded data.
+        samples: at most this many samples of each stream.
+    """
     length = int(min(SHORT, samples or SHORT))
     streams = {f"{stream.name}_as-it-is": settings_of(stream, cache, length) for stream in STREAMS}
     for stream in STREAMS:

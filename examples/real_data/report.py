@@ -1,19 +1,18 @@
-"""Tables and the figure, from the records of runs and baselines."""
+"""The tables and the figure, from the records of runs and baselines."""
 
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from baselines import jobs_of
-from baselines import path_of as baseline_path
+from baselines import jobs_of, record_name
 from coded import compression_table
 from figure import draw
 from plan import KINDS, MANY_SEEDS, STREAMS, Stream, best_rate, first_plan, second_plan, seeds_plan
 
-from norewind.instruments.curves import final
-from norewind.instruments.tables import comma_separated, markdown
-from norewind.runs.record import Record, read_record
-from norewind.runs.sweep import records
+from norewind.plotting.tables import comma_separated, markdown
+from norewind.sweeps.curves import final
+from norewind.sweeps.record import Record, read_records
+from norewind.sweeps.sweep import records
 
 LAST = 0.2  # "the last fifth"
 CLOSE = 1.01
@@ -44,13 +43,13 @@ class Entry(NamedTuple):
 
 
 def last_fifth(record: Record) -> float:
-    # What does not name a method that sets a window has a point after every so many samples.
+    # Except for methods with a window, the points of a curve are `every` samples apart.
     plain = record["settings"].get("method", "auto") == "auto"
     return final({name: record[name] for name in ("every", "samples", "curve")} if plain else record, LAST)
 
 
 class Found(NamedTuple):
-    """A stream with all that was found on it, and the best of the baselines."""
+    """A stream with its results: auto first, then single methods, then baselines."""
 
     stream: Stream
     entries: list[Entry]
@@ -69,14 +68,24 @@ class Found(NamedTuple):
 
 
 def report(cache: Path, out: Path, samples: float | None = None) -> str:
-    """Write table.md, table.csv, verdict.md, seeds.md, compression.md and figure.png; return the tables."""
+    """Write table.md, table.csv, verdict.md, seeds.md, compression.md and figure.png.
+
+    Args:
+        cache: the folder of downloaded data.
+        out: the folder of records, tables and figures.
+        samples: at most this many samples of each stream.
+
+    Returns:
+        The tables.
+    """
     tried = records(first_plan(cache, samples), out)
     again = records(second_plan(cache, tried, samples), out)
-    found = [gathered(stream, tried | again, out) for stream in STREAMS]
+    every = read_records(out)
+    found = [gathered(stream, tried | again, every) for stream in STREAMS]
     found = [one for one in found if one.auto.records and any(entry.is_baseline for entry in one.entries)]
     if not found:
         raise SystemExit(f"There are no records of this study in {out}.")
-    seeds = seeds_table(records(seeds_plan(cache, samples), out / "seeds"))
+    seeds = seeds_table(records(seeds_plan(cache, samples), out))
     texts = {
         "table.md": "\n".join([*map(table, found), made_with([*tried.values(), *again.values()], found)]),
         "table.csv": comma_separated(
@@ -84,7 +93,7 @@ def report(cache: Path, out: Path, samples: float | None = None) -> str:
         ),
         "verdict.md": verdict(found),
         "seeds.md": seeds,
-        "compression.md": compression_table(cache, out, tried, samples),
+        "compression.md": compression_table(cache, every, samples),
     }
     for name, text in texts.items():
         (out / name).write_text(text, encoding="utf-8")
@@ -92,7 +101,14 @@ def report(cache: Path, out: Path, samples: float | None = None) -> str:
     return "\n".join([texts["table.md"], texts["verdict.md"], seeds])
 
 
-def gathered(stream: Stream, runs: dict[str, Record], out: Path) -> Found:
+def gathered(stream: Stream, runs: dict[str, Record], every: dict[str, Record]) -> Found:
+    """Collect the results on a stream.
+
+    Args:
+        stream: the stream.
+        runs: the records of the runs, by name.
+        every: all records of the study, with those of the baselines.
+    """
     own = [record for name, record in runs.items() if name.startswith(f"{stream.name}_")]
     entries = [_entry("auto", "", [one for one in own if one["settings"]["method"] == "auto"])]
     for kind in KINDS:
@@ -102,7 +118,7 @@ def gathered(stream: Stream, runs: dict[str, Record], out: Path) -> Found:
         hidden = kind.of_texts if stream.is_text else kind.of_series
         entries.append(_entry(kind.name.format(hidden), f"rate {rate:g}" if rate else "", chosen))
     for name in jobs_of(stream):
-        record = read_record(baseline_path(out, stream, name))
+        record = every.get(record_name(stream, name))
         if record is not None and record["mean"] is not None:
             entries.append(Entry(name, _setting(name, record["best"]), [record], is_baseline=True))
     return Found(stream, entries)
@@ -123,7 +139,7 @@ HEADER = ("method", "setting", "whole stream", "to the best baseline", "last fif
 
 
 def rows(found: Found) -> list[list[str]]:
-    """Every entry as text: means over its runs, and their range."""
+    """Format every entry as a row of text: means over its runs, and their range."""
     best, lines = found.best_baseline.whole, []
     for entry in found.entries:
         means = [record["mean"] for record in entry.records]
@@ -147,7 +163,7 @@ def table(found: Found) -> str:
 
 
 def verdict(found: list[Found]) -> str:
-    """auto against the best of everything else, and on texts against zpaq."""
+    """The table of auto against the best of all others and, on texts, against zpaq."""
     lines = []
     for one in found:
         other = one.best_other
@@ -167,7 +183,7 @@ def verdict(found: list[Found]) -> str:
 
 
 def summary(found: list[Found]) -> str:
-    """How often the bar is reached, in words."""
+    """A sentence on how often auto is better than, or close to, the best of all others."""
     ratios = [one.auto.whole / one.best_other.whole for one in found]
     below, close = sum(ratio < 1 for ratio in ratios), sum(ratio <= CLOSE for ratio in ratios)
     return (
@@ -177,7 +193,7 @@ def summary(found: list[Found]) -> str:
 
 
 def seeds_table(found: dict[str, Record]) -> str:
-    """How many runs of auto diverged, on every stream and every disturbed copy."""
+    """The table of how many runs of auto diverged, on every stream and every disturbed copy."""
     groups: dict[tuple[str, str], list[Record]] = {}
     for name, record in found.items():
         stream, change, _ = name.split("_")
@@ -204,7 +220,12 @@ def seeds_table(found: dict[str, Record]) -> str:
 
 
 def made_with(runs: list[Record], found: list[Found]) -> str:
-    """How many runs there are, what they cost, and what made them."""
+    """A sentence on the number of runs, their cost, and the versions of the libraries.
+
+    Args:
+        runs: the records of the runs.
+        found: the results on each stream.
+    """
     versions = sorted({f"norewind {record['norewind']}, JAX {record['jax']}" for record in runs})
     others = [entry.records[0] for one in found for entry in one.entries if entry.is_baseline]
     libraries = {f"{name} {v}" for one in others for name, v in one["libraries"].items()}

@@ -10,10 +10,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from norewind import ranges
 from norewind.cells.cell import Cell, read_out, readout_init
-from norewind.checks import ModelError
-from norewind.trees import Tree
+from norewind.core import checks
+from norewind.core.checks import ModelError
+from norewind.core.structure import sized
+from norewind.core.trees import Tree
 
 
 def from_equinox(
@@ -21,9 +22,19 @@ def from_equinox(
 ) -> Cell:
     """A cell from an Equinox module with `module(x, state) -> state`, such as GRUCell and LSTMCell.
 
-    `make(key)` builds the module; its floating arrays are the parameters. `inputs` and
-    `outputs` are the sizes of the input and of the readout, which reads the first leaf
-    of the state. Modules of your own need `initial_state`, a function that returns it.
+    Integer symbols are fed to the module as one-hot vectors. The linear readout reads the first leaf of the state.
+
+    Args:
+        make: builds the module, `make(key)`. Its floating arrays are the parameters.
+        inputs: the size of the input, or the number of symbols.
+        outputs: the size of the readout.
+        initial_state: a function that returns the initial state. Modules of your own need it.
+
+    Returns:
+        The cell.
+
+    Raises:
+        ModelError: `make` is a module or a class instead of a function that makes a module.
 
     >>> import equinox, jax, jax.numpy as jnp
     >>> cell = from_equinox(lambda key: equinox.nn.GRUCell(3, 8, key=key), inputs=3, outputs=3)
@@ -40,7 +51,7 @@ def from_equinox(
     def zeros():
         if not hasattr(example, "hidden_size"):
             name = type(example).__name__
-            raise ValueError(f"from_equinox does not know the state of a {name}: pass initial_state=, which gives it.")
+            raise ValueError(f"from_equinox does not know the state of a {name}: pass initial_state=, a function.")
         h = jnp.zeros(example.hidden_size)
         return (h, h) if isinstance(example, eqx.nn.LSTMCell) else h
 
@@ -57,8 +68,18 @@ def from_equinox(
 def from_flax(make: Callable[[Any], Any], inputs: int, outputs: int) -> Cell:
     """A cell from a Flax NNX recurrent cell, such as GRUCell and OptimizedLSTMCell.
 
-    `make(rngs)` builds the module; its `nnx.Param` variables are the parameters. `inputs`
-    and `outputs` are the sizes of the input and of the readout.
+    Integer symbols are fed to the module as one-hot vectors. The linear readout reads its output.
+
+    Args:
+        make: builds the module, `make(rngs)`. Its `nnx.Param` variables are the parameters.
+        inputs: the size of the input, or the number of symbols.
+        outputs: the size of the readout.
+
+    Returns:
+        The cell.
+
+    Raises:
+        ModelError: `make` is a module or a class instead of a function that makes a module.
 
     >>> from flax import nnx
     >>> import jax, jax.numpy as jnp
@@ -94,8 +115,18 @@ def from_flax(make: Callable[[Any], Any], inputs: int, outputs: int) -> Cell:
 def from_haiku(make: Callable[[], Any], inputs: int, outputs: int) -> Cell:
     """A cell from a Haiku recurrent core, such as hk.GRU and hk.LSTM.
 
-    `make()` builds the core inside a Haiku transform; the core must not draw random
-    numbers. `inputs` and `outputs` are the sizes of the input and of the readout.
+    Integer symbols are fed to the core as one-hot vectors. The linear readout reads its output.
+
+    Args:
+        make: builds the core inside a Haiku transform, `make()`. The core must not draw random numbers.
+        inputs: the size of the input, or the number of symbols.
+        outputs: the size of the readout.
+
+    Returns:
+        The cell.
+
+    Raises:
+        ModelError: `make` is a module or a class instead of a function that makes a module.
 
     >>> import haiku, jax, jax.numpy as jnp
     >>> cell = from_haiku(lambda: haiku.GRU(8), inputs=3, outputs=3)
@@ -121,7 +152,7 @@ def from_haiku(make: Callable[[], Any], inputs: int, outputs: int) -> Cell:
 
 def _check_factory(who: str, make: Any, module: type, example: str) -> None:
     is_class = isinstance(make, type) and issubclass(make, module)
-    # Equinox makes modules of functions too, such as those it compiles.
+    # Equinox also wraps functions in modules, such as those it compiles.
     wraps = hasattr(make, "__wrapped__")
     if not callable(make) or is_class or (isinstance(make, module) and not wraps):
         found = f"the class {make.__name__}" if is_class else f"a {type(make).__name__}"
@@ -129,7 +160,7 @@ def _check_factory(who: str, make: Any, module: type, example: str) -> None:
 
 
 def _with_readout(init_module, initial_state, module_step, inputs: int, outputs: int) -> Cell:
-    """A cell of another library with a linear readout; integer symbols are fed to it as one-hot vectors."""
+    """Add a linear readout to a cell of another library, and feed integer symbols to it as one-hot vectors."""
 
     def init(key):
         module_key, readout_key = jax.random.split(key)
@@ -141,9 +172,9 @@ def _with_readout(init_module, initial_state, module_step, inputs: int, outputs:
         x = jnp.asarray(x)
         is_symbol = jnp.issubdtype(x.dtype, jnp.integer)
         if is_symbol:
-            ranges.note(ranges.INPUT, x, inputs)
+            checks.in_range(checks.INPUT, x, inputs)
         vector = jax.nn.one_hot(x, inputs, dtype=float) if is_symbol else x
         state, hidden = module_step(params["cell"], state, vector)
         return state, read_out(params["readout"], hidden)
 
-    return Cell(init, initial_state, transition)
+    return Cell(init, initial_state, sized(transition, inputs, outputs))

@@ -5,21 +5,30 @@ import jax.numpy as jnp
 import numpy as np
 
 from norewind.cells.cell import Cell, input_table, read_input, read_out, readout_init, uniform
-from norewind.structure import declare
+from norewind.core.structure import declare, sized
 
 
 def diagonal_gru(inputs: int, hidden: int, outputs: int, *, symbols: bool = True, dtype=float) -> Cell:
-    """The GRU with diagonal recurrent matrices, kept as the vectors u:
+    """The GRU with diagonal recurrent matrices, stored as the vectors u:
 
         r = σ(E_r x + u_r ⊙ h + b_r)          z = σ(E_z x + u_z ⊙ h + b_z)
         c = tanh(E_c x + u_c ⊙ r ⊙ h + b_c)
         h' = z ⊙ c + (1 − z) ⊙ h              o = W_o h' + b_o
 
     `params["input"]` holds [E_r, E_z, E_c] side by side; `params["recurrent"]` is
-    [u_r, u_z, u_c] and `params["bias"]` [b_r, b_z, b_c]. `symbols=False` scales the
-    initial E for float vectors instead of integer symbols.
+    [u_r, u_z, u_c] and `params["bias"]` [b_r, b_z, b_c].
 
     The recurrence is elementwise: a trace per weight is exact.
+
+    Args:
+        inputs: the number of symbols, or of entries in x.
+        hidden: the number of hidden units.
+        outputs: the number of outputs.
+        symbols: scale the initial E for integer symbols; False for float vectors.
+        dtype: the dtype of the parameters and the state.
+
+    Returns:
+        The cell.
 
     >>> import jax, jax.numpy as jnp
     >>> cell = diagonal_gru(inputs=3, hidden=4, outputs=2)
@@ -52,4 +61,5 @@ def diagonal_gru(inputs: int, hidden: int, outputs: int, *, symbols: bool = True
         row = np.tile(np.arange(hidden), 3)
         return {"input": row, "recurrent": row, "bias": row, "readout": None}
 
-    return Cell(init, initial_state, declare(transition, units=units, memory=lambda state: state, elementwise=True))
+    declared = declare(transition, units=units, memory=lambda state: state, elementwise=True)
+    return Cell(init, initial_state, sized(declared, inputs, outputs))

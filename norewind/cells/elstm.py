@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from norewind.cells.cell import Cell, input_table, read_input, read_out, readout_init, uniform
-from norewind.structure import declare
+from norewind.core.structure import declare, sized
 
 
 def elstm(inputs: int, hidden: int, outputs: int, *, symbols: bool = True, dtype=float) -> Cell:
@@ -16,14 +16,24 @@ def elstm(inputs: int, hidden: int, outputs: int, *, symbols: bool = True, dtype
         h = σ(O x + U c' + b_u) ⊙ c'          o = W_o h + b_o
 
     `params["input"]` holds [F, Z] side by side, `params["recurrent"]` is [w_f, w_z] and
-    `params["bias"]` is [b_f, b_z]. O, U and b_u are the output gate, which no state
-    depends on. `symbols=False` scales the initial tables for float vectors instead of
-    integer symbols.
+    `params["bias"]` is [b_f, b_z]. O, U and b_u belong to the output gate, which does not
+    influence the state.
 
-    As c is all a unit remembers, a trace per weight is exact: `norewind.lstm97`, too.
+    Since a unit remembers nothing but c, a trace per weight is exact, and so is
+    `norewind.estimators.lstm97`.
 
     Reference: Irie, Gopalakrishnan & Schmidhuber, Exploring the Promise and Limits of
     Real-Time Recurrent Learning (2023).
+
+    Args:
+        inputs: the number of symbols, or of entries in x.
+        hidden: the number of hidden units.
+        outputs: the number of outputs.
+        symbols: scale the initial input tables for integer symbols; False for float vectors.
+        dtype: the dtype of the parameters and the state.
+
+    Returns:
+        The cell.
 
     >>> import jax, jax.numpy as jnp
     >>> cell = elstm(inputs=3, hidden=4, outputs=2)
@@ -59,4 +69,5 @@ def elstm(inputs: int, hidden: int, outputs: int, *, symbols: bool = True, dtype
         row = np.tile(np.arange(hidden), 2)
         return {"input": row, "recurrent": row, "bias": row, "gate": None, "readout": None}
 
-    return Cell(init, initial_state, declare(transition, units=units, memory=lambda state: state, elementwise=True))
+    declared = declare(transition, units=units, memory=lambda state: state, elementwise=True)
+    return Cell(init, initial_state, sized(declared, inputs, outputs))

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from norewind.cells.cell import Cell, affine_layer, input_table, read_input, read_out, readout_init, uniform
-from norewind.structure import declare
+from norewind.core.structure import declare, sized
 
 
 def gru(inputs: int, hidden: int, outputs: int, *, symbols: bool = True, reset: str = "before", dtype=float) -> Cell:
@@ -16,19 +16,29 @@ def gru(inputs: int, hidden: int, outputs: int, *, symbols: bool = True, reset: 
         h' = z ⊙ c + (1 − z) ⊙ h              o = W_o h' + b_o
 
     `params["input"]` holds [E_r, E_z, E_c] side by side, `params["gates"]` stacks U_r
-    on U_z, and `params["bias"]` is [b_r, b_z, b_c]. `symbols=False` scales the initial
-    E for float vectors instead of integer symbols.
+    on U_z, and `params["bias"]` is [b_r, b_z, b_c].
 
     With `reset="after"` it is the GRU of PyTorch and cuDNN, where the reset gate is
-    applied to the product, with a bias of its own, and z keeps the old state:
+    applied to the product, which has its own bias, and z keeps the old state:
 
         c = tanh(E_c x + b_c + r ⊙ (U_c h + b_u))            h' = (1 − z) ⊙ c + z ⊙ h
 
-    `params["bias"]` is then [b_r, b_z, b_c, b_u]. Here every weight feeds one unit, which
-    some methods need.
+    `params["bias"]` is then [b_r, b_z, b_c, b_u]. In this form every weight feeds one unit,
+    which some methods need.
 
-    `inputs` (the number of symbols, or of entries in x), `hidden` and `outputs` are sizes;
-    `dtype` is that of the parameters and the state.
+    Args:
+        inputs: the number of symbols, or of entries in x.
+        hidden: the number of hidden units.
+        outputs: the number of outputs.
+        symbols: scale the initial E for integer symbols; False for float vectors.
+        reset: apply the reset gate `"before"` or `"after"` the matrix product.
+        dtype: the dtype of the parameters and the state.
+
+    Returns:
+        The cell.
+
+    Raises:
+        ValueError: `reset` is neither `"before"` nor `"after"`.
 
     >>> import jax, jax.numpy as jnp
     >>> cell = gru(inputs=3, hidden=4, outputs=2)
@@ -93,4 +103,4 @@ def gru(inputs: int, hidden: int, outputs: int, *, symbols: bool = True, reset: 
         # A reset gate reaches all units through the product: only where that is cut does every weight feed one unit.
         alone = lambda product: declare(mixing(product), units=units)  # noqa: E731
         transition = declare(mixing(jnp.matmul), mixing=alone, layer=layer)
-    return Cell(init, initial_state, transition)
+    return Cell(init, initial_state, sized(transition, inputs, outputs))

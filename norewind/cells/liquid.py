@@ -7,6 +7,7 @@ import jax.numpy as jnp
 
 from norewind.cells.cell import Cell, read_input, read_out, within, zero_readout
 from norewind.cells.reservoir import check_fraction
+from norewind.core.structure import sized
 
 THRESHOLD = 1.0
 
@@ -30,18 +31,32 @@ def liquid(
         z' = 1 where v' > 1, else 0          (and v' = 0 where it fired)
         r' = β r + (1 − β) z'                o = W_o r' + b_o
 
-    α = exp(−1/τ) and β = exp(−1/τ'), where `times` are τ and τ', of the membrane and of the
-    trace, in steps. After it fires, a neuron is refractory for `refractory` steps. The
-    fraction `inhibitory` of the neurons acts on others with negative weights, the rest with
-    positive ones. The fraction `sparsity` of all weights is zero; the others are uniform up to
-    `strength`·√(3/k), where k is the expected number of inputs of a neuron. W_in is
-    uniform in ±`input_scaling`, and b between 0 and half the current that would make a
-    neuron fire. `inputs`, `hidden`, `outputs` and `dtype` are those of `rnn`.
+    Here α = exp(−1/τ) and β = exp(−1/τ'). b is uniform between 0 and half the current that
+    would make a neuron fire.
 
-    A spike has no derivative, so train the readout only, with `norewind.readout_only`. It
-    starts at zero.
+    A spike has no derivative, so train only the readout, with
+    `norewind.estimators.readout_only`. The readout starts at zero.
 
     Reference: Maass, Natschläger & Markram, Real-time computing without stable states (2002).
+
+    Args:
+        inputs: the number of symbols, or of entries in x.
+        hidden: the number of neurons.
+        outputs: the number of outputs.
+        times: the time constants τ of the membrane and τ' of the trace, in steps.
+        refractory: the number of steps for which a neuron is refractory after it fires.
+        inhibitory: the fraction of the neurons that act on others with negative weights; the rest have positive ones.
+        sparsity: the fraction of the weights W that are zero.
+        strength: the other weights are uniform up to `strength`·√(3/k), where k is the expected number of inputs of a
+            neuron.
+        input_scaling: W_in is uniform in plus or minus this number.
+        dtype: the dtype of the parameters and the state.
+
+    Returns:
+        The cell.
+
+    Raises:
+        ValueError: a fraction is not between 0 and 1, or a time constant is not above 0.
 
     >>> import jax, jax.numpy as jnp
     >>> cell = liquid(inputs=3, hidden=50, outputs=2)
@@ -86,4 +101,4 @@ def liquid(
         }
         return new, read_out(params["readout"], trace)
 
-    return Cell(init, initial_state, transition)
+    return Cell(init, initial_state, sized(transition, inputs, outputs))

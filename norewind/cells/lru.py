@@ -1,4 +1,4 @@
-"""Linear recurrent units: a complex number per unit that turns and decays."""
+"""Linear recurrent units: each unit is a complex number that rotates and decays."""
 
 from math import pi
 
@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from norewind.cells.cell import Cell, input_table, read_input, read_out, readout_init
-from norewind.estimator import Transition
-from norewind.structure import declare
-from norewind.trees import Tree
+from norewind.core.estimator import Transition
+from norewind.core.structure import declare, sized
+from norewind.core.trees import Tree
 
 
 def lru(
@@ -29,20 +29,32 @@ def lru(
 
     The state keeps the real and the imaginary part as two vectors, `re` and `im`, and
     `params["input"]` holds Re B and Im B side by side. γ makes the outputs of fast and
-    slow units alike in size. The paper has it at the input, as a parameter of its own.
-
-    The time constants τ = e^−ν start log-spaced over `times` steps, the phases e^θ
-    uniform up to min(π, 6π/τ). With `ring=(r_min, r_max, max_phase)` they start as in
-    the paper: λ uniform in the ring of radii r_min to r_max, up to that phase.
-    `symbols=False` scales the initial B for float vectors instead of integer symbols.
+    slow units similar in size. In the paper it is at the input, as a separate parameter.
 
     The recurrence is elementwise, so a trace per weight carries its whole influence: an
-    estimator that keeps only that is exact. In a `stack` that holds for the top layer.
-    The weights below also act through the past states of the layers above. A trace per
-    weight of their own layer drops that part, which is most of it if those are slow.
+    estimator that keeps only that is exact. In a `stack`, this is true of the top layer only:
+    the weights below also act through the past states of the layers above. A trace per
+    weight of their own layer drops that part, which is most of it if those layers are slow.
 
     Reference: Orvieto et al., Resurrecting Recurrent Neural Networks for Long Sequences
     (2023); Zucchet et al., Online learning of long-range dependencies (2023).
+
+    Args:
+        inputs: the number of symbols, or of entries in x.
+        hidden: the number of units, each a complex number.
+        outputs: the number of outputs.
+        symbols: scale the initial B for integer symbols; False for float vectors.
+        times: the shortest and the longest time constant in steps. The time constants τ = e^−ν start log-spaced between
+            them, and the phases e^θ uniform up to min(π, 6π/τ).
+        ring: `(r_min, r_max, max_phase)` to start as in the paper instead: λ is uniform in the ring of radii r_min to
+            r_max, up to that phase.
+        dtype: the dtype of the parameters and the state.
+
+    Returns:
+        The cell.
+
+    Raises:
+        ValueError: `times` are not above 0 and in order, or `ring` is not inside the unit circle.
 
     >>> import jax, jax.numpy as jnp
     >>> cell = lru(inputs=3, hidden=4, outputs=2)
@@ -62,7 +74,23 @@ def lru(
 def turning_cell(
     who: str, transition: Transition, sizes: tuple[int, int, int], symbols: bool, times, ring, dtype
 ) -> Cell:
-    """A cell of units that are complex numbers, kept as two vectors, with the parameters of `lru`."""
+    """A cell whose units are complex numbers, stored as two vectors, with the parameters of `lru`.
+
+    Args:
+        who: the name of the cell, for messages.
+        transition: one step of the cell.
+        sizes: the number of inputs, of hidden units and of outputs.
+        symbols: see `lru`.
+        times: see `lru`.
+        ring: see `lru`.
+        dtype: see `lru`.
+
+    Returns:
+        The cell.
+
+    Raises:
+        ValueError: `times` or `ring` is invalid.
+    """
     inputs, hidden, outputs = sizes
     _check_spectrum(who, times, ring)
 
@@ -80,7 +108,7 @@ def turning_cell(
         row = np.arange(hidden)
         return {"nu": row, "theta": row, "input": np.tile(row, 2), "readout": None}
 
-    return Cell(init, initial_state, declare(transition, units=units, elementwise=True))
+    return Cell(init, initial_state, sized(declare(transition, units=units, elementwise=True), inputs, outputs))
 
 
 def _spectrum_init(key: jax.Array, hidden: int, times, ring, dtype) -> Tree:
@@ -100,7 +128,16 @@ def _spectrum_init(key: jax.Array, hidden: int, times, ring, dtype) -> Tree:
 
 
 def turn(params: Tree, state: Tree, drive: jax.Array) -> Tree:
-    """λ z + drive, in real numbers; the drive holds its real and imaginary parts side by side."""
+    """Rotate and decay the state, and add the input: λ z + drive, in real numbers.
+
+    Args:
+        params: the parameters, of which ν and θ define λ.
+        state: the state z, as its real and imaginary parts.
+        drive: the real and the imaginary parts to add, side by side.
+
+    Returns:
+        The new state.
+    """
     radius, angle = jnp.exp(-jnp.exp(params["nu"])), jnp.exp(params["theta"])
     along, across = radius * jnp.cos(angle), radius * jnp.sin(angle)
     re, im = jnp.split(drive, 2)
@@ -111,12 +148,12 @@ def turn(params: Tree, state: Tree, drive: jax.Array) -> Tree:
 
 
 def input_gain(params: Tree) -> jax.Array:
-    """γ = √(1 − |λ|²), without the cancellation for a slow unit."""
+    """γ = √(1 − |λ|²), computed without cancellation for slow units."""
     return jnp.sqrt(-jnp.expm1(-2 * jnp.exp(params["nu"])))
 
 
 def _check_spectrum(who: str, times, ring) -> None:
-    """Time constants are positive; the ring lies in the unit disc."""
+    """Check that the time constants are positive, and that the ring lies in the unit disc."""
     if not 0 < times[0] <= times[1]:
         raise ValueError(f"{who}: times must be two numbers of steps above 0, the shorter first, not {times}.")
     if ring is not None and not (0 <= ring[0] <= ring[1] <= 1 and ring[2] > 0):

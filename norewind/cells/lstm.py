@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from norewind.cells.cell import Cell, affine_layer, input_table, read_input, read_out, readout_init, uniform
-from norewind.structure import declare
+from norewind.core.structure import declare, sized
 
 
 def lstm(inputs: int, hidden: int, outputs: int, *, symbols: bool = True, embedding: bool = True, dtype=float) -> Cell:
@@ -15,10 +15,19 @@ def lstm(inputs: int, hidden: int, outputs: int, *, symbols: bool = True, embedd
         i, f, o, g = σ(a_i), σ(a_f − 0.3), σ(a_o), tanh(a_g)
         c' = f ⊙ c + i ⊙ g                    h' = o ⊙ tanh(c')             y = W_o h' + b_o
 
-    The four blocks of a are in the order i, f, o, g. With `embedding=False` the input
-    feeds the gates directly, e = x, as in 1997: then every weight feeds one unit, which
-    some methods need. `inputs`, `hidden`, `outputs`, `symbols` (for the scale of E) and
-    `dtype` are those of `rnn`.
+    The four blocks of a are in the order i, f, o, g.
+
+    Args:
+        inputs: the number of symbols, or of entries in x.
+        hidden: the number of hidden units.
+        outputs: the number of outputs.
+        symbols: scale the initial E for integer symbols; False for float vectors.
+        embedding: feed the gates from an embedding. Otherwise the input feeds the gates directly, e = x, as in 1997:
+            then every weight feeds one unit, which some methods need.
+        dtype: the dtype of the parameters and the state.
+
+    Returns:
+        The cell.
 
     >>> import jax, jax.numpy as jnp
     >>> cell = lstm(inputs=3, hidden=4, outputs=2)
@@ -71,4 +80,4 @@ def lstm(inputs: int, hidden: int, outputs: int, *, symbols: bool = True, embedd
 
     layer = None if embedding else affine_layer(lambda params: fed_by(np.arange(4 * hidden)), others, "recurrent_bias")
     told = {"units": units, "memory": lambda state: state["c"], "mixing": mixing, "layer": layer}
-    return Cell(init, initial_state, declare(mixing(jnp.matmul), **told))
+    return Cell(init, initial_state, sized(declare(mixing(jnp.matmul), **told), inputs, outputs))

@@ -1,11 +1,11 @@
-"""The GRU reduced to one gate, which sees the input only."""
+"""The GRU reduced to one gate, which depends only on the input."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from norewind.cells.cell import Cell, input_table, read_input, read_out, readout_init, uniform
-from norewind.structure import declare
+from norewind.core.structure import declare, sized
 
 
 def mingru(inputs: int, hidden: int, outputs: int, *, symbols: bool = True, dtype=float) -> Cell:
@@ -15,11 +15,20 @@ def mingru(inputs: int, hidden: int, outputs: int, *, symbols: bool = True, dtyp
         h' = z ⊙ c + (1 − z) ⊙ h              o = W_o h' + b_o
 
     `params["input"]` holds [E_z, E_c] side by side and `params["bias"]` is [b_z, b_c].
-    `symbols=False` scales the initial E for float vectors instead of integer symbols.
 
     The recurrence is elementwise: a trace per weight is exact.
 
     Reference: Feng et al., Were RNNs All We Needed? (2024).
+
+    Args:
+        inputs: the number of symbols, or of entries in x.
+        hidden: the number of hidden units.
+        outputs: the number of outputs.
+        symbols: scale the initial E for integer symbols; False for float vectors.
+        dtype: the dtype of the parameters and the state.
+
+    Returns:
+        The cell.
 
     >>> import jax, jax.numpy as jnp
     >>> cell = mingru(inputs=3, hidden=4, outputs=2)
@@ -49,4 +58,5 @@ def mingru(inputs: int, hidden: int, outputs: int, *, symbols: bool = True, dtyp
         row = np.tile(np.arange(hidden), 2)
         return {"input": row, "bias": row, "readout": None}
 
-    return Cell(init, initial_state, declare(transition, units=units, memory=lambda state: state, elementwise=True))
+    declared = declare(transition, units=units, memory=lambda state: state, elementwise=True)
+    return Cell(init, initial_state, sized(declared, inputs, outputs))

@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 
 from norewind.cells.cell import Cell, input_table, read_input, read_out, readout_init
-from norewind.structure import declared_around
-from norewind.trees import Tree
+from norewind.core.structure import declared_around, sized
+from norewind.core.trees import Tree
 
 EPSILON = 1e-5
 
@@ -27,15 +27,23 @@ def with_readout(
 
         a = W h + E x + b                     o = W_o relu(norm(a)) + b_o
 
-    h is what the cell's own linear readout reads. A cell that ends in
-    `read_out(params["readout"], h)`, as those here do, has that readout replaced, and a
-    `stack` that of its last cell. Any other cell gives its output as h. The state and
-    what the cell declares of it stay as they are.
+    h is the vector that the cell's own linear readout reads. A cell that ends in
+    `read_out(params["readout"], h)`, like all cells of norewind, gets that readout replaced; in
+    a `stack`, this is the readout of the last cell. For any other cell, h is its output. The
+    state and its declarations do not change.
 
-    `skip` is the term E x: the layer sees the input as well, so that the state need not
-    hold it. `norm` is a layer norm with a learned scale and shift; `prenorm` is one of h
-    in front of W. `symbols=False` scales the initial E for float vectors instead of
-    integer symbols.
+    Args:
+        cell: the cell.
+        inputs: the number of symbols, or of entries in x.
+        outputs: the number of outputs.
+        hidden: the number of units of the hidden layer.
+        skip: include the term E x: the layer reads the input as well, so that the state need not remember it.
+        norm: apply a layer norm with a learned scale and shift to the hidden layer.
+        prenorm: apply a layer norm to h, before W.
+        symbols: scale the initial E for integer symbols; False for float vectors.
+
+    Returns:
+        The cell with the new readout.
 
     >>> import jax, jax.numpy as jnp, norewind
     >>> cell = with_readout(norewind.cells.lru(3, 8, 3), 3, 3, hidden=16)
@@ -86,9 +94,9 @@ def with_readout(
 
         return transition
 
-    # A readout reaches no state.
+    # A readout does not influence the state.
     transition = declared_around(cell.transition, around, inside, lambda tree: outside(tree, None))
-    return Cell(init, cell.initial_state, transition)
+    return Cell(init, cell.initial_state, sized(transition, inputs, outputs))
 
 
 def _norm_init(width: int, dtype) -> Tree:
@@ -101,7 +109,7 @@ def _layer_norm(norm: Tree, values: jax.Array) -> jax.Array:
 
 
 def _has_linear_readout(cell: Cell) -> bool:
-    params = jax.eval_shape(cell.init, jax.random.key(0))
+    params = jax.eval_shape(lambda: cell.init(jax.random.key(0)))  # with the key inside, nothing is compiled
     while type(params) is tuple:
         params = params[-1]
     readout = params.get("readout") if isinstance(params, dict) else None
@@ -109,7 +117,7 @@ def _has_linear_readout(cell: Cell) -> bool:
 
 
 def _in_last_cell(change: Callable[[dict], dict], params: Tree) -> Tree:
-    """The parameters with those of the last cell of a stack changed, or those of the only one."""
+    """Change the parameters of the last cell of a stack, or those of a single cell."""
     return (*params[:-1], _in_last_cell(change, params[-1])) if type(params) is tuple else change(params)
 
 

@@ -1,10 +1,10 @@
-"""The reservoir of an echo state network, and one whose outputs are some of its own units."""
+"""The reservoir of an echo state network, and a reservoir whose outputs are some of its own units."""
 
 import jax
 import jax.numpy as jnp
 
 from norewind.cells.cell import Cell, affine_layer, layer_units, read_input, read_out, within, zero_readout
-from norewind.structure import declare
+from norewind.core.structure import declare, sized
 
 
 def reservoir(
@@ -22,15 +22,28 @@ def reservoir(
 
         h' = (1 − a) h + a tanh(W h + W_in x + b)          o = W_o h' + b_o
 
-    The fraction `sparsity` of W is zero and the rest is uniform, scaled so that the
-    largest modulus of its eigenvalues is `spectral_radius`: below one, the past fades
-    (the echo state property, in practice). W_in and b are uniform in ±`input_scaling`, a
-    is `leak`, and the readout starts at zero. `inputs`, `hidden`, `outputs` and `dtype`
-    are those of `rnn`. With `norewind.readout_only` this is an echo state network; with
-    any other estimator, its recurrent weights learn as well.
+    The readout starts at zero. With `norewind.estimators.readout_only` this is an echo state
+    network; with any other estimator, its recurrent weights learn as well.
 
     Reference: Jaeger (2001); Lukoševičius, A practical guide to applying echo state
     networks (2012).
+
+    Args:
+        inputs: the number of symbols, or of entries in x.
+        hidden: the number of units.
+        outputs: the number of outputs.
+        spectral_radius: the largest modulus of the eigenvalues of W. Below one, the past fades (the echo state
+            property, in practice).
+        leak: a, above 0 and at most 1.
+        sparsity: the fraction of W that is zero; the rest is uniform.
+        input_scaling: W_in and b are uniform in plus or minus this number.
+        dtype: the dtype of the parameters and the state.
+
+    Returns:
+        The cell.
+
+    Raises:
+        ValueError: `sparsity` or `leak` is out of range.
 
     >>> import jax, jax.numpy as jnp
     >>> cell = reservoir(inputs=3, hidden=50, outputs=2, spectral_radius=0.8)
@@ -62,7 +75,7 @@ def reservoir(
 
     layer = affine_layer(units, lambda params, state, x: {"recurrent": state})
     declared = declare(mixing(jnp.matmul), units=units, mixing=mixing, layer=layer)
-    return Cell(init, lambda: jnp.zeros(hidden, dtype), declared)
+    return Cell(init, lambda: jnp.zeros(hidden, dtype), sized(declared, inputs, outputs))
 
 
 def feedback_reservoir(
@@ -77,16 +90,31 @@ def feedback_reservoir(
     feedback: float = 0.1,
     dtype=float,
 ) -> Cell:
-    """The network of backpropagation-decorrelation: leaky units, of which the last are the outputs.
+    """The network of backpropagation-decorrelation: leaky units, the last of which are the outputs.
 
         s' = (1 − Δt) s + Δt (W tanh(s) + W_in x + b)          o = the last entries of s'
 
-    The rows of W, W_in and b for the `hidden` units are drawn as in `reservoir`, with the
-    same `spectral_radius`, `sparsity` and `input_scaling`; the weights from the outputs
-    back to them are uniform in ±`feedback`. The rows for the output units start at zero.
-    Δt is `leak`. `inputs`, `outputs` and `dtype` are those of `rnn`.
+    The rows of W, W_in and b for the hidden units are drawn as in `reservoir`. The rows for
+    the output units start at zero.
 
     Reference: Steil (2004).
+
+    Args:
+        inputs: the number of symbols, or of entries in x.
+        hidden: the number of hidden units.
+        outputs: the number of output units.
+        spectral_radius: as in `reservoir`, for the weights between hidden units.
+        leak: Δt, above 0 and at most 1.
+        sparsity: the fraction of the weights between hidden units that is zero.
+        input_scaling: W_in and b of the hidden units are uniform in plus or minus this number.
+        feedback: the weights from the outputs back to the hidden units are uniform in plus or minus this number.
+        dtype: the dtype of the parameters and the state.
+
+    Returns:
+        The cell.
+
+    Raises:
+        ValueError: `sparsity` or `leak` is out of range.
 
     >>> import jax, jax.numpy as jnp
     >>> cell = feedback_reservoir(inputs=3, hidden=20, outputs=2)
@@ -122,7 +150,7 @@ def feedback_reservoir(
 
     layer = affine_layer(units, lambda params, state, x: {"recurrent": jnp.tanh(state)})
     told = {"units": units, "output_units": tuple(range(hidden, size)), "mixing": mixing, "layer": layer}
-    return Cell(init, lambda: jnp.zeros(size, dtype), declare(mixing(jnp.matmul), **told))
+    return Cell(init, lambda: jnp.zeros(size, dtype), sized(declare(mixing(jnp.matmul), **told), inputs, outputs))
 
 
 def _sparse_weights(key: jax.Array, hidden: int, spectral_radius: float, sparsity: float, dtype) -> jax.Array:
@@ -142,6 +170,7 @@ def _check(who: str, sparsity: float, leak: float) -> None:
 
 
 def check_fraction(who: str, **fractions: float) -> None:
+    """Check that the given numbers are between 0 and 1."""
     for name, value in fractions.items():
         if not 0 <= value <= 1:
             raise ValueError(f"{who}: {name} must be between 0 and 1, not {value}.")

@@ -1,4 +1,4 @@
-"""Two simple recurrent networks, which differ in where the tanh is."""
+"""Two simple recurrent networks, which differ in the position of the tanh."""
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ from norewind.cells.cell import (
     readout_init,
     uniform,
 )
-from norewind.structure import declare
+from norewind.core.structure import declare, sized
 
 
 def rnn(inputs: int, hidden: int, outputs: int, *, symbols: bool = True, dtype=float) -> Cell:
@@ -21,9 +21,15 @@ def rnn(inputs: int, hidden: int, outputs: int, *, symbols: bool = True, dtype=f
 
         s' = W_x x + W_s tanh(s) + b          o = W_o tanh(s') + b_o
 
-    `inputs` (the number of symbols, or of entries in x), `hidden` and `outputs` are sizes;
-    `dtype` is that of the parameters and the state. `symbols=False` scales the initial
-    W_x for float vectors instead of integer symbols.
+    Args:
+        inputs: the number of symbols, or of entries in x.
+        hidden: the number of hidden units.
+        outputs: the number of outputs.
+        symbols: scale the initial W_x for integer symbols; False for float vectors.
+        dtype: the dtype of the parameters and the state.
+
+    Returns:
+        The cell.
 
     >>> import jax, jax.numpy as jnp
     >>> cell = rnn(inputs=3, hidden=4, outputs=2)
@@ -48,10 +54,19 @@ def elman(inputs: int, hidden: int, outputs: int, *, symbols: bool = True, dtype
         h' = tanh(W_x x + W_h h + b)          o = W_o h' + b_o
 
     It computes the same outputs as `rnn`, but the noise of a stochastic estimator enters
-    after the tanh instead of before it. `inputs`, `hidden`, `outputs`, `symbols` and
-    `dtype` are those of `rnn`.
+    after the tanh instead of before it.
 
     Reference: Elman, Finding structure in time (1990).
+
+    Args:
+        inputs: the number of symbols, or of entries in x.
+        hidden: the number of hidden units.
+        outputs: the number of outputs.
+        symbols: scale the initial W_x for integer symbols; False for float vectors.
+        dtype: the dtype of the parameters and the state.
+
+    Returns:
+        The cell.
 
     >>> import jax, jax.numpy as jnp
     >>> cell = elman(inputs=3, hidden=4, outputs=2)
@@ -85,4 +100,4 @@ def _tanh_network(mixing, activation, inputs: int, hidden: int, outputs: int, sy
 
     layer = affine_layer(units, lambda params, state, x: {"recurrent": activation(state)})
     declared = declare(mixing(jnp.matmul), units=units, mixing=mixing, layer=layer)
-    return Cell(init, lambda: jnp.zeros(hidden, dtype), declared)
+    return Cell(init, lambda: jnp.zeros(hidden, dtype), sized(declared, inputs, outputs))

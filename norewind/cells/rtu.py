@@ -18,19 +18,33 @@ def rtu(
     ring: tuple[float, float, float] | None = None,
     dtype=float,
 ) -> Cell:
-    """Recurrent trace units, each a pair of numbers that turn and decay together:
+    """Recurrent trace units, each a pair of numbers that rotate and decay together:
 
         r = exp(−e^ν)                         g = r cos e^θ,  φ = r sin e^θ,  γ = √(1 − r²)
         re' = tanh(g ⊙ re − φ ⊙ im + γ ⊙ W_1 x)
         im' = tanh(g ⊙ im + φ ⊙ re + γ ⊙ W_2 x)             o = W_o [re', im'] + b_o
 
-    `params["input"]` holds W_1 and W_2 side by side. With `linear=True` the tanh is
-    taken of the state that the readout sees and not of the one that is carried on.
-    `times`, `ring` and `symbols` are those of `lru`, and as there the recurrence is
+    `params["input"]` holds W_1 and W_2 side by side. As in `lru`, the recurrence is
     elementwise: a trace per weight is exact.
 
     Reference: Elelimy et al., Real-Time Recurrent Learning using Trace Units in
     Reinforcement Learning (2024).
+
+    Args:
+        inputs: the number of symbols, or of entries in x.
+        hidden: the number of units, each a pair of numbers.
+        outputs: the number of outputs.
+        linear: apply the tanh only to the state that the readout reads, not to the one that is carried forward.
+        symbols: scale the initial W_1 and W_2 for integer symbols; False for float vectors.
+        times: the shortest and the longest initial time constant in steps, as in `lru`.
+        ring: `(r_min, r_max, max_phase)`, as in `lru`.
+        dtype: the dtype of the parameters and the state.
+
+    Returns:
+        The cell.
+
+    Raises:
+        ValueError: `times` are not above 0 and in order, or `ring` is not inside the unit circle.
 
     >>> import jax, jax.numpy as jnp
     >>> cell = rtu(inputs=3, hidden=4, outputs=2)

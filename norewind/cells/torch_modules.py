@@ -10,20 +10,21 @@ import numpy as np
 
 from norewind.cells.cell import Cell, read_out, readout_init
 from norewind.cells.torch_operations import OPERATIONS
-from norewind.trees import Tree
+from norewind.core.trees import Tree
 
 INNER = "inner."
-# Keywords of operations that say where and how numbers are stored, which changes nothing here.
+# Keywords of operations that specify where and how numbers are stored: they have no effect here.
 WITHOUT_EFFECT = {"dtype", "device", "layout", "pin_memory", "memory_format", "requires_grad"}
 
 
 def from_torch(module: Any, inputs: int, outputs: int | None = None, *, initial_state: Tree = None) -> Cell:
-    """A cell from a PyTorch module that makes one step of a recurrence.
+    """A cell from a PyTorch module that computes one step of a recurrence.
 
     The module is one of `RNNCell`, `GRUCell`, `LSTMCell`, `RNN`, `GRU` and `LSTM`, or one of
     your own with `module(x, state) -> (output, state)` for a single x, without a batch. It is
     converted once, through `torch.export`, and not used again: parameters start from its
-    weights, whatever the key. An operation that cannot be converted is refused by name.
+    weights, regardless of the key. `to_torch` writes the trained weights back into the module.
+    Needs PyTorch: run `pip install '.[torch]'` in a clone.
 
     Args:
         module: the PyTorch module.
@@ -31,8 +32,12 @@ def from_torch(module: Any, inputs: int, outputs: int | None = None, *, initial_
         outputs: the size of a linear readout to add; None if the module has its own.
         initial_state: the state to begin with, for a module of your own: arrays in a tuple, list or dict.
 
-    `to_torch` writes what was learned back into the module. Needs PyTorch: `pip install
-    norewind[torch]`.
+    Returns:
+        The cell.
+
+    Raises:
+        ValueError: the module cannot be converted (the message names the operation) or run online, or its state is not
+            known.
     """
     step, start = _one_step(module)
     start = start if initial_state is None else initial_state
@@ -59,23 +64,30 @@ def from_torch(module: Any, inputs: int, outputs: int | None = None, *, initial_
 
 
 def to_torch(params: Tree, module: Any) -> None:
-    """Write the parameters of a cell from `from_torch` into the PyTorch module it was made from, in place.
+    """Write trained parameters back into the PyTorch module that `from_torch` converted, in place.
 
     A linear readout that `from_torch` added is not part of the module: it stays in `params["readout"]`.
+
+    Args:
+        params: the parameters of the cell.
+        module: the PyTorch module.
+
+    Raises:
+        ValueError: the module has other parameters than the cell.
     """
     import torch  # pyright: ignore[reportMissingImports]
 
     own, given = dict(module.named_parameters()), params["module"]
     if own.keys() != given.keys():
         odd = sorted(own.keys() ^ given.keys())[0]
-        raise ValueError(f"to_torch: {odd} is not in both the module and the parameters: it is another module.")
+        raise ValueError(f"to_torch: {odd} is not in both the module and the parameters: it is a different module.")
     with torch.no_grad():
         for name, value in given.items():
             own[name].copy_(torch.from_numpy(np.array(value)))
 
 
 def _one_step(module: Any) -> tuple[Any, Tree]:
-    """The module as `step(x, state) -> (output, state)`, and its initial state if that is known."""
+    """The module as `step(x, state) -> (output, state)`, and its initial state, or None if that is unknown."""
     from torch import nn  # pyright: ignore[reportMissingImports]
 
     is_cell = isinstance(module, nn.RNNCell | nn.GRUCell | nn.LSTMCell)
@@ -98,7 +110,7 @@ def _one_step(module: Any) -> tuple[Any, Tree]:
 
     start, has_memory = None, isinstance(module, nn.LSTMCell | nn.LSTM)
     if is_sequence and (module.bidirectional or (module.dropout and module.training)):
-        raise ValueError("from_torch: a bidirectional module and one with dropout cannot be run online.")
+        raise ValueError("from_torch: modules that are bidirectional or have dropout cannot be run online.")
     if is_cell or is_sequence:
         layers = (module.num_layers,) if is_sequence else ()
         start = np.zeros((*layers, getattr(module, "proj_size", 0) or module.hidden_size), np.float32)
@@ -107,16 +119,16 @@ def _one_step(module: Any) -> tuple[Any, Tree]:
 
 
 def _converted(step: Any, inputs: int, start: Tree) -> Callable[[Tree, Tree, Tree], tuple[Tree, Tree]]:
-    """`run(weights, x, state) -> (output, state)`: the exported program, operation by operation."""
+    """Convert the exported program to JAX, operation by operation: `run(weights, x, state) -> (output, state)`."""
     import torch  # pyright: ignore[reportMissingImports]
     from torch.utils import _pytree as pytree  # pyright: ignore[reportMissingImports]
 
     example = torch.zeros(inputs), pytree.tree_map(lambda leaf: torch.from_numpy(np.array(leaf)), start)
     with warnings.catch_warnings():
-        # It says that RNN, GRU and LSTM keep their weights in a list as well.
+        # The warning is about the second list in which RNN, GRU and LSTM keep their weights.
         warnings.simplefilter("ignore", UserWarning)
         rules = torch.export.default_decompositions()
-        # Decomposed, the gradient of a norm at zero is NaN.
+        # In decomposed form, the gradient of a norm at zero is NaN.
         rules.pop(torch.ops.aten.linalg_vector_norm.default, None)
         program = torch.export.export(step, example).run_decompositions(rules)
     signature, nodes = program.graph_signature, list(program.graph.nodes)
@@ -153,7 +165,7 @@ def _converted(step: Any, inputs: int, start: Tree) -> Callable[[Tree, Tree, Tre
 
 
 def _as_exported(value: Any, node: Any) -> Any:
-    """The result of an operation, with the kind of numbers that it has in PyTorch; precision stays that of JAX."""
+    """Give the result of an operation the kind of dtype that it has in PyTorch; the precision stays that of JAX."""
     expected = node.meta.get("val")
     if not hasattr(expected, "dtype"):
         return value  # several results, or none

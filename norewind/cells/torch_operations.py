@@ -11,7 +11,7 @@ import numpy as np
 
 
 def _axes(dims):
-    """In PyTorch, no dimensions are all of them."""
+    """The axes of a reduction. In PyTorch, no dimensions means all of them."""
     return (dims,) if isinstance(dims, int) else tuple(dims) if dims else None
 
 
@@ -41,7 +41,7 @@ def _reduced(function: Callable) -> Callable:
 
 
 def _with_places(function: Callable, place: Callable) -> Callable:
-    """Values along a dimension, and where they are."""
+    """A reduction that returns values along a dimension, and their positions."""
     return lambda x, dim, keepdim=False: (function(x, dim, keepdims=keepdim), place(x, dim, keepdims=keepdim))
 
 
@@ -114,7 +114,7 @@ def _convolution(x, weight, bias, stride, padding, dilation, transposed, _, grou
 
 
 def _trilinear(a, b, c, missing_a, missing_b, missing_c, summed):
-    """The product of three arrays, each with a new dimension where it misses one, summed over some dimensions."""
+    """The product of three arrays, each with new dimensions where it lacks them, summed over some dimensions."""
     parts = [jnp.expand_dims(x, tuple(dims)) for x, dims in ((a, missing_a), (b, missing_b), (c, missing_c))]
     return jnp.sum(parts[0] * parts[1] * parts[2], tuple(summed))
 
@@ -149,7 +149,7 @@ _OTHERS: dict[str, Callable[..., Any]] = {
     "bitwise_or.Tensor": jnp.bitwise_or,
     "bitwise_xor.Tensor": jnp.bitwise_xor,
     "any.dim any.dims": _reduced(jnp.any),
-    # Checks, which were made while the module was exported.
+    # Checks that were already made while the module was exported.
     "_assert_tensor_metadata.default _assert_async.msg": lambda *_, **__: None,
     "mm.default mv.default bmm.default": jnp.matmul,
     "addmm.default": lambda bias, a, b, beta=1, alpha=1: beta * bias + alpha * (a @ b),

@@ -5,14 +5,14 @@ import signal
 import sys
 
 import norewind
-from norewind import standard
-from norewind.cache import keep_compiled
-from norewind.cli.compress import compress, decompress
-from norewind.cli.query import forecast, plot, predict, sample
-from norewind.cli.running import friendly, leave
-from norewind.cli.serve import serve, watch
-from norewind.cli.study import compare, diagnose, generate, reproduce
-from norewind.cli.train import resume, train, with_config
+from norewind.cli import terminal
+from norewind.cli.common import friendly, leave
+from norewind.cli.compress_command import compress, decompress
+from norewind.cli.query_commands import forecast, plot, predict, sample
+from norewind.cli.serve_command import serve, watch
+from norewind.cli.study_commands import compare, diagnose, generate, reproduce
+from norewind.cli.train_command import resume, train, with_config
+from norewind.engines.cache import keep_compiled
 
 USE = (train, resume, forecast, predict, sample, plot, serve, watch, compress, decompress)
 STUDY = (compare, diagnose, generate, reproduce)
@@ -23,13 +23,13 @@ def main(arguments: list[str] | None = None) -> None:
     """Train recurrent models on endless streams: online, in one pass, in constant memory."""
     import tyro
 
-    standard.prepare()
+    terminal.prepare()
     arguments = sys.argv[1:] if arguments is None else arguments
     if arguments == ["--version"]:
         print(f"norewind {norewind.__version__}")
         return
     keep_compiled()
-    # Without a home, matplotlib keeps its list of fonts elsewhere, and says so in five lines.
+    # Without a home folder, matplotlib stores its list of fonts elsewhere, and prints five lines about it.
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
     command = " ".join(arguments[:1])
     # In a study, every ValueError is a mistake in its options.
@@ -41,4 +41,4 @@ def main(arguments: list[str] | None = None) -> None:
     except KeyboardInterrupt:
         leave("norewind: interrupted.", 128 + signal.SIGINT)
     finally:
-        standard.drop_output()
+        terminal.drop_output()

@@ -1,11 +1,11 @@
-"""Anchored UORO: SnAp-1's traces exactly, and UORO for what they leave over."""
+"""Anchored UORO: SnAp-1's traces exactly, and UORO for the remaining influence."""
 
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from norewind.estimator import (
+from norewind.core.estimator import (
     Estimate,
     Estimator,
     Loss,
@@ -16,14 +16,21 @@ from norewind.estimator import (
     model_of,
     zeros_like,
 )
+from norewind.core.noise import Noise, as_key, random_signs
+from norewind.core.traces import Traces, along_traces, next_traces, unit_by_unit, units_of, zero_traces
+from norewind.core.trees import Tree, combine, real_leaves
 from norewind.estimators.uoro import NORMALISERS, merge
-from norewind.noise import Noise, as_key, random_signs
-from norewind.traces import Traces, along_traces, next_traces, unit_by_unit, units_of, zero_traces
-from norewind.trees import Tree, combine, real_leaves
 
 
-class Carry(NamedTuple):
-    """The traces D, and s̃ and θ̃ as in UORO, with D + E[s̃ ⊗ θ̃] = ∂s/∂θ."""
+class AnchoredCarry(NamedTuple):
+    """The traces D, and s̃ and θ̃ as in UORO, with D + E[s̃ ⊗ θ̃] = ∂s/∂θ.
+
+    Args:
+        traces: D, the traces of SnAp-1.
+        s_tilde: s̃, shaped like the floating leaves of the state.
+        theta_tilde: θ̃, shaped like the parameters.
+        key: the PRNG key of the next step's noise.
+    """
 
     traces: Traces
     s_tilde: Tree
@@ -32,7 +39,7 @@ class Carry(NamedTuple):
 
 
 def anchored(transition: Transition, loss: Loss, *, noise: Noise = random_signs) -> Estimator:
-    """Anchored UORO: of the influence ∂s/∂θ, the part D that SnAp-1 keeps, and UORO's s̃ ⊗ θ̃ for the rest.
+    """Anchored UORO: the part D of the influence ∂s/∂θ that SnAp-1 keeps, plus UORO's s̃ ⊗ θ̃ for the rest.
 
     At every step, with J = ∂s'/∂s, I = ∂s'/∂θ, ν a vector of random signs, and D' the
     traces of SnAp-1 after the step,
@@ -42,24 +49,31 @@ def anchored(transition: Transition, loss: Loss, *, noise: Noise = random_signs)
         ρ0 = √(‖θ̃‖ / (‖J s̃‖ + ε)) + ε        ρ1 = √(‖r‖ / (‖ν‖ + ε)) + ε
         s̃ ← ρ0 J s̃ + ρ1 ν                    θ̃ ← θ̃/ρ0 + r/ρ1
 
-    starting from zeros. J D + I − D' is what passes from a weight to other units than its
-    own, so the noise has only that to carry: UORO's variance without most of its size.
-    For an elementwise recurrence nothing is left over, and the gradient is exact.
+    starting from zeros. J D + I − D' is the influence of a weight on units other than its
+    own. The noise has to carry only that part, so the variance is much smaller than UORO's.
+    For an elementwise recurrence there is no such part, and the gradient is exact.
 
     Unbiased for frozen parameters, like UORO. Time: one evaluation of the model, one forward and
-    2 + k reverse derivatives with k the entries of a unit. Bytes carried: one state and k + 1
-    sets of parameters. Needs what `snap1` needs, but weights that several units share
-    (an embedding) may be among the others: they have no trace, and UORO carries them.
-
-    `noise(key, like) -> (signs, next_key)` replaces the source of ν.
-
-    `transition` and `loss` are the model: see `norewind.Model`.
+    2 + k reverse derivatives, where k is the number of entries of a unit. Bytes carried: one state
+    and k + 1 sets of parameters. Needs the same declarations as `snap1`, except that the model may
+    have weights shared by several units (an embedding): they have no trace, and UORO carries them.
 
     Reference: ours; Tallec & Ollivier (2017) with Menick et al. (2020) as control variate.
 
+    Args:
+        transition: one step of the model, `transition(params, state, x) -> (new_state, output)`.
+        loss: the loss of one step, `loss(output, target)`, a scalar.
+        noise: the source of ν, called as `noise(key, like) -> (signs, next_key)`.
+
+    Returns:
+        The estimator.
+
+    Raises:
+        ModelError: the model does not declare its units and how they mix.
+
     >>> import jax, jax.numpy as jnp, norewind
     >>> cell = norewind.cells.lstm(inputs=3, hidden=4, outputs=3)
-    >>> estimator = norewind.anchored(cell.transition, norewind.losses.cross_entropy)
+    >>> estimator = norewind.estimators.anchored(cell.transition, norewind.losses.cross_entropy)
     >>> params, state = cell.init(jax.random.key(0)), cell.initial_state()
     >>> carry = estimator.init(params, state, jax.random.key(1))
     >>> [trace["embedding"] is None for trace in carry.traces]
@@ -70,7 +84,7 @@ def anchored(transition: Transition, loss: Loss, *, noise: Noise = random_signs)
 
     def init(params, state, key):
         traces = zero_traces("anchored", alone, params, state)
-        return Carry(traces, zeros_like(real_leaves(state)), zeros_like(params), as_key(key))
+        return AnchoredCarry(traces, zeros_like(real_leaves(state)), zeros_like(params), as_key(key))
 
     def step(params, state, carry, x, target):
         point = linearise(model, params, state, x, target)
@@ -91,6 +105,6 @@ def anchored(transition: Transition, loss: Loss, *, noise: Noise = random_signs)
         before, after = along(signs_back, carry.traces), along(signs, traces)
         left_over = jax.tree.map(lambda i, b, a: i + b - a, immediate, before, after)
         new = merge(NORMALISERS["paper"], (pushed, carry.theta_tilde), (signs, left_over))
-        return point.state, Carry(traces, *new, key), Estimate(point.loss, grad, point.output)
+        return point.state, AnchoredCarry(traces, *new, key), Estimate(point.loss, grad, point.output)
 
     return checked(Estimator(init, step, model))

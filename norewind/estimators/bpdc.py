@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from norewind.checks import ModelError
-from norewind.estimator import Estimate, Estimator, Loss, Transition, checked, linearise, model_of
-from norewind.structure import UNITS, declared_units, required, sum_per_unit
-from norewind.trees import real_leaves
+from norewind.core.checks import ModelError
+from norewind.core.estimator import Estimate, Estimator, Loss, Transition, checked, linearise, model_of
+from norewind.core.structure import UNITS, declared_units, required, sum_per_unit
+from norewind.core.trees import real_leaves
 
 
 def bpdc(transition: Transition, loss: Loss, *, epsilon: float = 2e-3) -> Estimator:
@@ -20,7 +20,7 @@ def bpdc(transition: Transition, loss: Loss, *, epsilon: float = 2e-3) -> Estima
         γ_i = Σ_{j ∈ O} J_ij e_j(before) − e_i(now)
         g = −Σ_{i ∈ O} γ_i I_i / (‖I_i‖² + ε)
 
-    starting from e = 0, with ε = `epsilon`. In Steil's network,
+    starting from e = 0. In Steil's network,
     s' = (1 − Δt) s + Δt W f(s), this is his rule
     Δw_ij = (η/Δt) f(s_j) γ_i / (‖f(s)‖² + ε/Δt²) under plain gradient descent; the inputs
     and the bias of a unit count as entries of f(s). From one step to the next, errors
@@ -29,16 +29,27 @@ def bpdc(transition: Transition, loss: Loss, *, epsilon: float = 2e-3) -> Estima
 
     Biased. Time: one evaluation of the model, one forward and two reverse derivatives (of
     which only the rows of the output units are used). Bytes carried: one error per output.
-    Needs a model (`transition` and `loss`, see `norewind.Model`) whose output is part of
-    its state, one number per unit, and that declares `units` and `output_units`
-    (`norewind.declare`), such as `cells.feedback_reservoir`; others are refused.
+    Needs a model whose output is part of its state, one number per unit, and that declares
+    `units` and `output_units` (`norewind.declare`), such as `cells.feedback_reservoir`; other
+    models are rejected.
 
     Reference: Steil, Backpropagation-Decorrelation: online recurrent learning with O(N)
     complexity (2004).
 
+    Args:
+        transition: one step of the model, `transition(params, state, x) -> (new_state, output)`.
+        loss: the loss of one step, `loss(output, target)`, a scalar.
+        epsilon: ε, which keeps the divisor above zero.
+
+    Returns:
+        The estimator.
+
+    Raises:
+        ModelError: the model does not declare `units` and `output_units`.
+
     >>> import jax, jax.numpy as jnp, norewind
     >>> cell = norewind.cells.feedback_reservoir(inputs=1, hidden=20, outputs=1)
-    >>> estimator = norewind.bpdc(cell.transition, norewind.losses.squared_error)
+    >>> estimator = norewind.estimators.bpdc(cell.transition, norewind.losses.squared_error)
     >>> params, state = cell.init(jax.random.key(0)), cell.initial_state()
     >>> carry = estimator.init(params, state, jax.random.key(1))
     >>> _, _, estimate = estimator.step(params, state + 0.1, carry, jnp.ones(1), jnp.ones(1))

@@ -1,10 +1,10 @@
 """Backpropagation through time, over one window."""
 
-from norewind.estimator import Estimate, Estimator, Loss, Transition, checked, linearise, model_of
+from norewind.core.estimator import Estimate, Estimator, Loss, Transition, checked, linearise, model_of
 
 
 def bptt(transition: Transition, loss: Loss) -> Estimator:
-    """BPTT with no influence from before the step: g = ∂ℓ/∂θ, with the old state held constant.
+    """Truncated backpropagation through time: g = ∂ℓ/∂θ, with the state before the step held constant.
 
     Without a window, this is truncated BPTT of length one. Over a window of T steps,
     `bptt(*window(transition, loss))`, it is T-truncated BPTT in the paper's form (the
@@ -13,10 +13,16 @@ def bptt(transition: Transition, loss: Loss) -> Estimator:
 
     Biased, unless the window is the whole sequence. Time: one evaluation of the model
     and one reverse derivative. Bytes carried: none; T states are stored during a step.
-    Needs only a model (`transition` and `loss`, see `norewind.Model`) that can be
-    differentiated.
+    Needs only a differentiable model (see `norewind.core.Model`).
 
     Reference: Jaeger, A tutorial on training recurrent neural networks (2002).
+
+    Args:
+        transition: one step of the model, `transition(params, state, x) -> (new_state, output)`, or a window of steps.
+        loss: the loss of one step or window, `loss(output, target)`, a scalar.
+
+    Returns:
+        The estimator.
 
     >>> import jax, jax.numpy as jnp, norewind
     >>> cell = norewind.cells.rnn(inputs=3, hidden=4, outputs=3)

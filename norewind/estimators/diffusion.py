@@ -5,13 +5,19 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from norewind.estimator import Estimate, Estimator, Loss, Transition, checked, linearise, model_of, zeros_like
-from norewind.noise import Noise, as_key, gaussian
-from norewind.trees import Tree, as_arrays, combine, real_leaves, with_real_leaves
+from norewind.core.estimator import Estimate, Estimator, Loss, Transition, checked, linearise, model_of, zeros_like
+from norewind.core.noise import Noise, as_key, gaussian
+from norewind.core.trees import Tree, as_arrays, combine, real_leaves, with_real_leaves
 
 
-class Carry(NamedTuple):
-    """The score e = ∂ log p(states so far)/∂θ, the noiseless state (for the baseline), and the key."""
+class DiffusionCarry(NamedTuple):
+    """The score, and a noiseless copy of the network for the baseline.
+
+    Args:
+        score: e = ∂ log p(states so far)/∂θ, shaped like the parameters.
+        noiseless: the state of the noiseless copy; None without a baseline.
+        key: the PRNG key of the next step's noise.
+    """
 
     score: Tree
     noiseless: Tree
@@ -35,30 +41,41 @@ def diffusion(
         e ← λ e + εI/σ
 
     starting from zero: e is the score, the gradient of the log-likelihood of all the
-    noise so far, λ is `decay` and σ is `sigma`. The noise is added after the output is
-    computed, so the output and the loss of a step see the noise of earlier steps only.
-    No derivative is taken through time: the past enters by correlation alone.
+    noise so far. The noise is added after the output is computed, so the output and the
+    loss of a step depend on the noise of earlier steps only. No derivative is taken through
+    time: the past enters by correlation alone.
 
     Unbiased (for λ = 1 and frozen parameters) for the gradient of E[ℓ] of the *noisy*
     system, which tends to that of the model as σ → 0. The variance grows like 1/σ² and
     with the number of steps; λ < 1 bounds it, but forgets, which adds a bias. Time: two
     evaluations of the model and two reverse derivatives. Bytes carried: one state and
-    one set of parameters. Needs a model (`transition` and `loss`, see `norewind.Model`)
-    that tolerates noise on all floating leaves of its state: the state, output and loss
-    returned are those of the noisy system.
+    one set of parameters. Needs a differentiable model that tolerates noise on all floating
+    leaves of its state: the state, output and loss returned are those of the noisy system.
 
-    `baseline=False` sets b = 0. The usual baseline, a running mean of the losses, would
-    add a bias: past losses correlate with the score of the same past, and on a stationary
-    stream subtracting their mean removes the gradient itself.
-
-    `noise(key, like) -> (noise, next_key)` replaces the source of ε.
+    The usual baseline, a running mean of the losses, would add a bias: past losses
+    correlate with the score of the same past, and on a stationary stream subtracting their
+    mean removes the gradient itself.
 
     Reference: Movellan, Mineiro & Williams, A Monte Carlo EM approach for partially
     observable diffusion processes (2002); Williams (1992).
 
+    Args:
+        transition: one step of the model, `transition(params, state, x) -> (new_state, output)`.
+        loss: the loss of one step, `loss(output, target)`, a scalar.
+        sigma: σ, the standard deviation of the noise.
+        decay: λ, the decay of the score, from 0 to 1.
+        baseline: subtract b, the loss of the noiseless copy. Otherwise b = 0.
+        noise: the source of ε, called as `noise(key, like) -> (noise, next_key)`.
+
+    Returns:
+        The estimator.
+
+    Raises:
+        ValueError: `sigma` is not above 0, or `decay` is not between 0 and 1.
+
     >>> import jax, jax.numpy as jnp, norewind
     >>> cell = norewind.cells.rnn(inputs=3, hidden=4, outputs=3)
-    >>> estimator = norewind.diffusion(cell.transition, norewind.losses.cross_entropy, sigma=0.1)
+    >>> estimator = norewind.estimators.diffusion(cell.transition, norewind.losses.cross_entropy, sigma=0.1)
     >>> params, state = cell.init(jax.random.key(0)), cell.initial_state()
     >>> carry = estimator.init(params, state, jax.random.key(1))
     >>> state, carry, estimate = estimator.step(params, state, carry, jnp.array(0), jnp.array(2))
@@ -72,7 +89,7 @@ def diffusion(
     model = model_of(transition, loss)
 
     def init(params, state, key):
-        return Carry(zeros_like(params), as_arrays(state) if baseline else None, as_key(key))
+        return DiffusionCarry(zeros_like(params), as_arrays(state) if baseline else None, as_key(key))
 
     def step(params, state, carry, x, target):
         point = linearise(model, params, state, x, target)
@@ -88,7 +105,7 @@ def diffusion(
         drawn, key = noise(carry.key, clean)
         _, score = point.pull_back(jax.tree.map(lambda e: e / sigma, drawn))
         noisy = jax.tree.map(lambda leaf, e: leaf + sigma * e, clean, drawn)
-        carry = Carry(combine(decay * one, carry.score, one, score), noiseless, key)
+        carry = DiffusionCarry(combine(decay * one, carry.score, one, score), noiseless, key)
         return with_real_leaves(point.state, noisy), carry, Estimate(point.loss, grad, point.output)
 
-    return checked(Estimator(init, step, model))
+    return checked(Estimator(init, step, model, perturbs_state=True))

@@ -8,29 +8,32 @@ import jax.numpy as jnp
 import optax
 from jax.flatten_util import ravel_pytree
 
-from norewind.estimator import Estimate, Estimator, Loss, Transition, checked, linearise, model_of
-from norewind.trees import Tree, real_leaves, strong
+from norewind.core.estimator import Estimate, Estimator, Loss, Transition, checked, linearise, model_of
+from norewind.core.trees import Tree, real_leaves, strong
 
 
 class Predictor(NamedTuple):
-    """A map from states to gradients: `init(state) -> weights` and `apply(weights, state) -> gradient`.
+    """A learned map from states to gradients, as two functions.
 
-    The gradient is shaped like the floating leaves of the state (`trees.real_leaves`).
+    Args:
+        init: makes the initial weights, `init(state) -> weights`.
+        apply: predicts the gradient, `apply(weights, state) -> gradient`, shaped like the floating leaves of the state
+            (see `norewind.core.real_leaves`).
     """
 
     init: Callable[[Tree], Tree]
     apply: Callable[[Tree, Tree], Tree]
 
 
-class Carry(NamedTuple):
+class DNICarry(NamedTuple):
     """The weights of the predictor and the state of its optimizer."""
 
     weights: Tree
-    optimizer: Tree
+    opt_state: Tree
 
 
 def linear_predictor() -> Predictor:
-    """sg(s) = A s + b, starting from zero."""
+    """The predictor sg(s) = A s + b, starting from zero."""
 
     def init(state):
         flat, _ = ravel_pytree(real_leaves(state))
@@ -50,14 +53,14 @@ def dni(
     predictor: Predictor | None = None,
     optimizer: optax.GradientTransformation | None = None,
 ) -> Estimator:
-    """DNI: sg(s) predicts the gradient of all future losses with respect to the state, and is itself learned.
+    """DNI: a learned predictor sg(s) of the gradient of all future losses with respect to the state.
 
     At every step, with J = ∂s'/∂s and I = ∂s'/∂θ, one pullback gives both
 
         g = sg(s')·I + ∂ℓ/∂θ
         target of sg(s) = sg(s')·J + ∂ℓ/∂s
 
-    and the predictor takes one step of its own `optimizer` (by default Adam at 1e-3) on
+    and the predictor takes one step of its own optimizer on
     ½‖sg(s) − target‖². g is the influence of the parameters at this step on all future
     losses, while a forward method computes the influence of the parameters at all past
     steps on the present loss: the sums over a sequence agree. Over windows,
@@ -67,15 +70,23 @@ def dni(
     Biased by the errors of sg, which bootstraps from its own predictions; if sg were the
     expected future gradient, g would be unbiased. Time: one evaluation of the model, one
     reverse derivative, and the predictor (n² for a linear one). Bytes carried: the
-    predictor and its optimizer (3n² numbers with Adam). Needs only a model (`transition`
-    and `loss`, see `norewind.Model`) that can be differentiated. `predictor` is by default
-    a linear map of the state.
+    predictor and its optimizer (3n² numbers with Adam). Needs only a differentiable model
+    (see `norewind.core.Model`).
 
     Reference: Jaderberg et al., Decoupled Neural Interfaces using Synthetic Gradients (2016).
 
+    Args:
+        transition: one step of the model, `transition(params, state, x) -> (new_state, output)`, or a window of steps.
+        loss: the loss of one step or window, `loss(output, target)`, a scalar.
+        predictor: the map sg; by default a linear map of the state.
+        optimizer: the predictor's optax optimizer; by default Adam with a learning rate of 1e-3.
+
+    Returns:
+        The estimator.
+
     >>> import jax, jax.numpy as jnp, norewind
     >>> cell = norewind.cells.rnn(inputs=3, hidden=4, outputs=3)
-    >>> estimator = norewind.dni(cell.transition, norewind.losses.cross_entropy)
+    >>> estimator = norewind.estimators.dni(cell.transition, norewind.losses.cross_entropy)
     >>> params, state = cell.init(jax.random.key(0)), cell.initial_state()
     >>> carry = estimator.init(params, state, jax.random.key(1))
     >>> state, carry, estimate = estimator.step(params, state, carry, jnp.array(0), jnp.array(2))
@@ -88,7 +99,7 @@ def dni(
 
     def init(params, state, key):
         weights = gradient_of.init(state)
-        return strong(Carry(weights, rule.init(weights)))
+        return strong(DNICarry(weights, rule.init(weights)))
 
     def step(params, state, carry, x, target):
         point = linearise(model, params, state, x, target)
@@ -99,9 +110,9 @@ def dni(
             difference = jax.tree.map(jnp.subtract, gradient_of.apply(weights, state), wanted)
             return 0.5 * sum((jnp.sum(leaf**2) for leaf in jax.tree.leaves(difference)), start=jnp.zeros(()))
 
-        updates, optimizer_state = rule.update(jax.grad(error)(carry.weights), carry.optimizer, carry.weights)
-        carry = Carry(optax.apply_updates(carry.weights, updates), optimizer_state)
+        updates, opt_state = rule.update(jax.grad(error)(carry.weights), carry.opt_state, carry.weights)
+        carry = DNICarry(optax.apply_updates(carry.weights, updates), opt_state)
         return point.state, strong(carry), Estimate(point.loss, grad, point.output)
 
-    # A reset keeps the predictor: what it learned holds for the next sequence too.
+    # A reset keeps the predictor, which is valid for the next sequence, too.
     return checked(Estimator(init, step, model, reset=lambda params, state, carry, when: carry))

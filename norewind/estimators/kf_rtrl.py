@@ -1,9 +1,9 @@
 """KF-RTRL: the influence as one Kronecker product."""
 
-from norewind.affine import products
-from norewind.estimator import Estimator, Loss, Transition
+from norewind.core.affine import products
+from norewind.core.estimator import Estimator, Loss, Transition
+from norewind.core.noise import Noise, random_signs
 from norewind.estimators.uoro import NORMALISERS, merge
-from norewind.noise import Noise, random_signs
 
 
 def kf_rtrl(transition: Transition, loss: Loss, *, noise: Noise = random_signs) -> Estimator:
@@ -15,7 +15,7 @@ def kf_rtrl(transition: Transition, loss: Loss, *, noise: Noise = random_signs) 
         p1 = √((‖J A‖ + ε) / (‖u‖ + ε))       p2 = √((‖D‖ + ε) / (‖a‖ + ε))
         u ← p1 u + c p2 a                     A ← J A/p1 + c D/p2
 
-    starting from zeros: the immediate influence a ⊗ D is a Kronecker product of its own,
+    starting from zeros: the immediate influence a ⊗ D is itself a Kronecker product,
     and one sign adds it to the other. (The paper has two signs, of which only the product
     matters.) UORO compresses n times as much into its vectors; here the variance relative
     to the gradient hardly grows with the number of units.
@@ -24,18 +24,25 @@ def kf_rtrl(transition: Transition, loss: Loss, *, noise: Noise = random_signs) 
     n²·m multiplications for m rows of W (n³ for a dense cell). Bytes carried: n·m and one a.
     Needs a model that declares its affine layer (`norewind.declare` with `layer`), such
     as `cells.rnn`, `cells.elman`, `cells.gru` and `cells.lstm(..., embedding=False)`; the
-    gates of a cell are rows of one layer. Over a window, u and A go on step by step.
-
-    `noise(key, like) -> (signs, next_key)` replaces the source of c.
-
-    `transition` and `loss` are the model: see `norewind.Model`.
+    gates of a cell are rows of one layer. Over a window, u and A are updated at every step.
 
     Reference: Mujika, Meier & Steger, Approximating Real-Time Recurrent Learning with
     Random Kronecker Factors (2018).
 
+    Args:
+        transition: one step of the model, `transition(params, state, x) -> (new_state, output)`, or a window of steps.
+        loss: the loss of one step or window, `loss(output, target)`, a scalar.
+        noise: the source of c, called as `noise(key, like) -> (signs, next_key)`.
+
+    Returns:
+        The estimator.
+
+    Raises:
+        ModelError: the model declares no affine layer.
+
     >>> import jax, jax.numpy as jnp, norewind
     >>> cell = norewind.cells.gru(inputs=3, hidden=4, outputs=3)
-    >>> estimator = norewind.kf_rtrl(cell.transition, norewind.losses.cross_entropy)
+    >>> estimator = norewind.estimators.kf_rtrl(cell.transition, norewind.losses.cross_entropy)
     >>> params, state = cell.init(jax.random.key(0)), cell.initial_state()
     >>> carry = estimator.init(params, state, jax.random.key(1))
     >>> carry.u["gates"].shape, carry.A.shape

@@ -3,8 +3,8 @@
 import jax
 import jax.numpy as jnp
 
-from norewind.estimator import Estimate, Estimator, Loss, Transition, checked, linearise, model_of, zeros_like
-from norewind.structure import UNITS, declared_units, for_each_leaf, required, spread
+from norewind.core.estimator import Estimate, Estimator, Loss, Transition, checked, linearise, model_of
+from norewind.core.structure import UNITS, declared_units, for_each_leaf, required, spread
 
 
 def lstm97(transition: Transition, loss: Loss) -> Estimator:
@@ -19,26 +19,33 @@ def lstm97(transition: Transition, loss: Loss) -> Estimator:
     starting from zero. It is the gradient of each loss through the old memory cell, but
     not through the rest of the old state (h). It is also known as e-prop.
 
-    Biased: what passes from unit to unit through h is dropped. Time: one evaluation of
-    the model and two reverse derivatives, O(1) per weight. Bytes carried: one set of
-    parameters (without the readout). Needs a model (`transition` and `loss`, see
-    `norewind.Model`) that declares which unit each weight feeds and which leaf of its
-    state is the memory cell (`norewind.declare` with `units` and `memory`), such as
-    `cells.lstm(..., embedding=False)`: all units share an embedding, which would need
-    one trace per unit and weight.
+    Biased: the influence that passes from unit to unit through h is dropped. Time: one
+    evaluation of the model and two reverse derivatives, O(1) per weight. Bytes carried: one
+    set of parameters (without the readout). Needs a model that declares which unit each
+    weight feeds and which leaf of its state is the memory cell (`norewind.declare` with
+    `units` and `memory`), such as `cells.lstm(..., embedding=False)`: all units share an
+    embedding, which would need one trace per unit and weight.
 
     Reference: Hochreiter & Schmidhuber, Long Short-Term Memory (1997), appendix A.1.
 
+    Args:
+        transition: one step of the model, `transition(params, state, x) -> (new_state, output)`.
+        loss: the loss of one step, `loss(output, target)`, a scalar.
+
+    Returns:
+        The estimator.
+
+    Raises:
+        ModelError: the model does not declare `units` and `memory`.
+
     >>> import jax, jax.numpy as jnp, norewind
     >>> cell = norewind.cells.lstm(inputs=3, hidden=4, outputs=3, embedding=False)
-    >>> estimator = norewind.lstm97(cell.transition, norewind.losses.cross_entropy)
+    >>> estimator = norewind.estimators.lstm97(cell.transition, norewind.losses.cross_entropy)
     >>> params, state = cell.init(jax.random.key(0)), cell.initial_state()
     >>> carry = estimator.init(params, state, jax.random.key(1))
     >>> carry["recurrent"].shape == params["recurrent"].shape, carry["readout"]
     (True, {'bias': None, 'weight': None})
     """
-    import equinox as eqx
-
     units_of, memory_of = required(
         "lstm97",
         "cells.lstm(..., embedding=False)",
@@ -60,7 +67,7 @@ def lstm97(transition: Transition, loss: Loss) -> Estimator:
         state_grad, direct = point.loss_grads()
 
         def along_traces(values):
-            """One number per unit times the traces of its weights."""
+            """For every weight, the value of its unit times its trace."""
             factors = spread(units, values, params)
             return jax.tree.map(
                 lambda factor, trace: 0 if trace is None else factor * trace, factors, carry, is_leaf=_is_none
@@ -68,8 +75,8 @@ def lstm97(transition: Transition, loss: Loss) -> Estimator:
 
         grad = jax.tree.map(jnp.add, direct, along_traces(memory_of(state_grad)))
         # Each entry of the new memory cell depends on its own entry of the old one and on its own
-        # weights, so the derivative of their sum holds all the derivatives, each in its place.
-        ones = eqx.tree_at(memory_of, zeros_like(state_grad), replace_fn=jnp.ones_like)
+        # weights, so the derivative of their sum contains all the derivatives, each in its place.
+        ones = jax.grad(lambda state: jnp.sum(memory_of(state)))(state_grad)  # in the memory, and zeros elsewhere
         memory_rows, immediate = point.pull_back(ones)
         carry = jax.tree.map(
             lambda trace, old, new: None if trace is None else old + new,

@@ -6,11 +6,11 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
-from norewind.estimator import Estimate, Estimator, Linearisation, Loss, Transition, checked, linearise, model_of
-from norewind.estimators.uoro import Carry, zero_carry
-from norewind.noise import Noise, random_signs
-from norewind.structure import declared_units, reaches_state, structure_of, sum_per_unit, unfed_leaf
-from norewind.trees import Tree, combine, norm, real_leaves
+from norewind.core.estimator import Estimate, Estimator, Linearisation, Loss, Transition, checked, linearise, model_of
+from norewind.core.noise import Noise, random_signs
+from norewind.core.structure import declared_units, reaches_state, structure_of, sum_per_unit, unfed_leaf
+from norewind.core.trees import Tree, combine, norm, real_leaves
+from norewind.estimators.uoro import UOROCarry, zero_carry
 
 EPSILON = 1e-7
 
@@ -36,26 +36,34 @@ def nobacktrack(
     state is the pre-activation, so that all rows are equal) the two are the same method.
 
     Unbiased for frozen parameters, like UORO. Bytes carried: one state and one set of
-    parameters. Time: depends on `row_norms`, which says how the row norms ‖I_i‖ are
-    computed, and so does what it needs of the model; the result is the same:
-
-    - `"declared"`: the model declares which unit each weight feeds (with
-      `norewind.declare`, or as `cells.rnn`, `cells.elman`, `cells.reservoir` and
-      `cells.lstm` without embedding do). One forward and 2 + k reverse derivatives,
-      where k is the number of floating leaves of the state.
-    - `"pullbacks"`: any model. For a state of size n, n more reverse derivatives, one
-      after the other, so that no more bytes are needed.
-    - `"auto"`: the first if the model declares a unit for every weight, else the second.
-
-    `noise(key, like) -> (signs, next_key)` replaces the source of ν. `transition` and
-    `loss` are the model: see `norewind.Model`.
+    parameters. Time: one evaluation of the model, one forward derivative, and reverse
+    derivatives, whose number depends on how the row norms ‖I_i‖ are computed (`row_norms`):
+    2 + k with `"declared"`, where k is the number of floating leaves of the state, and 2 + n
+    with `"pullbacks"`, where n is the size of the state. The result is the same. Needs only a
+    differentiable model (see `norewind.core.Model`).
 
     Reference: Ollivier, Tallec & Charpiat, Training recurrent networks online without
     backtracking (2015).
 
+    Args:
+        transition: one step of the model, `transition(params, state, x) -> (new_state, output)`.
+        loss: the loss of one step, `loss(output, target)`, a scalar.
+        row_norms: how the row norms are computed. `"declared"` is for models that declare which unit each weight feeds
+            (with `norewind.declare`, or as `cells.rnn`, `cells.elman`, `cells.reservoir` and `cells.lstm` without
+            embedding do). `"pullbacks"` is for any model: its reverse derivatives are computed one after the other, so
+            that it takes no more memory. `"auto"` is the first if the model declares a unit for every weight, otherwise
+            the second.
+        noise: the source of ν, called as `noise(key, like) -> (signs, next_key)`.
+
+    Returns:
+        The estimator.
+
+    Raises:
+        ValueError: `row_norms` is none of the three.
+
     >>> import jax, jax.numpy as jnp, norewind
     >>> cell = norewind.cells.rnn(inputs=3, hidden=4, outputs=3)
-    >>> estimator = norewind.nobacktrack(cell.transition, norewind.losses.cross_entropy)
+    >>> estimator = norewind.estimators.nobacktrack(cell.transition, norewind.losses.cross_entropy)
     >>> params, state = cell.init(jax.random.key(0)), cell.initial_state()
     >>> carry = estimator.init(params, state, jax.random.key(1))
     >>> state, carry, estimate = estimator.step(params, state, carry, jnp.array(0), jnp.array(2))
@@ -87,7 +95,7 @@ def nobacktrack(
         _, signs_back = point.pull_back(jax.tree.map(jnp.divide, signs, rho))  # Σ_i ν_i I_i/ρ_i
         rho0 = jnp.sqrt(norm(carry.theta_tilde) / (norm(pushed) + EPSILON)) + EPSILON
         one = jnp.ones_like(rho0)
-        carry = Carry(
+        carry = UOROCarry(
             s_tilde=combine(rho0, pushed, one, jax.tree.map(jnp.multiply, signs, rho)),
             theta_tilde=combine(1 / rho0, carry.theta_tilde, one, signs_back),
             key=key,
@@ -98,7 +106,7 @@ def nobacktrack(
 
 
 def _norms_by_pullbacks(point: Linearisation, leaves: Tree) -> Tree:
-    """‖I_i‖ for every entry of the state, one reverse derivative each."""
+    """‖I_i‖ for every entry of the state, by one reverse derivative for each entry."""
     flat, unravel = ravel_pytree(leaves)
 
     def one_row(i):
@@ -108,10 +116,10 @@ def _norms_by_pullbacks(point: Linearisation, leaves: Tree) -> Tree:
 
 
 def _norms_by_units(point: Linearisation, leaves: Tree, units: Tree) -> Tree:
-    """‖I_i‖ by one reverse derivative for each leaf of the state.
+    """‖I_i‖ for every entry of the state, by one reverse derivative for each leaf of the state.
 
     Every weight feeds one unit only, so the rows of ∂s'/∂θ do not overlap: the
-    derivative of the sum over all units holds every row, each in its own place.
+    derivative of the sum over all units contains every row, each in its own place.
     """
     flat, structure = jax.tree.flatten(leaves)
     rows = []

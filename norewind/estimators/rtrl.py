@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
-from norewind.estimator import Estimate, Estimator, Loss, Transition, checked, linearise, model_of
-from norewind.trees import real_leaves
+from norewind.core.estimator import Estimate, Estimator, Loss, Transition, checked, linearise, model_of
+from norewind.core.trees import real_leaves
 
 
 def rtrl(transition: Transition, loss: Loss) -> Estimator:
@@ -20,11 +20,17 @@ def rtrl(transition: Transition, loss: Loss) -> Estimator:
 
     Exact. Time: n reverse derivatives of the model and n²·P multiplications, for a state
     of size n and P parameters (n⁴ for a dense cell). Bytes carried: n sets of parameters.
-    Needs only a model (`transition` and `loss`, see `norewind.Model`) that can be
-    differentiated.
+    Needs only a differentiable model (see `norewind.core.Model`).
 
     Reference: Williams & Zipser, A Learning Algorithm for Continually Running Fully
     Recurrent Neural Networks (1989).
+
+    Args:
+        transition: one step of the model, `transition(params, state, x) -> (new_state, output)`.
+        loss: the loss of one step, `loss(output, target)`, a scalar.
+
+    Returns:
+        The estimator.
 
     >>> import jax, jax.numpy as jnp, norewind
     >>> cell = norewind.cells.rnn(inputs=3, hidden=4, outputs=3)

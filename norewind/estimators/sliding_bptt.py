@@ -5,13 +5,19 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from norewind import checks
-from norewind.estimator import Estimate, Estimator, Loss, Transition, checked, linearise, model_of
-from norewind.trees import Tree, as_arrays
+from norewind.core import checks
+from norewind.core.estimator import Estimate, Estimator, Loss, Transition, checked, linearise, model_of
+from norewind.core.trees import Tree, as_arrays
 
 
-class Carry(NamedTuple):
-    """The last T − 1 inputs and the states before them, in a ring; `steps` counts the entries written so far."""
+class SlidingCarry(NamedTuple):
+    """A ring buffer of the last T − 1 inputs and the states before them.
+
+    Args:
+        states: the states.
+        xs: the inputs.
+        steps: the number of entries written so far; once the ring is full, it only tells the next place.
+    """
 
     states: Tree
     xs: Tree
@@ -25,22 +31,33 @@ def sliding_bptt(transition: Transition, loss: Loss, *, length: int, x: Tree) ->
 
         g_t = ∂ℓ_t/∂θ + Σ_{k = t−T+1}^{t−1} ∂ℓ_t/∂s_{t−1} · J_{t−1} ⋯ J_{k+1} · I_k
 
-    Every loss sees T steps, while in the block form (`bptt(*window(...))`) the first loss
-    of a block sees one. Older steps are linearised at the current parameters and at the
-    states stored when they were taken.
+    Every loss is propagated back T steps, while in the block form (`bptt(*window(...))`) the
+    first loss of a block is propagated back only one. Older steps are linearised at the
+    current parameters and at the states stored when they were taken.
 
     Biased, unless T covers the whole past: then it is exact for frozen parameters. Time:
     T evaluations and reverse derivatives of the model at every step. Bytes carried: T − 1
-    inputs and states. Needs a model (`transition` and `loss`, see `norewind.Model`) that
-    can be differentiated, and in `x` an example of an input, for the shape of what is
-    stored.
+    inputs and states. Needs only a differentiable model (see `norewind.core.Model`).
 
     Reference: Williams & Peng, An efficient gradient-based algorithm for on-line
     training of recurrent network trajectories (1990): BPTT(h) with h = T.
 
+    Args:
+        transition: one step of the model, `transition(params, state, x) -> (new_state, output)`.
+        loss: the loss of one step, `loss(output, target)`, a scalar.
+        length: T, the number of steps to propagate back.
+        x: an example of an input, for the shape of the stored inputs.
+
+    Returns:
+        The estimator.
+
+    Raises:
+        ModelError: `length` is not a whole number above 0.
+
     >>> import jax, jax.numpy as jnp, norewind
     >>> cell = norewind.cells.rnn(inputs=3, hidden=4, outputs=3)
-    >>> estimator = norewind.sliding_bptt(cell.transition, norewind.losses.cross_entropy, length=8, x=jnp.array(0))
+    >>> loss, x = norewind.losses.cross_entropy, jnp.array(0)
+    >>> estimator = norewind.estimators.sliding_bptt(cell.transition, loss, length=8, x=x)
     >>> params, state = cell.init(jax.random.key(0)), cell.initial_state()
     >>> carry = estimator.init(params, state, jax.random.key(1))
     >>> carry.states.shape, carry.xs.shape
@@ -51,12 +68,12 @@ def sliding_bptt(transition: Transition, loss: Loss, *, length: int, x: Tree) ->
     kept = length - 1
 
     def init(params, state, key):
-        # Entries not written yet count for nothing, but the model is evaluated on them: they must be valid.
+        # Entries not written yet have no effect, but the model is evaluated on them, so they must be valid.
         def ring(leaf):
             return jnp.broadcast_to(leaf[None], (kept, *leaf.shape))
 
         states, xs = jax.tree.map(ring, as_arrays((state, x)))
-        return Carry(states, xs, jnp.zeros((), jnp.int32))
+        return SlidingCarry(states, xs, jnp.zeros((), jnp.int32))
 
     def step(params, state, carry, x, target):
         point = linearise(model, params, state, x, target)
@@ -78,10 +95,10 @@ def sliding_bptt(transition: Transition, loss: Loss, *, length: int, x: Tree) ->
         (_, grad), _ = jax.lax.scan(one_step_back, (cotangent, grad), ages)
         place = carry.steps % kept
         states, xs = jax.tree.map(lambda ring, leaf: ring.at[place].set(leaf), (carry.states, carry.xs), (state, x))
-        # Once the ring is full only the place matters, so the counter can go back and never overflows.
+        # Once the ring is full, only the place matters, so the counter wraps around and never overflows.
         steps = carry.steps + 1
         steps = jnp.where(steps >= 2 * kept, steps - kept, steps)
-        return point.state, Carry(states, xs, steps), Estimate(point.loss, grad, point.output)
+        return point.state, SlidingCarry(states, xs, steps), Estimate(point.loss, grad, point.output)
 
     # Older steps matter only through their states.
     silent = model._replace(loss=lambda output, target: jnp.zeros(()))

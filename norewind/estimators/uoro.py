@@ -6,7 +6,8 @@ from typing import Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from norewind.estimator import (
+from norewind.core.combinators import parallel_model
+from norewind.core.estimator import (
     Estimate,
     Estimator,
     Linearisation,
@@ -16,23 +17,38 @@ from norewind.estimator import (
     linearise,
     model_of,
     one_sample,
-    parallel_model,
     zeros_like,
 )
-from norewind.noise import Noise, as_key, random_signs
-from norewind.trees import Tree, combine, norm, real_leaves, weighted_sum
+from norewind.core.noise import Noise, as_key, random_signs
+from norewind.core.trees import Tree, combine, norm, real_leaves, weighted_sum
 
 
-class Carry(NamedTuple):
-    """s̃ (shaped like the floating leaves of the state) and θ̃ (like the parameters), with E[s̃ ⊗ θ̃] = ∂s/∂θ."""
+class UOROCarry(NamedTuple):
+    """The two factors of UORO's estimate, with E[s̃ ⊗ θ̃] = ∂s/∂θ.
+
+    Args:
+        s_tilde: s̃, shaped like the floating leaves of the state.
+        theta_tilde: θ̃, shaped like the parameters.
+        key: the PRNG key of the next step's noise.
+    """
 
     s_tilde: Tree
     theta_tilde: Tree
     key: jax.Array
 
 
-def zero_carry(params: Tree, state: Tree, key: jax.Array) -> Carry:
-    return Carry(zeros_like(real_leaves(state)), zeros_like(params), as_key(key))
+def zero_carry(params: Tree, state: Tree, key: jax.Array) -> UOROCarry:
+    """The carry before the first step.
+
+    Args:
+        params: the parameters.
+        state: the state.
+        key: the PRNG key that seeds the noise.
+
+    Returns:
+        A carry with s̃ = 0 and θ̃ = 0.
+    """
+    return UOROCarry(zeros_like(real_leaves(state)), zeros_like(params), as_key(key))
 
 
 def _paper(numerator: jax.Array, denominator: jax.Array) -> jax.Array:
@@ -48,9 +64,17 @@ NORMALISERS: dict[str, Normaliser] = {"paper": _paper, "released": _released}
 
 
 def merge(normaliser: Normaliser, past: tuple[Tree, Tree], new: tuple[Tree, Tree]) -> tuple[Tree, Tree]:
-    """Two products a ⊗ a' and b ⊗ b' as the one of ρ0 a + ρ1 b with a'/ρ0 + b'/ρ1.
+    """Merge two products a ⊗ a' and b ⊗ b' into one, (ρ0 a + ρ1 b) ⊗ (a'/ρ0 + b'/ρ1).
 
-    If both b and b' have a random sign as a factor, its mean is the sum of the two.
+    If b and b' share a random sign as a factor, the mean of the result is the sum of the two.
+
+    Args:
+        normaliser: computes ρ from the norms of a' and a (or of b' and b).
+        past: a and a'.
+        new: b and b'.
+
+    Returns:
+        The two factors of the result.
     """
     (a, a_right), (b, b_right) = past, new
     rho0, rho1 = normaliser(norm(a_right), norm(a)), normaliser(norm(b_right), norm(b))
@@ -76,14 +100,23 @@ def uoro(
     are being learned, the carried influence is slightly stale, as in RTRL.
 
     Unbiased. Time: one evaluation of the model, one forward and two reverse derivatives.
-    Bytes carried: one state and one set of parameters. Needs only a model (`transition`
-    and `loss`, see `norewind.Model`) that can be differentiated.
-
-    `rho` chooses the normalisers: `"paper"`, as above with ε = 1e-7, or `"released"`,
-    √((‖·‖ + ε) / (‖·‖ + ε)) with ε = 1e-5, as in the authors' code. Both are unbiased.
-    `noise(key, like) -> (signs, next_key)` replaces the source of ν.
+    Bytes carried: one state and one set of parameters. Needs only a differentiable model
+    (see `norewind.core.Model`).
 
     Reference: Tallec & Ollivier, Unbiased Online Recurrent Optimization (2017), Algorithm 1.
+
+    Args:
+        transition: one step of the model, `transition(params, state, x) -> (new_state, output)`, or a window of steps.
+        loss: the loss of one step or window, `loss(output, target)`, a scalar.
+        rho: the normalisers: `"paper"`, as above with ε = 1e-7, or `"released"`, √((‖·‖ + ε) / (‖·‖ + ε)) with
+            ε = 1e-5, as in the authors' code. Both are unbiased.
+        noise: the source of ν, called as `noise(key, like) -> (signs, next_key)`.
+
+    Returns:
+        The estimator.
+
+    Raises:
+        ValueError: `rho` is neither `"paper"` nor `"released"`.
 
     >>> import jax, jax.numpy as jnp, norewind
     >>> cell = norewind.cells.rnn(inputs=3, hidden=4, outputs=3)
@@ -104,7 +137,7 @@ def uoro(
         pushed, loss_tangent = point.jvp(carry.s_tilde)  # J s̃ and ∂ℓ/∂s · s̃
         signs, key = noise(carry.key, pushed)
         _, signs_back = point.pull_back(signs)  # νᵀI
-        return Carry(*merge(normaliser, (pushed, carry.theta_tilde), (signs, signs_back)), key), loss_tangent
+        return UOROCarry(*merge(normaliser, (pushed, carry.theta_tilde), (signs, signs_back)), key), loss_tangent
 
     def step(params, state, carry, x, target):
         point = linearise(model, params, state, x, target)
@@ -127,12 +160,12 @@ def uoro(
         shares = loss_tangents / len(loss_tangents) if weights is None else loss_tangents * weights
         return point.state, new, _estimate_of_all(point, shares, carries)
 
-    # A window spreads that writing over T samples: another reverse pass through its loop would cost more than it saves.
+    # A window spreads that cost over T samples: another reverse pass through its loop would cost more than it saves.
     faster = streams_step if model.samples is one_sample else None
     return checked(Estimator(zero_carry, step, model, mean_step=mean_step, streams_step=faster))
 
 
-def _estimate_of_all(point: Linearisation, shares: jax.Array, carries: Carry) -> Estimate:
+def _estimate_of_all(point: Linearisation, shares: jax.Array, carries: UOROCarry) -> Estimate:
     past = weighted_sum(shares, carries.theta_tilde)
     one = jnp.ones_like(point.loss)
     return Estimate(point.loss, combine(one, past, one, point.loss_grads()[1]), point.output)

@@ -1,4 +1,4 @@
-"""A model for every key: the runs of many keys, in memory and on disk, trained side by side."""
+"""Fleets: one model per key. The runs of many keys are kept in memory and on disk, and are trained together."""
 
 from norewind.fleets.fleet import Fleet, fleet
 from norewind.streams.stream import Keyed

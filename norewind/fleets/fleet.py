@@ -1,4 +1,4 @@
-"""A fleet: a learner with a run for every key, whose samples come in any order."""
+"""A fleet: a learner with a separate run for every key. Samples of different keys may arrive in any order."""
 
 from copy import copy
 from typing import Any, NamedTuple, Protocol
@@ -6,28 +6,28 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import numpy as np
 
-from norewind import checks
-from norewind.checkpoint import LARGEST
+from norewind.core import checks
+from norewind.core.trees import Tree
+from norewind.engines.kernels import kernel
 from norewind.fleets.slots import Slots
-from norewind.kernels import kernel
-from norewind.learners.protocol import Learner
-from norewind.streams.scaling import Layout, Series, nothing_known, scaled
+from norewind.learners.learner import Learner
+from norewind.storage.checkpoint import LARGEST
 from norewind.streams.stream import Keyed, Samples
-from norewind.trees import Tree
+from norewind.streams.table.scaling import SeriesStatistics, TableLayout, nothing_known, scaled
 
 # Bytes for resident keys, if their number is not given.
 MEMORY = 1_000_000_000
-# Numbers in the rows of a chunk: wide rows make shorter ones.
+# The most numbers in one chunk: if rows are wide, chunks have fewer of them.
 NUMBERS = 1 << 26
 
 
 class Engine(Protocol):
-    """How a learner is run for many keys; what `Learner.for_keys` returns.
+    """The interface for running a learner for many keys, as returned by `Learner.for_keys`.
 
     Attributes:
-        own: what every key has for itself at its start, by name.
-        shared: what all keys share at the start.
-        chunk: how many rows to give it at a time.
+        own: the initial arrays that every key has for itself, by name.
+        shared: the initial value of everything that all keys share.
+        chunk: the number of rows to pass at a time.
     """
 
     own: dict[str, np.ndarray]
@@ -40,65 +40,94 @@ class Engine(Protocol):
         """Learn from rows, in order.
 
         Args:
-            shared: what all keys share; used up.
-            arrays: what keys have for themselves, with one entry per slot along the leading axes; changed in place.
+            shared: the part that all keys share; it must not be used afterwards.
+            arrays: the arrays that keys have for themselves, with one entry per slot along the leading axis; changed in
+                place.
             places: the slot of each row's key.
             xs: the inputs of the rows.
             targets: their targets.
 
         Returns:
-            What all keys share, the losses, the outputs made at the rows, and the outputs that were made of them.
+            The new shared part, the losses, the outputs made at the rows, and the earlier outputs for these rows.
         """
         ...
 
     def answer(self, arrays: dict[str, np.ndarray], xs: Tree) -> tuple[Any, Any]:
-        """The outputs of `learn` if each row were the next of the key with the same number. `arrays` are used up."""
+        """Return the outputs that `learn` would give if row i were the next row of key i.
+
+        Args:
+            arrays: the arrays of the keys, with one entry per row; they must not be used afterwards.
+            xs: the inputs of the rows.
+
+        Returns:
+            The outputs made at the rows, and the earlier outputs for these rows.
+        """
         ...
 
     def pending(self, record: np.ndarray) -> np.ndarray:
-        """What is forecast of the next rows of a key; see `Learner.pending`."""
+        """Return the forecasts of the next rows of a key; see `Learner.pending`.
+
+        Args:
+            record: the record of the key.
+        """
         ...
 
 
 class FleetRun(NamedTuple):
-    """What the keys of a fleet share: parameters and optimizer, or nothing. The rest is in the fleet and its folder."""
+    """The part of a fleet that all keys share. Everything else is in the fleet and its folder.
+
+    Attributes:
+        shared: parameters and optimizer state, or nothing.
+    """
 
     shared: Tree
 
 
-def fleet(
-    learner: Learner, run: Any, *, share: bool = False, resident: int | None = None, window: int = 256
-) -> "Fleet":
-    """A learner with one run for every key: keys appear at any time, and their samples come in any order.
+def fleet(learner: Learner, run: Any, *, share: bool = False, resident: int | None = None) -> "Fleet":
+    """Create a learner with one run per key. New keys may appear at any time, and samples may arrive in any order.
 
-    Without `share`, every key has a model of its own, which starts from `run`, and learns as
-    `learner` alone would from its samples. With `share`, all keys teach one model: the keys
-    that have a sample in a window of `window` samples make one step of `norewind.parallel`
-    together, with a state and a carry each; what is left of a key's samples makes the next.
+    Without `share`, every key has its own model, which starts from `run` and learns exactly as
+    `learner` alone would from that key's samples. With `share`, all keys train one model, sample by
+    sample in the order of arrival, and each key has its own state and carry.
 
     Args:
-        learner: what learns: from `online`, `Ahead` to forecast later rows, or without `share` `LeastSquares`.
-        run: where a key starts from, e.g. from `learner.init`.
-        share: one model for all keys.
-        resident: the keys in memory; those silent longest are on disk. By default as many as fit 1 GB.
-        window: with `share`, the samples that are looked at together.
+        learner: the learner of each key: from `online`, `Ahead` to forecast later rows, or, without `share`,
+            `LeastSquares`.
+        run: the run that every key starts from, e.g. from `learner.init`.
+        share: whether all keys share one model.
+        resident: the number of keys in memory; the keys that have been silent longest are on disk. By default, as many
+            as fit into 1 GB.
+
+    Returns:
+        The fleet, which is a learner of `Keyed` samples.
+
+    Raises:
+        ModelError: this learner cannot be run for many keys, or `resident` is less than 1.
 
     >>> import jax, numpy as np, norewind
     >>> cell = norewind.cells.gru(inputs=1, hidden=4, outputs=1, symbols=False)
     >>> estimator = norewind.bptt(cell.transition, norewind.losses.squared_error)
     >>> learner = norewind.online(estimator, norewind.adam(1e-2))
     >>> start = learner.init(cell.init(jax.random.key(0)), cell.initial_state(), jax.random.key(1))
-    >>> sensors = norewind.fleet(learner, start)
+    >>> sensors = norewind.fleets.fleet(learner, start)
     >>> keys, xs = [b"north", b"south"] * 100, np.ones((200, 1), np.float32)
-    >>> run, losses = sensors.scan(sensors.init(), norewind.Keyed(keys, xs), xs)
+    >>> run, losses = sensors.scan(sensors.init(), norewind.fleets.Keyed(keys, xs), xs)
     >>> sensors.keys, bool(losses[-1] < losses[0])
     (2, True)
     """
-    return Fleet(learner, run, share=share, resident=resident, window=window)
+    return Fleet(learner, run, share=share, resident=resident)
 
 
 class Fleet(Learner):
-    """What `fleet` returns. With a `table`, its inputs are raw rows, which it standardises key by key."""
+    """A learner with one run per key, as returned by `fleet`.
+
+    Args:
+        learner: the learner of each key.
+        run: the run that every key starts from.
+        share: whether all keys share one model.
+        resident: the number of keys in memory. By default, as many as fit into 1 GB.
+        table: the columns of a table. If it is given, inputs are raw rows, which the fleet standardises key by key.
+    """
 
     def __init__(
         self,
@@ -107,19 +136,16 @@ class Fleet(Learner):
         *,
         share: bool = False,
         resident: int | None = None,
-        window: int = 256,
-        table: Layout | None = None,
+        table: TableLayout | None = None,
     ):
-        if resident is not None and share and resident < window:
-            raise checks.ModelError(f"fleet: {resident} resident keys are fewer than a window of {window} can have.")
-        self.horizon, self.window, self.table = learner.horizon, window if share else 1, table
-        self.engine: Engine = learner.for_keys(run, window if share else None)
+        self.horizon, self.table = learner.horizon, table
+        self.engine: Engine = learner.for_keys(run, share=share)
         own = dict(self.engine.own)
         if table is not None:
             statistics, waiting, seen = (part[0] for part in nothing_known(table))
             own |= {"statistics": statistics, "waiting": waiting, "seen": seen, "errors": np.zeros(4)}
         size = sum(part.nbytes for part in own.values())
-        most = max(2 * self.window, MEMORY // size) if resident is None else resident
+        most = max(1, MEMORY // size) if resident is None else resident
         checks.at_least_one("fleet: resident", most)
         self.slots = Slots(own, most)
         self.samples = 0
@@ -131,24 +157,35 @@ class Fleet(Learner):
         return len(self.slots)
 
     def init(self) -> FleetRun:
-        """Start without keys."""
+        """Start a run without keys."""
         return FleetRun(self.engine.shared)
 
     def scan(
         self, run: FleetRun, xs: Keyed, targets: Any = None, *, count: int | None = None, outputs: bool = False
     ) -> tuple[FleetRun, Any]:
-        """Learn from samples of any keys, in their order; see `Learner.scan`.
+        """Learn from samples of any keys, in order; see `Learner.scan`.
 
-        The runs of the keys change in the fleet itself. `count` is the number of windows, or
-        of samples where there are none. `outputs` are those at the samples; with a horizon,
-        `(made, due)`, as `Ahead` has them; with a table, `(made, due, samples)`.
+        The runs of the keys are stored and changed in the fleet itself.
+
+        Args:
+            run: the run to continue; it must not be used afterwards.
+            xs: inputs with their keys.
+            targets: their targets; None with a table.
+            count: use only the first `count` samples.
+            outputs: whether to return the outputs as well.
+
+        Returns:
+            `(run, losses)`, or with `outputs` `(run, (losses, outputs))`. Outputs are those at the samples; with a
+            horizon, `(made, due)`, as for `Ahead`; with a table, `(made, due, samples)`.
+
+        Raises:
+            ValueError: there are no samples.
         """
         keys = xs.keys.tolist() if isinstance(xs.keys, np.ndarray) else list(xs.keys)
-        rows = (len(keys) if count is None else count * self.window) // self.window * self.window
+        rows, most = len(keys) if count is None else count, self.slots.resident
         if not rows:
-            raise ValueError(f"fleet: there is no sample in {len(keys)} keys; a window has {self.window}.")
-        most = self.slots.resident // self.window * self.window
-        step = rows if rows <= most or len(set(keys[:rows])) <= self.slots.resident else most
+            raise ValueError("fleet: there are no samples.")
+        step = rows if rows <= most or len(set(keys[:rows])) <= most else most
         pieces = []
         for start in range(0, rows, step):
             part = slice(start, min(start + step, rows))
@@ -156,11 +193,10 @@ class Fleet(Learner):
             run, piece = self._piece(run, keys[part], *inputs)
             pieces.append(piece)
         losses, *made = pieces[0] if len(pieces) == 1 else jax.tree.map(lambda *all: np.concatenate(all), *pieces)
-        losses = losses if self.window == 1 else losses.reshape(-1, self.window).sum(axis=1)
         return run, (losses, made[0] if len(made) == 1 else tuple(made)) if outputs else losses
 
     def _piece(self, run: FleetRun, keys: list[bytes], xs: Tree, targets: Tree) -> tuple[FleetRun, tuple]:
-        """Learn from samples of no more keys than may be resident."""
+        """Learn from samples of at most as many keys as may be resident."""
         places, arrays, samples = self.slots.places(keys, self.samples), self.slots.arrays, None
         if self.table is not None:
             samples = self._scaled(arrays, places, xs)
@@ -174,46 +210,86 @@ class Fleet(Learner):
         return FleetRun(shared), (losses, *found)
 
     def _scaled(self, arrays: dict[str, np.ndarray], places: np.ndarray, rows: np.ndarray) -> Samples:
-        """Raw rows as samples. What is known of their keys is brought up to date."""
+        """Standardise raw rows, and update the statistics of their keys."""
         assert self.table is not None
-        series = Series(*(arrays[name] for name in ("statistics", "waiting", "seen")))
+        series = SeriesStatistics(*(arrays[name] for name in ("statistics", "waiting", "seen")))
         return Samples(*scaled(self.table, series, np.ascontiguousarray(rows, np.float64), places))
 
     def answer(self, records: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, Samples]:
-        """What `scan` would return as outputs for raw rows, each as the next of the key with this record; without
-        learning. For keys that share nothing."""
+        """Return the outputs that `scan` would give for raw rows, without learning. The keys must not share a model.
+
+        Args:
+            records: the record of a key for each row.
+            rows: the raw rows, each taken as the next one of its key.
+
+        Returns:
+            The outputs made at the rows, the earlier outputs for these rows, and the standardised samples.
+        """
         arrays = {name: records[name].copy() for name in self.slots.arrays}
         samples = self._scaled(arrays, np.arange(len(rows)), rows)
         return *self.engine.answer(arrays, samples.xs), samples
 
     def rehearse(self, run: FleetRun) -> None:
-        """Compile what learning needs, with a key of its own."""
+        """Compile all programs needed for learning, using a temporary key.
+
+        Args:
+            run: a run; it stays unchanged.
+        """
         assert self.table is not None
         fleet, rows = copy(self), self.horizon + 1
         fleet.slots = self.slots.another(1)
         fleet.scan(run, Keyed([b""] * rows, np.zeros((rows, self.table.columns))))
 
     def forward(self, run: FleetRun, xs: Any, *, count: int | None = None) -> tuple[FleetRun, Any]:
-        """Not for fleets: `answer` predicts rows without learning."""
-        raise checks.ModelError("forward: a fleet has no run that could be left as it is. Use scan, or fleet.answer.")
+        """Raise an error: fleets do not support this method. Use `answer` to predict rows without learning.
+
+        Args:
+            run: unused.
+            xs: unused.
+            count: unused.
+
+        Raises:
+            ModelError: always.
+        """
+        raise checks.ModelError("forward: not for fleets, whose runs change in place. Use scan, or fleet.answer.")
 
     def reset(self, run: FleetRun) -> FleetRun:
-        """Not for fleets, whose keys begin at different times."""
-        raise checks.ModelError("reset: the keys of a fleet have sequences of their own. Use other keys for new ones.")
+        """Raise an error: fleets do not support this method, because their keys begin at different times.
+
+        Args:
+            run: unused.
+
+        Raises:
+            ModelError: always.
+        """
+        raise checks.ModelError("reset: every key of a fleet has its own sequence. Use a new key to begin a new one.")
 
     def chunk(self, run: FleetRun) -> int:
-        """As many rows as the engine wants, in whole windows."""
+        """Return the number of rows that the engine prefers, or fewer if rows are wide.
+
+        Args:
+            run: the run.
+        """
         width = 32 + sum(part.size for name, part in self.engine.own.items() if name in ("xs", "targets", "outputs"))
-        return max(self.window, min(self.engine.chunk, NUMBERS // width) // self.window * self.window)
+        return max(1, min(self.engine.chunk, NUMBERS // width))
 
     def keep_in(self, folder: Any, samples: int) -> None:
-        """Keep the keys in a run folder, as they were at its checkpoint after this many samples."""
+        """Keep the keys in a run folder, starting from one of its checkpoints.
+
+        Args:
+            folder: the run folder.
+            samples: the number of samples at that checkpoint.
+        """
         self.slots.keep_in(folder.path, samples)
         self.samples, self._folder = samples, folder
         folder.at_end(self.close)
 
     def settle(self, samples: int) -> None:
-        """Write the keys that have changed, before the checkpoint file that makes them count."""
+        """Write the keys that have changed. The checkpoint file, written afterwards, makes them valid.
+
+        Args:
+            samples: the number of samples at the checkpoint.
+        """
         self.slots.settle(samples, self._folder.oldest)
         if self.slots.store.size > LARGEST:
             self._folder.writer.keep = 1
@@ -225,9 +301,14 @@ class Fleet(Learner):
 
 @kernel
 def add_errors(errors, places, targets, last, due):
-    """Add up the squared errors of every key: how many rows were scored, and the model's, the last value's, the mean's.
+    """Add the squared errors of rows to the sums of their keys. Each row counts as the mean over its known targets.
 
-    A row counts with the mean over its known targets.
+    Args:
+        errors: per slot, the number of scored rows, and the squared errors of the model, the last value and the mean.
+        places: the slot of each row.
+        targets: standardised targets; NaN means unknown.
+        last: the last known values, standardised likewise.
+        due: the earlier forecasts of these rows.
     """
     for t in range(len(places)):
         known, model, persistence, mean = 0, 0.0, 0.0, 0.0

@@ -1,4 +1,4 @@
-"""The keys of a fleet in memory: as many as may be resident, each with a slot in every array; the others on disk."""
+"""The resident keys of a fleet: each has a slot in every array. All other keys are on disk."""
 
 import mmap
 import tempfile
@@ -10,30 +10,31 @@ from threading import Lock
 
 import numpy as np
 
-from norewind.checkpoint import DamagedError
 from norewind.fleets.store import KEYS, Entry, Store
+from norewind.storage.checkpoint import DamagedError
 
-# When room is needed, at least one in this many resident keys goes to disk, so that there is room for a while.
+# When slots run out, at least one in this many resident keys is moved to disk, so that this happens rarely.
 EVICTED = 16
-# Keys that are turned into records, or back, at a time.
+# The number of keys converted to or from records at a time.
 AT_ONCE = 256
 
 
 class Slots:
-    """Arrays with a slot for every key. If none is free for a new key, the keys that are silent longest go to disk.
+    """Arrays with one slot per resident key.
 
-    A key's bytes on disk are its record: its part of every array, in turn.
+    When a new key needs a slot and none is free, the keys that have been silent longest are moved
+    to disk. There, a key is stored as the bytes of its record: its part of every array, in turn.
 
-    Another thread may look at keys meanwhile, once `watched` is set: `seen` returns a key as it was
-    when `show` was called last.
+    Once `watched` is set, another thread may read keys: `seen` returns a key as it was
+    at the last call of `show`.
 
     Args:
-        fresh: what a key that has sent nothing yet has in each array.
+        fresh: the initial value of a key in each array.
         resident: the number of slots.
 
     Attributes:
-        arrays: the arrays by name, with one entry per slot along their leading axes.
-        fresh: the record of a key that has sent nothing yet, as an array of one.
+        arrays: the arrays by name, with one entry per slot along their leading axis.
+        fresh: the record of a new key, as an array of one.
     """
 
     def __init__(self, fresh: dict[str, np.ndarray], resident: int):
@@ -57,7 +58,11 @@ class Slots:
         self._lock = Lock()
 
     def another(self, resident: int) -> "Slots":
-        """Slots of the same kind, without keys."""
+        """Create slots for the same arrays, without keys.
+
+        Args:
+            resident: the number of slots.
+        """
         return Slots({name: self.fresh[name][0] for name in self.arrays}, resident)
 
     def __len__(self) -> int:
@@ -66,7 +71,7 @@ class Slots:
 
     @property
     def store(self) -> Store:
-        """Where keys go, by default a folder that is removed at the end."""
+        """The store of keys on disk; by default, a temporary folder that is removed at the end."""
         if self._store is None:
             if self._folder is None:
                 self._temporary = tempfile.TemporaryDirectory(prefix="norewind-fleet-")
@@ -76,24 +81,40 @@ class Slots:
 
     @property
     def layout(self) -> str:
-        """What the bytes of a record are."""
+        """A description of the bytes of a record."""
         assert self.dtype.fields is not None
         return ", ".join(f"{name} {kind.subdtype or kind}" for name, (kind, *_) in self.dtype.fields.items())
 
     def keep_in(self, folder: Path, samples: int) -> None:
-        """Keep keys in a folder, as they were at its checkpoint after this many samples."""
+        """Keep keys in a folder, starting from one of its checkpoints.
+
+        Args:
+            folder: the folder.
+            samples: the number of samples at that checkpoint; 0 for a new run.
+
+        Raises:
+            ValueError: there are keys already.
+            CheckpointError: the folder has no keys that belong to this checkpoint.
+        """
         if self.names:
-            raise ValueError("this fleet has keys already: make a new one for another folder.")
+            raise ValueError("this fleet already has keys. Create a new fleet for another folder.")
         self._folder, self._oldest, self._settled = folder, samples, samples
         if samples:
-            Store(folder, self.layout, write=False).close()  # the keys must be there
+            Store(folder, self.layout, write=False).close()  # raises an error if the keys are missing
         if samples or (folder / KEYS).exists():
             self.store.forget_after(samples)
 
     def places(self, keys: Sequence[bytes], samples: int) -> np.ndarray:
-        """The slots of keys, which are resident from now on: at most `resident` different ones.
+        """Return the slots of keys, and load those that are not resident.
 
-        Their arrays may be changed until the next call.
+        The arrays at these slots may be changed until the next call.
+
+        Args:
+            keys: the key of each row; at most `resident` different ones.
+            samples: the number of samples so far, recorded as the time of last use.
+
+        Returns:
+            The slot of each row's key.
         """
         found = self._known(keys)
         if len(unknown := np.flatnonzero(found < 0)):
@@ -119,22 +140,29 @@ class Slots:
                 self._shown.update((key, records[number : number + 1]) for number, key in enumerate(new))
 
     def seen(self, key: bytes) -> np.ndarray | None:
-        """The record of a resident key as it was at the last `show`, in another thread than the one that learns."""
+        """Return the record of a resident key as it was at the last `show`. Safe to call from another thread.
+
+        Args:
+            key: the key.
+
+        Returns:
+            Its record, as an array of one; None if the key is not resident.
+        """
         with self._lock:
             record, place = self._shown.get(key), self._places.get(key)
             return record if record is not None or place is None else self._records([place])
 
     def show(self) -> None:
-        """Let others see the keys as they are now."""
+        """Make the current values of all keys visible to `seen`."""
         with self._lock:
             self._shown.clear()
 
     def _known(self, keys: Sequence[bytes]) -> np.ndarray:
-        """The slots of keys, −1 for those that have none."""
+        """Return the slots of keys, −1 for keys without one."""
         return np.fromiter(map(self._places.get, keys, repeat(-1)), np.int64, len(keys))
 
     def _bring(self, keys: list[bytes]) -> None:
-        """Give keys slots, which start from what is on disk, if anything is."""
+        """Assign slots to keys, and fill them from disk where the key is stored there."""
         for start in range(0, len(keys), AT_ONCE):
             part = keys[start : start + AT_ONCE]
             stored = self.fresh
@@ -157,16 +185,27 @@ class Slots:
         return place
 
     def record(self, key: bytes, content: bytes) -> np.ndarray:
-        """The record in a key's bytes on disk, as an array of one."""
+        """Decode the bytes of a key on disk.
+
+        Args:
+            key: the key, for error messages.
+            content: its bytes.
+
+        Returns:
+            Its record, as an array of one.
+
+        Raises:
+            DamagedError: the bytes have the wrong size.
+        """
         if len(content) != self.dtype.itemsize:
-            raise DamagedError(f"{KEYS}: damaged: the run of key {key!r} has another size.")
+            raise DamagedError(f"{KEYS}: damaged: the run of key {key!r} has the wrong size.")
         return np.frombuffer(content, self.dtype)
 
     def _evict(self, count: int, needed: np.ndarray) -> None:
-        """Write the keys that are silent longest to disk, where they have changed, and free their slots.
+        """Write the keys that have been silent longest to disk if they have changed, and free their slots.
 
-        They are written as after the first sample that followed the last checkpoint, whichever it
-        was: a key that goes to disk again before the next checkpoint replaces its row.
+        Their rows are numbered as if written after the first sample that followed the last checkpoint.
+        So a key that is evicted again before the next checkpoint replaces its row.
         """
         age = self._used[: len(self.names)].copy()
         age[needed] = np.iinfo(np.int64).max
@@ -176,15 +215,21 @@ class Slots:
         changed = [place for place in oldest if self._changed[place]]
         if changed:
             self.store.write(self._entries(changed), self._settled + 1, self._oldest)
-        with self._lock:  # not before they are on disk
+        with self._lock:  # only after they are on disk
             for place in oldest:
                 del self._places[self.names[place]]
                 self._changed[place] = False
             self._free += oldest
 
     def settle(self, samples: int, oldest: int) -> None:
-        """Write all keys that have changed, for a checkpoint after this many samples; `oldest` is the first to keep."""
-        changed = np.flatnonzero(self._changed).tolist()
+        """Write all keys that have changed, for a checkpoint.
+
+        Args:
+            samples: the number of samples at the checkpoint.
+            oldest: the number of samples at the oldest checkpoint to keep.
+        """
+        # In the order of the index, so that each of its pages is written once.
+        changed = sorted(np.flatnonzero(self._changed).tolist(), key=self.names.__getitem__)
         self._oldest, self._settled = oldest, samples
         self.store.write(self._entries(changed), samples, oldest, durable=True)
         self._changed[changed] = False
@@ -201,7 +246,7 @@ class Slots:
                 yield Entry(self.names[place], content[number * size : (number + 1) * size], int(count), *sums)
 
     def _records(self, places: list[int]) -> np.ndarray:
-        """Copies of the records of some keys."""
+        """Copy the records of keys."""
         records = np.zeros(len(places), self.dtype)
         for name, array in self.arrays.items():
             records[name] = array[places]
@@ -215,8 +260,15 @@ class Slots:
 
 
 def room(slots: int, like: np.ndarray) -> np.ndarray:
-    """Zeros for all slots, in pages of their own, which JAX can use as they are. Those not used yet take no memory."""
+    """Allocate zeros for all slots, in separate pages that JAX can use without a copy.
+
+    Pages that have not been used take no memory.
+
+    Args:
+        slots: the number of slots.
+        like: an array of the shape and dtype of one slot.
+    """
     pages = mmap.mmap(-1, max(1, slots * like.nbytes), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    with suppress(AttributeError, OSError):  # not everywhere
-        pages.madvise(mmap.MADV_HUGEPAGE)  # keys are all over the place: with small pages, finding them takes longer
+    with suppress(AttributeError, OSError):  # not supported everywhere
+        pages.madvise(mmap.MADV_HUGEPAGE)  # keys are scattered: small pages would be slower
     return np.frombuffer(pages, like.dtype, slots * like.size).reshape(slots, *like.shape)

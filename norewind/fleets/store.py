@@ -1,10 +1,10 @@
-"""The keys of a fleet on disk: one SQLite file, in which a key has a row for each checkpoint that needs one.
+"""The keys of a fleet on disk: one SQLite file, in which a key has one row for each checkpoint that needs it.
 
-A row is written when its key has changed since the last checkpoint: at a checkpoint, under
-the number of samples that the whole fleet had then learned from; between two, under a number
-after the first and not after the second. A checkpoint file names its number too, so the keys
-that belong to it are the newest rows up to it: rows after it are those that a crash left
-behind, and are removed when the run goes on. Rows that no checkpoint needs any more are
+A row is written when its key has changed since the last checkpoint. At a checkpoint, it is numbered
+with the samples that the whole fleet has learned from; between two checkpoints, with a number
+after the first and not after the second. A checkpoint file contains its number as well, so the keys
+that belong to it are the newest rows up to that number. Later rows were left behind by
+a crash, and are removed when the run continues. Rows that no checkpoint needs any more are
 removed when their key is written again.
 """
 
@@ -14,16 +14,19 @@ import sqlite3
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from norewind.checkpoint import CheckpointError, DamagedError
-from norewind.files import open_itself
+from norewind.storage.checkpoint import CheckpointError, DamagedError
+from norewind.storage.files import open_itself
 
 KEYS = "keys.sqlite"
 FORMAT = 1
 # More samples than any run has.
 LAST = 2**63 - 1
+# The number of keys written at a time.
+AT_ONCE = 256
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS runs (
@@ -38,7 +41,15 @@ FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_FS
 
 
 class KeyErrors(NamedTuple):
-    """What is known of one key: scored rows, and mean squared errors of the model, the last value and the mean."""
+    """The errors of one key.
+
+    Attributes:
+        key: the key.
+        rows: the number of scored rows.
+        model: the mean squared error of the model.
+        persistence: that of forecasting the last value.
+        mean: that of forecasting the mean.
+    """
 
     key: bytes
     rows: int
@@ -48,7 +59,16 @@ class KeyErrors(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A key to be written: its run as bytes, and the rows it was scored on with the sums of their errors."""
+    """A key to be written.
+
+    Attributes:
+        key: the key.
+        content: its run as bytes.
+        rows: the number of scored rows.
+        model: the sum of the squared errors of the model.
+        persistence: that of forecasting the last value.
+        mean: that of forecasting the mean.
+    """
 
     key: bytes
     content: bytes | memoryview
@@ -59,8 +79,16 @@ class Entry(NamedTuple):
 
 
 class Store:
-    """Runs of keys on disk. `layout` says what the bytes of a run are: a file with another one is refused, if it is
-    given."""
+    """The runs of keys on disk.
+
+    Args:
+        folder: the folder of the file.
+        layout: a description of the bytes of a run. A file with a different one is rejected. None accepts any.
+        write: whether to open the file for writing, and create it if it does not exist.
+
+    Raises:
+        CheckpointError: the file does not exist, cannot be used, or was written for a different model.
+    """
 
     def __init__(self, folder: Path, layout: str | None, *, write: bool = True):
         self.path = folder / KEYS
@@ -70,11 +98,12 @@ class Store:
             os.close(open_itself(self.path, os.O_RDWR | os.O_CREAT))  # not through a symbolic link
         with self._naming():
             uri = f"{self.path.absolute().as_uri()}?mode={'rw' if write else 'ro'}"
-            # Python's own transactions would begin where ours should not.
+            # Python's automatic transactions would begin in the wrong places.
             self._base = sqlite3.connect(uri, uri=True, timeout=60, isolation_level=None, check_same_thread=False)
             if write:
                 self._base.execute("PRAGMA page_size = 16384")
-                # Readers never wait, and nothing is synchronised before a checkpoint (see `commit`).
+                self._base.execute("PRAGMA cache_size = -65536")  # kB, for the index of a million keys
+                # Readers never wait, and nothing is synchronised before a checkpoint (see `write`).
                 self._base.execute("PRAGMA journal_mode = WAL")
                 self._base.execute("PRAGMA synchronous = NORMAL")
                 self._base.executescript(SCHEMA)
@@ -85,32 +114,42 @@ class Store:
                 self._base.executemany("INSERT INTO about VALUES (?, ?)", about)
             elif found != {"format": str(FORMAT), "layout": layout}:
                 raise CheckpointError(
-                    f"{self.path}: its keys were trained with another model, method, optimizer or columns. "
-                    "Continue with the settings it was made with, or start a new run."
+                    f"{self.path}: its keys were trained with another model, method, optimizer or set of columns. "
+                    "Continue with the same settings, or start a new run."
                 )
 
     def forget_after(self, samples: int) -> None:
-        """Remove what was written after the checkpoint at this number of samples."""
+        """Remove all rows written after a checkpoint.
+
+        Args:
+            samples: the number of samples at the checkpoint.
+        """
         with self._naming():
             self._base.execute("DELETE FROM runs WHERE at > ?", (samples,))
 
     def write(self, entries: Iterable[Entry], at: int, oldest: int, *, durable: bool = False) -> None:
-        """Write keys as they are after `at` samples, all or none, and remove rows that no checkpoint from `oldest` on
-        needs. With `durable`, they survive a crash of the machine from now on."""
+        """Write keys, all or none, and remove rows that are no longer needed.
+
+        Args:
+            entries: the keys.
+            at: the number of samples to record for them.
+            oldest: the number of samples at the oldest checkpoint whose rows are needed.
+            durable: whether to wait until the rows survive a crash of the machine.
+        """
         with self._naming():
             self._base.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
             self._base.execute("BEGIN IMMEDIATE")
             try:
-                for entry in entries:
-                    key, content, *errors = entry
-                    row = key, at, *errors, zlib.crc32(content), content
-                    self._base.execute("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
-                    self._base.execute(
+                entries = iter(entries)
+                while some := list(islice(entries, AT_ONCE)):
+                    rows = ((key, at, *errors, zlib.crc32(content), content) for key, content, *errors in some)
+                    self._base.executemany("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+                    self._base.executemany(
                         "DELETE FROM runs WHERE key = ?1 AND at < "
                         "(SELECT max(at) FROM runs WHERE key = ?1 AND at <= ?2)",
-                        (key, oldest),
+                        ((entry.key, oldest) for entry in some),
                     )
-                if durable:  # a commit without any change would not reach the disk
+                if durable:  # a commit without any change would not be synchronised
                     self._base.execute("INSERT OR REPLACE INTO about SELECT name, value FROM about")
                 self._base.execute("COMMIT")
             except BaseException:
@@ -119,20 +158,36 @@ class Store:
                 raise
 
     def read(self, key: bytes, until: int = LAST) -> bytes | None:
-        """The newest run of a key that was written after at most `until` samples; None if it has none."""
+        """Return the newest run of a key.
+
+        Args:
+            key: the key.
+            until: ignore rows written after more samples than this.
+
+        Returns:
+            The run as bytes; None if there is none.
+
+        Raises:
+            DamagedError: the checksum does not match.
+        """
         with self._naming():
             query = "SELECT crc, content FROM runs WHERE key = ? AND at <= ? ORDER BY at DESC LIMIT 1"
             row = self._base.execute(query, (key, until)).fetchone()
         return None if row is None else self._checked(key, *row)
 
     def all(self) -> Iterator[tuple[bytes, bytes]]:
-        """All keys in their order, with their newest runs."""
+        """Iterate over all keys in order, with their newest runs."""
         with self._naming():
             for key, crc, content in self._base.execute(f"SELECT key, crc, content {NEWEST} ORDER BY key"):
                 yield key, self._checked(key, crc, content)
 
     def worst(self, count: int, fewest: int) -> list[KeyErrors]:
-        """The keys with the largest mean squared errors, of those with at least this many scored rows."""
+        """Return the keys with the largest mean squared errors.
+
+        Args:
+            count: the maximum number of keys to return.
+            fewest: the minimum number of scored rows of a key.
+        """
         with self._naming():
             query = f"SELECT key, rows, model / rows, persistence / rows, mean / rows {NEWEST} AND rows >= ?"
             found = self._base.execute(f"{query} ORDER BY model / rows DESC, key LIMIT ?", (fewest, count))
@@ -144,7 +199,7 @@ class Store:
 
     @property
     def size(self) -> int:
-        """Bytes on disk."""
+        """The number of bytes on disk."""
         return sum(path.stat().st_size for path in self.path.parent.glob(KEYS + "*"))
 
     def close(self) -> None:
@@ -153,12 +208,12 @@ class Store:
 
     def _checked(self, key: bytes, crc: int, content: bytes) -> bytes:
         if not isinstance(key, bytes) or not isinstance(content, bytes) or zlib.crc32(content) != crc:
-            raise DamagedError(f"{self.path}: damaged: the run of key {key!r} does not have its checksum.")
+            raise DamagedError(f"{self.path}: damaged: the checksum of the run of key {key!r} does not match.")
         return content
 
     @contextmanager
     def _naming(self) -> Iterator[None]:
-        """Say what went wrong with the file: a full disk as the operating system would, damage as a checkpoint's."""
+        """Translate SQLite errors, naming the file: a full disk becomes an OSError, anything else a CheckpointError."""
         try:
             yield
         except sqlite3.Error as error:

@@ -1,1 +1,1 @@
-"""Instruments to judge methods by: `diagnose`, `compare`, and the tables and figures of everything."""
+"""Tools to evaluate methods: `diagnose` measures their gradients, `compare` their training."""

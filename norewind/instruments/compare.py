@@ -1,4 +1,4 @@
-"""Methods side by side: trained on the same stream from the same parameters."""
+"""Comparing methods: each is trained on the same stream from the same parameters."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -8,26 +8,28 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from norewind import checks, names
-from norewind.instruments.curves import final, grouped_by, losses, points, window_of
-from norewind.instruments.tables import comma_separated, markdown, table_as_html
-from norewind.runs.build import CHOSEN, open_stream
-from norewind.runs.metrics import counted
-from norewind.runs.record import Record
-from norewind.runs.settings import Settings, SettingsError
-from norewind.runs.sweep import sweep
-from norewind.shown import sparkline
+from norewind.core import checks
+from norewind.plotting.display import markdown_as_html, sparkline
+from norewind.plotting.tables import comma_separated, markdown
+from norewind.scoring.metrics import counted
+from norewind.sweeps.curves import final, grouped_by, losses, points, window_of
+from norewind.sweeps.record import Record
+from norewind.sweeps.sweep import sweep
+from norewind.training import registry
+from norewind.training.build import CHOSEN
+from norewind.training.opening import open_stream
+from norewind.training.settings import Settings, SettingsError
 
-# The share of the stream, at its end, that the final loss is the mean of.
+# The final loss is the mean over this last share of the stream.
 LAST = 0.1
-# The points of a curve by default, and the most samples from one to the next.
+# The default number of points of a curve, and the most samples between two points.
 POINTS, LONGEST = 100, 10_000
-# Runs are watched for divergence if points are this many samples apart, or as many as were asked for.
+# By default, runs are watched for divergence only if points are at least this many samples apart.
 WATCHED = 1_000
 
 
 def compare(
-    methods: Sequence[str | names.Method],
+    methods: Sequence[str | registry.Method],
     settings: Settings,
     *,
     seeds: int = 1,
@@ -38,17 +40,23 @@ def compare(
 ) -> "Comparison":
     """Train every method on the same stream from the same initial parameters.
 
-    A method that refuses the cell, or whose run diverges, stays in the result with the reason.
+    A method that does not support the cell, or whose run diverges, stays in the result with the reason.
 
     Args:
-        methods: by name, e.g. `["uoro", "bptt:16"]`.
-        settings: of all runs, except for their method. The source can be a task or a file.
-        seeds: runs per method, with the seeds from `settings.seed` on. A seed determines the weights, the noise, and
-            the text of a task.
+        methods: the names of the methods, e.g. `["uoro", "bptt:16"]`.
+        settings: the settings of all runs, except for the method. The source can be a task or a file.
+        seeds: the number of runs per method, with seeds counted up from `settings.seed`. A seed determines the
+            weights, the noise, and the text of a task.
         out: the folder for records, table and figure; by default nothing is kept.
         jobs: the number of runs to train at the same time; by default one per core.
-        ray: a Ray cluster to train in; "auto" for the one that is there, or else one on this machine.
+        ray: a Ray cluster to train in; "auto" for a running one, or else a new one on this machine.
         quiet: show no progress.
+
+    Returns:
+        The records of all runs, which can be printed, drawn and saved.
+
+    Raises:
+        SettingsError: if there are no methods, if an argument has the wrong type, or if the source is standard input.
 
     >>> settings = Settings("anbn", hidden=4, samples=400, metrics_every=20)
     >>> result = compare(["uoro", "lstm97"], settings)
@@ -58,33 +66,33 @@ def compare(
     checks.at_least_one("compare: seeds", seeds)
     if not isinstance(settings, Settings):
         raise SettingsError(
-            f"compare: its second argument is settings, not a {type(settings).__name__}: "
+            f"compare: the second argument must be settings, not a {type(settings).__name__}: "
             'compare(["uoro", "bptt:16"], Settings("anbn")).'
         )
     if isinstance(methods, str | Settings) or not isinstance(methods, Sequence):
-        raise SettingsError('compare: methods are a list of names, such as ["uoro", "bptt:16"].')
+        raise SettingsError('compare: methods must be a list of names, such as ["uoro", "bptt:16"].')
     if not methods:
         raise SettingsError("compare: name at least one method.")
     if settings.source == "-":
-        raise SettingsError("compare: standard input can only be read once: name a file, or a task.")
-    chosen = [method.name if isinstance(method, names.Method) else method for method in methods]
-    chosen = [name if name == names.AUTO else names.parse_method(name).name for name in chosen]
-    # Nothing is awaited: the last line of a file counts also without a newline.
+        raise SettingsError("compare: standard input can only be read once. Use a file or a task.")
+    chosen = [method.name if isinstance(method, registry.Method) else method for method in methods]
+    chosen = [name if name == registry.AUTO else registry.parse_method(name).name for name in chosen]
+    # Files are taken as complete: the last line counts even without a newline.
     settings = settings if settings.kind == "task" else replace(settings, final=True)
     with open_stream(settings).stream as stream:
-        # A source that cannot be read is refused once, not by every run.
+        # Opened here so that a source that cannot be read raises one error, not one per run.
         if settings.metrics_every is None:
             most, length = int(min(settings.samples or POINTS * LONGEST, POINTS * LONGEST)), 0
             while length < most and (taken := stream.take(most - length)) is not None:
                 length += len(taken.xs)
             every = max(1, length // POINTS)
-            # The means of short intervals vary too much to see a divergence in them.
+            # The means of short intervals vary too much to detect divergence.
             settings = replace(settings, metrics_every=every, watch=settings.watch and every >= WATCHED)
-    # The default method chooses its networks itself.
+    # The default method chooses its own networks.
     defaults = {name: getattr(Settings(), name) for name in CHOSEN}
     plan = {
         f"{method.replace(':', '-')}_seed{seed}": replace(
-            settings, method=method, seed=seed, **(defaults if method == names.AUTO else {})
+            settings, method=method, seed=seed, **(defaults if method == registry.AUTO else {})
         )
         for method in chosen
         for seed in range(settings.seed, settings.seed + seeds)
@@ -98,7 +106,12 @@ def compare(
 
 @dataclass(frozen=True)
 class Comparison:
-    """The records of all runs, by name, and the settings they share. Printed, it is a Markdown table."""
+    """The result of `compare`. It prints as a Markdown table.
+
+    Attributes:
+        settings: the settings that the runs share.
+        records: the records of all runs, by name.
+    """
 
     settings: Settings
     records: Mapping[str, Record]
@@ -107,37 +120,33 @@ class Comparison:
         return self.table()
 
     def _repr_html_(self) -> str:
-        return table_as_html(
-            self.table(), {name: sparkline(losses(group[0])) for name, group in self.methods().items()}
-        )
+        curves = [[name, sparkline(losses(group[0]))] for name, group in self.methods().items()]
+        return markdown_as_html(f"{self.table()}\n\n{markdown(['method', 'loss along the stream'], curves)}")
 
     def methods(self) -> dict[str, list[Record]]:
-        """The records of each method, in order."""
+        """The records of each method, in the order in which the methods were named."""
         return grouped_by(lambda record: record["settings"]["method"], self.records.values())
 
     def rows(self) -> list[dict]:
-        """One row per method: means over the seeds that ended well, with the standard error where there are several."""
+        """One row per method: means over the seeds without problems, with the standard error if there are several."""
         return [_row(method, group) for method, group in self.methods().items()]
 
     def table(self) -> str:
         """A Markdown table, best method first."""
 
-        def number(value: float | None, digits: str) -> str:
-            return "–" if value is None else format(value, digits)
-
         rows = sorted(self.rows(), key=lambda row: (row["final loss"] is None, row["final loss"] or 0))
         unit = next((row["unit"] for row in rows if row["final loss"] is not None), "")
-        shown = []
+        formats = {"final loss": ".4f", "updates": ",", "CPU µs per sample": ".1f", "bytes carried": ","}
+        lines = []
         for row in rows:
+            loss, *costs = ("–" if row[name] is None else format(row[name], digits) for name, digits in formats.items())
             error = "" if row["standard error"] is None else f" ± {row['standard error']:.4f}"
-            costs = {"updates": ",", "CPU µs per sample": ".1f", "bytes carried": ","}
-            numbers = [number(row[name], digits) for name, digits in costs.items()]
-            shown.append([row["method"], number(row["final loss"], ".4f") + error, *numbers, row["problem"]])
+            lines.append([row["method"], loss + error, *costs, row["problem"]])
         header = ["method", f"final {unit}".strip(), "updates", "CPU µs per sample", "bytes carried", ""]
-        return markdown(header, shown) + "\n" + self.note()
+        return markdown(header, lines) + "\n" + self.note()
 
     def note(self) -> str:
-        """What the runs have in common, what their losses can be compared with, and which make fewer updates."""
+        """A sentence about the shared settings, the reference losses, and methods that make fewer updates."""
         settings, records, levels = self.settings, list(self.records.values()), self.levels()
         seeds = len({record["settings"]["seed"] for record in records})
         samples = max((record["samples"] for record in records), default=0)
@@ -155,16 +164,20 @@ class Comparison:
         return words
 
     def levels(self) -> dict[str, float]:
-        """What to compare the losses with: floor and memoryless of a task, the final baseline of a file."""
+        """Reference losses: the floor and the memoryless loss of a task, or the final baselines of a file."""
         if self.settings.kind == "task":
-            text = names.task(self.settings.source, self.settings.parameters)
+            text = registry.task(self.settings.source, self.settings.parameters)
             return {"floor": text.floor, "memoryless": text.memoryless}
         good = next((record for record in self.records.values() if record["problem"] is None), None)
         found = {} if good is None else {name: final(good, LAST, name) for name in ("baseline", "persistence")}
         return {name: value for name, value in found.items() if not isnan(value)}
 
     def save(self, folder: Path | str) -> None:
-        """Write comparison.md, .csv and .png into a folder. (The sweep has put the records into runs/ there.)"""
+        """Write comparison.md, .csv and .png to a folder.
+
+        Args:
+            folder: the folder, which is created if needed.
+        """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "comparison.md").write_text(self.table() + "\n")
@@ -173,8 +186,12 @@ class Comparison:
         self.figure(folder / "comparison.png")
 
     def figure(self, path: Path | str) -> None:
-        """The curves (means over seeds), and the final loss against time and against memory carried."""
-        from norewind.instruments import figures
+        """Draw the learning curves (means over seeds), and the final loss against time and against bytes carried.
+
+        Args:
+            path: the figure; .png, .pdf or .svg.
+        """
+        from norewind.plotting import figures
 
         rows = self.rows()
         figure, axes = figures.new_figure(1, 3, panel=(4.4, 4.6), width_ratios=(2, 1, 1))
@@ -200,7 +217,7 @@ class Comparison:
         figures.count_axis(curves)
         costs.set(xlabel="CPU µs per sample", ylabel=f"final {unit}", xlim=(0, None))
         if all(row["CPU µs per sample"] is None for row in rows):
-            costs.text(0.5, 0.5, "not known:\nthe runs are too short", ha="center", transform=costs.transAxes)
+            costs.text(0.5, 0.5, "unknown:\nthe runs are too short", ha="center", transform=costs.transAxes)
         memories.set(xlabel="bytes carried (0 drawn at 1)", ylabel=f"final {unit}", xscale="log")
         figures.legend(figure, [curves], columns=6)
         figures.save(figure, path)
@@ -220,7 +237,7 @@ def _row(method: str, group: Sequence[Record]) -> dict:
         "samples": samples,
         "updates": None if samples is None else samples // window_of(good[0]),
         "CPU µs per sample": min(times, default=None),
-        # Not known of a run that diverged.
+        # Unknown for a run that diverged.
         "bytes carried": next((r["carried_bytes"] for r in group if r["carried_bytes"] is not None), None),
         "runs": len(group),
         "problem": "; ".join(problems) or None,

@@ -1,9 +1,8 @@
-"""The instrument: how far each estimator is from the exact gradient, along a real trajectory."""
+"""Measuring how far each estimator is from the exact gradient, along the trajectory of a stream."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from math import lcm
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,22 +10,22 @@ import numpy as np
 import optax
 from jax.flatten_util import ravel_pytree
 
-from norewind import checks
-from norewind.checks import ModelError
-from norewind.estimator import Estimator, Loss, Transition
+from norewind.core import checks
+from norewind.core.checks import ModelError
+from norewind.core.estimator import Estimator, Loss, Transition
+from norewind.core.structure import reaches_state
+from norewind.core.trees import Tree, is_key, real_leaves
 from norewind.estimators import rtrl, sliding_bptt
 from norewind.instruments.diagnosis import Diagnosis, Finding, Moments, mean_finding
-from norewind.names import Method, parse_method
-from norewind.structure import reaches_state
-from norewind.trees import Tree, is_key, real_leaves
+from norewind.training.registry import Method, parse_method
 
 # RTRL is the reference up to this many numbers in its influence matrix, e.g. a state of 64 with 6·10⁴ parameters.
 AFFORDABLE = 4_000_000
 
-# The steps that the reference looks back where RTRL is not affordable.
+# The number of steps that the reference looks back where RTRL is not affordable.
 LONG = 200
 
-# What is diagnosed: (transition, loss, params, state).
+# A model: (transition, loss, params, state).
 Subject = tuple[Transition, Loss, Tree, Tree]
 
 
@@ -45,37 +44,43 @@ def diagnose(
 ) -> Diagnosis:
     """Measure every method's bias, variance and cosine to the exact gradient, along a stream.
 
-    `methods` are names (`"uoro"`, `"bptt:16"`, see `norewind.names`), or a dict of
-    functions `(transition, loss) -> Estimator` for your own. `model` is (transition,
-    loss, params, state), or a function of a size and a number that returns one; it is
-    called for every size in `hidden` with the numbers below `repeats` (use them as seeds
-    of the weights), and the findings are means over these models. `stream` is
-    (xs, targets), one entry per step along the leading axis.
+    All methods follow the same trajectory. At every step they are compared with the exact gradient of that step's loss
+    (for a window, of the sum of its losses): RTRL's, or that of sliding BPTT over the last 200 steps where the model is
+    too large for RTRL. Bias² and variance are relative to the squared norm of the exact gradient. They are summed over
+    the steps of the whole stream, or of one of 20 spans of time:
 
-    All methods follow the same trajectory, each with `keys` independent seeds of its
-    noise, derived from `seed`. At every step they are compared with the exact gradient of
-    that step's loss (for a window, of the sum of its losses): RTRL's, or that of sliding
-    BPTT over the last 200 steps where the model is too large for RTRL. Without an
-    `optimizer` the parameters are frozen; with one they move by the exact gradient, and
-    the reference is as stale as RTRL is.
-
-    Only the parameters that reach the state are compared, unless `readout` is set: the
-    gradient of the others is exact under every method. Everything is relative to the
-    squared norm of the exact gradient, summed over the steps (of the whole stream, or of
-    one of 20 spans of time):
-
-    - bias²: ‖E[g̃] − g‖², estimated without bias, so that it scatters around zero (also
-      below it) for an unbiased method;
+    - bias²: ‖E[g̃] − g‖². The estimate is itself unbiased, so for an unbiased method it scatters around zero and can be
+      negative;
     - variance: E‖g̃ − E[g̃]‖²;
     - cosine: between single estimates and the exact gradient, averaged.
 
-    Standard errors are over keys (jackknife), or over models where there are several. A
-    method without noise runs once. One that perturbs the state (`diffusion`) follows its
-    own noisy states, and is compared with the gradient of the model without noise. `dni`
-    looks ahead where the exact gradient looks back: step by step the two differ even for
-    a perfect predictor, only their sums over a sequence agree.
+    Standard errors are over keys (jackknife), or over models if there are several. A method without noise runs once. A
+    method that perturbs the state (`diffusion`) follows its own noisy states, and is compared with the gradient of the
+    model without noise. `dni` looks ahead where the exact gradient looks back: the two differ at each step even for a
+    perfect predictor, and only their sums over a sequence agree.
 
-    `report(done, total, words)` is called before each method on each model.
+    Args:
+        methods: names (`"uoro"`, `"bptt:16"`, see `norewind.registry`), or a dict of functions `(transition, loss) ->
+            Estimator` for your own.
+        model: (transition, loss, params, state), or a function of a size and a number that returns them. It is called
+            for every size in `hidden` with the numbers from 0 to `repeats` − 1 (use them as seeds of the weights), and
+            the findings are means over these models.
+        stream: (xs, targets), with one entry per step along the leading axis.
+        hidden: the sizes to measure, if the model is a function.
+        repeats: the number of models of each size.
+        keys: the number of independent seeds of each method's noise.
+        seed: the seed from which these are derived.
+        optimizer: updates the parameters by the exact gradient; the reference is then as stale as RTRL is. By default
+            the parameters are frozen.
+        readout: also compare parameters that do not influence the state. Their gradient is exact under every method.
+        report: called as `report(done, total, words)` before each method on each model.
+
+    Returns:
+        The findings, which can be printed, drawn and saved.
+
+    Raises:
+        ModelError: if there is nothing to compare: no parameter influences the state, or the exact gradient is zero.
+        ValueError: if the sizes are missing, or the stream is too short.
 
     >>> import jax, numpy as np, norewind
     >>> cell = norewind.cells.elman(inputs=3, hidden=4, outputs=3)
@@ -87,69 +92,47 @@ def diagnose(
     """
     checks.at_least_one("diagnose: keys", keys)
     checks.at_least_one("diagnose: repeats", repeats)
-    if callable(model):
-        if not hidden:
-            raise ValueError("diagnose: the model is a function of its size: give the sizes, e.g. hidden=(8, 16, 32).")
-        for size in hidden:
-            checks.at_least_one("diagnose: hidden", size)
-        subjects = [(size, [model(size, number) for number in range(repeats)]) for size in hidden]
-    else:
-        subjects = [(None, [model])]
+    if callable(model) and not hidden:
+        raise ValueError("diagnose: the model is a function of its size. Pass the sizes, e.g. hidden=(8, 16, 32).")
+    for size in hidden:
+        checks.at_least_one("diagnose: hidden", size)
+    make: Callable[[Any, int], Subject] = model if callable(model) else lambda size, number: model
+    sizes = hidden if callable(model) else (None,)
+    numbers = range(repeats if callable(model) else 1)
     if isinstance(methods, Mapping):
         chosen = [Method(name, 1, lambda t, l, x, make=make: make(t, l)) for name, make in methods.items()]  # noqa: E741
     else:
         chosen = [parse_method(method) if isinstance(method, str) else method for method in methods]
-    block = lcm(*(method.window for method in chosen))
-    samples = checks.common_length("diagnose", xs=stream[0], targets=stream[1]) // block * block
-    if samples == 0:
-        raise ValueError(f"diagnose: the stream is shorter than one block of {block} samples, which all windows share.")
-    data = jax.tree.map(lambda leaf: np.asarray(leaf)[:samples], stream)
-    question = Question(data, samples, block, keys, seed, optimizer, readout)
-    total = sum(len(alike) for _, alike in subjects) * len(chosen)
+    instrument = _Instrument(stream, lcm(*(method.window for method in chosen)), keys, seed, optimizer, readout)
+    total = len(sizes) * len(numbers) * len(chosen)
     findings, references, done = [], [], 0
-    for size, alike in subjects:
-        compiled: Compiled = {}
+    for size in sizes:
         found: list[Finding] = []
-        for number, subject in enumerate(alike):
-            where = "" if size is None else f", hidden {size}, model {number + 1} of {len(alike)}"
+        # Models of one size that share their transition also share their compiled functions.
+        instrument.compiled.clear()
+        for number in numbers:
+            where = "" if size is None else f", hidden {size}, model {number + 1} of {repeats}"
             report(done, total, f"exact gradient{where}")
-            exact = _exact(question, subject, compiled)
+            subject = make(size, number)
+            exact = instrument.exact(subject)
             references.append(exact.name)
             for method in chosen:
                 report(done, total, f"{method.name}{where}")
-                moments = _measured(question, subject, exact, method, compiled)
-                found.append(Finding.of(method.name, size, moments, method.window))
+                found.append(Finding.of(method, size, instrument.moments(subject, exact, method)))
                 done += 1
-        findings += [mean_finding(found[number :: len(chosen)]) for number in range(len(chosen))]
+        findings += [mean_finding(found[place :: len(chosen)]) for place in range(len(chosen))]
     return Diagnosis(findings, reference=", ".join(dict.fromkeys(references)), moving=optimizer is not None)
 
 
-# Models of one size that share their transition also share what is compiled for them.
-Compiled = dict[tuple, Callable]
-
-
-@dataclass(frozen=True)
-class Question:
-    """What is asked of every model. A block holds whole windows of all methods; parameters move between blocks."""
-
-    data: tuple[Tree, Tree]
-    samples: int
-    block: int
-    keys: int
-    seed: int
-    optimizer: optax.GradientTransformation | None
-    readout: bool
-
-    @property
-    def x(self) -> Tree:
-        return jax.tree.map(lambda leaf: leaf[0], self.data[0])
-
-    def windows(self, length: int) -> Tree:
-        return jax.tree.map(lambda leaf: leaf.reshape(-1, length, *leaf.shape[1:]), self.data)
-
-
 class Exact(NamedTuple):
-    """The gradient to compare with at every step, and the parameters of every block, flat."""
+    """The reference of a model.
+
+    Attributes:
+        grads: the exact gradient at every step, flat.
+        trajectory: the parameters of every block, flat.
+        chosen: the positions of the parameters that are compared.
+        name: the method that computed the gradient.
+    """
 
     grads: np.ndarray
     trajectory: jax.Array
@@ -157,49 +140,88 @@ class Exact(NamedTuple):
     name: str
 
 
-def _exact(question: Question, subject: Subject, compiled: Compiled) -> Exact:
-    transition, loss, params, state = subject
-    size = ravel_pytree(params)[0].size
-    reach = reaches_state(transition, params, state, question.x)
-    compared = jax.tree.map(lambda reach, leaf: np.full(np.size(leaf), reach or question.readout), reach, params)
-    chosen = np.flatnonzero(np.concatenate(jax.tree.leaves(compared)))
-    if chosen.size == 0:
-        raise ModelError("diagnose: no parameter of this model reaches its state. Set readout=True to compare others.")
-    entries = sum(leaf.size for leaf in jax.tree.leaves(real_leaves(state)))
-    affordable = entries * size <= AFFORDABLE
-    place = None, transition, loss
-    if place not in compiled:
-        long = sliding_bptt(transition, loss, length=LONG, x=question.x)
-        compiled[place] = _follower(rtrl(transition, loss) if affordable else long, question.optimizer)
-    grads, trajectory = compiled[place](params, state, question.windows(question.block))
-    grads = np.asarray(grads).reshape(question.samples, size)[:, chosen]
-    if not grads.any():
-        raise ModelError(
-            "diagnose: the exact gradient of this model is zero at every step, so there is nothing to compare with: "
-            "the parameters that reach the state do not reach the loss (as behind a readout of zeros). Start from "
-            "other parameters, let them move (optimizer=, or --moving), or compare the readout as well (readout=True, "
-            "or --readout)."
-        )
-    return Exact(grads, trajectory, chosen, "RTRL" if affordable else f"BPTT over {LONG} steps")
+class _Instrument:
+    """Measures methods on one stream. A block holds whole windows of all methods; parameters change between blocks."""
 
+    def __init__(
+        self,
+        stream: tuple[Tree, Tree],
+        block: int,
+        keys: int,
+        seed: int,
+        optimizer: optax.GradientTransformation | None,
+        readout: bool,
+    ):
+        self.samples = checks.common_length("diagnose", xs=stream[0], targets=stream[1]) // block * block
+        if self.samples == 0:
+            raise ValueError(
+                f"diagnose: the stream is shorter than one block of {block} samples, a multiple of all windows."
+            )
+        self.data = jax.tree.map(lambda leaf: np.asarray(leaf)[: self.samples], stream)
+        self.x = jax.tree.map(lambda leaf: leaf[0], self.data[0])
+        self.block, self.keys, self.seed, self.optimizer, self.readout = block, keys, seed, optimizer, readout
+        self.compiled: dict[tuple, Callable] = {}
 
-def _measured(question: Question, subject: Subject, exact: Exact, method: Method, compiled: Compiled) -> Moments:
-    """The moments of a method's errors, window by window."""
-    transition, loss, params, state = subject
-    place = method.name, transition, loss
-    if place not in compiled:
-        estimator = method.make(transition, loss, question.x)
-        compiled[place] = _measurer(estimator, ravel_pytree(params)[1], exact.chosen, question.keys)
-    data = question.windows(method.window) if method.window > 1 else question.data
-    wanted = exact.grads.reshape(-1, method.window, exact.chosen.size).sum(axis=1)
-    # The parameters of the block that each window lies in.
-    at = np.arange(question.samples // method.window) * method.window // question.block
-    results = compiled[place](jax.random.key(question.seed), exact.trajectory, state, (data, wanted, at))
-    return Moments(*(np.asarray(result, np.float64) for result in results))
+    def windows(self, length: int) -> Tree:
+        return jax.tree.map(lambda leaf: leaf.reshape(-1, length, *leaf.shape[1:]), self.data)
+
+    def exact(self, subject: Subject) -> Exact:
+        """Compute the exact gradient at every step, by RTRL or, for a large model, by long BPTT.
+
+        Args:
+            subject: the model.
+
+        Raises:
+            ModelError: if there is nothing to compare.
+        """
+        transition, loss, params, state = subject
+        size = ravel_pytree(params)[0].size
+        reach = reaches_state(transition, params, state, self.x)
+        compared = jax.tree.map(lambda reach, leaf: np.full(np.size(leaf), reach or self.readout), reach, params)
+        chosen = np.flatnonzero(np.concatenate(jax.tree.leaves(compared)))
+        if chosen.size == 0:
+            raise ModelError(
+                "diagnose: no parameter of this model influences its state. Set readout=True to compare the others."
+            )
+        affordable = size * sum(leaf.size for leaf in jax.tree.leaves(real_leaves(state))) <= AFFORDABLE
+        place = None, transition, loss
+        if place not in self.compiled:
+            long = sliding_bptt(transition, loss, length=LONG, x=self.x)
+            self.compiled[place] = _follower(rtrl(transition, loss) if affordable else long, self.optimizer)
+        grads, trajectory = self.compiled[place](params, state, self.windows(self.block))
+        grads = np.asarray(grads).reshape(self.samples, size)[:, chosen]
+        if not grads.any():
+            raise ModelError(
+                "diagnose: the exact gradient of this model is zero at every step, so there is nothing to compare "
+                "with: the parameters that reach the state do not reach the loss (as behind a readout of zeros). Start "
+                "from other parameters, let them move (optimizer=, or --moving), or compare the readout as well "
+                "(readout=True, or --readout)."
+            )
+        return Exact(grads, trajectory, chosen, "RTRL" if affordable else f"BPTT over {LONG} steps")
+
+    def moments(self, subject: Subject, exact: Exact, method: Method) -> Moments:
+        """Measure the moments of a method's errors, window by window.
+
+        Args:
+            subject: the model.
+            exact: its exact gradients.
+            method: the method.
+        """
+        transition, loss, params, state = subject
+        place = method.name, transition, loss
+        if place not in self.compiled:
+            estimator = method.make(transition, loss, self.x)
+            self.compiled[place] = _measurer(estimator, ravel_pytree(params)[1], exact.chosen, self.keys)
+        data = self.windows(method.window) if method.window > 1 else self.data
+        wanted = exact.grads.reshape(-1, method.window, exact.chosen.size).sum(axis=1)
+        # The parameters of the block that each window lies in.
+        at = np.arange(self.samples // method.window) * method.window // self.block
+        results = self.compiled[place](jax.random.key(self.seed), exact.trajectory, state, (data, wanted, at))
+        return Moments(*(np.asarray(result, np.float64) for result in results))
 
 
 def _follower(reference: Estimator, optimizer: optax.GradientTransformation | None):
-    """A function that gives the exact gradient of every step, and the parameters of every block, both flat."""
+    """A function that returns the exact gradient of every step and the parameters of every block, both flat."""
 
     def one_block(loop, data):
         params, optimizer_state, state, carry = loop
@@ -226,7 +248,7 @@ def _follower(reference: Estimator, optimizer: optax.GradientTransformation | No
 
 
 def _measurer(estimator: Estimator, unravel, chosen: np.ndarray, keys: int):
-    """A function that runs an estimator along a trajectory under many keys, and gives the moments of each step."""
+    """A function that runs an estimator along a trajectory with many keys, and returns the moments of each step."""
 
     @jax.jit
     def measure(key, trajectory, state, steps):

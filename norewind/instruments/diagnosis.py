@@ -1,4 +1,4 @@
-"""What `diagnose` found: statistics with their standard errors, as a table, a figure and data."""
+"""The results of `diagnose`: statistics with their standard errors, as a table, a figure and data."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -10,11 +10,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from norewind.instruments.curves import grouped_by
-from norewind.instruments.tables import markdown, table_as_html
-from norewind.shown import sparkline
+from norewind.plotting.display import markdown_as_html, sparkline
+from norewind.plotting.tables import markdown
+from norewind.sweeps.curves import grouped_by
+from norewind.training.registry import Method
 
-# The spans of time that a stream is divided into.
+# The number of spans that a stream is divided into.
 SPANS = 20
 
 
@@ -34,7 +35,14 @@ def _digits(number: float, digits: int) -> str:
 
 
 class Moments(NamedTuple):
-    """For each step and key: ‖d_k‖² and d_k·Σ_j d_j of the errors d, and the cosine; ‖g‖² for each step."""
+    """The moments of the errors d_k = g̃_k − g of a method, for each step and key k.
+
+    Attributes:
+        squared_error: ‖d_k‖².
+        with_sum: d_k·Σ_j d_j.
+        cosine: the cosine between g̃_k and g.
+        exact: ‖g‖² for each step.
+    """
 
     squared_error: np.ndarray
     with_sum: np.ndarray
@@ -81,7 +89,19 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True)
 class Finding:
-    """One method on one model: over the whole stream, and span by span."""
+    """The statistics of one method on one model, or their means over several models of one size.
+
+    Attributes:
+        method: the name of the method.
+        hidden: the size of the model; None if it has no size.
+        steps: the number of samples.
+        keys: the number of seeds of the noise.
+        bias_squared: the relative squared bias over the whole stream.
+        variance: the relative variance over the whole stream.
+        cosine: the mean cosine over the whole stream.
+        over_time: the same statistics span by span.
+        models: the number of models.
+    """
 
     method: str
     hidden: int | None
@@ -98,13 +118,19 @@ class Finding:
         return self.method if self.hidden is None else f"{self.method}, hidden {self.hidden}"
 
     @staticmethod
-    def of(method: str, hidden: int | None, moments: Moments, window: int) -> "Finding":
-        """From the moments of every window. A span in which the exact gradient is zero is left out."""
-        windows, keys = moments.squared_error.shape
+    def of(method: Method, hidden: int | None, moments: Moments) -> "Finding":
+        """Summarize the moments of every window. A span in which the exact gradient is zero is left out.
+
+        Args:
+            method: the method.
+            hidden: the size of the model; None if it has no size.
+            moments: the moments of the method's errors.
+        """
+        (windows, keys), window = moments.squared_error.shape, method.window
         edges = np.unique(np.linspace(0, windows, min(SPANS, windows) + 1).astype(int))
         parts = {stop: Moments(*(array[start:stop] for array in moments)) for start, stop in pairwise(edges)}
         spans = [Span(int(stop * window), *part.statistics()) for stop, part in parts.items() if part.exact.sum() > 0]
-        return Finding(method, hidden, windows * window, keys, *moments.statistics(), spans)
+        return Finding(method.name, hidden, windows * window, keys, *moments.statistics(), spans)
 
 
 STATISTICS = ("bias_squared", "variance", "cosine")
@@ -118,7 +144,7 @@ ROUNDING = 1e-10
 
 
 def mean_finding(findings: Sequence[Finding]) -> Finding:
-    """The mean over several models of one size; the error is then that over models."""
+    """The mean of findings over several models of one size, with standard errors over the models."""
     if len(findings) == 1:
         return findings[0]
 
@@ -133,7 +159,13 @@ def mean_finding(findings: Sequence[Finding]) -> Finding:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """All findings. Printed, it is a Markdown table."""
+    """The result of `diagnose`. It prints as a Markdown table.
+
+    Attributes:
+        findings: one finding per method and size.
+        reference: the method that computed the exact gradients.
+        moving: whether the parameters were updated along the way.
+    """
 
     findings: list[Finding]
     reference: str
@@ -143,8 +175,8 @@ class Diagnosis:
         return self.table()
 
     def _repr_html_(self) -> str:
-        curves = {f.name: sparkline([span.cosine.value for span in f.over_time], span=(0, 1)) for f in self.findings}
-        return table_as_html(self.table(), curves, "<p>cosine along the stream, from 0 to 1:</p>")
+        curves = [[f.name, sparkline((span.cosine.value for span in f.over_time), span=(0, 1))] for f in self.findings]
+        return markdown_as_html(f"{self.table()}\n\n{markdown(['method', 'cosine from 0 to 1'], curves)}")
 
     @property
     def kind(self) -> str:
@@ -165,21 +197,25 @@ class Diagnosis:
         table = markdown(["method", *hidden, "bias²", "variance", "cosine", "keys"], rows)
         return f"{table}\n{against}; ± standard error over {over}."
 
-    def as_json(self) -> dict:
-        findings = [asdict(finding) for finding in self.findings]
-        return {"reference": self.reference, "moving": self.moving, "findings": findings}
-
     def save(self, folder: Path | str) -> None:
-        """Write table.md, diagnosis.json and diagnosis.png into a folder."""
+        """Write table.md, diagnosis.json and diagnosis.png to a folder.
+
+        Args:
+            folder: the folder, which is created if needed.
+        """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "table.md").write_text(self.table() + "\n")
-        (folder / "diagnosis.json").write_text(json.dumps(self.as_json(), indent=1) + "\n")
+        (folder / "diagnosis.json").write_text(json.dumps(asdict(self), indent=1) + "\n")
         self.figure(folder / "diagnosis.png")
 
     def figure(self, path: Path | str) -> None:
-        """One row of panels against time (for the largest size), and one against size where there are several."""
-        from norewind.instruments import figures
+        """Draw a row of panels against time (for the largest size), and one against size if there are several.
+
+        Args:
+            path: the figure; .png, .pdf or .svg.
+        """
+        from norewind.plotting import figures
 
         largest = self.sizes[-1] if self.sizes else None
         label = "sample" if largest is None else f"sample (hidden {largest})"
@@ -192,7 +228,7 @@ class Diagnosis:
             for ax, (what, title, scale) in zip(panels, PANELS, strict=True):
                 for number, (name, own) in enumerate(grouped_by(itemgetter(0), points).items()):
                     values = [(x, *getattr(statistics, what)) for _, x, statistics in own]
-                    # A method without noise has no variance (but rounding) to draw on a logarithmic scale.
+                    # The variance of a method without noise is only rounding: it has no place on a logarithmic scale.
                     kept = [(x, y, error) for x, y, error in values if scale == "linear" or y > ROUNDING]
                     if kept:
                         xs, ys, errors = zip(*kept, strict=True)

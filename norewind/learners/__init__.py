@@ -1,1 +1,18 @@
-"""Learners other than `online`: forecasts ahead, least squares, counts, and mixtures of learners."""
+"""Learners predict a sample and then learn from it. They all implement `Learner`."""
+
+from norewind._lazy import exported
+
+__getattr__, __all__ = exported(
+    __name__,
+    {
+        "ahead": ("Ahead",),
+        "counting.counts": ("Counts", "counts"),
+        "learner": ("Learner",),
+        "least_squares": ("LeastSquares",),
+        "mixing": ("mix",),
+        "online": ("Online",),
+        "packing": ("pack",),
+        "series": ("Series",),
+        "text_learner": ("TextLearner",),
+    },
+)

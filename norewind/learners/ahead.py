@@ -1,4 +1,4 @@
-"""Forecasts of later rows by a network: it learns from a row when its targets have arrived."""
+"""Forecasts of later rows by a network, which learns from a row once its targets have arrived."""
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -7,21 +7,26 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from norewind import checks, shown
-from norewind.estimator import Loss
-from norewind.learner import Online
-from norewind.learners.protocol import Learner
+from norewind.core import checks
+from norewind.core.estimator import Loss
+from norewind.core.run import NonFiniteError, Run
+from norewind.core.trees import Tree
+from norewind.learners.learner import Learner
+from norewind.learners.online import Online
 from norewind.learners.steps import checked_steps, forecasts_to_come, row_offsets, shift_columns
-from norewind.run import NonFiniteError, Run
-from norewind.trees import Tree
+
+MOST = 2**31 - 1  # the largest count of samples
 
 
 class AheadRun(NamedTuple):
-    """A run, with everything that waits for targets to come.
+    """A run, with the rows and forecasts that are waiting for their targets.
 
-    `run.state` has seen the rows that were learned from, `run.ahead` all rows. `xs` and
-    `targets` are the newest rows, oldest first, and `outputs` the forecasts made at them;
-    zeros and NaN stand where there is none yet. `samples` counts the rows.
+    Attributes:
+        run: the inner run. `run.state` has seen the rows already learned from, `run.ahead` all rows.
+        xs: the inputs of the newest rows, oldest first; zeros where there is no row yet.
+        targets: their targets; NaN where there is no row yet.
+        outputs: the forecasts made at the newest rows; zeros where there is none yet.
+        samples: the number of rows so far.
     """
 
     run: Run
@@ -35,39 +40,34 @@ class AheadRun(NamedTuple):
         return self.run.carry
 
     def __repr__(self) -> str:
-        return shown.lines(*self._facts())
-
-    def _repr_html_(self) -> str:
-        return shown.table(*self._facts())
-
-    def _facts(self) -> tuple[str, dict[str, str]]:
-        wait = f"at most {len(self.xs)} rows for their targets; {len(self.outputs)} rows of forecasts"
-        inner = {f"{type(self.run).__name__}.{name}": shown.size(part) for name, part in self.run._asdict().items()}
-        return f"AheadRun after {shown.count(self.samples)} rows", {"waiting": wait, **inner}
+        return f"AheadRun(samples={self.samples}, up to {len(self.xs)} rows wait for their targets, {self.run!r})"
 
 
 class Ahead(Learner):
     """A network that forecasts several rows ahead, with one output per step and target.
 
-    At every row it learns from the newest row whose targets have all come, with the state
+    At every row it learns from the newest row whose targets have all arrived, with the state
     it had then. It then forecasts from the newest row with the newest parameters, so no
-    forecast uses anything that comes after it. With windows, it learns at the first row of
-    every window, from the newest rows whose targets have come.
+    forecast uses anything later than the row it is made at. With windows, it learns at the first
+    row of every window, from the newest rows whose targets have arrived.
 
     Args:
         learner: the network, from `online`.
         loss: the loss of the forecasts of one row; an unknown target is NaN. None for members of a mixture, which
-            judges them itself: their losses are zeros.
-        steps: which rows ahead to forecast, e.g. (1, 2, 3) or (24,).
-        window: the rows in one step of the learner.
-        parts: how often the outputs have the numbers of all steps: 2 if they are means followed by variances, and for
-            an ensemble the number of its members.
+            scores them itself: their losses are zeros.
+        steps: the steps to forecast, in rows ahead, e.g. (1, 2, 3) or (24,).
+        window: the number of rows in one step of the learner.
+        parts: how many values the outputs hold per step and target: 2 if they are means followed by variances, or the
+            number of members of an ensemble.
+
+    Raises:
+        ModelError: the steps are not positive and increasing, or the window is less than 1.
 
     >>> import jax, jax.numpy as jnp, numpy as np, norewind
     >>> cell, loss = norewind.cells.gru(inputs=1, hidden=8, outputs=1), norewind.losses.known_squared_error
     >>> optimizer = norewind.adam(norewind.inverse_sqrt(1e-2, alpha=0.03))
     >>> learner = norewind.online(norewind.rtrl(cell.transition, loss), optimizer)
-    >>> ahead = norewind.Ahead(learner, loss, steps=(3,))
+    >>> ahead = norewind.learners.Ahead(learner, loss, steps=(3,))
     >>> start = learner.init(cell.init(jax.random.key(0)), cell.initial_state(), jax.random.key(1))
     >>> row = np.zeros(1, np.float32)
     >>> wave = np.sin(np.arange(3_000) / 5, dtype=np.float32)[:, None]
@@ -80,12 +80,22 @@ class Ahead(Learner):
         checks.at_least_one("Ahead: window", window)
         self.learner, self.steps, self.window, self.parts = learner, checked_steps("Ahead", steps), window, parts
         self.horizon = self.steps[-1]
-        # When the first of the rows to forecast has come, so have the targets of those up to this many rows before.
+        # The rows to learn from begin this many rows before the newest ones; all their targets have arrived.
         self.delay = self.horizon + window - 1
         self._losses = None if loss is None else _losses_of(loss)
 
     def init(self, run: Run, x: np.ndarray, output: np.ndarray, target: np.ndarray) -> AheadRun:
-        """Start from a run of the learner; `x`, `output` and `target` are examples of one row."""
+        """Start from a run of the learner.
+
+        Args:
+            run: the run, from `learner.init`.
+            x: an example of the inputs of one row.
+            output: an example of the outputs of one row.
+            target: an example of the targets of one row.
+
+        Returns:
+            A run of this learner.
+        """
 
         def empty(rows: int, like: np.ndarray, value: float = 0) -> np.ndarray:
             return np.full((rows, *np.shape(like)), value, np.asarray(like).dtype)
@@ -98,13 +108,28 @@ class Ahead(Learner):
     def scan(
         self, run: AheadRun, xs: np.ndarray, targets: np.ndarray, *, count: int | None = None, outputs: bool = False
     ) -> tuple[AheadRun, Any]:
-        """Learn from a chunk of rows, or of windows of rows; see `Learner.scan`."""
+        """Learn from a chunk of rows, or of windows of rows; see `Learner.scan`.
+
+        Args:
+            run: the run to continue; it must not be used afterwards.
+            xs: inputs, one entry per row, or per window and row.
+            targets: targets of all steps, likewise; NaN means unknown.
+            count: use only the first `count` entries.
+            outputs: whether to return the forecasts as well.
+
+        Returns:
+            `(run, losses)`, or `(run, (losses, (made, due)))`: the forecasts made at these rows, and the earlier
+            forecasts of them.
+
+        Raises:
+            NonFiniteError: a number was not finite; it holds the last good run.
+        """
         steps = checks.common_length("scan", xs=xs, targets=targets)
         count = steps if count is None else count
         newest, known = (self._flat(np.asarray(part)) for part in (xs, targets))
         rows, seen = count * self.window, int(run.samples)
         old, came = np.concatenate([run.xs, newest]), np.concatenate([run.targets, known])
-        # The first rows come before anything can be learned.
+        # At the first rows, there is nothing to learn from yet.
         idle = min(count, max(0, -(-(self.delay - seen) // self.window)))
         try:
             inner, forecasts = self._learn(run, old, came, newest, (idle, count))
@@ -124,11 +149,11 @@ class Ahead(Learner):
             made[rows : rows + self.horizon],
             _counted(run.samples, rows),
         )
-        losses = losses.reshape(steps, self.window).sum(axis=1)
+        losses = losses if self.window == 1 else losses.reshape(steps, self.window).sum(axis=1)
         return new, (losses, (self._steps(forecasts), self._steps(due))) if outputs else losses
 
     def _learn(self, run: AheadRun, old: np.ndarray, came: np.ndarray, newest: np.ndarray, steps: tuple[int, int]):
-        """The inner run after these steps, of which the first are idle, and the forecasts made at the newest rows."""
+        """Return the inner run after these steps (the first ones idle), and the forecasts made at the newest rows."""
         idle, count = steps
         inner, start = run.run, idle * self.window
         forecasts = np.zeros((len(newest), *run.outputs.shape[1:]), run.outputs.dtype)
@@ -143,7 +168,7 @@ class Ahead(Learner):
         if count > idle:
             targets = np.empty((len(newest), came.shape[1]), came.dtype)
             shift_columns(came, row_offsets(self.steps, came.shape[1] // len(self.steps)), targets)
-            # Rolled, not cut: chunks keep their length, and with it their compiled program.
+            # Rolled, not cut: chunks of the same length reuse the compiled program.
             parts = old[: len(newest)], targets, newest
             xs, targets, newest = (self._steps(np.roll(part, -start, axis=0) if start else part) for part in parts)
             inner, (_, outputs) = self.learner.scan(inner, xs, targets, newest=newest, count=count - idle, outputs=True)
@@ -154,7 +179,15 @@ class Ahead(Learner):
     def forward(self, run: AheadRun, xs: np.ndarray, *, count: int | None = None) -> tuple[AheadRun, Any]:
         """Forecast from a chunk of rows without learning; see `Learner.forward`.
 
-        The rows are forgotten, so the run can go on to forecast, but not to learn.
+        The rows are not kept, so the returned run can continue to forecast, but not to learn.
+
+        Args:
+            run: the run to forecast with; it stays unchanged.
+            xs: inputs, one entry per row.
+            count: use only the first `count` rows.
+
+        Returns:
+            `(run, (made, due))`: the forecasts made at these rows, and the earlier forecasts of them.
         """
         count = len(xs) if count is None else count
         inner, outputs = self.learner.forward(run.run, xs, count=count)
@@ -167,17 +200,29 @@ class Ahead(Learner):
     def pending(self, run: AheadRun) -> np.ndarray:
         return forecasts_to_come(run.outputs, self.steps, parts=self.parts)
 
-    def for_keys(self, run: AheadRun, window: int | None = None) -> Any:
-        """How it is run for many keys; see `Learner.for_keys`."""
-        from norewind.fleets.networks import Networks, Waiting
+    def for_keys(self, run: AheadRun, *, share: bool = False) -> Any:
+        """Return an engine for many keys; see `Learner.for_keys`.
+
+        Args:
+            run: the run that every key starts from.
+            share: whether all keys share one model.
+
+        Raises:
+            ModelError: the learner takes windows.
+        """
+        from norewind.learners.keys.networks import Networks, Waiting
 
         if self.window > 1:
-            return super().for_keys(run, window)
+            return super().for_keys(run, share=share)
         waiting = Waiting(run.xs, run.targets, run.outputs, self.steps, self.parts, self._losses)
-        return Networks(self.learner, run.run, window, waiting)
+        return Networks(self.learner, run.run, share, waiting)
 
     def reset(self, run: AheadRun) -> AheadRun:
-        """Begin a new sequence: the state returns to the initial one, and nothing waits. The parameters stay."""
+        """Begin a new sequence: the state returns to the initial one, and nothing is waiting. The parameters stay.
+
+        Args:
+            run: the run to reset; it must not be used afterwards.
+        """
         xs, outputs, samples = (np.zeros_like(part) for part in (run.xs, run.outputs, run.samples))
         return AheadRun(self.learner.reset(run.run), xs, np.full_like(run.targets, np.nan), outputs, samples)
 
@@ -188,13 +233,13 @@ class Ahead(Learner):
         return self.learner.chunk(run.run)
 
     def _due(self, made: np.ndarray, forecasts: np.ndarray) -> np.ndarray:
-        """What was forecast of each row, from the forecasts made at `horizon` rows before the first one and since."""
+        """Return the earlier forecasts of each row; `made` starts `horizon` rows before the first of them."""
         due, width = np.empty_like(forecasts), made.shape[1] // (self.parts * len(self.steps))
         shift_columns(made, self.horizon - row_offsets(self.steps, width, parts=self.parts), due)
         return due
 
     def _forecast_targets(self, known: np.ndarray, seen: int) -> np.ndarray:
-        """The targets of rows, without those that nothing forecast, being among the first."""
+        """Replace targets that no earlier row has forecast with NaN."""
         if seen >= self.horizon:
             return known
         before = np.arange(seen, seen + len(known))[:, None] < np.repeat(self.steps, known.shape[1] // len(self.steps))
@@ -209,9 +254,9 @@ class Ahead(Learner):
 
 @lru_cache(maxsize=64)
 def _losses_of(loss: Loss) -> Callable:
-    """The losses of many rows. Members of a mixture share this program."""
+    """Compile the losses of many rows. Members of a mixture share this program."""
     return jax.jit(jax.vmap(loss))
 
 
 def _counted(samples: np.ndarray, more: int) -> np.ndarray:
-    return np.asarray(min(int(samples) + more, np.iinfo(np.int32).max), np.int32)
+    return np.array(min(int(samples) + more, MOST), np.int32)

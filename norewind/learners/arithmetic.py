@@ -1,6 +1,6 @@
-"""Arithmetic on whole vectors that LLVM would not vectorise by itself, from IEEE-754 operations only.
+"""Arithmetic on whole vectors that LLVM would not vectorise by itself, using IEEE-754 operations only.
 
-Results are the same on every processor: nothing depends on the width of its vectors,
+Results are the same on every processor: they depend neither on the width of its vectors
 nor on its library of elementary functions.
 """
 
@@ -14,15 +14,15 @@ from numba.core import cgutils, types
 from numba.core.errors import TypingError
 from numba.extending import intrinsic
 
-from norewind.kernels import kernel
+from norewind.engines.kernels import kernel
 
-# Vectors for `dot` have a multiple of this length, with zeros at their end.
+# Vectors for `dot` are padded with zeros to a multiple of this length.
 LANES = 8
 LOG2_E = 1 / np.log(2)
-# The logarithm of 2, but for its last 32 bits: products with whole numbers are exact.
+# The logarithm of 2 without its last 32 bits, so that products with integers are exact; and the rest.
 LN2_LARGE = 0.6931471803691238
 LN2_SMALL = 1.9082149292705877e-10
-# Added to a number, it leaves the nearest integer in its last bits.
+# Adding it to a number leaves the nearest integer in the last bits.
 ROUNDING = 1.5 * 2**52
 ROUNDING_BITS = int(np.float64(ROUNDING).view(np.int64))
 ROOT_HALF_BITS = int(np.sqrt(0.5).view(np.int64))
@@ -31,21 +31,29 @@ ARTANH_SERIES = tuple(1 / power for power in range(19, 1, -2))
 
 
 def _for_llvm(function: Callable) -> Any:
-    """A function of the types of its arguments that writes code for them, with which kernels call it."""
+    """Let kernels call a function that, given the types of its arguments, generates LLVM code."""
     return intrinsic(function)
 
 
 def padded(length: int) -> int:
-    """The next multiple of `LANES`."""
+    """Return the next multiple of `LANES`."""
     return -(-length // LANES) * LANES
 
 
 @_for_llvm
 def dot(typingctx, a, i, b, j, length):
-    """Σ a[i + k] b[j + k] over the first `length` numbers, a multiple of `LANES`, from places in contiguous arrays.
+    """Compute Σ a[i + k] b[j + k] for k < length.
 
-    Written for LLVM by hand, as eight sums side by side that are added in a fixed order:
+    LLVM code is generated directly, as eight parallel sums that are added in a fixed order:
     a loop would be compiled to one sum, term by term, which is five times slower.
+
+    Args:
+        typingctx: Numba's typing context, which callers do not pass.
+        a: a contiguous array of float64.
+        i: the index of its first number.
+        b: another such array.
+        j: the index of its first number.
+        length: the number of terms, a multiple of `LANES`.
     """
 
     def generate(context, builder, signature, arguments):
@@ -65,7 +73,17 @@ def dot(typingctx, a, i, b, j, length):
 
 @_for_llvm
 def add_scaled(typingctx, a, i, b, j, length, factor):
-    """Add `factor` times b[j + k] to a[i + k], for the first `length` numbers, as in `dot`."""
+    """Add factor × b[j + k] to a[i + k], for k < length.
+
+    Args:
+        typingctx: Numba's typing context, which callers do not pass.
+        a: a contiguous array of float64, changed in place.
+        i: the index of its first number.
+        b: another such array.
+        j: the index of its first number.
+        length: the number of terms, a multiple of `LANES`.
+        factor: the factor.
+    """
 
     def generate(context, builder, signature, arguments):
         undefined, zeros = ir.Constant(_VECTOR, ir.Undefined), ir.Constant(ir.VectorType(ir.IntType(32), LANES), None)
@@ -85,12 +103,12 @@ _VECTOR = ir.VectorType(ir.DoubleType(), LANES)
 
 def _contiguous(array: Any) -> Any:
     if not isinstance(array, types.Array) or array.layout != "C" or array.dtype != types.float64:
-        raise TypingError("dot: both arrays must be contiguous, of float64.")
+        raise TypingError("dot: both arrays must be contiguous and of float64.")
     return array
 
 
 def _blocks(context, builder, kinds, arguments) -> Iterator[list]:
-    """In a loop, pointers to the next `LANES` numbers of both arrays."""
+    """Generate a loop, and yield pointers to the next `LANES` numbers of both arrays."""
     starts = []
     for array, place in ((0, 1), (2, 3)):
         data = context.make_array(kinds[array])(context, builder, arguments[array]).data
@@ -102,7 +120,12 @@ def _blocks(context, builder, kinds, arguments) -> Iterator[list]:
 
 @kernel
 def exp_each(values, scratch):
-    """Replace each number by its exponential, for numbers from -700 to 700. `scratch` is as long."""
+    """Replace each number by its exponential.
+
+    Args:
+        values: numbers from -700 to 700, changed in place.
+        scratch: an array of the same length, which is overwritten.
+    """
     for i in range(len(values)):
         shifted = values[i] * LOG2_E + ROUNDING
         whole = shifted - ROUNDING
@@ -120,7 +143,12 @@ def exp_each(values, scratch):
 
 @kernel
 def log_each(values, scratch):
-    """Replace each number by its logarithm, for normal numbers above 0. `scratch` is as long."""
+    """Replace each number by its logarithm.
+
+    Args:
+        values: positive normal numbers, changed in place.
+        scratch: an array of the same length, which is overwritten.
+    """
     bits, exponents = values.view(np.int64), scratch.view(np.int64)
     for i in range(len(values)):
         # The power of two that leaves a factor from √½ to √2.

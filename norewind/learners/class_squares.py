@@ -1,19 +1,19 @@
-"""Classes by least squares: what follows from the inputs of a row alone is learned from few rows."""
+"""Least squares for classes: it learns from few rows how a class follows from the inputs of a row."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from norewind.learners.learner import Learner
 from norewind.learners.least_squares import LeastSquares, LeastSquaresRun
-from norewind.learners.protocol import Learner
 
-# A linear model also gives shares below zero. Every class keeps this one.
+# A linear model may predict shares below zero. They are raised to this one.
 LEAST_SHARE = 1e-3
 
 
 class ClassSquares(Learner):
-    """`LeastSquares` whose targets are classes: each is a number that is 1 when the class came, else 0.
+    """`LeastSquares` whose targets are classes, encoded as one number per class: 1 for the actual class, else 0.
 
     Targets are numbers of classes, one per step; an unknown one is NaN. Outputs are logarithms of shares, which need
     not add up to one.
@@ -21,7 +21,7 @@ class ClassSquares(Learner):
     Args:
         inputs: the number of inputs.
         classes: the number of classes.
-        steps: how many rows ahead to forecast, in increasing order; `(0,)` if classes belong to the row itself.
+        steps: the steps to forecast, in rows ahead, in increasing order; `(0,)` if classes belong to the row itself.
         forgetting: the weight of the past after each row, above 0 and at most 1.
 
     >>> import numpy as np
@@ -37,35 +37,63 @@ class ClassSquares(Learner):
         self._numbers = LeastSquares(inputs, classes, steps=steps, forgetting=forgetting)
 
     def init(self) -> LeastSquaresRun:
-        """Start with weights of 0."""
+        """Start a run with weights of 0."""
         return self._numbers.init()
 
     def scan(
         self, run: LeastSquaresRun, xs: Any, targets: Any, *, count: int | None = None, outputs: bool = False
     ) -> tuple[LeastSquaresRun, Any]:
-        """Learn from a chunk; see `Learner.scan`. The losses are squared errors of the shares."""
+        """Learn from a chunk; see `Learner.scan`. The losses are squared errors of the shares.
+
+        Args:
+            run: the run to continue; it must not be used afterwards.
+            xs: inputs (rows, inputs).
+            targets: numbers of classes (rows, steps); NaN means unknown.
+            count: use only the first `count` rows.
+            outputs: whether to return the forecasts as well.
+
+        Returns:
+            `(run, losses)`, or with `outputs` `(run, (losses, outputs))`.
+        """
         targets = np.asarray(targets, np.float32)[:, :, None]
         hot = np.where(np.isnan(targets), np.float32(np.nan), targets == np.arange(self.classes, dtype=np.float32))
         run, (losses, seen) = self._numbers.scan(run, xs, hot.reshape(len(hot), -1), count=count, outputs=True)
         return run, (losses, _logarithms(seen)) if outputs else losses
 
     def forward(self, run: LeastSquaresRun, xs: Any, *, count: int | None = None) -> tuple[LeastSquaresRun, Any]:
-        """Forecast from a chunk without learning; see `Learner.forward`."""
+        """Forecast from a chunk without learning; see `Learner.forward`.
+
+        Args:
+            run: the run to forecast with; it stays unchanged.
+            xs: inputs (rows, inputs).
+            count: use only the first `count` rows.
+
+        Returns:
+            `(run, outputs)`.
+        """
         run, seen = self._numbers.forward(run, xs, count=count)
         return run, _logarithms(seen)
 
     def pending(self, run: LeastSquaresRun) -> np.ndarray | None:
-        """The forecasts of future rows; see `Learner.pending`."""
+        """Return the forecasts of future rows; see `Learner.pending`.
+
+        Args:
+            run: the run.
+        """
         pending = self._numbers.pending(run)
         return None if pending is None else _logarithms(pending)
 
     def reset(self, run: LeastSquaresRun) -> LeastSquaresRun:
-        """Begin a new sequence; see `Learner.reset`."""
+        """Begin a new sequence; see `Learner.reset`.
+
+        Args:
+            run: the run to reset, in place.
+        """
         return self._numbers.reset(run)
 
 
 def _logarithms(shares: Any) -> Any:
-    """Of one array, or of a pair."""
+    """Take the logarithm of one array, or of a pair."""
     if isinstance(shares, tuple):
         return tuple(map(_logarithms, shares))
     return np.log(np.maximum(shares, LEAST_SHARE))

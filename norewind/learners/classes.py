@@ -1,29 +1,37 @@
-"""Forecasts of classes: networks and simple counts, mixed by how well they do."""
+"""Forecasts of classes by networks and simple counts, mixed by their recent performance."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from norewind.kernels import kernel
-from norewind.learners.members import forecasts_of, forward_all, reset_all, scan_all
-from norewind.learners.mix import mix_row
-from norewind.learners.protocol import Learner
+from norewind.engines.kernels import kernel
+from norewind.learners.learner import Learner
+from norewind.learners.mixing import mix_row
+from norewind.learners.mixture import forecasts_of, forward_all, reset_all, scan_all
 from norewind.learners.steps import exchange, ring_to_come, same_length
 
-# The share of its weight that each expert passes on after a row, so that the mixture can follow a change.
+# The share of its weight that each expert passes on after a row, so that the mixture can follow changes.
 SWITCHING = 0.002
 PRIOR = 0.1
 # The share of a count that is kept from row to row.
 REMEMBERED = 0.9995
-# No class is impossible, whatever an expert says.
+# The least probability of a class, whatever an expert predicts.
 LEAST = 1e-6
 
 
 class CountingRun(NamedTuple):
-    """How often each class came, and after which (steps, before, class); the newest classes known, a ring, or -1; the
-    logarithms of the experts' weights (steps, experts); the forecasts that wait for their classes, of all experts and
-    of the mixture; and the number of rows in the sequence."""
+    """The counts and the state of the mixture.
+
+    Attributes:
+        classes: how often each class occurred.
+        pairs: how often each class followed another (steps, before, class).
+        newest: a ring of the newest classes known; -1 if there is none.
+        log_weights: the logarithms of the experts' weights (steps, experts).
+        waiting: a ring of the experts' forecasts that are waiting for their classes.
+        outputs: a ring of the mixture's forecasts.
+        rows: the number of rows in the sequence.
+    """
 
     classes: np.ndarray
     pairs: np.ndarray
@@ -35,26 +43,26 @@ class CountingRun(NamedTuple):
 
 
 class ClassRun(NamedTuple):
-    """The runs of the members, and everything else."""
+    """The runs of the members, and the state of the mixture."""
 
     members: tuple
     counting: CountingRun
 
 
 class ClassLearner(Learner):
-    """Forecasts of a class, all steps of a horizon, by experts whose weights follow how well they do.
+    """Forecasts a class, all steps of a horizon, by experts weighted by their recent performance.
 
-    The experts are the frequencies of the classes, their frequencies after the class that
-    is newest, and `members`, mixed as `mix` does it: for every step, over the rows whose class
-    is known, the total loss is hardly more than that of the best of them. Targets are numbers of
-    classes, of shape (rows, steps); an unknown one is NaN. Outputs are logarithms of
-    probabilities, of shape (rows, steps × classes).
+    The experts are the frequencies of the classes, their frequencies after the newest
+    class, and `members`, mixed as in `mix`: for every step, over the rows whose class
+    is known, the total loss is hardly more than that of the best expert. Targets are numbers of
+    classes, of shape (rows, steps); an unknown one is NaN. Outputs are log-probabilities,
+    of shape (rows, steps × classes).
 
     Args:
-        members: learners of the same steps, each with the run it starts from and the number of its forecasts, which
-            stand side by side in its outputs and are logits.
+        members: learners of the same steps, each as a tuple of the learner, the run it starts from, and the number of
+            forecasts (logits) that its outputs hold side by side.
         classes: the number of classes.
-        steps: how many rows ahead to forecast, in increasing order; `(0,)` if classes belong to the row itself.
+        steps: the steps to forecast, in rows ahead, in increasing order; `(0,)` if classes belong to the row itself.
     """
 
     def __init__(self, members: Sequence[tuple], classes: int, steps: Sequence[int] = (0,)):
@@ -64,7 +72,7 @@ class ClassLearner(Learner):
         self._steps = np.array(steps)
 
     def init(self) -> ClassRun:
-        """Start with equal weights."""
+        """Start a run with equal weights."""
         steps, classes, experts = len(self.steps), self.classes, self.experts
         counting = CountingRun(
             np.full(classes, PRIOR),
@@ -80,7 +88,18 @@ class ClassLearner(Learner):
     def scan(
         self, run: ClassRun, xs: Any, targets: Any, *, count: int | None = None, outputs: bool = False
     ) -> tuple[ClassRun, Any]:
-        """Learn from a chunk of rows; see `Learner.scan`. Losses are in nats."""
+        """Learn from a chunk of rows; see `Learner.scan`. Losses are in nats.
+
+        Args:
+            run: the run to continue; it must not be used afterwards.
+            xs: inputs (rows, inputs).
+            targets: numbers of classes (rows, steps); NaN means unknown.
+            count: use only the first `count` rows.
+            outputs: whether to return the forecasts as well.
+
+        Returns:
+            `(run, losses)`, or with `outputs` `(run, (losses, outputs))`.
+        """
         same_length(xs, targets)
         count = len(xs) if count is None else count
         members, seen = scan_all(self.members, run.members, xs, targets, count)
@@ -88,7 +107,17 @@ class ClassLearner(Learner):
         return ClassRun(members, run.counting), (losses, shown) if outputs else losses
 
     def forward(self, run: ClassRun, xs: Any, *, count: int | None = None) -> tuple[ClassRun, Any]:
-        """Forecast from a chunk of rows without learning. Without targets, the newest class stays what it was."""
+        """Forecast from a chunk of rows without learning. Since there are no targets, the newest known class stays the
+        same.
+
+        Args:
+            run: the run to forecast with; it stays unchanged.
+            xs: inputs (rows, inputs).
+            count: use only the first `count` rows.
+
+        Returns:
+            `(run, outputs)`.
+        """
         count = len(xs) if count is None else count
         members, seen = forward_all(self.members, run.members, xs, count)
         moving = {name: getattr(run.counting, name).copy() for name in ("newest", "waiting", "outputs", "rows")}
@@ -97,7 +126,7 @@ class ClassLearner(Learner):
         return ClassRun(members, counting), self._rows(counting, seen, unknown, count)[1]
 
     def _rows(self, counting: CountingRun, seen: list, targets: np.ndarray, count: int) -> tuple[np.ndarray, Any]:
-        """The losses of the first rows, and what is forecast at them and had been forecast of them."""
+        """Return the losses of the first rows, the forecasts made at them, and the earlier forecasts of them."""
         rows, width = len(targets), len(self.steps) * self.classes
         logits = forecasts_of(seen, self.horizon, rows, width)
         targets = np.ascontiguousarray(targets, np.float32)
@@ -106,11 +135,19 @@ class ClassLearner(Learner):
         return losses, (made, due) if self.horizon else made
 
     def pending(self, run: ClassRun) -> np.ndarray | None:
-        """The forecasts of future rows; see `Learner.pending`."""
+        """Return the forecasts of future rows; see `Learner.pending`.
+
+        Args:
+            run: the run.
+        """
         return None if not self.horizon else ring_to_come(run.counting.outputs, self.steps, run.counting.rows[0])
 
     def reset(self, run: ClassRun) -> ClassRun:
-        """Begin a new sequence; what was learned stays."""
+        """Begin a new sequence, and keep everything learned.
+
+        Args:
+            run: the run to reset; it must not be used afterwards.
+        """
         counting = run.counting
         counting.newest[:] = -1
         for part in (counting.waiting, counting.outputs, counting.rows):
@@ -120,7 +157,17 @@ class ClassLearner(Learner):
 
 @kernel
 def _rows(steps, run, targets, logits, losses, made, due):
-    """Row by row: learn from the class that came, then forecast; of the same row, the other way round."""
+    """Learn from the class of each row, then forecast. For forecasts of the row itself, forecast first.
+
+    Args:
+        steps: the steps, in rows ahead.
+        run: the counts and the state of the mixture, changed in place.
+        targets: numbers of classes (rows, steps); NaN means unknown.
+        logits: the members' forecasts (rows, forecasts, steps × classes).
+        losses: where to write the losses.
+        made: where to write the forecasts made at the rows.
+        due: where to write the earlier forecasts of the rows.
+    """
     classes, experts = run.pairs.shape[2], run.log_weights.shape[1]
     forecasts = np.zeros((experts, len(steps) * classes))
     before, shown, lost = np.zeros_like(forecasts), np.zeros((1, len(steps) * classes)), np.zeros(experts)
@@ -161,13 +208,18 @@ def _rows(steps, run, targets, logits, losses, made, due):
 
 @kernel
 def is_class(number, classes):
-    """Whether this is the number of a class. An unknown one is NaN or -1; any other would be read from elsewhere."""
+    """Return whether a number is a class. Unknown ones are NaN or -1; any other would be read from outside an array.
+
+    Args:
+        number: the number.
+        classes: the number of classes.
+    """
     return 0 <= number < classes
 
 
 @kernel
 def _count(run, steps, row, came):
-    """Count a class, of all and after the class that was newest when it was to be forecast."""
+    """Count a class, both overall and after the class that was newest when it was forecast."""
     if np.isnan(came):
         return
     for k in range(len(run.classes)):

@@ -1,15 +1,15 @@
-"""Forecasts of numbers, mixed by how well each expert did recently: the loops."""
+"""Kernels that mix forecasts of numbers by the recent performance of each expert."""
 
 from typing import NamedTuple
 
 import numpy as np
 
-from norewind.kernels import kernel
+from norewind.engines.kernels import kernel
 from norewind.learners.arithmetic import exp_each, log_each
 
-# How much of an expert's record is kept from row to row: about the last hundred rows count.
+# The share of an expert's record that is kept from row to row, so that about the last hundred rows count.
 REMEMBERED = 0.99
-# The weight of a row. Below one, since the errors of overlapping forecasts are similar.
+# The weight of a row. It is below one because the errors of overlapping forecasts are similar.
 TRUST = 0.1
 SLOWEST = 0.01
 LEAST_VARIANCE = 1e-6
@@ -17,7 +17,13 @@ LARGEST = 100.0
 
 
 class Weighing(NamedTuple):
-    """For every expert and output the variance of its errors, and its record: the lower, the better."""
+    """The performance of every expert, by expert and output.
+
+    Attributes:
+        variances: the variances of its errors.
+        records: its recent log-loss; lower is better.
+        known: for each output, the number of known targets so far.
+    """
 
     variances: np.ndarray
     records: np.ndarray
@@ -25,15 +31,25 @@ class Weighing(NamedTuple):
 
 
 def fresh(experts: int, outputs: int) -> Weighing:
-    """Where every expert starts, with equal weights."""
+    """Create the initial state, with equal weights.
+
+    Args:
+        experts: the number of experts.
+        outputs: the number of outputs.
+    """
     return Weighing(np.ones((experts, outputs)), np.zeros((experts, outputs)), np.zeros(outputs, np.int64))
 
 
 @kernel
 def weigh(weighing, due, targets):
-    """Learn from targets, which the experts had forecast as `due` (experts, outputs). An unknown target is NaN.
+    """Update the experts' variances and records from targets.
 
     An expert is a Gaussian density with the variance of its errors so far.
+
+    Args:
+        weighing: the performance of the experts, changed in place.
+        due: the experts' forecasts of these targets (experts, outputs).
+        targets: the targets; NaN means unknown.
     """
     experts, outputs = due.shape
     values, share, kept, trust = np.zeros(outputs), np.zeros(outputs), np.zeros(outputs), np.zeros(outputs)
@@ -58,7 +74,14 @@ def weigh(weighing, due, targets):
 
 @kernel
 def blend(weighing, forecasts, mean, variance):
-    """Write mean and variance of the experts' densities, each with the weight of its record."""
+    """Write the mean and variance of the mixture of the experts' densities, weighted by their records.
+
+    Args:
+        weighing: the performance of the experts.
+        forecasts: their forecasts (experts, outputs).
+        mean: where to write the mean of each output.
+        variance: where to write its variance.
+    """
     experts, outputs = forecasts.shape
     weights, least, total, scratch = np.empty((experts, outputs)), np.full(outputs, np.inf), np.zeros(outputs), mean
     for e in range(experts):
@@ -89,7 +112,7 @@ def blend(weighing, forecasts, mean, variance):
 
 @kernel
 def usable(forecasts):
-    """Clip forecasts to possible values: an expert that fails must not spoil the others."""
+    """Clip forecasts to a possible range, so that an expert that fails cannot spoil the mixture."""
     for i in range(len(forecasts)):
         value = forecasts[i]
         forecasts[i] = min(max(value, -LARGEST), LARGEST) if value == value else 0.0
@@ -97,7 +120,7 @@ def usable(forecasts):
 
 @kernel
 def code_variances(variances):
-    """Replace variances by the numbers that `losses.log_variance` turns into their logarithms."""
+    """Replace variances by the numbers from which `losses.log_variance` computes their logarithms."""
     scratch = np.empty(len(variances))
     for i in range(len(variances)):
         variances[i] = max(variances[i], LEAST_VARIANCE)
@@ -113,7 +136,12 @@ def code_variances(variances):
 
 @kernel
 def loss_of(outputs, targets):
-    """½ Σ (mean − target)² over the known targets; with variances, second in `outputs`, −log of the density."""
+    """Compute ½ Σ (mean − target)² over the known targets or, with variances, −log of the density.
+
+    Args:
+        outputs: the means, and optionally the coded variances (1 or 2, outputs).
+        targets: the targets; NaN means unknown.
+    """
     total = 0.0
     for i in range(len(targets)):
         if np.isfinite(targets[i]):

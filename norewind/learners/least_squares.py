@@ -1,25 +1,30 @@
-"""Recursive least squares on features of the past: linear, exact, in one pass."""
+"""Recursive least squares on features of the past: linear and exact, in one pass."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from norewind.kernels import kernel
+from norewind.engines.kernels import kernel
+from norewind.learners.learner import Learner
 from norewind.learners.linear import Linear, LinearModel, LinearRun, linear_row, plan_of, reset_linear, start_of
-from norewind.learners.protocol import Learner
 from norewind.learners.steps import exchange, ring_to_come, same_length
 
 
 class LeastSquaresRun(NamedTuple):
-    """The linear model, and its forecasts of future rows."""
+    """The linear model, and its forecasts of future rows.
+
+    Attributes:
+        model: the state of the linear model.
+        outputs: a ring of the forecasts made at the newest rows.
+    """
 
     model: LinearRun
     outputs: np.ndarray
 
 
 class LeastSquares(Learner):
-    """Recursive least squares with forgetting, as a learner of one or of many steps ahead.
+    """Recursive least squares with forgetting, for one or many steps ahead.
 
     For one step, every row gives the exact solution of ridge regression in which a sample
     that is k rows older counts `forgetting`ᵏ. The covariance is kept as U D Uᵀ (Bierman's
@@ -27,18 +32,20 @@ class LeastSquares(Learner):
     with the features x and the gains k of the newest rows, the weights of all steps learn
     from one factorisation, w_h ← w_h + k_{t−h} (y_t − w_hᵀ x_{t−h}).
 
-    A target that is NaN is unknown. A row teaches nothing, and nothing is forgotten, if all
-    targets of its first step are unknown. With a `limit`, an error beyond this many standard
-    deviations of earlier errors counts as one of that size: a single outlier does not spoil
-    what was learned.
+    A target that is NaN is unknown. If all targets of the first step are unknown, nothing is
+    learned from the row and nothing is forgotten. With a `limit`, a larger error counts as
+    an error of that size, so a single outlier cannot ruin the model.
 
     Args:
         inputs: the number of inputs.
         targets: the number of targets.
-        steps: how many rows ahead to forecast, in increasing order; `(0,)` if targets belong to the row itself.
-        lags: how many of the newest rows it sees.
+        steps: the steps to forecast, in rows ahead, in increasing order; `(0,)` if targets belong to the row itself.
+        lags: the number of newest rows that it sees.
         forgetting: the weight of the past after each row, above 0 and at most 1.
-        limit: the largest error, in standard deviations; infinite for the exact solution.
+        limit: the largest error, in standard deviations of earlier errors; infinite for the exact solution.
+
+    Raises:
+        ModelError: `forgetting` is out of range.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
@@ -64,25 +71,52 @@ class LeastSquares(Learner):
         self.plan = plan_of([self._model], inputs, targets, steps, limit)
 
     def init(self) -> LeastSquaresRun:
-        """Start with weights of 0."""
+        """Start a run with weights of 0."""
         model = start_of(self.plan, [self._model], self.inputs, self.targets)
         return LeastSquaresRun(model, np.zeros((self.horizon, 1, len(self.steps) * self.targets), np.float32))
 
     def weights(self, run: LeastSquaresRun) -> np.ndarray:
-        """The weights (steps × targets, features): of a constant, of the newest row, of the one before, ..."""
+        """Return the weights (steps × targets, features).
+
+        Args:
+            run: the run.
+
+        Returns:
+            The weights of a constant, of the newest row, of the row before it, and so on.
+        """
         features, width = self.plan.sizes[0, :2]
         return run.model.weights.reshape(-1, width)[:, :features]
 
     def scan(
         self, run: LeastSquaresRun, xs: Any, targets: Any, *, count: int | None = None, outputs: bool = False
     ) -> tuple[LeastSquaresRun, Any]:
-        """Learn from a chunk; see `Learner.scan`. The losses are squared errors, ½ Σ (output − target)²."""
+        """Learn from a chunk; see `Learner.scan`. The losses are squared errors, ½ Σ (output − target)².
+
+        Args:
+            run: the run to continue; it must not be used afterwards.
+            xs: inputs (rows, inputs).
+            targets: targets (rows, steps × targets); NaN means unknown.
+            count: use only the first `count` rows.
+            outputs: whether to return the forecasts as well.
+
+        Returns:
+            `(run, losses)`, or with `outputs` `(run, (losses, outputs))`.
+        """
         same_length(xs, targets)
         losses, seen = self._rows(run, xs, targets, count)
         return run, (losses, seen) if outputs else losses
 
     def forward(self, run: LeastSquaresRun, xs: Any, *, count: int | None = None) -> tuple[LeastSquaresRun, Any]:
-        """Forecast from a chunk without learning; see `Learner.forward`."""
+        """Forecast from a chunk without learning; see `Learner.forward`.
+
+        Args:
+            run: the run to forecast with; it stays unchanged.
+            xs: inputs (rows, inputs).
+            count: use only the first `count` rows.
+
+        Returns:
+            `(run, outputs)`.
+        """
         model = run.model._replace(past=run.model.past.copy(), rows=run.model.rows.copy())
         run = LeastSquaresRun(model, run.outputs.copy())
         unknown = np.full((len(xs), len(self.steps) * self.targets), np.nan, np.float32)
@@ -96,23 +130,43 @@ class LeastSquares(Learner):
         return losses, (made, due) if self.horizon else made
 
     def slot(self, run: LeastSquaresRun) -> tuple[LinearModel, np.ndarray, np.ndarray]:
-        """The arrays of a run as `learn_rows` takes them, with one slot."""
+        """Return the arrays of a run as `learn_rows` takes them, with one slot.
+
+        Args:
+            run: the run.
+        """
         (past, factors, weights, spreads, variances, rows), width = run.model, self.plan.sizes[0, 1]
         shaped = past.reshape(1, -1, 2, width), factors[None], weights.reshape(1, -1, width)
         return LinearModel(*shaped, spreads, variances), rows, run.outputs[None]
 
-    def for_keys(self, run: LeastSquaresRun, window: int | None = None) -> Any:
-        """How it is run for many keys; see `Learner.for_keys`."""
-        from norewind.fleets.squares import Squares
+    def for_keys(self, run: LeastSquaresRun, *, share: bool = False) -> Any:
+        """Return an engine for many keys; see `Learner.for_keys`.
 
-        return super().for_keys(run, window) if window else Squares(self, run)
+        Args:
+            run: the run that every key starts from.
+            share: whether all keys share one model, which is not supported.
+
+        Raises:
+            ModelError: `share` is true.
+        """
+        from norewind.learners.keys.squares import Squares
+
+        return super().for_keys(run, share=True) if share else Squares(self, run)
 
     def pending(self, run: LeastSquaresRun) -> np.ndarray | None:
-        """The forecasts of future rows; see `Learner.pending`."""
+        """Return the forecasts of future rows; see `Learner.pending`.
+
+        Args:
+            run: the run.
+        """
         return None if not self.horizon else ring_to_come(run.outputs, self.steps, run.model.rows[0])
 
     def reset(self, run: LeastSquaresRun) -> LeastSquaresRun:
-        """Begin a new sequence; see `Learner.reset`."""
+        """Begin a new sequence; see `Learner.reset`.
+
+        Args:
+            run: the run to reset, in place.
+        """
         reset_linear(run.model)
         run.outputs[:] = 0
         return run
@@ -122,8 +176,14 @@ class LeastSquares(Learner):
 def learn_rows(plan, runs, slots, xs, targets, losses, found):
     """Learn from each row with the run in its slot, then forecast from it.
 
-    The arrays of `runs` (models, numbers of rows, forecasts that wait) have one entry per slot. `found` is where to
-    write the forecasts made at the rows, and those that were due.
+    Args:
+        plan: the constants of the model, from `plan_of`.
+        runs: the arrays of all slots, changed in place: models, numbers of rows, and rings of waiting forecasts.
+        slots: the slot of each row.
+        xs: inputs (rows, inputs).
+        targets: targets (rows, steps × targets); NaN means unknown.
+        losses: where to add the squared errors.
+        found: where to write the forecasts made at the rows, and those that were due.
     """
     steps, (models, rows, rings), (made, due) = plan.steps, runs, found
     outputs = np.zeros((2, targets.shape[1]))

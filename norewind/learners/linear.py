@@ -1,27 +1,29 @@
-"""Linear models of rows, learned by recursive least squares for all steps of a horizon: the loops."""
+"""Kernels of linear models of rows, fitted by recursive least squares for all steps of a horizon."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from norewind.checks import ModelError
-from norewind.kernels import kernel
+from norewind.core.checks import ModelError
+from norewind.engines.kernels import kernel
 from norewind.learners.arithmetic import LANES, add_scaled, dot, padded
 
-# In standard deviations. A larger input is most likely a fault, which a linear model would only amplify.
+# The largest input, in standard deviations. A larger one is most likely a fault, which a linear model would amplify.
 LARGEST_INPUT = 10.0
-# Forgetting stops while the mean variance of the weights, relative to the prior's, is above this.
+# Forgetting stops while the mean variance of the weights, relative to the prior, is above this.
 LARGEST = 1e4
-# Rows from one look at that variance to the next.
+# The number of rows between checks of that variance.
 LOOKS = 16
 LEAST_SPREAD = 1e-6
 
 
 class Linear(NamedTuple):
-    """What a linear model sees, and how much of the past counts after each row, from 0 to 1.
+    """The settings of a linear model, whose features are a constant and the newest rows of the inputs.
 
-    It sees a constant and the newest `lags` rows of the inputs.
+    Attributes:
+        lags: the number of newest rows.
+        forgetting: the weight of the past after each row, above 0 and at most 1.
     """
 
     lags: int = 1
@@ -31,8 +33,11 @@ class Linear(NamedTuple):
 class LinearPlan(NamedTuple):
     """The constants of linear models on the same rows.
 
-    `sizes` has for each model the number of its features and that number padded, and where its parts of `past`,
-    `factors` and `weights` begin. `rates` has its forgetting, its limit and the sum of its prior variances.
+    Attributes:
+        steps: the steps, in rows ahead.
+        sizes: for each model, the number of its features, that number padded, and where its parts of `past`, `factors`
+            and `weights` begin.
+        rates: for each model, its forgetting, its limit, and the sum of its prior variances.
     """
 
     steps: np.ndarray
@@ -41,12 +46,16 @@ class LinearPlan(NamedTuple):
 
 
 class LinearRun(NamedTuple):
-    """What linear models have learned, and the rows that wait for their targets; flat, one model after the other.
+    """The state of linear models. The arrays are flat, one model after the other.
 
-    `past` has the features and the gains of the newest rows, a ring. `factors` has the columns of U of the covariance
-    U D Uᵀ of the weights, each up to the diagonal and padded, and last the diagonal of D. `spreads` are the variances
-    of the errors so far, `variances` the mean variances of the weights relative to the prior's, and `rows` is the
-    number of rows in the sequence.
+    Attributes:
+        past: a ring of the features and the gains of the newest rows, which are waiting for their targets.
+        factors: the columns of U of the covariance U D Uᵀ of the weights, each up to the diagonal and padded, followed
+            by the diagonal of D.
+        weights: the weights.
+        spreads: the variances of the errors so far.
+        variances: the mean variances of the weights, relative to the prior.
+        rows: the number of rows in the sequence.
     """
 
     past: np.ndarray
@@ -58,8 +67,15 @@ class LinearRun(NamedTuple):
 
 
 class LinearModel(NamedTuple):
-    """The arrays of one model: `past` (rows, 2, features), `factors` (flat), `weights` (outputs, features), `spreads`
-    (outputs) and `variance` (1), with the number of features padded."""
+    """The arrays of one model. The number of features is padded.
+
+    Attributes:
+        past: features and gains (rows, 2, features).
+        factors: the factors of the covariance (flat).
+        weights: the weights (outputs, features).
+        spreads: the variances of the errors (outputs).
+        variance: the mean variance of the weights, relative to the prior (1).
+    """
 
     past: np.ndarray
     factors: np.ndarray
@@ -71,7 +87,18 @@ class LinearModel(NamedTuple):
 def plan_of(
     models: Sequence[Linear], inputs: int, targets: int, steps: Sequence[int], limit: float = np.inf
 ) -> LinearPlan:
-    """The constants of models. Errors beyond `limit` standard deviations of earlier errors count as that large."""
+    """Compute the constants of models.
+
+    Args:
+        models: the settings of the models.
+        inputs: the number of inputs.
+        targets: the number of targets.
+        steps: the steps to forecast, in rows ahead.
+        limit: the largest error, in standard deviations of earlier errors; larger errors are clipped to it.
+
+    Raises:
+        ModelError: the forgetting of a model is out of range.
+    """
     ring, sizes, rates, starts = max(2, steps[-1] + 1), [], [], np.zeros(3, int)
     for model in models:
         if not 0 < model.forgetting <= 1:
@@ -85,7 +112,14 @@ def plan_of(
 
 
 def start_of(plan: LinearPlan, models: Sequence[Linear], inputs: int, targets: int) -> LinearRun:
-    """The run that models start from."""
+    """Create the run that models start from.
+
+    Args:
+        plan: their constants, from `plan_of`.
+        models: their settings.
+        inputs: the number of inputs.
+        targets: the number of targets.
+    """
     ring, outputs = max(2, int(plan.steps[-1]) + 1), len(plan.steps) * targets
     widths = plan.sizes[:, 1]
     factors = [np.zeros(0)]
@@ -104,18 +138,24 @@ def start_of(plan: LinearPlan, models: Sequence[Linear], inputs: int, targets: i
 
 
 def _triangle(features: int) -> int:
-    """The numbers in the columns of a triangular matrix, each padded."""
+    """Count the numbers in the columns of a triangular matrix, each padded."""
     return sum(padded(j + 1) for j in range(features))
 
 
 def _prior(model: Linear, inputs: int) -> np.ndarray:
-    """The variance that the weight of each feature is expected to have. Older rows are expected to matter less."""
+    """Return the prior variance of the weight of each feature. Older rows are expected to matter less."""
     return np.concatenate([[0.01], np.repeat(0.1 / (1 + np.arange(model.lags)), inputs)])
 
 
 @kernel
 def model_at(plan, run, number):
-    """The arrays of one of the models of a run."""
+    """Return the arrays of one of the models of a run.
+
+    Args:
+        plan: the constants of the models.
+        run: the run.
+        number: the number of the model.
+    """
     _, width, past, factors, weights = plan.sizes[number]
     end = plan.sizes[number + 1, 3] if number + 1 < len(plan.sizes) else len(run.factors)
     ring, outputs = max(2, plan.steps[-1] + 1), run.spreads.shape[1]
@@ -130,9 +170,18 @@ def model_at(plan, run, number):
 
 @kernel
 def linear_row(plan, number, model, row, x, targets, outputs):
-    """Learn from the targets of row `row` of a sequence, and forecast from its inputs, all steps.
+    """Learn from the targets of one row, and forecast all steps from its inputs.
 
-    Forecasts of the row itself, step 0, are made before anything is learned from it.
+    Forecasts of the row itself (step 0) are made before anything is learned from it.
+
+    Args:
+        plan: the constants of the models.
+        number: the number of the model.
+        model: its arrays, changed in place.
+        row: the number of the row in its sequence.
+        x: the inputs of the row.
+        targets: its targets for all steps; NaN means unknown.
+        outputs: where to write the forecasts.
     """
     steps, forgetting, limit = plan.steps, plan.rates[number, 0], plan.rates[number, 1]
     ring, width, per_step = len(model.past), model.past.shape[2], len(targets) // len(steps)
@@ -168,7 +217,14 @@ def linear_row(plan, number, model, row, x, targets, outputs):
 
 @kernel
 def see(before, x, features, count):
-    """Write the features of a row, from those of the row before and its inputs."""
+    """Write the features of a row.
+
+    Args:
+        before: the features of the previous row.
+        x: the inputs of the row.
+        features: where to write its features.
+        count: the number of features.
+    """
     features[0] = 1.0
     for i in range(1 + len(x), count):
         features[i] = before[i - len(x)]
@@ -179,12 +235,21 @@ def see(before, x, features, count):
 
 @kernel
 def update(factors, features, x, gain, forgetting, growth):
-    """Learn from features: the gain k = P x/(λ + xᵀP x), and P ← (P − k xᵀP) · growth, as U D Uᵀ (Bierman 1977)."""
+    """Update the covariance with features: k = P x/(λ + xᵀP x), and P ← (P − k xᵀP) · growth, as U D Uᵀ (Bierman 1977).
+
+    Args:
+        factors: U and D, changed in place.
+        features: the number of features.
+        x: the features.
+        gain: where to write the gain k.
+        forgetting: λ.
+        growth: 1/λ, or 1 to stop forgetting.
+    """
     diagonal = factors[len(factors) - len(x) :]
     gain[:] = 0.0
     total, start = forgetting, 0
     for j in range(features):
-        # Up to the diagonal, which is 1, and over the zeros beyond it: whole vectors are faster.
+        # Up to the diagonal, which is 1, and the zeros of the padding: whole vectors are faster.
         length = (j // LANES + 1) * LANES
         column = factors[start : start + length]
         inner = dot(column, 0, x, 0, length)
@@ -203,7 +268,13 @@ def update(factors, features, x, gain, forgetting, growth):
 
 @kernel
 def trace(factors, features, width):
-    """The trace of U D Uᵀ."""
+    """Compute the trace of U D Uᵀ.
+
+    Args:
+        factors: U and D.
+        features: the number of features.
+        width: that number padded.
+    """
     total, start = 0.0, 0
     for j in range(features):
         length = (j // LANES + 1) * LANES
@@ -214,7 +285,7 @@ def trace(factors, features, width):
 
 @kernel
 def any_known(targets):
-    """Whether any target is known."""
+    """Return whether any target is known."""
     found = False
     for i in range(len(targets)):
         found |= np.isfinite(targets[i])
@@ -222,6 +293,6 @@ def any_known(targets):
 
 
 def reset_linear(run: LinearRun) -> None:
-    """Begin a new sequence: the past is forgotten, and what was learned stays."""
+    """Begin a new sequence: forget the past rows, but keep everything learned."""
     run.past[:] = 0
     run.rows[:] = 0

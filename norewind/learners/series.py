@@ -1,12 +1,13 @@
-"""Forecasts of numbers: least squares, networks and simple rules side by side, mixed by how well they do."""
+"""Forecasts of numbers by least squares, networks and simple rules, mixed by their recent performance."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from norewind.kernels import kernel
+from norewind.engines.kernels import kernel
 from norewind.learners import densities
+from norewind.learners.learner import Learner
 from norewind.learners.linear import (
     Linear,
     LinearPlan,
@@ -17,22 +18,24 @@ from norewind.learners.linear import (
     reset_linear,
     start_of,
 )
-from norewind.learners.members import forecasts_of, forward_all, reset_all, scan_all
-from norewind.learners.protocol import Learner
-from norewind.learners.steps import exchange, ring_to_come, same_length
+from norewind.learners.mixture import forecasts_of, forward_all, reset_all, scan_all
+from norewind.learners.steps import PERIODS, exchange, ring_to_come, same_length
 
-# Common periods of series, in rows. Every additional one costs a little on all other series.
-PERIODS = (7, 12, 24, 168)
-# Lags, divided by the number of inputs, and forgetting.
+# Lags (to be divided by the number of inputs) and forgetting.
 MODELS = ((8, 0.998), (32, 0.9998), (168, 0.9998), (168, 0.998))
-# For more outputs than this, whose weights take most of the time, three models are as good as four.
+# With more outputs than this, weights take most of the time, and three models are as good as four.
 MANY_OUTPUTS, THEIR_MODELS = 200, ((32, 0.9998), (32, 0.998), (168, 0.9998))
 LIMIT = 5.0
 
 
 class SeriesPlan(NamedTuple):
-    """The constants of a `Series`: how many rows old the value is that a rule repeats (rules, steps), and which
-    inputs are the newest targets."""
+    """The constants of a `Series`.
+
+    Attributes:
+        linear: the constants of the linear models.
+        ages: how many rows old the value repeated by each rule is (rules, steps).
+        known: which inputs are the newest targets.
+    """
 
     linear: LinearPlan
     ages: np.ndarray
@@ -40,7 +43,15 @@ class SeriesPlan(NamedTuple):
 
 
 class MixtureRun(NamedTuple):
-    """The linear models, the newest targets, the forecasts that wait for theirs, the weights, and what was forecast."""
+    """The state of the mixture, without its members.
+
+    Attributes:
+        linear: the linear models.
+        history: a ring of the newest targets.
+        waiting: a ring of the experts' forecasts that are waiting for their targets.
+        weighing: the experts' variances and records.
+        outputs: a ring of the mixture's forecasts.
+    """
 
     linear: LinearRun
     history: np.ndarray
@@ -50,29 +61,29 @@ class MixtureRun(NamedTuple):
 
 
 class SeriesRun(NamedTuple):
-    """The runs of the members, and everything else."""
+    """The runs of the members, and the state of the mixture."""
 
     members: tuple
     mixture: MixtureRun
 
 
 class Series(Learner):
-    """Forecasts of rows of numbers, all steps of a horizon, by experts whose weights follow how well they do.
+    """Forecasts rows of numbers, all steps of a horizon, by experts weighted by their recent performance.
 
     The experts are the running mean, linear models, `members`, and, where the past of the
-    targets is known, persistence and the value one period ago for some common periods: for
-    steps beyond a period, as many periods ago as it takes. Every step and target has weights of
-    its own. Nothing needs to be chosen.
+    targets is known, persistence and the value one period ago for some common periods; for
+    steps beyond a period, the value the smallest sufficient number of periods ago. Every step and
+    target has its own weights. There is nothing to tune.
 
     Args:
         inputs: the number of inputs.
         targets: the number of targets.
-        steps: how many rows ahead to forecast, in increasing order; `(0,)` if targets belong to the row itself.
+        steps: the steps to forecast, in rows ahead, in increasing order; `(0,)` if targets belong to the row itself.
         models: the linear models.
-        members: other learners of the same steps, each with the run it starts from and the number of its forecasts,
-            which stand side by side in its outputs.
+        members: other learners of the same steps, each as a tuple of the learner, the run it starts from, and the
+            number of forecasts that its outputs hold side by side.
         known: which of the inputs are the newest known targets; empty if they are not among them.
-        gaussian: also forecast variances, as `losses.known_gaussian` expects them.
+        gaussian: whether to forecast variances as well, as `losses.known_gaussian` expects them.
     """
 
     def __init__(
@@ -89,7 +100,7 @@ class Series(Learner):
         self.members, self._runs = [learner for learner, *_ in members], tuple(run for _, run, _ in members)
         self.inputs, self.targets, self.steps, self.horizon = inputs, targets, tuple(steps), steps[-1]
         self.models, self.gaussian = list(models), gaussian
-        # With step 0, targets are known up to the row before.
+        # With step 0, targets are known up to the previous row.
         ahead = np.maximum(1, self.steps)
         ages = [0 * ahead, *(-ahead % period for period in PERIODS)] if len(known) else []
         ages = np.array(ages, np.int64).reshape(-1, len(ahead))
@@ -97,7 +108,7 @@ class Series(Learner):
         self.experts = 1 + len(ages) + len(self.models) + sum(number for *_, number in members)
 
     def init(self) -> SeriesRun:
-        """Start with equal weights."""
+        """Start a run with equal weights."""
         outputs = len(self.steps) * self.targets
         mixture = MixtureRun(
             start_of(self.plan.linear, self.models, self.inputs, self.targets),
@@ -111,7 +122,18 @@ class Series(Learner):
     def scan(
         self, run: SeriesRun, xs: Any, targets: Any, *, count: int | None = None, outputs: bool = False
     ) -> tuple[SeriesRun, Any]:
-        """Learn from a chunk of rows; see `Learner.scan`. Losses are squared errors, or nats if `gaussian`."""
+        """Learn from a chunk of rows; see `Learner.scan`. Losses are squared errors, or nats if `gaussian`.
+
+        Args:
+            run: the run to continue; it must not be used afterwards.
+            xs: inputs (rows, inputs).
+            targets: targets (rows, steps × targets); NaN means unknown.
+            count: use only the first `count` rows.
+            outputs: whether to return the forecasts as well.
+
+        Returns:
+            `(run, losses)`, or with `outputs` `(run, (losses, outputs))`.
+        """
         same_length(xs, targets)
         count = len(xs) if count is None else count
         members, seen = scan_all(self.members, run.members, xs, targets, count)
@@ -119,7 +141,16 @@ class Series(Learner):
         return SeriesRun(members, run.mixture), (losses, shown) if outputs else losses
 
     def forward(self, run: SeriesRun, xs: Any, *, count: int | None = None) -> tuple[SeriesRun, Any]:
-        """Forecast from a chunk of rows without learning; see `Learner.forward`."""
+        """Forecast from a chunk of rows without learning; see `Learner.forward`.
+
+        Args:
+            run: the run to forecast with; it stays unchanged.
+            xs: inputs (rows, inputs).
+            count: use only the first `count` rows.
+
+        Returns:
+            `(run, outputs)`.
+        """
         count = len(xs) if count is None else count
         members, seen = forward_all(self.members, run.members, xs, count)
         linear, history, waits, weighing, outputs = run.mixture
@@ -129,7 +160,7 @@ class Series(Learner):
         return SeriesRun(members, mixture), self._rows(mixture, seen, xs, unknown, count)[1]
 
     def _rows(self, mixture: MixtureRun, seen: list, xs: Any, targets: Any, count: int) -> tuple[np.ndarray, Any]:
-        """The losses of the first rows, and what is forecast at them and had been forecast of them."""
+        """Return the losses of the first rows, the forecasts made at them, and the earlier forecasts of them."""
         xs, targets = np.ascontiguousarray(xs, np.float32), np.ascontiguousarray(targets, np.float32)
         others = forecasts_of(seen, self.horizon, *targets.shape)
         losses, parts = np.zeros(len(xs), np.float32), 1 + self.gaussian
@@ -139,11 +170,19 @@ class Series(Learner):
         return losses, (made, due) if self.horizon else made
 
     def pending(self, run: SeriesRun) -> np.ndarray | None:
-        """The forecasts of future rows; see `Learner.pending`."""
+        """Return the forecasts of future rows; see `Learner.pending`.
+
+        Args:
+            run: the run.
+        """
         return None if not self.horizon else ring_to_come(run.mixture.outputs, self.steps, run.mixture.linear.rows[0])
 
     def reset(self, run: SeriesRun) -> SeriesRun:
-        """Begin a new sequence; what was learned stays."""
+        """Begin a new sequence, and keep everything learned.
+
+        Args:
+            run: the run to reset; it must not be used afterwards.
+        """
         mixture = run.mixture
         reset_linear(mixture.linear)
         for part in (mixture.history, mixture.waiting, mixture.outputs):
@@ -153,7 +192,18 @@ class Series(Learner):
 
 @kernel
 def _rows(plan, run, xs, targets, others, losses, made, due):
-    """Learn from each row's targets, then forecast from it; of the row itself, the other way round."""
+    """Learn from each row's targets, then forecast from it. For forecasts of the row itself, forecast first.
+
+    Args:
+        plan: the constants.
+        run: the state of the mixture, changed in place.
+        xs: inputs.
+        targets: targets; NaN means unknown.
+        others: the members' forecasts (rows, forecasts, outputs).
+        losses: where to write the losses.
+        made: where to write the forecasts made at the rows.
+        due: where to write the earlier forecasts of the rows.
+    """
     steps, outputs = plan.linear.steps, targets.shape[1]
     experts, per_step = len(run.weighing.records), outputs // len(steps)
     forecasts, before = np.zeros((experts, outputs)), np.zeros((experts, outputs))
@@ -186,7 +236,7 @@ def _rows(plan, run, xs, targets, others, losses, made, due):
 
 @kernel
 def _forecast(plan, run, row, x, targets, forecasts):
-    """What the rules and the linear models forecast; the models learn from targets, too."""
+    """Write the forecasts of the rules and the linear models. The models also learn from the targets."""
     steps, known, rows = plan.linear.steps, plan.known, len(run.history)
     for i in range(len(known)):
         run.history[row % rows, i] = x[known[i]]
@@ -202,6 +252,11 @@ def _forecast(plan, run, row, x, targets, forecasts):
 
 
 def linear_models(inputs: int, outputs: int) -> list[Linear]:
-    """Few and many lags, quick and slow to forget, for this many inputs and outputs of all steps."""
+    """Choose linear models: few and many lags, forgetting quickly and slowly.
+
+    Args:
+        inputs: the number of inputs.
+        outputs: the number of outputs of all steps.
+    """
     chosen = MODELS if outputs <= MANY_OUTPUTS else THEIR_MODELS
     return list(dict.fromkeys(Linear(max(1, lags // inputs), forgetting) for lags, forgetting in chosen))

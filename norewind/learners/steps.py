@@ -1,7 +1,7 @@
-"""The steps of a horizon: which rows ahead are forecast, and where their forecasts wait.
+"""The steps of a horizon: which rows ahead are forecast, and where forecasts are stored until their targets arrive.
 
-Targets and outputs of S steps stand side by side, the nearest step first. Block s of a
-row's targets is the row's value, which was to be forecast `steps[s]` rows before.
+Targets and outputs of S steps are stored side by side, the nearest step first. Block s of a
+row's targets is the row's value, which was to be forecast `steps[s]` rows earlier.
 """
 
 from collections.abc import Sequence
@@ -11,15 +11,22 @@ from typing import Any
 
 import numpy as np
 
-from norewind import checks
-from norewind.kernels import kernel
+from norewind.core import checks
+from norewind.engines.kernels import kernel
+
+# Common periods of series, in rows. Every additional one costs a little on all other series.
+PERIODS = (7, 12, 24, 168)
 
 
 def checked_steps(what: str, steps: Sequence[int]) -> tuple[int, ...]:
-    """Steps as a tuple.
+    """Check steps, and return them as a tuple.
+
+    Args:
+        what: the start of error messages.
+        steps: the steps.
 
     Raises:
-        ModelError: if they are not whole numbers of at least 1 in increasing order.
+        ModelError: they are not whole numbers of at least 1 in increasing order.
     """
     found = tuple(int(step) for step in steps)
     if not found or found[0] < 1 or any(later <= step for step, later in pairwise(found)):
@@ -28,14 +35,28 @@ def checked_steps(what: str, steps: Sequence[int]) -> tuple[int, ...]:
 
 
 def same_length(xs: Any, targets: Any) -> None:
-    """Check that there are as many targets as inputs."""
+    """Check that there are as many targets as inputs.
+
+    Args:
+        xs: the inputs.
+        targets: the targets.
+
+    Raises:
+        ModelError: the lengths differ.
+    """
     if len(xs) != len(targets):
         checks.common_length("scan", xs=xs, targets=targets)
 
 
 @lru_cache(maxsize=64)
 def row_offsets(steps: tuple[int, ...], width: int, *, parts: int = 1) -> np.ndarray:
-    """The step of each column, where `width` columns of every step stand side by side, `parts` times."""
+    """Return the step of each column, if the columns of all steps are stored side by side.
+
+    Args:
+        steps: the steps.
+        width: the number of columns of each step.
+        parts: how often all of them are repeated.
+    """
     return np.tile(np.repeat(np.array(steps, np.int64), width), parts)
 
 
@@ -43,8 +64,13 @@ def row_offsets(steps: tuple[int, ...], width: int, *, parts: int = 1) -> np.nda
 def shift_columns(rows, offsets, out):
     """Fill `out` with columns of later rows: column j of row i is that of row i + offsets[j].
 
-    With the steps as offsets, these are the targets that come after each row. With the
-    differences to the last step, and rows of forecasts, they are those made of each row.
+    With the steps as offsets, these are the targets that follow each row. With the
+    differences from the last step, applied to rows of forecasts, they are the earlier forecasts of each row.
+
+    Args:
+        rows: the rows.
+        offsets: how many rows later, for each column.
+        out: where to write the result.
     """
     for row in range(out.shape[0]):
         for column in range(out.shape[1]):
@@ -53,10 +79,15 @@ def shift_columns(rows, offsets, out):
 
 @kernel
 def exchange(ring, steps, row, made, due):
-    """Take out what had been forecast of a row, and put away the forecasts made at it, (parts, outputs).
+    """Take the earlier forecasts of a row from a ring, and store the forecasts made at the row.
 
-    `ring` has those of the newest `steps[-1]` rows. Zeros come out where nothing was
-    forecast yet. `made` and `due` may be the same array.
+    Args:
+        ring: the forecasts made at the newest `steps[-1]` rows (rows, parts, outputs), changed in place.
+        steps: the steps, in rows ahead.
+        row: the number of the row in its sequence.
+        made: the forecasts made at the row (parts, outputs).
+        due: where to write the earlier forecasts of the row; zeros where there is none yet. May be the same array as
+            `made`.
     """
     parts, outputs = made.shape
     per_step, rows = outputs // len(steps), len(ring)
@@ -64,14 +95,14 @@ def exchange(ring, steps, row, made, due):
         for s in range(len(steps)):
             place = (row - steps[s]) % rows
             for i in range(s * per_step, (s + 1) * per_step):
-                # The oldest place is that of the newest forecasts.
+                # The newest forecasts take the place of the oldest, which are read first.
                 before = ring[place, part, i]
                 ring[row % rows, part, i] = made[part, i]
                 due[part, i] = before
 
 
 def forecasts_to_come(made: np.ndarray, steps: Sequence[int], *, parts: int = 1) -> np.ndarray:
-    """The forecasts of the next rows, each by the nearest step that reaches it.
+    """Return the forecasts of the next rows, each by the nearest step that reaches it.
 
     Args:
         made: the forecasts made at the newest `steps[-1]` rows, oldest first.
@@ -85,7 +116,13 @@ def forecasts_to_come(made: np.ndarray, steps: Sequence[int], *, parts: int = 1)
 
 
 def ring_to_come(ring: np.ndarray, steps: tuple[int, ...], rows: int) -> np.ndarray:
-    """As `forecasts_to_come`, from the ring of `exchange` after `rows` rows."""
+    """Return the forecasts of the next rows, as `forecasts_to_come` does, from the ring of `exchange`.
+
+    Args:
+        ring: the ring.
+        steps: the steps.
+        rows: the number of rows so far.
+    """
     late, place = nearest_steps(steps)
     blocks = ring.reshape(*ring.shape[:2], len(steps), -1)
     return blocks[(rows - 1 - late) % len(ring), :, place].reshape(len(late), -1)
@@ -93,7 +130,7 @@ def ring_to_come(ring: np.ndarray, steps: tuple[int, ...], rows: int) -> np.ndar
 
 @lru_cache(maxsize=64)
 def nearest_steps(steps: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """For each of the next rows, how many rows ago its forecast was made, and the number of its step."""
+    """Return, for each of the next rows, how many rows ago its forecast was made, and the index of its step."""
     ahead = np.arange(1, steps[-1] + 1)
     place = np.searchsorted(steps, ahead)
     return np.array(steps)[place] - ahead, place

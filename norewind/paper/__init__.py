@@ -1,1 +1,1 @@
-"""The experiments of Tallec & Ollivier (2017), "Unbiased Online Recurrent Optimization", and what came of them here."""
+"""The experiments of Tallec & Ollivier (2017), "Unbiased Online Recurrent Optimization", reproduced."""

@@ -1,9 +1,9 @@
 """Influence balancing: UORO against truncated BPTT, from settings to records."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from itertools import groupby, pairwise, product
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +11,14 @@ import jax
 import numpy as np
 import optax
 
-from norewind.learner import Online, online
-from norewind.names import parse_method
-from norewind.optimizers import inverse_sqrt
-from norewind.run import NonFiniteError, Run
-from norewind.runs.fit import Hooks, Intervals, fit
-from norewind.runs.record import Record, record_path, records_of, versions, write_record
+from norewind.core.optimizers import inverse_sqrt
+from norewind.core.run import NonFiniteError, Run
+from norewind.learners.online import Online, online
 from norewind.streams import Samples, Stream
+from norewind.sweeps.record import Record
 from norewind.tasks import influence_balancing
+from norewind.training.fit import Hooks, Intervals, fit
+from norewind.training.registry import parse_method
 
 SAMPLES = 200_000
 SEEDS = 10
@@ -27,7 +27,17 @@ POINTS = 120
 
 @dataclass(frozen=True, kw_only=True)
 class Balancing:
-    """One run of influence balancing. Truncated BPTT has no noise: a single run tells all."""
+    """The settings of one run of influence balancing. Truncated BPTT has no noise, so it needs only one seed.
+
+    Args:
+        method: the method, by name.
+        rate: the learning rate.
+        seed: the seed of the noise.
+        samples: the number of samples.
+        n: the number of units.
+        minus: the number of units with a minus sign.
+        theta: the initial parameter.
+    """
 
     method: str
     rate: float
@@ -46,32 +56,24 @@ class Balancing:
 
 def influence_plan(
     *, seeds: int = SEEDS, rates: Sequence[float] = (1e-3, 3e-4, 1e-4), windows: Sequence[int] = (1, 10, 100, 200)
-) -> list[Balancing]:
-    """All runs of the figure: UORO with every seed, and truncated BPTT once for every window."""
+) -> dict[str, Balancing]:
+    """Plan the runs of the figure: UORO with every seed, and truncated BPTT once for every window.
+
+    Args:
+        seeds: the number of seeds of UORO.
+        rates: the learning rates.
+        windows: the windows of truncated BPTT.
+
+    Returns:
+        The runs by name.
+    """
     uoro = [Balancing(method="uoro", rate=rate, seed=seed) for rate in rates for seed in range(seeds)]
-    return uoro + [Balancing(method=f"bptt:{window}", rate=rate) for rate, window in product(rates, windows)]
-
-
-def influence_records(plan: Sequence[Balancing], out: Path) -> dict[str, Record]:
-    return records_of(plan, out, "influence")
-
-
-def run_influence(plan: Sequence[Balancing], out: Path, say: Callable[[str], None] = print) -> None:
-    """Make the runs of a plan that have no record in a folder yet."""
-    finished = influence_records(plan, out)
-    missing = [run for run in plan if run.name not in finished]
-    say(f"influence balancing: {len(finished)} runs were finished before, {len(missing)} to do")
-    for (method, rate), group in groupby(missing, lambda run: (run.method, run.rate)):
-        began, thetas, runs = time.perf_counter(), [], list(group)
-        for run, record in zip(runs, train_influence(runs), strict=True):
-            write_record(record_path(out, run.name), record)
-            thetas.append(record["theta"])
-        words = ", ".join(f"{theta:.4g}" for theta in thetas[:3]) + (", ..." if len(thetas) > 3 else "")
-        say(f"influence balancing, {method}, rate {rate:g}: θ = {words} ({time.perf_counter() - began:.1f} s)")
+    bptt = [Balancing(method=f"bptt:{window}", rate=rate) for rate, window in product(rates, windows)]
+    return {run.name: run for run in uoro + bptt}
 
 
 class ConstantTarget(Stream):
-    """The stream of the task: no input, and always 1 as the target."""
+    """The stream of the task: the input is empty (0), and the target is always 1."""
 
     def take(self, count: int, patience: float | None = None) -> Samples:
         return Samples(np.zeros(count), np.ones(count))
@@ -80,40 +82,56 @@ class ConstantTarget(Stream):
         return {}
 
 
-def train_influence(group: Sequence[Balancing]) -> Iterator[Record]:
-    """The records of runs that differ in their seed only, in double precision; the learner is compiled once."""
-    first, made_with = group[0], versions()
-    task, method = influence_balancing(first.n, first.minus), parse_method(first.method)
-    window, samples = method.window, first.samples // method.window * method.window
+def train_influence(run: Balancing, folder: Path) -> Record:
+    """Train one run in double precision, without checkpoints.
+
+    Args:
+        run: the settings of the run.
+        folder: ignored; nothing is written.
+
+    Returns:
+        The record of the run.
+    """
+    began, seen = time.perf_counter(), []
+    task, method = influence_balancing(run.n, run.minus), parse_method(run.method)
+    window, samples = method.window, run.samples // method.window * method.window
 
     def transition(params, state, x):
-        # θ is part of the output, so that it can be seen along the way.
+        # θ is part of the output, so that it can be recorded along the way.
         state, output = task.transition(params, state, x)
         return state, (output, params)
 
     with jax.enable_x64(True):
         estimator = method.make(transition, lambda output, target: task.loss(output[0], target), np.zeros(()))
-        learner = online(estimator, optax.sgd(inverse_sqrt(first.rate)))
-        seen: list[tuple[np.ndarray, np.ndarray]] = []
+        learner = online(estimator, optax.sgd(inverse_sqrt(run.rate)))
         look = Hooks(predictions=lambda first, samples, outputs: seen.append(outputs))
-        for run in group:
-            began = time.perf_counter()
-            seen.clear()
-            start = learner.init(task.init(run.theta), task.initial_state(), jax.random.key(run.seed))
-            end, problem = fit_or_fail(ConstantTarget(), learner, start, window, samples, samples, look)
-            nothing = [(np.full(window, np.nan), np.full(window, end.params))]
-            outputs, thetas = (np.concatenate(parts) for parts in zip(*(seen or nothing), strict=True))
-            # Outputs are made before an update: what follows a sample is the θ of the next one.
-            course = _course((outputs - 1) ** 2 / 2, np.append(thetas[1:], end.params), window)
-            seconds = round(time.perf_counter() - began, 2)
-            facts = {"seconds": seconds, "problem": problem, "target": task.limit}
-            yield {"influence": asdict(run), **made_with, **facts, **course}
+        start = learner.init(task.init(run.theta), task.initial_state(), jax.random.key(run.seed))
+        end, problem = fit_or_fail(ConstantTarget(), learner, start, window, samples, samples, look)
+    nothing = [(np.full(window, np.nan), np.full(window, end.params))]
+    outputs, thetas = (np.concatenate(parts) for parts in zip(*(seen or nothing), strict=True))
+    # Outputs are computed before the update, so the θ after a sample is the one in the next output.
+    course = _course((outputs - 1) ** 2 / 2, np.append(thetas[1:], end.params), window)
+    facts = {"seconds": round(time.perf_counter() - began, 2), "problem": problem, "target": task.limit}
+    return {"influence": asdict(run), **facts, **course}
 
 
 def fit_or_fail(
     stream: Stream, learner: Online, start: Run, window: int, samples: int, every: int, hooks: Hooks
 ) -> tuple[Run, str | None]:
-    """Train with a line of metrics `every` so many samples: the last run, and the problem if it was not finite."""
+    """Train without a watch for divergence, and stop at the first number that is not finite.
+
+    Args:
+        stream: the samples.
+        learner: the learner.
+        start: the run to start from.
+        window: the number of samples in one step.
+        samples: the number of samples to learn from.
+        every: the number of samples between two lines of metrics.
+        hooks: callbacks of the training loop.
+
+    Returns:
+        The last finite run, and the problem; None if there was none.
+    """
     intervals = Intervals(metrics_every=every, checkpoint_every=None)
     try:
         fitted = fit(
@@ -125,7 +143,7 @@ def fit_or_fail(
 
 
 def _course(losses: np.ndarray, thetas: np.ndarray, window: int) -> dict[str, Any]:
-    """The end of a run, and its course at logarithmically spaced times, with enough digits for a figure."""
+    """The result of a run, and its course at logarithmically spaced times, with enough digits for a figure."""
 
     def number(value: Any) -> float | None:
         return float(f"{value:.6g}") if np.isfinite(value) else None

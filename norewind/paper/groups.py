@@ -1,4 +1,4 @@
-"""Runs that differ in their seed only, put together: means, spreads, curves, and agreement with the paper."""
+"""Groups of runs that differ only in their seed: means, spreads, curves, and agreement with the paper."""
 
 from collections.abc import Iterable, Sequence
 from math import isnan, log2, sqrt
@@ -6,13 +6,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from norewind import names
-from norewind.instruments.curves import final, grouped_by, losses, points
-from norewind.instruments.tables import mean_and_spread
-from norewind.paper.plans import SAMPLES
-from norewind.runs.metrics import counted
-from norewind.runs.record import Record
+from norewind.paper.plans import SAMPLES, TABLE
+from norewind.sweeps.curves import final, grouped_by, losses, points
+from norewind.sweeps.record import Record
 from norewind.tasks import Text
+from norewind.training import registry
 
 # The paper's table shows the mean loss of the last 10⁵ samples; for shorter runs we take the last tenth.
 RECENT = 100_000
@@ -23,14 +21,22 @@ ENOUGH_SEEDS = 3
 
 
 class Group:
-    """The runs of one kind with all their seeds.
+    """Runs that differ only in their seed.
 
-    `values` are the recent losses of the runs that did not diverge, `mean` and `spread`
-    their mean and standard deviation (of one run, not of the mean; NaN for a single seed).
+    Args:
+        records: the records of the runs.
+
+    Attributes:
+        values: the recent losses of the runs that did not diverge.
+        mean: their mean.
+        spread: their standard deviation (of single runs, not of the mean); NaN for a single seed.
+        diverged: the number of runs that diverged.
+        is_short: whether the runs are shorter than the paper's.
     """
 
     def __init__(self, records: list[Record]):
         self.records, self.settings = records, records[0]["settings"]
+        self.method, self.cell = self.settings["method"], self.settings["cell"]
         self.samples = int(self.settings["samples"])
         self.is_short = self.samples < SAMPLES
         self.recent_samples = min(RECENT, self.samples // 10)
@@ -42,32 +48,32 @@ class Group:
         self.spread = float(np.std(self.values, ddof=1)) if len(self.values) > 1 else float("nan")
 
     @property
+    def paper(self) -> float | None:
+        """The paper's value that these runs, or controls, are compared with; None if it has none."""
+        key = self.method.partition(":rho")[0], self.cell
+        return TABLE.get(key) if self.settings["source"] == "anbn" else None
+
+    @property
     def changes(self) -> list[str]:
-        """What these runs, as a control, have changed in the paper's settings."""
+        """How the settings differ from the paper's; empty unless the runs are controls."""
         changed = {
-            "the released ρ": "rho" in self.settings["method"],
+            "the released ρ": "rho" in self.method,
             "double precision": self.settings["precision"] == "double",
             f"{self.samples:,} samples": self.samples > SAMPLES,
         }
         return [words for words, holds in changed.items() if holds]
 
-    def __str__(self) -> str:
-        """Mean ± spread, the number of seeds, and how many diverged.
-
-        >>> run = {"problem": None, "every": 10, "samples": 100, "settings": {"samples": 100, "method": "bptt"}}
-        >>> str(Group([run | {"curve": [0.15] * 10}, run | {"curve": [0.16] * 10}, {**run, "problem": "diverged"}]))
-        '0.1550 ± 0.0071 (2 seeds; 1 more diverged)'
-        """
-        diverged = f"; {self.diverged} more diverged" if self.diverged else ""
-        return f"{mean_and_spread(self.values)} ({counted(len(self.values), 'seed')}{diverged})"
-
     def text(self) -> Text:
-        return names.task(self.settings["source"], self.settings["parameters"])
+        return registry.task(self.settings["source"], self.settings["parameters"])
 
     def curves(self, *, cumulative: bool) -> tuple[np.ndarray, np.ndarray]:
-        """Samples, and for every seed the mean loss up to there: from the start, or over the recent samples.
+        """The mean loss of every seed along the stream.
 
-        A run that ended early has no loss from there on.
+        Args:
+            cumulative: average from the start, rather than over the recent samples.
+
+        Returns:
+            The numbers of samples, and the mean losses by seed and point; NaN after the end of a run that stopped.
         """
         longest = max(self.records, key=lambda record: len(record["curve"]))
         width = max(1, min(RECENT, self.samples // 20) // longest["every"])
@@ -81,14 +87,14 @@ class Group:
 
 
 def grouped(records: Iterable[Record]) -> list[Group]:
-    """Records of runs on text, grouped by everything but their seed."""
-    in_order = sorted(records, key=lambda record: record["settings"]["seed"])
+    """Group the runs on text among some records by everything but their seed."""
+    in_order = sorted((one for one in records if "settings" in one), key=lambda record: record["settings"]["seed"])
     groups = grouped_by(lambda record: str({**record["settings"], "seed": None}), in_order)
     return [Group(group) for group in groups.values()]
 
 
 def influence_curves(records: Sequence[Record]) -> dict[str, dict[float, list[Record]]]:
-    """Records of influence balancing by method (UORO first, then by window), and by rate (the same for all)."""
+    """Records of influence balancing by method (UORO first, then by window) and by rate (the same rates for all)."""
     runs = [record["influence"] for record in records]
     methods = sorted({run["method"] for run in runs}, key=lambda method: int(method.partition(":")[2] or 0))
     rates = sorted({run["rate"] for run in runs}, reverse=True)
@@ -99,14 +105,27 @@ def influence_curves(records: Sequence[Record]) -> dict[str, dict[float, list[Re
 
 
 def of_paper(groups: Iterable[Group], source: str) -> dict[tuple[str, str], Group]:
-    """The groups of the paper's own settings on one text, by method and cell; of several lengths the longest."""
+    """The groups with the paper's own settings on one text, by method and cell.
+
+    Args:
+        groups: all groups. If several differ only in their length, the longest is used.
+        source: the name of the text. On `"anbn"`, the result is in the order of the paper's table.
+    """
     plain = [group for group in groups if group.settings["source"] == source and not group.changes]
-    plain.sort(key=lambda group: group.samples)
-    return {(group.settings["method"], group.settings["cell"]): group for group in plain}
+    longest = {(group.method, group.cell): group for group in sorted(plain, key=lambda group: group.samples)}
+    keys = [key for key in TABLE if key in longest] if source == "anbn" else longest
+    return {key: longest[key] for key in keys}
 
 
 class Agreement(NamedTuple):
-    """Whether the paper's run could be one more of ours: a verdict, its p-value, and where 95% of runs would end."""
+    """Whether the paper's run could be one of ours.
+
+    Attributes:
+        verdict: the verdict.
+        p: its p-value; None if there is no verdict.
+        low: the lower end of the interval that contains 95% of our runs.
+        high: its upper end.
+    """
 
     verdict: str
     p: float | None = None
@@ -118,21 +137,23 @@ class Agreement(NamedTuple):
         return "" if self.low is None else f"{self.low:.3f} to {self.high:.3f}"
 
 
-def agreement(group: Group | None, paper: float) -> Agreement:
-    """How probable the paper's value is under the distribution of ours.
+def agreement(group: Group, paper: float) -> Agreement:
+    """Test whether the paper's value comes from the same distribution as ours.
 
     If the paper's single run and our n runs come from one normal distribution, then
     (paper − mean) / (s √(1 + 1/n)) follows Student's t with n − 1 degrees of freedom. p
-    is the probability of a value at least that far away on either side; s is the standard
-    deviation over our seeds, but no less than what the text alone does to the loss, and
-    half a digit of the paper's rounding is allowed. The verdict is `agrees` from p = 0.05
-    on, below that `differs (better)` or `differs (worse)`, which is said of us. It needs
-    three seeds, and runs as long as the paper's.
+    is the probability of a value at least that far away on either side. s is the standard
+    deviation over our seeds, but at least that of a perfect model (`anbn_text_noise`), and
+    half a digit is allowed for the paper's rounding. The verdict is `agrees` if p ≥ 0.05,
+    otherwise `differs (better)` or `differs (worse)`, where ours is better or worse. A
+    verdict requires three seeds, and runs as long as the paper's.
+
+    Args:
+        group: our runs.
+        paper: the paper's value.
     """
     from scipy.special import stdtr, stdtrit
 
-    if group is None:
-        return Agreement("no run yet")
     if group.is_short:
         return Agreement("too short to conclude")
     count = len(group.values)
@@ -149,10 +170,15 @@ def agreement(group: Group | None, paper: float) -> Agreement:
 
 
 def anbn_text_noise(k: int, l: int, samples: int) -> float:  # noqa: E741 (the paper's letters)
-    """The standard deviation that the text alone gives to the loss of a perfect model of aⁿbⁿ(k, l).
+    """The standard deviation of the loss of a perfect model of aⁿbⁿ(k, l), due to the text alone.
 
-    The lines in N samples are a renewal process: their number varies by N σ² / μ³, with
-    μ and σ² the mean and variance of the length 2n + 2. Each costs log₂(l − k + 1) bits.
+    The lines in N samples are a renewal process: the variance of their number is N σ² / μ³,
+    with μ and σ² the mean and variance of the length 2n + 2. Each costs log₂(l − k + 1) bits.
+
+    Args:
+        k: the smallest n.
+        l: the largest n.
+        samples: the number of samples, N.
 
     >>> round(anbn_text_noise(1, 32, 100_000), 5)
     0.00141

@@ -1,4 +1,4 @@
-"""Long memory: letters to be repeated after a pause, and sequences that grow as they are learned."""
+"""Long memory: repeating letters after a pause, and repeating sequences that grow as they are learned."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -11,26 +11,25 @@ import jax.numpy as jnp
 import numpy as np
 from matplotlib.ticker import FixedLocator
 
-from norewind import names
 from norewind.cells import with_readout
-from norewind.instruments.curves import grouped_by
-from norewind.instruments.figures import count_axis, legend, level, look, median_and_range, new_figure, plain_log, save
-from norewind.instruments.tables import markdown
-from norewind.learner import online
-from norewind.losses import cross_entropy
-from norewind.optimizers import adam
+from norewind.core.losses import cross_entropy
+from norewind.core.optimizers import adam
+from norewind.learners.online import online
 from norewind.paper.balancing import fit_or_fail
-from norewind.runs.fit import Hooks
-from norewind.runs.progress import Progress
-from norewind.runs.record import Record, record_path, records_of, versions, write_record
-from norewind.runs.scores import bits_of
-from norewind.runs.workers import Workers
+from norewind.plotting.figures import count_axis, legend, level, look, median_and_range, new_figure, plain_log, save
+from norewind.plotting.tables import markdown
+from norewind.scoring.score import bits_of
+from norewind.sweeps.curves import grouped_by
+from norewind.sweeps.record import Record
+from norewind.sweeps.sweep import records, sweep
 from norewind.tasks.copying import UNSCORED, Copying, Curriculum
+from norewind.training import registry
+from norewind.training.fit import Hooks
 
 RATES = (1e-3, 3e-3)
 SEEDS = 2
 POINTS = 50
-# Samples between two looks of the curriculum; fewer for a large model, whose chunks are shorter.
+# Samples between two updates of the curriculum; fewer for a large model, whose chunks are shorter.
 PIECE = 1_000
 # Task, method, cell and hidden units.
 KINDS = (
@@ -44,7 +43,7 @@ KINDS = (
     ("grow", "bptt:16", "gru", 128),
     ("grow", "kf_rtrl", "rnn", 32),
 )
-# The samples of a run, the sequences, and what is measured.
+# The samples of a run, the options of the sequences, and the measured quantity.
 TASKS = {
     "pause": (1_000_000, {"letters": 4, "length": 2, "pause": (50, 100)}, "bits per letter"),
     "grow": (2_000_000, {"letters": 2, "length": 1}, "length reached"),
@@ -61,7 +60,17 @@ PUBLISHED = (36, 45)
 
 @dataclass(frozen=True, kw_only=True)
 class Remembering:
-    """One run: `"pause"` repeats two of four letters after 50 to 100 blanks, `"grow"` sequences of growing length."""
+    """The settings of one run.
+
+    Args:
+        task: `"pause"` to repeat two of four letters after 50 to 100 blanks, `"grow"` for sequences of growing length.
+        method: the method, by name.
+        cell: the cell, by name.
+        hidden: the number of hidden units.
+        samples: the number of samples.
+        rate: the learning rate.
+        seed: the seed of the sequences, the weights and the noise.
+    """
 
     task: str
     method: str
@@ -86,59 +95,61 @@ class Remembering:
         return f"{self.method}, {self.cell}-{self.hidden}{exact}"
 
 
-def tries(samples: int | None = None) -> list[Remembering]:
-    """Every kind with every rate and the first seed."""
-    return [
+def tries(samples: int | None = None) -> dict[str, Remembering]:
+    """Plan the first runs: every kind with every rate and the first seed.
+
+    Args:
+        samples: the length of each run; by default that of its task.
+
+    Returns:
+        The runs by name.
+    """
+    runs = [
         Remembering(task=task, method=method, cell=cell, hidden=hidden, samples=samples or TASKS[task][0], rate=rate)
         for (task, method, cell, hidden), rate in product(KINDS, RATES)
     ]
+    return {run.name: run for run in runs}
 
 
-def repeats(found: Mapping[str, Record], samples: int | None = None, seeds: int = SEEDS) -> list[Remembering]:
-    """Every kind with the best of its rates and the other seeds."""
+def repeats(found: Mapping[str, Record], samples: int | None = None, seeds: int = SEEDS) -> dict[str, Remembering]:
+    """Plan the other runs: every kind with the best of its rates and every seed.
+
+    Args:
+        found: the records of `tries`, by name.
+        samples: the length of each run; by default that of its task.
+        seeds: the number of seeds.
+
+    Returns:
+        The runs by name.
+    """
 
     def worth(run: Remembering) -> float:
         record = found[run.name]
         return -np.inf if record["problem"] else reached(record) * (1 if run.task == "grow" else -1)
 
-    made = [run for run in tries(samples) if run.name in found]
+    made = [run for name, run in tries(samples).items() if name in found]
     best = [max(runs, key=worth) for runs in grouped_by(lambda run: run.kind, made).values()]
-    return [replace(run, seed=seed) for seed in range(1, seeds) for run in best]
+    again = [replace(run, seed=seed) for seed in range(seeds) for run in best]
+    return {run.name: run for run in again}
 
 
 def reached(record: Record) -> float:
-    """The length of the sequences at the end, or the mean loss per letter in the last tenth of a run."""
+    """The result of a run: the final length of the sequences, or the mean loss per letter in the last tenth."""
     if record["memory"]["task"] == "grow":
         return record["lengths"][-1]
     return float(np.mean(record["bits"][-POINTS // 10 :]))
 
 
-def run_memory(
-    plan: Sequence[Remembering], out: Path, jobs: int | None = None, ray: str | None = None
-) -> dict[str, Record]:
-    """Train every run that has no record yet, several at the same time, and return the records of all.
+def train(run: Remembering, folder: Path) -> Record:
+    """Train one run, without checkpoints.
 
-    `jobs` and `ray` are those of `sweep`. Runs have no checkpoints: one whose process is killed begins again.
+    Args:
+        run: the settings of the run.
+        folder: ignored; nothing is written.
+
+    Returns:
+        The record of the run.
     """
-    finished = records_of(plan, out, "memory")
-    waiting = [run for run in plan if run.name not in finished]
-    if waiting:
-        with Progress(max(2, len(waiting))) as progress:
-            tasks = {run.name: (run, out, out / "folders" / run.name) for run in waiting}
-            Workers(_work, progress, jobs, ray).run(tasks)
-    return records_of(plan, out, "memory")
-
-
-def _work(name: str, run: Remembering, out: Path, folder: Path) -> str:
-    """Train one run in its own process, write its record, and say how it ended."""
-    record = train(run)
-    write_record(record_path(out, name), record)
-    value = reached(record)
-    return record["problem"] or (f"length {value}" if run.task == "grow" else f"{value:.3f} bits per letter")
-
-
-def train(run: Remembering) -> Record:
-    """One run, from its settings to its record."""
 
     def loss(output, target):
         return jnp.where(target < 0, 0.0, cross_entropy(output, jnp.maximum(target, 0)))
@@ -152,11 +163,12 @@ def train(run: Remembering) -> Record:
 
     stream = Copying(**TASKS[run.task][1], seed=run.seed)
     curriculum, pieces, began = Curriculum(stream), [], time.perf_counter()
-    keys, symbols, method = jax.random.split(jax.random.key(run.seed)), stream.symbols, names.parse_method(run.method)
-    cell = with_readout(names.cell(run.cell)(symbols, run.hidden, symbols), symbols, symbols, hidden=64)
+    keys, symbols = jax.random.split(jax.random.key(run.seed)), stream.symbols
+    method = registry.parse_method(run.method)
+    cell = with_readout(registry.cell(run.cell)(symbols, run.hidden, symbols), symbols, symbols, hidden=64)
     learner = online(method.make(cell.transition, loss, np.int32(0)), adam(run.rate))
     start = learner.init(cell.init(keys[0]), cell.initial_state(), keys[1])
-    # A line of metrics also ends a chunk, and so a piece.
+    # A line of metrics also ends a chunk, and therefore a piece.
     total, every = (count // method.window * method.window for count in (run.samples, PIECE))
     clock = time.process_time()
     _, problem = fit_or_fail(stream, learner, start, method.window, total, every, Hooks(predictions=see))
@@ -164,7 +176,6 @@ def train(run: Remembering) -> Record:
     groups = [group for group in np.array_split(np.arange(len(pieces)), POINTS) if len(group)]
     return {
         "memory": asdict(run),
-        **versions(),
         "seconds": round(time.perf_counter() - began, 2),
         "microseconds": round(1e6 * (time.process_time() - clock) / total, 1),
         "problem": problem,
@@ -183,27 +194,46 @@ def reproduce_memory(
     ray: str | None = None,
     report_only: bool = False,
 ) -> str:
-    """Make the runs that have no record yet, draw figure.png, and write and return table.md."""
+    """Train the runs that have no record yet, draw figure.png, and write table.md.
 
-    def get(plan: Sequence[Remembering]) -> dict[str, Record]:
-        return records_of(plan, out, "memory") if report_only else run_memory(plan, out, jobs, ray)
+    Args:
+        out: the folder for records, figure and table.
+        samples: the length of each run; by default that of its task.
+        seeds: the number of runs of each method at the best of its rates.
+        jobs: how many runs to train at the same time; by default one per core.
+        ray: a Ray cluster to train in (see `sweep`).
+        report_only: train nothing.
 
-    first = get(tries(samples))
-    again = repeats(first, samples, seeds)
-    found = {**first, **get(again)}
-    best = {(run.kind, run.rate) for run in repeats(first, samples, 2)}  # also if there is no other seed
-    chosen = [run for run in [*tries(samples), *again] if run.name in found and (run.kind, run.rate) in best]
-    if not chosen:
+    Returns:
+        The table.
+
+    Raises:
+        SystemExit: if there are no records.
+    """
+
+    def get(plan: Mapping[str, Remembering]) -> dict[str, Record]:
+        if report_only:
+            return records(plan, out, "memory")
+        return sweep(plan, out, jobs=jobs, ray=ray, train=train, entry="memory")
+
+    tried = get(tries(samples))
+    best = get(repeats(tried, samples, seeds))
+    if not best:
         raise SystemExit(f"There are no records of runs on long memory in {out}.")
-    groups = [[found[run.name] for run in runs] for runs in grouped_by(lambda run: run.kind, chosen).values()]
+    groups = list(grouped_by(lambda record: Remembering(**record["memory"]).kind, best.values()).values())
     draw(groups, out / "figure.png")
-    text = table(groups, list(found.values()))
+    text = table(groups, list((tried | best).values()))
     (out / "table.md").write_text(text, encoding="utf-8")
     return text
 
 
 def table(groups: Sequence[Sequence[Record]], every: Sequence[Record]) -> str:
-    """What each method reached, over its seeds."""
+    """Format the results of each method over its seeds as a table.
+
+    Args:
+        groups: the records of each kind, at the best of its rates.
+        every: the records of all runs, for the summary below the table.
+    """
     rows = []
     for group in groups:
         run, values = Remembering(**group[0]["memory"]), sorted(map(reached, group))
@@ -220,10 +250,15 @@ def table(groups: Sequence[Sequence[Record]], every: Sequence[Record]) -> str:
 
 
 def draw(groups: Sequence[Sequence[Record]], path: Path) -> None:
-    """The course of every method, with one panel for each task."""
+    """Draw the course of every method, with one panel for each task.
+
+    Args:
+        groups: the records of each kind.
+        path: the figure; .png, .pdf or .svg.
+    """
     figure, axes = new_figure(1, 2, panel=(5.4, 3.8))
     labels = [Remembering(**group[0]["memory"]).label for group in groups]
-    # A method has one color, whatever its size.
+    # A method has one color, regardless of its size.
     methods = list(dict.fromkeys(label.rpartition("-")[0] for label in labels))
     for ax, task, entry in zip(axes[0], TASKS, ("bits", "lengths"), strict=True):
         for group, label in zip(groups, labels, strict=True):

@@ -1,16 +1,16 @@
-"""What the paper reports (one run per number), and the runs that repeat it, in the order in which they are made."""
+"""The numbers that the paper reports (one run each), and the runs that reproduce them, in the order of training."""
 
 import re
 from dataclasses import replace
 
-from norewind.runs.settings import Settings
+from norewind.training.settings import Settings
 
 # The length of the paper's runs on aⁿbⁿ.
 SAMPLES = 10**7
 SEEDS = {"anbn": 5, "brackets": 3, "controls": 3}
-# UORO with GRUs spreads most, so that cell of the table has more seeds.
+# UORO with GRUs varies most between seeds, so that cell of the table has more of them.
 GRU_SEEDS = 7
-# The length of a run that only shows that everything works.
+# The length of a run that only checks that everything works.
 QUICK = 50_000
 
 # Mean loss on the last 10⁵ of 10⁷ samples of aⁿbⁿ(1, 32), in bits, by (method, cell).
@@ -30,7 +30,7 @@ TABLE = {
 }
 
 CELLS = ("gru", "lstm")
-# The methods in the table, the quick ones first.
+# The methods in the table, the fast ones first.
 METHODS = ("bptt:16", "uoro:window=16", "bptt:2", "uoro:window=2", "bptt:1", "uoro")
 ANBN = Settings("anbn", parameters=(1, 32), method="uoro", alpha=0.03)
 BRACKETS = Settings("brackets", parameters=(1, 5, 10), method="uoro", alpha=0.015)
@@ -44,22 +44,25 @@ def text_plan(
     samples: int | None = None,
     controls: bool = True,
 ) -> dict[str, Settings]:
-    """The runs on text of one experiment (`"anbn"` or `"brackets"`) or of `"all"`, by name.
+    """Plan the runs on text.
 
-    All methods and cells with one seed come before the next seed, so that an interrupted
-    sweep is a complete table of fewer seeds.
+    All methods and cells with one seed precede the next seed, so that an interrupted sweep
+    is a complete table with fewer seeds.
 
     Args:
-        what: the experiment.
+        what: the experiment, `"anbn"` or `"brackets"`, or `"all"`.
         quick: one seed, and runs that are far too short to conclude anything.
         seeds: the runs of each kind; by default 5 for the table and 3 for the rest.
-        samples: the length of each run.
-        controls: also plan the runs that could explain a difference to the paper.
+        samples: the length of each run; by default that of the paper's.
+        controls: also plan the runs that could explain a difference from the paper.
+
+    Returns:
+        The settings of each run, by name.
     """
     samples = samples or (QUICK if quick else SAMPLES)
     sized = {"samples": samples, "metrics_every": min(10_000, max(1, samples // 100))}
     counts = {name: seeds or (1 if quick else count) for name, count in SEEDS.items()}
-    # BPTT on brackets is truncated to less than what has to be remembered.
+    # On brackets, the window of BPTT is shorter than the distance that has to be remembered.
     kinds = {
         "anbn": (ANBN, [(method, cell) for cell in CELLS for method in METHODS]),
         "brackets": (BRACKETS, [(method, cell) for method in ("bptt:4", "uoro") for cell in CELLS]),
@@ -80,7 +83,7 @@ def text_plan(
 
 
 def run_name(run: Settings) -> str:
-    """The name of a run's record, which no other run of the paper has.
+    """The unique name of a run's record.
 
     >>> run_name(replace(ANBN, method="uoro:window=16", samples=1e7, seed=3))
     'anbn-gru-uoro-window-16-10M-seed3'
@@ -93,7 +96,7 @@ def run_name(run: Settings) -> str:
 
 
 def method_words(method: str) -> str:
-    """A method as the paper calls it.
+    """The paper's name of a method.
 
     >>> method_words("uoro"), method_words("uoro:window=16"), method_words("bptt:4"), method_words("uoro:rho=released")
     ('UORO', 'UORO, T = 16', 'truncated BPTT, T = 4', 'UORO with the released ρ')

@@ -1,4 +1,4 @@
-"""`norewind reproduce`: from plans to records, and from records to figures, the table and one self-contained page."""
+"""`norewind reproduce`: from plans to records, and from records to figures, tables and one self-contained page."""
 
 import base64
 import re
@@ -6,7 +6,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from itertools import product
 from math import isnan
@@ -14,88 +15,67 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 
-from norewind.files import write_atomically
-from norewind.instruments.curves import losses
-from norewind.instruments.figures import LINES, count_axis, legend, level, median_and_range, new_figure, save
-from norewind.instruments.tables import comma_separated, markdown
-from norewind.paper import findings
-from norewind.paper.balancing import Balancing, influence_records, run_influence
-from norewind.paper.groups import RECENT, Group, agreement, grouped, influence_curves, of_paper
-from norewind.paper.plans import SAMPLES, TABLE, method_words
-from norewind.runs.record import Record, read_record
-from norewind.runs.sweep import Plan, records, sweep
-from norewind.shown import markdown_as_html
+from norewind.paper.balancing import Balancing, train_influence
+from norewind.paper.groups import RECENT, Agreement, Group, agreement, grouped, influence_curves, of_paper
+from norewind.paper.plans import CELLS, SAMPLES, TABLE, method_words
+from norewind.paper.plots import influence_figure, text_figure
+from norewind.plotting.display import markdown_as_html
+from norewind.plotting.figures import save
+from norewind.plotting.tables import comma_separated, markdown
+from norewind.storage.files import write_atomically
+from norewind.sweeps.record import Record, read_records
+from norewind.sweeps.sweep import Plan, records, sweep
 from norewind.tasks import influence_balancing
 
-# What the level without memory is called in a text's figure, how much of the text the page shows, and what it says.
-TEXTS: dict[str, tuple[str, int, Callable]] = {
-    "brackets": ("memoryless", 72, findings.brackets_findings),
-    "anbn": ("without counting", 140, findings.anbn_findings),
-}
-BLUE = "#08306b"
-# UORO in blue, BPTT in orange; longer windows are lighter.
-LOOKS = {
-    "uoro": (BLUE, "-"),
-    "uoro:window=2": ("#2171b5", (0, (7, 1.5, 1.5, 1.5))),
-    "uoro:window=16": ("#7fb8de", "-"),
-    "bptt:1": ("#7f2704", (0, (4, 1.6))),
-    "bptt:2": ("#d94801", (0, (1, 1))),
-    "bptt:4": ("#d94801", (0, (4, 1.6))),
-    "bptt:16": ("#fdae6b", (0, (4, 1.6))),
-}
-# BPTT on influence balancing, shorter windows darker.
-SHADES = ("#662506", "#cc4c02", "#fe9929", "#e0b030", "#8c6d31", "#b15928")
+# For each text, the label of the level without memory, and how many characters the page shows.
+TEXTS = {"brackets": ("memoryless", 72), "anbn": ("without counting", 140)}
+# Influence balancing starts from a loss of about 8: a run below this is converging to the solution.
+CONVERGED_LOSS = 0.1
+# The columns of the paper's table, and of the table on brackets.
+COLUMNS = ("method", "cell", "paper", "ours", "spread", "seeds", "diverged", "95% of runs", "p", "verdict")
+BRACKETS_COLUMNS = ("method", "cell", "ours", "spread", "seeds", "diverged", "from memoryless to the optimum")
 
 
 def reproduce(
     plan: Plan,
-    influence: Sequence[Balancing],
+    influence: Mapping[str, Balancing],
     out: Path,
     *,
     jobs: int | None = None,
     ray: str | None = None,
     report_only: bool = False,
 ) -> None:
-    """Make the runs that have no record in `out` yet, and write figures, table and page about all that have one.
+    """Train the runs that have no record in `out` yet, and write figures, tables and a page about all records.
 
     Args:
-        plan: the runs on text.
-        influence: the runs of influence balancing.
-        out: the folder for records, figures, table and page.
-        jobs: how many runs on text to train at the same time; by default one per core.
+        plan: the runs on text, by name.
+        influence: the runs of influence balancing, by name.
+        out: the folder for records, figures, tables and page.
+        jobs: how many runs to train at the same time; by default one per core.
         ray: a Ray cluster to train in (see `sweep`).
         report_only: train nothing.
     """
     began = time.perf_counter()
     if threading.current_thread() is threading.main_thread():
-        # A request to end is treated as Ctrl-C, also in the background.
+        # A request to terminate is treated like Ctrl-C, even in the background.
         for request in (signal.SIGINT, signal.SIGTERM):
             signal.signal(request, signal.default_int_handler)
     try:
-        if influence and not report_only:
-            run_influence(influence, out, _say)
-        if plan and not report_only:
+        if not report_only:
+            sweep(influence, out, jobs=jobs, ray=ray, train=train_influence, entry="influence")
             sweep(plan, out, jobs=jobs, ray=ray)
     except KeyboardInterrupt:
-        _say("interrupted: finished runs and checkpoints are kept, the same command continues from there")
+        _say("interrupted: finished runs and checkpoints are kept; the same command continues from there")
         raise SystemExit(130) from None
     finally:
-        wanted = [*(run.name for run in influence), *plan]
-        found = {**influence_records(influence, out), **records(plan, out)}
-        written = write_report(out, [name for name in wanted if name not in found])
-    of_influence, of_text = load_records(out)
-    for sentence in findings.influence_findings(of_influence) if of_influence else ():
-        _say(f"influence balancing: {sentence}")
+        finished = records(influence, out, "influence") | records(plan, out)
+        written = write_report(out, [name for name in [*influence, *plan] if name not in finished])
+    groups = grouped(read_records(out).values())
     for source in TEXTS:
-        chosen = of_paper(grouped(of_text), source)
-        if short := findings.too_short(chosen):
-            _say(f"{source}: {short}")
-        elif source == "anbn" and chosen:
-            # The details are on the page.
-            for sentence in findings.anbn_findings(chosen):
-                _say(f"anbn: {sentence.partition(': ')[0].rstrip('.')}")
+        for words in (too_short(of_paper(groups, source)), verdicts(of_paper(groups, source))):
+            if words:
+                _say(f"{source}: {words}")
     _say(f"done in {time.perf_counter() - began:.0f} s: see {written[-1]}" if written else f"no records in {out}")
 
 
@@ -104,131 +84,159 @@ def _say(line: str) -> None:
 
 
 def write_report(out: Path, missing: Sequence[str] = ()) -> list[Path]:
-    """Write figures, table and page about all records in a folder. `missing` names planned runs that have none."""
-    influence, runs = load_records(out)
-    if not influence and not runs:
+    """Write figures, tables and a page about all records in a folder.
+
+    Args:
+        out: the folder.
+        missing: the names of planned runs that have no record, for the page.
+
+    Returns:
+        The files, the page last; none if there are no records.
+    """
+    found = read_records(out)
+    if not found:
         return []
-    groups = grouped(runs)
+    groups, influence = grouped(found.values()), [one for one in found.values() if "influence" in one]
     figures = {"influence": influence_figure(influence)} if influence else {}
-    for source, (words, *_) in TEXTS.items():
+    for source, (memoryless, _) in TEXTS.items():
         if chosen := of_paper(groups, source):
-            figures[source] = text_figure(chosen, words)
+            figures[source] = text_figure(chosen, memoryless)
     kinds = product(figures, ("png", "pdf"))
     written = [save(figures[name], out / "figures" / f"{name}.{kind}") for name, kind in kinds]
+    rows = group_rows(of_paper(groups, "anbn").values())
     texts = {
-        "table.md": markdown(*table(of_paper(groups, "anbn"))),
-        "table.csv": comma_separated(*table(of_paper(groups, "anbn"), every_run=True)),
-        "index.html": page(influence, runs, out, missing),
+        "table.md": table(rows),
+        "table.csv": comma_separated([*COLUMNS, "runs"], [[row[name] for name in (*COLUMNS, "runs")] for row in rows]),
+        "index.html": page(found, out, missing),
     }
     for name, text in texts.items():
         write_atomically(out / name, text.encode())
     return [*written, *(out / name for name in texts)]
 
 
-def load_records(out: Path) -> tuple[list[Record], list[Record]]:
-    """All records in a folder: those of influence balancing, and those of runs on text."""
-    found = [record for path in sorted((out / "runs").glob("*.json")) if (record := read_record(path))]
-    return [record for record in found if "influence" in record], [record for record in found if "settings" in record]
-
-
-def text_figure(groups: Mapping[tuple[str, str], Group], memoryless: str) -> Figure:
-    """Learning curves on a text: one column per cell, the loss from the start above, the recent one below.
-
-    `memoryless` is what the level without memory is called.
-    """
-    cells = [cell for cell in ("lstm", "gru") if any(cell == of for _, of in groups)]
-    figure, axes = new_figure(2, len(cells), panel=(5.2, 3.2), sharex=True, sharey="row")
-    first = next(iter(groups.values()))
-    text, longest = first.text(), max(group.samples for group in groups.values())
-    gap = text.memoryless - text.floor
-    for column, cell in enumerate(cells):
-        for ax, cumulative in zip(axes[:, column], (True, False), strict=True):
-            for method, (colour, line) in LOOKS.items():
-                if (method, cell) in groups:
-                    samples, rows = groups[method, cell].curves(cumulative=cumulative)
-                    # A figure of a few inches shows a few hundred points.
-                    every = max(1, len(samples) // 400)
-                    style = {"color": colour, "linestyle": line, "lw": 1.7, "label": method_words(method)}
-                    median_and_range(ax, samples[::every], rows[:, ::every], **style)
-            last = column == len(cells) - 1
-            level(ax, text.floor, f"{text.floor:.3f}\nentropy rate" if last else "")
-            level(ax, text.memoryless, f"{text.memoryless:.3f}\n{memoryless}" if last else "")
-            highest = text.unigram if longest < SAMPLES / 10 else text.memoryless + gap * (1.1 if cumulative else 0.45)
-            ax.set(ylim=(text.floor - 0.12 * gap, highest + 0.12 * gap), xlim=(0, longest))
-            count_axis(ax)
-        axes[0, column].set_title(f"{cell.upper()}, {first.settings['hidden']} units")
-        axes[1, column].set_xlabel("samples")
-    axes[0, 0].set_ylabel("bits, mean from the start")
-    axes[1, 0].set_ylabel("bits, recent mean")
-    counts = sorted({len(group.records) for group in groups.values()})
-    over = " to ".join(map(str, sorted({counts[0], counts[-1]})))
-    figure.suptitle(f"{text.name}: {'one seed' if counts == [1] else f'median and range over {over} seeds'}")
-    legend(figure, axes.flat)
-    return figure
-
-
-def influence_figure(records: Sequence[Record]) -> Figure:
-    """Influence balancing: the loss above and θ below, one column per learning rate."""
-    methods = influence_curves(records)
-    rates = list(next(iter(methods.values())))
-    figure, axes = new_figure(2, len(rates), panel=(3.8, 3.1), sharex=True, sharey="row")
-    for column, rate in enumerate(rates):
-        seeds = methods.get("uoro", {}).get(rate, [])
-        truncated = [(name, run) for name, curves in methods.items() if name != "uoro" for run in curves[rate]]
-        for ax, entry in zip(axes[:, column], ("losses", "thetas"), strict=True):
-            for record in seeds:
-                ax.plot(record["time"], losses(record, entry), color=BLUE, lw=0.5, alpha=0.35)
-            if seeds:
-                label = f"UORO: median of {len(seeds)} seeds (thin: each)" if len(seeds) > 1 else "UORO, one seed"
-                shortest = min(len(record["time"]) for record in seeds)
-                median = np.median([losses(record, entry)[:shortest] for record in seeds], axis=0)
-                ax.plot(seeds[0]["time"][:shortest], median, color=BLUE, lw=1.8, label=label)
-            for number, (method, record) in enumerate(truncated):
-                look = {"color": SHADES[number % len(SHADES)], "linestyle": LINES[(number + 1) % len(LINES)], "lw": 1.8}
-                ax.plot(record["time"], losses(record, entry), label=method_words(method), **look)
-        title = f"η = {rate:g} / (1 + √t)"
-        axes[0, column].set(xscale="log", xlim=(5, None), yscale="log", ylim=(1e-13, 1e13), title=title)
-        axes[1, column].set_yscale("symlog", linthresh=1, linscale=1.2)
-        axes[1, column].set(ylim=(-1e4, 1e4), xlabel="sample")
-        target = records[0]["target"]
-        level(axes[1, column], target, f"θ* = {target:.4f}" if column == len(rates) - 1 else "")
-    axes[0, 0].set_ylabel("loss")
-    axes[1, 0].set_ylabel("θ")
-    first = records[0]["influence"]
-    figure.suptitle(f"Influence balancing, {first['n']} units, {first['minus']} minus")
-    legend(figure, axes[0])
-    return figure
-
-
-def table(groups: Mapping[tuple[str, str], Group], *, every_run: bool = False) -> tuple[list[str], list[list]]:
-    """Header and rows of the table on aⁿbⁿ, the paper's value beside ours."""
-    header = ["method", "cell", "paper", "ours", "spread", "seeds", "diverged", "95% of runs", "p", "verdict"]
+def group_rows(groups: Iterable[Group]) -> list[dict[str, Any]]:
+    """Describe each group of runs as a row of a table, with the paper's value if there is one."""
     rows = []
-    for (method, cell), paper in TABLE.items():
-        group = groups.get((method, cell))
-        judged = agreement(group, paper)
-        numbers, values, length = ["", "", 0, 0], [], ""
-        if group is not None:
-            mean, spread = ("" if isnan(value) else f"{value:.4f}" for value in (group.mean, group.spread))
-            numbers, values = [mean, spread, len(group.records), group.diverged], group.values
-            length = f" ({group.samples:,} samples)" if group.is_short else ""
-        p = "" if judged.p is None else f"{judged.p:.2g}"
-        verdict = judged.interval, p, judged.verdict + length
-        row = [method_words(method), cell.upper(), f"{paper:.3f}", *numbers, *verdict]
-        rows.append([*row, " ".join(f"{value:.5f}" for value in values)] if every_run else row)
-    return [*header, "runs"] if every_run else header, rows
+    for group in groups:
+        text, paper = group.text(), group.paper
+        judged = Agreement("") if paper is None else agreement(group, paper)
+        mean, spread = ("" if isnan(value) else f"{value:.4f}" for value in (group.mean, group.spread))
+        way = (text.memoryless - group.mean) / (text.memoryless - text.floor)
+        row = {
+            "change": " and ".join(group.changes),
+            "method": method_words(group.method),
+            "cell": group.cell.upper(),
+            "paper": "" if paper is None else f"{paper:.3f}",
+            "ours": mean,
+            "spread": spread,
+            "seeds": len(group.records),
+            "diverged": group.diverged,
+            "95% of runs": judged.interval,
+            "p": "" if judged.p is None else f"{judged.p:.2g}",
+            "verdict": judged.verdict + (f" ({group.samples:,} samples)" if group.is_short else ""),
+            "from memoryless to the optimum": f"{way:z.0%}" if group.values else "",
+            "runs": " ".join(f"{value:.5f}" for value in group.values),
+        }
+        rows.append(row)
+    return rows
 
 
-def page(influence: Sequence[Record], runs: Sequence[Record], out: Path, missing: Sequence[str]) -> str:
-    """The page: report.md filled in, as one HTML file with its pictures inside.
+def table(rows: Iterable[Mapping[str, Any]], columns: Sequence[str] = COLUMNS) -> str:
+    """Format rows as a Markdown table.
 
-    A paragraph for which values are missing is left out, and a section in which no values are left as well.
+    Args:
+        rows: cells by column.
+        columns: the columns to show; by default those of the paper's table.
+    """
+    return markdown(columns, [[row[name] for name in columns] for row in rows])
+
+
+def influence_table(runs: Sequence[Record]) -> str:
+    """A table of θ and the loss at the end of influence balancing over all seeds, with a column per learning rate."""
+
+    def cell(runs: Sequence[Record]) -> str:
+        if not runs:
+            return ""
+        losses = sorted(float("inf") if run["loss"] is None else run["loss"] for run in runs)
+        thetas = sorted(run["theta"] for run in runs)
+        converged = sum(loss < CONVERGED_LOSS for loss in losses)
+        return (
+            f"θ {_range(thetas[0], thetas[-1], '.5g')}, loss {_range(losses[0], losses[-1], '.2g')} "
+            f"({converged} of {len(runs)} below {CONVERGED_LOSS})"
+        )
+
+    methods = influence_curves(runs)
+    rates = [f"η = {rate:g}" for rate in next(iter(methods.values()))]
+    rows = [[method_words(method), *map(cell, curves.values())] for method, curves in methods.items()]
+    return markdown([f"after {runs[0]['influence']['samples']:,} samples", *rates], rows)
+
+
+def _range(low: float, high: float, digits: str) -> str:
+    return " to ".join(dict.fromkeys([format(low, digits), format(high, digits)]))
+
+
+def too_short(groups: Mapping[tuple[str, str], Group]) -> str:
+    """A sentence about runs that are too short to draw conclusions from; empty if all are long enough."""
+    lengths = sorted({group.samples for group in groups.values() if group.is_short})
+    if not lengths:
+        return ""
+    return (
+        f"Too short to conclude: there are runs of {_range(lengths[0], lengths[-1], ',')} samples. The runs of "
+        f"`norewind reproduce` without `--quick` are {SAMPLES:,} samples long, with at least three seeds."
+    )
+
+
+def verdicts(groups: Mapping[tuple[str, str], Group]) -> str:
+    """Count the cells of the paper's table by their verdict."""
+    judged = Counter(agreement(group, group.paper).verdict for group in groups.values() if group.paper)
+    return "; ".join(f"{count} of {len(TABLE)} cells: {verdict}" for verdict, count in judged.items())
+
+
+def crossings(groups: Mapping[tuple[str, str], Group]) -> list[str]:
+    """One sentence per cell on when UORO's mean loss from the start falls below that of truncated BPTT."""
+    sentences = []
+    for cell in CELLS:
+        if ("uoro", cell) in groups and ("bptt:4", cell) in groups:
+            curves = [groups[method, cell].curves(cumulative=True) for method in ("uoro", "bptt:4")]
+            shortest = min(rows.shape[1] for _, rows in curves)
+            ours, theirs = (np.median(rows[:, :shortest], axis=0) for _, rows in curves)
+            above = np.flatnonzero(~(ours < theirs))
+            after = curves[0][0][above[-1]] if len(above) else 0
+            when = f"below that of truncated BPTT after {after:,} samples"
+            if len(above) and above[-1] == shortest - 1:
+                when = "still above that of truncated BPTT at the end"
+            sentences.append(f"{cell.upper()}: UORO's mean loss from the start is {when}.")
+    return sentences
+
+
+def run_table(found: Mapping[str, Record]) -> str:
+    """A table of all runs, with the final loss and the lowest recent loss along the way."""
+    rows = []
+    for name, record in found.items():
+        final, lowest = record.get("loss"), ""
+        if "settings" in record:
+            group = Group([record])
+            final = "".join(f"{value:.5f}" for value in group.values)
+            samples, (recent,) = group.curves(cumulative=False)
+            if not np.isnan(recent).all():
+                best = int(np.nanargmin(recent))
+                lowest = f"{recent[best]:.3f} at {samples[best]:,} samples"
+        rows.append([name, final, lowest, record["problem"], f"{record['seconds']:.0f}"])
+    return markdown(["run", "final loss", "lowest recent loss", "problem", "seconds"], rows)
+
+
+def page(found: Mapping[str, Record], out: Path, missing: Sequence[str]) -> str:
+    """Fill in report.md, and render it as one HTML file with embedded figures.
+
+    A paragraph whose values are missing is left out, and so is a section without any values.
+
+    Args:
+        found: all records, by name.
+        out: the folder with the figures and optional notes.md.
+        missing: the names of planned runs that have no record.
     """
     folder = resources.files("norewind.paper")
-    values = {name: value for name, value in _values(influence, runs, out, missing).items() if value}
-    values |= {
-        name: "\n".join(f"- {one}" for one in value) for name, value in values.items() if isinstance(value, list)
-    }
+    values = {name: value for name, value in _values(found, out, missing).items() if value}
     kept = []
     for section in re.split(r"^(?=##)", (folder / "report.md").read_text("utf-8"), flags=re.MULTILINE):
         needs = {part: set(re.findall(r"{(\w+)", part)) for part in section.split("\n\n")}
@@ -243,20 +251,20 @@ def page(influence: Sequence[Record], runs: Sequence[Record], out: Path, missing
     return (folder / "report.html").read_text("utf-8").replace("[page]", body)
 
 
-def _values(influence: Sequence[Record], runs: Sequence[Record], out: Path, missing: Sequence[str]) -> dict[str, Any]:
-    """The values that report.md is filled in with, lists for sentences; those without a record are empty or missing."""
-    every, groups, notes = [*influence, *runs], grouped(runs), out / "notes.md"
+def _values(found: Mapping[str, Record], out: Path, missing: Sequence[str]) -> dict[str, Any]:
+    """The values to fill in report.md with; those without a record are empty or missing."""
+    groups, notes, every = grouped(found.values()), out / "notes.md", found.values()
+    influence = [record for record in every if "influence" in record]
     made_with = ("norewind", "commit", "jax", "python")
     values: dict[str, Any] = {
         **{name: ", ".join(sorted({record[name][:12] for record in every})) for name in made_with},
         "runs": len(every),
         "hours": f"{sum(record['seconds'] for record in every) / 3600:.2f}",
         "recent": RECENT,
-        "all_runs": _run_table(influence, runs),
-        "converted": sum("converted" in record for record in every),
+        "all_runs": run_table(found),
         "missing": len(missing),
         "missing_names": ", ".join(missing[:6]) + (", ..." if len(missing) > 6 else ""),
-        # Its headings are one level below ours.
+        # Headings become subsections of "Notes".
         "notes": re.sub("^#", "###", notes.read_text(), flags=re.MULTILINE) if notes.exists() else "",
     }
     if influence:
@@ -266,29 +274,17 @@ def _values(influence: Sequence[Record], runs: Sequence[Record], out: Path, miss
         windows = sorted({1, 10, 100, last, last + 1, 200} - {0})
         sums = ", ".join(f"T = {window}: {float(task.block_influence(window)):.4g}" for window in windows)
         values |= {"task": task, "last_wrong": str(last), "first_right": last + 1, "block_influences": sums}
-        values["influence_findings"] = findings.influence_findings(influence)
-        values["influence_table"] = findings.influence_table(influence)
-    for source, (_, length, judge) in TEXTS.items():
+        values["influence_table"] = influence_table(influence)
+    for source, (_, length) in TEXTS.items():
         if chosen := of_paper(groups, source):
             values[source] = text = next(iter(chosen.values())).text()
             values[f"{source}_text"] = text.decode(next(text.chunks(0, length)))
-            values[f"{source}_too_short"] = findings.too_short(chosen)
-            values[f"{source}_findings"] = judge(chosen)
-    if "anbn" in values:
-        values["anbn_table"] = markdown(*table(of_paper(groups, "anbn")))
-        values["control_findings"] = findings.control_findings(groups)
+            values[f"{source}_too_short"] = too_short(chosen)
+            values[f"{source}_table"] = table(
+                group_rows(chosen.values()), COLUMNS if source == "anbn" else BRACKETS_COLUMNS
+            )
+            values[f"{source}_crossings"] = "\n".join(f"- {sentence}" for sentence in crossings(chosen))
+            values[f"{source}_verdicts"] = verdicts(chosen)
+    if controls := [group for group in groups if group.changes and group.paper]:
+        values["control_table"] = table(group_rows(controls), ("change", *COLUMNS))
     return values
-
-
-def _run_table(influence: Sequence[Record], runs: Sequence[Record]) -> str:
-    rows = []
-    for record in [*runs, *influence]:
-        if "settings" in record:
-            s, values = record["settings"], Group([record]).values
-            kind = f"{s['source']} {s['cell']} {s['method']}, {s['samples']:g} samples, {s['precision']}"
-            loss = f"{values[0]:.5f}" if values else ""
-        else:
-            s, loss = record["influence"], record["loss"]
-            kind = f"influence {s['method']}, η {s['rate']:g}"
-        rows.append([f"{kind}, seed {s['seed']}", loss, record["problem"], f"{record['seconds']:.0f}"])
-    return markdown(["run", "final loss", "problem", "seconds"], rows)

@@ -1,4 +1,4 @@
-"""The HTTP interface of the service, and of the page alone."""
+"""The HTTP interface of the service, or of the live page without a service."""
 
 import asyncio
 import contextlib
@@ -13,29 +13,40 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
+from norewind.serving.access import AccessControl
 from norewind.serving.bodies import BROKEN, Refusal, body_of, busy, error_response, json_of, lines_of, rows_of
-from norewind.serving.feed import TICK, Feed
-from norewind.serving.guard import Guard
-from norewind.serving.prometheus import Requests
+from norewind.serving.page_feed import TICK, PageFeed
+from norewind.serving.prometheus import RequestCounts
 from norewind.serving.service import Service
 
 MOST_STREAMS = 64
 MOST_VIEWERS = 32
-# Lines of one stream that may wait for their answers; then its sender has to wait.
+# When this many lines of a stream wait for their answers, no more are read.
 AHEAD = 256
 PAGE = {"/": "html", "/page.js": "javascript", "/page.css": "css"}
+UNBUFFERED = {"x-accel-buffering": "no"}
 
 
-def application(feed: Feed, token: str | None = None, service: Service | None = None) -> Guard:
-    """The page of a run, and with a `service` everything else that it offers."""
-    guard = Guard(token)
-    routes = [Route("/events", partial(events, feed)), Route("/login", guard.login, methods=["POST"])]
+def application(feed: PageFeed, token: str | None = None, service: Service | None = None) -> AccessControl:
+    """Build the ASGI application.
+
+    Args:
+        feed: the content of the live page.
+        token: the token that requests must send; None if none is required.
+        service: the service that answers and learns; None to serve the page alone.
+
+    Returns:
+        The application, behind its access control.
+    """
+    access = AccessControl(token)
+    routes = [Route("/events", partial(events, feed)), Route("/login", access.login, methods=["POST"])]
     routes.append(Route("/health", partial(health, service.status if service else feed.present)))
     if service:
         posts = {"/predict": predict, "/learn": learn, "/stream": stream}
         routes += [Route(path, partial(answer, service), methods=["POST"]) for path, answer in posts.items()]
-        routes.append(Route("/metrics", partial(metrics, service, guard.requests)))
+        routes.append(Route("/metrics", partial(metrics, service, access.counts)))
     folder = resources.files("norewind.serving") / "page"
     for path, kind in PAGE.items():
         content = (folder / (path.strip("/") or "page.html")).read_bytes()
@@ -43,26 +54,46 @@ def application(feed: Feed, token: str | None = None, service: Service | None = 
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        updating = asyncio.create_task(feed.run())
         if service:
             service.loop = asyncio.get_running_loop()
-        ticking = asyncio.create_task(feed.run())
         yield
-        ticking.cancel()
+        updating.cancel()
         if service:
             await service.stop()
 
-    handlers: Any = {Refusal: _refuse, HTTPException: _not_there, 500: lambda *_: error_response(500, BROKEN)}
-    guard.app = Starlette(routes=routes, lifespan=lifespan, exception_handlers=handlers)
-    return guard
+    handlers: Any = {Refusal: _refused, HTTPException: _not_found, 500: lambda *_: error_response(500, BROKEN)}
+    access.app = Starlette(routes=routes, lifespan=lifespan, exception_handlers=handlers)
+    return access
+
+
+def _refused(_: Request, refusal: Refusal) -> Response:
+    return JSONResponse(refusal.answer, refusal.status, {"retry-after": "1"} if refusal.status == 429 else None)
+
+
+def _not_found(request: Request, error: HTTPException) -> Response:
+    return error_response(error.status_code, f"{error.detail}: {request.method} {request.url.path}")
 
 
 async def predict(service: Service, request: Request) -> Response:
+    """`POST /predict`: predict rows without learning from them.
+
+    Args:
+        service: the service.
+        request: one row or several, with optional ids.
+    """
     rows, ids, single = rows_of(await body_of(request))
     answers = await service.predict(rows, ids)
     return JSONResponse(answers[0] if single else {"rows": answers})
 
 
 async def learn(service: Service, request: Request) -> Response:
+    """`POST /learn`: accept rows to learn from.
+
+    Args:
+        service: the service.
+        request: one row or several, with optional ids; with `?wait=1`, the response is sent after learning.
+    """
     rows, ids, _ = rows_of(await body_of(request))
     last = service.learn(rows, ids)
     if request.query_params.get("wait") in ("1", "true", "learned"):
@@ -71,57 +102,72 @@ async def learn(service: Service, request: Request) -> Response:
 
 
 async def health(status_of: Callable[[], dict[str, Any]], request: Request) -> Response:
+    """`GET /health`: 200, or 503 if the run no longer learns.
+
+    Args:
+        status_of: returns the status of the run.
+        request: the request; details are included only if it is trusted.
+    """
     status = status_of()
     word, code = ("not learning", 503) if status.get("diverged") else ("ok", 200)
     return JSONResponse({"status": word, **(status if request.scope["trusted"] else {})}, code)
 
 
-async def metrics(service: Service, requests: Requests, _: Request) -> Response:
+async def metrics(service: Service, counts: RequestCounts, _: Request) -> Response:
+    """`GET /metrics`: the status and the newest metrics in the format of Prometheus.
+
+    Args:
+        service: the service.
+        counts: the requests so far.
+        _: the request.
+    """
     newest = service.feed.metrics[-1] if service.feed.metrics else {}
-    return PlainTextResponse(requests.text(newest | service.status()), media_type="text/plain; version=0.0.4")
-
-
-def _refuse(_: Request, refusal: Refusal) -> Response:
-    return JSONResponse(refusal.answer, refusal.status, {"retry-after": "1"} if refusal.status == 429 else None)
-
-
-def _not_there(request: Request, error: HTTPException) -> Response:
-    path, other = request.url.path, f"{request.method} is not allowed for {request.url.path}."
-    words = f"there is nothing at {json.dumps(path)}." if error.status_code == 404 else other
-    return error_response(error.status_code, words)
+    return PlainTextResponse(counts.text(newest | service.status()), media_type="text/plain; version=0.0.4")
 
 
 class Streamed(StreamingResponse):
-    """The parts of a generator, which itself reads the body or notices that the client is gone."""
+    """A streaming response whose generator reads the body, or detects disconnection, by itself."""
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with contextlib.aclosing(self.body_iterator):  # type: ignore[type-var]
             await self.stream_response(send)
 
 
+def _encoded(content: Any) -> bytes:
+    return json.dumps(content, ensure_ascii=False).encode("utf-8", "replace")
+
+
 async def stream(service: Service, request: Request) -> Streamed:
-    """`POST /stream`: one answer for every line, in order. A line that is rejected is answered with an error."""
+    """`POST /stream`: learn from lines as they arrive, with one answer per line, in order.
+
+    A bad line is answered with an error.
+
+    Args:
+        service: the service.
+        request: a body of JSON lines, of any length.
+
+    Raises:
+        Refusal: too many streams are open.
+    """
     if len(service.streams) >= MOST_STREAMS:
         raise busy(f"{MOST_STREAMS} streams are open")
-    return Streamed(_answer_lines(service, request), 200, {"x-accel-buffering": "no"}, "application/x-ndjson")
+    return Streamed(_answer_lines(service, request), 200, UNBUFFERED, "application/x-ndjson")
 
 
 async def _answer_lines(service: Service, request: Request) -> AsyncIterator[bytes]:
-    answers: asyncio.Queue = asyncio.Queue(AHEAD)
+    answers: asyncio.Queue[asyncio.Future | dict[str, Any] | None] = asyncio.Queue(AHEAD)
     reading = asyncio.create_task(_read_lines(service, request, answers))
     service.streams.add(reading)
     ready = b""
     try:
         while (answer := await answers.get()) is not None:
-            # What is ready goes out in one piece, and does not wait for what is not.
-            if ready and isinstance(answer, asyncio.Future) and not answer.done():
-                yield ready
-                ready = b""
-            try:
-                entry = await answer if isinstance(answer, asyncio.Future) else answer
-            except asyncio.CancelledError:
-                entry = {"error": "learning ended before this row was learned from."}
-            ready += json.dumps(entry, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
+            if isinstance(answer, asyncio.Future):
+                if ready and not answer.done():
+                    yield ready
+                    ready = b""
+                answer = await asyncio.shield(answer)  # others may wait for it too
+            ready += _encoded(answer) + b"\n"
+            # Answers that are ready are sent together: sending them one by one takes the server twice as long.
             if answers.empty():
                 yield ready
                 ready = b""
@@ -158,22 +204,28 @@ async def _read_lines(service: Service, request: Request, answers: asyncio.Queue
         await answers.put(None)
 
 
-async def events(feed: Feed, request: Request) -> Streamed:
-    """`GET /events`: what the page shows, as server-sent events."""
+async def events(feed: PageFeed, request: Request) -> Streamed:
+    """`GET /events`: the content of the page as server-sent events.
+
+    Args:
+        feed: the content of the page.
+        request: the request.
+
+    Raises:
+        Refusal: too many pages are open.
+    """
     if feed.viewers >= MOST_VIEWERS:
         raise busy(f"{MOST_VIEWERS} pages are open")
-    return Streamed(_tell(feed, request), 200, {"x-accel-buffering": "no"}, "text/event-stream")
+    return Streamed(_send_news(feed, request), 200, UNBUFFERED, "text/event-stream")
 
 
-async def _tell(feed: Feed, request: Request) -> AsyncIterator[bytes]:
+async def _send_news(feed: PageFeed, request: Request) -> AsyncIterator[bytes]:
     feed.viewers += 1
     told = None
     try:
         while not feed.ended and not await request.is_disconnected():
             told, event, content = feed.news(told)
-            # JSON has no line breaks of its own.
-            text = f"event: {event}\ndata: {json.dumps(content, ensure_ascii=False)}\n\n"
-            yield text.encode("utf-8", "replace")
+            yield f"event: {event}\ndata: ".encode() + _encoded(content) + b"\n\n"  # JSON has no line breaks
             await asyncio.sleep(TICK)
     finally:
         feed.viewers -= 1

@@ -10,39 +10,50 @@ PATHS = ("/", "/events", "/health", "/learn", "/login", "/metrics", "/page.css",
 GAUGES = {
     "samples": "Samples learned from.",
     "durable": "Samples in the newest checkpoint.",
-    "queue": "Rows that wait to be learned from.",
-    "waiting": "Rows that wait for their labels.",
+    "queue": "Rows waiting to be learned from.",
+    "waiting": "Rows waiting for their labels.",
     "predicted": "Rows predicted since the service started.",
     "diverged": "1 if the run has diverged.",
-    "loss": "Mean loss since the line of metrics before the newest.",
-    "baseline": "The loss of a trivial forecast over the same samples.",
-    "carry": "The norm of what the method carries.",
+    "loss": "Mean loss between the two newest lines of metrics.",
+    "baseline": "Loss of a trivial forecast over the same samples.",
+    "carry": "Norm of the method's carry.",
 }
 
 
-class Requests:
-    """Requests by path and status, and how long predictions took."""
+class RequestCounts:
+    """Counts of requests by path and status, and a histogram of prediction times."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         self.buckets, self.sum = [0] * (len(BOUNDS) + 1), 0.0
 
     def add(self, path: str, status: int, seconds: float) -> None:
+        """Count a request.
+
+        Args:
+            path: its path.
+            status: the status of the response.
+            seconds: how long it took.
+        """
         self.counts[f'{{path="{path if path in PATHS else "other"}",status="{status}"}}'] += 1
         if path == "/predict" and status == 200:
             self.buckets[bisect_left(BOUNDS, seconds)] += 1
             self.sum += seconds
 
-    def text(self, values: dict[str, Any]) -> str:
-        """All numbers; `values` are those of gauges."""
+    def text(self, gauges: dict[str, Any]) -> str:
+        """Format all numbers as text.
+
+        Args:
+            gauges: values by name; those listed in `GAUGES` are included where known.
+        """
         lines = _family("requests_total", "counter", "Requests by path and status.", self.counts)
         buckets = zip([*BOUNDS, "+Inf"], accumulate(self.buckets), strict=True)
         took = {f'_bucket{{le="{bound}"}}': count for bound, count in buckets}
         took |= {"_sum": self.sum, "_count": sum(self.buckets)}
-        lines += _family("predict_seconds", "histogram", "How long predictions took.", took)
+        lines += _family("predict_seconds", "histogram", "Time of predictions.", took)
         for name, help in GAUGES.items():
-            if values.get(name) is not None:
-                lines += _family(name, "gauge", help, {"": float(values[name])})
+            if gauges.get(name) is not None:
+                lines += _family(name, "gauge", help, {"": float(gauges[name])})
         return "\n".join(lines) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""uvicorn, with limits on connections and headers, and an orderly end."""
+"""The uvicorn server with limits on connections and headers, and a graceful shutdown."""
 
 import asyncio
 import contextlib
@@ -25,13 +25,13 @@ SAFE = {
 
 
 class Protocol(HttpToolsProtocol):
-    """HTTP/1.1 that limits the number of connections, and the size and the time of a request's headers."""
+    """HTTP/1.1 with limits that uvicorn lacks: on connections, and on the size and duration of a request's headers."""
 
     def connection_made(self, transport: Any) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._expect_head()
         if len(self.connections) > MOST_CONNECTIONS:
-            self._refuse(429, b"Too Many Requests", b"too many connections")
+            self._reject(429, b"Too Many Requests", b"too many connections")
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._deadline.cancel()
@@ -44,11 +44,11 @@ class Protocol(HttpToolsProtocol):
         super().data_received(data)
         in_head = not self._deadline.cancelled() and not self.transport.is_closing()
         if in_head and self._received > LONGEST_HEAD:
-            self._refuse(431, b"Request Header Fields Too Large", b"the header is too long")
+            self._reject(431, b"Request Header Fields Too Large", b"the header is too long")
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        if self._deadline.cancelled():  # a later request of the same connection
+        if self._deadline.cancelled():  # a later request on the same connection
             self._expect_head()
 
     def on_headers_complete(self) -> None:
@@ -57,10 +57,10 @@ class Protocol(HttpToolsProtocol):
 
     def _expect_head(self) -> None:
         self._received = 0
-        self._deadline = self.loop.call_later(HEAD_SECONDS, self._refuse, 408, b"Request Timeout", b"too slow")
+        self._deadline = self.loop.call_later(HEAD_SECONDS, self._reject, 408, b"Request Timeout", b"too slow")
 
-    def _refuse(self, status: int, phrase: bytes, words: bytes) -> None:
-        body = b'{"error": "%s"}' % words
+    def _reject(self, status: int, phrase: bytes, message: bytes) -> None:
+        body = b'{"error": "%s"}' % message
         self.transport.write(
             b"HTTP/1.1 %d %s\r\ncontent-type: application/json\r\nretry-after: 1\r\ncontent-length: %d\r\n"
             b"connection: close\r\n\r\n%s" % (status, phrase, len(body), body)
@@ -73,9 +73,9 @@ def serve(app: Any, listener: socket, *, stop: Callable[[], bool], end: Callable
 
     Args:
         app: the ASGI application.
-        listener: a socket that listens already.
-        stop: asked ten times a second. Signals are left to the caller.
-        end: called before the server waits for open requests; ends those that would last.
+        listener: a listening socket.
+        stop: called ten times a second. Signals are left to the caller.
+        end: called before the server waits for open requests, to end those that would not end on their own.
     """
     config = uvicorn.Config(
         app,

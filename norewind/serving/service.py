@@ -1,106 +1,199 @@
-"""What the service does: answers rows, accepts rows to learn from, joins late labels, and reports its status."""
+"""The service: it predicts rows, learns from rows in a separate thread, joins late labels, and reports its status."""
 
 import asyncio
-import contextlib
 import gc
 import sys
+import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from norewind.runs.fit import Hooks
-from norewind.runs.folder import METRICS, read_log
-from norewind.serving.batches import Batches, seconds_per_row
+from norewind.core.run import NonFiniteError
+from norewind.fleets.fleet import Fleet
+from norewind.scoring.metrics import Diverged
 from norewind.serving.bodies import Refusal, busy
-from norewind.serving.feed import Feed, about
-from norewind.serving.labels import Labels
-from norewind.serving.learning import Learning, samples_in
+from norewind.serving.incoming import Incoming
+from norewind.serving.late_labels import LateLabels
+from norewind.serving.page_feed import PageFeed, about, samples_in
+from norewind.serving.prediction_queue import PredictionQueue, seconds_per_row
+from norewind.serving.row_model import FleetModel, RowModel, rows_so_far
+from norewind.streams.stream import BadRow
+from norewind.training.fit import Hooks, Training
+from norewind.training.folder import METRICS, RunFolder, saved_run
+from norewind.training.log import read_log
+from norewind.training.settings import Settings, SettingsError
+from norewind.training.train import train
 
-# How long the learning thread may keep Python to itself while an answer waits (in seconds). A request gives Python
-# away at every system call, and waits this long to get it back.
+# How long the learning thread may hold the GIL while an answer waits (in seconds). A request releases the GIL at every
+# system call, and waits this long to get it back.
 SWITCH = 0.0005
-# How long the rows that were accepted may take to be learned from when the service ends (in seconds).
+# The time to learn from accepted rows when the service stops (in seconds).
 DRAIN = 20.0
+# The longest time that /learn?wait=1 waits (in seconds).
+LONGEST_WAIT = 60
+FLUSH = 0.01
+ENDED = {"error": "learning ended before this row was learned from."}
 
 
 class Service:
-    """A run that answers and learns. All methods belong to the event loop, except for those that hooks call.
+    """A run that predicts rows, and learns from rows as `norewind train` does.
 
-    Holds the folder and compiles everything. This happens before the event loop, so that mistakes end the command.
+    The constructor locks the folder, starts the learning thread and compiles everything before the event loop
+    starts, so that errors end the command. After that, public methods may be called only in the event loop.
 
     Args:
         folder: the run folder.
-        queue: the largest number of rows that wait to be learned from.
-        waiting: the largest number of rows that wait for their labels.
+        queue: the largest number of rows that may wait to be learned from.
+        waiting: the largest number of rows that may wait for their labels.
+
+    Raises:
+        SettingsError: the run cannot be served.
+
+    Attributes:
+        accepted, learned, durable: the number of rows accepted, learned from, and saved in a checkpoint.
+        problem: why the run no longer learns; None while it does.
+        error: the exception that ended learning, other than divergence.
+        model: the answers of the run.
+        feed: the content of the live page.
+        loop: the event loop, set when it starts.
+        streams: the tasks that read the bodies of open streams.
     """
 
+    model: RowModel
+    training: Training
+
     def __init__(self, folder: Path, *, queue: int = 4096, waiting: int = 10_000):
-        self.feed = Feed(about(folder), read_log(folder / METRICS))
+        self.folder, self._settings = folder, served_settings(folder)
+        self.feed = PageFeed(about(folder), read_log(folder / METRICS), self.status)
+        self.incoming = Incoming(queue)
+        self.accepted = self.learned = self.durable = self.predicted = 0
+        self.problem: str | None = None
+        self.error: BaseException | None = None
         self.loop: asyncio.AbstractEventLoop | None = None
         self.streams: set[asyncio.Task] = set()
-        self.predicted = 0
-        self._expected: dict[int, asyncio.Future] = {}
-        self._progress = asyncio.Event()
+        self._answers: dict[int, asyncio.Future] = {}
+        self._ready, self._stop = threading.Event(), threading.Event()
         sys.setswitchinterval(SWITCH)
-        metrics, lines = self._later(self.feed.add_metrics), self._later(self._add_lines)
-        hooks = Hooks(metrics=metrics, lines=lines, checkpoint=self._saved)
-        self.learning = Learning(folder, queue, hooks, self._later(self._ended))
-        self.learning.start()
-        self.model = self.learning.model
+        self._thread = threading.Thread(target=self._learn, name="learning")
+        self._thread.start()
+        self._ready.wait()
+        if self.error is not None:
+            raise self.error
         try:
-            self.batches = Batches(self.model.answers, seconds_per_row(self.model.warm_up))
-            self.labels = Labels(folder, waiting, self.learning.durable)
+            self._queue = PredictionQueue(self.model.answers, seconds_per_row(self.model.warm_up))
+            self.labels = LateLabels(folder, waiting, self.durable)
         except BaseException:
-            self.close()  # or the process would wait for the learning thread forever
+            self.close()  # otherwise the process would wait for the learning thread forever
             raise
-        self.feed.status = self.status
-        # What is there stays: a collection that goes through all of JAX takes a tenth of a second.
+        # A garbage collection that visits all objects of JAX takes a tenth of a second.
         gc.collect()
         gc.freeze()
 
-    def close(self) -> None:
-        """Let go of the folder in any case."""
-        self.learning.stop()
-        self.learning.join()
-        self.model.close()
+    # In the learning thread.
 
-    def _later(self, call: Callable) -> Callable:
-        """The same call in the event loop; the learning thread does not wait for it."""
+    def _learn(self) -> None:
+        hooks = Hooks(
+            begin=self._begin,
+            metrics=lambda line: self._call_soon(self.feed.add_metrics, line),
+            lines=self._publish,
+            checkpoint=self._saved,
+            should_stop=self._stop.is_set,
+        )
+        try:
+            with RunFolder(self.folder) as folder:
+                train(self._settings, folder, continues=True, source=self.incoming, hooks=hooks)
+            self.durable = self.learned
+        except (Diverged, NonFiniteError) as error:
+            message = str(error) if isinstance(error, Diverged) else "a sample gave numbers that are not finite."
+            self.problem = f"the run diverged: {message}"
+            self.model.go_back()
+        except BaseException as error:
+            self.error = error
+            self.problem = f"learning ended: {error}"
+        finally:
+            self.incoming.close()
+            self._ready.set()
+            self._call_soon(self._end_answers)
 
-        def schedule(*arguments):
-            if self.loop and not self.loop.is_closed():
-                self.loop.call_soon_threadsafe(call, *arguments)
+    def _begin(self, training: Training) -> None:
+        self.training = training
+        self.model = (FleetModel if isinstance(training.learner, Fleet) else RowModel)(training)
+        self.accepted = self.learned = self.durable = rows_so_far(training)
+        self._ready.set()
 
-        return schedule
-
-    def _add_lines(self, entries: list[dict[str, Any]]) -> None:
-        self.feed.add_rows(entries)
-        for entry in entries:
-            future = self._expected.pop(entry["sample"], None)
-            if future and not future.done():
-                future.set_result(entry)
-        self._progressed()
-
-    def _progressed(self) -> None:
-        self._progress.set()
-        self._progress = asyncio.Event()
-
-    def _ended(self) -> None:
-        """Nothing more is learned, so nobody needs to wait for it."""
-        for future in self._expected.values():
-            future.cancel()
-        self._expected.clear()
-        self._progressed()
+    def _publish(self, entries: list[dict[str, Any]]) -> None:
+        self.model.publish()
+        self.learned = rows_so_far(self.training)
+        self._call_soon(self._add_rows, entries)
 
     def _saved(self, path: Path) -> None:
-        """In the thread that writes checkpoints: the event loop must not wait for a disk."""
+        """Runs in the thread that writes checkpoints, so that the event loop does not wait for the disk."""
+        if self.training.is_healthy():
+            self.model.keep(samples_in(path))
         self.labels.save()
-        self._later(self.labels.forget)(samples_in(path))
+        self._call_soon(self.labels.forget, samples_in(path))
+        # The checkpoint also contains rows that wait for their window, but the number in its name excludes them.
+        self.durable = max(self.durable, samples_in(path))
+
+    def _call_soon(self, call: Callable, *arguments: Any) -> None:
+        """Call in the event loop, without waiting for it."""
+        if self.loop and not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(call, *arguments)
+
+    # In the event loop.
+
+    def _add_rows(self, entries: list[dict[str, Any]]) -> None:
+        self.feed.add_rows(entries)
+        for entry in entries:
+            if answer := self._answers.pop(entry["sample"], None):
+                answer.set_result(entry)
+
+    def _end_answers(self) -> None:
+        for answer in self._answers.values():
+            answer.set_result(ENDED)
+        self._answers.clear()
+
+    def _answer_to(self, number: int) -> asyncio.Future:
+        """The future answer to an accepted row. Several tasks may await it, so it must not be cancelled."""
+        return self._answers.setdefault(number, asyncio.get_running_loop().create_future())
+
+    def read(self, row: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
+        """Return a row as the stream reads it, and its line.
+
+        Args:
+            row: the row by column.
+
+        Raises:
+            Refusal: the row is bad.
+        """
+        try:
+            return self.model.stream.written(row)
+        except BadRow as problem:
+            raise Refusal(400, f"the row is bad: {problem}.") from None
+
+    def _accept(self, rows: list[tuple[dict[str, Any], bytes]], *, hurry: bool = False) -> bool:
+        if self.problem:
+            raise Refusal(503, f"the run no longer learns: {self.problem}")
+        accepted = self.incoming.add(rows, hurry=hurry)
+        self.accepted += len(rows) if accepted else 0
+        return accepted
 
     async def predict(self, rows: Sequence[dict[str, Any]], ids: Sequence[str | None]) -> list[dict[str, Any]]:
-        """Answer rows from the present state. Those with an id wait for the rest of them from now on."""
-        read = [self.model.read(row)[0] for row in rows]
-        answers = [await future for future in self.batches.ask(read)]
+        """Predict rows from the current state.
+
+        Args:
+            rows: rows by column.
+            ids: ids of rows whose remaining columns will be sent later; None for the others.
+
+        Returns:
+            An entry like a line of predictions.jsonl for each row.
+
+        Raises:
+            Refusal: a row is bad, or too many rows are waiting.
+        """
+        read = [self.read(row)[0] for row in rows]
+        answers = [await future for future in self._queue.ask(read)]
         for id, row, answer in zip(ids, rows, answers, strict=True):
             if id is not None:
                 self.labels.add(id, row)
@@ -109,67 +202,109 @@ class Service:
         return answers
 
     def learn(self, rows: Sequence[dict[str, Any]], ids: Sequence[str | None]) -> int:
-        """Accept rows, all or none, and return the number of the last."""
+        """Accept rows to learn from, all or none.
+
+        Args:
+            rows: rows by column.
+            ids: ids of waiting rows that these complete; None for rows that are already complete.
+
+        Returns:
+            The number of the last row.
+
+        Raises:
+            Refusal: a row is bad, no row waits with that id, the queue is full, or the run no longer learns.
+        """
         named = [id for id in ids if id is not None]
         if len(set(named)) < len(named):
-            raise Refusal(400, "the same id is there twice.")
-        whole = [row if id is None else self.labels.whole(id, row) for id, row in zip(ids, rows, strict=True)]
-        last = self._accept([self.model.read(row) for row in whole])
-        if last is None:
-            raise busy(f"{len(self.learning.incoming)} rows wait to be learned from")
-        for number, id in enumerate(ids, last - len(rows) + 1):
+            raise Refusal(400, "an id appears twice.")
+        whole = [row if id is None else self.labels.completed(id, row) for id, row in zip(ids, rows, strict=True)]
+        if not self._accept([self.read(row) for row in whole]):
+            raise busy(f"{len(self.incoming)} rows wait to be learned from")
+        for number, id in enumerate(ids, self.accepted - len(rows) + 1):
             if id is not None:
                 self.labels.done(id, number)
-        return last
-
-    def _accept(self, rows: list[tuple[dict[str, Any], bytes]], *, hurry: bool = False) -> int | None:
-        """The number of the last row; None if there are too many."""
-        if self.learning.problem:
-            raise Refusal(503, f"nothing more is learned: {self.learning.problem}")
-        return self.learning.add(rows, hurry=hurry)
+        return self.accepted
 
     async def until_learned(self, number: int) -> None:
-        """Wait for a row to be learned from, but not longer than a minute."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(60):
-                while self.learning.learned < number and not self.learning.problem:
-                    await self._progress.wait()
+        """Wait until a row has been learned from or learning has ended, but no longer than a minute.
+
+        Args:
+            number: the number of the row.
+        """
+        if self.learned < number and not self.problem:
+            await asyncio.wait([self._answer_to(number)], timeout=LONGEST_WAIT)
 
     async def follow(self, row: dict[str, Any]) -> asyncio.Future:
-        """Predict a row and learn from it, in its turn: the answer to come."""
-        read = self.model.read(row)
-        while (number := self._accept([read], hurry=True)) is None:
-            await self._progress.wait()  # the sender has to wait too
-        self._expected[number] = future = asyncio.get_running_loop().create_future()
-        return future
+        """Accept a row to predict and learn from, waiting while the queue is full.
 
-    def standing(self) -> dict[str, Any]:
-        """Up to which row the run has accepted, learned, and saved."""
-        return {name: getattr(self.learning, name) for name in ("accepted", "learned", "durable")}
+        Args:
+            row: the row by column.
+
+        Returns:
+            A future for its answer, which is set after learning from it.
+
+        Raises:
+            Refusal: the row is bad, or the run no longer learns.
+        """
+        read = self.read(row)
+        while not self._accept([read], hurry=True):
+            await self.until_learned(self.learned + 1)
+        return self._answer_to(self.accepted)
+
+    def standing(self) -> dict[str, int]:
+        """The number of rows accepted, learned from, and saved."""
+        return {"accepted": self.accepted, "learned": self.learned, "durable": self.durable}
 
     def status(self) -> dict[str, Any]:
-        learning = self.learning
+        """The state of the service, as `/health` reports it."""
         return {
             **self.standing(),
-            "samples": learning.learned,
+            "samples": self.learned,
             "predicted": self.predicted,
             "waiting": len(self.labels.waiting),
-            "queue": len(learning.incoming),
-            "watch": learning.problem or ("suspicious" if learning.training.watch.bad else "healthy"),
-            "diverged": bool(learning.problem),
+            "queue": len(self.incoming),
+            "watch": self.problem or ("suspicious" if self.training.watch.bad else "healthy"),
+            "diverged": bool(self.problem),
         }
 
     def end(self) -> None:
-        """End requests that would not end by themselves. What streams have read is still answered."""
+        """End requests that would not end on their own. Lines that were already sent are still answered."""
         self.feed.end()
         for task in self.streams:
             task.cancel()
 
     async def stop(self) -> None:
-        """Learn what was accepted, save it, and let go of the folder."""
-        self.learning.stop(drain=True)
-        if not await asyncio.to_thread(self.learning.join, DRAIN):
-            self.learning.stop()
-            await asyncio.to_thread(self.learning.join)
-        self.labels.forget(self.learning.durable)
+        """Learn from all accepted rows, save, and release the folder."""
+        self.incoming.close()
+        await asyncio.to_thread(self._thread.join, DRAIN)
+        await asyncio.to_thread(self.close)
+        self.labels.forget(self.durable)
         self.labels.save()
+
+    def close(self) -> None:
+        """Stop learning, save, and release the folder."""
+        self._stop.set()
+        self.incoming.close()
+        self._thread.join()
+        self.model.close()
+
+
+def served_settings(folder: Path) -> Settings:
+    """Return the settings of a run, adapted to rows from requests.
+
+    Raises:
+        SettingsError: the run cannot be served.
+    """
+    settings, _ = saved_run(folder)
+    problem = None
+    if settings.kind not in ("csv", "jsonl"):
+        problem = "predicts symbols, and only runs on rows can be served"
+    elif settings.share:
+        problem = "has one model for all keys, which answers only while it learns"
+    if problem:
+        raise SettingsError(
+            f"{folder} {problem}. Use a topic (docs/kafka.md), or a pipe: norewind train - --flush 1 --predictions "
+            f"stdout. For the live page, use: norewind watch {folder}"
+        )
+    written = "file" if settings.predictions == "file" else "none"
+    return replace(settings, samples=None, flush=FLUSH, final=False, bad="fail", predictions=written, tensorboard=False)

@@ -1,14 +1,15 @@
-"""Streams: samples from files, pipes and tasks, in one pass and in constant memory.
+"""Streams: samples from files, pipes, topics and tasks, in one pass and in constant memory.
 
-Importing this does not import JAX.
+Importing this package does not import JAX.
 """
 
-from norewind.streams.parsing import Dialect
 from norewind.streams.position import afresh
-from norewind.streams.reading import Source
-from norewind.streams.rows import KeyedStream, RowStream
+from norewind.streams.source import Source
 from norewind.streams.stream import Samples, Stream, StreamError
-from norewind.streams.symbols import ByteStream, CharacterStream, TaskStream
+from norewind.streams.table.keyed_stream import KeyedStream
+from norewind.streams.table.parsing import Dialect
+from norewind.streams.table.row_stream import RowStream
+from norewind.streams.text.symbols import ByteStream, CharacterStream, TaskStream
 
 __all__ = [
     "ByteStream",

@@ -1,23 +1,25 @@
-"""How far a stream was read, and saved positions, which may be damaged or belong to another stream."""
+"""How far a stream has been read, and saved positions, which may be damaged or belong to another stream."""
 
-import sys
 import zlib
 from copy import deepcopy
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
-from norewind.streams.columns import CATEGORIES, LARGEST, REMEMBERED, Kind
 from norewind.streams.stream import StreamError
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
 class Mark(NamedTuple):
-    """How far a source was read: the number of bytes, their checksum, and the number of newlines among them.
+    """How far a source has been read.
 
-    `counts` says what was skipped up to there, and `inside` whether it is inside a line,
-    whose newline has not come yet.
+    Attributes:
+        offset: the number of bytes.
+        crc: their checksum.
+        lines: the number of newlines among them.
+        counts: the number of skipped items by reason.
+        inside: whether this is inside a line whose newline has not arrived yet.
     """
 
     offset: int = 0
@@ -27,16 +29,29 @@ class Mark(NamedTuple):
     inside: bool = False
 
     def after(self, data: bytes) -> "Mark":
+        """Return the mark after reading more bytes.
+
+        Args:
+            data: the bytes.
+        """
         crc, lines = zlib.crc32(data, self.crc), self.lines + data.count(b"\n")
         return Mark(self.offset + len(data), crc, lines, self.counts, not data.endswith(b"\n"))
 
 
-class Progress:
-    """How far a stream has read its source (`here`), and how far its samples go (`marked`).
+class SourceProgress:
+    """How far a stream has read its source, and how far its samples extend.
 
-    The position of a stream is the end of the samples that it has returned. Whatever was
+    The position of a stream is the end of the samples that it has returned. Anything
     read or skipped after that is read again by a stream that resumes there. Before the
-    first sample, it is the position that the stream started from (`start`).
+    first sample, it is the position that the stream started from.
+
+    Args:
+        start: the position that the stream starts from.
+
+    Attributes:
+        here: how far the source has been read.
+        marked: the end of the samples.
+        start: the position that the stream started from; None once a sample has been returned.
     """
 
     def __init__(self, start: dict[str, Any]):
@@ -49,10 +64,20 @@ class Progress:
         return dict(self.marked.counts if self.start is None else self.start["counts"])
 
     def read(self, data: bytes) -> None:
+        """Advance past some bytes.
+
+        Args:
+            data: the bytes.
+        """
         self.here = self.here.after(data)
 
     def skip(self, reason: str, number: int = 1) -> None:
-        """Count what is skipped. The old counts are not changed, as `marked` may hold them."""
+        """Count skipped items. The old counts are not modified, since `marked` may hold them.
+
+        Args:
+            reason: why they are skipped, as the name of the count.
+            number: how many there are.
+        """
         counts = self.here.counts
         self.here = self.here._replace(counts={**counts, reason: counts.get(reason, 0) + number})
 
@@ -60,27 +85,40 @@ class Progress:
         self.marked = self.here
 
     def hand_out(self, samples: int, problem: StreamError | None) -> None:
-        """Note that samples are returned; if there are none, raise the problem that was found instead."""
+        """Note that samples are returned.
+
+        Args:
+            samples: the number of samples.
+            problem: the error found after them, which is raised if there are no samples.
+        """
         if samples:
             self.start = None
         elif problem:
             raise problem
 
     def end(self) -> None:
-        """Move the position to the end of the source, so that what was skipped after the last sample is counted too."""
+        """Move the position to the end of the source, so that items skipped after the last sample are counted too."""
         self.start = None
         self.mark()
 
     def position(self, **rest: Any) -> dict[str, Any]:
-        """The position, with the fields in `rest` that only this kind of stream has."""
+        """Return the position, with the additional fields `rest` of this kind of stream."""
         if self.start is not None:
             return deepcopy(self.start)
         offset, crc, lines, counts, _ = self.marked
         return {"kind": self._kind, "offset": offset, "crc": crc, "lines": lines, "counts": dict(counts), **rest}
 
     def too_short(self, name: str, found: str, needs: str, unfinished: int = 0) -> StreamError:
+        """Return the error for a source that ends before its first sample.
+
+        Args:
+            name: the name of the source.
+            found: the content found so far, for the message.
+            needs: the content that a sample needs, for the message.
+            unfinished: the number of bytes at the end that belong to an incomplete line.
+        """
         if unfinished:
-            found += f", and {unfinished} bytes that wait for the rest of their line"
+            found += f", and {unfinished} bytes of an incomplete line"
             needs += ". If the file is complete, end it with a newline or add --final"
         elif self.here.offset == 0:
             return StreamError(f"{name} is empty: there is nothing to learn from.")
@@ -90,12 +128,12 @@ class Progress:
 
 
 def unread(kind: str, **rest: Any) -> dict[str, Any]:
-    """The position at the start of a source, with the fields in `rest` that only this kind of stream has."""
+    """Return the position at the start of a source, with the additional fields `rest` of this kind of stream."""
     return {"kind": kind, "offset": 0, "crc": 0, "lines": 0, "counts": {}, **rest}
 
 
 class SourcePosition(msgspec.Struct, forbid_unknown_fields=True):
-    """The fields that the positions of all streams of bytes have."""
+    """The fields shared by the positions of all streams of bytes."""
 
     kind: str
     offset: Count
@@ -108,41 +146,31 @@ Partition = Annotated[str, msgspec.Meta(pattern="^[0-9]{1,5}$")]
 
 
 class MessagesPosition(msgspec.Struct, forbid_unknown_fields=True):
-    """Where a topic was read to, by partition, and where the round ends that is being read."""
+    """The position in a topic.
+
+    Attributes:
+        topic: the name of the topic.
+        offsets: the offset reached in each partition.
+        until: the offset at which the current round ends in each partition.
+    """
 
     topic: str
     offsets: dict[Partition, Count]
     until: dict[Partition, Count]
 
 
-# In positions None stands for NaN, which JSON does not have.
-Value = Annotated[float, msgspec.Meta(ge=-LARGEST, le=LARGEST)]
-SavedColumn = tuple[Count, Value, Annotated[float, msgspec.Meta(ge=0, le=sys.float_info.max)], Value | None]
-Names = Annotated[list[str], msgspec.Meta(min_length=1)]
-
-
-class RowPosition(SourcePosition):
-    """The fields that positions of rows have."""
-
-    inside: bool
-    format: str
-    steps: Annotated[list[Count], msgspec.Meta(min_length=1)]
-    standardise: bool
-    columns: list[str]
-    inputs: Names
-    targets: Names
-    kinds: dict[str, Kind]
-    cycles: dict[str, list[str]]
-    categories: dict[str, Annotated[list[str], msgspec.Meta(max_length=CATEGORIES)]]
-    clock: str | None
-    times: Annotated[list[str | int | float | None], msgspec.Meta(max_length=REMEMBERED)]
-    statistics: list[SavedColumn]
-    waiting: Any
-    messages: MessagesPosition | None = None
-
-
 def check_position(position: Any, kind: str, fields: type[msgspec.Struct], same: dict[str, Any]) -> None:
-    """Refuse a position unless it has this kind and exactly these fields, and was saved with the `same` options."""
+    """Check that a saved position fits a stream.
+
+    Args:
+        position: the position.
+        kind: the kind of the stream.
+        fields: the fields that the position must have, with their types.
+        same: options that must have the same value as when the position was saved.
+
+    Raises:
+        StreamError: the position is damaged, belongs to a stream of another kind, or was saved with other options.
+    """
     if isinstance(position, dict) and position.get("kind") != kind:
         raise StreamError(
             f"the saved position belongs to a stream of {position.get('kind')!r}, but this is a stream of {kind!r}: "
@@ -162,10 +190,13 @@ def damaged(why: str) -> StreamError:
 
 
 def afresh(position: dict[str, Any]) -> dict[str, Any]:
-    """Return the position at the start of another source, which is read with what is known from `position`.
+    """Return a position at the start of another source that keeps the knowledge in `position`.
 
-    This is the alphabet, the columns and their statistics. A task has no other source, so
+    The alphabet, the columns and their statistics are kept. A task has no other source, so
     its position is returned unchanged.
+
+    Args:
+        position: a position of a stream.
     """
     if position.get("kind") == "task":
         return position

@@ -1,4 +1,4 @@
-"""What all streams have in common: samples in order, and positions to resume from."""
+"""The interface of all streams: samples in order, and positions to resume from."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol, Self
@@ -7,34 +7,43 @@ import numpy as np
 
 
 class StreamError(ValueError):
-    """The input, an option or a saved position cannot be used; the message says what is wrong and how to fix it."""
+    """The input, an option or a saved position is unusable; the message says what is wrong and how to fix it."""
+
+
+class BadRow(ValueError):
+    """A row that cannot be used, with the reason as its message. The reader adds where the row is."""
+
+    counted_as = "bad rows"
+
+
+class MissingValue(BadRow):
+    """A row that lacks a required value."""
+
+    counted_as = "rows with missing values"
 
 
 class Samples(NamedTuple):
     """Consecutive samples.
 
-    - `xs`: n symbols (int32) or n rows of inputs (float32).
-    - `targets`: the symbols that follow them, or the targets that come with these rows.
-      With a horizon h, a row's targets are what the row h rows before had to forecast. NaN
-      is an unknown target, from which nothing can be learned.
-    - `scales`: the mean and the standard deviation that each target was standardised
-      with, those known when it was to be forecast, as float64 of shape (n, targets, 2); NaN
-      while there are too few values. None for symbols.
-    - `last`: the persistence forecast of the targets, which is the newest value of each
-      target's column that was known then, standardised like the target. None for symbols.
-    - `ahead`: the scales known after each row, in which forecasts made there are expressed.
-    - `values`: the targets as they were sent, in float64; a category is its number. NaN is a
-      missing value.
-    - `lines`: the number of the line that each row stands in, from 1; of a message, what
-      `as_line` makes of its partition and offset.
-    - `copied`: the columns to copy, one JSON text per row. None if there are none.
-    - `keys`: the key that each row belongs to, as bytes in an array of objects. The rows are
-      then raw, in float64 (see `KeyedStream`). None where all samples are of one series.
+    Attributes:
+        xs: n symbols (int32) or n rows of inputs (float32).
+        targets: the symbols that follow them, or the targets observed in these rows. With a horizon h, these are the
+            values that had to be forecast h rows earlier. NaN is an unknown target, from which nothing can be learned.
+        scales: the mean and standard deviation that each target was standardised with, as known when it had to be
+            forecast: float64 of shape (n, targets, 2). NaN while there are too few values. None for symbols.
+        last: the persistence forecast of the targets: the newest value of each target's column known at that time,
+            standardised like the target. None for symbols.
+        ahead: the scales known after each row. Forecasts made at that row are expressed in them.
+        values: the targets as they were sent, in float64; a category is given by its number. NaN is a missing value.
+        lines: the line number of each row, counted from 1; for messages, partition and offset encoded by `as_line`.
+        copied: the columns to copy, as one JSON text per row. None if there are none.
+        keys: the key of each row, as bytes in an array of objects. The rows are then raw, in float64 (see
+            `KeyedStream`). None if all samples belong to one series.
     """
 
     xs: np.ndarray
     targets: np.ndarray
-    # Streams of rows have all of these, and streams of symbols none: nothing needs to check.
+    # Streams of rows have all of these and streams of symbols have none, so callers need not check each one.
     scales: np.ndarray = None  # pyright: ignore[reportAssignmentType]
     last: np.ndarray = None  # pyright: ignore[reportAssignmentType]
     ahead: np.ndarray = None  # pyright: ignore[reportAssignmentType]
@@ -45,24 +54,35 @@ class Samples(NamedTuple):
 
 
 def joined(parts: Sequence[Samples]) -> Samples:
-    """Parts of a stream, one after the other."""
+    """Concatenate consecutive parts of a stream."""
     fields: list[Any] = [None if part[0] is None else np.concatenate(part) for part in zip(*parts, strict=True)]
     return Samples(*fields)
 
 
 class Keyed(NamedTuple):
-    """Inputs with the key that each belongs to: `keys` are bytes, in an array of objects or a list."""
+    """Inputs together with the keys they belong to.
+
+    Attributes:
+        keys: the key of each input, as bytes in an array of objects or a list.
+        xs: the inputs.
+    """
 
     keys: Any
     xs: Any
 
 
-# Offsets are below this, or one number could not hold both offset and partition.
+# The columns that a message has in addition to the fields of its value.
+MESSAGE_COLUMNS = frozenset({"@key", "@time"})
+# Upper bound of offsets, so that one number can hold both an offset and a partition.
 OFFSETS = 2**48
 
 
 def as_line(partition: int, offset: int) -> int:
-    """The place of a message as one number, which is negative, so that it is not taken for that of a line.
+    """Encode the partition and offset of a message as one negative number, which cannot be mistaken for a line number.
+
+    Args:
+        partition: the partition of the message.
+        offset: its offset in the partition.
 
     >>> as_place(as_line(3, 12))
     (3, 12)
@@ -71,52 +91,58 @@ def as_line(partition: int, offset: int) -> int:
 
 
 def as_place(line: int) -> tuple[int, int]:
-    """The partition and the offset of a message, from what `as_line` made of them."""
+    """Decode a number made by `as_line` into a partition and an offset."""
     return divmod(-1 - line, OFFSETS)
 
 
 class Stream(Protocol):
-    """Samples in order, each of them once.
+    """Samples in order, each exactly once.
 
     Neither the samples nor the positions depend on how many samples are taken at a time
     or on the pieces in which the bytes arrive. A stream is a context manager: leaving the
     `with` block closes it.
 
-    `horizon` is the number of samples after which a sample's target comes; 0 if it comes
-    with the sample.
+    Attributes:
+        horizon: how many samples later a sample's target arrives; 0 if it arrives with the sample.
     """
 
     horizon: int = 0
 
     @property
     def counts(self) -> dict[str, int]:
-        """How much was skipped, by reason, up to the last sample returned."""
+        """The number of skipped items by reason, up to the last sample returned."""
         return {}
 
     @property
     def unfinished(self) -> int:
-        """The bytes at the end of a file that wait for the rest of their line or character."""
+        """The number of bytes at the end of a file that belong to an incomplete line or character."""
         return 0
 
     def take(self, count: int, patience: float | None = None) -> Samples | None:
-        """Return the next `count` samples, or None if the stream has ended and no sample is left.
+        """Return the next samples.
 
-        There are fewer at the end of the stream and when `patience` (in seconds) runs
-        out, perhaps none yet: arrays of length 0. Without `patience`, it waits as long as
-        it takes. Samples before bad input are returned first; the next call raises the
-        error.
+        Samples that precede bad input are returned first; the next call raises the error.
+
+        Args:
+            count: the number of samples. Fewer are returned at the end of the stream or when `patience` runs out.
+            patience: how many seconds to wait for samples; None to wait indefinitely.
+
+        Returns:
+            The samples, with arrays of length 0 if none have arrived in time; None if the stream has ended and no
+            sample is left.
         """
         ...
 
     def position(self) -> dict[str, Any]:
-        """Return where the samples returned so far end, for `position=` of a new stream.
+        """Return the end of the samples returned so far, for `position=` of a new stream.
 
-        It is JSON, but for NumPy arrays.
+        Returns:
+            A dict of JSON values and NumPy arrays.
         """
         ...
 
     def close(self) -> None:
-        """Close the source, if there is one. No more samples can be taken; the position stays available."""
+        """Close the source, if there is one. No more samples can be taken, but the position stays available."""
 
     def __enter__(self) -> Self:
         return self
@@ -131,5 +157,12 @@ def check_count(count: int) -> None:
 
 
 def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    """Raise a StreamError unless an option has one of its allowed values.
+
+    Args:
+        name: the name of the option, for the message.
+        value: its value.
+        choices: the allowed values.
+    """
     if value not in choices:
         raise StreamError(f"{name} must be one of {', '.join(choices)}, not {value!r}.")

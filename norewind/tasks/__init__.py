@@ -2,6 +2,6 @@
 
 from norewind.tasks.copying import Copying, Curriculum
 from norewind.tasks.influence import InfluenceBalancing, influence_balancing
-from norewind.tasks.text import Text, anbn, distant_brackets
+from norewind.tasks.languages import Text, anbn, distant_brackets
 
 __all__ = ["Copying", "Curriculum", "InfluenceBalancing", "Text", "anbn", "distant_brackets", "influence_balancing"]

@@ -1,4 +1,4 @@
-"""Sequences to remember: letters that come once more, after a pause."""
+"""The copying task: letters that must be repeated after a pause."""
 
 from typing import Any
 
@@ -6,19 +6,25 @@ import numpy as np
 
 from norewind.streams.stream import Samples, Stream, check_count
 
-# The target of a sample whose next symbol need not be predicted.
+# The target of a sample that is not scored.
 UNSCORED = -1
 
 
 class Copying(Stream):
     """An endless stream of sequences: a start, `length` random letters, a pause, a cue, and the same letters again.
 
-    Only the letters that come again have targets; the others have `UNSCORED`. Letters are
-    the symbols from 0, followed by the blank of the pause, the start and the cue. `pause`
-    is the shortest and the longest number of blanks, between which it is uniform.
+    Only the repeated letters have targets; all other targets are `UNSCORED`. Letters are the symbols from 0,
+    followed by the blank of the pause, the start and the cue.
 
-    `length` may be changed at any time, and holds from the next sequence on: see
-    `Curriculum`.
+    Args:
+        letters: the number of different letters.
+        length: the number of letters in a sequence. It may be changed at any time, with effect from the next sequence
+            on: see `Curriculum`.
+        pause: the smallest and the largest number of blanks; the number is drawn uniformly.
+        seed: the seed of letters and pauses.
+
+    Raises:
+        ValueError: an argument is out of range.
 
     >>> stream = Copying(letters=2, length=3, pause=(1, 1), seed=0)
     >>> samples = stream.take(9)
@@ -37,6 +43,12 @@ class Copying(Stream):
         self._left = np.empty((2, 0), np.int32)
 
     def take(self, count: int, patience: float | None = None) -> Samples:
+        """Return the next samples.
+
+        Args:
+            count: the number of samples.
+            patience: unused; samples are always available.
+        """
         check_count(count)
         parts, have = [self._left], self._left.shape[1]
         while have < count:
@@ -52,20 +64,22 @@ class Copying(Stream):
         pause = self._generator.integers(self.pause[0], self.pause[1] + 1)
         xs = np.concatenate([[start], letters, np.full(pause, blank), [cue], letters])
         targets = np.full(len(xs), UNSCORED)
-        # The cue is answered with the first letter, and each letter with the next one.
+        # The target of the cue is the first letter, and that of each letter is the next one.
         targets[-len(letters) - 1 : -1] = letters
         return np.stack([xs, targets]).astype(np.int32)
 
     def position(self) -> dict[str, Any]:
-        """Nothing: a stream whose sequences depend on what was learned cannot be resumed."""
+        """Return nothing: a stream whose sequences depend on the progress of learning cannot be resumed."""
         return {}
 
 
 class Curriculum:
     """Makes the sequences of `Copying` longer by one letter whenever the smoothed loss falls below a bound.
 
-    - `below`: the bound, in bits per letter.
-    - `smoothing`: the weight of the past when the mean loss of another piece of the stream is added.
+    Args:
+        stream: the stream of sequences.
+        below: the bound, in bits per letter.
+        smoothing: the weight of the past when the mean loss of another piece of the stream is added.
     """
 
     def __init__(self, stream: Copying, *, below: float = 0.15, smoothing: float = 0.5):
@@ -73,6 +87,10 @@ class Curriculum:
         self.smoothed = float(np.log2(stream.letters))
 
     def add(self, bits: float) -> None:
-        """The mean loss of the letters in a piece of the stream."""
+        """Update the smoothed loss, and lengthen the sequences if it is below the bound.
+
+        Args:
+            bits: the mean loss of the letters in a piece of the stream.
+        """
         self.smoothed += (1 - self.smoothing) * (bits - self.smoothed)
         self.stream.length += self.smoothed < self.below

@@ -9,16 +9,20 @@ from math import comb
 import jax
 import jax.numpy as jnp
 
-from norewind.losses import squared_error
+from norewind.core.losses import squared_error
 
 
 @dataclass(frozen=True)
 class InfluenceBalancing:
     """Linear dynamics s' = A s + θ v with A_ii = A_i,i+1 = ½ and the loss ½ (s'₁ − 1)².
 
-    v is n − minus times +1, then minus times −1. The deeper a unit, the later it acts on
-    the first one: at first θ raises s₁, and in the long run the majority of the signs
+    v consists of n − minus entries of +1, followed by minus entries of −1. The deeper a unit, the later
+    it acts on the first one: at first θ raises s₁, and in the long run the majority of the signs
     decides. `transition(params, state, x)` ignores x.
+
+    Args:
+        n: the number of units.
+        minus: the number of units with a minus sign.
     """
 
     n: int
@@ -40,24 +44,42 @@ class InfluenceBalancing:
         return 1 / self.influence_limit
 
     def init(self, theta: float = 0.5) -> jax.Array:
-        """The parameter θ before learning, 0.5 in the paper."""
+        """Return the parameter θ before learning.
+
+        Args:
+            theta: its value, 0.5 in the paper.
+        """
         return jnp.asarray(theta, float)
 
     def initial_state(self) -> jax.Array:
         return jnp.zeros(self.n)
 
     def transition(self, params: jax.Array, state: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """One step of the dynamics; the output is the first unit."""
+        """Compute one step of the dynamics.
+
+        Args:
+            params: θ.
+            state: s.
+            x: unused.
+
+        Returns:
+            The new state, and its first unit as the output.
+        """
         shifted = jnp.append(state[1:], jnp.zeros(1, state.dtype))
         state = (state + shifted) / 2 + params * jnp.asarray(self.signs, state.dtype)
         return state, state[0]
 
     def loss(self, output: jax.Array, target: jax.Array) -> jax.Array:
-        """½ (s₁ − target)²; the paper's target is 1."""
+        """Compute ½ (s₁ − target)².
+
+        Args:
+            output: s₁.
+            target: the target, 1 in the paper.
+        """
         return squared_error(output, target)
 
     def influences(self) -> Iterator[Fraction]:
-        """The exact ∂s₁/∂θ after t = 1, 2, ... steps, endlessly: the sum of the first entries of Aʲv for j < t.
+        """Yield the exact ∂s₁/∂θ after t = 1, 2, ... steps, endlessly: the sum of the first entries of Aʲv for j < t.
 
         >>> task = influence_balancing(4, 3)
         >>> [str(influence) for influence, _ in zip(task.influences(), range(5))]
@@ -68,9 +90,12 @@ class InfluenceBalancing:
         return accumulate(Fraction(sum(comb(j, i) * sign for i, sign in enumerate(signs)), 2**j) for j in count())
 
     def block_influence(self, window: int) -> Fraction:
-        """The exact sum of ∂s₁/∂θ over a block of T = `window` steps, without influence from before it.
+        """Compute the exact sum of ∂s₁/∂θ over a block of T = `window` steps, without influence from before it.
 
         On a state at rest, the gradient of T-truncated BPTT is (s₁ − 1) times this.
+
+        Args:
+            window: the number of steps T.
 
         >>> influence_balancing(23, 13).block_influence(3)
         Fraction(6, 1)
@@ -78,7 +103,7 @@ class InfluenceBalancing:
         return sum(islice(self.influences(), window), start=Fraction(0))
 
     def last_wrong_window(self) -> int:
-        """The largest T for which T-truncated BPTT on a state at rest moves the wrong way, or 0 if there is none.
+        """Find the largest T for which T-truncated BPTT on a state at rest moves the wrong way, or 0 if there is none.
 
         All smaller T are wrong too: the first entry of Aʲv is positive up to some j and
         negative from there on, so its double sum crosses zero only once. (A sum of
@@ -94,9 +119,16 @@ class InfluenceBalancing:
 
 
 def influence_balancing(n: int = 23, minus: int = 13) -> InfluenceBalancing:
-    """The paper's influence balancing with n units, of which `minus` have a minus sign.
+    """Create the paper's influence balancing task.
 
     Reference: Tallec & Ollivier (2017), section "Influence balancing".
+
+    Args:
+        n: the number of units.
+        minus: the number of units with a minus sign.
+
+    Raises:
+        ValueError: `minus` is not from 0 to n, or θ has no influence in the long run.
 
     >>> task = influence_balancing(23, 13)
     >>> task.influence_limit, round(task.limit, 4)

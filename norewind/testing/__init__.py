@@ -1,7 +1,7 @@
 """Proofs and conformance suites for gradient estimators and learners, including your own.
 
-`check_estimator` tries a whole estimator, and `yield_checks` gives its checks one by one;
-`check_exact` and `check_unbiased` prove what it claims. `check_learner` and
+`check_estimator` runs all checks of an estimator, and `yield_checks` yields them one by one.
+`check_exact` and `check_unbiased` prove what the estimator claims. `check_learner` and
 `yield_learner_checks` do the same for a learner.
 """
 

@@ -1,4 +1,4 @@
-"""The conformance suite: what every estimator promises, whatever its mathematics."""
+"""The conformance suite of estimators: checks that apply to all of them, regardless of their mathematics."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -10,9 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from norewind import checkpoint
-from norewind.estimator import Estimate, Estimator, StepFn, Transition
-from norewind.structure import DeclaredTransition, structure_of
+from norewind.core.estimator import Estimate, Estimator, StepFn, Transition
+from norewind.core.structure import DeclaredTransition, structure_of
+from norewind.core.trees import Tree, is_differentiable
+from norewind.storage import checkpoint
 from norewind.testing.examples import BAD_MODELS, EXAMPLES, Example, example
 from norewind.testing.oracles import (
     Check,
@@ -23,13 +24,17 @@ from norewind.testing.oracles import (
     named,
     run_estimator,
 )
-from norewind.trees import Tree, is_differentiable
 
 
 def check_estimator(make_estimator: MakeEstimator, **options: Any) -> None:
-    """Run all the checks of `yield_checks`, which documents the arguments, until one fails.
+    """Run all checks of `yield_checks`, and stop at the first failure.
 
-    The AssertionError says what is broken, and on which model.
+    Args:
+        make_estimator: builds the estimator, as `make_estimator(transition, loss)`.
+        options: the other arguments of `yield_checks`.
+
+    Raises:
+        AssertionError: a check failed. The message names the check and the model.
 
     >>> import norewind
     >>> check_estimator(norewind.rtrl, claims="exact", models=norewind.testing.examples()[:1])
@@ -46,24 +51,32 @@ def yield_checks(
     example_x: bool = False,
     perturbs_state: bool = False,
 ) -> Iterator[Check]:
-    """The checks of an estimator one by one, as functions with names.
+    """Yield the checks of an estimator one by one, as named functions.
 
     With pytest: `@pytest.mark.parametrize("check", list(yield_checks(yours)))`.
 
-    `make_estimator(transition, loss)` builds the estimator. The first checks prove what
-    it `claims`, in float64: that its gradients are `"exact"`, or that they are
-    `"unbiased"` (for which `make_estimator` must accept `noise=...`). The others are: that
+    The first checks prove the claim, in float64. The others check that
     shapes and dtypes are kept, and states, losses and outputs are those of the model; that
     single steps, a scan under vmap, and uncompiled steps agree; that the same key gives
     the same run, and a saved carry continues exactly; that it compiles once; and that it
-    refuses a bad model with an error that names the place.
+    rejects a bad model with an error that names the place.
 
-    - `models`: the examples to use, for an estimator that does not take every model. Then
-      refusals are not checked.
-    - `example_x`: pass one input to `make_estimator` as `x=...`, for an estimator that has
-      to know its shape.
-    - `perturbs_state`: the estimator adds noise to the state on purpose, so states, losses
-      and outputs are not compared with those of the model.
+    Args:
+        make_estimator: builds the estimator, as `make_estimator(transition, loss)`.
+        claims: what to prove: that the gradients are `"exact"`, or that they are `"unbiased"` (for which
+            `make_estimator` must accept `noise=...`), or nothing.
+        models: the examples to use, for an estimator that does not support every model. Rejection of bad models is then
+            not checked.
+        example_x: whether to pass one input to `make_estimator` as `x=...`, for an estimator that needs to know its
+            shape.
+        perturbs_state: whether the estimator adds noise to the state on purpose. States, losses and outputs are then
+            not compared with those of the model.
+
+    Returns:
+        An iterator over the checks. Each raises an AssertionError if it fails.
+
+    Raises:
+        ValueError: `claims` has another value.
 
     >>> import norewind
     >>> checks = list(yield_checks(norewind.uoro, claims="unbiased"))
@@ -91,7 +104,7 @@ def yield_checks(
 
 @dataclass
 class _Trial:
-    """An estimator on one model. What several checks need is made once, when it is first needed."""
+    """An estimator on one model. Values that several checks need are computed once, on first use."""
 
     make: Callable[..., Estimator]
     name: str
@@ -154,7 +167,7 @@ def _check_shapes(trial: _Trial) -> None:
 
 
 def _check_float32_stays(trial: _Trial) -> None:
-    """Where float64 is allowed, a float32 model must stay one."""
+    """Check that a float32 model stays float32 when float64 is enabled."""
     with jax.enable_x64(True):
         model = trial.model(jnp.float32)
         _assert_shapes(trial.estimator_for(model), model)
@@ -248,7 +261,7 @@ def _check_refusal(make: Callable[..., Estimator], what: str) -> None:
 
 
 def _steps(step, model: Example, carry: Tree, start: int = 0, stop: int | None = None) -> tuple[Tree, Tree, Estimate]:
-    """Some steps of an example, one call each: the final state and carry, and all estimates."""
+    """Run some steps of an example, one call each: the final state and carry, and all estimates."""
     state, estimates = model.state, []
     for i in range(start, stop or jax.tree.leaves(model.targets)[0].shape[0]):
         x, target = jax.tree.map(lambda leaf, i=i: np.asarray(leaf)[i], (model.xs, model.targets))

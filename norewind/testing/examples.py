@@ -1,4 +1,4 @@
-"""Tiny models with a few samples each, small enough to enumerate every path of the noise, and bad ones."""
+"""Tiny models with a few samples each, small enough to enumerate every path of the noise, and bad models."""
 
 from collections.abc import Callable
 from functools import cache
@@ -8,13 +8,24 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from norewind import cells, losses
-from norewind.estimator import Loss, Transition
-from norewind.trees import Tree
+from norewind import cells
+from norewind.core import losses
+from norewind.core.estimator import Loss, Transition
+from norewind.core.trees import Tree
 
 
 class Example(NamedTuple):
-    """A model with its parameters and initial state, and a few inputs and targets along a leading axis."""
+    """A model with a few samples.
+
+    Attributes:
+        name: the name of the example.
+        params: its parameters.
+        state: its initial state.
+        transition: the model, `transition(params, state, x) -> (new_state, output)`.
+        loss: its loss, `loss(output, target)`.
+        xs: a few inputs along a leading axis.
+        targets: their targets, likewise.
+    """
 
     name: str
     params: Tree
@@ -25,12 +36,20 @@ class Example(NamedTuple):
     targets: Tree
 
 
-# The models that `check_estimator` uses: three cells, a stack of two, and one that no library would write.
+# The models that `check_estimator` uses: three cells, a stack of two, and an unusual user-defined model.
 EXAMPLES = ("rnn", "gru", "lstm", "stack", "user_made")
 
 
 def example(name: str, *, length: int = 4, dtype: Any = float) -> Example:
-    """One of `EXAMPLES` by name, with this many samples.
+    """Return one of `EXAMPLES` by name.
+
+    Args:
+        name: the name.
+        length: the number of samples.
+        dtype: the dtype of parameters and states.
+
+    Raises:
+        ValueError: there is no example of this name.
 
     >>> example("gru").params["bias"].shape
     (6,)
@@ -41,11 +60,16 @@ def example(name: str, *, length: int = 4, dtype: Any = float) -> Example:
 
 
 def examples(*, length: int = 4, dtype: Any = float) -> list[Example]:
-    """All of `EXAMPLES`, with this many samples each."""
+    """Return all of `EXAMPLES`.
+
+    Args:
+        length: the number of samples of each.
+        dtype: the dtype of parameters and states.
+    """
     return [example(name, length=length, dtype=dtype) for name in EXAMPLES]
 
 
-@cache  # the same functions every time, so that what was compiled for one estimator serves the next
+@cache  # the same functions every time, so that compiled programs are reused
 def _example(name: str, length: int, dtype) -> Example:
     if name == "user_made":
         return _user_made(length, dtype)
@@ -103,7 +127,7 @@ def _squares(output, target):
     return jnp.sum((output - target) ** 2)
 
 
-# What every estimator must refuse: (transition, loss, dtype of the parameters, what the error must name).
+# Models that every estimator must reject: (transition, loss, dtype of the parameters, place named by the error).
 BAD_MODELS: dict[str, tuple[Callable, Callable, Any, str]] = {
     "state of another shape": (lambda p, s, x: ({"h": jnp.ones(3)}, p["w"]), _squares, float, "['h']"),
     "state of another dtype": (lambda p, s, x: ({"h": s["h"].astype(int)}, p["w"]), _squares, float, "['h']"),

@@ -1,4 +1,4 @@
-"""The conformance suite of learners: what every learner promises, whatever it learns."""
+"""The conformance suite of learners: checks that apply to all of them."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -8,16 +8,16 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from norewind import checkpoint
-from norewind.learners.protocol import Learner
+from norewind.core.trees import Tree, copied
+from norewind.learners.learner import Learner
+from norewind.storage import checkpoint
 from norewind.testing.oracles import Check, assert_same, named
-from norewind.trees import Tree, copied
 
 _assert_same = partial(assert_same, equal_nan=True)
 
 
 class _Trial(NamedTuple):
-    """A learner, the run it starts from, a stream divided into steps, and how closely results must agree."""
+    """A learner, the run it starts from, a stream divided into steps, and the tolerance of comparisons."""
 
     learner: Learner
     start: Any
@@ -36,16 +36,26 @@ class _Trial(NamedTuple):
         return self.scan(copied(self.start), (self.xs, self.targets))
 
     def first_half(self) -> tuple[Any, Any]:
-        """The run after the first half of the stream, and the second half."""
+        """Return the run after the first half of the stream, and the second half."""
         half, data = self.length // 2, (self.xs, self.targets)
         return self.scan(copied(self.start), _part(data, 0, half))[0], _part(data, half, self.length)
 
 
 def check_learner(learner: Learner, run: Any, xs: Any, targets: Any, *, tolerance: float = 0.0) -> None:
-    """Run all the checks of `yield_learner_checks`, which documents the arguments, until one fails.
+    """Run all checks of `yield_learner_checks`, and stop at the first failure.
+
+    Args:
+        learner: the learner.
+        run: a run that it starts from. It is copied before it is used.
+        xs: inputs, one entry per step; at least 20 steps, and more than its horizon.
+        targets: targets, likewise.
+        tolerance: the largest relative difference between single steps and chunks; see `yield_learner_checks`.
+
+    Raises:
+        AssertionError: a check failed.
 
     >>> import numpy as np, norewind
-    >>> learner = norewind.LeastSquares(inputs=2, targets=1)
+    >>> learner = norewind.learners.LeastSquares(inputs=2, targets=1)
     >>> xs = np.random.default_rng(0).normal(size=(40, 2)).astype(np.float32)
     >>> check_learner(learner, learner.init(), xs, xs[:, :1])
     """
@@ -56,22 +66,25 @@ def check_learner(learner: Learner, run: Any, xs: Any, targets: Any, *, toleranc
 def yield_learner_checks(
     learner: Learner, run: Any, xs: Any, targets: Any, *, tolerance: float = 0.0
 ) -> Iterator[Check]:
-    """The checks of a learner one by one, as functions with names.
+    """Yield the checks of a learner one by one, as named functions.
 
-    They are: cutting the stream anywhere changes nothing; steps one at a time equal steps
-    by the thousand; what comes later changes nothing earlier; predicting learns nothing;
-    saved and restored, a run continues exactly; a second reset changes nothing; and the
-    members of the protocol have the right types.
+    With pytest: `@pytest.mark.parametrize("check", list(yield_learner_checks(...)))`.
+
+    The checks are: cutting the stream anywhere changes nothing; steps one at a time equal steps
+    in chunks; later data does not change earlier results; predicting learns nothing;
+    a run that is saved and restored continues exactly; a second reset changes nothing; and the
+    members of the interface have the right types.
 
     Args:
         learner: the learner.
         run: a run that it starts from. It is copied before it is used.
         xs: inputs, one entry per step; at least 20 steps, and more than its horizon.
         targets: targets, likewise.
-        tolerance: how far single steps may differ from chunks, relatively. Only compiled loops whose code depends on
-            the length of a chunk need one, such as those of JAX. Everything else must agree bit for bit.
+        tolerance: the largest relative difference between single steps and chunks. Only compiled loops whose code
+            depends on the length of a chunk need one, such as those of JAX. Everything else must agree bit for bit.
 
-    With pytest: `@pytest.mark.parametrize("check", list(yield_learner_checks(...)))`.
+    Returns:
+        An iterator over the checks. Each raises an AssertionError if it fails.
     """
     trial = _Trial(learner, run, xs, targets, tolerance)
     for check in _CHECKS:
@@ -80,7 +93,7 @@ def yield_learner_checks(
 
 def _check_members(trial: _Trial) -> None:
     learner = trial.learner
-    assert isinstance(learner, Learner), "the learner must be a subclass of norewind.Learner"
+    assert isinstance(learner, Learner), "the learner must be a subclass of norewind.learners.Learner"
     assert type(learner.horizon) is int, f"horizon must be an int, not {learner.horizon!r}"
     assert learner.window >= 0, f"window must be 0 or more, not {learner.window!r}"
     assert learner.chunk(copied(trial.start)) >= 1, "chunk(run) must be at least 1"
@@ -88,15 +101,15 @@ def _check_members(trial: _Trial) -> None:
     assert np.shape(losses) == (trial.length,), f"there must be one loss per step, not {np.shape(losses)}"
     assert np.isfinite(losses).all(), "losses must be finite"
     assert (type(outputs) is tuple and len(outputs) == 2) == bool(learner.horizon), (
-        "with a horizon, outputs are a pair: the forecasts made at the rows, and those made of them"
+        "with a horizon, outputs must be a pair: the forecasts made at the rows, and the earlier ones of these rows"
     )
     pending = learner.pending(run)
-    assert (pending is None) == (learner.horizon == 0), "with a horizon, and only then, pending(run) has forecasts"
-    assert pending is None or len(pending) == learner.horizon, "pending(run) has one entry for each row to come"
+    assert (pending is None) == (learner.horizon == 0), "pending(run) must be None without a horizon, and only then"
+    assert pending is None or len(pending) == learner.horizon, "pending(run) must have one entry for each future row"
 
 
 def _check_cuts_change_nothing(trial: _Trial) -> None:
-    """With `count`, chunks of one length that are only partly used."""
+    """Check chunks of one length that are only partly used, with `count`."""
     end, expected = trial.whole()
     data = trial.xs, trial.targets
     for cut in (1, trial.length // 3, trial.length - 1):
@@ -121,7 +134,7 @@ def _check_one_step_at_a_time(trial: _Trial) -> None:
 
 
 def _check_nothing_from_the_future(trial: _Trial) -> None:
-    """Everything after a step, and that step's target, are replaced by earlier entries, in another order."""
+    """Replace everything after a step, and that step's target, by earlier entries in another order."""
 
     def replaced(values: Any, start: int) -> np.ndarray:
         values = np.array(values)
@@ -136,7 +149,7 @@ def _check_nothing_from_the_future(trial: _Trial) -> None:
         what, ahead = f"with other data from step {step} on", trial.learner.horizon > 0
         predicted, known = (outputs[1] if ahead else outputs for _, outputs in (found, expected))
         _assert_same(_part(found[0], 0, step), _part(expected[0], 0, step), f"{what}, the losses before")
-        _assert_same(_part(predicted, 0, step + 1), _part(known, 0, step + 1), f"{what}, what was predicted up to it")
+        _assert_same(_part(predicted, 0, step + 1), _part(known, 0, step + 1), f"{what}, the predictions up to it")
         if ahead:
             made, expected_made = (_part(outputs[0], 0, step) for _, outputs in (found, expected))
             _assert_same(made, expected_made, f"{what}, forecasts made")

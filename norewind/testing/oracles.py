@@ -1,4 +1,4 @@
-"""Proofs of what an estimator claims and what a model declares, by plain autodiff. Nothing depends on chance.
+"""Proofs of the claims of an estimator and the declarations of a model, by plain autodiff. Nothing is left to chance.
 
 A tolerance of 1e-10 needs float64: use `jax.enable_x64` (or `jax_enable_x64`).
 """
@@ -12,20 +12,29 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from norewind.affine import affine_step, weight_grad
-from norewind.estimator import Estimate, Estimator, Loss, Transition
-from norewind.structure import for_each_leaf, mixed_by, structure_of
+from norewind.core.affine import affine_step, weight_grad
+from norewind.core.estimator import Estimate, Estimator, Loss, Transition
+from norewind.core.structure import for_each_leaf, mixed_by, structure_of
+from norewind.core.traces import own_product
+from norewind.core.trees import Tree, is_key, real_leaves, with_real_leaves
 from norewind.testing.examples import Example, examples
-from norewind.traces import own_product
-from norewind.trees import Tree, is_key, real_leaves, with_real_leaves
 
 MakeEstimator = Callable[..., Estimator]
-# One check of a conformance suite. It has a name, and raises an AssertionError.
+# One check of a conformance suite: a named function that raises an AssertionError if the check fails.
 Check = Callable[[], None]
 
 
 def run_estimator(estimator: Estimator, example: Example, carry: Tree) -> tuple[Tree, Tree, Estimate]:
-    """Run an estimator on an example with frozen parameters: the final state and carry, and all estimates."""
+    """Run an estimator on an example with frozen parameters.
+
+    Args:
+        estimator: the estimator.
+        example: the model and its samples.
+        carry: the carry to start from, e.g. from `estimator.init`.
+
+    Returns:
+        The final state, the final carry, and all estimates along a leading axis.
+    """
 
     def body(loop, inputs):
         state, carry, estimate = estimator.step(example.params, *loop, *inputs)
@@ -37,9 +46,18 @@ def run_estimator(estimator: Estimator, example: Example, carry: Tree) -> tuple[
 
 @partial(jax.jit, static_argnums=(0, 1))
 def exact_grads(transition: Transition, loss: Loss, params: Tree, state: Tree, xs: Tree, targets: Tree) -> Tree:
-    """The exact gradient of the loss of every step, through the whole past: BPTT by plain autodiff.
+    """Compute the exact gradient of the loss of every step, through the whole past: BPTT by plain autodiff.
 
-    It is shaped like the parameters, with a leading axis of steps.
+    Args:
+        transition: the model, `transition(params, state, x) -> (new_state, output)`.
+        loss: the loss, `loss(output, target)`.
+        params: the parameters.
+        state: the initial state.
+        xs: the inputs along a leading axis.
+        targets: the targets, likewise.
+
+    Returns:
+        The gradients, shaped like the parameters, with a leading axis of steps.
     """
 
     def step_losses(params):
@@ -54,7 +72,12 @@ def exact_grads(transition: Transition, loss: Loss, params: Tree, state: Tree, x
 
 
 def windows(example: Example, window: int) -> Example:
-    """The same samples, with this many in one step."""
+    """Group the samples of an example into windows.
+
+    Args:
+        example: the example.
+        window: the number of samples in one step.
+    """
     if window == 1:
         return example
     return example._replace(xs=_cut(example.xs, window), targets=_cut(example.targets, window))
@@ -69,9 +92,14 @@ def check_exact(
 ) -> None:
     """Assert that an estimator's gradients are exact at every step.
 
-    `make_estimator(transition, loss)` builds it. If it takes windows, `window` is their
-    length. `tolerance` is the largest difference allowed, and `models` replaces the
-    examples that it is tried on.
+    Args:
+        make_estimator: builds the estimator, as `make_estimator(transition, loss)`.
+        window: the length of the windows, if the estimator takes windows.
+        tolerance: the largest difference allowed.
+        models: the examples to use, instead of all.
+
+    Raises:
+        AssertionError: a gradient is not exact.
 
     >>> import jax, norewind
     >>> with jax.enable_x64(True):
@@ -83,7 +111,17 @@ def check_exact(
 
 
 def path_signs(path: jax.Array, like: Tree) -> tuple[Tree, jax.Array]:
-    """A source of noise that takes its signs from the bits of an integer, which is one of all paths."""
+    """Take random signs from the bits of an integer, which stands for one path of the noise.
+
+    It replaces `norewind.core.random_signs` when all paths are enumerated.
+
+    Args:
+        path: the integer, in place of a PRNG key.
+        like: a tree of arrays of the shapes and dtypes of the signs.
+
+    Returns:
+        The signs, and the integer with the remaining bits.
+    """
     signs = []
     for leaf in jax.tree.leaves(like):
         bits = (path >> jnp.arange(leaf.size, dtype=path.dtype).reshape(leaf.shape)) & 1
@@ -93,10 +131,20 @@ def path_signs(path: jax.Array, like: Tree) -> tuple[Tree, jax.Array]:
 
 
 def sign_paths(carry: Tree, bits_per_key: int) -> Tree:
-    """Every path of the noise: a stack of carries, with integers for `path_signs` in place of the PRNG keys.
+    """Enumerate every path of the noise: a stack of carries, with integers for `path_signs` in place of the PRNG keys.
 
     Each key of the carry is an independent source of `bits_per_key` signs, so there are
     2^(keys × bits_per_key) carries.
+
+    Args:
+        carry: the carry of an estimator.
+        bits_per_key: the number of signs drawn from each key.
+
+    Returns:
+        The carries of all paths, along a leading axis.
+
+    Raises:
+        ValueError: there are too many paths.
     """
     leaves, structure = jax.tree.flatten(carry)
     sources = sum(leaf.size for leaf in leaves if is_key(leaf))
@@ -120,10 +168,18 @@ def check_unbiased(
 ) -> None:
     """Assert that the mean over every path of the noise is the exact gradient, at every step.
 
-    `make_estimator(transition, loss, noise=...)` builds the estimator, which must draw its
-    signs with `noise(key, like) -> (signs, next_key)` (see `norewind.random_signs`) and
-    keep its keys in the carry. Nothing is sampled, so there is no statistical tolerance.
-    `window`, `tolerance` and `models` are those of `check_exact`.
+    Nothing is sampled, so there is no statistical tolerance.
+
+    Args:
+        make_estimator: builds the estimator, as `make_estimator(transition, loss, noise=...)`. The estimator must draw
+            its signs with `noise(key, like) -> (signs, next_key)` (see `norewind.core.random_signs`) and keep its keys
+            in the carry.
+        window: the length of the windows, if the estimator takes windows.
+        tolerance: the largest difference allowed.
+        models: the examples to use, instead of all.
+
+    Raises:
+        AssertionError: a mean gradient is not exact.
 
     >>> import jax, norewind
     >>> with jax.enable_x64(True):
@@ -150,7 +206,7 @@ def _assert_exact(
     if on_every_path:
         steps = jax.tree.leaves(data.targets)[0].shape[0]
         width = sum(leaf.size for leaf in jax.tree.leaves(real_leaves(example.state)))
-        # The noise of the last step enters no gradient, so it need not be enumerated.
+        # The noise of the last step affects no gradient, so it need not be enumerated.
         carry = sign_paths(carry, width * (steps - 1))
     found = jax.jit(mean_grads if on_every_path else grads)(carry)
     exact = _cut(exact_grads(*example[3:5], example.params, example.state, example.xs, example.targets), window)
@@ -164,8 +220,16 @@ def assert_same(
     """Assert that two trees have the same structure, shapes and dtypes, and values within tolerances.
 
     Keys are compared exactly. Leaves of `jax.eval_shape` have no values to compare.
+
+    Args:
+        found: the tree to check.
+        wanted: the expected tree.
+        what: the start of error messages.
+        absolute: the absolute tolerance.
+        relative: the relative tolerance.
+        equal_nan: whether NaNs count as equal.
     """
-    assert jax.tree.structure(found) == jax.tree.structure(wanted), f"{what} has another structure"
+    assert jax.tree.structure(found) == jax.tree.structure(wanted), f"{what} has a different structure"
     for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(found), jax.tree.leaves(wanted), strict=True):
         a, b = (leaf if hasattr(leaf, "dtype") else np.asarray(leaf) for leaf in (a, b))
         place = f"{what} at {jax.tree_util.keystr(path) or 'its root'}"
@@ -181,7 +245,13 @@ def assert_same(
 
 
 def named(name: str, check: Callable, *arguments: Any) -> Check:
-    """A check with its arguments, under a name."""
+    """Bind a check to its arguments, and name it.
+
+    Args:
+        name: the name.
+        check: the check.
+        arguments: its arguments.
+    """
 
     def run_check():
         check(*arguments)
@@ -191,10 +261,19 @@ def named(name: str, check: Callable, *arguments: Any) -> Check:
 
 
 def check_structure(transition: Transition, params: Tree, state: Tree, x: Tree) -> None:
-    """Assert that what a transition declares (`norewind.declare`) is true at this point, from its full derivatives.
+    """Assert that the declarations of a transition (`norewind.declare`) are true at a point, from its full derivatives.
 
     A wrong declaration can pass at special points, so use parameters and states without
     zeros.
+
+    Args:
+        transition: the transition with its declarations.
+        params: the parameters.
+        state: the state.
+        x: an input.
+
+    Raises:
+        AssertionError: nothing is declared, or a declaration is wrong.
 
     >>> import jax, jax.numpy as jnp, norewind
     >>> cell = norewind.cells.rnn(inputs=3, hidden=4, outputs=3)
@@ -221,7 +300,7 @@ def check_structure(transition: Transition, params: Tree, state: Tree, x: Tree) 
 
 
 def _state_jacobian(transition, params, state, x) -> Tree:
-    """The derivatives of the new state by the old: for every leaf of the new state, a tree of blocks."""
+    """Differentiate the new state by the old: for every leaf of the new state, a tree of blocks."""
 
     def new_leaves(leaves):
         return real_leaves(transition(params, with_real_leaves(state, leaves), x)[0])
@@ -262,7 +341,7 @@ def _check_elementwise(transition, params, state, x) -> None:
 
 def _check_mixing(transition, params, state, x, mixing) -> None:
     itself, mixed = (_state_jacobian(model, params, state, x) for model in (transition, mixing(jnp.matmul)))
-    assert_same(mixed, itself, "mixing by W @ v gives a model with other derivatives", 1e-6, 1e-4)
+    assert_same(mixed, itself, "mixing by W @ v gives a model with different derivatives", 1e-6, 1e-4)
     alone = mixed_by(transition, own_product)
     units = structure_of(alone).units
     assert units is not None, "a model that declares mixing must declare units, or its mixing must"
@@ -282,4 +361,4 @@ def _check_layer(transition, params, state, x, layer) -> None:
     told, true = influences()
     for (path, leaf), given in zip(jax.tree_util.tree_leaves_with_path(true), jax.tree.leaves(told), strict=True):
         place = f"params{jax.tree_util.keystr(path)}"
-        assert np.allclose(leaf, given, rtol=1e-4, atol=1e-6), f"{place} acts in another way than by the declared layer"
+        assert np.allclose(leaf, given, rtol=1e-4, atol=1e-6), f"{place} does not act through the declared layer alone"

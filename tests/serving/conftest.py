@@ -1,8 +1,8 @@
 import pytest
 from run_folders import norewind
-from serving.servers import MODEL, lines, table
+from servers import MODEL, lines, table
 
-from norewind.runs.metrics import Diverged
+from norewind.scoring.metrics import Diverged
 
 
 @pytest.fixture(scope="session")
@@ -31,6 +31,6 @@ def diverge(monkeypatch):
         def see(*_):
             raise Diverged(f"at sample {sample} it went wrong.", sample)
 
-        monkeypatch.setattr("norewind.runs.metrics.Watch.see", see)
+        monkeypatch.setattr("norewind.scoring.metrics.Watch.see", see)
 
     return at

@@ -1,5 +1,6 @@
 """Fleets in the service: a row is answered from the run of its key, while others learn."""
 
+import asyncio
 import shutil
 from contextlib import contextmanager
 
@@ -9,13 +10,12 @@ import pytest
 from run_folders import keys_in, norewind
 
 pytest.importorskip("uvicorn")
-from serving.servers import lines, served, table
+from servers import lines, served, table
 
-from norewind.runs.fit import Hooks
-from norewind.runs.folder import read_log
 from norewind.serving.bodies import Refusal
-from norewind.serving.keyed import FleetModel
-from norewind.serving.learning import Learning
+from norewind.serving.row_model import FleetModel
+from norewind.serving.service import Service
+from norewind.training.log import read_log
 
 KEYS = ("north", 7, "south")
 MODEL = ("--key", "sensor", "--quiet", "--predictions", "file")
@@ -35,23 +35,23 @@ def trained(folder, *options, rows=60):
 
 
 @contextmanager
-def learning_of(run):
-    learning = Learning(run, 1000, Hooks())
-    learning.start()
+def service_of(run):
+    service = Service(run)
     try:
-        yield learning
+        yield service
     finally:
-        learning.stop()
-        learning.join()
-        learning.model.close()
+        service.close()
 
 
-def taught(learning: Learning, rows: list[dict]) -> list[dict]:
+def taught(service: Service, rows: list[dict]) -> list[dict]:
     """What the rows are answered when they are learned from. The folder is free then."""
-    assert learning.add([learning.model.read(row) for row in rows]) is not None
-    learning.stop(drain=True)
-    assert learning.join(60)
-    return read_log(learning.folder / "predictions.jsonl")[-len(rows) :]
+    asyncio.run(learned(service, rows))
+    return read_log(service.folder / "predictions.jsonl")[-len(rows) :]
+
+
+async def learned(service: Service, rows: list[dict]) -> None:
+    service.learn(rows, [None] * len(rows))
+    await service.stop()
 
 
 @pytest.mark.parametrize(
@@ -63,14 +63,14 @@ def taught(learning: Learning, rows: list[dict]) -> list[dict]:
 )
 def test_a_row_is_answered_as_when_it_has_come(tmp_path, options):
     run, rows = trained(tmp_path, *STILL, *options), [*keyed(3, 60), {"sensor": "new", "wind": 1.0, "power": 2.0}]
-    with learning_of(run) as learning:
-        assert isinstance(learning.model, FleetModel)
-        slots = learning.model.fleet.slots
+    with service_of(run) as service:
+        assert isinstance(service.model, FleetModel)
+        slots = service.model.fleet.slots
         before = [part.copy() for part in slots.arrays.values()]
-        found = learning.model.answers(rows)
-        assert found == learning.model.answers(rows[:1]) + learning.model.answers(rows[1:])  # each as if it came next
+        found = service.model.answers(rows)
+        assert found == service.model.answers(rows[:1]) + service.model.answers(rows[1:])  # each as if it came next
         assert all(map(np.array_equal, before, slots.arrays.values()))
-        for number, (answer, came) in enumerate(zip(found, taught(learning, rows), strict=True)):
+        for number, (answer, came) in enumerate(zip(found, taught(service, rows), strict=True)):
             assert (answer.pop("sample"), came.pop("sample"), came.pop("line")) == (61, 61 + number, 61 + number)
             assert answer["key"] == rows[number]["sensor"]
             (answered, names), (expected, others) = map(jax.tree.flatten, (answer, came))
@@ -80,10 +80,10 @@ def test_a_row_is_answered_as_when_it_has_come(tmp_path, options):
 
 
 def test_keys_are_seen_as_they_were_published_while_they_change(tmp_path):
-    with learning_of(trained(tmp_path)) as learning:
-        model, row = learning.model, keyed(1, 60)[0]
+    with service_of(trained(tmp_path)) as service:
+        model, row = service.model, keyed(1, 60)[0]
         slots, before = model.fleet.slots, model.answers([row])
-        key = model._key(row)
+        key = model.stream.peek([row]).keys[0]
         for _ in range(2):
             place = slots.places([key], 60)[0]
             for array in slots.arrays.values():
@@ -94,35 +94,35 @@ def test_keys_are_seen_as_they_were_published_while_they_change(tmp_path):
 
 
 def test_a_fleet_that_diverges_answers_from_its_last_checkpoint(tmp_path, diverge):
-    with learning_of(trained(tmp_path)) as learning:
+    with service_of(trained(tmp_path)) as service:
         rows = keyed(3, 60)
-        before = learning.model.answers(rows)
+        before = service.model.answers(rows)
 
         diverge(90)
         many = keyed(120, 60)
-        assert learning.add([learning.model.read(row) for row in many]) == 180
-        assert learning.join(60)
-        assert "diverged" in learning.problem
-        assert learning.model.answers(rows) == before
+        assert service.learn(many, [None] * 120) == 180
+        service._thread.join(60)
+        assert "diverged" in service.problem
+        assert service.model.answers(rows) == before
 
 
 def test_what_cannot_be_served_is_said(tmp_path):
     source = tmp_path / "rows.csv"
     source.write_text("sensor,power\n" + "".join(f"{n % 4},{n % 5}\n" for n in range(80)))
     assert norewind("train", source, "--out", tmp_path / "run", *MODEL, "--shards", "2", "--shard", "1") == 0
-    with learning_of(tmp_path / "run") as learning:
+    with service_of(tmp_path / "run") as service:
         refused = 0
         for sensor in range(4):
             try:
-                row, _ = learning.model.read({"sensor": sensor, "power": 1})
+                row, _ = service.read({"sensor": sensor, "power": 1})
                 # In CSV, all keys are texts.
-                assert learning.model.answers([row])[0]["key"] == str(sensor)
+                assert service.model.answers([row])[0]["key"] == str(sensor)
             except Refusal as refusal:
                 assert "another shard" in str(refusal)
                 refused += 1
         assert 0 < refused < 4
         with pytest.raises(Refusal, match="no key"):
-            learning.model.read({"power": 1})
+            service.read({"power": 1})
 
 
 def test_learning_in_the_service_is_training(tmp_path):

@@ -11,19 +11,18 @@ from types import SimpleNamespace
 import pytest
 
 pytest.importorskip("uvicorn")
-from serving.servers import Server as Client
-from serving.servers import in_a_thread, table
+from servers import Server as Client
+from servers import in_a_thread, table
 from starlette.requests import Request
 
-from norewind.serving import batches as batches_module
-from norewind.serving import bodies, guard, server
+from norewind.serving import access, bodies, prediction_queue, server
+from norewind.serving.access import is_local
 from norewind.serving.app import application, stream
-from norewind.serving.batches import Batches
 from norewind.serving.bodies import Refusal
-from norewind.serving.feed import Feed
-from norewind.serving.guard import is_local
-from norewind.serving.labels import Labels
-from norewind.serving.learning import BATCH, Incoming
+from norewind.serving.incoming import BATCH, Incoming
+from norewind.serving.late_labels import LateLabels
+from norewind.serving.page_feed import PageFeed
+from norewind.serving.prediction_queue import PredictionQueue
 from norewind.serving.service import Service
 from norewind.streams.position import Mark, unread
 
@@ -31,7 +30,7 @@ TOKEN = "correct-horse-battery"
 
 
 def page(token=None):
-    return application(Feed({"name": "<b>", "columns": None}, []), token)
+    return application(PageFeed({"name": "<b>", "columns": None}), token)
 
 
 def talk(port: int, sent: bytes, seconds: float = 10) -> bytes:
@@ -171,11 +170,11 @@ def test_requests_of_one_moment_share_a_call_and_too_many_are_refused():
         return [row + 1 for row in rows]
 
     async def ask():
-        batches = Batches(answers, 0.001)
-        assert (batches.size, batches.most) == (4, 71)
-        futures = [future for number in range(10) for future in batches.ask([number])]
+        queue = PredictionQueue(answers, 0.001)
+        assert (queue.size, queue.most) == (4, 71)
+        futures = [future for number in range(10) for future in queue.ask([number])]
         with pytest.raises(Refusal) as refused:
-            batches.ask(range(62))
+            queue.ask(range(62))
         assert refused.value.status == 429
         return await asyncio.gather(*futures)
 
@@ -184,14 +183,14 @@ def test_requests_of_one_moment_share_a_call_and_too_many_are_refused():
 
 
 def test_requests_that_come_while_another_waits_share_its_call(monkeypatch):
-    monkeypatch.setattr(batches_module, "APART", 0.2)
+    monkeypatch.setattr(prediction_queue, "APART", 0.2)
     calls = []
 
     async def ask():
-        batches = Batches(lambda rows: calls.append(len(rows)) or rows, 0.001)
-        await batches.ask([1])[0]
-        second, later = batches.ask([2])[0], []
-        asyncio.get_running_loop().call_later(0.05, lambda: later.extend(batches.ask([3])))
+        queue = PredictionQueue(lambda rows: calls.append(len(rows)) or rows, 0.001)
+        await queue.ask([1])[0]
+        second, later = queue.ask([2])[0], []
+        asyncio.get_running_loop().call_later(0.05, lambda: later.extend(queue.ask([3])))
         await second
         await later[0]
 
@@ -201,9 +200,9 @@ def test_requests_that_come_while_another_waits_share_its_call(monkeypatch):
 
 def test_an_error_in_one_call_reaches_those_who_asked():
     async def ask():
-        batches = Batches(lambda rows: 1 / 0, 0.001)
+        queue = PredictionQueue(lambda rows: 1 / 0, 0.001)
         with pytest.raises(ZeroDivisionError):
-            await batches.ask([1])[0]
+            await queue.ask([1])[0]
 
     asyncio.run(ask())
 
@@ -219,10 +218,10 @@ def test_an_error_of_ours_is_answered_in_words(trained, tmp_path):
         with in_a_thread(application(service.feed, service=service)) as port:
             client = Client(None, f"http://127.0.0.1:{port}/")
             status, answer = client.ask("predict", {"row": {"power": 1}})
-            assert (status, "went wrong" in answer["error"]) == (500, True)
+            assert (status, "internal error" in answer["error"]) == (500, True)
             assert client.ask("predict")[0] == 405
             (answer,) = client.stream([{"power": 1}, {"power": 2}])
-            assert ("went wrong" in answer["error"], answer["line"]) == (True, 1)
+            assert ("internal error" in answer["error"], answer["line"]) == (True, 1)
     finally:
         service.close()
 
@@ -242,20 +241,24 @@ def test_incoming_rows_are_read_together_in_order_and_to_the_end():
     def rows(some):
         return [({"n": number}, b"%d\n" % number) for number in some]
 
+    def together():
+        incoming.set_patience(0)
+        return incoming.peek(1000)
+
     incoming = Incoming(most=1000)
-    lines = incoming.lines(unread("rows"))
-    incoming.go_to(Mark(offset=3, inside=True))
+    incoming.start(unread("rows", inside=True))
+    incoming.catch_up()
     assert incoming.add(rows(range(BATCH + 5)))
     assert not incoming.add(rows(range(1000)))
-    assert [row["n"] for row in lines.ahead(incoming.fragments(0), 1000)] == list(range(BATCH))
-    lines.move(BATCH)
-    assert len(lines.ahead(incoming.fragments(0), 1000)) == 5
-    assert len(lines.ahead(incoming.fragments(0), 1000)) == 5  # until they are moved past
-    lines.move(5)
+    assert [row["n"] for row in together()] == list(range(BATCH))
+    incoming.drop(incoming.peek(BATCH))
+    assert len(together()) == 5
+    assert len(together()) == 5  # until they are moved past
+    incoming.drop(incoming.peek(5))
     assert incoming.progress.here == Mark().after(b"\n" + b"".join(line for _, line in rows(range(BATCH + 5))))
     threading.Timer(0.05, incoming.close).start()
     while not incoming.ended:
-        assert lines.peek(incoming.fragments(0)) is None
+        assert not together()
     assert not incoming.add(rows([1]))
 
 
@@ -288,12 +291,12 @@ def test_an_answer_does_not_wait_for_the_next():
 
 
 def test_viewers_are_told_what_is_new():
-    feed = Feed({"name": "x", "columns": None}, [{"samples": 1, "loss": 2.0}], lambda: {"samples": 1})
+    feed = PageFeed({"name": "x", "columns": None}, [{"samples": 1, "loss": 2.0}], lambda: {"samples": 1})
     told, event, content = feed.news(None)
     assert (event, content["about"]["name"], len(content["metrics"])) == ("start", "x", 1)
     for number in range(300):
         feed.add_rows([{"sample": number, "key": f"k{number % 3}", "surprise": float(number % 3)}])
-    assert [entry["key"] for entry in feed.top_keys()] == ["k2", "k1", "k0"]
+    assert [entry["key"] for entry in feed.present()["keys"]] == ["k2", "k1", "k0"]
     told, event, content = feed.news(told)
     assert (event, content["metrics"], len(content["rows"])) == ("tick", [], 200)
     feed.add_metrics({"samples": 2, "loss": 1.0})
@@ -301,13 +304,13 @@ def test_viewers_are_told_what_is_new():
     told, event, content = feed.news(told)
     assert (event, content["rows"], content["metrics"][0]["samples"]) == ("tick", [{"sample": 300}], 2)
     assert content["status"]["samples"] == 1
-    feed.apply((True, [], []))
+    feed.restart()
     assert feed.news(told)[1] == "start"
 
 
 def test_viewers_are_few_and_let_go_at_the_end():
     """Also one that does not read: nothing is kept for it."""
-    feed = Feed({"name": "x", "columns": None}, [])
+    feed = PageFeed({"name": "x", "columns": None})
     with in_a_thread(application(feed)) as port:
         ask = b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n"
         viewers = [socket.create_connection(("127.0.0.1", port), 10) for _ in range(32)]
@@ -329,31 +332,45 @@ def test_viewers_are_few_and_let_go_at_the_end():
 
 
 def test_a_viewer_that_does_not_read_is_cut_off(monkeypatch):
-    monkeypatch.setattr(guard, "SEND_SECONDS", 0.2)
-    feed = Feed({"name": "x" * 1_000_000, "columns": None}, [])
+    monkeypatch.setattr(access, "SEND_SECONDS", 0.2)
+    feed = PageFeed({"name": "x" * 1_000_000, "columns": None})
     with in_a_thread(application(feed)) as port, socket.create_connection(("127.0.0.1", port), 10) as viewer:
         viewer.sendall(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert viewer.recv(10)
         end = time.monotonic() + 20
         while feed.viewers:
-            feed.apply((True, [], []))  # all of it is sent again
+            feed.restart()  # all of it is sent again
             assert time.monotonic() < end
             time.sleep(0.1)
 
 
 def test_a_row_is_saved_while_it_moves(tmp_path):
-    labels = Labels(tmp_path, 10, 0)
+    """In the middle of `done`, and in the middle of `save`."""
+    labels = LateLabels(tmp_path, 10, 0)
     labels.add("a", {"x": 1})
 
     class Moving(dict):
-        def pop(self, id, *default):
-            row = super().pop(id, *default)
-            saving.start()
-            saving.join(0.1)
-            return row
+        def __delitem__(self, id):
+            labels.save()  # before it is removed here
+            before.append(json.loads(labels.path.read_text()))
+            super().__delitem__(id)
 
-    saving = threading.Thread(target=labels.save)
+        def copy(self):
+            return dict(self)
+
+    before = []
     labels.waiting = Moving(labels.waiting)
     labels.done("a", 1)
-    saving.join()
-    assert "a" in json.loads(labels.path.read_text())
+    labels.save()
+    assert before == [json.loads(labels.path.read_text())] == [{"a": [1, {"x": 1}]}]
+
+    class Copied(dict):
+        def copy(self):
+            found = dict(self)
+            labels.done("b", 2)  # between the two copies
+            return found
+
+    labels.add("b", {"x": 2})
+    labels.waiting = Copied(labels.waiting)
+    labels.save()
+    assert json.loads(labels.path.read_text())["b"] == [2, {"x": 2}]

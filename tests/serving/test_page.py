@@ -8,10 +8,10 @@ import pytest
 from tools.browser import CHROMIUM, DRIVER, browser
 
 pytest.importorskip("uvicorn")
-from serving.servers import in_a_thread, served, table
+from servers import in_a_thread, served, table
 
 from norewind.serving.app import application
-from norewind.serving.feed import Feed
+from norewind.serving.page_feed import PageFeed
 
 pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="no chromium and chromedriver")
 SHOWN = "return document.querySelector(arguments[0]).getBoundingClientRect().height > 0"
@@ -44,7 +44,7 @@ def test_the_page_of_a_service_follows_what_is_learned(run):
         page.click("#span button[data-span='0.5']")
         assert page.run("return document.querySelector('[data-span=\"0.5\"]').ariaPressed") == "true"
         page.run("const s = document.querySelector('#target'); s.value = 'power'; s.dispatchEvent(new Event('change'))")
-        assert "power as it came" in page.text("#rows-legend")
+        assert "power" in page.text("#rows-legend")
         theme = page.run("return getComputedStyle(document.body).backgroundColor")
         page.click("#theme")
         assert page.run("return getComputedStyle(document.body).backgroundColor") != theme
@@ -79,7 +79,7 @@ def test_the_page_of_a_folder_follows_it_and_shows_keys_as_text(run):
         assert evil in page.text("#keys")
         # A click on a key shows its rows.
         page.click("#keys button")
-        assert f"of {evil}" in page.text("#rows")
+        assert f"belong to {evil}" in page.text("#rows")
         assert not page.run(SHOWN, "#symbols")
         assert page.run("return document.title") == "run – norewind"
         assert page.run("return document.images.length") == 0
@@ -91,7 +91,7 @@ def test_the_page_of_a_folder_follows_it_and_shows_keys_as_text(run):
 
 def test_the_page_of_a_text_shows_symbols_and_no_empty_chart():
     about = {"name": "book", "kind": "bytes", "unit": "bits", "model": "gru-4", "source": "book.txt", "columns": None}
-    feed = Feed(about, [])
+    feed = PageFeed(about)
     said = {"prediction": 84, "probability": 0.9, "surprise": 1.0}
     feed.add_rows([{"sample": n, "symbol": symbol, **said} for n, symbol in enumerate(b"The fox\n", 1)])
     with in_a_thread(application(feed)) as port, browser() as page:

@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 from run_folders import everything, norewind
 
-from norewind.checkpoint import CheckpointError
-from norewind.runs.folder import read_log
-from norewind.serving.labels import Labels
+from norewind.serving.late_labels import LateLabels
+from norewind.storage.checkpoint import CheckpointError
+from norewind.training.log import read_log
 
 pytest.importorskip("uvicorn")
-from serving.servers import MODEL, lines, served, table
+from servers import MODEL, lines, served, table
 
 
 @pytest.fixture(scope="module")
@@ -82,18 +82,18 @@ def test_predicting_changes_nothing(shared):
         ("predict", b'{"row": {"wind": "\xff"}}', 400, "byte 18"),
         ("predict", b"[" * 100_000, 400, "cannot be read"),
         ("predict", b"[1]", 400, '{"row": {...}}'),
-        ("predict", b'{"row": 3}', 400, "must be an object"),
-        ("predict", b'{"rows": []}', 400, "1 to 256"),
+        ("predict", b'{"row": 3}', 400, "Expected `object`, got `int` - at `$.row`"),
+        ("predict", b'{"rows": []}', 400, "length >= 1"),
         ("predict", b'{"rows": [{}], "ids": []}', 400, "one id for each"),
-        ("predict", b'{"row": {}, "id": 7}', 400, "must be a text"),
-        ("predict", b'{"row": {}, "what": 7}', 400, "'what'"),
+        ("predict", b'{"row": {}, "id": 7}', 400, "Expected `str | null`, got `int` - at `$.id`"),
+        ("predict", b'{"row": {}, "what": 7}', 400, "`what`"),
         ("predict", b'{"row": {"wind": "high"}}', 400, "column 'wind': 'high' is not a number"),
         ("learn", b'{"row": {"wind": "high"}}', 400, "column 'wind'"),
         ("learn", b'{"row": {"wind": 1, "power": 1, "v": "\\ud800"}}', 400, "half a character"),
         ("learn", b'{"row": {"power": 1}, "id": "nobody"}', 404, "no row waits"),
         ("learn", b"{" + b" " * (1 << 20) + b"}", 413, "larger than"),
-        ("nowhere", b"{}", 404, "nothing at"),
-        ("health", b"{}", 405, "is not allowed for"),
+        ("nowhere", b"{}", 404, "Not Found: POST /nowhere"),
+        ("health", b"{}", 405, "Method Not Allowed: POST /health"),
     ],
 )  # fmt: skip
 def test_bad_requests_are_refused_with_the_place(shared, path, body, status, words):
@@ -243,4 +243,4 @@ def test_damaged_rows_that_wait_for_labels_end_the_command(run, capsys):
 def test_a_number_of_a_waiting_row_that_is_none(tmp_path):
     (tmp_path / "waiting.json").write_text('{"a": ["x", {}]}')
     with pytest.raises(CheckpointError, match="damaged"):
-        Labels(tmp_path, 10, 0)
+        LateLabels(tmp_path, 10, 0)

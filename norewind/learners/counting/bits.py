@@ -1,67 +1,92 @@
-"""One bit: the counters of every context, the match and the members in, one probability out.
+"""Prediction of one bit: mixes the counters of every context, the match and the members to one probability.
 
-Logistic mixing in two layers: sets of weights, of each of which the context chooses a row,
-weights for their results, then an adaptive map. Every set of the first layer predicts by
-itself and learns from its own error. The last set has one row for each level of the tree;
-rows of the others that were never used before begin as it is then.
+Logistic mixing in two layers: several sets of weights, in each of which the context selects a row;
+weights for their results; then an adaptive map. Every set of the first layer makes its own
+prediction and learns from its own error. The last set has one row for each level of the tree;
+rows of the other sets start as a copy of it when they are first used.
 
-Whatever is learned belongs to one level of the tree of bits at most. So nothing that is
-learned from a symbol's first bits changes what is said about its last, and the
-probabilities of all symbols can be had at once.
+Everything learned belongs to at most one level of the tree of bits. So learning from
+a symbol's first bits does not change the predictions of its last bits, and the
+probabilities of all symbols can be computed at once.
 """
 
 import numpy as np
 
-from norewind.kernels import kernel
-from norewind.learners.counting import slots
+from norewind.engines.kernels import kernel
 from norewind.learners.counting.contexts import KINDS, LENGTH, LETTERS, NEWEST, scrambled
-from norewind.learners.counting.logistic import LOGIT, ONE, clipped, probabilities, squash, stretch
+from norewind.learners.counting.logistic import INPUT, LOGIT, ONE, clipped, probabilities, squash, stretch
+from norewind.learners.counting.table import (
+    HALF,
+    PROBABILITY_BITS,
+    adapted,
+    history,
+    learned,
+    probability,
+    times_seen,
+)
 
 SETS = 6
 GENERAL = SETS - 1
-# What `chosen` holds: the rows of the sets of weights; that of the map, and where in it; what the match expects.
+# The entries of `chosen`: the rows of the sets of weights; the row of the map, and the place in it; the match.
 MAP, KNOT, SHARE, MATCH, BUCKET, CHOSEN = range(SETS, SETS + 6)
-# The inputs of each context, and others: two of the match and a constant.
+# The number of inputs per context, and of other inputs: two of the match and a constant.
 PER_CONTEXT, OTHERS = 3, 3
-# Rows of weights that the last symbol, the last two, and what the last four or eight were choose from.
+# The number of rows of weights selected by the last symbol, by the last two, and by the kinds of the last ones.
 RECENT_ROWS, PAIR_ROWS, KIND_ROWS = 256, 512, 256
 BUCKETS, KNOTS = 32, 33
-# The unit of weights.
-WEIGHT = 1 << 20
+# The unit of weights, and the multiple to which their rows are padded with zeros, for the processor's vectors.
+WEIGHT, VECTORS = 1 << 20, 32
 
-_BIAS = int(0.3 * LOGIT)
-_CONFIDENCE = int(0.15 * LOGIT / 4)
+_BIAS = int(0.3 * INPUT)
 _MAP_RATE, _LAST_RATE = int(0.02 * 65536), int(0.001 * 65536)
-# The rate at which a row of weights learns falls with the number of times it was used, here in steps of 64.
+# The learning rate of a row of weights decreases with the number of its uses, here in steps of 64.
 _MOST_USES, _USES_BITS = 65535, 6
-_RATES = ((0.002 + 0.013 / (1 + np.arange(1024) * 64 / 1_000)) * 65536).astype(np.int64)
+_RATES = ((0.002 + 0.013 / (1 + np.arange(1024) * 64 / 500)) * 65536).astype(np.int64)
 _REACH, _KNOT_BITS = 8 * LOGIT, 11
 FRESH_MAP = np.rint(probabilities(np.arange(KNOTS) / 2 - 8) * (ONE << 6)).astype(np.int32)
-# A step of a weight is a rate in 16 bits, times an error in 16, times an input in 12, and a weight has 20.
-_SHIFT = 16 + 16 + 12 - 20
-_ROUND = 1 << (_SHIFT - 1)
-# Lets a node that no symbol reaches have even odds, and stays far below any mass that matters.
+# The step of a weight is a rate (16 bits) times an error (16 bits), of which 25 bits are kept, times an input (8 bits).
+# A weight has 20 bits; 16 of them are used in sums, which must fit into 32 bits.
+_STEP_CUT, _WEIGHT_CUT = 7, 4
+_SHIFT, _LAST_SHIFT = 16 + 16 - _STEP_CUT + 8 - 20, 16 + 16 + 12 - 20
+_ROUND, _LAST_ROUND = 1 << (_SHIFT - 1), 1 << (_LAST_SHIFT - 1)
+# Gives even odds to a node that no symbol reaches, and is far below any mass that matters.
 _TINY_MASS = 1e-30
 
 
 @kernel
 def hear_contexts(table, histories, rows, level, inner, inputs):
-    """Write the inputs of each context at this node, zeros where it is new."""
+    """Write the mixer inputs of each context at a node. For a new context, only its history contributes.
+
+    Args:
+        table: the table of counters.
+        histories: the adaptive probabilities after each history (level, context, history).
+        rows: the row of each context in the table.
+        level: the level of the node.
+        inner: the number of the node within its group.
+        inputs: where to write the inputs.
+    """
     for k in range(len(rows)):
         slot, first = table[rows[k], inner], PER_CONTEXT * k
-        n = slots.times_seen(slot)
-        if n > 0:
-            p = slots.probability(slot)
-            inputs[first] = stretch(p >> (slots.PROBABILITY_BITS - 12))
-            inputs[first + 1] = stretch(histories[level, k, slots.history(slot)] >> 20)
-            inputs[first + 2] = ((p - slots.HALF) * min(n, 30) * _CONFIDENCE) >> (slots.PROBABILITY_BITS - 2)
-        else:
-            inputs[first] = inputs[first + 1] = inputs[first + 2] = 0
+        p, n = probability(slot), times_seen(slot)
+        inputs[first] = stretch(p >> (PROBABILITY_BITS - 12))
+        inputs[first + 1] = stretch(histories[level, k, history(slot)] >> 20)
+        inputs[first + 2] = (p - HALF) * min(n, 30) * (INPUT // 4) >> PROBABILITY_BITS
 
 
 @kernel
 def hear_match(past, histories, expects, depth, level, node, chosen, inputs):
-    """Write the match's inputs: by how often one of this length was right. And a constant."""
+    """Write the mixer inputs of the match, based on how often matches of this length were right, and a constant.
+
+    Args:
+        past: the summary of the past.
+        histories: the adaptive probabilities; the last entry of a level is that of the match.
+        expects: the symbol that the match predicts; -1 if there is no match.
+        depth: the number of bits of a symbol.
+        level: the level of the node.
+        node: the node.
+        chosen: where to write the predicted bit and the class of the length.
+        inputs: where to write the inputs.
+    """
     contexts = histories.shape[1] - 1
     first = PER_CONTEXT * contexts
     symbol = expects + (1 << depth)
@@ -75,28 +100,45 @@ def hear_match(past, histories, expects, depth, level, node, chosen, inputs):
         right = np.int64(histories[level, contexts, bucket] >> 10)
         sign = 2 * bit - 1
         inputs[first] = sign * stretch(right >> 10)
-        inputs[first + 1] = sign * (right - (1 << 21)) >> 9
+        inputs[first + 1] = sign * (right - (1 << 21)) >> 13
         chosen[MATCH], chosen[BUCKET] = 1 + bit, bucket
 
 
 @kernel
 def _bucket(length):
-    """Lengths in 32 classes, finest where they are short."""
+    """Return one of 32 classes of match lengths; short lengths have the finest classes."""
     classes = length if length < 16 else 12 + length // 4 if length < 32 else 18 + length // 16
     return min(classes, BUCKETS - 1)
 
 
 @kernel
 def hear_members(masses, node, first, inputs):
-    """Write the log-odds of a one by each member, from the masses it gives to the nodes."""
+    """Write each member's log-odds of a one.
+
+    Args:
+        masses: the probability of every node by each member.
+        node: the node.
+        first: the place of the first member's input.
+        inputs: where to write the inputs.
+    """
     for member in range(len(masses)):
         odds = np.log(masses[member, 2 * node + 1] + _TINY_MASS) - np.log(masses[member, 2 * node] + _TINY_MASS)
-        inputs[first + member] = 0 if np.isnan(odds) else clipped(np.int64(odds * LOGIT))
+        inputs[first + member] = 0 if np.isnan(odds) else clipped(np.int64(odds * LOGIT)) // (LOGIT // INPUT)
 
 
 @kernel
 def choose(past, sets, nodes, depth, level, node, chosen):
-    """Write the row of each set of weights, and of the adaptive map."""
+    """Select the row of each set of weights, and of the adaptive map.
+
+    Args:
+        past: the summary of the past.
+        sets: the first row of each set of weights.
+        nodes: the number of nodes that are distinguished.
+        depth: the number of bits of a symbol.
+        level: the level of the node.
+        node: the node.
+        chosen: where to write the rows.
+    """
     bucket = chosen[BUCKET]
     quality = (bucket > 0) + (bucket >= 16) + (bucket >= 20)
     row = node if depth <= 8 else 32 * level + node % 32
@@ -105,21 +147,31 @@ def choose(past, sets, nodes, depth, level, node, chosen):
     chosen[0] = sets[0] + quality * nodes + row
     chosen[1] = sets[1] + last * depth + level
     chosen[2] = sets[2] + past[LETTERS] * depth + level
-    chosen[3] = sets[3] + (past[KINDS] * 3 + chosen[MATCH]) * depth + level
+    chosen[3] = sets[3] + (past[KINDS] % KIND_ROWS * 3 + chosen[MATCH]) * depth + level
     chosen[4] = sets[4] + pair * depth + level
     chosen[GENERAL] = sets[GENERAL] + level
     chosen[MAP] = last * nodes + row
 
 
 @kernel
-def mix(weights, last, maps, inputs, chosen, made):
-    """Two layers and the map: the probability of a one. What each set says stays in `made`."""
-    total, uses = 0, len(inputs)
+def mix(weights, uses, last, maps, inputs, chosen, made):
+    """Compute the probability of a one by both layers and the map.
+
+    Args:
+        weights: the weights of the first layer.
+        uses: how often each of their rows was used.
+        last: the weights of the second layer.
+        maps: the adaptive maps.
+        inputs: the mixer inputs.
+        chosen: the selected rows; where to write the place in the map.
+        made: where to write the log-odds and the probability of each set.
+    """
+    total = 0
     for s in range(SETS):
-        row, logit = chosen[s] if weights[chosen[s], uses] > 0 else chosen[GENERAL], 0
+        row, dot = chosen[s] if uses[chosen[s]] > 0 else chosen[GENERAL], np.int32(0)
         for i in range(len(inputs)):
-            logit += np.int64(weights[row, i]) * np.int64(inputs[i])
-        logit = clipped(logit // WEIGHT)
+            dot = np.int32(dot + np.int32(weights[row, i] >> _WEIGHT_CUT) * inputs[i])
+        logit = clipped(np.int64(dot) // (WEIGHT // LOGIT * INPUT >> _WEIGHT_CUT))
         made[s, 0], made[s, 1] = logit, squash(logit)
         total += last[chosen[0], s] * logit
     logit = clipped(total // WEIGHT)
@@ -134,39 +186,65 @@ def mix(weights, last, maps, inputs, chosen, made):
 
 @kernel
 def count_bit(table, histories, rows, level, inner, bit):
-    """Learn from a bit what each context's slot says, and what its history meant."""
+    """Update the slot of each context, and the probability after its history, with a bit.
+
+    Args:
+        table: the table of counters.
+        histories: the adaptive probabilities after each history.
+        rows: the row of each context in the table.
+        level: the level of the node.
+        inner: the number of the node within its group.
+        bit: the bit.
+    """
     for k in range(len(rows)):
         slot = table[rows[k], inner]
-        if slots.times_seen(slot) > 0:
-            past = slots.history(slot)
-            histories[level, k, past] = slots.adapted(histories[level, k, past], bit)
-        table[rows[k], inner] = slots.learned(slot, bit)
+        past = history(slot)
+        histories[level, k, past] = adapted(histories[level, k, past], bit)
+        table[rows[k], inner] = learned(slot, bit)
 
 
 @kernel
 def count_match(histories, chosen, level, bit):
-    """Learn from a bit whether the match was right."""
+    """Update with a bit how often matches of this length were right.
+
+    Args:
+        histories: the adaptive probabilities.
+        chosen: the predicted bit and the class of the length, from `hear_match`.
+        level: the level of the node.
+        bit: the bit.
+    """
     if chosen[MATCH] > 0:
         match, bucket = histories.shape[1] - 1, chosen[BUCKET]
         right = 1 if chosen[MATCH] == 1 + bit else 0
-        histories[level, match, bucket] = slots.adapted(histories[level, match, bucket], right)
+        histories[level, match, bucket] = adapted(histories[level, match, bucket], right)
 
 
 @kernel
-def weigh_bit(weights, last, maps, inputs, chosen, made, bit):
-    """Learn from a bit the weights of both layers, and the map."""
-    last_step, uses = _LAST_RATE * (bit * ONE - made[SETS, 1]), len(inputs)
+def weigh_bit(weights, uses, last, maps, inputs, chosen, made, bit):
+    """Update the weights of both layers, and the map, with a bit.
+
+    Args:
+        weights: the weights of the first layer.
+        uses: how often each of their rows was used.
+        last: the weights of the second layer.
+        maps: the adaptive maps.
+        inputs: the mixer inputs.
+        chosen: the selected rows.
+        made: the results of `mix`.
+        bit: the bit.
+    """
+    last_step = _LAST_RATE * (bit * ONE - made[SETS, 1])
     for s in range(SETS):
         row = chosen[s]
-        n = weights[row, uses]
+        n = uses[row]
         if n == 0:
             for i in range(len(inputs)):
                 weights[row, i] = weights[chosen[GENERAL], i]
-        weights[row, uses] = min(n + 1, _MOST_USES)
-        step = _RATES[n >> _USES_BITS] * (bit * ONE - made[s, 1])
+        uses[row] = min(n + 1, _MOST_USES)
+        step = np.int32(_RATES[n >> _USES_BITS] * (bit * ONE - made[s, 1]) >> _STEP_CUT)
         for i in range(len(inputs)):
-            weights[row, i] += (step * inputs[i] + _ROUND) >> _SHIFT
-        last[chosen[0], s] += (last_step * made[s, 0] + _ROUND) >> _SHIFT
+            weights[row, i] += np.int32(np.int32(step * inputs[i] + _ROUND) >> _SHIFT)
+        last[chosen[0], s] += (last_step * made[s, 0] + _LAST_ROUND) >> _LAST_SHIFT
     row, knot, share = chosen[MAP], chosen[KNOT], chosen[SHARE]
     for k, part in ((knot, (1 << _KNOT_BITS) - share), (knot + 1, share)):
         maps[row, k] += ((bit * (ONE << 6) - maps[row, k]) * _MAP_RATE * part) >> (16 + _KNOT_BITS)

@@ -1,24 +1,38 @@
-"""A binary arithmetic coder: bits become bytes, and bytes the same bits again."""
+"""A binary arithmetic coder: encodes bits as bytes, and decodes them again."""
 
 import numpy as np
 
-from norewind.kernels import kernel
+from norewind.engines.kernels import kernel
 from norewind.learners.counting.logistic import ONE
 
-# The interval that the bits so far have left; when decoding, where the code lies; the bytes written or read.
+# The remaining interval; when decoding, the position of the code in it; the number of bytes written or read; the mode.
 LOW, HIGH, VALUE, PLACE, MODE, NUMBERS = range(6)
 SILENT, ENCODE, DECODE = range(3)
 _ALL, _TOP, _UNIT = 0xFFFFFFFF, 0xFF000000, ONE.bit_length() - 1
 
 
 def fresh_coder(mode: int) -> np.ndarray:
-    """The state of a coder that encodes, decodes, or (`SILENT`) does nothing."""
+    """Create the state of a coder.
+
+    Args:
+        mode: `ENCODE`, `DECODE`, or `SILENT` to do nothing.
+    """
     return np.array([0, _ALL, 0, 0, mode], np.int64)
 
 
 @kernel
 def coded(coder, data, one, bit):
-    """Write the bit to `data`, or read it from there and return it; `one` is the probability of a one."""
+    """Encode a bit, or decode the next one.
+
+    Args:
+        coder: the state of the coder, changed in place.
+        data: the bytes to write or read.
+        one: the probability of a one.
+        bit: the bit to encode; unused when decoding.
+
+    Returns:
+        The bit.
+    """
     if coder[MODE] == SILENT:
         return bit
     width = coder[HIGH] - coder[LOW]

@@ -1,29 +1,30 @@
-"""The contexts of a symbol: hashes of features of the past, one number each.
+"""The contexts of a symbol: each is a hash of features of the past.
 
-Features are the last eight symbols, the word so far and the two before it, the line (the
-symbol above, and the column), and the symbol that a match expects.
+Features are the last eight symbols, the current word and the two before it, the kinds of
+the last eight symbols, the line (the symbol above, the column, and how the line
+begins), and the symbol predicted by a match.
 """
 
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from norewind.kernels import kernel
+from norewind.engines.kernels import kernel
 
 OTHER, NEWLINE, FIRST_LETTER = 0, 1, 2
-# What `past` holds: hashes of words, the line, how many symbols were seen and learned from, the match, the kinds of
-# the last four symbols (two bits each), which of the last eight were letters, and the most recent symbols, the newest
-# first.
-WORD, LAST_WORD, WORD_BEFORE, COLUMN, LAST_COLUMNS, POSITION, LEARNED, POINTER, LENGTH, KINDS, LETTERS, NEWEST = range(
-    12
-)
-# How many of the last symbols are at hand, and how many of the beginning of a line.
+# The entries of `past`: hashes of words, the line, how many symbols were seen and learned from, the match, the kinds of
+# the last eight symbols (two bits each), which of them were letters, and the most recent symbols, the newest first.
+WORD, LAST_WORD, WORD_BEFORE, COLUMN, LAST_COLUMNS, BEGINNING = range(6)
+POSITION, LEARNED, POINTER, LENGTH, KINDS, LETTERS, NEWEST = range(6, 13)
+# The number of most recent symbols that are kept, and of symbols at the beginning of a line.
 RECENT, LINE = 32, 256
 PAST = NEWEST + RECENT
 
 _HASHED = 8
-_WORD, _LAST_WORD, _WORD_BEFORE, _ABOVE, _COLUMN, _EXPECTED, _NOTHING, FEATURES = range(_HASHED, _HASHED + 8)
-# Contexts with the shares of the table that they get: those that are seldom new need few rows.
+_WORD, _LAST_WORD, _WORD_BEFORE, _KINDS, _ABOVE, _COLUMN, _BEGINNING, _EXPECTED, _NOTHING, FEATURES = range(
+    _HASHED, _HASHED + 10
+)
+# Contexts with their shares of the table: those with few different values need few rows.
 _ORDERS = {
     (): 0.1,
     (0,): 0.1,
@@ -31,10 +32,9 @@ _ORDERS = {
     (0, 1, 2): 1.0,
     (0, 1, 2, 3): 2.0,
     (0, 1, 2, 3, 4): 2.4,
-    (0, 1, 2, 3, 4, 5): 1.5,
     (0, 1, 2, 3, 4, 5, 6, 7): 0.8,
 }
-_SKIPS = {(1, 2): 0.4, (0, 2): 0.4}
+_SKIPS = {(1, 2): 0.4}
 _MATCHES = {(_EXPECTED, 0): 0.6}
 _WORDS = {
     (_WORD,): 1.0,
@@ -42,27 +42,43 @@ _WORDS = {
     (_WORD, _LAST_WORD): 2.0,
     (_WORD, _LAST_WORD, _WORD_BEFORE): 0.8,
     (_WORD, _WORD_BEFORE): 0.8,
-    (_LAST_WORD, 0, 1): 1.5,
+    (_KINDS, 0): 0.8,
 }
-_LINES = {(_ABOVE, _COLUMN, 0): 1.2}
+_LINES = {(_ABOVE, _COLUMN, 0): 1.2, (_BEGINNING, 0, 1): 0.8, (_BEGINNING, _ABOVE, _WORD): 1.0}
 
-# The symbols that a match has in common with the past at least.
-LEAST = 4
+# Matches are found by hashes of this many of the last symbols, unless the current match is at least as long.
+LEAST = (12, 4)
 _TOLD_APART, _LONGEST = 31, 65535
 
 
 def contexts_of(text: bool) -> dict[tuple[int, ...], float]:
-    """The features that make up each context, and its share of the table; words and lines are for texts only."""
+    """Return the features of each context, and its share of the table.
+
+    Args:
+        text: whether to include contexts of words and lines.
+    """
     return _SKIPS | _MATCHES | (_LINES if text else {}) | _ORDERS | (_WORDS if text else {})
 
 
 def useful_rows(context: tuple[int, ...], symbols: int) -> float:
-    """How many rows a context can use: few, if it consists of few symbols."""
+    """Return how many rows a context can use: few, if it consists of few symbols.
+
+    Args:
+        context: its features.
+        symbols: the number of symbols.
+    """
     return float(symbols) ** len(context) if max(context, default=0) < _HASHED else np.inf
 
 
 def features_of(contexts: Iterable[tuple[int, ...]]) -> tuple[np.ndarray, np.ndarray]:
-    """The features of each context, filled up with none; a fixed random odd number for each; a salt."""
+    """Return the features of each context as an array, padded, and fixed random odd numbers for hashing.
+
+    Args:
+        contexts: the features of each context.
+
+    Returns:
+        The features, and for each context one multiplier per feature and a salt.
+    """
     contexts = list(contexts)
     longest = max(map(len, contexts))
     features = np.array([[*context, *[_NOTHING] * (longest - len(context))] for context in contexts], np.int64)
@@ -71,14 +87,18 @@ def features_of(contexts: Iterable[tuple[int, ...]]) -> tuple[np.ndarray, np.nda
 
 
 def classes_of(characters: Sequence[str]) -> np.ndarray:
-    """What each character is: a letter of either case, the end of a line, or neither."""
+    """Return the class of each character: a letter regardless of case, the end of a line, or neither.
+
+    Args:
+        characters: the characters.
+    """
     letters = [FIRST_LETTER + ord(one.lower()[0]) if one.isalpha() else OTHER for one in characters]
     newline = np.array([one == "\n" for one in characters])
     return np.where(newline, NEWLINE, np.array(letters)).astype(np.int32)
 
 
 def byte_classes() -> np.ndarray:
-    """What each byte is: as above, and what is beyond ASCII counts as a part of a letter."""
+    """Return the class of each byte, as `classes_of` does; bytes beyond ASCII count as parts of letters."""
     code = np.arange(256)
     lower = np.where((code >= ord("A")) & (code <= ord("Z")), code + 32, code)
     letter = ((lower >= ord("a")) & (lower <= ord("z"))) | (code >= 128)
@@ -87,7 +107,7 @@ def byte_classes() -> np.ndarray:
 
 @kernel
 def scrambled(number):
-    """A mixing of 32 bits that can be undone, so that it adds no collisions."""
+    """Mix 32 bits by an invertible function, which adds no collisions."""
     number = np.uint32((number ^ (number >> np.uint32(16))) * np.uint32(0x7FEB352D))
     number = np.uint32((number ^ (number >> np.uint32(15))) * np.uint32(0x846CA68B))
     return np.uint32(number ^ (number >> np.uint32(16)))
@@ -95,20 +115,35 @@ def scrambled(number):
 
 @kernel
 def keep_in_range(past, symbols):
-    """Bound what the loops use as places of arrays, which they do not check: a checkpoint may have been forged."""
+    """Limit numbers that the loops use as unchecked array indices: a checkpoint may have been forged.
+
+    Args:
+        past: the summary of the past, changed in place.
+        symbols: the number of symbols.
+    """
     for i in range(PAST):
         past[i] = max(past[i], 0)
     past[LEARNED] = min(past[LEARNED], past[POSITION])
     past[POINTER] = max(min(past[POINTER], past[POSITION] - 1), 0)
     past[LENGTH] = min(past[LENGTH], _LONGEST)
-    past[KINDS], past[LETTERS] = past[KINDS] & 255, past[LETTERS] & 255
+    past[KINDS], past[LETTERS] = past[KINDS] & 65535, past[LETTERS] & 255
     for i in range(NEWEST, PAST):
         past[i] = min(past[i], symbols - 1)
 
 
 @kernel
 def see(past, lines, ring, places, classes, symbol, learn):
-    """Take one symbol more into the past: the match, the word and the line. With `learn`, it can be matched later."""
+    """Add one symbol to the past: update the match, the word and the line.
+
+    Args:
+        past: the summary of the past, changed in place.
+        lines: the last two lines.
+        ring: the symbols of the past.
+        places: where each hashed run of symbols was last seen.
+        classes: the class of each symbol.
+        symbol: the symbol.
+        learn: whether to store the symbol, so that it can be matched later.
+    """
     _follow(past, ring, symbol)
     if learn:
         ring[past[POSITION] % len(ring)] = symbol
@@ -116,16 +151,18 @@ def see(past, lines, ring, places, classes, symbol, learn):
         past[i] = past[i - 1]
     past[NEWEST] = symbol
     past[POSITION] += 1
-    hashed = np.uint32(0)
-    for i in range(NEWEST, NEWEST + LEAST):
-        hashed = np.uint32((hashed + np.uint32(past[i] + 1)) * np.uint32(0x2F0B4C47))
-    place = scrambled(hashed) % len(places)
-    if past[LENGTH] == 0:
-        _find_match(past, ring, np.int64(places[place]))
+    for i in range(len(LEAST)):
+        hashed = np.uint32(0)
+        for k in range(NEWEST, NEWEST + LEAST[i]):
+            hashed = np.uint32((hashed + np.uint32(past[k] + 1)) * np.uint32(0x2F0B4C47))
+        place = scrambled(hashed) % places.shape[1]
+        if past[LENGTH] < LEAST[i]:
+            _find_match(past, ring, np.int64(places[i, place]))
+        if learn:
+            places[i, place] = past[POSITION]
     if learn:
-        places[place] = past[POSITION]
         past[LEARNED] = past[POSITION]
-    past[KINDS] = (past[KINDS] << 2 | min(classes[symbol], FIRST_LETTER)) & 255
+    past[KINDS] = (past[KINDS] << 2 | min(classes[symbol], FIRST_LETTER)) & 65535
     past[LETTERS] = (past[LETTERS] << 1 | (classes[symbol] >= FIRST_LETTER)) & 255
     _read_word(past, classes[symbol])
     _read_line(past, lines, classes[symbol], symbol)
@@ -133,7 +170,7 @@ def see(past, lines, ring, places, classes, symbol, learn):
 
 @kernel
 def _follow(past, ring, symbol):
-    """Go on with the match if it expected this symbol; otherwise it ends."""
+    """Continue the match if it predicted this symbol; otherwise end it."""
     if past[LENGTH] > 0 and expected(past, ring) == symbol:
         past[LENGTH] = min(past[LENGTH] + 1, _LONGEST)
         past[POINTER] += 1
@@ -143,18 +180,18 @@ def _follow(past, ring, symbol):
 
 @kernel
 def _find_match(past, ring, candidate):
-    """Look whether the symbols before `candidate`, a position in the stream, are the most recent ones."""
+    """Use `candidate`, a position in the stream, as the match if more symbols before it equal the most recent ones."""
     if 0 < candidate < past[POSITION] and past[POSITION] - candidate < len(ring) - RECENT:
         length, most = 0, min(RECENT, candidate)
         while length < most and _symbol_at(past, ring, candidate - 1 - length) == past[NEWEST + length]:
             length += 1
-        if length >= LEAST:
+        if length > max(past[LENGTH], LEAST[-1] - 1):
             past[LENGTH], past[POINTER] = length, candidate
 
 
 @kernel
 def _symbol_at(past, ring, position):
-    """The symbol at a position of the stream: one of the most recent, or from the ring of what was learned from."""
+    """Return the symbol at a position of the stream: one of the most recent, or one from the ring; -1 if unknown."""
     back = past[POSITION] - 1 - position
     if back < RECENT:
         return past[NEWEST + back]
@@ -165,7 +202,12 @@ def _symbol_at(past, ring, position):
 
 @kernel
 def expected(past, ring):
-    """The symbol that the match expects; -1 if there is no match."""
+    """Return the symbol that the match predicts; -1 if there is no match.
+
+    Args:
+        past: the summary of the past.
+        ring: the symbols of the past.
+    """
     return _symbol_at(past, ring, past[POINTER]) if past[LENGTH] > 0 else np.int64(-1)
 
 
@@ -180,25 +222,50 @@ def _read_word(past, kind):
 
 @kernel
 def _read_line(past, lines, kind, symbol):
-    """Write the symbol to the current line, the second of two."""
+    """Add the symbol to the current line (the second of two), and update how it begins: repeats, and the symbol after
+    them.
+    """
     if kind == NEWLINE:
         for i in range(min(past[COLUMN], LINE)):
             lines[0, i] = lines[1, i]
-        past[LAST_COLUMNS], past[COLUMN] = past[COLUMN], 0
+        past[LAST_COLUMNS], past[COLUMN], past[BEGINNING] = past[COLUMN], 0, 0
     else:
+        if past[BEGINNING] == past[COLUMN]:
+            past[BEGINNING] = _beginning(lines[1, 0], past[COLUMN], symbol)
         if past[COLUMN] < LINE:
             lines[1, past[COLUMN]] = symbol
         past[COLUMN] += 1
 
 
 @kernel
+def _beginning(first, repeats, symbol):
+    """Return how often a line has repeated its first symbol or, once another symbol follows, a hash of all three."""
+    if repeats == 0 or symbol == first:
+        return repeats + 1
+    hashed = np.uint32(np.uint32(first * 257 + symbol) * np.uint32(0x2F0B4C47) + np.uint32(repeats))
+    return np.int64(hashed | np.uint32(1 << 31))
+
+
+@kernel
 def hash_contexts(past, lines, expects, used, multipliers, features, hashes):
-    """Write the hash of every context of the coming symbol; `expects` is the symbol that the match expects."""
+    """Write the hash of every context of the next symbol.
+
+    Args:
+        past: the summary of the past.
+        lines: the last two lines.
+        expects: the symbol that the match predicts; -1 if there is no match.
+        used: the features of each context.
+        multipliers: the random numbers of each context.
+        features: where to write the features.
+        hashes: where to write the hashes.
+    """
     for i in range(_HASHED):
         features[i] = past[NEWEST + i] + 1
     features[_WORD] = past[WORD]
     features[_LAST_WORD] = past[LAST_WORD]
     features[_WORD_BEFORE] = past[WORD_BEFORE]
+    features[_KINDS] = past[KINDS]
+    features[_BEGINNING] = past[BEGINNING]
     column = past[COLUMN]
     features[_ABOVE] = lines[0, column] + 1 if column < min(past[LAST_COLUMNS], LINE) else 0
     features[_COLUMN] = min(column, LINE - 1)

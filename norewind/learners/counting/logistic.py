@@ -1,19 +1,19 @@
-"""Probabilities and log-odds as whole numbers, by tables that are the same on every processor.
+"""Probabilities and log-odds as integers, by tables that are the same on every processor.
 
-Only the four operations of IEEE 754 make the tables. `exp` and `log` of a mathematical
-library may differ in the last bit from one processor to another, and then a compressed
-file could not be decoded there.
+The tables are computed with the four basic operations of IEEE 754 only. `exp` and `log` of a mathematical
+library may differ in the last bit from one processor to another, and a compressed
+file could then not be decoded there.
 """
 
 import numpy as np
 
-from norewind.kernels import kernel
+from norewind.engines.kernels import kernel
 
 # The unit of probabilities.
 ONE = 1 << 16
-# The unit of log-odds.
-LOGIT = 1 << 12
-# Log-odds are never larger.
+# The unit of log-odds, and that of mixer inputs, small enough for weighted sums to fit into 32 bits.
+LOGIT, INPUT = 1 << 12, 1 << 8
+# The largest log-odds.
 LARGEST = 12 * LOGIT
 _STEP_BITS = 5
 _STEP = 1 << _STEP_BITS
@@ -44,25 +44,25 @@ def _logarithms(x: np.ndarray) -> np.ndarray:
 
 
 def probabilities(logits: np.ndarray) -> np.ndarray:
-    """The probabilities of these log-odds, as fractions."""
+    """Convert log-odds to probabilities, as fractions."""
     return 1 / (1 + _exponentials(-logits))
 
 
 _MIDDLES = (np.arange(4096) + 0.5) / 4096
-_STRETCHED = np.rint((_logarithms(_MIDDLES) - _logarithms(1 - _MIDDLES)) * LOGIT).astype(np.int32)
+_STRETCHED = np.rint((_logarithms(_MIDDLES) - _logarithms(1 - _MIDDLES)) * INPUT).astype(np.int32)
 _POINTS = (np.arange(2 * LARGEST // _STEP + 2) * _STEP - LARGEST) / LOGIT
 _SQUASHED = np.rint(probabilities(_POINTS) * (ONE << _FINE_BITS)).astype(np.int32)
 
 
 @kernel
 def stretch(p):
-    """The log-odds ln(p/(1 − p)) of a probability in 12 bits."""
+    """Return the log-odds ln(p/(1 − p)) of a probability in 12 bits, in the unit of mixer inputs."""
     return _STRETCHED[p]
 
 
 @kernel
 def squash(logit):
-    """The probability of these log-odds, within ± LARGEST: between the entries of a table. It is never 0 or ONE."""
+    """Return the probability of log-odds within ± LARGEST, interpolated from a table. It is never 0 or ONE."""
     place = logit + LARGEST
     low, share = place >> _STEP_BITS, place & (_STEP - 1)
     p = (_SQUASHED[low] * (_STEP - share) + _SQUASHED[low + 1] * share) >> (_STEP_BITS + _FINE_BITS)
@@ -71,5 +71,5 @@ def squash(logit):
 
 @kernel
 def clipped(logit):
-    """The log-odds within ± LARGEST."""
+    """Clip log-odds to ± LARGEST."""
     return min(max(logit, -LARGEST), LARGEST)

@@ -1,26 +1,35 @@
-"""The sizes of a learner of symbols, and a run of these sizes."""
+"""The sizes of a learner of symbols, and the creation of runs of these sizes."""
 
 from typing import NamedTuple
 
 import numpy as np
 
-from norewind.checks import ModelError
-from norewind.learners.counting import bits, contexts, slots
+from norewind.core.checks import ModelError
+from norewind.learners.counting import bits, contexts, table
 
 _SHARE_OF_HISTORY = 16
 _LINE_OF_CACHE = 64
 
 
 class Plan(NamedTuple):
-    """What never changes.
+    """The constants of a learner of symbols.
 
     A symbol is a path of `depth` bits from the root of a binary tree, the highest bit first. A
-    node is named by the bits that lead to it behind a leading one: the root is 1, the
+    node is named by the bits that lead to it, after a leading one: the root is 1, the
     children of node c are 2c and 2c + 1, and symbol s is the leaf 2^depth + s. The levels
-    come in groups of at most four, each of which has one row of the table for each context:
-    group g has levels `groups[g]` to `groups[g + 1]`. `starts` and `pairs` give each context
-    and group a region of its own, so that no two ever write to one row. `sets` is the first
-    row of each set of weights.
+    are in groups of at most four, each of which has one row of the table for each context.
+
+    Attributes:
+        symbols: the number of symbols.
+        depth: the number of bits of a symbol.
+        nodes: the number of nodes that are distinguished when selecting weights.
+        groups: group g has levels `groups[g]` to `groups[g + 1]`.
+        features: the features of each context.
+        multipliers: the random numbers of each context.
+        classes: the class of each symbol.
+        starts: the first row of each group and context in the table. Regions never overlap.
+        pairs: the number of pairs of rows in each region.
+        sets: the first row of each set of weights.
     """
 
     symbols: int
@@ -36,12 +45,19 @@ class Plan(NamedTuple):
 
 
 class CountsRun(NamedTuple):
-    """Everything that counts know, as arrays whose sizes never change.
+    """The whole state of counts, as arrays whose sizes never change.
 
-    The table of counters (see `slots`); the past in short, the last two lines, the symbols
-    of the past in a ring, and where each hashed run of symbols was last seen (see
-    `contexts`); for each level and context, and for the match, the probability of a one
-    after a history; the weights of both layers, and the adaptive maps (see `bits`).
+    Attributes:
+        table: the table of counters (see `table`).
+        past: a summary of the past (see `contexts`).
+        lines: the last two lines.
+        ring: the symbols of the past.
+        places: where each hashed run of symbols was last seen.
+        histories: for each level and context, and for the match, the probability of a one after a history.
+        weights: the weights of the first layer (see `bits`).
+        uses: how often each of their rows was used.
+        last: the weights of the second layer.
+        maps: the adaptive maps.
     """
 
     table: np.ndarray
@@ -51,12 +67,24 @@ class CountsRun(NamedTuple):
     places: np.ndarray
     histories: np.ndarray
     weights: np.ndarray
+    uses: np.ndarray
     last: np.ndarray
     maps: np.ndarray
 
 
 class Work(NamedTuple):
-    """Scratch: the contexts' features, hashes, checks and rows, members' masses of nodes, and a bit's mixing."""
+    """Scratch arrays of one call.
+
+    Attributes:
+        features: the features of the past.
+        hashes: the hash of each context.
+        checks: the check of each context's row.
+        rows: the row of each context.
+        masses: the probability of every node by each member.
+        inputs: the mixer inputs.
+        chosen: the selected rows of weights and of the map.
+        made: the log-odds and the probability of each set.
+    """
 
     features: np.ndarray
     hashes: np.ndarray
@@ -69,7 +97,20 @@ class Work(NamedTuple):
 
 
 def planned(symbols: int, members: int, megabytes: float, classes: np.ndarray | None) -> tuple[Plan, CountsRun]:
-    """A plan for a run of at most this many megabytes, and what it starts with, except for the table's memory."""
+    """Plan a run of limited size.
+
+    Args:
+        symbols: the number of symbols.
+        members: the number of other learners that are mixed in.
+        megabytes: the maximum size of a run, in millions of bytes.
+        classes: the class of each symbol; None unless the stream is text.
+
+    Returns:
+        The plan, and the initial run without its table.
+
+    Raises:
+        ModelError: there are too few megabytes.
+    """
     chosen, depth = contexts.contexts_of(classes is not None), (symbols - 1).bit_length()
     number = -(-depth // 4)
     groups = np.array([-(-depth * i // number) for i in range(number + 1)])
@@ -87,20 +128,25 @@ def planned(symbols: int, members: int, megabytes: float, classes: np.ndarray | 
 
 
 def fresh(plan: Plan, start: CountsRun) -> CountsRun:
-    """Nothing has been seen."""
+    """Create a run that has seen nothing.
+
+    Args:
+        plan: the plan.
+        start: the initial run without its table.
+    """
     rows = int(plan.starts[-1, -1] + 2 * plan.pairs[-1, -1]) + 1
     return CountsRun(empty_table(rows), *(leaf.copy() for leaf in start[1:]))
 
 
 def empty_table(rows: int) -> np.ndarray:
-    """Rows of zeros, each of which is one line of the processor's cache."""
-    words = np.zeros((rows + 1) * slots.WIDTH, np.uint32)
+    """Allocate rows of zeros, each of which is one line of the processor's cache."""
+    words = np.zeros((rows + 1) * table.WIDTH, np.uint32)
     first = -words.ctypes.data % _LINE_OF_CACHE // words.itemsize
-    return words[first : first + rows * slots.WIDTH].reshape(rows, slots.WIDTH)
+    return words[first : first + rows * table.WIDTH].reshape(rows, table.WIDTH)
 
 
 def aligned(table: np.ndarray) -> np.ndarray:
-    """The table itself, or a copy in which every row is one line of the cache, as a restored one may not be."""
+    """Return the table, copied if its rows are not aligned to cache lines, as after a restore."""
     if table.ctypes.data % _LINE_OF_CACHE == 0:
         return table
     copy = empty_table(len(table))
@@ -109,7 +155,13 @@ def aligned(table: np.ndarray) -> np.ndarray:
 
 
 def work_of(plan: Plan, run: CountsRun, members: int) -> Work:
-    """Scratch for a call."""
+    """Allocate the scratch arrays of a call.
+
+    Args:
+        plan: the plan.
+        run: the run.
+        members: the number of members.
+    """
     count = len(plan.multipliers)
     return Work(
         np.zeros(contexts.FEATURES, np.uint32),
@@ -117,7 +169,7 @@ def work_of(plan: Plan, run: CountsRun, members: int) -> Work:
         np.zeros(count, np.uint32),
         np.zeros(count, np.int64),
         np.zeros((members, 2 << plan.depth)),
-        np.zeros(run.weights.shape[1] - 1, np.int32),
+        np.zeros(run.weights.shape[1], np.int32),
         np.zeros(bits.CHOSEN, np.int64),
         np.zeros((bits.SETS + 1, 2), np.int64),
     )
@@ -126,31 +178,33 @@ def work_of(plan: Plan, run: CountsRun, members: int) -> Work:
 def _without_table(plan: Plan, members: int, size: float) -> CountsRun:
     kind = np.dtype(np.uint8 if plan.symbols <= 256 else np.uint16 if plan.symbols <= 65536 else np.int32)
     history = 64
-    while 2 * history * (kind.itemsize + 1) <= size / _SHARE_OF_HISTORY:
+    while 2 * history * (kind.itemsize + 2) <= size / _SHARE_OF_HISTORY:
         history *= 2
     count = len(plan.multipliers)
-    start = [0.7 / count] * (bits.PER_CONTEXT * count) + [0.25] * bits.OTHERS + [0.3] * members + [0]
-    guesses = np.array([_guess(history) for history in range(slots.HISTORIES)])
-    reliability = 1 - 0.5 / (np.arange(slots.HISTORIES) + 1.5)
-    histories = slots.fresh_cell(np.array([*[guesses] * count, reliability]))
+    start = [0.7 / count] * (bits.PER_CONTEXT * count) + [0.25] * bits.OTHERS + [0.3] * members
+    start += [0] * (-len(start) % bits.VECTORS)
+    guesses = np.array([_guess(history) for history in range(table.HISTORIES)])
+    reliability = 1 - 0.5 / (np.arange(table.HISTORIES) + 1.5)
+    histories = table.fresh_cell(np.array([*[guesses] * count, reliability]))
     recent = min(plan.symbols, bits.RECENT_ROWS)
     return CountsRun(
-        np.zeros((0, slots.WIDTH), np.uint32),
+        np.zeros((0, table.WIDTH), np.uint32),
         np.zeros(contexts.PAST, np.int64),
         np.zeros((2, contexts.LINE), np.int32),
         np.zeros(history, kind),
-        np.zeros(history // 4, np.uint32),
+        np.zeros((len(contexts.LEAST), history // 4), np.uint32),
         np.tile(histories, (plan.depth, 1, 1)),
         np.tile((np.array(start) * bits.WEIGHT).astype(np.int32), (int(plan.sets[-1]), 1)),
+        np.zeros(int(plan.sets[-1]), np.int32),
         np.full((int(plan.sets[1]), bits.SETS), bits.WEIGHT // bits.SETS, np.int32),
         np.tile(bits.FRESH_MAP, (recent * plan.nodes, 1)),
     )
 
 
 def _with_regions(plan: Plan, chosen: dict[tuple[int, ...], float], size: float) -> Plan:
-    """Share `size` bytes out, but give no context more than it can use.
+    """Distribute `size` bytes among the contexts, but give no context more than it can use.
 
-    A symbol's later bits have more nodes to begin from than its first, and get more rows.
+    A symbol's later bits have more possible starting nodes than its first bits, and get more rows.
     """
     shares = np.where(np.arange(len(plan.starts)) == 0, 1.0, 1.2)[:, None] * list(chosen.values())
     useful = [[contexts.useful_rows(one, plan.symbols) * 2.0**level for one in chosen] for level in plan.groups[:-1]]
@@ -159,12 +213,12 @@ def _with_regions(plan: Plan, chosen: dict[tuple[int, ...], float], size: float)
         return np.ceil(np.minimum(share * shares, useful) / 2).astype(np.int64)
 
     def fits(pairs: np.ndarray) -> bool:
-        return (2 * pairs.sum() + 2) * 4 * slots.WIDTH <= size
+        return (2 * pairs.sum() + 2) * 4 * table.WIDTH <= size
 
     low, high = 1.0, size
     if not fits(pairs_of(low)):
-        missing = (2 * pairs_of(low).sum() + 2) * 4 * slots.WIDTH - size
-        raise ModelError(f"counts: {missing / 1e6:.3g} megabytes are missing to hold the tables. Raise megabytes.")
+        missing = (2 * pairs_of(low).sum() + 2) * 4 * table.WIDTH - size
+        raise ModelError(f"counts: {missing / 1e6:.3g} more megabytes are needed for the tables. Raise megabytes.")
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(pairs_of(middle)) else (low, middle)
@@ -174,7 +228,7 @@ def _with_regions(plan: Plan, chosen: dict[tuple[int, ...], float], size: float)
 
 
 def _guess(history: int) -> float:
-    """What a recency-weighted count of the bits says."""
+    """Estimate the probability of a one from a history, by a recency-weighted count of its bits."""
     ones, total, weight = 0.4, 0.8, 1.0
     for place in range(history.bit_length() - 1):
         ones, total = ones + weight * (history >> place & 1), total + weight

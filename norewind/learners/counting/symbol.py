@@ -1,25 +1,34 @@
-"""One symbol of the stream after another: their bits, and every symbol's probability."""
+"""The loops over the symbols of a stream: their bits, and the probabilities of all symbols."""
 
 import numpy as np
 
-from norewind.kernels import kernel
+from norewind.engines.kernels import kernel
 from norewind.learners.counting import bits
 from norewind.learners.counting.coding import coded
 from norewind.learners.counting.contexts import expected, hash_contexts, keep_in_range, see
 from norewind.learners.counting.logistic import ONE
-from norewind.learners.counting.slots import find_rows
+from norewind.learners.counting.table import find_rows
 
 
 @kernel
 def learn_chunk(plan, run, work, xs, targets, members, coder, data, losses, outputs):
     """Predict and learn as many symbols as there are losses.
 
-    Depending on its mode, the coder writes the targets' code to `data`, or reads the targets from there. If
-    `outputs` has rows, the log-probabilities of all symbols are written to them first.
+    Args:
+        plan: the constants.
+        run: the run, changed in place.
+        work: scratch arrays.
+        xs: the symbols.
+        targets: the symbols that follow them; written when decoding.
+        members: the members' log-probabilities (samples, members, symbols).
+        coder: the state of the coder, which writes the targets' code to `data`, or reads the targets from it.
+        data: the code.
+        losses: where to write the losses, in nats.
+        outputs: where to write the log-probabilities of all symbols; without rows, they are not computed.
     """
-    # Names for what the loops use: Numba counts references whenever an array is taken from a tuple.
+    # Unpacked here, because Numba counts references whenever an array is taken from a tuple.
     symbols, depth, nodes, groups, used, multipliers, classes, starts, pairs, sets = plan
-    table, past, lines, ring, places, histories, weights, last, maps = run
+    table, past, lines, ring, places, histories, weights, uses, last, maps = run
     features, hashes, checks, rows, masses, inputs, chosen, made = work
     keep_in_range(past, symbols)
     for t in range(len(losses)):
@@ -40,19 +49,28 @@ def learn_chunk(plan, run, work, xs, targets, members, coder, data, losses, outp
                     bits.hear_match(past, histories, expects, depth, level, node, chosen, inputs)
                     bits.hear_members(masses, node, bits.PER_CONTEXT * len(rows) + bits.OTHERS, inputs)
                     bits.choose(past, sets, nodes, depth, level, node, chosen)
-                    one = bits.mix(weights, last, maps, inputs, chosen, made)
+                    one = bits.mix(weights, uses, last, maps, inputs, chosen, made)
                     bit = coded(coder, data, one, (target >> (depth - level - 1)) & 1)
                     likelihood *= (one if bit == 1 else ONE - one) / ONE
                     bits.count_bit(table, histories, rows, level, inner, bit)
                     bits.count_match(histories, chosen, level, bit)
-                    bits.weigh_bit(weights, last, maps, inputs, chosen, made, bit)
+                    bits.weigh_bit(weights, uses, last, maps, inputs, chosen, made, bit)
                 node, inner = 2 * node + bit, 2 * inner + bit
         targets[t], losses[t] = node - (1 << depth), -np.log(likelihood)
 
 
 @kernel
 def look_chunk(plan, run, work, xs, members, outputs):
-    """Write the log-probabilities of what follows each symbol, as many as `outputs` has rows, without learning."""
+    """Write the log-probabilities of the symbol after each symbol, without learning.
+
+    Args:
+        plan: the constants.
+        run: the run; only its past changes.
+        work: scratch arrays.
+        xs: the symbols.
+        members: the members' log-probabilities (samples, members, symbols).
+        outputs: where to write the log-probabilities; its length is the number of symbols to process.
+    """
     keep_in_range(run.past, plan.symbols)
     for t in range(len(outputs)):
         see(run.past, run.lines, run.ring, run.places, plan.classes, np.int64(xs[t]), False)
@@ -64,7 +82,14 @@ def look_chunk(plan, run, work, xs, members, outputs):
 
 @kernel
 def sum_members(members, t, depth, masses):
-    """Write the probability of every node of the tree by each member: the sum of those of the symbols behind it."""
+    """Write the probability of every node of the tree by each member: the sum over the symbols below it.
+
+    Args:
+        members: the members' log-probabilities (samples, members, symbols).
+        t: the number of the sample.
+        depth: the number of bits of a symbol.
+        masses: where to write the probabilities.
+    """
     for member in range(len(masses)):
         for symbol in range(members.shape[2]):
             masses[member, (1 << depth) + symbol] = np.exp(np.float64(members[t, member, symbol]))
@@ -74,13 +99,28 @@ def sum_members(members, t, depth, masses):
 
 @kernel
 def can_be_one(symbols, depth, level, node):
-    """Whether any of the symbols lies behind a one at this node."""
+    """Return whether any symbol has a one at this node.
+
+    Args:
+        symbols: the number of symbols.
+        depth: the number of bits of a symbol.
+        level: the level of the node.
+        node: the node.
+    """
     return ((2 * node + 1) << (depth - level - 1)) - (1 << depth) < symbols
 
 
 @kernel
 def all_symbols(plan, run, work, expects, out):
-    """Write the log-probability of every symbol to come next."""
+    """Write the log-probability of every symbol to be the next one.
+
+    Args:
+        plan: the constants.
+        run: the run.
+        work: scratch arrays.
+        expects: the symbol that the match predicts; -1 if there is no match.
+        out: where to write the log-probabilities.
+    """
     depth, past, rows, inputs, chosen = plan.depth, run.past, work.rows, work.inputs, work.chosen
     likelihoods = np.zeros(2 << depth)
     likelihoods[1] = 1
@@ -98,7 +138,7 @@ def all_symbols(plan, run, work, expects, out):
                         bits.hear_match(past, run.histories, expects, depth, level, node, chosen, inputs)
                         bits.hear_members(work.masses, node, bits.PER_CONTEXT * len(rows) + bits.OTHERS, inputs)
                         bits.choose(past, plan.sets, plan.nodes, depth, level, node, chosen)
-                        one = bits.mix(run.weights, run.last, run.maps, inputs, chosen, work.made)
+                        one = bits.mix(run.weights, run.uses, run.last, run.maps, inputs, chosen, work.made)
                     likelihoods[2 * node] = likelihoods[node] * ((ONE - one) / ONE)
                     likelihoods[2 * node + 1] = likelihoods[node] * (one / ONE)
     for symbol in range(plan.symbols):

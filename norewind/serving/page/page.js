@@ -1,5 +1,5 @@
 "use strict";
-// The live page of a run. It is told everything by server-sent events, and keeps only what it shows.
+// The live page of a run. It receives everything as server-sent events, and keeps only the data it shows.
 
 const RECENT = 200;
 const CURVES = [
@@ -9,6 +9,8 @@ const CURVES = [
   ["baseline", "trivial", "baseline"],
 ];
 const run = { about: {}, metrics: [], rows: [], status: {} };
+// The newest states of the run with their times, to compute rates over about five seconds.
+const history = [];
 const view = { paused: false, span: 1, hidden: new Set(), target: null, key: null };
 const get = (id) => document.getElementById(id);
 
@@ -130,7 +132,7 @@ function showLoss() {
   }
   const shown = present.filter(([name]) => !view.hidden.has(name));
   if (lines.length < 2) return empty(get("loss"), "Waiting for the first lines of metrics");
-  // The first lines may be far off: what is above nine tenths of all by far is cut.
+  // The first losses may be very large: values far above nearly all others are cut off.
   const values = shown.flatMap(([name]) => lines.map((entry) => entry[name])).filter(isNumber).sort((a, b) => a - b);
   const most = values[Math.floor(0.97 * (values.length - 1))];
   const ys = spread(values.filter((value) => value <= most * 1.5 + 1e-9));
@@ -185,7 +187,7 @@ function showRows() {
   showTop(rows);
 }
 
-// Rows of many keys are no series: those of one key are, at first of the one with the most rows here.
+// Rows of several keys do not form a series. Show those of one key, at first the one with the most rows here.
 function rowsOfKey(rows) {
   const counts = new Map();
   for (const { key } of rows) if (key !== undefined) counts.set(String(key), (counts.get(String(key)) || 0) + 1);
@@ -197,7 +199,7 @@ function rowsOfKey(rows) {
 function showSeries(rows) {
   const svg = get("rows");
   const whose = view.key === null ? "" : ` of ${view.key}`;
-  if (rows.length < 2) return empty(svg, whose ? `Fewer than two of the newest rows are${whose}` : "No rows yet");
+  if (rows.length < 2) return empty(svg, whose ? `Fewer than two of the newest rows belong to ${view.key}` : "No rows yet");
   const target = view.target;
   const points = rows.map((row) => [row.sample, inner(row.target, target), inner(row.prediction, target)]);
   const newest = rows[rows.length - 1];
@@ -212,7 +214,7 @@ function showSeries(rows) {
     if (isNumber(said)) svg.append(draw("circle", { class: "ahead", cx: x(row.for), cy: y(said), r: waiting.length > 40 ? 1.5 : 3 }));
   }
   const key = (kind, text) => make("span", {}, make("span", { class: `swatch ${kind}` }), text);
-  get("rows-legend").replaceChildren(key("value-ink", `${target}${whose} as it came`), key("model", "what had been forecast of it; dots are still to come"));
+  get("rows-legend").replaceChildren(key("value-ink", `${target}${whose}`), key("model", "its forecasts; dots: rows still to come"));
 }
 
 function showSymbols(rows) {
@@ -237,7 +239,7 @@ const surpriseOf = (row) => row.surprise ?? row.score ?? null;
 function showSurprise(rows) {
   const svg = get("surprise");
   const known = rows.map(surpriseOf).filter(isNumber);
-  if (!known.length) return empty(svg, "No surprise known yet");
+  if (!known.length) return empty(svg, "No surprise values yet");
   const sorted = known.slice().sort((a, b) => a - b);
   const usual = sorted[Math.floor(sorted.length / 2)];
   const high = Math.max(4 * usual, usual + 1e-9);
@@ -250,7 +252,7 @@ function showSurprise(rows) {
     if (!isNumber(size)) return;
     svg.append(draw("rect", { class: size > high ? "high" : "", x: x(first + place), y: y(size), width, height: Math.max(0.5, bottom - y(size)) }));
   });
-  get("rows-words").textContent = `The newest ${rows.length}. The median surprise is ${short(usual)}; red is more than four times that.`;
+  get("rows-words").textContent = `The newest ${rows.length} samples. The median surprise is ${short(usual)}; red bars are more than four times that.`;
 }
 
 function showTop(rows) {
@@ -261,27 +263,39 @@ function showTop(rows) {
     make("td", { text: short(surpriseOf(row)) }))));
 }
 
-// How it is now.
+// The status of the run.
 
 function tile(name, value, more = "", kind = "") {
   return make("li", {}, make("div", { class: "name", text: name }), make("div", { class: `value ${kind}`, text: value }),
     make("div", { class: "more", text: more }));
 }
 
+function remember(status) {
+  run.status = status;
+  history.push([performance.now() / 1000, status]);
+  if (history.length > 11) history.shift();
+}
+
+function rateOf(name) {
+  const [[began, before], [now, newest]] = [history[0], history[history.length - 1]];
+  return now > began && isNumber(newest[name]) ? (newest[name] - before[name]) / (now - began) : undefined;
+}
+
 function showStatus() {
   const now = run.status;
   const newest = run.metrics[run.metrics.length - 1] || {};
-  const rate = now.samples_rate ?? 0;
+  const rate = rateOf("samples") ?? 0;
+  const predicting = rateOf("predicted");
   const speed = rate || !isNumber(now.speed) ? rate : now.speed;
   const trouble = now.diverged || now.watch === "suspicious";
   const tiles = [
     tile("Samples", short(now.samples ?? 0), isNumber(now.durable) ? `saved up to ${short(now.durable)}` : ""),
-    tile("Throughput", `${short(speed)} / s`, isNumber(now.predicted_rate) ? `predicting ${short(now.predicted_rate)} / s` : speed ? "learned from" : "nothing is learned now"),
+    tile("Throughput", `${short(speed)} / s`, isNumber(predicting) ? `predicting ${short(predicting)} / s` : speed ? "learning" : "not learning now"),
     tile("Loss", short(newest.loss), isNumber(newest.baseline) ? `trivial: ${short(newest.baseline)}` : "", newest.loss > newest.baseline ? "bad" : ""),
     tile("Divergence watch", now.diverged ? "diverged" : now.watch ?? "–",
       now.diverged ? now.watch : run.about.watches === false ? "turned off" : `carry ${short(newest.carry)} of ${short(run.about.carry_limit)}`, trouble ? "bad" : "good"),
   ];
-  if (isNumber(now.queue)) tiles.push(tile("Waiting", short(now.queue), `to be learned; ${short(now.waiting ?? 0)} for their labels`));
+  if (isNumber(now.queue)) tiles.push(tile("Waiting", short(now.queue), `to be learned from; ${short(now.waiting ?? 0)} for their labels`));
   else if ("silent" in now) tiles.push(tile("Newest line", isNumber(now.silent) ? ago(now.silent) : "–", "of metrics"));
   get("tiles").replaceChildren(...tiles);
   const keys = now.keys || [];
@@ -300,7 +314,7 @@ function showAbout() {
   const { about } = run;
   document.title = `${about.name} – norewind`;
   get("name").textContent = about.name;
-  const ahead = about.columns ? `${about.columns.targets.slice(0, 4).join(", ")}, ${about.columns.horizons.join(", ")} ahead` : "the next symbol";
+  const ahead = about.columns ? `${about.columns.targets.slice(0, 4).join(", ")}, ${about.columns.steps.join(", ")} ahead` : "the next symbol";
   get("about").textContent = `${about.model} · ${ahead} · ${about.source}`;
   get("top-what").textContent = isText() ? "symbol" : "row";
   get("rows-title").textContent = isText() ? "Newest symbols" : "Newest rows with their forecasts";
@@ -315,6 +329,8 @@ function connect() {
   const link = (text, kind) => { get("link").textContent = text; get("link").className = `pill ${kind}`; };
   events.addEventListener("start", (event) => {
     Object.assign(run, JSON.parse(event.data));
+    history.length = 0;
+    remember(run.status);
     run.rows = run.rows.slice(-RECENT);
     link("live", "good");
     showAbout();
@@ -324,20 +340,20 @@ function connect() {
     const news = JSON.parse(event.data);
     run.metrics.push(...news.metrics);
     run.rows = run.rows.concat(news.rows).slice(-RECENT);
-    run.status = news.status;
+    remember(news.status);
     if (view.paused) return;
     showStatus();
     if (news.metrics.length) showLoss();
     if (news.rows.length) showRows();
   });
-  events.addEventListener("error", () => link(events.readyState === EventSource.CLOSED ? "ended" : "connecting again", "bad"));
+  events.addEventListener("error", () => link(events.readyState === EventSource.CLOSED ? "ended" : "reconnecting", "bad"));
 }
 
 function setUp() {
   get("pause").addEventListener("click", () => {
     view.paused = !view.paused;
     get("pause").setAttribute("aria-pressed", view.paused);
-    get("pause").textContent = view.paused ? "Go on" : "Pause";
+    get("pause").textContent = view.paused ? "Resume" : "Pause";
     if (!view.paused) show();
   });
   const root = document.documentElement;

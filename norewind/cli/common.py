@@ -1,0 +1,162 @@
+"""Shared by all commands: signals, exit codes, messages without a traceback, and the options of parallel runs."""
+
+import errno
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+from norewind.cli.terminal import drop_output
+from norewind.training.settings import SettingsError, option
+
+# Something is wrong with the stream, the settings, the folder or a checkpoint.
+BAD_INPUT = 1
+# The run diverged; its last good checkpoint is kept.
+DIVERGED = 3
+
+# Possible errors of standard output, which has no file name. (A closed one is a bad descriptor.)
+OUTPUT_ERRORS = (errno.EBADF, errno.ENOSPC, errno.EFBIG, errno.EIO)
+
+
+@dataclass(frozen=True)
+class Processes:
+    """Runs, or the shards of one, are trained at the same time in separate processes."""
+
+    jobs: Annotated[int | None, option("N", "one per core")] = None
+    """The number of runs or shards to train at the same time."""
+
+    ray: Annotated[str | None, option("ADDRESS", "processes on this machine")] = None
+    """Train in this Ray cluster. auto uses a running one, or starts one on this machine."""
+
+
+HERE = Processes()
+
+
+class StopOnSignal:
+    """Turns Ctrl-C, SIGTERM and SIGHUP (a closed terminal) into a request to stop soon. A second Ctrl-C stops at once.
+
+    If SIGHUP is ignored, as with `nohup`, it stays ignored.
+    """
+
+    signal: int | None = None
+
+    def __enter__(self) -> "StopOnSignal":
+        ignored = {signal.SIGHUP} if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else set()
+        wanted = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP} - ignored
+        self._before = {number: signal.signal(number, self._request) for number in wanted}
+        return self
+
+    def __exit__(self, *_) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _request(self, number, frame):
+        if self.signal == number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.signal = number
+
+    def __call__(self) -> bool:
+        return self.signal is not None
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code that a shell expects of a process that was ended by a signal."""
+        return 0 if self.signal is None else 128 + self.signal
+
+
+@contextmanager
+def friendly(
+    command: str,
+    folder: Path | None = None,
+    stop: StopOnSignal | None = None,
+    mistakes: tuple[type[Exception], ...] = (),
+) -> Iterator[None]:
+    """End the command with a message and an exit code, not a traceback, on mistakes, full disks and divergence.
+
+    Args:
+        command: the name of the command.
+        folder: the run folder, if a run is being trained.
+        stop: the signals. A failure after a signal ends with the signal's exit code.
+        mistakes: further types of errors for which the message is enough.
+    """
+
+    def fail(message: str, code: int = BAD_INPUT) -> NoReturn:
+        leave(f"norewind {command}: {message}", (stop and stop.exit_code) or code)
+
+    try:
+        yield
+    except BrokenPipeError:
+        # The reader has seen enough (head, for example).
+        drop_output()
+        raise SystemExit(128 + signal.SIGPIPE) from None
+    except OSError as error:
+        drop_output()
+        named = error.filename or ("standard output" if error.errno in OUTPUT_ERRORS else None)
+        where = f"{named}: " if named else ""
+        fail(f"{where}{error.strerror or error}.{_kept(folder)}")
+    except Exception as error:
+        # Imported only now, so that --help does not have to wait for JAX.
+        from norewind.core.checks import ModelError
+        from norewind.core.run import NonFiniteError
+        from norewind.scoring.metrics import Diverged
+        from norewind.storage.checkpoint import CheckpointError
+        from norewind.streams import StreamError
+        from norewind.sweeps.workers import SweepError
+        from norewind.training.compress import CodeError
+        from norewind.training.folder import FolderInUse
+
+        mistakes += CheckpointError, CodeError, FolderInUse, ModelError, SettingsError, StreamError, SweepError
+        if isinstance(error, Diverged | NonFiniteError):
+            what = str(error)
+            if isinstance(error, NonFiniteError):
+                what = f"sample {int(error.run.samples) + 1} gave numbers that are not finite."
+            again = " The same settings would diverge again: start a new run with a lower --rate or another --seed."
+            fail(f"the run diverged: {what}{_kept(folder, again)}", DIVERGED)
+        if isinstance(error, MemoryError):
+            fail(f"there is not enough memory. {error}.{_kept(folder)}")
+        if isinstance(error, mistakes):
+            fail(str(error))
+        raise
+
+
+def _kept(folder: Path | None, remedy: str | None = None) -> str:
+    """Describe what is left of a failed run, and what to do."""
+    from norewind.training.folder import last_good
+
+    if folder is None:
+        return ""
+    if found := last_good(folder):
+        return f" The last good checkpoint, {found}, is kept.{remedy or f' To continue: norewind resume {folder}'}"
+    return f" There was no checkpoint yet.{remedy or ''}"
+
+
+def check_range(option: str, value: float | None, low: float, high: float = inf) -> None:
+    """Reject a number that is outside a range or not finite.
+
+    Args:
+        option: the name of the option, for the message.
+        value: the number; None is accepted.
+        low: the smallest allowed number.
+        high: the largest allowed number.
+
+    Raises:
+        SettingsError: the number is rejected.
+    """
+    if value is not None and not (low <= value <= high and value < inf):
+        bounds = f"at least {low}" if high == inf else f"from {low:,} to {high:,}"
+        raise SettingsError(f"{option} must be {'finite' if value == inf else bounds}, but it is {value}.")
+
+
+def leave(message: str, code: int) -> NoReturn:
+    """Print a message on standard error and end the process.
+
+    Args:
+        message: the message.
+        code: the exit code.
+    """
+    print(message, file=sys.stderr)
+    raise SystemExit(code) from None

@@ -1,0 +1,178 @@
+"""`norewind forecast`, `predict`, `sample` and `plot`: the commands that use trained runs."""
+
+import csv
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from tyro.conf import Positional
+
+from norewind.cli.common import StopOnSignal, check_range, friendly
+from norewind.training.settings import SettingsError, option
+
+
+def forecast(
+    run: Annotated[Path, Positional],
+    *,
+    steps: Annotated[int | None, option("ROWS", "the horizon of the run; 24 if it is 1")] = None,
+    format: Literal["jsonl", "csv"] = "jsonl",
+    figure: Annotated[Path | None, option("FILE", "forecast.png in the run folder")] = None,
+) -> None:
+    """Forecast the rows after the end of a run's stream, with standard deviations.
+
+    A run with a horizon of H forecasts H rows directly. For later rows, it uses its own
+    forecasts as inputs; classes are forecast only up to H rows ahead. The run itself is not
+    changed, and its source is not read. If the table has regular times, forecasts have times.
+
+        norewind forecast runs/power --steps 24 --format csv > next.csv
+
+    For a run with keys, the next rows of every key, up to the horizon, are printed as JSON lines.
+
+    Args:
+        run: The run folder.
+        steps: The number of rows to forecast.
+        format: The output format: JSON lines or CSV.
+        figure: Where to draw the newest rows and the forecast; .png, .pdf or .svg.
+    """
+    check_range("--steps", steps, 1, 100_000)
+    _check_figure("--figure", figure)
+    import numpy as np
+
+    from norewind.forecasting.predict import forecast as ahead
+    from norewind.forecasting.predict import forecast_class
+    from norewind.plotting import row_figures
+    from norewind.training.folder import FORECAST, saved_run, settings_of
+    from norewind.training.train import print_lines
+
+    if settings_of(run).key is not None:
+        from norewind.forecasting.fleet_forecast import fleet_forecasts
+
+        if format == "csv" or figure is not None:
+            raise SettingsError("a run with keys prints JSON lines only: leave out --format csv and --figure.")
+        for entry in fleet_forecasts(run, settings_of(run), steps):
+            print_lines([entry])
+        return
+    settings, saved = saved_run(run)
+    if settings.loss == "classes":
+        if figure is not None:
+            raise SettingsError("--figure: this run forecasts a class, for which there is no figure. Leave it out.")
+        entries, columns = forecast_class(settings, saved, steps), []
+    else:
+        result = ahead(settings, saved, steps)
+        entries, columns, path = result.entries(), result.columns, figure or run / FORECAST
+        both = np.stack([result.means, result.deviations], axis=-1)
+        try:
+            row_figures.draw_stretch(result.recent, columns, result.last, path, both, result.times)
+            print(f"See {path}.", file=sys.stderr)
+        except OSError as error:
+            if figure is not None:
+                raise
+            # The forecast is printed even if the run folder is read-only.
+            print(f"The figure could not be written: {path}: {error.strerror}.", file=sys.stderr)
+    if format == "jsonl":
+        print_lines(entries)
+    else:
+        print_csv(entries, columns)
+
+
+def print_csv(entries: list[dict[str, Any]], columns: list[str]) -> None:
+    """Print forecasts as CSV.
+
+    Args:
+        entries: the forecasts, one per row.
+        columns: the names of the targets; empty for a class.
+    """
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    time = ["time"] if "time" in entries[0] else []
+    names = [*columns, *(f"{column} deviation" for column in columns)] or ["forecast", "probability"]
+    writer.writerow(["row", *time, *names])
+    for entry in entries:
+        both = [*entry["forecast"].values(), *entry["deviation"].values()] if columns else map(entry.get, names)
+        writer.writerow([entry["for"], *map(entry.get, time), *both])
+    sys.stdout.flush()
+
+
+def predict(
+    run: Annotated[Path, Positional],
+    source: Annotated[str | None, Positional, option("[SOURCE]", "the run's own stream, from where it stopped")] = None,
+    *,
+    learn: bool = False,
+    fresh: bool = False,
+    samples: Annotated[float | None, option("N", "the whole stream")] = None,
+    flush: Annotated[float | None, option("SECONDS", "wait for full chunks")] = None,
+) -> None:
+    """Predict every sample of a stream before it is seen, and report how surprising it was, as JSON lines.
+
+    The run itself is not changed; `norewind resume` continues it.
+
+    Args:
+        run: The run folder.
+        source: The stream to predict: a file, - for standard input, or a task.
+        learn: Keep learning along the way.
+        fresh: Start from the initial state instead of the last state of the run.
+        samples: Stop after this many samples; can be written as 1e6.
+        flush: Predict at most this many seconds after a sample arrives.
+    """
+    with StopOnSignal() as stop, friendly("predict", stop=stop):
+        from norewind.forecasting.predict import predictions
+        from norewind.training.folder import saved_run
+        from norewind.training.train import print_lines
+
+        settings, saved = saved_run(run)
+        settings = replace(settings, samples=samples, flush=flush)
+        for entries in predictions(settings, saved, source, learn=learn, fresh=fresh, should_stop=stop):
+            print_lines(entries)
+    raise SystemExit(stop.exit_code)
+
+
+def sample(
+    run: Annotated[Path, Positional],
+    *,
+    length: int = 500,
+    prompt: Annotated[str, option("TEXT", "continue the stream")] = "",
+    temperature: float = 1.0,
+    seed: int = 0,
+) -> None:
+    """Generate text with a run that was trained on bytes, text or a task.
+
+    Args:
+        run: The run folder.
+        length: The number of symbols to write.
+        prompt: Text to read first.
+        temperature: Divides the logits: values below 1 favour likely symbols, values above 1 unlikely ones.
+        seed: The seed of the random choices.
+    """
+    check_range("--length", length, 1, 10**8)
+    check_range("--temperature", temperature, 1e-30, 1e30)
+    check_range("--seed", seed, 0, 2**32 - 1)
+    from norewind.forecasting.predict import sampled
+    from norewind.training.folder import saved_run
+
+    settings, saved = saved_run(run)
+    text = sampled(settings, saved, length, prompt=prompt, temperature=temperature, seed=seed)
+    # Arguments that are not UTF-8 are held as surrogates.
+    sys.stdout.buffer.write(prompt.encode(errors="surrogateescape") + text + b"\n")
+    sys.stdout.flush()
+
+
+def plot(runs: Annotated[tuple[Path, ...], Positional], *, out: Path = Path("curves.png")) -> None:
+    """Draw the learning curves of several runs in one figure.
+
+    Args:
+        runs: The run folders.
+        out: The file of the figure: .png, .pdf or .svg.
+    """
+    if not runs:
+        raise SettingsError("name at least one run folder.")
+    _check_figure("--out", out)
+    from norewind.cli.train_session import draw
+
+    out.parent.mkdir(parents=True, exist_ok=True)
+    draw(*runs, out=out)
+    print(f"See {out}.")
+
+
+def _check_figure(option: str, path: Path | None) -> None:
+    if path is not None and path.suffix not in (".png", ".pdf", ".svg"):
+        raise SettingsError(f"{option} must end in .png, .pdf or .svg, not {path}.")

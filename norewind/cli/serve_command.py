@@ -1,0 +1,144 @@
+"""`norewind serve` and `norewind watch`: a trained run as a service, and the live page alone."""
+
+import os
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+from tyro.conf import Positional
+
+from norewind.cli.common import StopOnSignal, check_range, friendly
+from norewind.training.settings import SettingsError, option
+
+TOKEN = "NOREWIND_TOKEN"
+SHORTEST_TOKEN = 16
+TokenFile = Annotated[Path | None, option("FILE", f"the environment variable {TOKEN}")]
+
+
+def serve(
+    run: Annotated[Path, Positional],
+    *,
+    port: int = 8000,
+    host: str = "127.0.0.1",
+    token_file: TokenFile = None,
+    queue: int = 4096,
+    waiting: int = 10_000,
+) -> None:
+    """Serve a trained run over HTTP: it predicts, keeps learning, and shows a live page.
+
+    The run is saved in its folder, as in training. On Ctrl-C or SIGTERM, the service learns
+    from everything it has accepted, saves the run, and ends. Needs `pip install '.[serve]'` in a clone.
+
+        norewind serve runs/power --port 8000
+        curl -d '{"row": {"power": 7.5}}' http://localhost:8000/predict
+        curl -d '{"row": {"power": 7.5}}' http://localhost:8000/learn
+
+    Args:
+        run: The run folder.
+        port: The port to listen on; 0 for any free port.
+        host: The address to listen on. An address that other machines can reach needs a token.
+        token_file: A file with the token that requests must send.
+        queue: The maximum number of rows waiting to be learned from. Beyond it, requests are answered with 429.
+        waiting: The maximum number of rows waiting for late labels. Beyond it, the oldest is dropped.
+    """
+    check_range("--queue", queue, 1)
+    check_range("--waiting", waiting, 0)
+    with StopOnSignal() as stop, friendly("serve", run, stop), listening(host, port, token_file) as (listener, token):
+        from norewind.serving.app import application
+        from norewind.serving.service import Service
+
+        service = Service(run, queue=queue, waiting=waiting)
+        try:
+            listen("serve", application(service.feed, token, service), listener, stop, service.end)
+        finally:
+            service.close()
+        if service.error is not None:
+            raise service.error
+    raise SystemExit(stop.exit_code)
+
+
+def watch(
+    run: Annotated[Path, Positional], *, port: int = 8000, host: str = "127.0.0.1", token_file: TokenFile = None
+) -> None:
+    """Show the live page of a run folder that another process trains or has trained.
+
+    The folder is only read. The newest rows come from predictions.jsonl if the run writes
+    it (--predictions file), or else from its newest checkpoint.
+
+    Args:
+        run: The run folder.
+        port: The port to listen on; 0 for any free port.
+        host: The address to listen on. An address that other machines can reach needs a token.
+        token_file: A file with the token that requests must send.
+    """
+    with StopOnSignal() as stop, friendly("watch", stop=stop), listening(host, port, token_file) as (listener, token):
+        from norewind.serving.app import application
+        from norewind.serving.page_feed import FolderFeed
+
+        feed = FolderFeed(run)
+        listen("watch", application(feed, token), listener, stop, feed.end)
+    raise SystemExit(stop.exit_code)
+
+
+@contextmanager
+def listening(host: str, port: int, token_file: Path | None) -> Iterator[tuple[socket.socket, str | None]]:
+    """Open a listening socket and read the token. Called first, so that mistakes are reported immediately.
+
+    Args:
+        host: the address to listen on.
+        port: the port; 0 for any free one.
+        token_file: the file with the token; None for the environment variable.
+
+    Raises:
+        SettingsError: a package is missing, the token is unsuitable or missing, or the address cannot be used.
+    """
+    try:
+        import starlette  # noqa: F401
+        import uvicorn.protocols.http.httptools_impl  # noqa: F401
+    except ImportError as error:
+        raise SettingsError(f"{error.name} is not installed: run pip install '.[serve]' in a clone") from None
+    import jax
+
+    from norewind.serving.access import is_local
+
+    # Answers are computed in the calling thread: handing them to another one takes longer.
+    jax.config.update("jax_cpu_enable_async_dispatch", False)
+    token = token_file.read_text("utf-8", "replace").strip() if token_file else os.environ.get(TOKEN, "")
+    if token and (len(token) < SHORTEST_TOKEN or not token.isascii() or not token.isprintable() or " " in token):
+        raise SettingsError(f"the token must have at least {SHORTEST_TOKEN} printable ASCII characters and no spaces.")
+    if not token and not is_local(host):
+        raise SettingsError(
+            f"{host} can be reached from other machines, so a token is needed: --token-file FILE, or the environment "
+            f"variable {TOKEN}. (python -c 'import secrets; print(secrets.token_urlsafe())' makes one.)"
+        )
+    check_range("--port", port, 0, 65535)
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listener = socket.create_server((host, port), family=family, backlog=128)
+    except (OSError, UnicodeError, TypeError) as error:
+        # Some host names are not even valid.
+        why = getattr(error, "strerror", None) or error
+        raise SettingsError(f"cannot listen on {host}, port {port}: {why}.") from None
+    with listener:
+        yield listener, token or None
+
+
+def listen(command: str, app: Any, listener: socket.socket, stop: Callable[[], bool], end: Callable[[], None]) -> None:
+    """Announce the address and serve an application; see `norewind.serving.server.serve`.
+
+    Args:
+        command: the name of the command.
+        app: the ASGI application.
+        listener: the listening socket.
+        stop: returns True when the service should end.
+        end: called when the service ends.
+    """
+    from norewind.serving.server import serve as serve_app
+
+    host, port = listener.getsockname()[:2]
+    address = f"http://{f'[{host}]' if ':' in host else host}:{port}/"
+    print(f"norewind {command}: {address} (Ctrl-C ends it)", file=sys.stderr, flush=True)
+    serve_app(app, listener, stop=stop, end=end)

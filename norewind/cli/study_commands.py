@@ -1,0 +1,237 @@
+"""`norewind compare`, `diagnose`, `generate` and `reproduce`: comparisons of methods, and the paper's experiments."""
+
+import sys
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+
+from norewind.cli.common import HERE, Processes, check_range
+from norewind.cli.terminal import drop_output
+from norewind.training.registry import CellName, TaskName
+from norewind.training.settings import Settings, SettingsError, StreamSettings, option
+
+DEFAULTS = Settings(samples=1e5)
+CHUNK = 100_000
+
+
+def compare(
+    settings: Annotated[Settings, tyro.conf.arg(name="")] = DEFAULTS,
+    *,
+    methods: str = "uoro,uoro:window=16,bptt:16,readout_only",
+    seeds: int = 1,
+    out: Path = Path("results/compare"),
+    processes: Annotated[Processes, tyro.conf.arg(name="")] = HERE,
+    quiet: bool = False,
+) -> None:
+    """Train several methods on the same stream from the same initial parameters, and show one table and figure.
+
+    The source and all other options are those of `norewind train`, except that --methods
+    replaces --method. Finished runs are kept in the folder: repeat the command to continue
+    an interrupted one.
+
+        norewind compare anbn --methods uoro,rtrl,bptt:16 --hidden 16 --seeds 3
+        norewind compare sensors.csv --targets power --methods uoro:window=4,rank=8,bptt:4
+
+    Args:
+        settings: See below.
+        methods: The methods, separated by commas, with options after a colon: auto,uoro:window=4,rank=8,rtrl,bptt:16.
+        seeds: The number of runs per method, with seeds starting at --seed. Several give means and standard errors.
+        out: The folder for comparison.md, .csv and .png, and for the records of the runs.
+        processes: See below.
+        quiet: Show no progress.
+    """
+    if settings.method != DEFAULTS.method:
+        raise SettingsError("name the methods with --methods, not with --method.")
+    from norewind.instruments.compare import compare as run
+    from norewind.training.registry import split_methods
+
+    result = run(split_methods(methods), settings.settled(), seeds=seeds, out=out, quiet=quiet, **vars(processes))
+    print(f"{result}\n\nTable, figure and records are in {out}.")
+
+
+def diagnose(
+    stream: Annotated[StreamSettings, tyro.conf.arg(name="")],
+    *,
+    methods: str = "uoro,nobacktrack,bptt:5",
+    cell: CellName = "elman",
+    hidden: tuple[int, ...] = (8, 16, 32),
+    samples: Annotated[float, option("N", "100")] = 100,
+    keys: int = 100,
+    repeats: int = 1,
+    moving: Annotated[float | None, option("RATE", "frozen")] = None,
+    readout: bool = False,
+    out: Path = Path("results/diagnose"),
+) -> None:
+    """Measure each method's bias, variance and cosine to the exact gradient, along a stream and by model size.
+
+    Args:
+        stream: See below.
+        methods: The methods, separated by commas, with options after a colon: uoro,uoro:window=4,rank=8,bptt:16.
+        cell: The recurrent cell.
+        hidden: The numbers of hidden units to measure.
+        samples: The number of samples to read; can be written as 1e3.
+        keys: The number of times to draw each method's noise.
+        repeats: The number of random models of each size. With several, the results are means over them.
+        moving: Train the parameters along the stream, with the exact gradient and Adam at this learning rate.
+        readout: Also compare the parameters that do not reach the state, whose gradient is exact under every method.
+        out: The folder for table.md, diagnosis.json and diagnosis.png.
+    """
+    from rich.console import Console
+    from rich.progress import Progress
+
+    import norewind
+    from norewind.training.registry import parse_methods
+
+    chosen = parse_methods(methods)
+    model, data = read(Settings(**vars(stream), cell=cell, method="rtrl"), int(min(samples, 1e9)))
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        bar = progress.add_task("compiling", total=None)
+        report = norewind.diagnose(
+            chosen,
+            model,
+            data,
+            hidden=hidden,
+            repeats=repeats,
+            keys=keys,
+            seed=stream.seed,
+            optimizer=None if moving is None else norewind.adam(moving),
+            readout=readout,
+            report=lambda done, total, words: progress.update(bar, completed=done, total=total, description=words),
+        )
+    report.save(out)
+    print(f"{report}\n\nTable, data and figure are in {out}.")
+
+
+def read(settings: Settings, count: int) -> tuple[Any, tuple[Any, Any]]:
+    """Read the samples of a stream, and make models for it.
+
+    Args:
+        settings: the settings of the stream and the cell.
+        count: the number of samples.
+
+    Returns:
+        A function from a number of hidden units and a number to a model, and the samples.
+
+    Raises:
+        ValueError: no sample has a known target.
+    """
+    import jax
+    import numpy as np
+
+    from norewind.core import checks
+    from norewind.learners.steps import row_offsets, shift_columns
+    from norewind.training.build import cell_of, loss_of
+    from norewind.training.opening import open_stream
+
+    checks.at_least_one("--samples", count)
+    opened = open_stream(settings)
+    with opened.stream:
+        rows = opened.stream.take(count + opened.shape.horizon)
+    assert rows is not None  # an empty source is an error
+    # A sample is a row and the targets that arrive up to `horizon` rows later.
+    steps = opened.shape.steps
+    xs = rows.xs[: max(0, len(rows.xs) - steps[-1])]
+    targets = rows.targets[: len(xs)].copy()
+    if not opened.shape.symbols:
+        shift_columns(rows.targets, row_offsets(steps, opened.shape.targets), targets)
+    if not opened.shape.symbols and np.isnan(targets).all():
+        # The first rows only determine the scale of a column.
+        known = f"none of the first {len(targets)} samples has a known target that varies"
+        raise ValueError(f"{known}: use more --samples, or other --targets.")
+
+    @cache  # models of one size share their transition, and thus compiled programs
+    def made(hidden):
+        return cell_of(replace(settings, hidden=hidden), opened.shape)
+
+    def model(hidden, number):
+        params = made(hidden).init(jax.random.key(settings.seed + number))
+        return made(hidden).transition, loss_of(settings, opened.shape), params, made(hidden).initial_state()
+
+    return model, (xs, targets)
+
+
+def generate(
+    name: Annotated[TaskName, tyro.conf.Positional, tyro.conf.arg(name="task")],
+    *,
+    samples: float = 1e6,
+    seed: int = 0,
+    parameters: Annotated[tuple[int, ...], option("INT ...", "the paper's")] = (),
+) -> None:
+    """Write the text of a task to standard output.
+
+    Args:
+        name: The task, aⁿbⁿ or distant brackets.
+        samples: The number of characters to write; can be written as 1e6.
+        seed: The seed of the random text.
+        parameters: The parameters of the task: k l for anbn (the paper's are 1 32), s k a for brackets (1 5 10).
+    """
+    from norewind.training.registry import task
+
+    check_range("--samples", samples, 0)
+    check_range("--seed", seed, 0)
+    try:
+        text = task(name, parameters)
+    except TypeError as error:
+        raise SettingsError(str(error)) from None
+    try:
+        for start, chunk in zip(range(0, int(samples), CHUNK), text.chunks(seed, CHUNK), strict=False):
+            sys.stdout.write(text.decode(chunk[: int(samples) - start]))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader has seen enough (head, for example).
+        drop_output()
+
+
+def reproduce(
+    what: Annotated[Literal["influence", "brackets", "anbn", "all", "memory"], tyro.conf.Positional],
+    *,
+    out: Annotated[Path | None, option("FOLDER", "results/paper, results/quick or results/memory")] = None,
+    quick: bool = False,
+    seeds: Annotated[int | None, option("N", "anbn 5, brackets 3, influence 10, memory 2")] = None,
+    samples: Annotated[float | None, option("N", "1e7; memory 1e6 and 2e6")] = None,
+    rates: tuple[float, ...] = (1e-3, 3e-4, 1e-4),
+    windows: tuple[int, ...] = (1, 10, 100, 200),
+    controls: bool = True,
+    report_only: bool = False,
+    processes: Annotated[Processes, tyro.conf.arg(name="")] = HERE,
+) -> None:
+    """Run the paper's experiments and write their figures, table, records and page.
+
+    Finished runs are kept: repeat the command to continue an interrupted one.
+
+    Args:
+        what: One experiment of the paper, or all of them; or memory, which is not from the paper.
+        out: The folder to write to.
+        quick: Run influence balancing in full, but text only briefly, too short for conclusions (a few minutes).
+        seeds: The number of runs per curve and per cell of the table.
+        samples: The length of each run on text; can be written as 1e7.
+        rates: Learning rates of influence balancing, one for each column of the figure.
+        windows: Truncation lengths of influence balancing.
+        controls: Also run controls that could explain a difference from the paper (rho, precision, length).
+        report_only: Train nothing; write figures, table and page from existing records.
+        processes: See below.
+    """
+    check_range("--samples", samples, 100)
+    check_range("--seeds", seeds, 1)
+    check_range("--jobs", processes.jobs, 1)
+    length = None if samples is None else int(samples)
+    options = {**vars(processes), "report_only": report_only}
+    if what == "memory":
+        from norewind.paper.memory import reproduce_memory
+
+        length = length or (20_000 if quick else None)
+        folder = out or Path("results/quick/memory" if quick else "results/memory")
+        print(reproduce_memory(folder, samples=length, seeds=seeds or 2, **options))
+        return
+    from norewind.paper.balancing import SEEDS, influence_plan
+    from norewind.paper.plans import text_plan
+    from norewind.paper.report import reproduce as run
+
+    plan = text_plan(what, quick=quick, seeds=seeds, samples=length, controls=controls)
+    texts_only = what in ("anbn", "brackets")
+    influence = {} if texts_only else influence_plan(seeds=seeds or SEEDS, rates=rates, windows=windows)
+    folder = out or Path("results/quick" if quick else "results/paper")
+    run(plan, influence, folder, **options)

@@ -1,0 +1,107 @@
+"""`norewind train` and `norewind resume`: learn from a stream."""
+
+import argparse
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from norewind.cli.common import HERE, Processes
+from norewind.training.settings import Settings, option, read_toml
+
+DEFAULTS = Settings()
+
+
+def train(
+    settings: Annotated[Settings, tyro.conf.arg(name="")] = DEFAULTS,
+    *,
+    out: Annotated[Path | None, option("FOLDER", "runs/ and the name of the source")] = None,
+    config: Annotated[Path | None, option("FILE", "none")] = None,
+    quiet: bool = False,
+    processes: Annotated[Processes, tyro.conf.arg(name="")] = HERE,
+) -> None:
+    """Train a recurrent model on a stream: online, in one pass, in constant memory.
+
+    The source is a file, standard input, a Kafka topic or a built-in task: bytes, text, CSV
+    or JSON lines. The run folder holds settings.toml, metrics.jsonl, checkpoints and
+    curve.png; `norewind resume` continues exactly after any interruption.
+
+        norewind train book.txt --out runs/book
+        norewind train sensors.csv --targets power --horizon 24 --out runs/power
+        norewind train kafka://readings --brokers localhost:9092 --group forecasts --out runs/readings
+        norewind train 'kafka://readings/*' --brokers localhost:9092 --group workers --out /shared/readings
+        tail -F app.log | norewind train - --flush 1 --predictions stdout --out runs/log
+
+    Args:
+        settings: See below.
+        out: The run folder.
+        config: A TOML file with settings, such as the settings.toml of another run. Command-line options override it.
+        quiet: Print nothing unless something is wrong.
+        processes: See below.
+    """
+    from norewind.cli.train_session import run_in, run_partitions, run_shards
+
+    name, each = settings.source, settings.source.startswith("kafka://") and settings.source.endswith("/*")
+    if "://" in name:
+        name = name.removeprefix("kafka://").removesuffix("/*").replace("/", "-")
+    folder = out or Path("runs") / (Path(name).stem.strip("-") or "stdin")
+    if processes.ray is not None and settings.shards == 1:
+        settings = replace(settings, shards=max(2, os.cpu_count() or 1))
+    if settings.shard is None and settings.shards > 1:
+        run_shards("train", folder, settings.settled(), quiet=quiet, new=True, ray=processes.ray, jobs=processes.jobs)
+    if each:
+        run_partitions("train", folder, settings.settled(), quiet=quiet)
+    run_in("train", folder, settings.settled(), quiet=quiet, new=True)
+
+
+def resume(
+    run: Annotated[Path, tyro.conf.Positional],
+    *,
+    samples: Annotated[float | None, option("N", "as in the settings")] = None,
+    source: Annotated[str | None, option("SOURCE", "as in the settings")] = None,
+    continues: bool = False,
+    final: bool = False,
+    bad: Annotated[Literal["fail", "skip"] | None, option("{fail,skip}", "as in the settings")] = None,
+    damaged: Literal["fail", "skip"] = "fail",
+    quiet: bool = False,
+    processes: Annotated[Processes, tyro.conf.arg(name="")] = HERE,
+) -> None:
+    """Continue a run from its newest checkpoint, bit for bit as if it had never been interrupted.
+
+    A file is read again up to the position of the checkpoint, and must not have changed up
+    to there. A pipe must send the same stream again from its start, unless --continues is given.
+
+    Args:
+        run: The run folder.
+        samples: Stop after this many samples in total.
+        source: Where the stream is now, if it was moved; - for standard input.
+        continues: The source starts at the checkpoint, not at its beginning. A topic may have lost unread messages.
+        final: The file is complete: use its last line even without a newline.
+        bad: From now on, stop at bad input, or skip and count it.
+        damaged: If the newest checkpoint is damaged, stop, or continue from the previous one.
+        quiet: Print nothing unless something is wrong.
+        processes: See below.
+    """
+    from norewind.cli.train_session import run_in, run_shards
+    from norewind.training.folder import settings_of
+
+    options = {"samples": samples, "source": source, "bad": bad, "final": final or None}
+    changed = {name: value for name, value in options.items() if value is not None}
+    settings = replace(settings_of(run), **changed)
+    if settings.shards > 1 and settings.shard is None:
+        run_shards("resume", run, settings, quiet=quiet, new=False, ray=processes.ray, jobs=processes.jobs)
+    run_in("resume", run, settings, quiet=quiet, continues=continues, damaged=damaged)
+
+
+def with_config(arguments: list[str]) -> Callable[..., None]:
+    """`train` with the settings in the file after --config as its defaults, so that other options override them."""
+    if arguments[:1] != ["train"]:
+        return train
+    parser = argparse.ArgumentParser("norewind train", add_help=False, allow_abbrev=False)
+    parser.add_argument("--config", type=Path)
+    config = parser.parse_known_args(arguments[1:])[0].config
+    return partial(train, settings=read_toml(config)) if config else train

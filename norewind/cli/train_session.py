@@ -1,0 +1,167 @@
+"""Training in a folder, in shards or on the partitions of a topic, for the commands. (Imports JAX.)"""
+
+import signal
+import sys
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from norewind.cli.common import StopOnSignal, friendly, leave
+from norewind.scoring.class_score import ClassScore
+from norewind.scoring.key_score import KeyScore
+from norewind.scoring.metrics import at_the_end, counted, listed
+from norewind.scoring.row_score import RowScore
+from norewind.scoring.score import Score
+from norewind.streams import KeyedStream
+from norewind.sweeps.partitions import train_partitions
+from norewind.sweeps.shards import shard_words, train_shards
+from norewind.sweeps.workers import SweepError
+from norewind.training.fit import Fitted, Hooks
+from norewind.training.folder import BY_STEP, CURVE, METRICS, STRETCH, RunFolder, settings_of
+from norewind.training.log import read_log
+from norewind.training.opening import Opened
+from norewind.training.progress import Progress
+from norewind.training.settings import Settings, SettingsError
+from norewind.training.train import train, unit_of
+
+
+def run_in(command: str, path: Path, settings: Settings, *, quiet: bool, continues: bool = False, **hold: Any) -> None:
+    """Train in a folder, and end the process.
+
+    Args:
+        command: the name of the command.
+        path: the run folder.
+        settings: the settings of the run.
+        quiet: print nothing unless something is wrong.
+        continues: the source starts at the checkpoint, not at its beginning.
+        hold: options of `RunFolder`.
+    """
+    with StopOnSignal() as stop, friendly(command, path, stop):
+        hooks = Hooks(should_stop=stop)
+        with Progress(quiet=quiet) as progress, RunFolder(path, say=progress.say, **hold) as folder:
+            fitted, opened = train(settings, folder, continues=continues, progress=progress, hooks=hooks)
+        draw(path)
+        words = summed_up(path, fitted, opened)
+    if not quiet:
+        print(words, file=sys.stderr)
+        if stop():
+            print(f"Stopped; nothing is lost. To continue: norewind resume {path}", file=sys.stderr)
+    raise SystemExit(stop.exit_code)
+
+
+def run_shards(command: str, path: Path, settings: Settings, *, quiet: bool, new: bool, **workers: Any) -> NoReturn:
+    """Train a fleet in shards, and end the process.
+
+    Args:
+        command: the name of the command.
+        path: the run folder of the fleet.
+        settings: its settings.
+        quiet: print nothing unless something is wrong.
+        new: whether the run is new.
+        workers: options of `train_shards`.
+    """
+    with friendly(command):
+        try:
+            with Progress(max(2, settings.shards), quiet=quiet) as progress:
+                train_shards(settings, path, progress, new=new, **workers)
+        except SweepError as error:
+            raise SweepError(f"{error}\nTo continue: norewind resume {path}") from None
+        except KeyboardInterrupt:
+            leave(f"Stopped; nothing is lost. To continue: norewind resume {path}", 128 + signal.SIGINT)
+        if not quiet:
+            print(shard_words(path, settings.shards, KeyedStream.key_name), file=sys.stderr)
+    raise SystemExit(0)
+
+
+def run_partitions(command: str, path: Path, settings: Settings, *, quiet: bool) -> NoReturn:
+    """Train the partitions of a topic that a group assigns to this process, and end the process.
+
+    Args:
+        command: the name of the command.
+        path: the folder of the run folders.
+        settings: the settings of the runs.
+        quiet: print nothing unless something is wrong.
+    """
+    with StopOnSignal() as stop, friendly(command, None, stop), Progress(None, quiet=quiet) as progress:
+        train_partitions(settings, path, progress, stop)
+        progress.say("Stopped; nothing is lost. To continue: run the same command again.")
+    raise SystemExit(stop.exit_code)
+
+
+def draw(*paths: Path, out: Path | None = None) -> None:
+    """Draw the learning curves of runs in one figure.
+
+    Args:
+        paths: the run folders.
+        out: the file of the figure; by default curve.png in the first folder.
+
+    Raises:
+        SettingsError: the losses of the runs have different units.
+    """
+    from norewind.plotting.figures import draw_curves  # imports matplotlib
+
+    all_settings = [settings_of(path) for path in paths]
+    units = {unit_of(settings) for settings in all_settings}
+    if len(units) > 1:
+        raise SettingsError(f"these runs are measured in {' and '.join(sorted(units))}: draw them separately.")
+    curves = [(str(path), read_log(path / METRICS)) for path in paths]
+    first = all_settings[0]
+    rows = "class frequencies so far" if first.loss == "classes" else "the mean so far"
+    trivial = rows if first.kind in ("csv", "jsonl") else "order-0 entropy"
+    draw_curves(curves, units.pop(), out or paths[0] / CURVE, trivial)
+
+
+def _last_tenth(lines: list[dict[str, Any]], score: Score) -> str:
+    """Describe the loss in the last tenth of a run, compared with simple ones. (For one series, a table follows.)"""
+    ends = np.array([line["samples"] for line in lines])
+
+    def mean(entry: str) -> tuple[int, float]:
+        return at_the_end(ends, np.array([line.get(entry) for line in lines], float), 0.1)
+
+    newest, loss = mean("loss")
+    simple = {score.trivial: "baseline", **({"last value": "persistence"} if isinstance(score, KeyScore) else {})}
+    known = [f"{name}: {value:.4f}" for name, entry in simple.items() if (value := mean(entry)[1]) == value]
+    words = f", {loss:.4f} {score.unit} over the last {newest:,}" + (f" ({', '.join(known)})" if known else "")
+    return words if loss == loss else ""
+
+
+def summed_up(path: Path, fitted: Fitted, opened: Opened) -> str:
+    """Draw the figures that the learning curve does not cover, and return a summary of the run.
+
+    Args:
+        path: the run folder.
+        fitted: the result of training.
+        opened: the stream, which is closed.
+    """
+    score, stream, lines = opened.score, opened.stream, read_log(path / METRICS)
+    words = counted(fitted.samples, "sample")
+    words += _last_tenth(lines, score) if lines else ""
+    for reason, count in stream.counts.items():
+        words += f", {count:,} {reason} skipped"
+    if stream.unfinished:
+        words += (
+            f". The end is incomplete ({counted(stream.unfinished, 'byte')}) and waits for the file to grow "
+            f"(if the file is complete: norewind resume {path} --final)"
+        )
+    closing = score.closing(lines, path)
+    figures = [path / CURVE, *_drawn(path, score, fitted.samples, lines)]
+    return "\n".join([f"{words}.", *([closing] if closing else []), f"See {listed(figures)}."])
+
+
+def _drawn(path: Path, score: Score, samples: int, lines: list[dict[str, Any]]) -> list[Path]:
+    """Draw the newest rows, and the errors by step, if they were scored."""
+    from norewind.plotting import row_figures
+
+    figures = []
+    if isinstance(score, ClassScore) and score.was_scored:
+        row_figures.draw_classes(score.state["stretch"], score.name, samples, path / STRETCH)
+        figures.append(path / STRETCH)
+    if isinstance(score, RowScore):
+        if len(score.state["recent"]):
+            row_figures.draw_stretch(score.state["recent"], score.columns, samples, path / STRETCH)
+            figures.append(path / STRETCH)
+        if (result := score.summary(lines)) and result.by_step:
+            row_figures.draw_by_step(result.by_step, result.steps, path / BY_STEP)
+            figures.append(path / BY_STEP)
+    return figures

@@ -1,0 +1,274 @@
+"""The contract that every gradient estimator fulfils, and the linearisation that all of them share."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+
+from norewind.core import checks
+from norewind.core.trees import Tree, is_key, real_leaves, where, with_real_leaves
+
+Transition = Callable[[Tree, Tree, Tree], tuple[Tree, Tree]]
+Loss = Callable[[Tree, Tree], jax.Array]
+
+
+def one_sample(x: Tree) -> int:
+    """The number of samples in one x of an ordinary model: always 1."""
+    return 1
+
+
+class Model(NamedTuple):
+    """A recurrent model as estimators see it: a black box.
+
+    Args:
+        transition: one step, `transition(params, state, x) -> (new_state, output)`: the paper's F_state and F_out
+            together.
+        loss: the loss of one step, `loss(output, target)`, a scalar.
+        samples: the number of samples of the stream in one x: `samples(x)` is T for a window, otherwise 1.
+    """
+
+    transition: Transition
+    loss: Loss
+    samples: Callable[[Tree], int] = one_sample
+
+
+class Estimate(NamedTuple):
+    """The result of one step of an estimator.
+
+    Args:
+        loss: the loss of the step.
+        grad: the estimated gradient, shaped like the parameters.
+        output: the output of the model.
+    """
+
+    loss: jax.Array
+    grad: Tree
+    output: Tree
+
+
+class InitFn(Protocol):
+    """The function of an estimator that makes the carry for the first step; `key` seeds its noise, if it has any."""
+
+    def __call__(self, params: Tree, state: Tree, key: jax.Array, /) -> Tree: ...
+
+
+class StepFn(Protocol):
+    """The function of an estimator that processes one sample or window.
+
+    It takes the input `x` and the `target` of the loss, and returns the new state, the new carry and the estimate.
+    The new state and carry have the structure, shapes and dtypes of the old ones.
+    """
+
+    def __call__(
+        self, params: Tree, state: Tree, carry: Tree, x: Tree, target: Tree, /
+    ) -> tuple[Tree, Tree, Estimate]: ...
+
+
+class ResetFn(Protocol):
+    """The function of an estimator that forgets the past: it returns the carry, reset where the boolean `when` is true.
+
+    `state` is the state in which the new sequence starts.
+    """
+
+    def __call__(self, params: Tree, state: Tree, carry: Tree, when: jax.Array, /) -> Tree: ...
+
+
+class Estimator(NamedTuple):
+    """A method to estimate gradients online, as two pure functions, `init` and `step`.
+
+    The carry is the data that the method carries forward in place of the past.
+
+    Args:
+        init: makes the carry for the first step, `init(params, state, key) -> carry`.
+        step: processes one sample or window, `step(params, state, carry, x, target) -> (state, carry, estimate)`.
+        model: the model. A learner needs it to predict and to count samples.
+        reset: forgets the past, `reset(params, state, carry, when) -> carry`. By default a reset calls `init` again and
+            keeps the PRNG keys.
+        mean_step: a faster way to the mean gradient of several carries than one `step` for each
+            (see `norewind.average`). The carries are stacked along a leading axis.
+        streams_step: a faster way to the mean gradient of several streams than one `step` for each
+            (see `norewind.parallel`). Everything but the parameters has a leading axis. With a sixth argument, the
+            weights of the streams, it returns the weighted sum in place of the mean.
+        perturbs_state: the new state depends on the carry, so several carries cannot share one evaluation of the model.
+    """
+
+    init: InitFn
+    step: StepFn
+    model: Model | None = None
+    reset: ResetFn | None = None
+    mean_step: StepFn | None = None
+    streams_step: Callable[..., tuple[Tree, Tree, Estimate]] | None = None
+    perturbs_state: bool = False
+
+
+def checked(estimator: Estimator) -> Estimator:
+    """The same estimator, with a check of parameters and state before its `init`.
+
+    Args:
+        estimator: the estimator to check.
+
+    Returns:
+        An estimator that raises `ModelError` for parameters or a state that it cannot train.
+    """
+
+    def init(params, state, key):
+        checks.parameters_and_state(params, state)
+        return estimator.init(params, state, key)
+
+    return estimator._replace(init=init)
+
+
+def samples_of(transition: Transition) -> Callable[[Tree], int]:
+    """The function that counts the samples in one x: the transition's own (a window has one), or `one_sample`."""
+    return getattr(transition, "samples", one_sample)
+
+
+def model_of(transition: Transition, loss: Loss) -> Model:
+    """The model made of a transition and a loss.
+
+    Args:
+        transition: one step of the model, `transition(params, state, x) -> (new_state, output)`.
+        loss: the loss of one step, `loss(output, target)`.
+
+    Returns:
+        The model, which also counts samples.
+
+    Raises:
+        ModelError: `transition` or `loss` is not a function.
+    """
+    checks.model(transition, loss)
+    return Model(transition, loss, samples_of(transition))
+
+
+def reset_carry(estimator: Estimator, params: Tree, state: Tree, carry: Tree, when: jax.Array) -> Tree:
+    """The carry with the past forgotten, by the estimator's own `reset` or by its `init`.
+
+    Args:
+        estimator: the estimator.
+        params: the parameters.
+        state: the state in which the new sequence starts.
+        carry: the carry before the reset.
+        when: the reset happens only where this is true.
+
+    Returns:
+        The new carry.
+    """
+    if estimator.reset is not None:
+        return estimator.reset(params, state, carry, when)
+    fresh = estimator.init(params, state, jax.random.key(0))
+    # The keys continue, so that the noise after a reset is new.
+    fresh = jax.tree.map(lambda new, old: old if is_key(old) else new, fresh, carry)
+    return where(when, fresh, carry)
+
+
+class Linearisation(NamedTuple):
+    """The model evaluated at one point, together with its derivatives there.
+
+    Here s are the floating leaves of the state as real numbers (see `real_leaves`), J = ∂s'/∂s and I = ∂s'/∂θ.
+
+    Args:
+        state: the new state.
+        output: the output.
+        loss: the loss.
+        jvp: the forward derivative, `jvp(ds) -> (J ds, (∂ℓ/∂s) ds)`.
+        vjp: the reverse derivative, `vjp(c, d) -> (c J + d ∂ℓ/∂s, c I + d ∂ℓ/∂θ)`.
+    """
+
+    state: Tree
+    output: Tree
+    loss: jax.Array
+    jvp: Callable[[Tree], tuple[Tree, jax.Array]]
+    vjp: Callable[[Tree, jax.Array], tuple[Tree, Tree]]
+
+    def loss_grads(self) -> tuple[Tree, Tree]:
+        """The gradients of the loss.
+
+        Returns:
+            ∂ℓ/∂s, shaped like the real leaves of the state, and ∂ℓ/∂θ, shaped like the parameters.
+        """
+        return self.vjp(zeros_like(real_leaves(self.state)), jnp.ones_like(self.loss))
+
+    def pull_back(self, c: Tree) -> tuple[Tree, Tree]:
+        """The products c J and c I.
+
+        Args:
+            c: a row vector shaped like the real leaves of the state.
+
+        Returns:
+            c J, shaped like the real leaves of the state, and c I, shaped like the parameters.
+        """
+        return self.vjp(c, jnp.zeros_like(self.loss))
+
+
+def linearise(model: Model, params: Tree, state: Tree, x: Tree, target: Tree) -> Linearisation:
+    """Evaluate the model once, and return its results together with its derivatives.
+
+    The forward derivative is the transpose of the reverse one. It is exact, it costs
+    one pass over the values stored by the single evaluation (even when the model is a loop), and
+    the two can never disagree, not even in a model that defines its own reverse rule
+    (`jax.custom_vjp`, as surrogate gradients of spiking cells do).
+
+    Args:
+        model: the model.
+        params: the parameters.
+        state: the state before the step.
+        x: the input.
+        target: the target of the loss.
+
+    Returns:
+        The new state, the output, the loss and the derivatives.
+
+    Raises:
+        ModelError: the transition or the loss returns something invalid.
+    """
+
+    def evaluate(params, leaves):
+        new_state, output = checks.transition_result(
+            model.transition(params, with_real_leaves(state, leaves), x), state
+        )
+        value = checks.loss_result(model.loss(output, target))
+        return (real_leaves(new_state), value), (new_state, output)
+
+    results, pullback, (new_state, output) = jax.vjp(evaluate, params, real_leaves(state), has_aux=True)
+
+    def vjp(state_cotangent, loss_cotangent):
+        grad, state_grad = pullback((state_cotangent, loss_cotangent))
+        return state_grad, grad
+
+    def jvp(state_tangent):
+        transposed = jax.linear_transpose(lambda c, d: vjp(c, d)[0], *results)
+        return transposed(state_tangent)
+
+    return Linearisation(new_state, output, results[1], jvp, vjp)
+
+
+def linearise_state(transition: Transition, params: Tree, state: Tree, x: Tree) -> Linearisation:
+    """Evaluate and differentiate the new state alone, without output and loss.
+
+    Args:
+        transition: one step of the model.
+        params: the parameters.
+        state: the state before the step.
+        x: the input.
+
+    Returns:
+        A linearisation with an empty output and a loss of zero.
+
+    Raises:
+        ModelError: the transition returns something invalid.
+    """
+    model = Model(lambda *inputs: (transition(*inputs)[0], ()), lambda output, target: jnp.zeros(()))
+    return linearise(model, params, state, x, ())
+
+
+def zeros_like(tree: Any) -> Any:
+    """Make zeros in the shapes and dtypes of a tree of arrays.
+
+    Args:
+        tree: the tree.
+
+    Returns:
+        A tree of zeros.
+    """
+    return jax.tree.map(jnp.zeros_like, tree)

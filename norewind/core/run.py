@@ -1,0 +1,234 @@
+"""A training run, and one step of learning as a function from run to run."""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from norewind.core import checks
+from norewind.core.estimator import Estimate, Estimator, Model, reset_carry
+from norewind.core.optimizers import at_sample
+from norewind.core.trees import Tree, all_finite, strong, where
+
+
+class Run(NamedTuple):
+    """A whole training run as one pytree. Save it, restore it, and training continues exactly where it stopped.
+
+    The three counts stop at 2³¹ − 1.
+
+    Args:
+        params: the parameters of the model.
+        state: the state of the model.
+        carry: the carry of the estimator.
+        opt_state: the state of the optimizer.
+        steps: the number of calls of `step`, or of entries of a `scan`.
+        samples: the number of samples along the stream (T per step for windows of T).
+        skipped: the number of steps dropped because a number was not finite.
+        initial_state: the state that a reset returns to.
+        pending: the inputs that are still waiting for their targets, oldest first.
+        ahead: the state after the pending inputs; None if there are none.
+    """
+
+    params: Tree
+    state: Tree
+    carry: Tree
+    opt_state: Tree
+    steps: jax.Array
+    samples: jax.Array
+    skipped: jax.Array
+    initial_state: Tree
+    pending: tuple[Tree, ...] = ()
+    ahead: Tree = None
+
+    def __repr__(self) -> str:
+        pending = f", {len(self.pending)} inputs wait for their targets" if self.pending else ""
+        numbers = sum(leaf.size for leaf in jax.tree.leaves(self.params))
+        return (
+            f"Run(samples={self.samples}, steps={self.steps}, skipped={self.skipped}, {numbers:,} parameters{pending})"
+        )
+
+
+class NonFiniteError(ArithmeticError):
+    """Raised when the loss, gradient, parameters, state or carry of a step are not finite.
+
+    Args:
+        message: the message of the error.
+        step: the number of the step, counted from 1.
+        run: the last good run.
+    """
+
+    def __init__(self, message: str, step: int, run: Any):
+        super().__init__(message)
+        self.step = step
+        self.run = run
+
+
+def nonfinite_error(run: Any) -> NonFiniteError:
+    """The error for the step after `run`, the last good run."""
+    step = int(run.steps) + 1
+    return NonFiniteError(
+        f"step {step} (counting from 1) gave a loss, gradient, state or carry that is not finite. The run before it "
+        "is intact: it is this error's `run`. Check x and target of that step, lower the learning rate, "
+        'or use online(..., nonfinite="skip") to drop such samples and count them.',
+        step,
+        run,
+    )
+
+
+@dataclass(frozen=True)
+class Update:
+    """One step of learning: an estimator and an optimizer as pure functions from run to run. Nothing here is compiled.
+
+    Args:
+        estimator: estimates the gradient.
+        optimizer: turns the gradient into an update of the parameters.
+    """
+
+    estimator: Estimator
+    optimizer: optax.GradientTransformationExtraArgs
+
+    @property
+    def model(self) -> Model:
+        """The estimator's model.
+
+        Raises:
+            ValueError: the estimator was made without its model.
+        """
+        if self.estimator.model is None:
+            raise ValueError("this estimator was made without its model: build it with Estimator(..., model=...).")
+        return self.estimator.model
+
+    def transition(self, params: Tree, state: Tree, x: Tree) -> tuple[Tree, Tree]:
+        """Run one step of the model, and check its result.
+
+        Args:
+            params: the parameters.
+            state: the state before the step.
+            x: the input.
+
+        Returns:
+            The new state and the output.
+
+        Raises:
+            ModelError: the transition returns something invalid.
+        """
+        return checks.transition_result(self.model.transition(params, state, x), state)
+
+    def advance(self, run: Run, x: Tree, target: Tree) -> tuple[Run, Estimate]:
+        """Learn from one sample or window.
+
+        Args:
+            run: the run before it.
+            x: the input.
+            target: the target of the loss.
+
+        Returns:
+            The new run, and the estimate of this step.
+        """
+        state, carry, estimate = self.estimator.step(run.params, run.state, run.carry, x, target)
+        updates, opt_state = self.optimizer.update(
+            estimate.grad, at_sample(run.opt_state, run.samples), run.params, value=estimate.loss, grad=estimate.grad
+        )
+        model = self.estimator.model
+        new = run._replace(
+            params=optax.apply_updates(run.params, updates),
+            state=state,
+            carry=carry,
+            opt_state=opt_state,
+            steps=_saturating_add(run.steps, 1),
+            samples=_saturating_add(run.samples, model.samples(x) if model else 1),
+        )
+        return strong(new), estimate
+
+    def advance_and_look(self, run: Run, x: Tree, target: Tree) -> tuple[Run, Estimate, jax.Array]:
+        """Learn from one sample or window, and check that all numbers are finite.
+
+        Args:
+            run: the run before it.
+            x: the input.
+            target: the target of the loss.
+
+        Returns:
+            The new run, the estimate of this step, and whether all numbers are finite.
+        """
+        new, estimate = self.advance(run, x, target)
+        # A state may hold an infinity on purpose, such as a running minimum that starts there.
+        finite = all_finite((estimate.loss, estimate.grad, new.params, new.carry)) & (
+            all_finite(new.state) | ~all_finite(run.state)
+        )
+        return new, estimate, finite
+
+    def advance_if_finite(self, run: Run, x: Tree, target: Tree) -> tuple[Run, Estimate, jax.Array]:
+        """Learn from one sample or window, unless that gives a number that is not finite: then only the counts change.
+
+        Args:
+            run: the run before it.
+            x: the input.
+            target: the target of the loss.
+
+        Returns:
+            The new run, the estimate of this step, and whether all numbers were finite.
+        """
+        new, estimate, finite = self.advance_and_look(run, x, target)
+        kept = run._replace(steps=new.steps, samples=new.samples, skipped=_saturating_add(run.skipped, 1))
+        return where(finite, new, kept), estimate, finite
+
+    def reset(self, run: Run, when: jax.Array) -> Run:
+        """Start a new sequence from the initial state, and forget the past.
+
+        Args:
+            run: the run before the reset.
+            when: the reset happens only where this is true.
+
+        Returns:
+            The run after the reset.
+        """
+        return run._replace(
+            state=where(when, run.initial_state, run.state),
+            ahead=None if run.ahead is None else where(when, run.initial_state, run.ahead),
+            carry=reset_carry(self.estimator, run.params, run.initial_state, run.carry, when),
+        )
+
+
+def explain(what: str, error: Exception, update: Update, run: Any, *inputs: Tree) -> None:
+    """Find the cause of an error of Python or JAX, and raise an error that names it, or add a note to the original.
+
+    The cause is often a run of another learner, or data that is not made of arrays.
+
+    Args:
+        what: the beginning of the message.
+        error: the original error.
+        update: the learner's estimator and optimizer.
+        run: the run that the learner was given.
+        *inputs: the input and the target, if any.
+
+    Raises:
+        ModelError: the cause was found.
+    """
+    if isinstance(error, ValueError):
+        return  # our own errors are ValueErrors, and already explain themselves
+    for name, part in zip(("x", "target"), inputs, strict=False):
+        checks.arrays(what + name, part)
+    carry = jax.eval_shape(update.estimator.init, run.params, run.state, jax.random.key(0))
+    expected = {"carry": carry, "opt_state": jax.eval_shape(update.optimizer.init, run.params)}
+    for name, part in expected.items():
+        if _kinds(part) != _kinds(getattr(run, name)):
+            raise checks.ModelError(
+                f"{what}this run was made by another learner: its {name} differs from the one this learner would make. "
+                "Start a run with this learner's init(params, state, key)."
+            )
+    error.add_note(
+        f"{what}was the run made by this learner's init(params, state, key), with the arguments in this order, and do "
+        "x and target suit its model and loss?"
+    )
+
+
+def _kinds(tree: Tree) -> Any:
+    return jax.tree.structure(tree), [(jnp.shape(leaf), jnp.result_type(leaf)) for leaf in jax.tree.leaves(tree)]
+
+
+def _saturating_add(count: jax.Array, more: int | jax.Array) -> jax.Array:
+    limit = jnp.iinfo(count.dtype).max
+    return jnp.where(count > limit - more, limit, count + more).astype(count.dtype)

@@ -1,0 +1,201 @@
+"""Small arithmetic on pytrees, shared by the estimators."""
+
+from collections import defaultdict
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+Tree = Any
+FOLDS = 8  # measured: with fewer, more is written; with more, too many places are read at once (docs/speed.md)
+
+
+def library(array: Any) -> Any:
+    """The array library of an array, so that a formula is written once: NumPy for its own arrays, otherwise JAX's."""
+    return np if isinstance(array, np.ndarray | np.generic) else jnp
+
+
+def is_differentiable(leaf: Any) -> bool:
+    """Whether a leaf is an array (or the shape of one) of real or complex floating numbers."""
+    return hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jnp.inexact)
+
+
+def floating(tree: Tree) -> Tree:
+    """The tree with None in place of every leaf that is not differentiable."""
+    return jax.tree.map(lambda leaf: leaf if is_differentiable(leaf) else None, tree)
+
+
+def named_leaves(name: str, tree: Tree) -> list[tuple[str, Any]]:
+    """All leaves of a tree with their places, such as params['bias'].
+
+    Args:
+        name: the name of the tree, which begins every place.
+        tree: the tree.
+
+    Returns:
+        Pairs of place and leaf.
+    """
+    return [(name + jax.tree_util.keystr(path), leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)]
+
+
+def as_arrays(tree: Tree) -> Tree:
+    """The tree with plain Python numbers converted to arrays."""
+    return jax.tree.map(lambda leaf: leaf if hasattr(leaf, "dtype") else jnp.asarray(leaf), tree)
+
+
+def real_leaves(state: Tree) -> Tree:
+    """The part of a state that carries influence: its floating leaves, as real numbers.
+
+    A complex leaf becomes a real one with a leading axis of two (real and imaginary
+    part), and a leaf that is not floating (a counter, a PRNG key) becomes None. So
+    estimators only ever compute with real vectors.
+
+    Args:
+        state: the state of a model.
+
+    Returns:
+        A tree with the structure of the state.
+    """
+
+    def split(leaf):
+        is_complex = jnp.issubdtype(leaf.dtype, jnp.complexfloating)
+        return jnp.stack([leaf.real, leaf.imag]) if is_complex else leaf
+
+    return jax.tree.map(split, floating(as_arrays(state)))
+
+
+def with_real_leaves(state: Tree, leaves: Tree) -> Tree:
+    """A state with its floating leaves replaced: the inverse of `real_leaves`.
+
+    Args:
+        state: the state.
+        leaves: the new leaves, in the form that `real_leaves` returns.
+
+    Returns:
+        The state with the new leaves; leaves that are not floating stay as they are.
+    """
+    state = as_arrays(state)
+    rest = jax.tree.map(lambda leaf: None if is_differentiable(leaf) else leaf, state)
+
+    def join(old, new):
+        return jax.lax.complex(new[0], new[1]) if jnp.issubdtype(old.dtype, jnp.complexfloating) else new
+
+    new = jax.tree.map(join, floating(state), leaves)
+    return jax.tree.map(lambda a, b: b if a is None else a, new, rest, is_leaf=lambda leaf: leaf is None)
+
+
+def norm(tree: Tree) -> jax.Array:
+    """The Euclidean norm of all leaves, taken as one vector.
+
+    Args:
+        tree: a tree of real or complex arrays.
+
+    Returns:
+        The norm, a scalar.
+    """
+    by_width = defaultdict(list)
+    for leaf in jax.tree.leaves(tree):
+        squares = jnp.real(leaf * jnp.conj(leaf)).reshape(-1, leaf.shape[-1] if leaf.ndim else 1)
+        # XLA writes the factors of the product below to memory: adding up eighths of the rows first keeps them small.
+        height = len(squares) // FOLDS
+        slices = [squares[i * height : (i + 1) * height] for i in range(FOLDS)]
+        by_width[squares.shape[-1], squares.dtype] += [sum(slices[1:], start=slices[0]), squares[FOLDS * height :]]
+    total = jnp.zeros(())
+    for (width, dtype), parts in by_width.items():
+        # A product with ones: on a CPU, XLA vectorises matrix products, but a reduction adds the terms one by one.
+        total += jnp.sum(jnp.concatenate(parts) @ jnp.ones(width, dtype))
+    return jnp.sqrt(total)
+
+
+def combine(a: jax.Array, x: Tree, b: jax.Array, y: Tree) -> Tree:
+    """The linear combination a·x + b·y of two trees.
+
+    Args:
+        a: the factor of x, a scalar.
+        x: a tree of arrays.
+        b: the factor of y, a scalar.
+        y: a tree like x.
+
+    Returns:
+        A tree like x, with its dtypes.
+    """
+
+    def leaf(u, v):
+        real = jnp.finfo(u.dtype).dtype
+        return (a.astype(real) * u + b.astype(real) * v).astype(u.dtype)
+
+    return jax.tree.map(leaf, x, y)
+
+
+def weighted_sum(weights: jax.Array, stack: Tree) -> Tree:
+    """The sum of weights[i]·stack[i] over the leading axis.
+
+    Args:
+        weights: one number per entry of the axis.
+        stack: a tree of arrays with this leading axis.
+
+    Returns:
+        The tree without the axis, with the same dtypes.
+    """
+
+    def leaf(values):
+        # One product with the whole stack: XLA would add the terms of a sum one by one.
+        return jnp.tensordot(weights.astype(jnp.finfo(values.dtype).dtype), values, 1).astype(values.dtype)
+
+    return jax.tree.map(leaf, stack)
+
+
+def where(condition: jax.Array, new: Tree, old: Tree) -> Tree:
+    """Choose between two trees: `new` where the condition is true, otherwise `old`.
+
+    Args:
+        condition: a boolean array whose axes are the leading axes of every leaf.
+        new: the tree to take where it is true.
+        old: a tree like `new`, to take where it is false.
+
+    Returns:
+        A tree like both.
+    """
+
+    def leaf(a, b):
+        mask = jnp.reshape(condition, condition.shape + (1,) * (jnp.ndim(b) - condition.ndim))
+        return jnp.where(mask, a, b)
+
+    return jax.tree.map(leaf, new, old)
+
+
+def copied(tree: Tree) -> Tree:
+    """Copy every array that can change in place, for learners that use up the run they are given.
+
+    JAX's own arrays never change, so they are shared.
+    """
+    return jax.tree.map(lambda leaf: leaf.copy() if isinstance(leaf, np.ndarray) else leaf, tree)
+
+
+def is_key(leaf: Any) -> bool:
+    """Whether a leaf is a typed PRNG key."""
+    return hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def all_finite(tree: Tree) -> jax.Array:
+    """Whether all floating numbers in a tree are finite."""
+    means = [_means(leaf) for leaf in jax.tree.leaves(floating(tree))]
+    return jnp.all(jnp.isfinite(jnp.concatenate(means))) if means else jnp.array(True)
+
+
+def _means(leaf: jax.Array) -> jax.Array:
+    """The mean of all numbers, which is finite if and only if all of them are. It is computed twice (see below)."""
+    if leaf.ndim == 0 or leaf.size == 0:
+        return jnp.sum(leaf)[None]
+    # Products with weights, for speed as in `norm`. No partial sum can overflow, because the weights add up to one.
+    column = leaf.reshape(-1, leaf.shape[-1]) if leaf.ndim > 1 else leaf
+    if leaf.ndim > 1:
+        column = column @ jnp.full(column.shape[1], 1 / column.shape[1], leaf.dtype)
+    # Twice, because XLA turns a product of two vectors into a reduction, which adds a microsecond to every call.
+    return jnp.full((2, len(column)), 1 / len(column), leaf.dtype) @ column
+
+
+def strong(tree: Tree) -> Tree:
+    """The same arrays without weak types, so that the result of a step can be passed back without a new trace."""
+    return jax.tree.map(lambda leaf: leaf if is_key(leaf) else jnp.asarray(leaf, jnp.result_type(leaf)), tree)

@@ -1,0 +1,1 @@
+"""The two engines, JAX and Numba: how loops are compiled, and where compiled code is stored."""

@@ -1,0 +1,70 @@
+"""The second engine: plain loops on NumPy arrays, compiled by Numba.
+
+JAX computes gradients; every recursion on tables and small matrices is a loop here.
+A kernel is written as a textbook would write it: typed arrays that are changed in
+place, no `fastmath` (so that results do not depend on the width of vectors), and the
+same source for a chunk and for a single row, which is a chunk of one.
+
+Numba stores compiled kernels in the user's cache folder (see `norewind.engines.cache`).
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import numba
+from numba.core import config, event
+
+from norewind.engines.cache import numba_folder
+
+_settings: Any = config  # its attributes are created when it is imported
+if not _settings.CACHE_DIR and (_folder := numba_folder()):
+    _settings.CACHE_DIR = str(_folder)
+
+
+def kernel(function: Callable) -> Any:
+    """Compile a loop with Numba, at its first call for each combination of argument types.
+
+    The compiled loop releases the GIL when it is called from Python.
+
+    Args:
+        function: the loop, in the subset of Python that Numba supports.
+
+    Returns:
+        The compiled function.
+    """
+    compiled = numba.njit(function, nogil=True, error_model="numpy")
+    if _settings.CACHE_DIR:
+        with suppress(RuntimeError):  # Numba cannot find the source, as in a zip file
+            compiled.enable_caching()
+    return compiled
+
+
+@contextmanager
+def announcing(say: Callable[[str], None]) -> Iterator[None]:
+    """Call a function once with a message if any kernel has to be compiled in this block.
+
+    Args:
+        say: called with the message.
+    """
+    listener = _Announcer(say)
+    event.register("numba:compile", listener)
+    try:
+        yield
+    finally:
+        event.unregister("numba:compile", listener)
+
+
+class _Announcer(event.Listener):
+    """A listener that announces once that kernels are being compiled."""
+
+    def __init__(self, say: Callable[[str], None]):
+        self._say, self._said = say, False
+
+    def on_start(self, event: event.Event) -> None:
+        if not self._said:
+            self._said = True
+            self._say("compiling loops for this kind of data (only the first time; kept for later runs)")
+
+    def on_end(self, event: event.Event) -> None:
+        pass

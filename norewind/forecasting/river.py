@@ -1,0 +1,228 @@
+"""The forecasting models as estimators of River: run `pip install '.[river]'` in a clone."""
+
+import math
+from collections.abc import Callable, Sequence
+from numbers import Real
+from typing import Any, ClassVar
+
+import numpy as np
+
+from norewind.forecasting import models
+from norewind.forecasting.hedge import Hedge
+from norewind.streams import StreamError
+
+try:
+    from river import base
+    from river.time_series.base import Forecaster as BaseForecaster
+except ImportError:
+    raise ImportError("norewind.forecasting.river needs River: run pip install '.[river]' in a clone") from None
+
+Features = dict[Any, Any]
+TARGET, NOTHING = "(target)", "(nothing)"
+UNUSABLE = object()
+
+
+class _Estimator:
+    """The base class of the estimators. The model is created at the first row, which determines the features.
+
+    Features that appear later are ignored. Subclasses set `kind`, the class of the model; `own`, the settings it is
+    created with; and `ahead`, whether the target is also an input.
+    """
+
+    kind: type = models.Forecaster
+    own: ClassVar[dict[str, Any]] = {}
+    ahead = False
+
+    def __init__(self, method: str = "auto", budget: float = 50.0, seed: int = 0, settings: dict | None = None):
+        self.method, self.budget, self.seed, self.settings = method, budget, seed, settings
+        self._model: Any = None
+        self._names: list[str] = []
+        self._asked: Any = None
+        self._answer: Any = None
+        self._hedge, self._newest = Hedge(2), 0.0
+
+    def _learn(self, x: Features, **more: Any) -> None:
+        x, self._asked = _usable(x), None
+        if self._model is None:
+            # Sorted, so that the result does not depend on the order of the features.
+            self._names = sorted(x) or [NOTHING]
+            inputs = [*self._names, *([TARGET] if self.ahead else [])]
+            chosen = {"method": self.method, "seed": self.seed}
+            chosen |= {"budget": self.budget} if self.method == "auto" else {}
+            self._model = self.kind(**self.own, inputs=inputs, bad="skip", **chosen, **(self.settings or {}))
+        self._model.learn_one({**self._row(x), **more})
+
+    def _learn_number(self, x: Features, y: float, predict: Callable[[], Sequence[float]]) -> None:
+        """Learn from a row with a numeric target. `predict()` returns the predictions that are averaged."""
+        if math.isfinite(y):
+            self._hedge.learn(predict(), y)
+            self._newest = y
+        self._learn(x, **{TARGET: y})
+
+    def _row(self, x: Features) -> dict[str, Any]:
+        return {name: x.get(name, 0.0 if name == NOTHING else None) for name in self._names}
+
+    def _ask(self, question: str, x: Features) -> Any:
+        """Call the model's method `question` on a row; None if the row is bad. The answer is kept until it learns."""
+        row = self._row(_usable(x))
+        if self._asked != row:
+            self._asked = row
+            try:
+                self._answer = None if self._model is None else getattr(self._model, question)(row)
+            except StreamError:
+                self._answer = None
+        return self._answer
+
+
+class RiverRegressor(_Estimator, base.Regressor):
+    """Predicts a number from the features of a row, the previous rows, and the previous targets.
+
+    The prediction of the model is averaged with the previous target, with weights that follow
+    their absolute errors (`norewind.forecasting.hedge`). The sum of absolute errors is therefore
+    never much above that of repeating the previous target. Features are numbers, booleans and
+    text; at most sixteen values of a text feature are distinguished.
+
+    Args:
+        method: the method of learning: `auto`, or a method of `norewind train` without windows.
+        budget: for `auto`, the microseconds that a row may take in a long stream.
+        seed: the seed of the networks.
+        settings: other settings of `norewind train`, such as `{"cell": "lru", "hidden": 32}`.
+    """
+
+    own: ClassVar = {"targets": TARGET, "horizon": 0}
+
+    def learn_one(self, x: Features, y: Any) -> None:
+        """Learn from a row.
+
+        Args:
+            x: the features.
+            y: the target.
+        """
+        self._learn_number(x, float(y), lambda: self._predictions(x))
+
+    def predict_one(self, x: Features) -> float:
+        """Predict the target of a row.
+
+        Args:
+            x: the features.
+        """
+        return self._hedge.mixed(self._predictions(x))
+
+    def _predictions(self, x: Features) -> tuple[float, float]:
+        found = self._ask("predict_one", x)
+        return self._newest if found is None else found, self._newest
+
+
+class RiverForecaster(_Estimator, BaseForecaster):
+    """Forecasts the next numbers of a series from its past and that of other features.
+
+    Beyond the next number, forecasts take the place of rows. Features that are known in advance
+    are not used. As in `RiverRegressor`, the forecasts are averaged with the newest number; the
+    weights follow the errors one row ahead. The arguments are those of `RiverRegressor`.
+    """
+
+    own: ClassVar = {"targets": TARGET}
+    ahead = True
+    _made: Sequence[float] = ()
+
+    def learn_one(self, y: Any, x: Features | None = None) -> None:
+        """Learn from the next number of the series.
+
+        Args:
+            y: the number.
+            x: the features of the same row.
+        """
+        self._learn_number(x or {}, float(y), lambda: (self._forecasts(1)[0], self._newest))
+        self._made = ()
+
+    def forecast(self, horizon: int, xs: list[Features] | None = None) -> list[float]:
+        """Forecast the next numbers of the series.
+
+        Args:
+            horizon: how many.
+            xs: ignored; River passes the features of the rows ahead.
+        """
+        return [self._hedge.mixed((made, self._newest)) for made in self._forecasts(horizon)]
+
+    def _forecasts(self, horizon: int) -> Sequence[float]:
+        """The forecasts of the model. They are kept until it learns."""
+        if len(self._made) < horizon:
+            found = [None] * horizon if self._model is None else self._model.forecast(horizon)
+            self._made = [self._newest if value is None else value for value in found]
+        return self._made[:horizon]
+
+
+class RiverClassifier(_Estimator, base.Classifier):
+    """Predicts class probabilities from the features of a row, the previous rows, and the previous classes.
+
+    At most sixteen classes are distinguished. The arguments are those of `RiverRegressor`.
+    """
+
+    kind = models.Classifier
+    own: ClassVar = {"target": TARGET}
+
+    @property
+    def _multiclass(self) -> bool:
+        return True
+
+    def learn_one(self, x: Features, y: Any) -> None:
+        """Learn from a row.
+
+        Args:
+            x: the features.
+            y: the class.
+        """
+        self._learn(x, **{TARGET: y})
+
+    def predict_proba_one(self, x: Features, **kwargs: Any) -> dict[Any, float]:
+        """Predict the probability of every class seen so far.
+
+        Args:
+            x: the features.
+            kwargs: ignored.
+        """
+        return dict(self._ask("predict_proba_one", x) or {})
+
+
+class RiverAnomalyDetector(_Estimator, base.AnomalyDetector):
+    """Scores how unusual a row is: its distance from the expected value, in standard deviations.
+
+    The expected value is the forecast given the previous rows. Only numeric features are used. The arguments are those
+    of `RiverRegressor`.
+    """
+
+    kind = models.AnomalyDetector
+
+    def learn_one(self, x: Features) -> None:
+        """Learn from a row.
+
+        Args:
+            x: the features.
+        """
+        self._learn({name: value for name, value in x.items() if type(value) is float or _is_number(value)})
+
+    def score_one(self, x: Features) -> float:
+        """Score a row.
+
+        Args:
+            x: the features.
+        """
+        return self._ask("score_one", x) or 0.0
+
+
+def _usable(x: Features) -> dict[str, Any]:
+    """The features that are numbers or text, by name. Others, such as times, need an encoder in the pipeline."""
+    found = {str(name): _value(value) for name, value in x.items()}
+    return {name: value for name, value in found.items() if value is not UNUSABLE}
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real | np.bool_)
+
+
+def _value(value: Any) -> Any:
+    # Nearly all values are floats, and the check for `Real` takes longer than everything else here.
+    if type(value) is float or _is_number(value):
+        number = float(value)
+        return number if math.isfinite(number) and abs(number) < 3e38 else None
+    return value if value is None or isinstance(value, str) else UNUSABLE

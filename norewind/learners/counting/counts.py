@@ -1,0 +1,198 @@
+"""Predict symbols by counts in hashed contexts, mixed bit by bit, as PAQ does."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from norewind.core.checks import ModelError, common_length
+from norewind.learners.counting import contexts, symbol
+from norewind.learners.counting.coding import SILENT, fresh_coder
+from norewind.learners.counting.plan import CountsRun, aligned, fresh, planned, work_of
+from norewind.learners.learner import Learner
+
+
+def counts(
+    symbols: int = 256, *, members: int = 0, megabytes: float = 256, classes: Sequence[int] | np.ndarray | None = None
+) -> "Counts":
+    """Create a learner that models a stream of symbols in one pass, within a fixed amount of memory.
+
+    A symbol is predicted bit by bit. For each bit, every context (the last 0 to 5 and 8
+    symbols, some of them skipped; in a text also the words and the line) has a hashed
+    count, and the longest repeat found contributes a prediction. They are mixed in the logistic
+    domain by weights that are learned online, and the result is corrected by adaptive
+    maps. Without `members` this uses integer and IEEE-754 operations only, so
+    predictions are the same on every processor.
+
+    Args:
+        symbols: the number of symbols, at least 2.
+        members: the number of other learners that are mixed in.
+        megabytes: the maximum size of a run, in millions of bytes. Every symbol fills up to two kilobytes of the
+            tables, less if the stream repeats itself; when they are full, the least used entries are replaced. A
+            sixteenth stores the symbols themselves, to find repeats.
+        classes: treats symbols other than bytes as text. For each symbol: 0, or 1 for the end of a line, or a number
+            from 2 that is the same for every form of a letter. See `norewind.learners.counting.contexts.classes_of`.
+
+    Returns:
+        A learner; see `Counts`.
+
+    Raises:
+        ModelError: there are fewer than two symbols, too few megabytes, or the classes have the wrong shape.
+
+    >>> import numpy as np
+    >>> from norewind.learners.counting.counts import counts
+    >>> learner = counts(megabytes=16)
+    >>> text = np.array(list(b"the cat sat on the mat, " * 20))
+    >>> run, losses = learner.scan(learner.init(), text[:-1], text[1:])
+    >>> bool(losses[:20].mean() > 3), bool(losses[-100:].mean() < 0.1)
+    (True, True)
+    """
+    if symbols < 2:
+        raise ModelError(f"counts: symbols is {symbols}, but there must be at least 2 to have anything to predict.")
+    if classes is None and symbols == 256:
+        classes = contexts.byte_classes()
+    if classes is not None and np.shape(classes) != (symbols,):
+        raise ModelError(f"counts: classes has shape {np.shape(classes)}, but there are {symbols} symbols.")
+    return Counts(symbols, members, megabytes, None if classes is None else np.asarray(classes, np.int32))
+
+
+class Counts(Learner):
+    """A learner of symbols by counts, as returned by `counts`.
+
+    Losses are in nats, and outputs are log-probabilities of all symbols.
+
+    Args:
+        symbols: the number of symbols.
+        members: the number of other learners that are mixed in.
+        megabytes: the maximum size of a run, in millions of bytes.
+        classes: the class of each symbol; None unless the stream is text. See `counts`.
+    """
+
+    def __init__(self, symbols: int, members: int, megabytes: float, classes: np.ndarray | None):
+        self.symbols, self.members = symbols, members
+        self.plan, self._start = planned(symbols, members, megabytes, classes)
+
+    def init(self) -> CountsRun:
+        """Create a run that has seen nothing. Nothing is random."""
+        return fresh(self.plan, self._start)
+
+    def scan(
+        self, run: CountsRun, xs: Any, targets: Any, *, count: int | None = None, outputs: bool = False, members=None
+    ) -> tuple[CountsRun, Any]:
+        """Predict and learn a chunk of symbols; see `Learner.scan`.
+
+        Args:
+            run: the run to continue; it must not be used afterwards.
+            xs: the symbols.
+            targets: the symbols that follow them.
+            count: use only the first `count` symbols.
+            outputs: whether to return the log-probabilities of all symbols; this takes many times longer.
+            members: the members' log-probabilities (samples, members, symbols), which must not depend on anything after
+                x.
+
+        Returns:
+            `(run, losses)`, or with `outputs` `(run, (losses, outputs))`.
+
+        Raises:
+            ModelError: a symbol is out of range, or `members` has the wrong shape.
+        """
+        xs, targets = self._symbols("xs", xs), self._symbols("targets", targets)
+        length = common_length("scan", xs=xs, targets=targets)
+        count = _count("scan", count, length)
+        losses, made = np.zeros(length), np.zeros((length if outputs else 0, self.symbols), np.float32)
+        run = self.coded(run, xs, targets, losses[:count], made[:count], members=members)
+        return run, (losses, made) if outputs else losses
+
+    def coded(
+        self,
+        run: CountsRun,
+        xs: Any,
+        targets: np.ndarray,
+        losses: np.ndarray,
+        made: np.ndarray,
+        *,
+        members=None,
+        coder: np.ndarray | None = None,
+        data: np.ndarray | None = None,
+    ) -> CountsRun:
+        """Learn from symbols as `scan` does, and encode or decode them on the way.
+
+        Args:
+            run: the run to continue; it must not be used afterwards.
+            xs: the symbols.
+            targets: the symbols that follow them. When decoding, they are written here; `xs` may be a view of them.
+            losses: where to write the losses; its length is the number of symbols to process.
+            made: where to write log-probabilities of all symbols; without rows, they are not computed.
+            members: the members' log-probabilities (samples, members, symbols).
+            coder: the state of the coder (see `coding`); by default, nothing is coded.
+            data: the bytes that the coder writes or reads.
+
+        Returns:
+            The run after these symbols.
+        """
+        run = run._replace(table=aligned(run.table))
+        coder = fresh_coder(SILENT) if coder is None else coder
+        data = np.zeros(0, np.uint8) if data is None else data
+        members = self._member_chunk(members, len(xs))
+        work = work_of(self.plan, run, self.members)
+        symbol.learn_chunk(self.plan, run, work, xs, targets, members, coder, data, losses, made)
+        return run
+
+    def forward(self, run: CountsRun, xs: Any, *, count: int | None = None, members=None) -> tuple[CountsRun, Any]:
+        """Predict the symbol after each symbol without learning; see `Learner.forward`.
+
+        Args:
+            run: the run to predict with; it stays unchanged.
+            xs: the symbols.
+            count: use only the first `count` symbols.
+            members: the members' log-probabilities (samples, members, symbols).
+
+        Returns:
+            `(run, outputs)`, with log-probabilities of all symbols.
+        """
+        xs = self._symbols("xs", xs)
+        count = _count("forward", count, len(xs))
+        run = run._replace(past=run.past.copy(), lines=run.lines.copy())
+        outputs = np.zeros((len(xs), self.symbols), np.float32)
+        work = work_of(self.plan, run, self.members)
+        symbol.look_chunk(self.plan, run, work, xs, self._member_chunk(members, len(xs)), outputs[:count])
+        return run, outputs
+
+    def reset(self, run: CountsRun) -> CountsRun:
+        """Begin a new stream, and keep everything learned.
+
+        Args:
+            run: the run to reset; it must not be used afterwards.
+        """
+        past = np.zeros_like(run.past)
+        for kept in (contexts.POSITION, contexts.LEARNED):
+            past[kept] = run.past[kept]
+        return run._replace(past=past, lines=np.zeros_like(run.lines))
+
+    def chunk(self, run: CountsRun) -> int:
+        return 4_000
+
+    def _symbols(self, name: str, values: Any) -> np.ndarray:
+        """Check and convert symbols. Any other number would be read from outside an array."""
+        values = np.asarray(values)
+        if not np.issubdtype(values.dtype, np.integer) or (
+            values.size and not 0 <= values.min() <= values.max() < self.symbols
+        ):
+            raise ModelError(f"{name}: symbols must be whole numbers from 0 to {self.symbols - 1}. Check the stream.")
+        return np.ascontiguousarray(values, np.int32)
+
+    def _member_chunk(self, members: Any, length: int) -> np.ndarray:
+        shape = length, self.members, self.symbols
+        members = np.zeros((*shape[:-2], 0, shape[-1])) if members is None else np.asarray(members)
+        if members.shape != shape:
+            raise ModelError(
+                f"members has shape {members.shape}, but these counts were made for {shape}: (samples, members, "
+                "symbols). Set their number with counts(members=...)."
+            )
+        return np.ascontiguousarray(members, np.float32)
+
+
+def _count(what: str, count: int | None, length: int) -> int:
+    if count is not None and not 0 <= count <= length:
+        raise ValueError(f"{what}: count is {count}, but the chunk holds {length} samples.")
+    return length if count is None else int(count)

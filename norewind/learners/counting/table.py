@@ -1,0 +1,109 @@
+"""The table of counters: 16 words of 32 bits per row, and one row per context and group of up to four bits.
+
+Word 0 is the context's check, so that a row of another context is noticed and
+reset. Word i is the slot of node i of the group (1 to 15). From the top it has 18 bits of the
+probability of a one, 8 of how often the node was seen, and 6 of its history: the last five
+bits after a leading one. A fresh slot is all zeros, so the probability is kept with its
+top bit flipped.
+"""
+
+import numpy as np
+
+from norewind.engines.kernels import kernel
+from norewind.learners.counting.contexts import scrambled
+
+WIDTH = 16
+HISTORY_BITS, COUNT_BITS, PROBABILITY_BITS = 6, 8, 18
+HISTORIES, HALF = 1 << HISTORY_BITS, 1 << (PROBABILITY_BITS - 1)
+_MOST = (1 << COUNT_BITS) - 1
+_RATES = (65536 / np.minimum(np.arange(_MOST + 1) + 1.08, 250)).astype(np.int64)
+_CELL_LIMIT = 1023
+_CELL_RATES = (65536 / (np.arange(_CELL_LIMIT + 1) + 1.5)).astype(np.int64)
+
+
+@kernel
+def probability(slot):
+    """Return the probability of a one, in 18 bits."""
+    return np.int64(slot >> (COUNT_BITS + HISTORY_BITS)) ^ HALF
+
+
+@kernel
+def times_seen(slot):
+    """Return how often the slot was seen, up to 255."""
+    return np.int64(slot >> HISTORY_BITS) & _MOST
+
+
+@kernel
+def history(slot):
+    """Return the last five bits after a leading one."""
+    return np.int64(slot) & (HISTORIES - 1)
+
+
+@kernel
+def learned(slot, bit):
+    """Return the slot after a bit: p ← p + (bit − p)/(n + 1.08).
+
+    Args:
+        slot: the slot.
+        bit: the bit.
+    """
+    p, n, past = probability(slot), times_seen(slot), max(history(slot), 1)
+    p += (((bit << PROBABILITY_BITS) - p) * _RATES[n]) >> 16
+    past = 2 * past + bit
+    past = past % HISTORIES | past // HISTORIES * (HISTORIES // 2)
+    return np.uint32((p ^ HALF) << (COUNT_BITS + HISTORY_BITS) | min(n + 1, _MOST) << HISTORY_BITS | past)
+
+
+@kernel
+def find_rows(table, starts, pairs, group, start, learn, hashes, checks, rows):
+    """Find each context's row for a group of bits: one of two neighbouring rows.
+
+    If neither belongs to the context, the less used one is replaced. Without
+    `learn`, nothing changes: the last row of the table, which is always empty, is used instead.
+
+    Args:
+        table: the table of counters.
+        starts: the first row of each group and context.
+        pairs: the number of pairs of rows of each group and context.
+        group: the group of bits.
+        start: the node at which the group begins.
+        learn: whether rows may be replaced.
+        hashes: the hash of each context.
+        checks: scratch: the check of each context.
+        rows: where to write the row of each context.
+    """
+    for context in range(len(hashes)):
+        check = scrambled(np.uint32(hashes[context] + np.uint32(start * 0x9E3779B1)))
+        first = starts[group, context] + 2 * ((np.int64(check) * pairs[group, context]) >> 32)
+        # Nothing here depends on the values read, so the processor can fetch the rows of all contexts at once.
+        checks[context], rows[context] = check, first + (table[first, 0] != check)
+    for context in range(len(hashes)):
+        check, row = checks[context], rows[context]
+        if table[row, 0] != check:
+            # Neither row belongs to the context; `row` is the second of the two.
+            row -= times_seen(table[row - 1, 1]) <= times_seen(table[row, 1])
+            if learn:
+                table[row, 0] = check
+                for node in range(1, WIDTH):
+                    table[row, node] = 0
+            else:
+                row = len(table) - 1
+            rows[context] = row
+
+
+@kernel
+def adapted(cell, bit):
+    """Return an adaptive probability after a bit.
+
+    Args:
+        cell: 22 bits of the probability, and 10 of how often it was seen.
+        bit: the bit.
+    """
+    p, n = np.int64(cell >> 10), np.int64(cell & 1023)
+    p += (((bit << 22) - p) * _CELL_RATES[n]) >> 16
+    return np.uint32(p << 10 | min(n + 1, _CELL_LIMIT))
+
+
+def fresh_cell(p: np.ndarray) -> np.ndarray:
+    """Create adaptive probabilities with these initial values."""
+    return (p * (1 << 22)).astype(np.uint32) << 10

@@ -1,0 +1,282 @@
+"""Keys with their own networks: batches of keys go through one program, each with several samples in a row.
+
+Batches have a few fixed sizes, so that a new key compiles nothing.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from norewind.core.run import Run
+from norewind.core.trees import Tree, is_key
+from norewind.engines.compilation import compiled_loop
+from norewind.learners.chunks import chunk_is_finite, fast_step, scan_some, skipping_step, watching_step
+from norewind.learners.online import Online, _forward
+
+# The number of keys that a program computes in parallel. The runs of this many small models fit a core's cache.
+LANES = 32
+# Batch sizes in keys, with the most samples per key in one call. The runs of 256 small models still fit the
+# last-level cache; those of 4,096 do not.
+LADDER = {32: 128, 256: 16}
+ALIGNED = 64
+# The most numbers in the run of a small model. With normal vectors on a processor with AVX-512, and 128 bits on one
+# with AVX2, GRUs with 3 or 4 units had different bits in different places of a group. Probably the compiler fuses
+# different products into a sum there; we have not looked at the machine code. With vectors of 64 bits we have not seen
+# this, but large models would be slower.
+SMALL = 1000
+
+
+class Private:
+    """Learns every key's samples with the key's own run. Each leaf of a run is an array of all slots.
+
+    Args:
+        learner: the network, from `online`.
+        start: the run that every key starts from.
+    """
+
+    def __init__(self, learner: Online, start: Run):
+        update, leaves = learner.update, without_keys(start)
+        self.own, self.shared = {str(place): np.asarray(leaf) for place, leaf in enumerate(leaves)}, ()
+        self._structure = jax.tree.structure(start)
+        narrow = sum(np.size(leaf) for leaf in leaves) <= SMALL
+
+        def learn(step: Callable, looks: bool) -> Callable:
+            def body(run, sample):
+                (run,), loss, output = step(update, run, sample)
+                return run, (loss, output)
+
+            def one(run, xs, targets, newest, count):
+                before = with_keys(run, start)
+                after, (losses, outputs) = scan_some(body, before, (xs, targets, newest), count)
+                finite = chunk_is_finite(before, after, losses) if looks else jnp.array(True)
+                return without_keys(after), losses, outputs, finite
+
+            return in_lanes(one, narrow)
+
+        def answer(run, xs, count):
+            run, outputs = _forward(update, with_keys(run, start), xs, count)
+            return without_keys(run), outputs
+
+        self._learned = learn(fast_step if learner.stops else watching_step, True)
+        self._careful, self._answered = learn(skipping_step, False), in_lanes(answer, narrow)
+
+    def learn(self, shared: Tree, arrays: dict, places: np.ndarray, rows: tuple, learns: np.ndarray):
+        """Predict the rows that cannot be learned from yet, then learn from the others.
+
+        Args:
+            shared: passed through.
+            arrays: the arrays of all slots, changed in place.
+            places: the slot of each row.
+            rows: the inputs, the targets, and newer inputs to answer (or None).
+            learns: whether each row can be learned from.
+
+        Returns:
+            `(shared, outputs, losses)`.
+        """
+        order, (slots, starts, counts) = sorted_by_key(places)
+        idle = np.add.reduceat(~learns[order], starts, dtype=int)
+        longest, found = LADDER[rung(len(slots))], _Found(order)
+        for visit in visits(starts, idle, longest):
+            places = slots[visit.keys]
+            after, outputs = self._answered(*self._batch(arrays, places, visit.at(order), rows[2:]))
+            self._put(arrays, places, after)
+            found.add(visit, outputs)
+        for visit in visits(starts + idle, counts - idle, longest):
+            places = slots[visit.keys]
+            batch = self._batch(arrays, places, visit.at(order), rows)
+            after, losses, outputs, finite = self._learned(*batch)
+            if not np.asarray(finite)[: len(places)].all():
+                # Repeat the batch, dropping samples that give non-finite numbers. Other keys keep their results.
+                again, good = self._careful(*batch)[:3], np.asarray(finite)
+                after, losses, outputs = jax.tree.map(
+                    lambda new, old: np.where(good.reshape(-1, *(1,) * (old.ndim - 1)), old, new),  # noqa: B023
+                    again,
+                    (after, losses, outputs),
+                )
+            self._put(arrays, places, after)
+            found.add(visit, outputs, losses)
+        return shared, found.outputs, found.losses
+
+    def answer(self, arrays: dict[str, np.ndarray], xs: Tree) -> np.ndarray:
+        """Return the outputs of runs for one more row each, without learning. The runs stay unchanged.
+
+        Args:
+            arrays: the arrays of the runs, with one entry per row.
+            xs: the inputs of the rows.
+        """
+        count = len(jax.tree.leaves(xs)[0])
+        made = [
+            np.asarray(self._answered(*self._batch(arrays, visit.keys, visit.at(np.arange(count)), (xs,)))[1])[
+                : len(visit.keys), 0
+            ]
+            for visit in visits(np.arange(count), np.ones(count, int), 1)
+        ]
+        return np.concatenate(made)
+
+    def _batch(self, arrays: dict[str, np.ndarray], places: np.ndarray, at: np.ndarray, rows: tuple) -> tuple:
+        """Return the arguments of a program: runs and rows, padded to a fixed size with copies of the first key."""
+        size = rung(len(places))
+        repeated = np.concatenate([places, np.repeat(places[:1], size - len(places))])
+        leaves = []
+        for name in self.own:
+            leaf = aligned(size, self.own[name])
+            np.take(arrays[name], repeated, axis=0, out=leaf, mode="clip")  # "raise" would make another copy
+            leaves.append(leaf)
+
+        def padded(leaf: np.ndarray) -> np.ndarray:
+            full = np.zeros((size, LADDER[size], *leaf.shape[1:]), leaf.dtype)
+            full[: len(at), : at.shape[1]] = leaf[at]
+            return full
+
+        runs = jax.tree.unflatten(self._structure, leaves)
+        return runs, *jax.tree.map(padded, rows), at.shape[1], -(-len(places) // LANES)
+
+    def _put(self, arrays: dict[str, np.ndarray], places: np.ndarray, leaves: list[Any]) -> None:
+        for name, leaf in zip(self.own, leaves, strict=True):
+            arrays[name][places] = np.asarray(leaf)[: len(places)]
+
+
+class _Found:
+    """Collects the outputs and losses of rows, visit by visit."""
+
+    def __init__(self, order: np.ndarray):
+        self.order, self.losses, self.outputs = order, np.zeros(len(order)), None
+
+    def add(self, visit: "Visit", outputs: Tree, losses: Any = None) -> None:
+        at, part = visit.at(self.order), np.s_[: len(visit.rows), : visit.length]
+        if self.outputs is None:
+            self.outputs = jax.tree.map(lambda leaf: np.zeros((len(self.order), *leaf.shape[2:]), leaf.dtype), outputs)
+        for into, leaf in zip(jax.tree.leaves(self.outputs), jax.tree.leaves(outputs), strict=True):
+            into[at] = np.asarray(leaf)[part]
+        if losses is not None:
+            self.losses[at] = np.asarray(losses)[part]
+
+
+def in_lanes(function: Callable, narrow: bool) -> Callable:
+    """Apply `function(*keyed, count)` to every key, in groups of `LANES` that fit into the cache.
+
+    Every batch size runs the same loop over the same group, so that a key's numbers do not
+    depend on the size of its batch, on its place in it, or on its neighbours.
+
+    Args:
+        function: the function of one key.
+        narrow: whether to compile it with narrow vectors; see `SMALL`.
+
+    Returns:
+        A compiled function of `(*keyed, count, filled)`, which computes only the first `filled` groups.
+    """
+
+    def batch(*arguments):
+        *keyed, count, filled = arguments
+        size = jax.tree.leaves(keyed)[0].shape[0]
+        groups = jax.tree.map(lambda leaf: leaf.reshape(size // LANES, LANES, *leaf.shape[1:]), keyed)
+
+        def group(nothing, part):
+            return nothing, jax.vmap(function, in_axes=(0,) * len(keyed) + (None,))(*part, count)
+
+        # A loop of a length unknown to the compiler, which would compile a short one differently.
+        out = scan_some(group, 0, groups, filled)[1]
+        return jax.tree.map(lambda leaf: leaf.reshape(size, *leaf.shape[2:]), out)
+
+    return compiled_loop(batch, narrow=narrow)
+
+
+def aligned(count: int, like: np.ndarray) -> np.ndarray:
+    """Allocate an array of several entries at an address that XLA can use without a copy: a multiple of `ALIGNED`.
+
+    Args:
+        count: the number of entries.
+        like: an array of the shape and dtype of one entry.
+    """
+    size = count * like.nbytes
+    bytes_ = np.empty(size + ALIGNED, np.uint8)
+    start = -bytes_.ctypes.data % ALIGNED
+    return bytes_[start : start + size].view(like.dtype).reshape(count, *like.shape)
+
+
+class Visit(NamedTuple):
+    """Keys that learn from the same number of samples in a row.
+
+    Attributes:
+        keys: the numbers of the keys in a chunk.
+        rows: the first row of each key.
+        length: the number of samples.
+    """
+
+    keys: np.ndarray
+    rows: np.ndarray
+    length: int
+
+    def at(self, order: np.ndarray) -> np.ndarray:
+        """Return the places of each key's rows in the stream.
+
+        Args:
+            order: the order that sorts the rows of the stream by key.
+        """
+        return order[self.rows[:, None] + np.arange(self.length)]
+
+
+def sorted_by_key(places: np.ndarray) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
+    """Sort rows by key.
+
+    Keys are in the order of their first rows. So a key's place in a batch depends on these
+    rows alone, and not on its slot, which may differ after an interruption.
+
+    Args:
+        places: the slot of each row.
+
+    Returns:
+        The order that sorts the rows; and each key's slot, first row and number of rows.
+    """
+    _, first, key = np.unique(places, return_index=True, return_inverse=True)
+    order = np.argsort(first[key], kind="stable")
+    rows, starts, counts = np.unique(first[key][order], return_index=True, return_counts=True)
+    return order, (places[rows], starts, counts)
+
+
+def visits(starts: np.ndarray, counts: np.ndarray, longest: int) -> list[Visit]:
+    """Cut the rows of every key into pieces of powers of two, and group pieces of the same length.
+
+    Nothing is masked: all keys of a visit have the same number of rows. A visit has at most as many keys as the
+    largest batch.
+
+    Args:
+        starts: the first row of each key, whose rows are adjacent.
+        counts: the number of rows of each key.
+        longest: the length of the longest pieces.
+    """
+    found, most = [], max(LADDER)
+    done = np.zeros_like(counts)
+    for length in [longest, *(longest >> shift for shift in range(1, longest.bit_length()))]:
+        while len(keys := np.flatnonzero(counts - done >= length)):
+            for part in (keys[start : start + most] for start in range(0, len(keys), most)):
+                found.append(Visit(part, starts[part] + done[part], length))
+            done[keys] += length
+    return found
+
+
+def rung(keys: int) -> int:
+    """Return the batch size for this many keys; the largest one if there are more."""
+    return next((size for size in LADDER if size >= keys), max(LADDER))
+
+
+def with_keys(run: Tree, like: Tree) -> Tree:
+    """Convert key data in a run back to PRNG keys, inside a compiled function.
+
+    Args:
+        run: the run, with key data in place of keys.
+        like: a run with keys.
+    """
+    return jax.tree.map(
+        lambda leaf, was: jax.random.wrap_key_data(leaf, impl=jax.random.key_impl(was)) if is_key(was) else leaf,
+        run,
+        like,
+    )
+
+
+def without_keys(run: Tree) -> list[Any]:
+    """Return the leaves of a run, with PRNG keys as numbers."""
+    return [jax.random.key_data(leaf) if is_key(leaf) else leaf for leaf in jax.tree.leaves(run)]

@@ -1,0 +1,127 @@
+"""Keys that share one model: rows are learned one by one in order of arrival. Each key has its own state and carry."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from norewind.core.run import NonFiniteError, Run, Update
+from norewind.core.trees import Tree, all_finite, strong
+from norewind.engines.compilation import compiled_loop
+from norewind.learners.chunks import fast_step, scan_some, skipping_step
+from norewind.learners.keys.private import with_keys, without_keys
+from norewind.learners.online import Online
+
+# The number of rows in one call of a program.
+CALL = 4096
+# The number of keys in a call is padded to 16, 16² and so on.
+RUNG = 16
+
+
+class Shared:
+    """Learns the samples of all keys with one model: a run with the state and carry of the current row's key.
+
+    Args:
+        learner: the network, from `online`.
+        start: the run that every key starts from.
+    """
+
+    def __init__(self, learner: Online, start: Run):
+        self.shared = start._replace(state=None, carry=None, ahead=None, initial_state=None)
+        # Each key has its own state and carry after the rows learned from, and its own newest state.
+        like = start.state, start.carry, start.ahead
+        self.own = {str(place): np.asarray(leaf) for place, leaf in enumerate(without_keys(like))}
+        step = fast_step if learner.stops else skipping_step
+        self._learned = compiled_loop(_program(learner.update, step, like), donate_argnums=0)
+
+    def learn(self, shared: Tree, arrays: dict, places: np.ndarray, rows: tuple, learns: np.ndarray):
+        """Learn from rows in order. A row that cannot be learned from yet is only answered.
+
+        Args:
+            shared: the model; it must not be used afterwards.
+            arrays: the arrays of all slots, changed in place.
+            places: the slot of each row.
+            rows: the inputs, the targets, and newer inputs to answer (or None).
+            learns: whether each row can be learned from.
+
+        Returns:
+            `(shared, outputs, losses)`.
+
+        Raises:
+            NonFiniteError: the model got numbers that are not finite.
+        """
+        blocks, found = [arrays[name] for name in self.own], []
+        for start in range(0, len(places), CALL):
+            part = slice(start, min(start + CALL, len(places)))
+            keys, key = np.unique(places[part], return_inverse=True)
+            inputs = jax.tree.map(lambda leaf: _padded(leaf[part]), (key.astype(np.int32), learns, rows))  # noqa: B023
+            new, own, seen, finite = self._learned(_taken(blocks, keys), shared, inputs, len(key))
+            if not bool(finite):
+                raise NonFiniteError(
+                    f"after {int(shared.samples)} samples, the model that all keys share got numbers that are not "
+                    "finite. Lower the learning rate, or check the rows after that.",
+                    int(shared.steps) + 1,
+                    shared,
+                )
+            for into, block in zip(blocks, own, strict=True):
+                into[keys] = np.asarray(block)[: len(keys)]
+            shared = new
+            found.append(jax.tree.map(lambda leaf: np.asarray(leaf)[: len(key)], seen))  # noqa: B023
+        losses, outputs = jax.tree.map(lambda *parts: np.concatenate(parts), *found)
+        return shared, outputs, losses
+
+
+def _padded(part: np.ndarray) -> np.ndarray:
+    """Pad rows to the fixed number that a program takes."""
+    full = np.zeros((CALL, *part.shape[1:]), part.dtype)
+    full[: len(part)] = part
+    return full
+
+
+def _taken(blocks: list[np.ndarray], places: np.ndarray) -> list[jax.Array]:
+    """Copy the runs of keys for a program, padded to a fixed size with copies of the first key."""
+    size = RUNG
+    while size < len(places):
+        size *= RUNG
+    places = np.concatenate([places, np.repeat(places[:1], size - len(places))])
+    if jax.default_backend() != "cpu":
+        return [jnp.asarray(block[places]) for block in blocks]
+    # XLA reads the arrays of all keys in place, with one copy; NumPy and a program would make two.
+    return _take(blocks, places)
+
+
+@jax.jit
+def _take(blocks: list[jax.Array], places: jax.Array) -> list[jax.Array]:
+    return [block.at[places].get(mode="promise_in_bounds") for block in blocks]
+
+
+def _program(update: Update, step: Callable, like: Tree) -> Callable:
+    """Build the loop over rows: read the key's own part, do one step of the learner, and write the part back."""
+
+    def one(carried: tuple[Run, list[jax.Array]], row: tuple) -> Any:
+        (shared, blocks), (at, learns, (x, target, newest)) = carried, row
+        own = [jax.lax.dynamic_index_in_dim(block, at, keepdims=False) for block in blocks]
+        state, carry, ahead = with_keys(jax.tree.unflatten(jax.tree.structure(like), own), like)
+        run = shared._replace(state=state, carry=carry, ahead=ahead)
+
+        def learn():
+            (new,), loss, output = step(update, run, (x, target, newest))
+            return new, loss, output
+
+        def answer():
+            state, output = update.transition(run.params, run.ahead, newest)
+            return run._replace(ahead=strong(state)), jnp.zeros_like(jax.eval_shape(learn)[1]), output
+
+        run, loss, output = learn() if newest is None else jax.lax.cond(learns, learn, answer)
+        own = without_keys(strong((run.state, run.carry, run.ahead)))
+        pairs = zip(blocks, own, strict=True)
+        blocks = [jax.lax.dynamic_update_index_in_dim(block, part, at, 0) for block, part in pairs]
+        return (run._replace(state=None, carry=None, ahead=None), blocks), (loss, output)
+
+    def rows(blocks, shared, inputs, count):
+        (shared, blocks), found = scan_some(one, (shared, blocks), inputs, count)
+        return shared, blocks, found, all_finite(shared.params)
+
+    return rows

@@ -1,0 +1,134 @@
+"""The interface of all learners: predict a sample, then learn from it."""
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+from norewind.core.checks import ModelError
+from norewind.core.trees import Tree
+
+
+class Learner(ABC):
+    """Abstract base class of all learners: predict, then learn, sample by sample.
+
+    `online(estimator, optimizer)`, `counts`, `LeastSquares`, the mixtures and fleets
+    implement it. `fit`, the service, the forecasting models and `compare` rely on nothing
+    else. To write your own, subclass it (which gives you the defaults below) and run
+    `norewind.testing.check_learner` on it.
+
+    A learner has no state of its own. Everything it has learned is in a *run*, a pytree of
+    arrays, so a run that is saved and restored continues bit for bit. A learner may
+    change the arrays of a run in place: **after `scan` or `reset`, use only the run that was
+    returned**. (`norewind.core.trees.copied` makes a copy.)
+
+    Attributes:
+        horizon: the largest number of rows ahead that it forecasts. The targets of a row are the values that were to be
+            forecast up to `horizon` rows earlier. 0 if targets belong to the row itself.
+        window: the number of samples in one step; 0 if any number works.
+    """
+
+    horizon: int = 0
+    window: int = 1
+
+    @abstractmethod
+    def scan(
+        self, run: Any, xs: Any, targets: Any, *, count: int | None = None, outputs: bool = False
+    ) -> tuple[Any, Any]:
+        """Predict and learn from each step of a chunk, in order.
+
+        Args:
+            run: the run to continue; it must not be used afterwards.
+            xs: inputs, one entry per step along the leading axis.
+            targets: their targets, also one entry per step. NaN means unknown; nothing is learned from it.
+            count: use only the first `count` steps; the results of the others are zeros.
+            outputs: whether to return the predictions as well.
+
+        Returns:
+            `(run, losses)`, with one loss per step, or with `outputs` `(run, (losses, outputs))`. Outputs are made
+            before anything is learned from the targets. With a horizon they are a pair: the forecasts made at these
+            rows, and the earlier forecasts of these rows.
+        """
+
+    @abstractmethod
+    def forward(self, run: Any, xs: Any, *, count: int | None = None) -> tuple[Any, Any]:
+        """Predict each sample of a chunk, in order, without learning.
+
+        The run that is passed in stays unchanged. The one that is returned has seen the samples, but
+        shares the learned parameters: as soon as one of the two learns, the other must not be used.
+
+        Args:
+            run: the run to predict with.
+            xs: inputs, one entry per sample along the leading axis, even if the learner takes windows.
+            count: use only the first `count` samples; the results of the others are zeros.
+
+        Returns:
+            `(run, outputs)`, with the same kind of outputs as those of `scan`.
+        """
+
+    def pending(self, run: Any) -> Any:
+        """Return the forecasts of the next `horizon` rows, the nearest row first.
+
+        Args:
+            run: the run.
+
+        Returns:
+            One forecast per row, made by the smallest step that reaches it; None without a horizon.
+        """
+        return None
+
+    @abstractmethod
+    def reset(self, run: Any) -> Any:
+        """Begin a new sequence: forget the state, but keep everything learned.
+
+        Args:
+            run: the run to reset; it must not be used afterwards.
+
+        Returns:
+            The run at the start of a sequence.
+        """
+
+    def carry(self, run: Any) -> Tree:
+        """Return the part of a run that summarizes the past in a gradient estimate; most learners have none.
+
+        Its norm is reported in the metrics.
+
+        Args:
+            run: the run.
+        """
+        return ()
+
+    def chunk(self, run: Any) -> int:
+        """Return a good chunk size: large enough to hide the cost of a call, small enough to stop soon.
+
+        Args:
+            run: the run.
+        """
+        return 1_000
+
+    def for_keys(self, run: Any, *, share: bool = False) -> Any:
+        """Return an engine that runs this learner for many keys: a `norewind.fleets.fleet.Engine`.
+
+        Args:
+            run: the run that every key starts from.
+            share: whether all keys share one model.
+
+        Raises:
+            ModelError: this learner cannot be run for many keys.
+        """
+        kind = type(self).__name__
+        takes = "online(...) or Ahead" if share else "online(...), Ahead without windows, or LeastSquares"
+        raise ModelError(f"fleet{' with share' if share else ''}: the learner must be {takes}, not a {kind}.")
+
+    def keep_in(self, folder: Any, samples: int) -> None:  # noqa: B027 (most learners keep nothing)
+        """Keep data that does not fit into a run, such as a million keys, in a run folder.
+
+        Args:
+            folder: the run folder.
+            samples: the number of samples at the checkpoint to continue from.
+        """
+
+    def settle(self, samples: int) -> None:  # noqa: B027
+        """Write the data kept in the run folder, just before a checkpoint.
+
+        Args:
+            samples: the number of samples at the checkpoint.
+        """

@@ -1,0 +1,393 @@
+"""The online learner: an estimator and an optimizer, applied one sample (or window) at a time."""
+
+from functools import partial
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.core import Tracer
+
+from norewind.core import checks
+from norewind.core.combinators import one_step_of
+from norewind.core.estimator import Estimate, Estimator
+from norewind.core.run import Run, Update, explain, nonfinite_error
+from norewind.core.symbol_ranges import Symbols
+from norewind.core.trees import Tree, strong
+from norewind.learners.chunks import (
+    careful_step,
+    chunk_is_finite,
+    chunk_of,
+    fast_step,
+    scan_some,
+    skipping_step,
+    watching_step,
+)
+from norewind.learners.learner import Learner
+from norewind.learners.packing import PackedRun, SingleCalls, pack
+
+# Samples in one call of the compiled loop. A call costs as much as 40 samples of a GRU-64.
+CHUNK, SHORTEST_CHUNK = 4_000, 100
+# The work in one chunk: samples times numbers in the run.
+WORK = CHUNK * 50_000
+
+
+def online(
+    estimator: Estimator,
+    optimizer: optax.GradientTransformation,
+    *,
+    nonfinite: Literal["stop", "skip"] = "stop",
+) -> "Online":
+    """Create a learner that estimates the gradient and updates the parameters at every step (or window).
+
+    The learner starts a run with `init`, learns from one sample with `step` and from a
+    chunk with `scan`, which is much faster; `predict` and `learn` are for targets that arrive later.
+
+    Args:
+        estimator: the gradient estimator, such as `norewind.uoro(...)`.
+        optimizer: any optax optimizer. Its schedules are given the number of samples processed before the update, even
+            when a window makes one update out of many samples.
+        nonfinite: the reaction to a loss, gradient, state or carry that is not finite. `"stop"` raises `NonFiniteError`
+            with the step where it happened and the last good run. `"skip"` drops that sample (parameters, state and
+            carry stay the same) and counts it in `run.skipped`. Inside your own `jit` or `vmap` nothing can be raised,
+            so `"stop"` lets the numbers through: check the losses.
+
+    Returns:
+        A learner; see `Online`.
+
+    Raises:
+        ValueError: `nonfinite` is neither `"stop"` nor `"skip"`.
+        ModelError: the estimator or the optimizer is not one.
+
+    >>> import jax, jax.numpy as jnp, norewind, optax
+    >>> cell = norewind.cells.gru(inputs=3, hidden=8, outputs=3)
+    >>> estimator = norewind.uoro(cell.transition, norewind.losses.cross_entropy)
+    >>> learner = norewind.online(estimator, optax.adam(norewind.inverse_sqrt(1e-2, alpha=0.03)))
+    >>> run = learner.init(cell.init(jax.random.key(0)), cell.initial_state(), jax.random.key(1))
+    >>> text = jnp.array([0, 0, 2, 1, 1, 2] * 50)
+    >>> run, losses = learner.scan(run, text[:-1], text[1:])
+    >>> int(run.steps), bool(losses[-50:].mean() < losses[:50].mean())
+    (299, True)
+    """
+    if nonfinite not in ("stop", "skip"):
+        raise ValueError(f'nonfinite must be "stop" or "skip", not {nonfinite!r}.')
+    checks.estimator("online", estimator)
+    if not hasattr(optimizer, "update"):
+        raise checks.ModelError(f"online takes an optax optimizer, such as optax.adam(1e-3), not {optimizer!r}.")
+    return Online(Update(estimator, optax.with_extra_args_support(optimizer)), stops=nonfinite == "stop")
+
+
+class Online(Learner):
+    """A learner made of an estimator and an optimizer, as returned by `online`.
+
+    Its methods are functions from run to run, around programs that are compiled once per
+    shape. It takes windows of any length, so `window` is 0.
+
+    Args:
+        update: the estimator with the optimizer.
+        stops: whether a number that is not finite raises an error; otherwise its sample is skipped.
+    """
+
+    window = 0
+
+    def __init__(self, update: Update, stops: bool):
+        self.update, self.stops = update, stops
+        self.compiled_step = jax.jit(update.advance_if_finite)
+        self.fast_chunk = chunk_of(update, fast_step if stops else watching_step)
+        self.skipping_chunk = chunk_of(update, skipping_step)
+        self.careful_chunk = chunk_of(update, careful_step)
+        self.compiled_transition = jax.jit(update.transition)
+        self.compiled_forward = jax.jit(partial(_forward, update))
+        self.compiled_reset = jax.jit(update.reset)
+        self.symbols = Symbols(update.estimator.model)
+        self.single = SingleCalls(update, stops, self.symbols)
+
+    def init(self, params: Tree, state: Tree, key: jax.Array) -> Run:
+        """Start a run.
+
+        Args:
+            params: the initial parameters.
+            state: the initial state of the model, to which a reset returns.
+            key: a JAX PRNG key for the estimator's noise.
+
+        Returns:
+            The run before the first step.
+
+        Raises:
+            ModelError: the parameters or the state are not trees of suitable arrays.
+        """
+        return started(self.update, params, state, key)
+
+    def step(self, run: Run, x: Tree, target: Tree) -> tuple[Run, Estimate]:
+        """Learn from one sample or window.
+
+        Args:
+            run: the run to continue; a packed one (see `pack`) makes this faster.
+            x: the input of the model.
+            target: the target, which the loss compares with the model's output.
+
+        Returns:
+            `(run, estimate)`, with the loss, the gradient and the output in the estimate.
+
+        Raises:
+            NonFiniteError: a number was not finite, unless such samples are skipped.
+            ValueError: inputs are still waiting for their targets.
+        """
+        if not isinstance(run, PackedRun) or run.pending:
+            _nothing_pending(run, "step", (Run, PackedRun))
+        if isinstance(run, PackedRun):
+            vectors, estimate = self.single.step("step: ", run, x, target)
+            return PackedRun(run.layout, vectors), estimate  # pyright: ignore[reportReturnType] (a packed run stands for a run)
+        try:
+            self.symbols.check("step: ", x, target)
+            new, estimate, finite = self.compiled_step(run, x, target)
+        except Exception as error:
+            explain("step: ", error, self.update, run, x, target)
+            raise
+        if self.stops and _is_false(finite):
+            raise nonfinite_error(run)
+        return new, estimate
+
+    def scan(
+        self,
+        run: Run,
+        xs: Tree,
+        targets: Tree,
+        resets: Any = None,
+        *,
+        newest: Tree = None,
+        count: int | jax.Array | None = None,
+        outputs: bool = False,
+    ) -> tuple[Run, Any]:
+        """Learn from a chunk in one fast compiled loop.
+
+        The way a stream is cut into chunks changes nothing but rounding.
+
+        Args:
+            run: the run to continue.
+            xs: inputs, one entry per step along the leading axis.
+            targets: targets, likewise.
+            resets: a boolean per step, or per step and stream. Where it is true a new sequence begins: state and carry
+                are reset before that step.
+            newest: a newer input for each step, to be answered after learning, with a separate state, `run.ahead`. The
+                outputs are then those of the newer inputs. Cannot be combined with `resets`.
+            count: learn from the first `count` steps only, and return zeros for the rest. Every count runs the same
+                compiled loop, so partly filled chunks of one length do not even change rounding.
+            outputs: whether to return the outputs as well.
+
+        Returns:
+            `(run, losses)`, or with `outputs` `(run, (losses, outputs))`.
+
+        Raises:
+            NonFiniteError: a number was not finite, unless such samples are skipped.
+            ValueError: the arguments do not fit together, or inputs are still waiting for their targets.
+        """
+        _nothing_pending(run, "scan", (Run, PackedRun))
+        if isinstance(run, PackedRun):
+            if count in (None, 1) and resets is None and len(jax.tree.leaves(xs)[0]) == 1:
+                new, seen = self.single.scan_one(run, xs, targets, newest)
+                return new, seen if outputs else seen[0]  # pyright: ignore[reportReturnType] (a packed run stands for a run)
+            new, seen = self.scan(run.unpack(), xs, targets, resets, newest=newest, count=count, outputs=outputs)
+            return pack(new), seen  # pyright: ignore[reportReturnType]
+        if newest is not None and (resets is not None or run.ahead is None):
+            raise ValueError("scan: with `newest`, the run must have a state `ahead`, and resets are not supported.")
+        resets = None if resets is None else jnp.asarray(resets)
+        more = {"resets": resets, "newest": newest}
+        inputs = {"xs": xs, "targets": targets, **{name: part for name, part in more.items() if part is not None}}
+        length = checks.common_length("scan", **inputs)
+        _check_count("scan", count, length)
+        if not isinstance(count, Tracer):
+            self.symbols.check("scan: ", xs, targets, length if count is None else int(count))
+        steps = xs, targets, resets, newest
+        (new,), seen = self.fast_chunk((run,), steps, count, outputs)
+        finite = chunk_is_finite(run, new, seen[0] if outputs else seen)
+        if self.stops:
+            if _is_false(finite):
+                # Repeat the chunk, checking every step, to find the last good run.
+                (last_good, _), _ = self.careful_chunk((run, jnp.array(True)), steps, count, False)
+                raise nonfinite_error(last_good)
+        elif isinstance(finite, Tracer) or not bool(finite):
+            # Repeat the chunk, checking every step. Inside a caller's own transformation it is unknown whether this is
+            # needed: the first pass is then unused, and the compiler drops it.
+            (new,), seen = self.skipping_chunk((run,), steps, count, outputs)
+        return new, seen
+
+    def forward(self, run: Run, xs: Tree, *, count: int | jax.Array | None = None) -> tuple[Run, Tree]:
+        """Predict a chunk of inputs without learning. Only the state changes, or `run.ahead` if there is one.
+
+        Args:
+            run: the run to predict with.
+            xs: inputs, one entry per sample, even if the learner takes windows.
+            count: use only the first `count` samples, and return zeros for the rest.
+
+        Returns:
+            `(run, outputs)`.
+
+        Raises:
+            ValueError: `count` is out of range, or inputs are still waiting for their targets.
+        """
+        _nothing_pending(run, "forward", (Run, PackedRun))
+        length = checks.common_length("forward", xs=xs)
+        _check_count("forward", count, length)
+        if isinstance(run, PackedRun):
+            if length == 1 and count in (None, 1):
+                return self.single.forward_one(run, xs)  # pyright: ignore[reportReturnType] (a packed run stands for a run)
+            new, outputs = self.forward(run.unpack(), xs, count=count)
+            return pack(new), outputs  # pyright: ignore[reportReturnType]
+        return self.compiled_forward(run, xs, length if count is None else count)
+
+    def predict(self, run: Run, x: Tree) -> tuple[Run, Tree]:
+        """Predict the output for an input now, and keep the input in the run until its target arrives.
+
+        Args:
+            run: the run to continue.
+            x: the input.
+
+        Returns:
+            `(run, output)`. Pass the run to `learn` when the target is known.
+        """
+        if isinstance(run, PackedRun):
+            ahead, output = self.single.predict(run, x)
+            return PackedRun(run.layout, run.vectors, (*run.pending, x), ahead), output  # pyright: ignore[reportReturnType] (a packed run stands for a run)
+        checks.run("predict", run, Run)
+        try:
+            self.symbols.check("predict: ", x)
+            ahead, output = self.compiled_transition(run.params, run.ahead if run.pending else run.state, x)
+        except Exception as error:
+            explain("predict: ", error, self.update, run, x)
+            raise
+        return run._replace(pending=(*run.pending, x), ahead=ahead), output
+
+    def learn(self, run: Run, target: Tree) -> tuple[Run, Estimate]:
+        """Learn from the oldest waiting input.
+
+        Targets may arrive k samples late, in order: the run then holds k inputs and one more state.
+
+        Args:
+            run: a run returned by `predict`.
+            target: the target of its oldest waiting input.
+
+        Returns:
+            `(run, estimate)`, as `step` returns them.
+
+        Raises:
+            ValueError: no input is waiting for a target.
+            NonFiniteError: a number was not finite, unless such samples are skipped.
+        """
+        if not isinstance(run, PackedRun):
+            checks.run("learn", run, Run)
+        if not run.pending:
+            raise ValueError("no input waits for a target: call predict(run, x) before learn(run, target).")
+        x, *later = run.pending
+        if isinstance(run, PackedRun):
+            vectors, estimate = self.single.step("learn: ", run, x, target)
+            return PackedRun(run.layout, vectors, tuple(later), run.ahead_vectors if later else None), estimate  # pyright: ignore[reportReturnType] (a packed run stands for a run)
+        new, estimate = self.step(run._replace(pending=(), ahead=None), x, target)
+        if not later:
+            return new, estimate
+        return new._replace(pending=tuple(later), ahead=run.ahead), estimate
+
+    def carry(self, run: Run) -> Tree:
+        """Return the estimator's carry.
+
+        Args:
+            run: the run.
+        """
+        return run.carry
+
+    def chunk(self, run: Run) -> int:
+        """Return the chunk size: smaller for a large model, so that it stops as quickly as a small one.
+
+        Args:
+            run: the run.
+        """
+        numbers = sum(leaf.size for leaf in jax.tree.leaves(run))
+        return min(CHUNK, max(SHORTEST_CHUNK, WORK // numbers))
+
+    def for_keys(self, run: Run, *, share: bool = False) -> Any:
+        """Return an engine for many keys; see `Learner.for_keys`.
+
+        Args:
+            run: the run that every key starts from.
+            share: whether all keys share one model.
+        """
+        from norewind.learners.keys.networks import Networks
+
+        return Networks(self, run, share)
+
+    def reset(self, run: Run, when: Any = True) -> Run:
+        """Begin a new sequence.
+
+        The state returns to the initial one and the carry forgets the past. The parameters
+        stay the same, and the noise continues.
+
+        Args:
+            run: the run to reset.
+            when: a boolean, or one per stream: where it is true, a new sequence begins.
+
+        Returns:
+            The run after the reset.
+
+        Raises:
+            ModelError: `when` is not boolean.
+        """
+        if isinstance(run, PackedRun):
+            return pack(self.reset(run.unpack(), when))  # pyright: ignore[reportReturnType] (a packed run stands for a run)
+        _nothing_pending(run, "reset")
+        mask = when if hasattr(when, "dtype") else np.asarray(when)
+        if mask.dtype != bool:
+            raise checks.ModelError(
+                "reset: `when` must be True, False or a boolean per stream. The state returns to the one given to init."
+            )
+        return self.compiled_reset(run, mask)
+
+
+def started(update: Update, params: Tree, state: Tree, key: jax.Array) -> Run:
+    """Create the run before the first step.
+
+    Args:
+        update: the estimator with the optimizer.
+        params: the initial parameters.
+        state: the initial state.
+        key: a JAX PRNG key for the estimator's noise.
+    """
+    checks.parameters_and_state(params, state)
+    params, state = strong(params), strong(state)
+    zero = jax.device_put(np.zeros((), np.int32))
+    return Run(
+        params=params,
+        state=state,
+        carry=strong(update.estimator.init(params, state, key)),
+        opt_state=strong(update.optimizer.init(params)),
+        steps=zero,
+        samples=zero,
+        skipped=zero,
+        initial_state=state,
+    )
+
+
+def _forward(update: Update, run: Run, xs: Tree, count: jax.Array) -> tuple[Run, Tree]:
+    state = run.state if run.ahead is None else run.ahead
+    transition = one_step_of(update.model.transition)
+    state, outputs = scan_some(lambda state, x: transition(run.params, state, x), state, xs, count)
+    return run._replace(state=state) if run.ahead is None else run._replace(ahead=state), outputs
+
+
+def _check_count(what: str, count: Any, length: int) -> None:
+    if isinstance(count, int) and not 0 <= count <= length:
+        raise ValueError(f"{what}: count is {count}, but the chunk holds {length} steps.")
+
+
+def _nothing_pending(run: Any, what: str, kinds: Any = Run) -> None:
+    checks.run(what, run, kinds)
+    if run.pending:
+        raise ValueError(
+            f"{what}: inputs still wait for their targets ({len(run.pending)} of them). "
+            "Call learn(run, target) for each first."
+        )
+
+
+def _is_false(flag: jax.Array) -> bool:
+    """Whether a flag is known and false; inside a caller's own transformation it is not known."""
+    return not isinstance(flag, Tracer) and not bool(flag)

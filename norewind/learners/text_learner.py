@@ -1,0 +1,159 @@
+"""Prediction of symbols by counts and networks together, with a guarantee."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from norewind.core import checks
+from norewind.core.trees import Tree
+from norewind.learners.counting.counts import counts
+from norewind.learners.counting.plan import CountsRun
+from norewind.learners.learner import Learner
+from norewind.learners.mixing import MixRun, mix
+
+# The share of its weight that each expert passes on after a symbol, so that the mixture can follow changes.
+SWITCHING = 1e-4
+
+
+class TextRun(NamedTuple):
+    """The runs of the networks and of the counts, and the weights of the mixture."""
+
+    networks: tuple
+    counts: CountsRun
+    mix: MixRun
+
+
+class TextLearner(Learner):
+    """Predicts the next symbol by a mixture of counts and networks.
+
+    The networks predict first. Their probabilities are mixed with those of the counts, bit
+    by bit, with learned weights. The result is Bayes' mixture of this geometric
+    mixture and of every network: its total loss is at most that of the best of them, plus
+    the few bits guaranteed by `mix`.
+
+    Args:
+        networks: pairs of a learner from `online` and the run it starts from.
+        symbols: the number of symbols.
+        window: the number of symbols in one step of the networks.
+        megabytes: the size of the tables of counts.
+        classes: the class of each symbol, if the stream is text; see `counts`.
+        whole: whether outputs cover all symbols, or only the target. With all 256, counts take many times as long.
+    """
+
+    def __init__(
+        self,
+        networks: Sequence[tuple],
+        symbols: int,
+        *,
+        window: int = 1,
+        megabytes: float = 64,
+        classes: np.ndarray | None = None,
+        whole: bool = True,
+    ):
+        self.networks, self._runs = [learner for learner, _ in networks], tuple(run for _, run in networks)
+        self.window, self.whole = window, whole
+        self.counts = counts(symbols, members=len(networks), megabytes=megabytes, classes=classes)
+        self.mix = mix(len(networks) + 1, switching=SWITCHING)
+
+    def init(self) -> TextRun:
+        """Start a run with equal weights."""
+        return TextRun(self._runs, self.counts.init(), self.mix.init())
+
+    def scan(
+        self, run: TextRun, xs: Any, targets: Any, *, count: int | None = None, outputs: bool = False
+    ) -> tuple[TextRun, Any]:
+        """Learn from a chunk of symbols, or of windows of symbols; see `Learner.scan`.
+
+        Args:
+            run: the run to continue; it must not be used afterwards.
+            xs: the symbols, one entry per step.
+            targets: the symbols that follow them.
+            count: use only the first `count` steps.
+            outputs: whether to return log-probabilities of all symbols, or of the targets unless `whole`.
+
+        Returns:
+            `(run, losses)`, or with `outputs` `(run, (losses, outputs))`. Losses are sums over a window.
+        """
+        steps = checks.common_length("scan", xs=xs, targets=targets)
+        count = steps if count is None else count
+        done = [
+            learner.scan(own, xs, targets, count=count, outputs=True)
+            for learner, own in zip(self.networks, run.networks, strict=True)
+        ]
+        samples, came = count * self.window, self._flat(targets)
+        members = self.members([self._flat(made) for _, (_, made) in done], len(came))
+        distributions = outputs and self.whole
+        table, seen = self.counts.scan(
+            run.counts, self._flat(xs), came, count=samples, outputs=distributions, members=members
+        )
+        losses, whole = seen if distributions else (seen, None)
+        own = [-np.take_along_axis(made, came[:, None], 1)[:, 0] for made in np.moveaxis(members, 1, 0)]
+        losses = np.stack([*own, losses], axis=1)
+        weights, mixed = self.mix.scan(run.mix, losses, count=samples)
+        new = TextRun(tuple(one for one, _ in done), table, weights)
+        total = mixed.reshape(steps, self.window).sum(axis=1)
+        if not outputs:
+            return new, total
+        if whole is None:
+            return new, (total, -mixed.reshape(np.shape(xs)).astype(np.float32))
+        whole = self.mix.distributions(run.mix, losses, np.concatenate([members, whole[:, None]], axis=1))
+        return new, (total, whole.reshape(*np.shape(xs), -1).astype(np.float32))
+
+    def forward(self, run: TextRun, xs: Any, *, count: int | None = None) -> tuple[TextRun, np.ndarray]:
+        """Predict the symbol after each symbol without learning; see `Learner.forward`.
+
+        Args:
+            run: the run to predict with; it stays unchanged.
+            xs: the symbols.
+            count: use only the first `count` symbols.
+
+        Returns:
+            `(run, outputs)`, with log-probabilities of all symbols.
+        """
+        done = [learner.forward(own, xs, count=count) for learner, own in zip(self.networks, run.networks, strict=True)]
+        members = self.members([np.asarray(made) for _, made in done], len(xs))
+        table, whole = self.counts.forward(run.counts, xs, count=count, members=members)
+        new = TextRun(tuple(one for one, _ in done), table, run.mix)
+        if not done:
+            return new, whole
+        experts = np.concatenate([members, whole[:, None]], axis=1)
+        return new, np.stack([self.mix.distribution(run.mix, one) for one in experts]).astype(np.float32)
+
+    def reset(self, run: TextRun) -> TextRun:
+        """Begin a new text, and keep everything learned.
+
+        Args:
+            run: the run to reset; it must not be used afterwards.
+        """
+        networks = tuple(learner.reset(own) for learner, own in zip(self.networks, run.networks, strict=True))
+        return TextRun(networks, self.counts.reset(run.counts), run.mix)
+
+    def carry(self, run: TextRun) -> Tree:
+        return tuple(learner.carry(own) for learner, own in zip(self.networks, run.networks, strict=True))
+
+    def chunk(self, run: TextRun) -> int:
+        return self.counts.chunk(run.counts)
+
+    def _flat(self, steps: Any) -> np.ndarray:
+        """Join windows of symbols, or of values per symbol, to one sequence."""
+        steps = np.asarray(steps)
+        return steps if self.window == 1 else steps.reshape(-1, *steps.shape[2:])
+
+    def members(self, logits: list[np.ndarray], length: int) -> np.ndarray:
+        """Return the networks' log-probabilities (samples, networks, symbols).
+
+        Args:
+            logits: the outputs of each network.
+            length: the number of samples.
+        """
+        if not logits:
+            return np.zeros((length, 0, self.counts.symbols), np.float32)
+        return np.asarray(_log_probabilities(tuple(logits)))
+
+
+@jax.jit
+def _log_probabilities(logits: tuple) -> jax.Array:
+    return jnp.stack([jax.nn.log_softmax(part) for part in logits], axis=1)

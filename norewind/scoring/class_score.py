@@ -1,0 +1,187 @@
+"""Scores of classes: the likelihood and accuracy of forecasts, compared with simple rules."""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from norewind.core.losses import BIT
+from norewind.engines.kernels import kernel
+from norewind.scoring.metrics import counted, last_half
+from norewind.scoring.score import RECENT, StepScore, log_shares
+from norewind.streams.stream import Samples
+
+# The accuracies of the model and of two simple rules.
+NAMES = ("accuracy", "majority", "last")
+
+
+class ClassScore(StepScore):
+    """Scores forecasts of classes, in bits. The baseline is the loss of forecasting the class frequencies so far.
+
+    `accuracy` is the share of rows whose class was forecast as the most likely one, `majority` the share whose
+    class was the most frequent so far, and `last` the share whose class was the newest known
+    one; all are means over the steps. The simple rules use only classes known when the forecast was made.
+
+    Args:
+        classes: the number of classes.
+        name: converts a class to its name.
+        steps: the forecast steps, in rows ahead.
+    """
+
+    unit = "bits"
+    trivial = "class frequencies"
+
+    def __init__(self, classes: int, name: Callable[[int], Any], steps: Sequence[int]):
+        super().__init__(steps)
+        self.name, self.scale = name, 1 / (BIT * len(steps))
+        self.state = {
+            "baseline": np.zeros((len(steps), 2)),
+            "right": np.zeros((len(steps), len(NAMES))),
+            "counts": np.zeros(classes),
+            "past": np.full((int(self.delays[-1]), 2), -1.0),
+            "rows": 0,
+            "stretch": np.zeros((0, 3)),
+        }
+
+    def add(self, samples: Samples, outputs: Any = None) -> int:
+        targets, state = samples.targets.astype(np.float64), self.state
+        due = self._by_class(self.made_and_due(outputs)[1])
+        values = np.ascontiguousarray(samples.values[:, 0], np.float64)
+        sums = [state[name] for name in ("baseline", "right", "counts", "past")]
+        first = state["rows"] % len(state["past"])
+        compare_classes(*sums, self.delays, first, values, targets, due.argmax(axis=-1))
+        state["rows"] += len(values)
+        # For the newest rows: the actual class, the forecast class, and the forecast probability of the actual class.
+        came, nearest = targets[-RECENT:, 0], log_shares(due[-RECENT:, 0])
+        own = np.exp(nearest[np.arange(len(came)), np.nan_to_num(came).astype(int)])
+        rows = np.stack([came, nearest.argmax(axis=-1), own], axis=1)
+        rows[np.isnan(came)] = np.nan
+        state["stretch"] = np.concatenate([state["stretch"], rows])[-RECENT:]
+        return super().add(samples)
+
+    def _by_class(self, outputs: Any) -> np.ndarray:
+        """Reshape logits to (rows, steps, classes)."""
+        return np.reshape(outputs, (len(outputs), len(self.steps), -1))
+
+    @property
+    def was_scored(self) -> bool:
+        """Whether the class of any of the newest rows was forecast."""
+        return not np.isnan(self.state["stretch"]).all()
+
+    def take(self) -> dict[str, Any]:
+        baseline, right = self.state["baseline"], self.state["right"]
+        self.state |= {"baseline": np.zeros_like(baseline), "right": np.zeros_like(right)}
+        total, bits = baseline.sum(axis=0).tolist()
+        if not total:
+            return {"baseline": None}
+        shares = (right.sum(axis=0) / total).round(6).tolist()
+        line = {"baseline": bits / total, "scored": int(total), **dict(zip(NAMES, shares, strict=True))}
+        if len(self.steps) > 1:
+            by_step = (right / np.maximum(baseline[:, :1], 1)).round(4).T.tolist()
+            line["by_step"] = dict(zip(NAMES, by_step, strict=True))
+        return line
+
+    def predictions(self, first: int, samples: Samples, outputs: Any) -> Iterator[dict[str, Any]]:
+        """Yield, for each row, the forecast classes, and how good the newest forecast of this row was.
+
+        Args:
+            first: the number of the first row.
+            samples: consecutive rows.
+            outputs: the forecasts of the learner.
+        """
+        made, due = (log_shares(self._by_class(part)) for part in self.made_and_due(outputs))
+        for i, target in enumerate(samples.targets[:, 0].tolist()):
+            entry, is_known = self.place(first + i, samples, i), target == target
+            if self.horizon:
+                names, shares = self.likeliest(made[i])
+                entry |= {"forecast": self.by_step(names), "probability": self.by_step(shares)}
+            if is_known or not self.horizon:
+                (name,), (share,) = self.likeliest(due[i, :1])
+                entry |= {"prediction": name, "predicted": share}
+                entry["target"] = self.name(int(target)) if is_known else None
+                entry["surprise"] = round(float(-due[i, 0, int(target)] / BIT), 6) if is_known else None
+            yield entry
+
+    def likeliest(self, logs: np.ndarray) -> tuple[list[Any], list[float]]:
+        """Return the name and the probability of the most likely class of each row.
+
+        Args:
+            logs: log-probabilities (rows, classes).
+        """
+        shares = [round(float(np.exp(log)), 6) for log in logs.max(axis=-1)]
+        return [self.name(guess) for guess in logs.argmax(axis=-1).tolist()], shares
+
+    def closing(self, lines: Sequence[dict[str, Any]], folder: Path) -> str:
+        """Summarize bits and accuracy over the last half of a run; warn if a simple rule was right more often.
+
+        Args:
+            lines: the lines of metrics.
+            folder: unused.
+        """
+        last = last_half([line for line in lines if line.get("scored")])
+        if not last:
+            return "No row with a known class was forecast."
+        total = sum(line["scored"] for line in last)
+        bits = sum(line["loss"] * line["scored"] for line in last) / total
+        right = {name: sum(round(line[name] * line["scored"]) for line in last) for name in NAMES}
+        shares = {name: f"{count / total:.1%}" for name, count in right.items()}
+        rules = f"the majority class: {shares['majority']}, the last class: {shares['last']}"
+        words = f"last {counted(total, 'row')}: right {shares['accuracy']} of the time ({rules}), {bits:.4f} bits"
+        best = max(NAMES[1:], key=right.__getitem__)
+        if right[best] > right["accuracy"]:
+            times = f"{right[best]:,} times against {right['accuracy']:,}"
+            words += f"\nWarning: the {best} class was right more often than this model, {times}. "
+            words += "Use that rule instead, or train longer."
+        return words
+
+
+@kernel
+def compare_classes(baseline, right, counts, past, delays, first, values, targets, guesses):
+    """Add up, by step, the bits of the frequencies so far, and how often the model and two simple rules were right.
+
+    When a class was forecast several rows ahead, the classes that have arrived since then are left out of
+    its frequencies.
+
+    Args:
+        baseline: by step, the number of scored rows and the sum of their bits.
+        right: by step, how often the model, the majority class and the last class were right.
+        counts: the number of rows of each class.
+        past: a ring with the class of each of the newest rows, and the newest class known then; -1 if there is none.
+        delays: how many rows ago the newest class arrived that a simple rule may use, by step.
+        first: the place of the first row in the ring.
+        values: the class of each row; NaN means unknown.
+        targets: the classes to score, by row and step; NaN means unknown.
+        guesses: the most likely classes according to the model, by row and step.
+    """
+    depth, classes = len(past), len(counts)
+    known = np.empty_like(counts)
+    for row in range(len(values)):
+        known[:] = counts
+        left_out = 1  # rows whose classes are not in `known`, this one included
+        for step in range(len(delays)):
+            while left_out < delays[step]:
+                newest = past[(first + row - left_out) % depth, 0]
+                if 0 <= newest < classes:
+                    known[int(newest)] -= 1
+                left_out += 1
+            if np.isnan(targets[row, step]):
+                continue
+            came = int(targets[row, step])
+            seen, total, commonest = 0, 0.0, 0
+            for number in range(classes):
+                seen += known[number] > 0
+                total += known[number]
+                if known[number] > known[commonest]:
+                    commonest = number
+            # Add one half for every class seen, and for one unseen class (Krichevsky and Trofimov).
+            baseline[step, 0] += 1
+            baseline[step, 1] -= np.log2((known[came] + 0.5) / (total + 0.5 * (seen + 1)))
+            right[step, 0] += guesses[row, step] == came
+            right[step, 1] += total > 0 and commonest == came
+            right[step, 2] += past[(first + row - delays[step]) % depth, 1] == came
+        here = (first + row) % depth
+        past[here, 0], past[here, 1] = -1.0, past[here - 1, 1]
+        if not np.isnan(values[row]):
+            past[here] = values[row]
+            counts[int(values[row])] += 1

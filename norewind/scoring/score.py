@@ -1,0 +1,148 @@
+"""The base of all scores: their interface, probabilities from logits, and the steps ahead that are forecast."""
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from norewind.core.losses import BIT
+from norewind.streams.stream import Samples, as_place
+
+# The number of newest rows of a table that are kept and drawn.
+RECENT = 200
+
+
+def log_shares(outputs: Any) -> np.ndarray:
+    """Convert logits to log-probabilities of symbols or classes, along the last axis."""
+    logits = np.asarray(outputs, np.float64)
+    logits = logits - logits.max(axis=-1, keepdims=True)
+    return logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+
+
+def bits_of(outputs: Any) -> np.ndarray:
+    """Convert logits to −log₂ of the probability of every symbol."""
+    return (0.0 - log_shares(outputs)) / BIT  # never -0.0
+
+
+class Score:
+    """The interface of scores. This class knows only the loss; subclasses know the meaning of the samples.
+
+    Attributes:
+        needs_outputs: whether `add` has to be given the outputs of the learner.
+        unit: the unit of losses after they are multiplied by `scale`.
+        scale: the factor from the learner's losses to `unit`.
+        trivial: the name of the baseline.
+        state: the part of the score that is saved in checkpoints, as JSON and arrays.
+    """
+
+    needs_outputs = False
+    unit = "loss"
+    scale = 1.0
+    trivial = ""
+
+    def __init__(self):
+        self.state: dict[str, Any] = {}
+
+    def add(self, samples: Samples, outputs: Any = None) -> int:
+        """Add samples to the current interval.
+
+        Args:
+            samples: consecutive samples.
+            outputs: the outputs of the learner, made before it learned from each of them.
+
+        Returns:
+            The number of samples with a known target.
+        """
+        return len(jax.tree.leaves(samples.xs)[0])
+
+    def take(self) -> dict[str, Any]:
+        """Return the `baseline` and other entries of the line of metrics that ends here. Starts a new interval."""
+        return {}
+
+    def predictions(self, first: int, samples: Samples, outputs: Any) -> Iterator[dict[str, Any]]:
+        """Express predictions in the stream's own symbols or units.
+
+        Args:
+            first: the number of the first sample.
+            samples: consecutive samples.
+            outputs: the outputs of the learner, made before it learned from each of them.
+
+        Returns:
+            Entries of predictions.jsonl: usually one per sample, with the prediction, the target, and its surprise.
+        """
+        raise ValueError("predictions need a score that can express them, such as SymbolScore or RowScore.")
+
+    def closing(self, lines: Sequence[dict[str, Any]], folder: Path) -> str:
+        """Summarize a run as text, for the end of training.
+
+        Args:
+            lines: the lines of metrics.
+            folder: the run folder.
+        """
+        return ""
+
+
+class StepScore(Score):
+    """Scores forecasts of rows. A horizon of 0 means that the targets belong to the same row.
+
+    Args:
+        steps: how many rows ahead each forecast is, in increasing order.
+    """
+
+    needs_outputs = True
+
+    def __init__(self, steps: Sequence[int]):
+        super().__init__()
+        self.steps, self.horizon = tuple(steps), steps[-1]
+        # How many rows ago the newest value arrived that a simple forecast may use, by step.
+        self.delays = np.maximum(1, self.steps)
+
+    def add(self, samples: Samples, outputs: Any = None) -> int:
+        return int(np.sum(~np.isnan(samples.targets).all(axis=-1)))
+
+    def made_and_due(self, outputs: Any) -> Any:
+        """Return the forecasts made at each row, and the earlier ones of this row. Without a horizon they are the same.
+
+        Args:
+            outputs: outputs of the learner.
+        """
+        return outputs if self.horizon else (outputs, outputs)
+
+    def by_step(self, values: Sequence[Any]) -> Any:
+        """Arrange values by the number of rows ahead; a single value is returned as it is.
+
+        Args:
+            values: one value per step.
+        """
+        return values[0] if len(self.steps) == 1 else dict(zip(map(str, self.steps), values, strict=True))
+
+    def place(self, number: int, samples: Samples, i: int) -> dict[str, Any]:
+        """Return the first entries of a prediction: which row it was made at, and for which rows.
+
+        Args:
+            number: the number of the row.
+            samples: consecutive rows.
+            i: the index of the row among them.
+        """
+        entry = {"sample": number} | place_of(samples, i)
+        return entry | {"for": self.by_step([number + step for step in self.steps])} if self.horizon else entry
+
+
+def place_of(samples: Samples, i: int) -> dict[str, Any]:
+    """Return the line, or the partition and offset, of a row, and the columns copied from it.
+
+    Args:
+        samples: consecutive rows.
+        i: the index of the row among them.
+    """
+    place: dict[str, Any] = {}
+    if samples.lines is not None:
+        line = int(samples.lines[i])
+        place = {"line": line} if line > 0 else dict(zip(("partition", "offset"), as_place(line), strict=True))
+    if samples.copied is not None:
+        # Python writes and reads numbers that are not finite, but they are not valid JSON.
+        place["copied"] = json.loads(samples.copied[i], parse_constant=lambda _: None)
+    return place

@@ -1,0 +1,118 @@
+"""Access control: the Host header, requests from other sites, and the token."""
+
+import asyncio
+import contextlib
+import hashlib
+import hmac
+import ipaddress
+import re
+import time
+from importlib import resources
+from urllib.parse import parse_qs
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from norewind.serving.bodies import body_of, error_response
+from norewind.serving.prometheus import RequestCounts
+
+COOKIE = "norewind"
+LOCAL = re.compile(r"(localhost|127\.0\.0\.1|\[::1\])(:\d+)?", re.IGNORECASE)
+LINGER_SECONDS = 2.0
+SEND_SECONDS = 30.0
+LOGIN = (resources.files("norewind.serving") / "page" / "login.html").read_text()
+# Paths that are served without the token.
+OPEN = ("/health", "/login", "/page.css")
+
+
+def is_local(host: str) -> bool:
+    """Whether a listening address can be reached only from this machine."""
+    with contextlib.suppress(ValueError):
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    return False
+
+
+class AccessControl:
+    """ASGI middleware that rejects requests or passes them on to `app`, and counts them.
+
+    Without a token, only requests whose Host header is a local name are served, since any
+    domain name may resolve to this machine (DNS rebinding).
+
+    Args:
+        token: the token that requests must send; None if it is not needed.
+    """
+
+    app: ASGIApp
+
+    def __init__(self, token: str | None):
+        self.token, self.counts = token, RequestCounts()
+        self.cookie = hashlib.sha256(f"norewind cookie {token}".encode()).hexdigest()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await self.app(scope, receive, send)
+        began, status, body_ended, request = time.perf_counter(), 500, False, Request(scope)
+
+        async def receive_part() -> Message:
+            nonlocal body_ended
+            message = await receive()
+            body_ended = not message.get("more_body", False)  # also if the client has disconnected
+            return message
+
+        async def send_part(message: Message) -> None:
+            nonlocal status
+            status = message.get("status", status)
+            # Read the rest of the body first: a client whose connection is closed while it sends may never see the
+            # answer. A client that waits for permission to send (Expect) is not given it.
+            if status >= 400 and "body" in message and "expect" not in request.headers:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(LINGER_SECONDS):
+                        while not body_ended:
+                            await receive_part()
+            async with asyncio.timeout(SEND_SECONDS):
+                await send(message)
+
+        try:
+            await (self._rejection(request) or self.app)(scope, receive_part, send_part)
+        except TimeoutError:
+            pass  # the client stopped reading
+        finally:
+            self.counts.add(scope["path"], status, time.perf_counter() - began)
+
+    def _rejection(self, request: Request) -> Response | None:
+        host, origin, path = request.headers.get("host", ""), request.headers.get("origin"), request.scope["path"]
+        if self.token is None and not LOCAL.fullmatch(host):
+            return error_response(403, f"requests for the host {host!r} are rejected. Use localhost or 127.0.0.1.")
+        if origin is not None and origin.partition("://")[2] != host:
+            return error_response(403, "requests from pages of other sites are rejected.")
+        request.scope["trusted"] = self.token is None or self._has_token(request)
+        if request.scope["trusted"] or path in OPEN:
+            return None
+        if request.method == "GET" and path == "/":
+            return HTMLResponse(LOGIN, 401)
+        message = "a token is required: send the header Authorization: Bearer TOKEN."
+        return error_response(401, message, {"www-authenticate": "Bearer"})
+
+    def _has_token(self, request: Request) -> bool:
+        kind, _, given = request.headers.get("authorization", "").partition(" ")
+        cookie = request.cookies.get(COOKIE, "")
+        return (kind.lower() == "bearer" and _same(given.strip(), self.token)) or _same(cookie, self.cookie)
+
+    async def login(self, request: Request) -> Response:
+        """`POST /login`: set a cookie for a browser that sends the token.
+
+        Args:
+            request: the submitted form.
+        """
+        if self.token is not None:
+            form = parse_qs((await body_of(request)).decode("utf-8", "replace"))
+            if not _same(form.get("token", [""])[0], self.token):
+                return HTMLResponse(LOGIN.replace("<form", "<p>Wrong token.</p><form"), 401)
+        response = RedirectResponse("/", 303)
+        response.set_cookie(COOKIE, self.cookie, httponly=True, samesite="strict", path="/")
+        return response
+
+
+def _same(given: str, expected: str | None) -> bool:
+    return hmac.compare_digest(given.encode(), (expected or "").encode())

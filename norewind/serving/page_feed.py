@@ -1,0 +1,295 @@
+"""The content of the live page, for a run that this process or another one trains."""
+
+import asyncio
+import heapq
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from norewind.scoring.metrics import CARRY_LIMIT, seven_digits
+from norewind.storage.checkpoint import CheckpointError, checkpoints, read
+from norewind.training.checkpoint_schema import check_entries
+from norewind.training.folder import COLUMNS, METRICS, PREDICTIONS, settings_of
+from norewind.training.log import as_entry
+from norewind.training.train import unit_of
+
+RECENT = 200
+MOST_LINES = 1_000
+MOST_KEYS = 10_000
+SHOWN_KEYS = 12
+TICK = 0.5
+# The weight of the newest row in the mean surprise of a key.
+WEIGHT = 0.1
+# Larger checkpoints are not read for their newest rows (in bytes).
+LARGEST = 50_000_000
+# After this time without a line of metrics, the speed of a run is no longer shown (in seconds).
+SILENT = 15
+# The most bytes of a log to read at a time. If there are more, only the end is read.
+AT_ONCE = 4_000_000
+# The entries of a line of metrics that the page shows.
+ENTRIES = ("samples", "seconds", "loss", "baseline", "persistence", "seasonal", "carry")
+
+
+Entry = dict[str, Any]
+
+
+class Columns(msgspec.Struct):
+    """The part of columns.json that the page uses."""
+
+    targets: list[str]
+    steps: list[int]
+
+
+def about(folder: Path) -> Entry:
+    """The fixed facts about the run in a folder: its name, model, source and columns."""
+    settings = settings_of(folder)
+    layers = f"{settings.layers} × " if settings.layers > 1 else ""
+    model = f"{layers}{settings.cell}-{settings.hidden}, {settings.method}"
+    try:
+        columns = msgspec.to_builtins(msgspec.json.decode((folder / COLUMNS).read_bytes(), type=Columns))
+    except (OSError, msgspec.DecodeError, RecursionError):
+        columns = None  # a run on symbols has no such file, and another program may have changed it
+    return {
+        **{name: getattr(settings, name) for name in ("kind", "loss", "source")},
+        "name": folder.resolve().name,
+        "unit": unit_of(settings),
+        "model": "auto" if settings.method == "auto" else model,
+        "columns": columns,
+        "carry_limit": CARRY_LIMIT,
+        "watches": settings.watch,
+    }
+
+
+class PageFeed:
+    """The lines of metrics, the newest rows, and the surprise of every key, for any number of viewers.
+
+    Args:
+        about: the fixed facts about the run (see `about`).
+        lines: the lines of metrics so far.
+        status: returns the current state of the run, as JSON.
+    """
+
+    def __init__(self, about: Entry, lines: Iterable[Entry] = (), status: Callable[[], Entry] = dict):
+        self.about, self.status = about, status
+        self.metrics: list[Entry] = []
+        self.rows: deque[Entry] = deque(maxlen=RECENT)
+        self.keys: dict[str, tuple[float, int, float]] = {}
+        self.viewers, self.ended = 0, False
+        self._restarts = self._lines_added = self._rows_added = 0
+        for line in lines:
+            self.add_metrics(line)
+
+    def add_metrics(self, line: Entry) -> None:
+        """Add a line of metrics.
+
+        Args:
+            line: the line, as in metrics.jsonl.
+        """
+        self.metrics.append({name: line[name] for name in ENTRIES if line.get(name) is not None})
+        self._lines_added += 1
+        if len(self.metrics) > MOST_LINES:
+            del self.metrics[: MOST_LINES // 2 : 2]  # thin out the older half
+
+    def add_rows(self, entries: list[Entry]) -> None:
+        """Add rows with their predictions.
+
+        Args:
+            entries: rows as in predictions.jsonl.
+        """
+        self.rows.extend(entries)
+        self._rows_added += len(entries)
+        for entry in entries:
+            surprise = entry.get("surprise")
+            if entry.get("key") is None or surprise is None:
+                continue
+            key = str(entry["key"])
+            mean, rows, _ = self.keys.pop(key, (surprise, 0, 0))
+            # Moved to the end of the dictionary, so that the key without rows for longest is dropped first.
+            self.keys[key] = mean + WEIGHT * (surprise - mean), rows + 1, surprise
+            if len(self.keys) > MOST_KEYS:
+                del self.keys[next(iter(self.keys))]
+
+    def restart(self) -> None:
+        """Clear everything, because the logs of the run were restarted."""
+        self.metrics.clear()
+        self.rows.clear()
+        self.keys.clear()
+        self._restarts += 1
+
+    def present(self) -> Entry:
+        """The status of the run, and the keys with the highest mean surprise."""
+        best = heapq.nlargest(SHOWN_KEYS, self.keys.items(), key=lambda item: item[1][0])
+        keys = [{"key": key, "mean": round(mean, 4), "rows": rows, "last": last} for key, (mean, rows, last) in best]
+        return {**self.status(), "keys": keys}
+
+    def news(self, told: tuple[int, int, int] | None) -> tuple[tuple[int, int, int], str, Entry]:
+        """The next event for a viewer.
+
+        Args:
+            told: the first part of the previous result for this viewer; None at first.
+
+        Returns:
+            A marker of what the viewer has received including this event, the name of the event, and its content.
+        """
+        now = self._restarts, self._lines_added, self._rows_added
+        if told is None or told[0] != now[0]:
+            content = {"about": self.about, "metrics": self.metrics, "rows": list(self.rows)}
+            return now, "start", content | {"status": self.present()}
+        lines, rows = len(self.metrics) - (now[1] - told[1]), len(self.rows) - (now[2] - told[2])
+        new = {"metrics": self.metrics[max(0, lines) :], "rows": list(self.rows)[max(0, rows) :]}
+        return now, "tick", new | {"status": self.present()}
+
+    def end(self) -> None:
+        """Disconnect all viewers."""
+        self.ended = True
+
+    async def run(self) -> None:
+        """Keep the feed up to date until cancelled. Does nothing here: the service adds lines and rows."""
+
+
+class Tail:
+    """The new lines of a log. A log that was truncated, because its run was resumed, is read again from the start.
+
+    Args:
+        path: the path of the log, which need not exist yet.
+        last: the most lines to return at a time, counted from the end; None for all.
+    """
+
+    def __init__(self, path: Path, last: int | None = None):
+        self.path, self.last = path, last
+        self._offset, self._before = 0, b""
+
+    def new(self) -> tuple[bool, list[Entry]]:
+        """Return whether the log was truncated, and its new entries."""
+        try:
+            with self.path.open("rb") as file:
+                size = file.seek(0, 2)
+                file.seek(self._offset - len(self._before))
+                restarts = file.read(len(self._before)) != self._before
+                if restarts:
+                    self._offset, self._before = 0, b""
+                start = max(self._offset, size - AT_ONCE)
+                file.seek(start)
+                data = file.read(size - start)
+        except OSError:
+            return False, []  # it does not exist yet, or cannot be read at the moment
+        whole = data[: data.rfind(b"\n") + 1]
+        # If a part was skipped, the first line may be incomplete.
+        lines = whole.split(b"\n")[start > self._offset : -1]
+        self._offset = start + len(whole)
+        self._before = (self._before + whole)[-64:]
+        lines = lines[-(self.last or len(lines)) :]
+        return restarts, [entry for line in lines if (entry := as_entry(line)) is not None]
+
+
+class FolderFeed(PageFeed):
+    """The feed of a run folder in which another process trains. The folder is not changed.
+
+    Args:
+        folder: the run folder.
+    """
+
+    def __init__(self, folder: Path):
+        super().__init__(about(folder), status=self.folder_status)
+        self.folder = folder
+        self._metrics, self._predictions = Tail(folder / METRICS), Tail(folder / PREDICTIONS, RECENT)
+        self._checkpoint: Path | None = None
+        self._bad = 0
+        self.apply(*self.look())
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(TICK)
+            self.apply(*await asyncio.to_thread(self.look))
+
+    def look(self) -> tuple[bool, list[Entry], list[Entry]]:
+        """Return whether a log was truncated, the new lines of metrics, and the new rows."""
+        restarts, lines = self._metrics.new()
+        cut, rows = self._predictions.new()
+        found = checkpoints(self.folder / "checkpoints")
+        if found and found[-1] != self._checkpoint:
+            self._checkpoint = found[-1]  # even if it cannot be read: it is tried only once
+            newest = self._rows_in(found[-1])
+            rows = rows if self._predictions.path.exists() else newest
+        return restarts or cut, lines, rows
+
+    def apply(self, restarts: bool, lines: list[Entry], rows: list[Entry]) -> None:
+        """Add the result of `look` to the feed.
+
+        Args:
+            restarts: whether a log was truncated.
+            lines: the new lines of metrics.
+            rows: the new rows.
+        """
+        if restarts:
+            self.restart()
+        for line in lines:
+            self.add_metrics(line)
+        self.add_rows(rows)
+
+    def _rows_in(self, checkpoint: Path) -> list[Entry]:
+        """The newest rows in a checkpoint."""
+        try:
+            if checkpoint.stat().st_size > LARGEST:
+                return []
+            _, entries = read(checkpoint)
+            check_entries(checkpoint, entries)
+            self._bad = entries["watch"].get("bad", 0)
+            return recent_rows(entries, self.about["columns"] or {})
+        except (CheckpointError, OSError, KeyError, TypeError, ValueError):
+            return []  # it was replaced by a newer one, or written by another program
+
+    def folder_status(self) -> Entry:
+        """The current state of the run, from its folder."""
+        saved = checkpoints(self.folder / "checkpoints")
+        durable = samples_in(saved[-1]) if saved else 0
+        newest = [(line.get("samples", 0), line.get("seconds", 0.0)) for line in self.metrics[-2:]]
+        (before, began), (samples, now) = [(0, 0.0), (0, 0.0), *newest][-2:]
+        silent = None  # the seconds since the newest line of metrics
+        with suppress(OSError):  # there is no line yet
+            log = self._metrics.path.stat()
+            silent = max(0, round(time.time() - log.st_mtime)) if log.st_size else None
+        # The intervals between lines grow. A run that is silent for much longer than the last interval has ended.
+        lives = silent is not None and silent < SILENT + 3 * (now - began)
+        return {
+            "samples": max(samples, durable),
+            "durable": durable,
+            "watch": "suspicious" if self._bad else "healthy",
+            "speed": round((samples - before) / (now - began), 1) if lives and now > began else None,
+            "silent": silent,
+        }
+
+
+def samples_in(checkpoint: Path) -> int:
+    """The number of samples in the name of a checkpoint."""
+    return int(checkpoint.name.split("-")[0])
+
+
+def recent_rows(entries: Entry, columns: Entry) -> list[Entry]:
+    """The newest rows in a checkpoint, like lines of predictions.
+
+    Args:
+        entries: the entries of the checkpoint.
+        columns: the content of columns.json; empty if there is none.
+
+    Returns:
+        The rows, oldest first; none for a run on symbols.
+    """
+    recent, targets = entries["score"].get("recent"), columns.get("targets", [])
+    rows = []
+    if isinstance(recent, np.ndarray):
+        for number, row in enumerate(recent, entries["samples"] - len(recent) + 1):
+            values, predicted, deviation = np.moveaxis(row, -1, 0)
+            errors = ((values - predicted) / deviation)[~np.isnan(values - predicted)]
+            entry: Entry = {"sample": number}
+            for name, part in (("target", values), ("prediction", predicted)):
+                entry[name] = dict(zip(targets, map(seven_digits, part.tolist()), strict=False))
+            entry["surprise"] = float(np.sqrt(np.mean(errors**2))) if len(errors) else None
+            rows.append(entry)
+    return rows

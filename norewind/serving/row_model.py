@@ -1,0 +1,190 @@
+"""Predictions of rows while the run learns: from a copy of the run or, with keys, from the record of the row's key."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from norewind.core.trees import copied
+from norewind.fleets.fleet import Fleet
+from norewind.fleets.store import LAST, Store
+from norewind.scoring.class_score import ClassScore
+from norewind.scoring.row_score import NumberScore
+from norewind.streams.stream import Samples
+from norewind.streams.table.columns import ANOTHER, CATEGORIES, at, category_of
+from norewind.streams.table.row_stream import RowStream
+from norewind.streams.table.scaling import SeriesStatistics
+from norewind.training.fit import Training, carry_norm
+
+
+class State(NamedTuple):
+    """Everything an answer depends on. It is replaced by a new state after learning.
+
+    Attributes:
+        rows: the number of rows so far.
+        run: a copy of the run; None for a fleet.
+        moment: the statistics of the stream; None for a fleet.
+        until: for a fleet, the number of samples of the checkpoint to answer from; `LAST` for the current state.
+    """
+
+    rows: int
+    run: Any = None
+    moment: SeriesStatistics | None = None
+    until: int = LAST
+
+
+def rows_so_far(training: Training) -> int:
+    """The number of rows that were learned from or wait for their window."""
+    steps = training.steps
+    # Not from the tally, which is updated only after predictions are reported.
+    return steps.predicted - steps.answered + (0 if steps.waiting is None else len(steps.waiting.xs))
+
+
+class RowModel:
+    """The answers of a run on rows.
+
+    `publish` and `keep` are called in the learning thread, all other methods in the event loop.
+
+    Args:
+        training: the training of the run.
+    """
+
+    def __init__(self, training: Training):
+        assert isinstance(training.steps.stream, RowStream)
+        self.training, self.stream, self.score = training, training.steps.stream, training.score
+        self.state = self.kept = self.newest()
+        self.rehearse()
+
+    def rehearse(self) -> None:
+        """Compile the functions for learning and metrics, so that the first row does not wait for it."""
+        training, widths = self.training, (self.stream.width, len(self.stream.targets) * len(self.stream.steps))
+        carry_norm(training.learner.carry(training.run))
+        training.outputs_of(Samples(*(np.zeros((training.window, width), np.float32) for width in widths)))
+
+    def warm_up(self, rows: int) -> None:
+        """Compile the functions for answers.
+
+        Args:
+            rows: the number of rows to answer at a time.
+        """
+        zeros = np.zeros((rows, self.stream.width), np.float32)
+        outputs = self.outputs(self.state, Samples(zeros, zeros))
+        if isinstance(self.score, NumberScore):
+            self.score.forecasts(outputs[0] if self.stream.horizon else outputs)
+
+    def newest(self) -> State:
+        """Return the current state."""
+        training = self.training
+        # A copy, since the thread that learns changes the run in place.
+        run, waiting = copied(training.run), training.steps.waiting
+        if waiting is not None and len(waiting.xs):
+            # Rows that wait for their window have not been learned from yet, but belong to the past.
+            padding = np.zeros((training.window - len(waiting.xs), *waiting.xs.shape[1:]), waiting.xs.dtype)
+            run, _ = training.learner.forward(run, np.concatenate([waiting.xs, padding]), count=len(waiting.xs))
+        return State(rows_so_far(training), run, self.stream.moment())
+
+    def outputs(self, state: State, samples: Samples) -> Any:
+        """Return the outputs of the model for samples, each as if it were the next one.
+
+        Args:
+            state: the state to answer from.
+            samples: the samples.
+        """
+        learner = self.training.learner
+        made = [learner.forward(state.run, samples.xs[place : place + 1])[1] for place in range(len(samples.xs))]
+        return jax.tree.map(lambda *parts: np.concatenate([np.asarray(part) for part in parts]), *made)
+
+    def publish(self) -> None:
+        """Answer from the current state from now on."""
+        self.state = self.newest()
+
+    def keep(self, samples: int) -> None:
+        """Remember the state of a checkpoint that was just written.
+
+        Args:
+            samples: the number of samples in the checkpoint.
+        """
+        self.kept = self.state
+
+    def go_back(self) -> None:
+        """Answer from the state that was remembered last."""
+        self.state = self.kept
+
+    def close(self) -> None:
+        """Release files."""
+
+    def answers(self, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return the answer to each of the rows, as if it were the next one.
+
+        Args:
+            rows: rows as the stream reads them (see `RowStream.written`).
+
+        Returns:
+            Entries like the lines of predictions.jsonl.
+        """
+        state = self.state
+        samples = self.stream.peek(rows, state.moment)
+        entries = list(self.score.predictions(state.rows + 1, samples, self.outputs(state, samples)))
+        for place, entry in enumerate(entries):
+            self._name_class(entry, rows[place])
+            # They were numbered as consecutive rows.
+            entry["sample"] -= place
+            if "for" in entry:
+                ahead = entry["for"]
+                several = isinstance(ahead, dict)
+                entry["for"] = {step: row - place for step, row in ahead.items()} if several else ahead - place
+        return entries
+
+    def _name_class(self, entry: dict[str, Any], row: dict[str, Any]) -> None:
+        """Name a class that has not appeared before, as the stream would if it learned from this row."""
+        known = self.stream.classes if isinstance(self.score, ClassScore) else None
+        if known is not None and entry.get("target") == ANOTHER and len(known) < CATEGORIES:
+            entry["target"] = category_of(at(row, self.stream.targets[0]))
+
+
+class FleetModel(RowModel):
+    """The answers of a run with a model for every key.
+
+    The records of keys change in place while the fleet learns. Those about to change are copied first
+    (`Slots.seen`), so that rows are answered from the state that was published last. Keys that are not resident
+    are read from disk, and a key without a record is answered like a new one.
+
+    Args:
+        training: the training of the run.
+    """
+
+    def __init__(self, training: Training):
+        assert isinstance(training.learner, Fleet)
+        self.fleet, self.slots = training.learner, training.learner.slots
+        self.store = Store(training.folder.path, self.slots.layout, write=False)
+        self.slots.watched = True
+        super().__init__(training)
+        self.keep(self.state.rows)
+
+    def rehearse(self) -> None:
+        self.fleet.rehearse(self.training.run)
+
+    def warm_up(self, rows: int) -> None:
+        self.fleet.answer(np.repeat(self.slots.fresh, rows), np.zeros((rows, self.stream.layout.columns)))
+
+    def newest(self) -> State:
+        self.slots.show()
+        return State(rows_so_far(self.training))
+
+    def keep(self, samples: int) -> None:
+        self.kept = State(samples, until=samples)
+
+    def close(self) -> None:
+        self.store.close()
+
+    def outputs(self, state: State, samples: Samples) -> Any:
+        assert samples.keys is not None
+        return self.fleet.answer(np.concatenate([self._record(key, state.until) for key in samples.keys]), samples.xs)
+
+    def _record(self, key: bytes, until: int) -> np.ndarray:
+        record = self.slots.seen(key) if until == LAST else None
+        if record is not None:
+            return record
+        content = self.store.read(key, until)
+        return self.slots.fresh if content is None else self.slots.record(key, content)

@@ -1,0 +1,1 @@
+"""Files and checkpoints that are complete or absent, whatever happens."""

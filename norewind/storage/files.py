@@ -1,0 +1,81 @@
+"""Files that are complete or absent, never written through a link, and named in error messages."""
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def naming(path: Path | str) -> Iterator[None]:
+    """Make errors of the operating system name a file. (The error of a full disk does not do so by itself.)
+
+    Args:
+        path: the file that is used in this block.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        raise OSError(error.errno, error.strerror, os.fspath(path)) from None
+
+
+def open_itself(path: Path, flags: int) -> int:
+    """Open a file, but never through a symbolic link, which could point to any other file.
+
+    Args:
+        path: the path of the file.
+        flags: the flags of `os.open`.
+
+    Returns:
+        A file descriptor.
+
+    Raises:
+        OSError: the path is a symbolic link, or the file cannot be opened.
+    """
+    try:
+        return os.open(path, flags | os.O_NOFOLLOW, 0o666)
+    except OSError as error:
+        if path.is_symlink():
+            why = "a symbolic link, and norewind does not write through links; remove it"
+            raise OSError(error.errno, why, os.fspath(path)) from None
+        raise
+
+
+def _temporary(path: Path) -> Path:
+    """A name next to the file that no other process and no other thread uses."""
+    return path.with_name(f".{path.name}.{os.getpid()}-{threading.get_native_id()}.part")
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file so that either it is complete or the old one stays, even if the machine crashes.
+
+    Args:
+        path: the path of the file; its folder is created if needed.
+        content: the bytes of the file.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = _temporary(path)
+    temporary.unlink(missing_ok=True)
+    try:
+        with temporary.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        # Name the file itself: the temporary name means nothing to the user.
+        raise OSError(error.errno, error.strerror, os.fspath(path)) from None
+    finally:
+        temporary.unlink(missing_ok=True)
+    # A renamed file is safe only once its folder is on disk, too.
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

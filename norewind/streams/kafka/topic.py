@@ -1,0 +1,276 @@
+"""Topics of Kafka as sources of JSON messages."""
+
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+
+from norewind.streams.base_source import BaseSource
+from norewind.streams.kafka.client import AT_START, AWAY, Address, Client, library, partitions_of, why
+from norewind.streams.kafka.messages import Message, MessageProgress, Rounds, after, key_text
+from norewind.streams.source import SLICE, decoded
+from norewind.streams.stream import BadRow, StreamError, as_line
+
+PROBE = 5.0
+AT_ONCE = 1_000
+# Bytes of messages that are held for the order, over all partitions.
+HELD = 64 << 20
+YEAR_10000 = 253_402_300_800_000
+# Bad messages that are reported one by one; after that only the hundredth, the thousandth and so on.
+REPORTED = 10
+
+
+class Topic(BaseSource):
+    """The messages of a topic, used in place of a `Source`.
+
+    Args:
+        address: kafka://topic, or kafka://topic/0,2 for some of its partitions.
+        client: the connection settings.
+        group: the name under which offsets are committed, for monitoring the progress of the run. A resumed run
+            relies on its own position instead.
+        continues: continue even if messages were deleted before they were read, or if the position belongs to another
+            source.
+        stop: called while waiting. Once it returns True, nothing more is read.
+        final: end where the topic ends at the start of the run.
+        report: called with a sentence about every skipped message.
+
+    Raises:
+        StreamError: the address or the options of the client are invalid.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        client: Client,
+        *,
+        group: str | None = None,
+        continues: bool = False,
+        stop: Callable[[], bool] = lambda: False,
+        final: bool = False,
+        report: Callable[[str], None] = lambda line: None,
+    ):
+        self.name = address
+        self._topic, self._wanted = Address.of(address)
+        self._client, self._continues, self._stop, self._final, self._report = client, continues, stop, final, report
+        self._kafka = library()
+        self._group = group
+        self._consumer = client.make(
+            "Consumer",
+            {
+                "group.id": group or "norewind",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "auto.offset.reset": "error",
+                "isolation.level": "read_committed",
+                "queued.max.messages.kbytes": 16_384,
+            },
+        )
+        self._paused: set[int] = set()
+        self._away: float | None = None
+        self._probed, self._reported = 0.0, 0
+
+    def start(self, position: dict[str, Any]) -> None:
+        """Go to a position, or to the oldest messages available.
+
+        Args:
+            position: a position of the stream.
+
+        Raises:
+            StreamError: the position does not match the topic, or its messages have been deleted.
+        """
+        there = partitions_of(self._client, self._consumer, self._topic)
+        saved = position.get("messages") or {}
+        if not saved and position.get("offset") and not self._continues:
+            raise StreamError(
+                f"the run has read another source, not {self.name}. To continue with the messages of this topic, "
+                "say that it continues the stream (--continues)."
+            )
+        if saved and saved["topic"] != self._topic:
+            raise StreamError(f"the run has read the topic {saved['topic']!r}, but now the topic is {self._topic!r}.")
+        before = {int(partition): offset for partition, offset in saved.get("offsets", {}).items()}
+        partitions = list(self._wanted) or there
+        gone = [partition for partition in {*partitions, *before} if partition not in there]
+        if gone:
+            raise StreamError(f"{self.name} has no partition {gone[0]}, only {len(there)}: 0 to {there[-1]}.")
+        if self._wanted and before and set(before) != set(self._wanted):
+            raise StreamError(f"the run has read the partitions {sorted(before)}, but now they are {partitions}.")
+        self._ends, offsets, lost = {}, {}, 0
+        for partition in partitions:
+            first, self._ends[partition] = self._range(partition)
+            offsets[partition] = before.get(partition, first)
+            if not first <= offsets[partition] <= self._ends[partition]:
+                self._check_range(partition, offsets[partition], first)
+                lost += max(0, first - offsets[partition])
+                offsets[partition] = first
+        until = {int(partition): end for partition, end in saved.get("until", {}).items()}
+        self.rounds, self._has_begun = Rounds(offsets, until), False
+        self._consumer.assign([self._place(partition, offset) for partition, offset in offsets.items()])
+        self.progress = MessageProgress(position, self._topic, self.rounds)
+        if lost:
+            self.progress.skip("messages deleted before they were read", lost)
+
+    def peek(self, count: int = 1) -> list[Message]:
+        while not (found := self.rounds.ahead(count)) and self._has_more():
+            pass
+        return found
+
+    def ahead(self, count: int) -> list[Message]:
+        """Return the next messages of this round without moving past them.
+
+        All of them exist already, so the result does not depend on timing.
+
+        Args:
+            count: the maximum number of messages.
+        """
+        rounds = self.rounds
+        while len(rounds.ahead(count)) < count and any(rounds.reached[p] < rounds.until[p] for p in rounds.until):
+            if not self._has_more():
+                break
+        return rounds.ahead(count)
+
+    def drop(self, records: Sequence[Message]) -> None:
+        for message in records:
+            self.progress.here = after(self.progress.here, message)
+            self.rounds.drop()
+
+    def numbers(self, records: Sequence[Message]) -> np.ndarray:
+        return np.array([as_line(message.partition, message.offset) for message in records])
+
+    def place(self, record: Message) -> str:
+        return f"partition {record.partition}, offset {record.offset}"
+
+    def report(self, record: Message, problem: str) -> None:
+        self._reported += 1
+        number = self._reported
+        if number <= REPORTED or str(number).strip("0") == "1":
+            so_far = f" ({number:,} so far)" if number > REPORTED else ""
+            self._report(f"{self.name}, {self.place(record)} is bad and is skipped: {problem}.{so_far}")
+
+    def parse(self, record: Message, parse: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
+        """Return the value of a message as a dict by column, with its key and time.
+
+        Args:
+            record: the message.
+            parse: the function that parses the text of the value.
+
+        Raises:
+            BadRow: the message has no value, or it cannot be read.
+        """
+        if not record.value:
+            raise BadRow("it has no value (a tombstone)" if record.value is None else "it is empty")
+        moment = None
+        if 0 <= record.time < YEAR_10000:
+            moment = datetime.fromtimestamp(record.time / 1000, UTC).isoformat(timespec="milliseconds")
+        key = None if record.key is None else key_text(record.key)
+        return {**parse(decoded(record.value)), "@key": key, "@time": moment}
+
+    def _has_more(self) -> bool:
+        """Wait until more messages arrive; return False at the end, at the deadline or when stopped."""
+        while not (self.late or self.ended or self._stop()):
+            if self.rounds.is_over() and self._next_round():
+                return True
+            left = SLICE if self.deadline is None else self.deadline - time.monotonic()
+            self.late = left <= 0
+            if not self.ended and self._fetch(min(SLICE, max(0.0, left))):
+                return True
+        return False
+
+    def _next_round(self) -> bool:
+        """Begin the next round: first all messages present at the start, then all that have arrived since."""
+        if not self._has_begun:
+            self._has_begun = True
+            return self.rounds.begin(self._ends)
+        self.ended = self._final
+        return not self.ended and self.rounds.begin(self.rounds.reached)
+
+    def _fetch(self, seconds: float) -> bool:
+        """Fetch the messages that have arrived, or wait for some; return whether there were any."""
+        found = self._consumer.consume(AT_ONCE, seconds)
+        for message in found:
+            error, partition, offset = message.error(), message.partition(), message.offset()
+            if error is None:
+                kind, moment = message.timestamp()
+                moment = moment if kind else -1
+                self.rounds.add(Message(partition, offset, moment, message.key(), message.value()))
+            elif error.code() == self._kafka.KafkaError._PARTITION_EOF:
+                self.rounds.reach(partition, offset)
+            else:
+                self._refuse(error, partition)
+        self._hold_back()
+        self._check_alive(bool(found))
+        return bool(found)
+
+    def _hold_back(self) -> None:
+        """Pause partitions that are far ahead of the others, until half of their waiting messages have been used."""
+        limit = max(1 << 20, HELD // len(self.rounds.sizes))
+        full = {partition for partition, size in self.rounds.sizes.items() if size > limit} - self._paused
+        free = {partition for partition in self._paused if self.rounds.sizes[partition] < limit / 2}
+        if full:
+            self._consumer.pause([self._place(partition) for partition in full])
+        if free:
+            self._consumer.resume([self._place(partition) for partition in free])
+        self._paused = (self._paused | full) - free
+
+    def _check_alive(self, came: bool) -> None:
+        """Wait for unreachable brokers, but not forever."""
+        if not came and self._client.complaint:
+            now = time.monotonic()
+            self._away = self._away or now
+            if now - self._probed < min(PROBE, AWAY / 4):
+                return
+            self._probed = now
+            try:
+                self._consumer.list_topics(self._topic, timeout=min(1.0, AWAY / 4))
+            except self._kafka.KafkaException as error:
+                if now - self._away > AWAY:
+                    raise self._client.unreachable(error, now - self._away) from None
+                return
+        self._away, self._client.complaint = None, ""
+
+    def _refuse(self, error: Any, partition: int) -> None:
+        codes = self._kafka.KafkaError
+        if error.code() in (codes._ALL_BROKERS_DOWN, codes._TRANSPORT):
+            self._client.complaint = why(error)
+        elif error.code() in (codes._AUTO_OFFSET_RESET, codes.OFFSET_OUT_OF_RANGE):
+            self._check_range(partition, self.rounds.reached[partition], self._range(partition)[0], running=True)
+        else:
+            raise StreamError(f"{self.name}, partition {partition} cannot be read: {why(error)}.")
+
+    def _check_range(self, partition: int, offset: int, first: int, *, running: bool = False) -> None:
+        """Reject an offset whose messages no longer exist."""
+        if self._continues and not running:
+            return
+        found = "has no such offset: it is not the topic that the run has read, or it was recreated"
+        if offset < first:
+            found = f"now begins at {first}: {first - offset:,} messages were deleted before they were read"
+        raise StreamError(
+            f"{self.name}, partition {partition}: the run continues at offset {offset}, but the topic {found}. "
+            "To continue with the messages that are left: norewind resume RUN --continues."
+        )
+
+    def _range(self, partition: int) -> tuple[int, int]:
+        try:
+            return self._consumer.get_watermark_offsets(self._place(partition), timeout=AT_START)
+        except self._kafka.KafkaException as error:
+            raise self._client.unreachable(error) from None
+
+    def _place(self, partition: int, *offset: int) -> Any:
+        return self._kafka.TopicPartition(self._topic, partition, *offset)
+
+    def show(self, position: dict[str, Any]) -> None:
+        """Commit the offsets of a position under the name of the group, for monitoring; nothing depends on it.
+
+        Args:
+            position: the position of the stream.
+        """
+        messages = position.get("messages")
+        if self._group and messages and not self.closed:
+            offsets = [self._place(int(partition), offset) for partition, offset in messages["offsets"].items()]
+            self._consumer.commit(offsets=offsets, asynchronous=True)
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            self._consumer.close()

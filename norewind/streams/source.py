@@ -1,0 +1,289 @@
+"""The bytes and lines of a file or a pipe, as the source of a stream."""
+
+import os
+import select
+import stat
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from norewind.engines.machine import give_back_free_memory
+from norewind.streams.base_source import BaseSource
+from norewind.streams.position import Mark, damaged
+from norewind.streams.stream import BadRow, Stream, StreamError
+
+BLOCK = 1 << 16
+# A request to stop is noticed within this time (in seconds).
+SLICE = 0.2
+# Seconds to wait, after the first line of a pipe, for more lines from which to infer the kinds of its columns.
+SECONDS = 1.0
+LONGEST = 1 << 20
+UNUSABLE: dict[type[Exception], str] = {
+    FileNotFoundError: "does not exist. Check the path.",
+    IsADirectoryError: "is a folder. Give the path of a file, or - for standard input.",
+    PermissionError: "cannot be read: permission denied. Allow it, e.g. with chmod +r.",
+}
+SAME_AGAIN = "Provide the same stream from its start, or say that it starts where the run stopped (--continues)."
+
+
+class Source(BaseSource):
+    """The bytes and lines of a file or a pipe.
+
+    A stream that resumes at a position reads the source again from its start, drops the part
+    that was read before, and checks that it is unchanged. A pipe has to send that part again.
+
+    To limit memory, a line longer than `LONGEST` bytes is cut somewhere after that
+    length. If its beginning is dropped, the rest is dropped too.
+
+    Args:
+        path: the path of a file, `"-"` for standard input, or an open file descriptor (a number). A file opened by
+            its path is closed by `close`. Standard input and descriptors stay open: a descriptor is closed by the
+            code that opened it.
+        continues: the source starts exactly at the position of the stream, so nothing is dropped or checked.
+        stop: called between reads and while waiting. Once it returns True, nothing more is read.
+        final: a file will not grow any more. Otherwise, its last line is held back until its newline arrives.
+
+    Raises:
+        StreamError: the file cannot be opened.
+
+    >>> reader, writer = os.pipe()
+    >>> os.write(writer, b"some bytes")
+    10
+    >>> Source(reader).read()
+    b'some bytes'
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | int,
+        *,
+        continues: bool = False,
+        stop: Callable[[], bool] = lambda: False,
+        final: bool = False,
+    ):
+        descriptor = 0 if path == "-" else path
+        named = f"file descriptor {path}" if isinstance(path, int) else os.fspath(path)
+        self.name = "standard input" if descriptor == 0 else named
+        self._final, self._continues, self._stop = final, continues, stop
+        try:
+            self._file = open(  # noqa: SIM115
+                descriptor, "rb", buffering=0, closefd=not isinstance(descriptor, int), opener=_open_at_once
+            )
+        except (OSError, ValueError) as error:
+            raise StreamError(f"{self.name} {UNUSABLE.get(type(error), f'cannot be opened: {error}.')}") from None
+        self._largest = 0
+        self._poll = select.poll()
+        self._poll.register(self._file, select.POLLIN)
+        # Whole lines that were read, those before `_at` already dropped, and the beginning of the next line.
+        self._block, self._at, self._rest = b"", 0, bytearray()
+        self._dropping, self._long = False, 0
+
+    @property
+    def size(self) -> int | None:
+        """The current size of a file in bytes; None for a pipe."""
+        status = os.fstat(self._file.fileno())
+        return status.st_size if stat.S_ISREG(status.st_mode) else None
+
+    @property
+    def complete(self) -> bool:
+        """Whether all of it has been read and nothing can follow: a file can grow after its end, but a pipe cannot."""
+        return self.ended and (self._final or self.size is None)
+
+    def close(self) -> None:
+        """Close the file if it was opened by its path. Nothing more can be read."""
+        self.closed = True
+        self._file.close()
+
+    def catch_up(self) -> None:
+        """Drop the bytes up to the position, and check that they equal the bytes read before."""
+        if self._continues:
+            return
+        here, place = Mark(), self.progress.here
+        while here.offset < place.offset:
+            data = self.read(min(BLOCK, place.offset - here.offset))
+            if not data and self.ended:
+                found = f"has only {here.offset} bytes, but the run has read {place.offset}: the file shrank"
+                raise StreamError(f"{self.name} {found}, or this is another pipe. {SAME_AGAIN}")
+            if not data:
+                where = f"stopped at byte {here.offset}, before byte {place.offset}, where the run resumes"
+                raise StreamError(f"{self.name}: {where}. Resume it again.")
+            here = here.after(data)
+        if here.crc != place.crc:
+            found = f"is not the stream that the run has read: its first {place.offset} bytes differ"
+            raise StreamError(f"{self.name} {found}. {SAME_AGAIN}")
+        if here.lines != place.lines:
+            raise damaged(f"it counts {place.lines} lines, but {self.name} has {here.lines} up to there")
+
+    def read(self, size: int = BLOCK) -> bytes:
+        """Return the next bytes; none at the end, at the deadline or when stopped.
+
+        Args:
+            size: the maximum number of bytes.
+        """
+        while not (self.ended or self.late or self._stop()) and self._wait():
+            try:
+                self._check_size()
+                data = self._file.read(size)
+                if data == b"":
+                    self._check_size()  # it may have shrunk between the two
+            except OSError as error:
+                raise StreamError(f"{self.name} cannot be read: {error}.") from None
+            if data is not None:  # or it is a non-blocking descriptor that was not ready after all
+                self.ended = not data
+                self.late = self.deadline is not None and time.monotonic() >= self.deadline
+                return data
+        return b""
+
+    def _wait(self) -> bool:
+        """Wait until there are bytes to read, or the end; return False at the deadline or when stopped."""
+        seconds = 0.0
+        while not self._poll.poll(1000 * seconds):
+            seconds = SLICE if self.deadline is None else min(SLICE, self.deadline - time.monotonic())
+            if seconds <= 0 or self._stop():
+                return False
+        return True
+
+    def _check_size(self) -> None:
+        size = self.size or 0
+        if size < self._largest:
+            raise StreamError(
+                f"{self.name} shrank while it was read: it had {self._largest} bytes and now has {size}. Resume "
+                "the run when the file is complete again. To follow a log that is rotated, use a pipe (tail -F)."
+            )
+        self._largest = size
+
+    def peek(self, count: int = 1) -> list[bytes]:
+        """Return the next lines, without their newlines and without moving past them.
+
+        A last line without a newline is returned only once the source is complete.
+
+        Args:
+            count: the maximum number of lines.
+
+        Returns:
+            The lines; an empty list if there are none, or none yet.
+        """
+        while self._at == len(self._block):
+            if len(self._rest) > LONGEST:
+                return [bytes(self._rest)]
+            data = self.read()
+            if not data:
+                if self.complete and self._rest:
+                    return [bytes(self._rest)]
+                self.unfinished = len(self._rest) if self.ended else 0
+                return []
+            self._add(data)
+        here = self.progress.here
+        # The first line and a very long one are read on their own.
+        if count == 1 or not here.offset or here.inside or len(self._block) > LONGEST:
+            return [self._block[self._at : self._block.index(b"\n", self._at)]]
+        return self._block[self._at :].split(b"\n", count)[:-1]
+
+    def ahead(self, count: int) -> list[bytes]:
+        # A file is there already; the sender of a pipe may wait for the answer to its first row.
+        self.set_patience(SECONDS if self.size is None else None)
+        size, whole = 0, self._block.count(b"\n", self._at)
+        while whole < count and size + len(self._rest) <= LONGEST and (data := self.read()):
+            self._add(data)
+            size, whole = size + len(data), whole + data.count(b"\n")
+        *lines, _ = self._block[self._at :].split(b"\n")
+        rest = [bytes(self._rest)] if self.ended and self._rest else []
+        return [*lines, *rest][:count]
+
+    def drop(self, records: Sequence[bytes]) -> None:
+        if self._at < len(self._block):
+            end = self._at + sum(map(len, records)) + len(records)
+            data, self._at = self._block[self._at : end], end
+        else:
+            data, self._rest, self._dropping = bytes(self._rest), bytearray(), True
+        self.progress.read(data)
+        # The C library keeps the memory of long lines, and lines of varying lengths do not fit into its gaps.
+        self._long += len(data) if len(data) > 2 * BLOCK else 0
+        if self._long > 4 * LONGEST:
+            self._long = 0
+            give_back_free_memory()
+
+    def is_blank(self, record: bytes, *, csv: bool) -> bool:
+        """Return whether a line is blank. In CSV, a line of spaces is not: the spaces may be fields or delimiters."""
+        return record in (b"", b"\r") if csv else not record.strip()
+
+    def parse(self, record: bytes, parse: Callable[[str], Any]) -> Any:
+        here = self.progress.here
+        if here.inside:
+            raise BadRow("it continues a line that had no newline yet when the run read it")
+        text = decoded(record, here.offset)
+        # The source may begin with a byte order mark.
+        return parse((text if here.offset else text.removeprefix("\N{ZERO WIDTH NO-BREAK SPACE}")).removesuffix("\r"))
+
+    def place(self, record: bytes) -> str:
+        cut = "; it has no newline and may be cut off" if self.ended and self._at == len(self._block) else ""
+        here = self.progress.here
+        return f"line {here.lines + 1} (byte {here.offset}{cut})"
+
+    def _add(self, data: bytes) -> None:
+        if self._dropping:
+            head, newline, data = data.partition(b"\n")
+            self.progress.read(head + newline)
+            self._dropping = not newline
+        cut = data.rfind(b"\n") + 1
+        if cut:
+            self._block, self._at = b"".join([self._block[self._at :], self._rest, data[:cut]]), 0
+            self._rest = bytearray()
+        # A line may be a megabyte long, so only its own bytes are copied.
+        self._rest += data[cut:]
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """Open a pipe without waiting for a writer. Requests to stop are then checked while reading."""
+    is_pipe = sys.platform == "linux" and os.path.exists(path) and stat.S_ISFIFO(os.stat(path).st_mode)
+    return os.open(path, flags | os.O_NONBLOCK if is_pipe else flags)
+
+
+@contextmanager
+def closed_on_error(source: BaseSource) -> Iterator[None]:
+    """Close the source if its stream cannot be created, since there is no stream that would close it."""
+    try:
+        yield
+    except BaseException:
+        source.close()
+        raise
+
+
+class SourceStream(Stream):
+    """A stream that reads from a source."""
+
+    _source: BaseSource
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return self._source.progress.counts
+
+    @property
+    def unfinished(self) -> int:
+        return self._source.unfinished
+
+    def close(self) -> None:
+        self._source.close()
+
+
+def decoded(line: bytes, offset: int = 0) -> str:
+    """Decode a line or a message as UTF-8.
+
+    Args:
+        line: its bytes.
+        offset: the offset of its first byte, for messages.
+
+    Returns:
+        The text.
+
+    Raises:
+        BadRow: the line is too long or not valid UTF-8.
+    """
+    if len(line) > LONGEST:
+        raise BadRow(f"it is longer than {LONGEST} bytes")
+    try:
+        return line.decode()
+    except UnicodeDecodeError as error:
+        raise BadRow(f"it is not valid UTF-8, at byte {offset + error.start}") from None

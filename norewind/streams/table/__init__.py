@@ -1,0 +1,1 @@
+"""Streams of the rows of a table, from CSV, JSON lines, messages or Python."""

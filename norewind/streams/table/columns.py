@@ -1,0 +1,386 @@
+"""The kinds of the columns of a table, inferred from its first rows, and the times of future rows."""
+
+import calendar
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple
+
+from norewind.streams.stream import BadRow
+
+# How the values of a column are read.
+Kind = Literal["number", "boolean", "category", "time"]
+
+# The number of different values of a column that are distinguished; all others are treated as one.
+CATEGORIES = 16
+# The name of all others.
+ANOTHER = "(another)"
+# In fewer rows, numbers that increase by one may be a coincidence.
+ENOUGH_TO_COUNT = 20
+DAY = 86_400.0
+LARGEST_ROW = 10_000
+TRUTH = {"true": 1.0, "false": 0.0}
+# From 1979 to 2096 in seconds, milliseconds, microseconds and nanoseconds.
+UNIX_TIMES = [(unit * 3e8, unit * 4e9, unit) for unit in (1, 1e3, 1e6, 1e9)]
+# The index of a value in a list, as `leaves` writes it. (Python's `int` reads the digits of other scripts too.)
+PLACE = re.compile("0|[1-9][0-9]{0,9}")
+COMMA = re.compile("[-+]?[0-9]+,[0-9]+")
+# How many of the newest times are kept.
+REMEMBERED = 12
+MISSING = frozenset(["", "na", "nan", "null"])
+# Larger numbers do not fit 32-bit floats, and their squares would not fit 64-bit ones.
+LARGEST = 3e38
+
+
+class Judged(NamedTuple):
+    """The inferred kind of a column.
+
+    Attributes:
+        kind: how the column can be read; None if it cannot.
+        why_not: why it is not used unless it is named; empty if it is used by default.
+    """
+
+    kind: Kind | None
+    why_not: str = ""
+
+
+def judged(values: list[Any]) -> Judged:
+    """Infer the kind of a column from its first values.
+
+    Args:
+        values: the values.
+
+    >>> judged(["1", "", "3"])
+    Judged(kind='number', why_not='')
+    >>> judged(["2024-05-01 10:00", "2024-05-01 11:00"])
+    Judged(kind='time', why_not='a timestamp')
+    """
+    present = [value for value in values if not is_missing(value)]
+    if not present:
+        return Judged("number", f"empty in the first {len(values)} rows" if len(values) > 1 else "empty")
+    most = len(present) / 2
+    if sum(reads(boolean_of, value) for value in present) > most:
+        return Judged("boolean")
+    numbers = [number_of(value) for value in present if reads(number_of, value)]
+    if len(numbers) > most:
+        return Judged("number", _counts(numbers)) if not _is_unix_time(numbers) else Judged("time", "a timestamp")
+    if sum(reads(time_of, value) for value in present) > most:
+        return Judged("time", "a timestamp")
+    if any(isinstance(value, dict | list) for value in present):
+        return Judged(None, "neither a number nor text")
+    if sum(bool(COMMA.fullmatch(str(value).strip())) for value in present) > most:
+        return Judged("category", f"text: {present[0]!r} has a decimal comma, but numbers need a point")
+    return Judged("category", "text")
+
+
+def kind_of(name: str, column: Judged, *, target: bool, classes: bool) -> Kind:
+    """Return how to read a column that is used.
+
+    Args:
+        name: the name of the column.
+        column: its inferred kind.
+        target: whether it is a target.
+        classes: whether targets are classes, whatever they look like.
+
+    Raises:
+        BadRow: the column cannot be used in this way.
+    """
+    if target and classes:
+        return "category"
+    if target and column.kind == "category":
+        if column.why_not != "text":
+            raise BadRow(f"the target {name!r} is {column.why_not}. Write it with points")
+        raise BadRow(f"the target {name!r} is text. Learn it as a class: --loss classes.")
+    if column.kind is None:
+        inside = f"Name one of the values inside it, such as {name}.0 or {name}.key."
+        raise BadRow(f"the column {name!r} is {column.why_not}. {inside}")
+    return "number" if target and column.kind == "time" else column.kind
+
+
+def unusable(
+    seen: dict[str, Judged], inputs: list[str], targets: list[str], copied: list[str], *, same_row: bool, hint: str
+) -> str | None:
+    """Describe the problem with a choice of columns, if there is one.
+
+    Args:
+        seen: all columns with their inferred kinds.
+        inputs: the names of the inputs.
+        targets: the names of the targets.
+        copied: the names of the columns to copy.
+        same_row: whether the targets are in the same row as the inputs.
+        hint: text to add for a column that does not exist.
+
+    Returns:
+        The rest of a sentence that starts with the name of the source; None if all is well.
+    """
+    names = list(seen)
+    columns = ", ".join(map(repr, names[:20])) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
+    if missing := [name for name in [*inputs, *targets, *copied] if name not in seen]:
+        if all(part in seen for part in missing[0].split(",")):
+            hint = f". Put spaces between columns: {missing[0].replace(',', ' ')}"
+        return f"has no column {missing[0]!r}. It has {columns}{hint}."
+    if inputs and targets:
+        return None
+    if len(names) == 1 and (found := next((sign for sign in ";\t|" if sign in names[0]), None)):
+        return f"has only one column, {names[0]!r}, with {found!r} between its parts: add --delimiter {found!r}."
+    why = [f"{name!r} ({column.why_not})" for name, column in seen.items() if column.why_not][:20]
+    return (
+        f"has no usable numeric column to {'forecast' if inputs else 'learn from'}"
+        + (" besides the targets" if same_row and targets else "")
+        + f" (row counters and timestamps are ignored). Its columns are {columns}. Name the inputs and the targets"
+        + (f"; by default these are not used: {', '.join(why)}." if why else ".")
+    )
+
+
+def _counts(numbers: list[float]) -> str:
+    """Return why numbers are not worth forecasting, if they only identify the row."""
+    if len(numbers) < ENOUGH_TO_COUNT:
+        return ""
+    if numbers[0] < numbers[-1] and all(map(_is_date, numbers)) and numbers == sorted(numbers):
+        return f"dates, such as {numbers[0]:.0f}"
+    return "it counts the rows" if {after - before for before, after in pairwise(numbers)} == {1.0} else ""
+
+
+def _is_date(number: float) -> bool:
+    """Return whether a number is a year, a month and a day, written as eight digits."""
+    try:
+        return bool(1e7 <= number < 1e8 and number.is_integer() and datetime.strptime(f"{number:.0f}", "%Y%m%d"))
+    except ValueError:
+        return False
+
+
+def _is_unix_time(numbers: list[float]) -> bool:
+    known = any(low <= numbers[0] < numbers[-1] <= high for low, high, _ in UNIX_TIMES)
+    return known and numbers == sorted(numbers) and len(numbers) >= ENOUGH_TO_COUNT
+
+
+def reads(read: Any, value: Any) -> bool:
+    """Return whether a value is present and can be read.
+
+    Args:
+        read: the function that reads it.
+        value: the value.
+    """
+    try:
+        return not math.isnan(read(value))
+    except BadRow:
+        return False
+
+
+def is_missing(value: Any) -> bool:
+    if isinstance(value, str):
+        return value.strip().lower() in MISSING
+    return value is None or (isinstance(value, float) and math.isnan(value))
+
+
+def number_of(value: Any) -> float:
+    """Return a field of a row as a number; NaN if it is missing.
+
+    Raises:
+        BadRow: the field is not a number, or is too large.
+    """
+    if value is None or value == "":
+        return math.nan
+    # Python would read 1_000 and the digits of other scripts as numbers; True is a kind of int.
+    is_text = type(value) is str
+    if type(value) not in (str, float, int) or (is_text and ("_" in value or not value.strip().isascii())):
+        raise BadRow(f"{shown(value)} is not a number")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf  # an integer with hundreds of digits
+    except ValueError:
+        if value.strip().lower() in MISSING:
+            return math.nan
+        raise BadRow(f"{shown(value)} is not a number") from None
+    if abs(number) > LARGEST:
+        raise BadRow(f"{shown(value)} is too large: numbers must be within ±{LARGEST:g}")
+    return number
+
+
+def boolean_of(value: Any) -> float:
+    if is_missing(value):
+        return math.nan
+    truth = value if isinstance(value, bool) else TRUTH.get(value.strip().lower()) if isinstance(value, str) else None
+    if truth is None:
+        raise BadRow(f"{shown(value)} is neither true nor false")
+    return float(truth)
+
+
+def time_of(value: Any) -> float:
+    """Return a date and time as seconds since 1970, from text (ISO 8601, also with slashes) or from Unix time.
+
+    Raises:
+        BadRow: the value is not a time.
+    """
+    if is_missing(value):
+        return math.nan
+    if isinstance(value, str):
+        text = value.strip()
+        try:
+            moment = datetime.fromisoformat(iso(text))
+            # Eight digits are more likely a number.
+            if not text.isdigit():
+                return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+        except (ValueError, OverflowError):
+            pass
+    try:
+        number = number_of(value)
+    except BadRow:
+        number = math.nan
+    for low, high, unit in UNIX_TIMES:
+        if low <= number <= high:
+            return number / unit
+    raise BadRow(f"{shown(value)} is not a time: write it as 2024-05-31T18:00:00, or in seconds since 1970")
+
+
+def iso(text: str) -> str:
+    """Convert a date to ISO 8601: slashes become hyphens, and a missing day becomes the first."""
+    return text.replace("/", "-") + ("-01" if re.fullmatch(r"\d{4}[-/]\d\d", text) else "")
+
+
+def category_of(value: Any) -> str:
+    """Return a field of a row as the name of a category. Booleans and numbers have names too."""
+    if isinstance(value, dict | list):
+        raise BadRow(f"{shown(value)} is not a category")
+    return value.strip() if isinstance(value, str) else str(value)
+
+
+# The function that reads the values of a column, by kind.
+READ: dict[Kind, Callable[[Any], Any]] = {
+    "number": number_of,
+    "boolean": boolean_of,
+    "time": time_of,
+    "category": lambda value: math.nan if is_missing(value) else category_of(value),
+}
+
+
+def shown(value: Any) -> str:
+    if isinstance(value, int) and abs(value) > LARGEST:
+        return "it"  # thousands of digits, which Python may not even print
+    text = repr(value)
+    return text if len(text) <= 40 else text[:37] + "..."
+
+
+def leaves(row: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Iterate over the values of a JSON object with their names: sensor.temp for nested objects, axes.0 for lists."""
+    waiting: list[tuple[str, Any]] = list(reversed(row.items()))
+    number = 0
+    while waiting:
+        name, value = waiting.pop()
+        inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else None
+        if inner:
+            waiting.extend(reversed([(f"{name}.{key}", part) for key, part in inner]))
+            continue
+        number += 1
+        if number > LARGEST_ROW:
+            raise BadRow(f"it has more than {LARGEST_ROW} values")
+        yield name, value
+
+
+def at(row: dict[str, Any], name: str) -> Any:
+    """Return the value with a name as given by `leaves`; None if there is none.
+
+    Args:
+        row: a JSON object.
+        name: the name.
+    """
+    if name in row or "." not in name:
+        return row.get(name)
+    value: Any = row
+    for part in name.split("."):
+        if isinstance(value, dict):
+            value = value.get(part)
+        elif isinstance(value, list) and PLACE.fullmatch(part) and int(part) < len(value):
+            value = value[int(part)]
+        else:
+            return None
+    return value
+
+
+def varying(values: list[Any]) -> list[str]:
+    """Return the parts of times that vary: the hour of the day, the day of the week, the gap between rows."""
+    times = [time_of(value) for value in values if not is_missing(value) and reads(time_of, value)]
+    gaps = {after - before for before, after in pairwise(times)}
+    cycles = {"hour": {time % DAY for time in times}, "weekday": {time // DAY for time in times}, "gap": gaps}
+    return [name for name, found in cycles.items() if len(found) > 1]
+
+
+def as_time(value: Any) -> str | int | float | None:
+    """Return a time as it was sent; None if the value cannot be a time."""
+    if isinstance(value, str):
+        return value.strip() if len(value) <= 40 else None
+    return value if type(value) in (int, float) and abs(value) < 1e20 else None
+
+
+def times_ahead(newest: Sequence[Any], steps: int) -> list[Any] | None:
+    """Return the times of the next rows, in the format of the newest ones.
+
+    The times may be a constant number of seconds or of months apart.
+
+    Args:
+        newest: the times of the newest rows.
+        steps: the number of times to return.
+
+    Returns:
+        The times; None if the newest ones are not regular.
+
+    >>> times_ahead(["2024/01/31 22:00", "2024/01/31 23:00", "2024/02/01 00:00"], 2)
+    ['2024/02/01 01:00', '2024/02/01 02:00']
+    >>> times_ahead(["2023-10-31", "2023-11-30", "2023-12-31"], 2)
+    ['2024-01-31', '2024-02-29']
+    >>> times_ahead([1700000000, 1700000060, 1700000120], 1)
+    [1700000180]
+    >>> times_ahead(["2023-10-31", "2023-11-30", "2023-12-01"], 2)
+    """
+    if len(newest) < 3 or None in newest:
+        return None
+    try:
+        if not all(isinstance(time, str) for time in newest) or newest[-1].replace(".", "", 1).isdigit():
+            return _numbers([float(time) for time in newest], steps, whole="." not in str(newest[-1]))
+        moments = [datetime.fromisoformat(iso(time)) for time in newest]
+        ahead = _moments(moments, steps)
+        return None if ahead is None else [_written(moment, newest[-1]) for moment in ahead]
+    except (ValueError, OverflowError, TypeError):
+        return None  # not times, with and without a zone, or beyond the year 9999
+
+
+def _numbers(times: list[float], steps: int, *, whole: bool) -> list[Any] | None:
+    gaps = [after - before for before, after in pairwise(times)]
+    if gaps[0] <= 0 or max(gaps) - min(gaps) > 1e-4 * gaps[0]:
+        return None
+    gap = (times[-1] - times[0]) / len(gaps)
+    return [round(times[-1] + step * gap, None if whole else 6) for step in range(1, steps + 1)]
+
+
+def _moments(moments: list[datetime], steps: int) -> list[datetime] | None:
+    """Return the next moments, if the newest are a constant time or number of months apart.
+
+    With months, they are on the last day of each month or on the same day.
+    """
+    before, last = moments[-2:]
+    gap, months = last - before, 12 * (last.year - before.year) + last.month - before.month
+
+    def months_later(step: int, day: int) -> datetime:
+        year, month = divmod(12 * last.year + last.month - 1 + step * months, 12)
+        return last.replace(year=year, month=month + 1, day=min(day, calendar.monthrange(year, month + 1)[1]))
+
+    for move in (lambda k: last + k * gap, lambda k: months_later(k, 31), lambda k: months_later(k, last.day)):
+        if last > before and moments == [move(step) for step in range(1 - len(moments), 1)]:
+            return [move(step) for step in range(1, steps + 1)]
+    return None
+
+
+def _written(moment: datetime, like: str) -> str:
+    """Return a moment in the format of another one."""
+    if re.fullmatch(r"\d{4}[-/]\d\d([-/]\d\d)?", like):
+        return moment.isoformat()[: len(like)].replace("-", like[4])
+    clock = re.fullmatch(r"(\d{4}[-/]\d\d[-/]\d\d)(.)(\d\d:\d\d)(:\d\d)?([.,]\d+)?(.*)", like)
+    if clock is None:
+        return moment.isoformat()
+    spec = "minutes" if not clock[4] else "seconds" if not clock[5] else "microseconds" if len(clock[5]) > 4 else ""
+    text = moment.isoformat(clock[2], spec or "milliseconds")
+    text = text[:10].replace("-", like[4]) + text[10:]
+    return text.removesuffix("+00:00") + "Z" if clock[6] == "Z" else text

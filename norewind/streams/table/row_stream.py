@@ -1,0 +1,363 @@
+"""Streams of rows: numbers in columns, from CSV or JSON lines."""
+
+import sys
+from collections import deque
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import msgspec
+import numpy as np
+
+from norewind.streams.base_source import BaseSource
+from norewind.streams.position import Count, MessagesPosition, SourcePosition, check_position, damaged, unread
+from norewind.streams.source import SourceStream, closed_on_error
+from norewind.streams.stream import MESSAGE_COLUMNS, BadRow, Samples, StreamError, check_count
+from norewind.streams.table import columns, scaling
+from norewind.streams.table.columns import ANOTHER, CATEGORIES, LARGEST, REMEMBERED, Judged, Kind, at, judged
+from norewind.streams.table.conversion import Conversion, Key, Rows
+from norewind.streams.table.parsing import CSV, Dialect, RowReader
+from norewind.streams.table.scaling import SeriesStatistics, TableLayout, newest_scales, scaled
+
+UNREAD = unread("rows")
+LATE_KEY = " (a key may be null at first, but must be present in one of the first lines)"
+
+
+# In positions None stands for NaN, which JSON does not have.
+Value = Annotated[float, msgspec.Meta(ge=-LARGEST, le=LARGEST)]
+SavedColumn = tuple[Count, Value, Annotated[float, msgspec.Meta(ge=0, le=sys.float_info.max)], Value | None]
+Names = Annotated[list[str], msgspec.Meta(min_length=1)]
+
+
+class RowPosition(SourcePosition):
+    """The fields of the position of a stream of rows."""
+
+    inside: bool
+    format: str
+    steps: Annotated[list[Count], msgspec.Meta(min_length=1)]
+    standardise: bool
+    columns: list[str]
+    inputs: Names
+    targets: Names
+    kinds: dict[str, Kind]
+    cycles: dict[str, list[str]]
+    categories: dict[str, Annotated[list[str], msgspec.Meta(max_length=CATEGORIES)]]
+    clock: str | None
+    times: Annotated[list[str | int | float | None], msgspec.Meta(max_length=REMEMBERED)]
+    statistics: list[SavedColumn]
+    waiting: Any
+    messages: MessagesPosition | None = None
+
+
+class RowStream(SourceStream):
+    """Rows of numbers. Every row is a sample: its inputs, and its targets, which were to be forecast some rows earlier.
+
+    Args:
+        source: the source of the rows. It is closed with the stream.
+        dialect: their format, by default CSV with a header. Blank lines are ignored.
+        inputs: the names of the input columns, by default all that hold numbers or booleans in the first 100 rows,
+            except row counters and times. Text is read as categories: the first 16 that appear are distinguished.
+            Times become the hour of the day, the day of the week and the time since the previous row, where these
+            vary in the first rows. Values inside JSON objects and lists have names such as sensor.temp and axes.0.
+        targets: the names of the target columns, by default the numbers among the inputs.
+        copy: the names of columns to return unchanged, as JSON text.
+        horizon: how many rows ahead to forecast: all steps from 1 to the horizon. Samples have the targets side by
+            side, once for each step, since each is scaled as known at a different row. With 0, the targets are those
+            of the same row, and must not be inputs.
+        steps: only these steps, such as (1, 6, 24), or (24,) for a single one.
+        standardise: whether columns are standardised by the mean and deviation of their values so far, and clipped to
+            ±100: inputs by those up to and including their own row, targets by those known when predicting. Targets are
+            NaN until there are ten values.
+        position: a position returned by another stream's `position()`, to resume there.
+
+    Attributes:
+        inputs: the names of the input columns.
+        targets: the names of the target columns.
+        ignored: why the other columns are not used, by name.
+        width: the length of a row of inputs.
+        known: the indices in it of the newest known targets.
+        steps: the numbers of rows ahead to forecast.
+        horizon: the largest of them.
+
+    Raises:
+        StreamError: the columns or options cannot be used, or the source does not match the position.
+
+    >>> import os
+    >>> from norewind.streams import Source
+    >>> reader, writer = os.pipe()
+    >>> size = os.write(writer, b"wind,power\\n3,10\\n4,20\\n5,40\\n")
+    >>> os.close(writer)
+    >>> stream = RowStream(Source(reader), targets=["power"], standardise=False)
+    >>> samples = stream.take(1000)
+    >>> samples.xs, samples.targets
+    (array([[ 3., 10.],
+           [ 4., 20.],
+           [ 5., 40.]], dtype=float32), array([[nan],
+           [20.],
+           [40.]], dtype=float32))
+    """
+
+    key: str | None = None  # see KeyedStream
+    shard: tuple[int, int] = (0, 1)
+
+    def __init__(
+        self,
+        source: BaseSource,
+        *,
+        dialect: Dialect = CSV,
+        inputs: Sequence[str] | None = None,
+        targets: Sequence[str] | None = None,
+        copy: Sequence[str] = (),
+        horizon: int = 1,
+        steps: Sequence[int] | None = None,
+        standardise: bool = True,
+        position: dict[str, Any] | None = None,
+    ):
+        with closed_on_error(source):
+            self.steps = scaling.steps_of(horizon, steps)
+            start = UNREAD if position is None else position
+            if start != UNREAD:
+                asked = {"format": dialect.format, "steps": list(self.steps), "standardise": standardise}
+                named = {name: list(value) for name, value in (("inputs", inputs), ("targets", targets)) if value}
+                check_position(start, "rows", RowPosition, asked | named)
+            self._source, self._reader = source, RowReader(source, dialect)
+            source.start(start)
+            self._dialect, self.horizon, self._standardise = dialect, self.steps[-1], standardise
+            self.inputs, self.targets, self._copied = list(inputs or []), list(targets or []), list(copy)
+            self.ignored: dict[str, str] = {}
+            self.kinds: dict[str, Kind] = {}
+            self._newest_times: deque[Any] = deque(maxlen=REMEMBERED)
+            if start == UNREAD:
+                self._begin()
+            else:
+                self._restore(start)
+
+    def _begin(self) -> None:
+        self._reader.read_header()
+        rows = self._reader.first_rows()
+        seen = {name: judged([at(row, name) for row in rows]) for name in self._reader.columns if name != self.key}
+        seen |= {name: seen[name]._replace(why_not="not in the value") for name in seen.keys() & MESSAGE_COLUMNS}
+        named = bool(self.inputs)
+        if not named:
+            usable = [name for name, column in seen.items() if not column.why_not]
+            self.inputs = [name for name in usable if self.horizon > 0 or name not in self.targets]
+            if self._dialect.classes and self.horizon:
+                # The class up to now is the best predictor of the next one.
+                self.inputs += [name for name in self.targets if name not in self.inputs and name in seen]
+        if not self.targets:
+            self.targets = [name for name in self.inputs if name in seen and seen[name].kind == "number"]
+        self._check_columns(seen)
+        used, classes = dict.fromkeys([*self.inputs, *self.targets]), self._dialect.classes
+        try:
+            self.kinds = {n: columns.kind_of(n, seen[n], target=n in self.targets, classes=classes) for n in used}
+        except BadRow as problem:
+            raise StreamError(f"{self._source.name}: {problem}") from None
+        times = [name for name in self.inputs if self.kinds[name] == "time"]
+        self._cycles = {name: columns.varying([at(row, name) for row in rows]) for name in times}
+        why = "not among the inputs" if named else ""
+        self.ignored = {name: why or column.why_not for name, column in seen.items() if name not in used}
+        self._clock = next((name for name, column in seen.items() if column.kind == "time"), None)
+        self._choose()
+        self._series = scaling.nothing_known(self.layout)
+
+    def _check_columns(self, seen: dict[str, Judged]) -> None:
+        if self.key in [*self.inputs, *self.targets]:
+            raise StreamError(f"column {self.key!r} is the key, so it cannot be an input or a target.")
+        if self.key not in [None, *self._reader.columns]:
+            found = ", ".join(map(repr, self._reader.columns[:20]))
+            raise StreamError(f"{self._source.name} has no column {self.key!r} to take keys from. It has {found}.")
+        hint = LATE_KEY if self._dialect.format == "jsonl" else ""
+        names = self.inputs, self.targets, self._copied
+        if problem := columns.unusable(seen, *names, same_row=self.horizon == 0, hint=hint):
+            raise StreamError(f"{self._source.name} {problem}")
+
+    def _choose(self) -> None:
+        """Decide how the columns in use become inputs and targets."""
+        both = set(self.targets).intersection(self.inputs)
+        if self.horizon == 0 and both:
+            raise StreamError(
+                f"with a horizon of 0, the target {min(both)!r} is an input of the same row: nothing is left to "
+                "predict. Choose a horizon of 1 or more, or targets that are not inputs."
+            )
+        used = {name: number for number, name in enumerate(self.kinds)}
+        times = [used[name] for name in self._cycles]
+        self._reader.conversion = Conversion(
+            self.kinds,
+            required=self.inputs if self._dialect.missing in ("fail", "skip") else [],
+            copied=self._copied,
+            clock=self._clock if self.key is None else None,
+            gaps=len(times),
+            key=None if self.key is None else Key(self.key, *self.shard),
+            nested=not self._reader.is_csv,
+        )
+        # The time since the previous row is an additional column, after those of the table.
+        gaps = [len(used) + place for place, cycles in enumerate(self._cycles.values()) if "gap" in cycles]
+        numbers = [used[name] for name in self.inputs if self.kinds[name] in ("number", "boolean")]
+        cycles = [(used[n], scaling.CYCLES[c]) for n, cycles in self._cycles.items() for c in cycles if c != "gap"]
+        self.layout = TableLayout(
+            columns=len(used) + len(times),
+            steps=_array(self.steps),
+            numbers=_array([*numbers, *gaps]),
+            targets=_array([used[column] for column in self.targets]),
+            categories=_array([used[name] for name in self.inputs if self.kinds[name] == "category"]),
+            cycles=_array([column for column, _ in cycles]),
+            periods=np.array([period for _, period in cycles], np.float64),
+            times=_array(times),
+            fill_with_newest=self._dialect.missing == "last",
+            standardise=self._standardise,
+            classes=self._dialect.classes,
+            before=self._dialect.before and self.horizon == 0,
+        )
+        if not self.width:
+            raise StreamError(f"the inputs {', '.join(self.inputs)} are times that do not vary: name other inputs.")
+        self.known = [numbers.index(used[target]) for target in self.targets if used[target] in numbers]
+        if self.layout.before and not self._dialect.classes:
+            self.known = list(range(self.width - len(self.targets), self.width))
+
+    def _restore(self, position: dict[str, Any]) -> None:
+        self._reader.columns = list(position["columns"])
+        self.inputs, self.targets = list(position["inputs"]), list(position["targets"])
+        self.kinds, self._cycles = dict(position["kinds"]), position["cycles"]
+        self._clock, self._newest_times = position["clock"], deque(position["times"], REMEMBERED)
+        names, times = self._reader.columns, [name for name, kind in self.kinds.items() if kind == "time"]
+        if list(self.kinds) != list(dict.fromkeys([*self.inputs, *self.targets])) or set(times) != set(self._cycles):
+            raise damaged("its kinds or cycles do not match its columns")
+        if self._clock not in ([] if self._newest_times else [None]) + names or len(set(names)) < len(names):
+            raise damaged("its clock is not one of its columns, or two columns have the same name")
+        self._check_columns(dict.fromkeys(self._reader.columns, Judged("number")))
+        self._choose()
+        self._reader.conversion.restore(position["categories"])
+        self._series = scaling.restored_series(self.layout, position["statistics"], position["waiting"])
+        self._source.catch_up()
+        if self._source.progress.here.offset == 0:
+            # The start of another source (see `afresh`), which may have its columns in another order.
+            self._series = scaling.nothing_known(self.layout)._replace(statistics=self._series.statistics)
+            self._newest_times.clear()
+            self._reader.read_header()
+            self._check_columns(dict.fromkeys(self._reader.columns, Judged("number")))
+
+    @property
+    def classes(self) -> list[str]:
+        """The names of the classes that are distinguished."""
+        return list(self._reader.conversion.categories[self.targets[0]])
+
+    def class_name(self, number: int) -> str:
+        """Return the name of a class. All classes that appeared when there were too many share one name.
+
+        Args:
+            number: the number of the class.
+        """
+        known = self.classes
+        return known[number] if number < len(known) else ANOTHER
+
+    @property
+    def width(self) -> int:
+        """The length of a row of inputs."""
+        return self.layout.width
+
+    def position(self) -> dict[str, Any]:
+        return self._source.progress.position(
+            inside=self._source.progress.marked.inside,
+            format=self._dialect.format,
+            steps=list(self.steps),
+            standardise=self._standardise,
+            columns=list(self._reader.columns),
+            inputs=list(self.inputs),
+            targets=list(self.targets),
+            kinds=dict(self.kinds),
+            cycles={name: list(cycles) for name, cycles in self._cycles.items()},
+            categories={name: list(known) for name, known in self._reader.conversion.categories.items()},
+            clock=self._clock,
+            times=list(self._newest_times),
+            statistics=scaling.saved_statistics(self._series),
+            waiting=newest_scales(self._series, self.horizon or 1),
+        )
+
+    def scales_ahead(self, rows: int) -> np.ndarray:
+        """Return the mean, deviation and newest value of every target after each of the last rows.
+
+        Args:
+            rows: the number of rows.
+
+        Returns:
+            An array of shape (rows, targets, 3), the oldest row first.
+        """
+        return newest_scales(self._series, rows)
+
+    def times_ahead(self, steps: int) -> list[Any] | None:
+        """Return the times of the next rows, in the format of the table; None if they are not regular.
+
+        Args:
+            steps: the number of rows.
+        """
+        return columns.times_ahead(self._newest_times, steps)
+
+    def take(self, count: int, patience: float | None = None) -> Samples | None:
+        check_count(count)
+        rows, problem = self._reader.take(count, patience)
+        self._source.progress.hand_out(len(rows.values), problem)
+        if not len(rows.values) and self._source.ended:
+            if self._source.progress.start == UNREAD and self.shard[1] == 1:
+                raise self._reader.too_short()
+            return self._source.progress.end()
+        return self._samples(rows, np.array(rows.copied, object) if self._copied else None)
+
+    def _samples(self, rows: Rows, copied: np.ndarray | None) -> Samples:
+        self._newest_times.extend(map(columns.as_time, rows.times))
+        return Samples(*scaled(self.layout, self._series, rows.values), rows.lines, copied)
+
+    def moment(self) -> SeriesStatistics:
+        """Return the statistics after the last row returned; they do not change when the stream continues."""
+        return SeriesStatistics(*(part.copy() for part in self._series))
+
+    def peek(self, rows: Sequence[dict[str, Any]], moment: SeriesStatistics | None = None) -> Samples:
+        """Return each of the rows as a sample, as if it were the next row. The stream does not change.
+
+        Args:
+            rows: the rows, as dicts by column.
+            moment: the statistics to use, by default those after the last row returned.
+
+        Raises:
+            BadRow: one of the rows cannot be read.
+        """
+        series = self._series if moment is None else moment
+        return Samples(*scaled(self.layout, series, self._values(rows), mode=scaling.TRY))
+
+    def _values(self, rows: Sequence[dict[str, Any]]) -> np.ndarray:
+        values = np.array([self._reader.conversion.values(row, new=False) for row in rows], np.float64)
+        return values.reshape(len(rows), self.layout.columns)
+
+    def written(self, row: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
+        """Return a row as this stream would read it from a file, and its line in that file; see `RowReader.written`.
+
+        Args:
+            row: the row, as a dict by column.
+        """
+        return self._reader.written(row)
+
+    def newest_targets(self) -> np.ndarray:
+        """Return the newest known value of every target; NaN if there is none."""
+        return self._series.statistics[0, scaling.NEWEST, self.layout.targets]
+
+    def imagined(self, targets: np.ndarray, step: int) -> np.ndarray:
+        """Return the inputs of a future row. Columns other than targets keep their values, and times continue.
+
+        Args:
+            targets: the assumed targets of that row.
+            step: how many rows ahead it is.
+        """
+        row = self._series.statistics[0, scaling.NEWEST].copy()
+        row[self.layout.targets] = targets
+        row[self.layout.times] += step * row[len(self.kinds) :]
+        return scaled(self.layout, self._series, row[None], mode=scaling.IMAGINE)[0][0]
+
+    def show(self, position: dict[str, Any]) -> None:
+        """Publish how far a topic has been learned from, for monitoring.
+
+        Args:
+            position: the position of the stream.
+        """
+        self._source.show(position)
+
+
+def _array(places: Sequence[int]) -> np.ndarray:
+    return np.array(places, np.int64)

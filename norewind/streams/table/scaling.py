@@ -1,0 +1,385 @@
+"""Running statistics of columns, and samples standardised by them: one loop over rows, for one series or many.
+
+Everything is computed row by row and number by number, so that the result does not depend
+on how many rows are given at a time.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from norewind.engines.kernels import kernel
+from norewind.streams.position import damaged
+from norewind.streams.stream import StreamError
+from norewind.streams.table.columns import CATEGORIES, DAY, LARGEST
+
+# With fewer values than this, a standard deviation is too uncertain to standardise a target by.
+ENOUGH = 10
+CLIP = 100.0
+FARTHEST = 10**6
+# Seconds after which the time of day and the day of the week repeat.
+CYCLES = {"hour": DAY, "weekday": 7 * DAY}
+
+# The rows of a series' statistics.
+COUNT, MEAN, SQUARES, NEWEST = range(4)
+# How to use rows: learn from them in order, try each as the next one, or imagine future rows.
+LEARN, TRY, IMAGINE = range(3)
+
+
+class TableLayout(NamedTuple):
+    """How the columns in use become inputs and targets.
+
+    The inputs are, in this order: the numbers; the categories, each as a group of 0s and 1s; the cycles of times, each
+    as cosine and sine; and with `before`, the newest targets of the previous rows.
+
+    Attributes:
+        columns: the number of columns: those in use, followed by the time since the previous row for each of `times`.
+        steps: how many rows before a target arrives it is to be forecast, in increasing order; (0,) for targets of the
+            same row.
+        numbers: the columns that are inputs as numbers.
+        targets: the columns that are targets.
+        categories: the columns that are inputs as categories.
+        cycles: the columns with times that are inputs as cycles.
+        periods: the length of each cycle in seconds.
+        times: the columns that hold times.
+        fill_with_newest: whether a missing input is replaced by the newest value of its column, not by the mean.
+        standardise: whether columns are standardised.
+        classes: whether the targets are classes, which are not standardised.
+        before: whether the newest targets of the previous rows are inputs too.
+    """
+
+    columns: int
+    steps: np.ndarray
+    numbers: np.ndarray
+    targets: np.ndarray
+    categories: np.ndarray
+    cycles: np.ndarray
+    periods: np.ndarray
+    times: np.ndarray
+    fill_with_newest: bool
+    standardise: bool
+    classes: bool
+    before: bool
+
+    @property
+    def width(self) -> int:
+        """The number of inputs in a row."""
+        before = len(self.targets) * (CATEGORIES if self.classes else 1) if self.before else 0
+        return len(self.numbers) + CATEGORIES * len(self.categories) + 2 * len(self.cycles) + before
+
+
+class SeriesStatistics(NamedTuple):
+    """The statistics of one or more series of rows. Each series has a slot: an index along the leading axes.
+
+    Attributes:
+        statistics: for every column, the number of values, their mean, the sum of squared deviations from it and the
+            newest value, of shape (slots, 4, columns).
+        waiting: mean, deviation and newest value of every target after each of the newest rows, of shape
+            (slots, depth, targets, 3): row t is at t modulo depth. They scale targets that arrive later.
+        seen: the number of rows.
+    """
+
+    statistics: np.ndarray
+    waiting: np.ndarray
+    seen: np.ndarray
+
+
+def steps_of(horizon: int, steps: Sequence[int] | None = None) -> tuple[int, ...]:
+    """Return all steps up to a horizon, or only the given ones.
+
+    Args:
+        horizon: how many rows ahead to forecast; 0 for targets of the same row.
+        steps: the steps, in increasing order; None for all.
+
+    Raises:
+        StreamError: the horizon or the steps are invalid.
+
+    >>> steps_of(3), steps_of(0), steps_of(1, [1, 24])
+    ((1, 2, 3), (0,), (1, 24))
+    """
+    if steps is None:
+        if not 0 <= horizon <= FARTHEST:
+            raise StreamError(f"the horizon must be 0 to {FARTHEST:,} rows, not {horizon}.")
+        return tuple(range(1, horizon + 1)) or (0,)
+    if not steps or steps[0] < (len(steps) > 1) or max(steps) > FARTHEST:
+        raise StreamError(f"the steps must be 1 to {FARTHEST:,} rows, or 0 alone, not {list(steps)}.")
+    if list(steps) != sorted(set(steps)):
+        raise StreamError(f"the steps must be in increasing order, each once, not {list(steps)}.")
+    return tuple(map(int, steps))
+
+
+def nothing_known(layout: TableLayout, slots: int = 1) -> SeriesStatistics:
+    """Return the statistics of series without any rows.
+
+    Args:
+        layout: how columns become inputs and targets.
+        slots: the number of series.
+    """
+    statistics = np.zeros((slots, 4, layout.columns))
+    statistics[:, NEWEST] = np.nan
+    depth, raw = max(1, int(layout.steps[-1])), layout.classes or not layout.standardise
+    # Targets of the same row need no earlier scale if they are not standardised.
+    scale = [0.0, 1.0, np.nan] if raw and layout.steps[-1] == 0 else [np.nan] * 3
+    waiting = np.full((slots, depth, len(layout.targets), 3), scale)
+    return SeriesStatistics(statistics, waiting, np.zeros(slots, np.int64))
+
+
+def saved_statistics(series: SeriesStatistics) -> list[list[Any]]:
+    """Return the count, mean, sum of squares and newest value of every column of one series."""
+    columns = series.statistics[0].T.tolist()
+    return [[int(count), *(None if math.isnan(value) else value for value in rest)] for count, *rest in columns]
+
+
+def newest_scales(series: SeriesStatistics, rows: int) -> np.ndarray:
+    """Return mean, deviation and newest value of every target after each of the last rows of one series, oldest first.
+
+    Args:
+        series: the statistics.
+        rows: the number of rows.
+    """
+    seen, depth = int(series.seen[0]), series.waiting.shape[1]
+    return series.waiting[0, np.arange(max(0, seen - min(rows, depth)), seen) % depth]
+
+
+def restored_series(layout: TableLayout, statistics: list[list[Any]], waiting: Any) -> SeriesStatistics:
+    """Return the series of a saved position.
+
+    Args:
+        layout: how columns become inputs and targets.
+        statistics: the result of `saved_statistics`.
+        waiting: the result of `newest_scales`.
+
+    Raises:
+        StreamError: the arguments do not fit the columns, or have impossible values.
+    """
+    # A column has a newest value if it has any.
+    fits = all(column[3] is not None if column[0] else column == [0, 0.0, 0.0, None] for column in statistics)
+    if not fits or len(statistics) != layout.columns:
+        raise damaged("its statistics do not fit its columns")
+    series = nothing_known(layout)
+    depth, targets = series.waiting.shape[1:3]
+    fits = isinstance(waiting, np.ndarray) and waiting.dtype == np.float64 and waiting.shape[1:] == (targets, 3)
+    if not fits or len(waiting) > depth:
+        raise damaged(f"the waiting scales are not float64 of at most {depth} rows of shape ({targets}, 3)")
+    mean, deviation, newest = np.moveaxis(waiting, -1, 0)
+    if layout.standardise and not layout.classes:
+        known = (np.abs(mean) <= LARGEST) & (deviation > 0) & (deviation < np.inf) & (np.abs(newest) <= LARGEST)
+        fits = known | np.isnan(waiting).all(axis=-1)
+    else:
+        fits = (mean == 0) & (deviation == 1) & ((np.abs(newest) <= LARGEST) | np.isnan(newest))
+    if not fits.all():
+        raise damaged("the scales for future targets are not finite, or do not fit its settings")
+    series.statistics[0] = np.array(statistics, np.float64).T
+    series.waiting[0, : len(waiting)] = waiting
+    series.seen[0] = len(waiting)
+    return series
+
+
+def scaled(
+    layout: TableLayout, series: SeriesStatistics, rows: np.ndarray, slots: np.ndarray | None = None, mode: int = LEARN
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Convert rows to samples.
+
+    Args:
+        layout: how columns become inputs and targets.
+        series: the statistics so far, which are updated in place if the mode is `LEARN`.
+        rows: the numbers of the columns as float64 of shape (rows, columns); NaN is missing. The times since the
+            previous row are filled in.
+        slots: the series that each row belongs to; by default, all belong to the first.
+        mode: `LEARN` to add the rows to the statistics, `TRY` to take each row as an alternative next one, or `IMAGINE`
+            to take rows as they are, with the statistics as they are.
+
+    Returns:
+        The first six fields of `Samples`.
+    """
+    count, targets = len(rows), len(layout.steps) * len(layout.targets)
+    out = (
+        np.empty((count, layout.width), np.float32),
+        np.empty((count, targets), np.float32),
+        np.empty((count, targets, 2)),
+        np.empty((count, targets), np.float32),
+        np.empty((count, targets, 2)),
+        np.empty((count, targets)),
+    )
+    scale_rows(layout, series, np.zeros(count, np.int64) if slots is None else slots, rows, mode, out)
+    return out
+
+
+@kernel
+def scale_rows(layout, series, slots, rows, mode, out):
+    """Write the inputs, targets, scales, last values, scales ahead and raw targets of rows; see `Samples`.
+
+    Args:
+        layout: how columns become inputs and targets, a `TableLayout`.
+        series: the statistics so far, a `SeriesStatistics`, updated in place if the mode is `LEARN`.
+        slots: the series that each row belongs to.
+        rows: the numbers of the columns, of shape (rows, columns); NaN is missing.
+        mode: `LEARN`, `TRY` or `IMAGINE`, as in `scaled`.
+        out: the six arrays to write to.
+    """
+    statistics, waiting, seen = series
+    xs, targets, scales, last, ahead, values = out
+    depth, width = waiting.shape[1], len(layout.targets)
+    standardise = layout.standardise and not layout.classes
+    row, tried, now = np.empty(layout.columns), np.empty((4, layout.columns)), np.empty((width, 3))
+    for t in range(len(rows)):
+        slot = slots[t]
+        known = statistics[slot]
+        if mode == TRY:
+            tried[:] = known
+            known = tried
+        row[:] = rows[t]
+        if mode != IMAGINE:
+            for place in range(len(layout.times)):
+                time = layout.times[place]
+                row[layout.columns - len(layout.times) + place] = row[time] - known[NEWEST, time]
+            observe(known, row)
+        write_inputs(layout, known, row, xs[t])
+        write_scales(layout, known, standardise, now)
+        here = seen[slot] % depth
+        for s in range(len(layout.steps)):
+            # A prediction uses the statistics of the previous row, even if the target is in the same row.
+            then = here - max(1, layout.steps[s])
+            scale = waiting[slot, then if then >= 0 else then + depth]
+            for k in range(width):
+                place = s * width + k
+                sent, mean, deviation, newest = row[layout.targets[k]], scale[k, 0], scale[k, 1], scale[k, 2]
+                if standardise:
+                    targets[t, place] = clipped((sent - mean) / deviation)
+                    last[t, place] = clipped((newest - mean) / deviation)
+                else:
+                    targets[t, place] = math.nan if math.isnan(mean) else sent
+                    last[t, place] = newest
+                scales[t, place, 0], scales[t, place, 1] = mean, deviation
+                ahead[t, place, 0], ahead[t, place, 1] = now[k, 0], now[k, 1]
+                values[t, place] = sent
+        if layout.before:
+            write_before(layout, last[t], xs[t])
+        if mode == LEARN:
+            waiting[slot, here] = now
+            seen[slot] += 1
+
+
+@kernel
+def observe(known, row):
+    """Add a row to the statistics, by Welford's method.
+
+    Args:
+        known: the statistics of one series, of shape (4, columns), updated in place.
+        row: the numbers of the columns; NaN is missing.
+    """
+    for column in range(len(row)):
+        value = row[column]
+        if not math.isnan(value):
+            known[COUNT, column] += 1
+            before = value - known[MEAN, column]
+            known[MEAN, column] += before / known[COUNT, column]
+            known[SQUARES, column] += before * (value - known[MEAN, column])
+            known[NEWEST, column] = value
+
+
+@kernel
+def write_inputs(layout, known, row, x):
+    """Write the inputs of a row, except the newest targets of the previous rows.
+
+    Args:
+        layout: how columns become inputs and targets.
+        known: the statistics of the series, of shape (4, columns).
+        row: the numbers of the columns; NaN is missing.
+        x: the inputs to write.
+    """
+    place = 0
+    for column in layout.numbers:
+        value = filled(known, row, column, layout.fill_with_newest)
+        if layout.standardise:
+            deviation = deviation_of(known, column)
+            value = clipped((value - known[MEAN, column]) / deviation) if deviation > 0 else 0.0
+        x[place] = value
+        place += 1
+    for column in layout.categories:
+        # Categories have no mean.
+        value = filled(known, row, column, True) if layout.fill_with_newest else row[column]
+        for category in range(CATEGORIES):
+            x[place] = 1.0 if value == category else 0.0
+            place += 1
+    for k in range(len(layout.cycles)):
+        value = filled(known, row, layout.cycles[k], layout.fill_with_newest)
+        angle = 2 * math.pi * (value % layout.periods[k]) / layout.periods[k]
+        x[place], x[place + 1] = math.cos(angle), math.sin(angle)
+        place += 2
+
+
+@kernel
+def write_scales(layout, known, standardise, now):
+    """Write the mean, deviation and newest value of every target; NaN where there are too few values to standardise by.
+
+    Args:
+        layout: how columns become inputs and targets.
+        known: the statistics of the series, of shape (4, columns).
+        standardise: whether targets are standardised. Otherwise the mean is 0 and the deviation is 1.
+        now: the array to write to, of shape (targets, 3).
+    """
+    for k in range(len(layout.targets)):
+        column = layout.targets[k]
+        deviation = deviation_of(known, column)
+        now[k, 0], now[k, 1], now[k, 2] = known[MEAN, column], deviation, known[NEWEST, column]
+        if not standardise:
+            now[k, 0], now[k, 1] = 0.0, 1.0
+        elif known[COUNT, column] < ENOUGH or deviation == 0:
+            now[k] = math.nan
+
+
+@kernel
+def write_before(layout, last, x):
+    """Write the newest targets of the previous rows as the last inputs; 0 where there are none.
+
+    Args:
+        layout: how columns become inputs and targets.
+        last: the newest targets.
+        x: the inputs of the row.
+    """
+    size = CATEGORIES if layout.classes else 1
+    place = len(x) - size * len(layout.targets)
+    for k in range(len(layout.targets)):
+        if layout.classes:
+            for category in range(CATEGORIES):
+                x[place + category] = 1.0 if last[k] == category else 0.0
+        else:
+            x[place] = 0.0 if math.isnan(last[k]) else last[k]
+        place += size
+
+
+@kernel
+def filled(known, row, column, with_newest):
+    """Return a value, or its replacement if it is missing.
+
+    Args:
+        known: the statistics of the series, of shape (4, columns).
+        row: the numbers of the columns; NaN is missing.
+        column: the column of the value.
+        with_newest: whether to replace it by the newest value, not by the mean.
+    """
+    if not math.isnan(row[column]):
+        return row[column]
+    return known[NEWEST, column] if with_newest and known[COUNT, column] > 0 else known[MEAN, column]
+
+
+@kernel
+def deviation_of(known, column):
+    """Return the standard deviation of a column.
+
+    Args:
+        known: the statistics of the series, of shape (4, columns).
+        column: the column.
+    """
+    return math.sqrt(max(known[SQUARES, column], 0.0) / max(known[COUNT, column], 1.0))
+
+
+@kernel
+def clipped(value):
+    """Clip a value to ±`CLIP`. NaN stays NaN."""
+    if value > CLIP:
+        return CLIP
+    return -CLIP if value < -CLIP else value

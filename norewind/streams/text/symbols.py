@@ -1,0 +1,388 @@
+"""Streams of symbols: the bytes of a source, the characters of UTF-8 text, or the text of a built-in task."""
+
+import codecs
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import msgspec
+import numpy as np
+
+from norewind.streams.position import Count, SourcePosition, check_position, damaged, unread
+from norewind.streams.source import Source, SourceStream, closed_on_error
+from norewind.streams.stream import Samples, Stream, StreamError, check_choice, check_count
+
+if TYPE_CHECKING:
+    from norewind.tasks import Text
+
+UNICODE = 0x110000
+# Where unknown characters are skipped, at least this many are decoded at a time.
+SIGHT = 4096
+
+
+class _BytePosition(SourcePosition):
+    previous: Annotated[int, msgspec.Meta(ge=0, lt=256)] | None
+
+
+class _CharacterPosition(SourcePosition):
+    alphabet: str
+    previous: Count | None
+
+
+class _TaskPosition(msgspec.Struct, forbid_unknown_fields=True):
+    kind: str
+    task: str
+    seed: Count
+    characters: Count
+
+
+class _SymbolStream(SourceStream):
+    """Every symbol of a source together with the next one. The bytes in `_ahead` have been read but not decoded."""
+
+    def _begin(self, source: Source, start: dict[str, Any]) -> None:
+        self._source = self._bytes = source
+        self._ahead = b""
+        self._kind, self._previous = start["kind"], start["previous"]
+        source.start(start)
+        source.catch_up()
+
+    def _next(self, limit: int) -> np.ndarray | None:
+        """Decode up to `limit` symbols: an empty array if it could only skip, None if it needs more bytes."""
+        raise NotImplementedError
+
+    def _leave(self, data: bytes) -> None:
+        self._source.progress.read(data)
+        self._ahead = self._ahead[len(data) :]
+
+    def take(self, count: int, patience: float | None = None) -> Samples | None:
+        check_count(count)
+        missing = count + (self._previous is None)
+        parts = [np.empty(0, np.int32) if self._previous is None else np.array([self._previous], np.int32)]
+        problem = None
+        self._source.set_patience(patience)
+        try:
+            while missing:
+                part = self._next(missing)
+                if part is None:
+                    fragment = self._bytes.read()
+                    self._ahead += fragment
+                    if not fragment and not (self._bytes.complete and self._ahead):
+                        break
+                elif len(part):
+                    parts.append(part)
+                    missing -= len(part)
+                    self._source.progress.mark()
+        except StreamError as error:
+            # Symbols before the problem are returned first; the next call finds the same problem again.
+            problem = error
+        symbols = np.concatenate(parts)
+        samples = Samples(symbols[:-1], symbols[1:])
+        if len(symbols):
+            self._previous = int(symbols[-1])
+        self._source.progress.hand_out(len(samples.xs), problem)
+        if len(samples.xs) or not self._source.ended or (self._ahead and self._bytes.complete):
+            return samples
+        self._source.unfinished = len(self._ahead)
+        start = self._source.progress.start
+        if start and start["previous"] is None:
+            found = f"{self._kind}: {0 if self._previous is None else 1}"
+            raise self._source.progress.too_short(self._source.name, found, f"two {self._kind}", len(self._ahead))
+        self._source.progress.end()
+        return None
+
+    def position(self) -> dict[str, Any]:
+        return self._source.progress.position(previous=self._previous)
+
+
+class _Alphabet:
+    """Translation between text and symbols, for streams of characters."""
+
+    alphabet: str
+    symbols: int
+
+    def encode(self, text: bytes | str) -> np.ndarray:
+        """Return `text` as symbols.
+
+        Args:
+            text: text, or its bytes in UTF-8.
+
+        Raises:
+            StreamError: the text is not valid UTF-8, or has a character without a symbol.
+        """
+        return encode(text, self.alphabet)
+
+    def decode(self, symbols: Sequence[int] | np.ndarray) -> bytes:
+        """Return the text of some symbols, in UTF-8.
+
+        Args:
+            symbols: the symbols.
+        """
+        return decode(symbols, self.alphabet, self.symbols)
+
+
+class ByteStream(_SymbolStream):
+    """Bytes as 256 symbols; every sample is a byte and the next one.
+
+    Args:
+        source: the source of the bytes. It is closed with the stream.
+        position: a position returned by another stream's `position()`, to resume there.
+
+    Raises:
+        StreamError: the source cannot be read, or does not match the position.
+
+    >>> import os
+    >>> from norewind.streams import Source
+    >>> reader, writer = os.pipe()
+    >>> os.write(writer, b"abab")
+    4
+    >>> os.close(writer)
+    >>> xs, targets, *_ = ByteStream(Source(reader)).take(1000)
+    >>> targets
+    array([98, 97, 98], dtype=int32)
+    """
+
+    symbols = 256
+
+    def __init__(self, source: Source, *, position: dict[str, Any] | None = None):
+        with closed_on_error(source):
+            if position is not None:
+                check_symbols(position, "bytes")
+            self._begin(source, position or unread("bytes", previous=None))
+
+    def _next(self, limit: int) -> np.ndarray | None:
+        data = self._ahead[:limit]
+        if not data:
+            return None
+        self._leave(data)
+        return self.encode(data)
+
+    @staticmethod
+    def encode(text: bytes | str) -> np.ndarray:
+        """Return `text` as symbols; a string is encoded as UTF-8, with the surrogates that represent other bytes."""
+        data = text.encode(errors="surrogateescape") if isinstance(text, str) else text
+        return np.frombuffer(data, np.uint8).astype(np.int32)
+
+    @staticmethod
+    def decode(symbols: Sequence[int] | np.ndarray) -> bytes:
+        """Return the bytes that the symbols represent."""
+        return np.asarray(symbols, np.uint8).tobytes()
+
+
+class CharacterStream(_Alphabet, _SymbolStream):
+    """The characters of UTF-8 text as symbols; every sample is a character and the next one.
+
+    Args:
+        source: the source of the text. It is closed with the stream.
+        alphabet: the characters that are symbols, in the order of their numbers. By default, each character gets the
+            next number when it first appears.
+        size: the maximum number of different characters if there is no `alphabet`.
+        bad: how to treat characters without a symbol and bytes that are not UTF-8. They end the stream with an error
+            ("fail"), or are skipped and counted ("skip").
+        position: a position returned by another stream's `position()`, to resume there.
+
+    Attributes:
+        symbols: the number of symbols.
+        alphabet: the characters that have a symbol so far.
+
+    Raises:
+        StreamError: an option is invalid, the source cannot be read, or it does not match the position.
+
+    >>> import os
+    >>> from norewind.streams import Source
+    >>> reader, writer = os.pipe()
+    >>> size = os.write(writer, "naïve".encode())
+    >>> os.close(writer)
+    >>> stream = CharacterStream(Source(reader), size=128)
+    >>> stream.take(1000).targets, stream.alphabet
+    (array([1, 2, 3, 4], dtype=int32), 'naïve')
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        alphabet: str | None = None,
+        *,
+        size: int = 256,
+        bad: Literal["fail", "skip"] = "fail",
+        position: dict[str, Any] | None = None,
+    ):
+        with closed_on_error(source):
+            check_choice("bad", bad, ("fail", "skip"))
+            if alphabet is not None and (fault := _alphabet_fault(alphabet)):
+                raise StreamError(f"the alphabet {alphabet!r} cannot be used: {fault}. Give every character once.")
+            if size < 1:
+                raise StreamError(f"the size of the alphabet must be at least 1, not {size}.")
+            self.symbols = size if alphabet is None else len(alphabet)
+            self.alphabet = alphabet or ""
+            self._skips = bad == "skip"
+            if position is not None:
+                check_symbols(position, "characters", alphabet, self.symbols)
+                self.alphabet = position["alphabet"]
+            self._table = np.full(UNICODE, -1, np.int32)
+            self._table[_codes(self.alphabet)] = np.arange(len(self.alphabet))
+            self._begin(source, position or unread("characters", alphabet=self.alphabet, previous=None))
+
+    def _next(self, limit: int) -> np.ndarray | None:
+        # Where many are skipped, looking further ahead finds more symbols. But new ones must be numbered in order.
+        sight = max(limit, SIGHT) if self._skips and len(self.alphabet) == self.symbols else limit
+        window = self._ahead[: 4 * sight]  # a character has at most four bytes
+        final = self._bytes.complete and len(window) == len(self._ahead)
+        try:
+            text, _ = codecs.utf_8_decode(window, "strict", final)
+        except UnicodeDecodeError as error:
+            if error.start == 0:
+                self._skip(window[: error.end], "invalid bytes", 1, "is not valid UTF-8")
+                return np.empty(0, np.int32)
+            text = window[: error.start].decode()
+        return self._symbols(text[:sight], limit) if text else None
+
+    def _symbols(self, text: str, limit: int) -> np.ndarray:
+        codes = _codes(text)
+        symbols = self._table[codes]
+        if symbols.min() < 0:
+            # New characters are numbered in the order of their appearance, while there is room.
+            new = list(dict.fromkeys(codes[symbols < 0].tolist()))[: self.symbols - len(self.alphabet)]
+            self._table[new] = np.arange(len(self.alphabet), len(self.alphabet) + len(new))
+            self.alphabet += "".join(map(chr, new))
+            symbols = self._table[codes]
+        known = symbols >= 0
+        if not known.any() or not (self._skips or known[0]):
+            what = f"has the character {text[0]!r}, which is not one of the {self.symbols} symbols"
+            self._skip(text.encode(), "unknown symbols", len(text), what)
+            return symbols[:0]
+        # Stop at the last known one, or before an error: skipped characters are counted with the symbol after them.
+        places = np.flatnonzero(known)[:limit] if self._skips else np.flatnonzero(np.logical_and.accumulate(known))
+        end = int(places[-1]) + 1
+        if len(places) < end:
+            self._source.progress.skip("unknown symbols", end - len(places))
+        self._leave(text[:end].encode())
+        return symbols[places]
+
+    def _skip(self, data: bytes, reason: str, number: int, what: str) -> None:
+        if not self._skips:
+            here = self._source.progress.here
+            raise StreamError(
+                f"{self._source.name} {what}, at byte {here.offset} (line {here.lines + 1}). Fix the text, "
+                "read it as bytes, or skip and count anything without a symbol (--bad skip)."
+            )
+        self._source.progress.skip(reason, number)
+        self._leave(data)
+
+    def position(self) -> dict[str, Any]:
+        return self._source.progress.position(alphabet=self.alphabet, previous=self._previous)
+
+
+class TaskStream(_Alphabet, Stream):
+    """The endless text of a task; every sample is a character and the next one.
+
+    Args:
+        text: the task, e.g. `norewind.tasks.anbn()`.
+        seed: the seed of its random text.
+        position: a position returned by another stream's `position()`, to resume there.
+
+    Attributes:
+        symbols: the number of symbols.
+        alphabet: their characters.
+
+    Raises:
+        StreamError: the position is damaged or belongs to another task.
+
+    >>> from norewind.tasks import anbn
+    >>> stream = TaskStream(anbn(1, 3))
+    >>> stream.decode(stream.take(12).xs)
+    b'aaa\\nbbb\\naa\\nb'
+    """
+
+    def __init__(self, text: "Text", seed: int = 0, *, position: dict[str, Any] | None = None):
+        self.symbols, self.alphabet = len(text.alphabet), text.alphabet
+        self._text, self._seed, self._taken = text, seed, 0
+        if position is not None:
+            check_position(position, "task", _TaskPosition, {"task": text.name, "seed": seed})
+            self._taken = position["characters"]
+        self._chunks = text.chunks(seed, 1, self._taken)
+        self._previous = next(self._chunks)
+
+    def take(self, count: int, patience: float | None = None) -> Samples:
+        """Return the next samples.
+
+        Args:
+            count: the number of samples. A task never ends, so there are always this many.
+            patience: ignored, since a task never waits.
+        """
+        check_count(count)
+        targets = self._chunks.send(count)
+        xs = np.append(self._previous, targets[:-1])
+        self._previous = targets[-1:]
+        self._taken += count
+        return Samples(xs, targets)
+
+    def position(self) -> dict[str, Any]:
+        return {"kind": "task", "task": self._text.name, "seed": self._seed, "characters": self._taken}
+
+
+def check_symbols(position: dict[str, Any], kind: str, alphabet: str | None = None, size: int = 256) -> None:
+    """Check a position of bytes or characters.
+
+    Args:
+        position: the position.
+        kind: "bytes" or "characters".
+        alphabet: the alphabet of the stream; None if characters are numbered as they appear.
+        size: the maximum number of symbols.
+
+    Raises:
+        StreamError: the position is damaged, or was saved with another alphabet.
+    """
+    if kind == "bytes":
+        return check_position(position, kind, _BytePosition, {})
+    check_position(position, kind, _CharacterPosition, {} if alphabet is None else {"alphabet": alphabet})
+    known, previous = position["alphabet"], position["previous"]
+    if len(known) > size or (known and _alphabet_fault(known)):
+        raise damaged("its alphabet cannot be used")
+    if previous is not None and previous >= len(known):
+        raise damaged(f"its alphabet has no symbol {previous}")
+
+
+def encode(text: bytes | str, alphabet: str) -> np.ndarray:
+    """Return text as symbols: the index of each character in the alphabet.
+
+    Args:
+        text: text, or its bytes in UTF-8.
+        alphabet: the characters, in the order of their numbers.
+
+    Raises:
+        StreamError: the text is not valid UTF-8, or has a character that is not in the alphabet.
+    """
+    try:
+        letters = text if isinstance(text, str) else text.decode()
+    except UnicodeError as error:
+        raise StreamError(f"the text is not valid UTF-8: {error}.") from None
+    for index, letter in enumerate(letters):
+        if letter not in alphabet:
+            where = f"the text has the character {letter!r} at index {index}"
+            raise StreamError(f"{where}, which is not in the alphabet so far: {alphabet!r}.")
+    return np.array([alphabet.index(letter) for letter in letters], np.int32)
+
+
+def decode(symbols: Sequence[int] | np.ndarray, alphabet: str, size: int) -> bytes:
+    """Return symbols as text in UTF-8.
+
+    Args:
+        symbols: the symbols.
+        alphabet: the characters, in the order of their numbers.
+        size: the number of symbols. Those without a character yet become replacement characters.
+    """
+    letters = alphabet.ljust(size, "\N{REPLACEMENT CHARACTER}")
+    return "".join([letters[symbol] for symbol in np.asarray(symbols).tolist()]).encode()
+
+
+def _codes(text: str) -> np.ndarray:
+    return np.frombuffer(text.encode("utf-32-le"), np.int32)
+
+
+def _alphabet_fault(alphabet: str) -> str | None:
+    if not alphabet:
+        return "it is empty"
+    if len(set(alphabet)) < len(alphabet):
+        twice = next(letter for place, letter in enumerate(alphabet) if letter in alphabet[:place])
+        return f"{twice!r} is in it twice"
+    half = next((letter for letter in alphabet if "\ud800" <= letter <= "\udfff"), None)
+    return None if half is None else f"{half!r} is half a character, which UTF-8 cannot hold"

@@ -1,0 +1,178 @@
+"""The partitions of a topic as separate runs, each trained by the worker to which the group assigns it.
+
+Workers join a Kafka group only to divide the partitions among themselves. The run of a
+partition is a folder on storage that all workers share. A worker that is assigned a partition
+continues from its newest checkpoint, which holds its offset. A worker that has to give up a
+partition saves it and releases the folder before the group assigns it to another worker.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from norewind.streams.kafka.client import EACH, SCHEME, Client, library, partitions_of, why
+from norewind.streams.source import SLICE
+from norewind.streams.stream import StreamError
+from norewind.training.fit import Hooks
+from norewind.training.folder import FolderInUse, RunFolder
+from norewind.training.progress import Progress
+from norewind.training.settings import Settings, SettingsError
+from norewind.training.train import train
+
+# Seconds that a folder may still be held by a worker that the group has excluded.
+PATIENCE = 60.0
+
+
+class Partition(threading.Thread):
+    """The run of one partition, in a thread.
+
+    Args:
+        settings: the settings of the run, with the partition as its source.
+        path: its run folder.
+        progress: shows its progress.
+
+    Attributes:
+        ending: set to ask the run to stop.
+        begun: set once it trains.
+        error: the error that ended the run; None if it has not failed.
+    """
+
+    def __init__(self, settings: Settings, path: Path, progress: Progress):
+        super().__init__(name=path.name)
+        self.settings, self.path, self.progress = settings, path, progress
+        self.ending, self.begun = threading.Event(), threading.Event()
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            with ExitStack() as stack:
+                folder = self._held(stack)
+                folder.new = folder.saved is None
+                hooks = Hooks(begin=lambda _: self.begun.set(), should_stop=self.ending.is_set, live=False)
+                train(self.settings, folder, progress=self.progress, hooks=hooks)
+        except BaseException as error:
+            # A run that is stopped before its first message has nothing to save.
+            if self.begun.is_set() or not self.ending.is_set():
+                self.error = error
+                self.progress.warn(f"{self.path} has failed.")
+
+    def _held(self, stack: ExitStack) -> RunFolder:
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return stack.enter_context(RunFolder(self.path, say=self.progress.say))
+            except FolderInUse:
+                if self.ending.wait(SLICE) or time.monotonic() > deadline:
+                    raise
+
+
+class Worker:
+    """The partitions that are assigned to this process.
+
+    Args:
+        settings: the settings of the runs, with the topic as their source.
+        path: the folder of their run folders.
+        progress: shows their progress.
+    """
+
+    def __init__(self, settings: Settings, path: Path, progress: Progress):
+        self.settings, self.path, self.progress = settings, path, progress
+        self.topic = settings.source.removeprefix(SCHEME).removesuffix(EACH)
+        self.runs: dict[int, Partition] = {}
+
+    def assigned(self, consumer: Any, places: list[Any]) -> None:
+        """Start the runs of new partitions.
+
+        Args:
+            consumer: the consumer of the group.
+            places: the partitions.
+        """
+        consumer.incremental_assign(places)
+        consumer.pause(places)  # each run reads its partition itself
+        for place in places:
+            name = f"partition-{place.partition}"
+            settings = replace(self.settings, source=f"{SCHEME}{self.topic}/{place.partition}")
+            self.runs[place.partition] = run = Partition(settings, self.path / name, self.progress)
+            run.start()
+
+    def revoked(self, consumer: Any, places: list[Any], *, lost: bool = False) -> None:
+        """Give up partitions.
+
+        Args:
+            consumer: the consumer of the group.
+            places: the partitions.
+            lost: whether another worker may already have them. Errors are then ignored.
+        """
+        errors = self.end(place.partition for place in places)
+        consumer.incremental_unassign(places)
+        if errors and not lost:
+            raise errors[0]
+
+    def end(self, partitions: Iterable[int]) -> list[BaseException]:
+        """Save partitions and release their folders.
+
+        Args:
+            partitions: the numbers of the partitions.
+
+        Returns:
+            The errors that occurred.
+        """
+        runs = [self.runs.pop(partition) for partition in list(partitions) if partition in self.runs]
+        for run in runs:
+            run.ending.set()
+        for run in runs:
+            run.join()
+            self.progress.end(str(run.path), "saved and released")
+        return [run.error for run in runs if run.error is not None]
+
+
+def train_partitions(settings: Settings, path: Path, progress: Progress, stop: Callable[[], bool]) -> None:
+    """Train the partitions that the group assigns to this process, each in its own run folder.
+
+    Args:
+        settings: the settings of the runs, with the topic as their source.
+        path: the folder of the run folders.
+        progress: shows their progress.
+        stop: called while waiting. Once it returns True, all runs are saved and training ends.
+
+    Raises:
+        SettingsError: the settings do not fit together.
+        StreamError: the topic cannot be read, or the group cannot be joined.
+    """
+    if not settings.group:
+        raise SettingsError(f"{settings.source}: name the --group of the workers that share the partitions.")
+    if settings.final or settings.shards > 1:
+        raise SettingsError(f"{settings.source}: workers run until they are stopped: leave out --final and --shards.")
+    worker, client = Worker(settings, path, progress), Client(settings.brokers, settings.client)
+    codes: Any = library().KafkaError
+    # A separate group: brokers accept offsets from outside a group only while it has no members.
+    options = {
+        "group.id": f"{settings.group}-workers",
+        "enable.auto.commit": False,
+        "partition.assignment.strategy": "cooperative-sticky",
+        "queued.max.messages.kbytes": 1_024,
+    }
+    consumer = client.make("Consumer", options)
+    try:
+        partitions_of(client, consumer, worker.topic)
+        path.mkdir(parents=True, exist_ok=True)
+        lost = partial(worker.revoked, lost=True)
+        consumer.subscribe([worker.topic], on_assign=worker.assigned, on_revoke=worker.revoked, on_lost=lost)
+        # Temporary errors: each run waits for its brokers itself, for a limited time.
+        passing = codes._ALL_BROKERS_DOWN, codes._TRANSPORT, codes._PARTITION_EOF, codes._MAX_POLL_EXCEEDED
+        while not stop() and not any(run.error for run in worker.runs.values()):
+            message = consumer.poll(SLICE)
+            error = None if message is None else message.error()
+            if error is not None and not error.retriable() and error.code() not in passing:
+                raise StreamError(f"the group {options['group.id']!r} cannot be joined: {why(error)}.")
+    finally:
+        # In this order, so that the group reassigns only partitions that are saved and released.
+        errors = worker.end(list(worker.runs))
+        consumer.close()
+    if errors:
+        raise errors[0]

@@ -1,0 +1,213 @@
+"""Train runs at the same time, each in its own process: on this machine, or in a Ray cluster."""
+
+import importlib.util
+import json
+import logging
+import multiprocessing
+import os
+import signal
+import warnings
+from collections.abc import Callable, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from typing import Any
+
+from norewind.training.progress import Progress
+from norewind.training.settings import SettingsError
+
+SECONDS_BETWEEN_LOOKS = 0.5
+# The maximum number of processes at a time.
+MOST = 1_000
+# How many times a run whose process was killed is continued in another process.
+RESTARTS = 3
+
+# The arguments of `work` after the name: settings with a number of `samples`, the run folder, and others.
+Task = tuple[Any, ...]
+
+
+class SweepError(RuntimeError):
+    """Some runs of a sweep failed; the message says which, and why."""
+
+
+class Workers:
+    """Trains runs at the same time. If the process of one is killed, it continues in another; the rest are unaffected.
+
+    Args:
+        work: called in its own process with the name and the task of a run; returns how the run ended.
+        progress: shows the progress of the runs.
+        jobs: the number of runs at a time; by default one per core.
+        ray: the address of a Ray cluster, or "auto"; None for processes on this machine.
+
+    Raises:
+        SettingsError: the number of jobs is out of range, or Ray cannot be used.
+    """
+
+    def __init__(self, work: Callable[..., str], progress: Progress, jobs: int | None = None, ray: str | None = None):
+        self.work, self.progress = work, progress
+        if jobs is not None and not 1 <= jobs <= MOST:
+            raise SettingsError(f"--jobs must be from 1 to {MOST}, but it is {jobs}.")
+        self.place: Any = _Machine(jobs) if ray is None else _Ray(jobs, ray)
+        self.active: dict[Future, str] = {}
+
+    def run(self, tasks: Mapping[str, Task]) -> None:
+        """Train all runs.
+
+        Args:
+            tasks: the arguments of `work` for each run, by name.
+
+        Raises:
+            SweepError: at the end, if some runs have failed.
+        """
+        waiting, failed, restarts = list(tasks), [], dict.fromkeys(tasks, RESTARTS)
+        try:
+            while waiting or self.active:
+                while waiting and len(self.active) < self.place.jobs:
+                    name = waiting.pop(0)
+                    self.active[self.place.start(self.work, name, *tasks[name])] = name
+                    samples = tasks[name][0].samples
+                    self.progress.begin(name, "", 0, None if samples is None else int(samples))
+                done, _ = wait(self.active, timeout=SECONDS_BETWEEN_LOOKS, return_when=FIRST_COMPLETED)
+                self._look(tasks)
+                for future in done:
+                    name, error = self.active.pop(future), future.exception()
+                    self.place.end(future)
+                    if error is None:
+                        self.progress.end(name, future.result())
+                    elif isinstance(error, self.place.killed) and restarts[name] > 0:
+                        restarts[name] -= 1
+                        waiting.append(name)
+                        words = "its process was killed: continuing from its last checkpoint, if it has one"
+                        self.progress.end(name, words, over=False)
+                    else:
+                        cause = getattr(error, "cause", error)  # without the traceback that Ray adds
+                        failed.append(f"{name}: {type(cause).__name__}: {cause}")
+                        self.progress.end(name, "failed")
+        finally:
+            self.place.stop()
+        if failed:
+            raise SweepError("\n".join(failed))
+
+    def _look(self, tasks: Mapping[str, Task]) -> None:
+        """Show the progress of each run, from its newest line of metrics."""
+        for name in self.active.values():
+            line = _last_line(tasks[name][1] / "metrics.jsonl")
+            if line and line["samples"] > self.progress.runs[name].last and line["loss"] is not None:
+                self.progress.average(name, line)
+                self.progress.advance(name, line["samples"])
+
+
+class _Machine:
+    """Processes on this machine, one core each. Each has its own pool, since a killed process breaks its whole pool."""
+
+    def __init__(self, jobs: int | None):
+        # Fresh interpreters: JAX does not survive a fork, and precision is set per process.
+        self.context = multiprocessing.get_context("spawn")
+        self.event = self.context.Event()
+        cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [*range(os.cpu_count() or 1)]
+        self.jobs = jobs or len(cores)
+        self.free = (cores * self.jobs)[: self.jobs]
+        self.pools: dict[Future, tuple[ProcessPoolExecutor, int]] = {}
+        self.killed = BrokenProcessPool
+
+    def start(self, work: Callable, *arguments: Any) -> Future:
+        core = self.free.pop(0)
+        pool = ProcessPoolExecutor(1, self.context, initializer=_begin, initargs=(core, self.event))
+        future = pool.submit(work, *arguments)
+        self.pools[future] = pool, core
+        return future
+
+    def end(self, future: Future) -> None:
+        pool, core = self.pools.pop(future)
+        pool.shutdown()
+        self.free.append(core)
+
+    def stop(self) -> None:
+        self.event.set()
+        for future in list(self.pools):
+            self.end(future)
+
+
+class _Ray:
+    """Processes of a Ray cluster, one processor each, on any machine. All machines must see the same folders."""
+
+    def __init__(self, jobs: int | None, address: str):
+        found = importlib.util.find_spec("ray")
+        if found is None or found.origin is None:  # a folder that happens to have this name is not the package
+            raise SettingsError(
+                "ray: the package ray is not installed: run pip install '.[ray]' in a clone, or leave out --ray."
+            )
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        # A worker sees only its own processors, and no other device.
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        import ray  # pyright: ignore[reportMissingImports] (an extra)
+
+        self.ray, self.owns = ray, not ray.is_initialized()
+        self.refs: dict[Future, Any] = {}
+        self.killed = ray.exceptions.WorkerCrashedError, ray.exceptions.NodeDiedError
+        if self.owns:
+            options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+            try:
+                ray.init(address=address, **options)
+            except ConnectionError:
+                if address != "auto":
+                    raise SettingsError(f"ray: no cluster answers at {address}.") from None
+                self._start_cluster(num_cpus=jobs, include_dashboard=False, **options)
+        self.jobs = jobs or max(1, int(ray.cluster_resources().get("CPU", 1)))
+
+    def _start_cluster(self, **options: Any) -> None:
+        """Start a cluster on this machine that ends with this process. Like any cluster, it listens on the network."""
+        with warnings.catch_warnings():
+            # Ray's processes begin as forks of this one, so JAX warns. But they become other programs immediately.
+            warnings.filterwarnings("ignore", r"os\.fork\(\)", RuntimeWarning)
+            try:
+                self.ray.init(**options)
+            except Exception as error:  # Ray has no narrower one
+                reason = str(error).partition("\n")[0]
+                raise SettingsError(f"ray: no cluster could be started on this machine: {reason}") from None
+
+    def start(self, work: Callable, *arguments: Any) -> Future:
+        # A killed run is restarted by us, so that it is counted and reported.
+        ref = self.ray.remote(num_cpus=1, max_retries=0)(work).remote(*arguments)
+        future = ref.future()
+        self.refs[future] = ref
+        return future
+
+    def end(self, future: Future) -> None:
+        del self.refs[future]
+
+    def stop(self) -> None:
+        """End the active runs, which can be continued from their checkpoints."""
+        for ref in self.refs.values():
+            self.ray.cancel(ref, force=True)
+        if self.owns:
+            self.ray.shutdown()
+
+
+_event: Any = None
+
+
+def _begin(core: int, event: Any) -> None:
+    global _event
+    _event = event
+    # Ctrl-C reaches all processes; the first one decides what to do.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {core})
+
+
+def stopping() -> Callable[[], bool]:
+    """Return a function for a process of `Workers` that returns whether to stop, as it must if its parent has ended."""
+    parent = os.getppid()
+    return lambda: (_event is not None and _event.is_set()) or os.getppid() != parent
+
+
+def _last_line(path: Path) -> dict[str, Any] | None:
+    """Return the last complete line of a log that is being written."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - 10_000))
+            lines = file.read().split(b"\n")
+        return json.loads(lines[-2]) if len(lines) > 1 else None
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,11 @@
+"""Training: from settings through one loop to a run folder."""
+
+from norewind._lazy import exported
+
+__getattr__, __all__ = exported(
+    __name__,
+    {
+        "fit": ("Fitted", "Hooks", "Intervals"),
+        "settings": ("Settings", "SettingsError"),
+    },
+)

@@ -1,0 +1,151 @@
+"""The default method: a mixture of learners that suit the stream and fit a time budget."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import optax
+
+from norewind import cells, estimators
+from norewind.core import losses
+from norewind.core.combinators import ensemble, window
+from norewind.core.estimator import Estimator, Loss
+from norewind.core.optimizers import adam, inverse_sqrt, scale_members
+from norewind.core.run import Run
+from norewind.learners.ahead import Ahead
+from norewind.learners.learner import Learner
+from norewind.learners.online import Online, online
+from norewind.learners.packing import pack
+from norewind.training.build import start
+from norewind.training.registry import AUTO_WINDOW
+
+# Modules for only one kind of stream are imported where they are used, since kernels take time to import.
+if TYPE_CHECKING:
+    from norewind.learners.classes import ClassLearner
+    from norewind.learners.series import Series
+    from norewind.learners.text_learner import TextLearner
+    from norewind.training.opening import Shape
+
+RATE, ALPHA = 5e-3, 0.005
+# Microseconds per byte of counts, on one core of the machine they were measured on.
+COUNTS = 5
+# Microseconds per byte, by hidden units, of a GRU trained by truncated BPTT over 16 symbols.
+NETWORKS = {64: 14, 128: 33, 192: 75}
+MEGABYTES = 128
+# Microseconds per row of all least-squares models together, and of one network of a series.
+LINEAR, NETWORK = 30, 10
+RATES = (1e-3, 3e-4)
+CLASS_RATES = (3e-3, 3e-4)
+# The forgetting factors of least squares for classes.
+FORGETTING = (0.9998, 0.998)
+LRU = 32
+
+
+def text(symbols: int, budget: float, seed: int, *, whole: bool = True) -> tuple["TextLearner", Any]:
+    """Return a learner of text, and its run: counts, and the largest network that the budget allows.
+
+    Args:
+        symbols: the number of symbols.
+        budget: the time that one symbol may take, in microseconds on one core.
+        seed: the seed of the network.
+        whole: see `TextLearner`.
+    """
+    from norewind.learners.text_learner import TextLearner
+
+    hidden = max((size for size, cost in NETWORKS.items() if COUNTS + cost <= budget), default=None)
+    networks = []
+    if hidden is not None:
+        cell = cells.gru(inputs=symbols, hidden=hidden, outputs=symbols, symbols=True)
+        estimator = estimators.bptt(*window(cell.transition, losses.cross_entropy))
+        networks.append(_network(cell, estimator, inverse_sqrt(RATE, ALPHA), seed))
+    learner: Any = TextLearner(networks, symbols, window=AUTO_WINDOW, megabytes=MEGABYTES, whole=whole)
+    return learner, learner.init()
+
+
+def series(shape: "Shape", gaussian: bool, budget: float, seed: int) -> tuple["Series", Any]:
+    """Return a learner of a series, and its run: simple rules, least squares, and all networks that the budget allows.
+
+    Args:
+        shape: the inputs, targets and steps of the stream.
+        gaussian: whether to forecast variances too.
+        budget: the time that one row may take, in microseconds on one core.
+        seed: the seed of the networks.
+    """
+    from norewind.learners.series import Series, linear_models
+
+    rates = RATES[: max(0, int((budget - LINEAR) / NETWORK))]
+    members = [_networks(shape, shape.targets, losses.known_squared_error, rates, seed)] if rates else []
+    learner = Series(
+        shape.inputs,
+        shape.targets,
+        steps=shape.steps,
+        models=linear_models(shape.inputs, len(shape.steps) * shape.targets),
+        members=members,
+        known=shape.known,
+        gaussian=gaussian,
+    )
+    return learner, learner.init()
+
+
+def classes(shape: "Shape", budget: float, seed: int) -> tuple["ClassLearner", Any]:
+    """Return a learner of classes, and its run: counts, least squares, and as many networks as the budget allows.
+
+    There is always at least one network.
+
+    Args:
+        shape: the inputs, outputs and steps of the stream.
+        budget: the time that one row may take, in microseconds on one core.
+        seed: the seed of the networks.
+    """
+    from norewind.learners.class_squares import ClassSquares
+    from norewind.learners.classes import ClassLearner
+
+    linear = [ClassSquares(shape.inputs, shape.outputs, steps=shape.steps, forgetting=rate) for rate in FORGETTING]
+    rates = CLASS_RATES[: max(1, int(budget / NETWORK))]
+    networks = _networks(shape, shape.outputs, losses.known_cross_entropy, rates, seed)
+    made = ClassLearner([*((one, one.init(), 1) for one in linear), networks], shape.outputs, shape.steps)
+    return made, made.init()
+
+
+def network(shape: "Shape", gaussian: bool, seed: int) -> tuple[Online, Run]:
+    """Return one network like those that `series` trains, and its run.
+
+    Args:
+        shape: the inputs, outputs and steps of the stream.
+        gaussian: whether to forecast variances too.
+        seed: the seed of the network.
+    """
+    loss = losses.known_gaussian if gaussian else losses.known_squared_error
+    cell = _cell(shape.inputs, len(shape.steps) * shape.outputs)
+    return _network(cell, estimators.snap1(cell.transition, loss), RATES[0], seed)
+
+
+def _networks(shape: "Shape", width: int, loss: Loss, rates: Sequence[float], seed: int) -> tuple[Learner, Any, int]:
+    """Return networks with different rates, as one member of a mixture: the learner, its run, and their number.
+
+    Each has `width` outputs per step. Their runs are packed, for single rows.
+    """
+    members, outputs = len(rates), len(shape.steps) * width
+    cell = _cell(shape.inputs, outputs)
+    estimator = ensemble(estimators.snap1(cell.transition, loss), members)
+    learner = online(estimator, optax.chain(adam(1.0), scale_members(rates)), nonfinite="skip")
+    run = start(learner, cell, seed, members)
+    if not shape.horizon:
+        return learner, pack(run), members
+    ahead = Ahead(learner, None, shape.steps, parts=members)
+    x, output, target = (
+        np.zeros(size, np.float32) for size in (shape.inputs, members * outputs, len(shape.steps) * shape.targets)
+    )
+    first = ahead.init(run, x, output, target)
+    return ahead, first._replace(run=pack(first.run)), members
+
+
+def _cell(inputs: int, outputs: int) -> cells.Cell:
+    lru = cells.lru(inputs, LRU, outputs, symbols=False)
+    return cells.with_readout(lru, inputs, outputs, hidden=LRU, symbols=False)
+
+
+def _network(cell: cells.Cell, estimator: Estimator, rate: Any, seed: int) -> tuple[Online, Run]:
+    """Return a learner that drops samples with non-finite gradients, and the run it starts from."""
+    learner = online(estimator, adam(rate), nonfinite="skip")
+    return learner, start(learner, cell, seed)

@@ -1,0 +1,283 @@
+"""From settings and the shape of a stream to a learner and the run it starts from."""
+
+import os
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from math import inf
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from rich.filesize import decimal
+
+from norewind import cells
+from norewind.core import losses
+from norewind.core.estimator import Loss
+from norewind.core.optimizers import inverse_sqrt
+from norewind.core.run import Run
+from norewind.learners.ahead import Ahead
+from norewind.learners.learner import Learner
+from norewind.learners.online import SHORTEST_CHUNK, Online, online, started
+from norewind.training import registry
+from norewind.training.fleet_build import build_fleet
+from norewind.training.opening import Shape
+from norewind.training.settings import Settings, SettingsError
+
+# The run that `fit` starts from, the new one after a chunk, and one more, which is a checkpoint or a gradient.
+COPIES = 3
+# The number of experts of `auto` whose forecasts wait for their targets.
+EXPERTS = 15
+
+
+class Built(NamedTuple):
+    """A learner ready to train.
+
+    Attributes:
+        learner: the learner.
+        run: the run it starts from.
+        window: the number of samples in one step.
+    """
+
+    learner: Learner
+    run: Any
+    window: int
+
+
+def build(settings: Settings, shape: Shape) -> Built:
+    """Build the learner that settings describe.
+
+    Args:
+        settings: the settings.
+        shape: the sizes that the model must fit.
+
+    Raises:
+        SettingsError: the settings do not fit together, or the run would not fit into memory.
+    """
+    check_size(settings, shape)
+    if settings.key is not None:
+        return build_fleet(settings, shape)
+    return _auto(settings, shape) if settings.method == registry.AUTO else network(settings, shape)
+
+
+def network(settings: Settings, shape: Shape) -> Built:
+    """Build one network, trained by the method that the settings name.
+
+    Args:
+        settings: the settings.
+        shape: the sizes that the network must fit.
+    """
+    method, learner, begin = _single(settings, shape)
+    return Built(*ahead_of(settings, shape, learner, begin(), method.window), method.window)
+
+
+def ahead_of(settings: Settings, shape: Shape, learner: Online, run: Run, window: int = 1) -> tuple[Learner, Any]:
+    """Wrap a network and its run to forecast rows ahead, if there is a horizon.
+
+    Args:
+        settings: the settings.
+        shape: the sizes that the network must fit.
+        learner: the learner of the network.
+        run: its run.
+        window: the number of samples in one step.
+    """
+    if not shape.horizon:
+        return learner, run
+    parts = 2 if settings.loss == "gaussian" else 1
+    ahead = Ahead(learner, loss_of(settings, shape), shape.steps, window, parts=parts)
+    x, target = (np.zeros(width, np.float32) for width in (shape.inputs, len(shape.steps) * shape.targets))
+    # Forecasts have the type of the parameters, also in double precision.
+    return ahead, ahead.init(run, x, np.asarray(jnp.zeros(len(shape.steps) * shape.outputs)), target)
+
+
+def _single(settings: Settings, shape: Shape) -> tuple[registry.Method, Online, Callable[[], Run]]:
+    """Return the method, its learner, and a function that starts a run. Only that function creates large arrays."""
+    try:
+        method = registry.parse_method(settings.method)
+    except ValueError as error:
+        raise SettingsError(f"method: {error}") from None
+    cell, loss = cell_of(settings, shape), loss_of(settings, shape)
+    optimizer = registry.optimizer(settings.optimizer)(inverse_sqrt(settings.rate, settings.alpha))
+    if settings.clip:
+        optimizer = optax.chain(optax.clip_by_global_norm(settings.clip), optimizer)
+    example: Any = np.int32(0) if shape.symbols else jnp.zeros(shape.inputs)
+
+    @contextmanager
+    def explained() -> Iterator[None]:
+        try:
+            yield
+        except ValueError as error:
+            refused = f"method {settings.method} does not work with cell {settings.cell}: {error}"
+            raise SettingsError(refused) from None
+
+    @explained()
+    def begin() -> Run:
+        return start(learner, cell, settings.seed)
+
+    with explained():
+        learner = online(method.make(cell.transition, loss, example), optimizer)
+    return method, learner, begin
+
+
+def start(learner: Online, cell: cells.Cell, seed: int, members: int | None = None) -> Run:
+    """Return a learner's run with initial parameters and noise.
+
+    Args:
+        learner: the learner.
+        cell: its cell.
+        seed: the seed of the parameters and the noise.
+        members: the number of members of an ensemble, which all start with the same parameters.
+    """
+
+    def repeated(tree: Any) -> Any:
+        return tree if members is None else jax.tree.map(lambda leaf: jnp.stack([leaf] * (members or 1)), tree)
+
+    # Compiled as one program instead of one per operation.
+    @jax.jit
+    def begin() -> Run:
+        weights, noise = jax.random.split(jax.random.key(seed))
+        return started(learner.update, repeated(cell.init(weights)), repeated(cell.initial_state()), noise)
+
+    return begin()
+
+
+def check_size(settings: Settings, shape: Shape) -> None:
+    """Reject a run that does not fit into the memory of this machine, and say what would fit.
+
+    Args:
+        settings: the settings.
+        shape: the sizes that the model must fit.
+
+    Raises:
+        SettingsError: the run is too large.
+    """
+    limit, size = memory(), bytes_of(settings, shape)
+    if size <= limit:
+        return
+    takes = f"about {decimal(int(size))}" if size < inf else "an astronomical amount"
+    remedy = "Choose a smaller model"
+    options = ["horizon"] if shape.horizon > 1 and not settings.only_steps else []
+    options += ["alphabet_size"] if settings.kind == "text" and settings.alphabet is None else []
+    for name in [*options, "hidden"] if settings.method == registry.AUTO else ["hidden", *options]:
+
+        def fits(value: int, name: str = name) -> bool:
+            smaller = {"horizon": {"steps": range(1, value + 1)}, "alphabet_size": {"inputs": value, "outputs": value}}
+            fitting = shape._replace(**smaller.get(name, {}))
+            try:
+                return bytes_of(replace(settings, **{name: value}), fitting) <= limit
+            except ValueError:
+                return False
+
+        if fits(1):
+            most = bisect_left(range(1, getattr(settings, name)), True, key=lambda value: not fits(value))
+            remedy = f"With the other settings as they are, --{name.replace('_', '-')} {most} would fit"
+            break
+    raise SettingsError(f"this run would take {takes} of memory, but this machine has {decimal(limit)}. {remedy}.")
+
+
+def bytes_of(settings: Settings, shape: Shape) -> float:
+    """Return the memory that a run needs, in bytes; infinity if it cannot be computed.
+
+    It consists of several copies of its arrays, rows that wait for their targets, and a chunk of samples.
+
+    Args:
+        settings: the settings.
+        shape: the sizes that the model must fit.
+    """
+    if settings.method != registry.AUTO:
+        method, _, begin = _single(settings, shape)
+        window = method.window
+    else:
+        # It is large only with many symbols or columns.
+        is_large, window = max(shape.inputs, shape.outputs) > 256, 1
+        small = shape._replace(steps=(min(1, shape.horizon),))
+        begin = (lambda: _auto(settings, small).run) if is_large else tuple
+    width = 8 if settings.precision == "double" else 4
+    row = (1 if shape.symbols else shape.inputs) + len(shape.steps) * (shape.outputs + shape.targets)
+    waiting = (shape.horizon + window - 1 if shape.horizon else 0) * (width * row + 24 * shape.targets)
+    experts = EXPERTS if settings.method == registry.AUTO else 1
+    try:
+        run = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(jax.eval_shape(begin)))
+    except (OverflowError, MemoryError):
+        return inf
+    except TypeError as error:
+        if isinstance(error, ValueError):
+            raise  # the model is wrong, not its size
+        return inf  # too many random numbers to draw
+    return COPIES * (run + experts * waiting) + max(SHORTEST_CHUNK, window) * row * width
+
+
+def memory() -> int:
+    """Return the memory that this process may use, in bytes."""
+    limit = Path("/sys/fs/cgroup/memory.max")
+    allowed = limit.read_text().strip() if limit.exists() else ""
+    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min(physical, int(allowed)) if allowed.isdecimal() else physical
+
+
+# The settings of a network that `auto` chooses itself.
+CHOSEN = ("cell", "hidden", "layers", "optimizer", "rate", "alpha", "clip", "precision")
+
+
+def only_defaults(settings: Settings) -> None:
+    """Reject changed settings that `auto` chooses itself.
+
+    Raises:
+        SettingsError: one of them does not have its default value.
+    """
+    defaults = Settings()
+    for name in CHOSEN:
+        if (value := getattr(settings, name)) != getattr(defaults, name):
+            choice = "Set --budget, or choose a method, such as --method uoro:window=16"
+            raise SettingsError(f"{name} is {value!r}, but auto chooses it itself. {choice}.")
+
+
+def _auto(settings: Settings, shape: Shape) -> Built:
+    from norewind.training import auto
+
+    only_defaults(settings)
+    if shape.symbols:
+        learner, run = auto.text(shape.inputs, settings.budget, settings.seed, whole=settings.per == "symbol")
+        return Built(learner, run, registry.AUTO_WINDOW)
+    if settings.loss == "classes":
+        return Built(*auto.classes(shape, settings.budget, settings.seed), 1)
+    return Built(*auto.series(shape, settings.loss == "gaussian", settings.budget, settings.seed), 1)
+
+
+def cell_of(settings: Settings, shape: Shape) -> cells.Cell:
+    """Return the cell that settings describe.
+
+    Args:
+        settings: the settings.
+        shape: the sizes that the cell must fit.
+    """
+    make, width, outputs = registry.cell(settings.cell), settings.hidden, len(shape.steps) * shape.outputs
+    top = settings.layers - 1
+    layers = [
+        make(width if i else shape.inputs, width, width if i < top else outputs, symbols=shape.symbols and i == 0)
+        for i in range(settings.layers)
+    ]
+    return cells.stack(*layers) if top else layers[0]
+
+
+def loss_of(settings: Settings, shape: Shape) -> Loss:
+    """Return the loss of one sample, in which missing targets do not count.
+
+    Args:
+        settings: the settings.
+        shape: the sizes of the model.
+    """
+    if shape.symbols:
+        return losses.cross_entropy
+    if settings.loss == "classes":
+        return losses.known_cross_entropy
+    return losses.known_gaussian if settings.loss == "gaussian" else losses.known_squared_error
+
+
+def set_precision(settings: Settings) -> None:
+    """Set single or double precision for the whole process."""
+    jax.config.update("jax_enable_x64", settings.precision == "double")

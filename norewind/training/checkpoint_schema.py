@@ -1,0 +1,179 @@
+"""The schema of checkpoints. Entries and arrays are checked when they are read, since a file may have been forged."""
+
+import re
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import jax
+import msgspec
+import numpy as np
+
+from norewind.scoring.metrics import Tally, Watch
+from norewind.storage.checkpoint import CheckpointError, DamagedError
+from norewind.streams.position import Count
+from norewind.streams.stream import Samples
+
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e10)]
+_PARAMS = re.compile(r"(^|\.)params\b")
+_COUNTS = re.compile(r"(.*\brun\.)?(samples|steps|skipped)")
+
+
+class _Position(msgspec.Struct, forbid_unknown_fields=True):
+    """The position of the stream, which the stream checks itself, and the samples that wait for their window."""
+
+    stream: dict[str, Any]
+    left: list[Any] | None
+
+
+class _Entries(msgspec.Struct, forbid_unknown_fields=True):
+    """The entries of a checkpoint besides its arrays."""
+
+    format: Count
+    version: str
+    jax: str
+    python: str
+    samples: Count
+    seconds: Seconds
+    position: _Position
+    answered: Count
+    tally: Tally
+    score: dict[str, Any]
+    watch: Watch
+    # Only the names of our own logs are allowed, so that none can point outside the folder.
+    logs: dict[Literal["metrics.jsonl", "predictions.jsonl"], Count]
+    settings: dict[str, Any] = {}
+
+
+def check_entries(path: Path, entries: dict[str, Any]) -> None:
+    """Reject entries that norewind cannot have saved.
+
+    Args:
+        path: the checkpoint, which is named after its number of samples.
+        entries: its entries other than arrays.
+
+    Raises:
+        DamagedError: something is wrong with them.
+    """
+    try:
+        saved = msgspec.convert(entries, _Entries)
+    except msgspec.ValidationError as error:
+        raise _damaged(path, str(error).replace("`", "")) from None
+    samples, tally, watch, position = saved.samples, saved.tally, saved.watch, saved.position
+    counts = (tally.all[0], watch.good, watch.bad, watch.waiting[0], watch.seen)
+    problems = {
+        "its numbers of samples differ": not int(path.name[:15]) == samples == tally.samples,
+        "it tallies more in an interval than in all": tally.interval[0] > tally.all[0],
+        "it counts more than its samples": max(counts) > samples,
+        "it has samples, but no last symbol": samples and position.stream.get("previous", 0) is None,
+        "it has no metrics.jsonl": "metrics.jsonl" not in saved.logs,
+    }
+    for why, is_so in problems.items():
+        if is_so:
+            raise _damaged(path, why)
+    if saved.answered > (0 if position.left is None else _waiting(path, position.left, position.stream)):
+        raise _damaged(path, "more samples were answered than are waiting")
+
+
+def _waiting(path: Path, left: list[Any], stream: dict[str, Any]) -> int:
+    """Return the number of samples that wait for their window, after checking that they can be from this stream."""
+    # Copied columns and keys are lists of text, which no array of a checkpoint can hold.
+    is_text = [isinstance(part, list) and all(isinstance(one, str) for one in part) for part in left]
+    arrays = jax.tree.leaves([np.asarray(part) if text else part for part, text in zip(left, is_text, strict=True)])
+    are_arrays = all(isinstance(array, np.ndarray) and array.ndim for array in arrays)
+    first, symbols = left[:2], {"bytes": 256, "characters": len(str(stream.get("alphabet"))), "task": 256}
+    fits, kind = True, stream.get("kind")  # nothing is known about streams of other kinds
+    if not 2 <= len(left) <= len(Samples._fields) or any(part is None for part in first) or not are_arrays:
+        raise _damaged(path, "the samples that wait for their window are not arrays")
+    if len({len(array) for array in arrays}) != 1:
+        raise _damaged(path, "the samples that wait for their window differ in length")
+    if kind == "rows":
+        fits = _are_like(first, np.float64 if has_keys(left) else np.float32, 2)
+        fits = fits and (has_keys(left) or bool(np.isfinite(left[0]).all()))
+    elif kind in symbols:
+        fits = _are_like(first, np.int32, 1) and all(((part >= 0) & (part < symbols[kind])).all() for part in first)
+    if not fits:
+        raise _damaged(path, "the samples that wait for their window are not from its stream")
+    return len(arrays[0])
+
+
+def _are_like(parts: list[Any], dtype: Any, axes: int) -> bool:
+    return all(isinstance(part, np.ndarray) and (part.dtype, part.ndim) == (dtype, axes) for part in parts)
+
+
+def check_left(path: Path, left: list[Any] | None, window: int, inputs: int) -> None:
+    """Reject waiting samples that fill their window, or are not inputs of the model.
+
+    Args:
+        path: the checkpoint.
+        left: the samples that wait for their window, if there are any.
+        window: the number of samples in a window.
+        inputs: the number of inputs of the model.
+
+    Raises:
+        DamagedError: something is wrong with them.
+    """
+    if left is None:
+        return
+    if len(left[0]) >= window:
+        raise _damaged(path, f"{len(left[0])} samples wait for a window of {window}")
+    if left[0].ndim > 1 and not has_keys(left) and left[0].shape[1] != inputs:
+        raise _damaged(path, f"the rows that wait for their window have {left[0].shape[1]} inputs, not {inputs}")
+
+
+def has_keys(left: list[Any]) -> bool:
+    """Return whether waiting samples are rows of many keys."""
+    return len(left) == len(Samples._fields) and left[-1] is not None
+
+
+def check_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    """Reject parameters and counts that norewind cannot have saved.
+
+    Args:
+        path: the checkpoint.
+        arrays: its arrays, by name.
+
+    Raises:
+        DamagedError: something is wrong with them.
+    """
+    for name, array in arrays.items():
+        if _PARAMS.search(name) and not np.isfinite(array).all():
+            raise _damaged(path, f"{name} holds numbers that are not finite")
+        if _COUNTS.fullmatch(name) and array.size and array.min() < 0:
+            raise _damaged(path, f"{name} is negative")
+
+
+def check_score(path: Path, saved: dict[str, Any], own: dict[str, Any]) -> None:
+    """Reject the state of a score that does not have the form of a new one.
+
+    Args:
+        path: the checkpoint.
+        saved: the state in it.
+        own: the state of a new score of the same stream.
+
+    Raises:
+        CheckpointError: their forms differ. (A score without a state accepts any.)
+    """
+    if own and not _same_form(saved, own):
+        raise CheckpointError(f"{path}: its score does not fit this stream. Start a new run.")
+
+
+def _same_form(saved: Any, own: Any) -> bool:
+    if isinstance(own, dict):
+        return isinstance(saved, dict) and saved.keys() == own.keys() and all(_same_form(saved[n], own[n]) for n in own)
+    if isinstance(own, list):
+        # One that begins empty may hold anything later.
+        return isinstance(saved, list) and (not own or (len(saved) == len(own) and all(map(_same_form, saved, own))))
+    if isinstance(own, np.ndarray):
+        same = isinstance(saved, np.ndarray) and saved.dtype == own.dtype and saved.shape[1:] == own.shape[1:]
+        if not same or not len(own):
+            return same
+        # Arrays that begin with zeros are counts and sums.
+        return len(saved) == len(own) and bool(own.any() or np.all(np.isfinite(saved) & (saved >= 0)))
+    if isinstance(own, float):
+        return type(saved) in (int, float) and abs(saved) <= sys.float_info.max
+    return type(saved) is type(own) and saved >= 0
+
+
+def _damaged(path: Path, why: str) -> DamagedError:
+    return DamagedError(f"{path}: damaged: {why}.")

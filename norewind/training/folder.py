@@ -1,0 +1,340 @@
+"""A run folder: the settings, logs and checkpoints of one run, owned by one process at a time."""
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import filelock
+import jax
+import numpy as np
+
+from norewind.core.trees import Tree
+from norewind.storage.checkpoint import CheckpointError, DamagedError, Writer, checkpoints, read, restored
+from norewind.storage.files import naming, open_itself, write_atomically
+from norewind.training.checkpoint_schema import check_arrays, check_entries
+from norewind.training.log import Log
+from norewind.training.settings import CHANGEABLE, SETTINGS, Settings, SettingsError, read_toml, write_toml
+
+METRICS, PREDICTIONS, CURVE = "metrics.jsonl", "predictions.jsonl", "curve.png"
+# The file that one process holds at a time. Its content marks the folder as a run folder.
+LOCK, SIGN = "lock", b"This folder belongs to a run of norewind.\n"
+COLUMNS, STRETCH, FORECAST, BY_STEP = "columns.json", "stretch.png", "forecast.png", "by_step.png"
+
+
+Damaged = Literal["fail", "skip"]
+Say = Callable[[str], None]
+
+
+def print_nothing(line: str) -> None:
+    """Ignore a message."""
+
+
+class FolderInUse(RuntimeError):
+    """Another process is training in this folder."""
+
+
+class Saved(NamedTuple):
+    """A checkpoint that was read.
+
+    Attributes:
+        path: its file.
+        arrays: its arrays, by name.
+        entries: the other entries saved with them.
+    """
+
+    path: Path
+    arrays: dict[str, np.ndarray]
+    entries: dict[str, Any]
+
+    def restore(self, like: Tree) -> Tree:
+        """Return the run in the checkpoint.
+
+        Args:
+            like: a run of the same structure.
+        """
+        return restored(self.path, self.arrays, like)
+
+    def check_settings(self, settings: Settings) -> None:
+        """Reject settings other than those the checkpoint was made with.
+
+        Args:
+            settings: the settings.
+
+        Raises:
+            SettingsError: they differ in a setting that may not change.
+        """
+        made_with, now = self.entries.get("settings", {}), settings.as_json()
+        for name in sorted((made_with.keys() | now.keys()) - CHANGEABLE):
+            if made_with.get(name) != now.get(name):
+                differ = f"says {name} = {now.get(name)!r}, but the checkpoint was made with {made_with.get(name)!r}"
+                path = self.path.parent.parent / SETTINGS
+                raise SettingsError(f"{path} {differ}. Change it back, or start a new run.")
+
+
+def newest_checkpoint(folder: Path, damaged: Damaged = "fail", say: Say = print_nothing) -> Saved | None:
+    """Return the newest checkpoint in a run folder; None if there is none.
+
+    Args:
+        folder: the run folder.
+        damaged: "fail" to raise an error for a damaged checkpoint, "skip" to try the previous one.
+        say: called with messages for the user.
+
+    Raises:
+        CheckpointError: a checkpoint is damaged, or with "skip" all of them are.
+    """
+    aside = []
+    for path in reversed(checkpoints(folder / "checkpoints")):
+        try:
+            saved = Saved(path, *read(path))
+            check_entries(path, saved.entries)
+            check_arrays(path, saved.arrays)
+        except DamagedError as error:
+            if not os.path.lexists(path):
+                # Another process is training the run and has replaced this checkpoint with a newer one.
+                return newest_checkpoint(folder, damaged, say)
+            if damaged == "fail":
+                raise CheckpointError(f"{error} To skip it: norewind resume {folder} --damaged skip") from None
+            say(f"{error} Continuing from the previous one.")
+            aside.append(path)
+        else:
+            for other in aside:
+                other.rename(other.with_suffix(".damaged"))
+            return saved
+    if aside:
+        raise CheckpointError(f"{folder}: all its checkpoints are damaged. Start a new run in another folder.")
+    return None
+
+
+def last_good(folder: Path) -> Path | None:
+    """Return the newest checkpoint that was not written while the loss was above the baseline."""
+    for path in reversed(checkpoints(folder / "checkpoints")):
+        try:
+            entries = read(path)[1]
+            check_entries(path, entries)
+        except CheckpointError:
+            continue
+        if not entries["watch"]["bad"]:
+            return path
+    return None
+
+
+def settings_of(folder: Path) -> Settings:
+    """Return the settings of a run folder.
+
+    Raises:
+        SettingsError: there are none, or they are invalid.
+    """
+    if not (folder / SETTINGS).exists():
+        raise SettingsError(f"{folder} holds no run: there is no {SETTINGS} in it. Start one with norewind train.")
+    return read_toml(folder / SETTINGS)
+
+
+def saved_run(folder: Path) -> tuple[Settings, Saved]:
+    """Return the settings and the newest checkpoint of a run folder.
+
+    Raises:
+        CheckpointError: there is no checkpoint, or it is damaged.
+        SettingsError: there are no settings, or they differ from those of the checkpoint.
+    """
+    saved = newest_checkpoint(folder)
+    settings = settings_of(folder)
+    if saved is None:
+        raise CheckpointError(f"{folder} has no checkpoint yet. Train it first: norewind resume {folder}")
+    saved.check_settings(settings)
+    return settings, saved
+
+
+class RunFolder:
+    """A run folder, held by this process between `with` and the end of its block.
+
+    Args:
+        path: the folder, which is created if needed. A folder with other files in it is rejected.
+        keep: the number of checkpoints to keep; fewer if they exceed 100 MB together.
+        new: reject a folder that already holds a run.
+        damaged: "fail" to raise an error for a damaged checkpoint, "skip" to use the previous one.
+        say: called with messages for the user.
+
+    Attributes:
+        saved: the newest checkpoint at the time of entering; None if there was none.
+        entries: its entries other than the run.
+
+    Raises:
+        FolderInUse: on entering, if another process holds the folder.
+        SettingsError: on entering, if the folder has other files, or holds a run although it must be new.
+        CheckpointError: on entering, if the newest checkpoint is damaged.
+    """
+
+    def __init__(
+        self, path: Path | str, *, keep: int = 3, new: bool = False, damaged: Damaged = "fail", say: Say = print_nothing
+    ):
+        self.path, self.keep, self.new, self.say = Path(path), keep, new, say
+        self.damaged: Damaged = damaged
+        self.saved: Saved | None = None
+        self.entries: dict[str, Any] = {}
+        self.settings: Settings | None = None
+        self._logs: dict[str, Log] = {}
+        self._saves = False
+        self._beside: Path | None = None
+
+    def __enter__(self) -> "RunFolder":
+        made = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
+        self.path.mkdir(parents=True, exist_ok=True)
+        with ExitStack() as stack:
+            stack.push(lambda error, *_: _remove_unused(made) if error and not self._saves else None)
+            _check_is_ours(self.path)
+            stack.enter_context(_locked(self.path))
+            if self.new and checkpoints(self.path / "checkpoints"):
+                raise SettingsError(f"{self.path} already holds a run: norewind resume {self.path}, or another --out.")
+            self._find_newest()
+            before = self.entries.get("jax", jax.__version__)
+            if before != jax.__version__:
+                found = f"was trained with JAX {before}, and this is JAX {jax.__version__}"
+                self.say(f"{self.path} {found}: the run continues, but its numbers may differ in rounding.")
+            self.writer = Writer(self.path / "checkpoints", self.keep)
+            # In reverse order: a checkpoint that is being written needs the logs.
+            stack.callback(lambda: [log.close() for log in self._logs.values()])
+            stack.callback(self.writer.wait)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *error) -> None:
+        # Even if waiting for the last checkpoint fails, the logs are closed and the lock is released.
+        self._stack.__exit__(*error)
+
+    def go_back(self, path: Path | None) -> None:
+        """Continue from an earlier checkpoint, and remove those that were written after it.
+
+        Args:
+            path: the checkpoint; None for the beginning.
+        """
+        for later in checkpoints(self.path / "checkpoints"):
+            if later != path and (path is None or later.name[:15] >= path.name[:15]):
+                later.unlink()
+        self._find_newest()
+
+    def _find_newest(self) -> None:
+        self.saved = newest_checkpoint(self.path, self.damaged, self.say)
+        self.entries = self.saved.entries if self.saved else {}
+
+    def begin(self, settings: Settings) -> None:
+        """Set the settings to train with; a new run saves them.
+
+        Args:
+            settings: the settings.
+        """
+        self.settings, self.writer.keep = settings, settings.keep
+        if self.new:
+            write_atomically(self.path / SETTINGS, write_toml(settings).encode())
+
+    def note(self, name: str, content: dict[str, Any]) -> None:
+        """Write a JSON file about a new run, such as the columns it uses.
+
+        Args:
+            name: the name of the file.
+            content: its content.
+        """
+        if self.new:
+            write_atomically(self.path / name, (json.dumps(content, ensure_ascii=False, indent=1) + "\n").encode())
+
+    def log(self, name: str) -> "Log":
+        """Return a log, continued at its length in the newest checkpoint.
+
+        Args:
+            name: the name of its file.
+        """
+        if name not in self._logs:
+            self._logs[name] = Log(self.path / name, self.entries.get("logs", {}).get(name, 0))
+        return self._logs[name]
+
+    def at_end(self, do: Callable[[], None]) -> None:
+        """Register a function to call when the folder is left, before it is unlocked.
+
+        Args:
+            do: the function.
+        """
+        self._stack.callback(do)
+
+    def wait(self) -> None:
+        """Wait until the newest checkpoint is written."""
+        self.writer.wait()
+
+    @property
+    def oldest(self) -> int:
+        """The number of samples of the oldest checkpoint, after waiting for the newest."""
+        self.wait()
+        found = checkpoints(self.path / "checkpoints")
+        return int(found[0].name[:15]) if found else 0
+
+    def save(
+        self, samples: int, run: Tree, entries: dict[str, Any], after: Callable[[Path], None], *, replaces: bool = True
+    ) -> None:
+        """Write a checkpoint in the background.
+
+        Args:
+            samples: the number of samples learned from.
+            run: the run.
+            entries: the other entries to save.
+            after: called with the path of the checkpoint when it has been written.
+            replaces: whether it replaces the oldest checkpoint. Otherwise it is kept in addition, until the next one.
+        """
+        self._saves = True
+        # A log that is not written in this session may be continued in a later one.
+        lengths = {**self.entries.get("logs", {}), **{name: log.length for name, log in self._logs.items()}}
+        entries = {**entries, "logs": lengths}
+        if self.settings is not None:
+            entries["settings"] = self.settings.as_json()
+
+        def settle(path: Path) -> None:
+            after(path)
+            if self._beside is not None and self._beside != path:
+                self._beside.unlink(missing_ok=True)
+            self._beside = None if replaces else path
+
+        sync = lambda: [log.sync() for log in self._logs.values()]  # noqa: E731
+        self.writer.submit(samples, run, entries, before=sync, after=settle, replaces=replaces)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the folder, or raise `FolderInUse`."""
+    path = folder / LOCK
+    # A symbolic link could point to an unrelated file. The library does not follow links either.
+    os.close(open_itself(path, os.O_RDWR | os.O_CREAT))
+    try:
+        lock = filelock.FileLock(path, timeout=0).acquire()
+    except filelock.Timeout:
+        raise FolderInUse(f"{folder}: another process is training in it. Wait until it ends.") from None
+    with lock:
+        with naming(path):
+            if not path.stat().st_size:
+                path.write_bytes(SIGN)
+        yield
+
+
+def _check_is_ours(folder: Path) -> None:
+    """Reject a folder with files that are not from a run, since training might overwrite them."""
+    lock = folder / LOCK
+    begins = lock.read_bytes()[: len(SIGN)] if lock.is_file() and not lock.is_symlink() else None
+    names = set(os.listdir(folder)) - ({LOCK} if begins == b"" else set())
+    if names and begins != SIGN and not checkpoints(folder / "checkpoints"):
+        raise SettingsError(f"{folder} is not empty, and its files are not from a run. Choose another folder.")
+
+
+def _remove_unused(made: list[Path]) -> None:
+    """Remove folders, innermost first, that were created for a run that failed before it had anything to keep."""
+    if not made:
+        return
+    folder = made[0]
+    with suppress(OSError):
+        kept = [path for path in folder.iterdir() if path.name not in (LOCK, SETTINGS, "checkpoints")]
+        if any(path.is_dir() or path.stat().st_size for path in kept):
+            return
+        with suppress(FileNotFoundError):
+            (folder / "checkpoints").rmdir()
+        for path in (*kept, folder / SETTINGS, folder / LOCK):
+            path.unlink(missing_ok=True)
+        for path in made:
+            path.rmdir()

@@ -1,0 +1,99 @@
+"""Logs of a run: JSON lines that only grow, and are cut back to the newest checkpoint."""
+
+import json
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from norewind.storage.checkpoint import CheckpointError
+from norewind.storage.files import naming, open_itself
+
+# Entries of logs that are drawn and shown.
+NUMBERS = ("samples", "loss", "mean", "baseline", "persistence", "seasonal", "seconds", "carry", "surprise")
+
+
+class Log:
+    """A file of JSON lines that only grows. Lines are written immediately; `sync` makes them survive a crash.
+
+    Args:
+        path: the file.
+        length: the number of bytes to keep. Lines after them, left by a crash after the last checkpoint, are removed
+            and will be written again.
+
+    Raises:
+        CheckpointError: the file is shorter, or this is not the end of a line.
+    """
+
+    def __init__(self, path: Path, length: int = 0):
+        self.path = path
+        present = path.lstat().st_size if os.path.lexists(path) else 0
+        if present < length:
+            raise CheckpointError(
+                f"{path}: has {present} bytes, but had {length} at the checkpoint. Lines were removed: put them back."
+            )
+        self._file = os.fdopen(open_itself(path, os.O_RDWR | os.O_APPEND | os.O_CREAT), "ab")
+        with naming(path):
+            if length and os.pread(self._file.fileno(), 1, length - 1) != b"\n":
+                self._file.close()
+                raise CheckpointError(f"{path}: byte {length}, its length at the checkpoint, is inside a line.")
+            self._file.truncate(length)
+        self.length = length
+
+    def write(self, entries: Iterable[dict[str, Any]]) -> None:
+        """Append entries, one line each, in a single write.
+
+        Args:
+            entries: the entries.
+        """
+        content = as_lines(entries)
+        with naming(self.path):
+            self._file.write(content)
+            self._file.flush()
+        self.length += len(content)
+
+    def sync(self) -> None:
+        with naming(self.path):
+            os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        with naming(self.path):
+            self._file.close()
+
+
+def as_lines(entries: Iterable[dict[str, Any]]) -> bytes:
+    """Return entries as JSON lines."""
+    # Half a character stays escaped, as it was sent.
+    text = "".join(json.dumps(entry, ensure_ascii=False, allow_nan=False) + "\n" for entry in entries)
+    return text.encode(errors="backslashreplace")
+
+
+def as_entry(line: bytes) -> dict[str, Any] | None:
+    """Return the entry in a line of a log; None if norewind cannot have written it."""
+    try:
+        entry = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(entry, dict):
+        return None
+    numbers = [entry[name] for name in NUMBERS if entry.get(name) is not None]
+    are_finite = all(type(value) in (int, float) and abs(value) <= sys.float_info.max for value in numbers)
+    return entry if are_finite else None
+
+
+def read_log(path: Path) -> list[dict[str, Any]]:
+    """Return all complete lines of a log. A last line without a newline was being written when the run was killed.
+
+    Raises:
+        CheckpointError: norewind cannot have written one of the lines.
+    """
+    if not path.exists():
+        return []
+    entries = []
+    for line in path.read_bytes().split(b"\n")[:-1]:
+        entry = as_entry(line)
+        if entry is None:
+            raise CheckpointError(f"{path}, line {len(entries) + 1}: not a line that norewind wrote.")
+        entries.append(entry)
+    return entries

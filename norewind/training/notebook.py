@@ -1,0 +1,91 @@
+"""A learning curve that grows while `fit` trains in a notebook. Elsewhere, nothing is drawn or imported."""
+
+import base64
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+# Seconds between two drawings; longer if drawing would take more than a tenth of the time.
+SECONDS = 1.0
+# The maximum number of points. When it is reached, every second one is dropped.
+MOST = 1_000
+
+
+def notebook_display() -> Callable[..., Any] | None:
+    """Return IPython's `display` if this process is the kernel of a notebook, else None."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    if not hasattr(shell, "kernel"):
+        return None
+    from IPython.display import display
+
+    return display
+
+
+@contextmanager
+def live_plot(hooks: Any, unit: str) -> Iterator[Any]:
+    """Provide the hooks of `fit`, which in a notebook also draw every line of metrics, unless `hooks.live` is False.
+
+    Args:
+        hooks: the hooks to extend.
+        unit: the unit of the losses.
+    """
+    display = notebook_display() if hooks.live else None
+    if display is None:
+        yield hooks
+        return
+    plot = LivePlot(display, unit)
+
+    def on_metrics(line: dict[str, Any]) -> None:
+        hooks.metrics(line)
+        plot.see(line)
+
+    try:
+        yield replace(hooks, metrics=on_metrics)
+    finally:
+        plot.draw()
+
+
+class LivePlot:
+    """One picture in the output of a cell, redrawn as lines of metrics arrive.
+
+    Args:
+        display: IPython's `display`.
+        unit: the unit of the losses.
+        clock: returns the time in seconds.
+    """
+
+    def __init__(self, display: Callable[..., Any], unit: str, clock: Callable[[], float] = time.monotonic):
+        self.unit, self.clock = unit, clock
+        self.lines: list[dict[str, Any]] = []
+        self._show, self._drawn, self._next = partial(display, display_id=True), 0, clock()
+
+    def see(self, line: dict[str, Any]) -> None:
+        """Add a line of metrics, and redraw the picture if it is time.
+
+        Args:
+            line: the line of metrics.
+        """
+        if len(self.lines) >= MOST:
+            del self.lines[1::2]
+        self.lines.append(line)
+        if self.clock() >= self._next:
+            self.draw()
+
+    def draw(self) -> None:
+        """Draw the curve, unless the picture is up to date."""
+        if not self.lines or self._drawn == self.lines[-1]["samples"]:
+            return
+        from norewind.plotting.figures import as_png, curves_figure
+
+        began = self.clock()
+        content = as_png(curves_figure([("model", self.lines)], self.unit))
+        picture = {"image/png": base64.b64encode(content).decode(), "text/plain": f"{len(self.lines)} points"}
+        # The first call returns a handle that can replace the picture.
+        if handle := self._show(picture, raw=True):
+            self._show = handle.update
+        now, self._drawn = self.clock(), self.lines[-1]["samples"]
+        self._next = now + max(SECONDS, 10 * (now - began))

@@ -1,0 +1,211 @@
+"""One run, from its settings to its folder: started, interrupted and resumed."""
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from norewind.engines.kernels import announcing
+from norewind.scoring.row_score import ROW_UNITS
+from norewind.scoring.symbol_score import SymbolScore
+from norewind.storage.checkpoint import glance
+from norewind.storage.files import naming
+from norewind.streams import RowStream
+from norewind.streams.base_source import BaseSource
+from norewind.streams.kafka.client import SCHEME
+from norewind.training.build import build, set_precision
+from norewind.training.checkpoint_schema import check_left
+from norewind.training.fit import Fitted, Hooks, Intervals, fit
+from norewind.training.folder import COLUMNS, METRICS, PREDICTIONS, RunFolder
+from norewind.training.kafka_answers import answering
+from norewind.training.log import as_lines
+from norewind.training.opening import Opened, open_stream
+from norewind.training.progress import Progress
+from norewind.training.settings import Settings, SettingsError
+
+# Samples between checkpoints. With keys, a checkpoint writes all changed keys, which may be as many as the samples, so
+# checkpoints are written by time only.
+EVERY = 100_000
+
+
+def train(
+    settings: Settings,
+    folder: RunFolder,
+    *,
+    continues: bool = False,
+    source: BaseSource | None = None,
+    progress: Progress | None = None,
+    hooks: Hooks = Hooks(),  # noqa: B008 (frozen)
+) -> tuple[Fitted, Opened]:
+    """Train in a run folder, from its newest checkpoint if it has one.
+
+    Args:
+        settings: the settings of the run.
+        folder: the run folder, entered by the caller.
+        continues: the source starts where the checkpoint was written, instead of at its beginning.
+        source: a source to use instead of the one that the settings name.
+        progress: shows the progress of the run.
+        hooks: functions to call along the way, in addition to those that the settings require.
+
+    Returns:
+        The result of training, and the stream, which is closed.
+
+    Raises:
+        SettingsError: the settings cannot be used.
+        StreamError: the stream cannot be read.
+        NonFiniteError, Diverged: the run diverged. Its last good checkpoint is kept.
+    """
+    set_precision(settings)
+    _check_source(settings, folder.path)
+    progress = progress or Progress(quiet=True)
+    reading = {"continues": continues, "source": source, "stop": hooks.should_stop, "report": progress.warn}
+    answering_to = answering(settings, folder, continues=continues, stop=hooks.should_stop)
+    with announcing(progress.say), answering_to as answers:
+        if folder.saved:
+            folder.saved.check_settings(settings)
+        opened = open_stream(settings, folder.entries.get("position", {}).get("stream"), **reading)
+        with opened.stream:
+            built = build(settings, opened.shape)
+            if folder.saved:
+                check_left(folder.saved.path, folder.entries["position"]["left"], built.window, opened.shape.inputs)
+            # Only now that the stream and the model are known to work: a mistake leaves no settings behind.
+            folder.begin(settings)
+            if isinstance(opened.stream, RowStream) and folder.new:
+                folder.note(COLUMNS, columns_of(opened.stream))
+                progress.say(column_words(opened.stream))
+            with _hooks(settings, folder, opened, progress, hooks, answers) as all_hooks:
+                fitted = fit(
+                    opened.stream,
+                    **built._asdict(),
+                    samples=None if settings.samples is None else int(settings.samples),
+                    folder=folder,
+                    intervals=_intervals(settings),
+                    score=opened.score,
+                    watch=settings.watch,
+                    hooks=all_hooks,
+                )
+        return fitted, opened
+
+
+def _intervals(settings: Settings) -> Intervals:
+    intervals = Intervals(**{field.name: getattr(settings, field.name) for field in fields(Intervals)})
+    if intervals.checkpoint_every is None and settings.key is None:
+        intervals = replace(intervals, checkpoint_every=EVERY)
+    # Rows may arrive slowly and without end, so a chunk may never be full.
+    comes_slowly = settings.source.startswith(SCHEME) or (settings.source == "-" and settings.kind in ("csv", "jsonl"))
+    return replace(intervals, flush=1.0) if intervals.flush is None and comes_slowly else intervals
+
+
+def _check_source(settings: Settings, folder: Path) -> None:
+    """Reject a source that the run itself writes, since it would never end."""
+    source, logs = Path(settings.source), (folder / METRICS, folder / PREDICTIONS)
+    if settings.kind != "task" and source.is_file() and any(log.exists() and source.samefile(log) for log in logs):
+        raise SettingsError(f"{source} is written by this run, which would never reach its end. Copy it first.")
+
+
+@contextmanager
+def _hooks(
+    settings: Settings, folder: RunFolder, opened: Opened, progress: Progress, hooks: Hooks, answers: Any
+) -> Iterator[Hooks]:
+    """Provide the given hooks, extended by progress and the outputs that the settings require."""
+    total = None if settings.samples is None else int(settings.samples)
+    before, name = folder.entries.get("samples", 0), str(folder.path)
+    with _events(folder.path, before) if settings.tensorboard else nullcontext() as events:
+        progress.begin(name, opened.score.unit, before, total, opened.score.trivial)
+
+        def on_metrics(line):
+            hooks.metrics(line)
+            progress.average(name, line)
+            if events:
+                for entry, value in line.items():
+                    if isinstance(value, float):
+                        events.add_scalar(entry, value, line["samples"])
+                events.flush()
+
+        def on_chunk(samples, loss):
+            hooks.chunk(samples, loss)
+            progress.advance(name, samples)
+
+        def on_predictions(*predicted):
+            entries = list(opened.score.predictions(*predicted))
+            if settings.predictions != "none":
+                write(entries)
+            if hooks.lines:
+                hooks.lines(entries)
+
+        def on_checkpoint(path):
+            hooks.checkpoint(path)
+            if answers:
+                answers.commit(path)
+            elif settings.source.startswith(SCHEME):
+                opened.stream.show(glance(path)["position"]["stream"])
+
+        if answers:
+            write = answers.write
+        else:
+            write = folder.log(PREDICTIONS).write if settings.predictions == "file" else print_lines
+        # The most surprising lines are collected whether or not predictions are written.
+        if settings.predictions != "none" or settings.top or hooks.lines:
+            hooks = replace(hooks, predictions=on_predictions)
+        yield replace(hooks, metrics=on_metrics, chunk=on_chunk, checkpoint=on_checkpoint, settles=answers is not None)
+
+
+def columns_of(stream: RowStream) -> dict[str, Any]:
+    """Return the columns of a table that a run uses, and those that it ignores, with the reasons."""
+    return {name: getattr(stream, name) for name in ("inputs", "targets", "steps", "ignored")}
+
+
+def column_words(stream: RowStream) -> str:
+    """Describe the columns that a run uses and ignores, as text."""
+
+    def some(words: list[str]) -> str:
+        return ", ".join(words[:12]) + (f" and {len(words) - 12} more" if len(words) > 12 else "")
+
+    same = "the same" if stream.targets == stream.inputs and len(stream.inputs) > 1 else some(stream.targets)
+    when = steps_in_words(stream.steps)
+    read = {"category": " (text: as categories)", "time": " (time)"}
+    inputs = [name + read.get(stream.kinds[name], "") for name in stream.inputs]
+    lines = [f"inputs:  {some(inputs)}", f"targets: {same}, {when}"]
+    if stream.ignored:
+        lines.append(f"ignored: {some([f'{name} ({why})' for name, why in stream.ignored.items()])}")
+    return "\n".join(lines)
+
+
+def steps_in_words(steps: Sequence[int]) -> str:
+    """Describe how far ahead targets are forecast.
+
+    >>> steps_in_words((1,)), steps_in_words((1, 2, 3)), steps_in_words((1, 6, 24)), steps_in_words((0,))
+    ('1 row ahead', '1 to 3 rows ahead', '1, 6, 24 rows ahead', 'of the same row')
+    """
+    if steps[-1] == 0:
+        return "of the same row"
+    if len(steps) > 2 and len(steps) == steps[-1]:
+        return f"1 to {steps[-1]} rows ahead"
+    return f"{', '.join(map(str, steps))} row{'s' if steps[-1] > 1 else ''} ahead"
+
+
+def unit_of(settings: Settings) -> str:
+    """Return the unit of losses."""
+    return ROW_UNITS[settings.loss] if settings.kind in ("csv", "jsonl") else SymbolScore.unit
+
+
+def print_lines(entries: Iterable[dict[str, Any]]) -> None:
+    """Print JSON lines on standard output immediately, in UTF-8 whatever the locale."""
+    with naming("standard output"):
+        sys.stdout.flush()
+        sys.stdout.buffer.write(as_lines(entries))
+        sys.stdout.buffer.flush()
+
+
+def _events(folder: Path, samples: int) -> Any:
+    """Return a writer of metrics as TensorBoard events, continued after `samples`."""
+    try:
+        from tensorboardX import SummaryWriter
+    except ImportError:
+        raise SettingsError(
+            "tensorboard: the package tensorboardX is not installed: run pip install '.[tensorboard]' in a clone"
+        ) from None
+    # Events after the checkpoint are written again; purge_step drops the earlier ones.
+    return SummaryWriter(str(folder / "tensorboard"), purge_step=samples + 1)

@@ -1,0 +1,290 @@
+"""Streams divided into steps: windows of samples, from readers or from any iterable."""
+
+import json
+import zlib
+from collections.abc import Callable, Iterable
+from itertools import islice
+from typing import Any
+
+import jax
+import numpy as np
+
+from norewind.core import checks
+from norewind.core.checks import ModelError
+from norewind.learners.learner import Learner
+from norewind.streams.position import damaged
+from norewind.streams.stream import Keyed, Samples, Stream
+
+Position = dict[str, Any]
+StreamLike = Stream | Iterable[tuple[Any, Any]] | Callable[[Position | None], Stream]
+
+
+def as_steps(stream: Any, window: int, position: Position | None, learned: int = 0, answered: int = 0) -> "Steps":
+    """Return the windows of a stream.
+
+    Args:
+        stream: a stream at the position, a function that opens one at a position, or an iterable of pairs.
+        window: the number of samples in a window.
+        position: a position returned by `Steps.position`; None for the start.
+        learned: the number of samples before the position.
+        answered: how many of the samples waiting at the position have been predicted.
+
+    Raises:
+        ValueError: the stream is not at the position.
+    """
+    position = position or {}
+    if callable(stream):
+        stream = stream(position.get("stream"))
+    if not is_stream(stream):
+        stream = IteratedStream(stream, window, position.get("stream"))
+    elif position and fingerprint(stream.position()) != fingerprint(position["stream"]):
+        raise ValueError(
+            "fit: the folder holds a checkpoint, but the stream is not at its position. Pass a function that opens the "
+            "stream at a position, e.g. lambda position: ByteStream(Source(path), position=position)."
+        )
+    return Steps(stream, window, position.get("left"), learned, answered)
+
+
+def check_arguments(stream: Any, learner: Any, run: Any, window: int, samples: int | None) -> None:
+    """Reject arguments that `fit` cannot use with an explanation, before anything is computed.
+
+    Args:
+        stream: the stream.
+        learner: the learner.
+        run: the run to start from.
+        window: the number of samples in one step.
+        samples: the total number of samples, if it is limited.
+
+    Raises:
+        ModelError: one of them cannot be used.
+    """
+    if not isinstance(learner, Learner):
+        raise ModelError(f"fit: the learner is a {type(learner).__name__}. Call fit(stream, learner, run).")
+    if not is_stream(stream) and not callable(stream) and not isinstance(stream, Iterable):
+        raise ModelError(f"fit: the stream is a {type(stream).__name__}, not an iterable of pairs (x, target).")
+    if hasattr(run, "unpack"):
+        raise ModelError("fit: the run is packed, for single calls. Call its unpack().")
+    checks.at_least_one("fit: window", window)
+    if samples is not None and (not hasattr(samples, "__index__") or samples < 0):
+        raise ModelError(f"fit: samples must be a whole number, 0 or more, not {samples!r}.")
+
+
+def is_stream(stream: Any) -> bool:
+    """Return whether an object is a stream of samples."""
+    return hasattr(stream, "take") and hasattr(stream, "position")  # an array has the first
+
+
+class Steps:
+    """A stream, returned in whole windows. Samples that do not fill a window yet wait.
+
+    Learning from a window affects only the outputs after it, so samples can be predicted
+    before their window is full.
+
+    Args:
+        stream: the stream.
+        window: the number of samples in a window.
+        left: the samples that were waiting when the position was saved.
+        learned: the number of samples before these.
+        answered: how many of the waiting samples have been predicted.
+
+    Attributes:
+        predicted: the number of samples that have been predicted.
+        answered: the number of predicted samples that still wait for their window.
+        waiting: the samples that wait for their window; None if there are none.
+    """
+
+    def __init__(self, stream: Stream, window: int, left: list | None = None, learned: int = 0, answered: int = 0):
+        self.stream, self.window = stream, window
+        self.predicted, self.answered = learned + answered, answered
+        self.waiting = None
+        if left is not None:
+            # Text is saved as lists, since the arrays of a checkpoint cannot hold it.
+            self.waiting = Samples(*(np.array(part, object) if _is_text(part) else part for part in left))
+
+    def take(self, steps: int, patience: float | None = None) -> Samples | None:
+        """Return the samples of the next windows, in order; None at the end of the stream.
+
+        Args:
+            steps: the maximum number of windows.
+            patience: how many seconds to wait; None to wait indefinitely.
+
+        Raises:
+            StreamError: the input is bad, or the waiting samples differ in kind from those that follow.
+        """
+        waiting = 0 if self.waiting is None else count_of(self.waiting)
+        wanted = steps * self.window
+        # Without a pause, an idle stream would be polled continuously.
+        patience = None if patience is None else max(patience, 0.01)
+        new = self.stream.take(wanted - waiting, patience) if waiting < wanted else None
+        if new is None and (self.waiting is None or waiting < self.window):
+            return None
+        parts = [part for part in (self.waiting, new) if part is not None]
+        if len({_kind_of(part) for part in parts}) > 1:
+            raise damaged("the samples that wait for their window differ in kind from those that follow")
+        whole = jax.tree.map(lambda *parts: np.concatenate(parts), *parts)
+        usable = min(count_of(whole) // self.window * self.window, wanted)
+        self.waiting = None if usable == count_of(whole) else jax.tree.map(lambda leaf: leaf[usable:], whole)
+        return jax.tree.map(lambda leaf: leaf[:usable], whole)
+
+    def windows(self, samples: Samples, steps: int) -> tuple[Any, Any]:
+        """Return x and target of the samples, one entry per step, padded with zeros.
+
+        Samples of many keys are returned with their keys and without padding, since a fleet takes any number.
+
+        Args:
+            samples: the samples, in whole windows except perhaps the last.
+            steps: the number of steps to pad to.
+        """
+        if samples.keys is not None:
+            return Keyed(samples.keys, samples.xs), samples.targets
+
+        def shaped(leaf):
+            leaf = np.asarray(leaf)
+            padding = np.zeros((steps * self.window - len(leaf), *leaf.shape[1:]), leaf.dtype)
+            full = np.concatenate([leaf, padding]) if len(padding) else leaf
+            return full if self.window == 1 else full.reshape(steps, self.window, *leaf.shape[1:])
+
+        return jax.tree.map(shaped, samples.xs), jax.tree.map(shaped, samples.targets)
+
+    def flat(self, outputs: Any, samples: int) -> Any:
+        """Return the outputs of a chunk of steps as one output per sample, without the padding.
+
+        Args:
+            outputs: the outputs, one entry per step.
+            samples: the number of samples.
+        """
+
+        def unshaped(leaf):
+            leaf = np.asarray(leaf)
+            return (leaf if self.window == 1 else leaf.reshape(-1, *leaf.shape[2:]))[:samples]
+
+        return jax.tree.map(unshaped, outputs)
+
+    def position(self) -> Position:
+        """Return the position of the stream and the waiting samples, for `as_steps`."""
+
+        def as_saved(part: Any) -> Any:
+            return part.tolist() if isinstance(part, np.ndarray) and part.dtype == np.dtype(object) else part
+
+        left = None if self.waiting is None else [as_saved(part) for part in self.waiting]
+        return {"stream": self.stream.position(), "left": left}
+
+    def early(self, outputs_of: Callable[[Samples], Any]) -> tuple[int, Samples, Any] | None:
+        """Predict the waiting samples that have not been predicted yet.
+
+        Args:
+            outputs_of: a function from samples in an incomplete window to their outputs.
+
+        Returns:
+            The number of the first sample, the samples and their outputs; None if there are none.
+        """
+        if self.waiting is None or (count := count_of(self.waiting)) == self.answered:
+            return None
+        new = self.rest(self.waiting, self.flat(outputs_of(self.waiting), count))
+        self.answered = count
+        return new
+
+    def rest(self, samples: Samples, outputs: Any) -> tuple[int, Samples, Any]:
+        """Return the samples of whole windows that have not been predicted early.
+
+        Args:
+            samples: the samples of the windows, which start with those that were waiting.
+            outputs: their outputs.
+
+        Returns:
+            The number of the first sample, the samples and their outputs.
+        """
+        number, answered, self.answered = self.predicted + 1, self.answered, 0
+        self.predicted += count_of(samples) - answered
+        return number, *jax.tree.map(lambda leaf: leaf[answered:], (samples, outputs))
+
+
+class IteratedStream(Stream):
+    """Samples from an iterable of (x, target) pairs, each a number, an array, or a pytree of them.
+
+    Args:
+        pairs: the iterable.
+        window: the number of samples in a window. Samples at the end that do not fill a window are dropped.
+        position: the position to resume at. The pairs before it are read again and dropped.
+    """
+
+    def __init__(self, pairs: Iterable[tuple[Any, Any]], window: int = 1, position: Position | None = None):
+        self._window = window
+        self._items: Any = position.get("items") if position else 0
+        if position and (len(position) != 1 or type(self._items) is not int or not 0 <= self._items < 2**63):
+            raise damaged(f"it is {position!r}, but should be a number of items")
+        self._pairs = islice(iter(pairs), self._items, None)
+
+    def take(self, count: int, patience: float | None = None) -> Samples | None:
+        pairs = list(islice(self._pairs, count))
+        pairs = pairs[: len(pairs) // self._window * self._window]
+        if not pairs:
+            return None
+        try:
+            xs, targets = zip(*pairs, strict=True)
+            samples = Samples(_stacked(xs), _stacked(targets))
+        except (TypeError, ValueError) as error:
+            raise self._odd_one(pairs, error) from None
+        self._items += len(pairs)
+        return samples
+
+    def _odd_one(self, pairs: list, error: Exception) -> ValueError:
+        shapes = None
+        for number, pair in enumerate(pairs, self._items + 1):
+            if not isinstance(pair, tuple | list) or len(pair) != 2:
+                kind = type(pair).__name__
+                return ValueError(f"fit: item {number} of the stream is not a pair (x, target), but a {kind}.")
+            before, shapes = shapes, jax.tree.map(np.shape, tuple(pair))
+            if before not in (None, shapes):
+                differ = f"item {number} of the stream has the shapes {shapes}, but the previous one has {before}"
+                return ValueError(f"fit: {differ}. All pairs must have the same structure and shapes.")
+        return ValueError(f"fit: the pairs after item {self._items} of the stream cannot be stacked: {error}")
+
+    def position(self) -> Position:
+        return {"items": self._items}
+
+
+def _is_text(part: Any) -> bool:
+    return isinstance(part, list) and bool(part) and isinstance(part[0], str)
+
+
+def count_of(samples: Samples) -> int:
+    """Return the number of samples."""
+    return len(jax.tree.leaves(samples.xs)[0])
+
+
+def _kind_of(samples: Samples) -> tuple:
+    leaves, structure = jax.tree.flatten(tuple(samples))
+    return structure, *((leaf.dtype, leaf.shape[1:]) for leaf in map(np.asarray, leaves))
+
+
+def _stacked(entries: tuple) -> Any:
+    return jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *entries)
+
+
+def fingerprint(position: Position | None) -> str:
+    """Return a position as text, with checksums in place of its arrays."""
+    return json.dumps(position, default=lambda array: [str(array.dtype), array.shape, zlib.crc32(array.tobytes())])
+
+
+def check_fits(learner: Learner, horizon: int, window: int) -> None:
+    """Reject a learner made for another horizon or window.
+
+    Args:
+        learner: the learner.
+        horizon: the horizon of the stream.
+        window: the number of samples in one step.
+
+    Raises:
+        ValueError: the learner does not fit.
+    """
+    if learner.horizon != horizon:
+        needed = (
+            "norewind.learners.Ahead(learner, loss, steps=stream.steps)"
+            if horizon
+            else "one without norewind.learners.Ahead"
+        )
+        differ = f"the learner forecasts {learner.horizon} rows ahead, but the horizon of the stream is {horizon}"
+        raise ValueError(f"fit: {differ}: use {needed}.")
+    if learner.window not in (0, window):
+        raise ValueError(f"fit: window is {window}, but the learner takes windows of {learner.window}.")

@@ -1,0 +1,63 @@
+"""Options out of range and files that no command can use: each is rejected with an explanation."""
+
+import pytest
+from run_folders import assert_refused, norewind
+
+from norewind.cli.common import friendly
+from norewind.cli.serve_command import listening
+from norewind.cli.study_commands import generate
+from norewind.cli.train_command import with_config
+from norewind.core.checks import ModelError
+from norewind.training.settings import SettingsError
+
+pytestmark = pytest.mark.usefixtures("shared_programs")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("generate", "anbn", "--seed", "-1"),
+        ("sample", "RUN", "--length", 10**13),
+        ("sample", "RUN", "--temperature", "1e-320"),
+        ("compress", "/dev/zero"),
+    ],
+    ids=lambda command: command[0] + str(command[-1]),
+)
+def test_strange_options(whole, capsys, command):
+    code = norewind(*(whole / "bytes" if word == "RUN" else word for word in command))
+    assert_refused(capsys, code, "must be" if command[0] != "compress" else "it may have no end")
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [(MemoryError("Unable to allocate 9 TB"), "not enough memory. Unable"), (ModelError("snap1: no"), "snap1: no")],
+)
+def test_too_little_memory_and_a_model_that_a_method_refuses(capsys, error, words):
+    with pytest.raises(SystemExit), friendly("train"):
+        raise error
+    assert_refused(capsys, 1, words)
+
+
+@pytest.mark.parametrize("host", ["a..b", "x" * 300, "\udce9"])
+def test_a_name_that_no_host_has(host, tmp_path):
+    (tmp_path / "token").write_text("x" * 20)
+    with pytest.raises(SettingsError, match="cannot listen on"), listening(host, 0, tmp_path / "token"):
+        pass
+
+
+def test_a_token_that_is_no_text(tmp_path):
+    (tmp_path / "token").write_bytes(b"\xff" * 20)
+    with pytest.raises(SettingsError, match="the token must have"), listening("127.0.0.1", 0, tmp_path / "token"):
+        pass
+
+
+def test_config_without_a_file_shows_our_name(capsys):
+    with pytest.raises(SystemExit):
+        with_config(["train", "x", "--config"])
+    assert capsys.readouterr().err.startswith("usage: norewind train")
+
+
+def test_an_endless_text_is_refused():
+    for samples in ("inf", "nan", "-1"):
+        with pytest.raises(SettingsError, match="must be (at least 0|finite)"):
+            generate("anbn", samples=float(samples))

@@ -1,0 +1,53 @@
+"""Fleets whose keys are lost, damaged or written by another program stop with an explanation."""
+
+import shutil
+import sqlite3
+import zlib
+
+import pytest
+from run_folders import assert_refused, norewind
+
+from norewind.fleets.store import Entry, Store
+
+pytestmark = pytest.mark.usefixtures("shared_programs")
+
+
+def test_keys_that_somebody_else_wrote(tmp_path):
+    store = Store(tmp_path, "layout")
+    store.write([Entry(b"a", b"content")], 1, 0)
+    store.close()
+    for column, value in (("content", "text"), ("key", "a")):
+        with sqlite3.connect(store.path) as base:
+            base.execute(f"UPDATE runs SET {column} = ?, crc = ?", (value, zlib.crc32(b"content")))
+        with pytest.raises(ValueError, match="damaged"):
+            list(Store(tmp_path, "layout", write=False).all())
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("fleet")
+    rows = "".join(f'{{"k": {row % 2}, "v": {row * row % 7}}}\n' for row in range(40))
+    (folder / "rows.jsonl").write_text(rows)
+    assert norewind("train", folder / "rows.jsonl", "--key", "k", "--out", folder / "run", "--quiet") == 0
+    return folder / "run"
+
+
+def test_a_fleet_that_has_lost_its_keys_does_not_go_on_with_new_ones(fleet, tmp_path, capsys):
+    shutil.copytree(fleet, tmp_path / "run")
+    (tmp_path / "run" / "keys.sqlite").unlink()
+    assert_refused(capsys, norewind("resume", tmp_path / "run"), "keys.sqlite does not exist", "Start a new run")
+    assert not (tmp_path / "run" / "keys.sqlite").exists()
+
+
+def test_a_fleet_that_has_lost_its_keys_is_not_served(fleet, tmp_path, capsys):
+    pytest.importorskip("starlette")
+    shutil.copytree(fleet, tmp_path / "run")
+    (tmp_path / "run" / "keys.sqlite").unlink()
+    assert_refused(capsys, norewind("serve", tmp_path / "run", "--port", 0), "keys.sqlite does not exist")
+
+
+def test_a_key_with_a_run_of_another_size(fleet, tmp_path, capsys):
+    shutil.copytree(fleet, tmp_path / "run")
+    with sqlite3.connect(tmp_path / "run" / "keys.sqlite") as base:
+        base.execute("UPDATE runs SET content = ?, crc = ?", (b"abc", zlib.crc32(b"abc")))
+    assert_refused(capsys, norewind("forecast", tmp_path / "run"), "has the wrong size")

@@ -1,0 +1,149 @@
+"""Training runs for tests: the command line in this process, and everything that a run leaves behind."""
+
+import os
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from norewind.cli import main
+from norewind.fleets.store import Store
+from norewind.storage.checkpoint import checkpoints, read
+from norewind.training import build
+from norewind.training.log import read_log
+from norewind.training.progress import Progress
+from norewind.training.settings import CHANGEABLE, Settings
+
+MODEST = ("--hidden", 4, "--metrics-every", 300, "--checkpoint-every", 250, "--quiet")
+SMALL = ("--method", "uoro", *MODEST)
+# Windows of three, so that neither metrics nor checkpoints nor the samples are at their ends.
+TEXT = ("--method", "uoro:window=3", "--predictions", "file", *MODEST)
+ROWS = ("--predictions", "file", *SMALL)
+
+_built: dict = {}
+
+
+def cached_build(settings, shape):
+    """Runs with the same model share its compiled programs: almost all the time of these tests is compiling."""
+    beside = {*CHANGEABLE, "format", "bad", "metrics_every", "missing", "horizon", "alphabet", "inputs", "targets"}
+    beside |= {"copy", "period", "per", "top"}
+    same = {name: getattr(Settings(), name) for name in beside}
+    if settings.key is not None:
+        # A fleet holds its keys itself: only the programs are the same.
+        built = build.build(settings, shape)
+        key = replace(settings, **same, shards=1, shard=None), shape._replace(table=None)
+        built.learner.engine = _built.setdefault(key, built.learner.engine)
+        return built
+    key = replace(settings, **same), shape
+    if key not in _built:
+        _built[key] = build.build(settings, shape)
+    return _built[key]
+
+
+def norewind(*arguments) -> int:
+    """Run a command, and return its exit code."""
+    try:
+        main([str(argument) for argument in arguments])
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else 1 if ended.code else 0
+    return 0
+
+
+def assert_refused(capsys, code, *words, expected=1):
+    """The command failed with this code, and said why in one sentence or two."""
+    said = capsys.readouterr().err
+    assert code == expected, said
+    assert "Traceback" not in said
+    for word in words:
+        assert word in said
+    assert said.startswith("norewind")
+
+
+def everything(run: Path) -> dict:
+    """All that a run has produced, without the clock."""
+    (arrays, beside) = read(checkpoints(run / "checkpoints")[-1])
+    log = run / "predictions.jsonl"
+    return {
+        "metrics": [{**line, "seconds": None} for line in read_log(run / "metrics.jsonl")],
+        "predictions": log.read_bytes() if log.exists() else None,
+        "arrays": comparable(arrays),
+        **{name: comparable(beside[name]) for name in ("samples", "position", "tally", "score", "watch")},
+    }
+
+
+def keys_in(run: Path) -> dict:
+    """The keys of a fleet, with all that belongs to each."""
+    kept = Store(run, None, write=False)
+    found = dict(kept.all())
+    kept.close()
+    return found
+
+
+def comparable(value):
+    """The same, with everything about its arrays, so that equal means equal."""
+    if isinstance(value, dict):
+        return {name: comparable(entry) for name, entry in value.items()}
+    if isinstance(value, list):
+        return [comparable(entry) for entry in value]
+    return (str(value.dtype), value.shape, value.tobytes()) if isinstance(value, np.ndarray) else value
+
+
+def newest(run: Path) -> Path:
+    return checkpoints(run / "checkpoints")[-1]
+
+
+def at_sample(monkeypatch, samples: int, act) -> None:
+    """Do something once this many samples were learned from."""
+    advance = Progress.advance
+
+    def acting(self, name, seen):
+        advance(self, name, seen)
+        if seen >= samples:
+            act()
+
+    monkeypatch.setattr(Progress, "advance", acting)
+
+
+def crash():
+    raise RuntimeError("a crash")
+
+
+class Pipe:
+    """A pipe that sends some pieces of data, as a source for the command line."""
+
+    def __init__(self, *pieces: bytes, pause: float = 0.0):
+        self._reading, self._writing = os.pipe()
+        self.path = f"/dev/fd/{self._reading}"
+        self._pause = threading.Event()
+        self._thread = threading.Thread(target=self._send, args=(pieces, pause))
+
+    def _send(self, pieces, pause):
+        try:
+            for piece in pieces:
+                os.write(self._writing, piece)
+                self._pause.wait(pause)
+        except BrokenPipeError:
+            pass
+        finally:
+            os.close(self._writing)
+
+    def __enter__(self) -> str:
+        self._thread.start()
+        return self.path
+
+    def __exit__(self, *_) -> None:
+        os.close(self._reading)
+        self._thread.join()
+
+
+def holder(folder):
+    """The process that trains in a folder: the one that holds its lock open, or None."""
+    lock = str(folder / "lock")
+    for fd in Path("/proc").glob("[0-9]*/fd/*"):
+        try:
+            if os.readlink(fd) == lock and int(fd.parts[2]) != os.getpid():
+                return int(fd.parts[2])
+        except OSError:
+            continue
+    return None

@@ -1,0 +1,99 @@
+"""Pipes for the tests of streams: with bytes in them, delivered in pieces."""
+
+import json
+import os
+import re
+from dataclasses import replace
+from itertools import cycle
+
+import numpy as np
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+
+from norewind.streams import Dialect, RowStream, Source, StreamError
+from norewind.streams.source import BLOCK
+
+policies = st.sampled_from(["fail", "skip"])
+quick = settings(
+    derandomize=True, deadline=None, database=None, max_examples=60, suppress_health_check=list(HealthCheck)
+)
+
+
+class Fragments(Source):
+    """The bytes come in pieces of these sizes."""
+
+    def __init__(self, descriptor, sizes, **options):
+        super().__init__(descriptor, **options)
+        self.descriptor = descriptor
+        self.sizes = cycle(sizes)
+
+    def read(self, size=BLOCK):
+        return super().read(min(size, next(self.sizes)))
+
+
+class Pipe:
+    """A pipe with some bytes in it."""
+
+    def __init__(self, data, sizes=(1 << 16,), **options):
+        self.reader, writer = os.pipe()
+        assert not data or os.write(writer, data) == len(data)
+        os.close(writer)
+        self.source = Fragments(self.reader, sizes, **options)
+
+    def __enter__(self):
+        return self.source
+
+    def __exit__(self, *_):
+        os.close(self.reader)
+
+
+def row_stream(source, make=RowStream, *, dialect=Dialect(), missing="last", bad="fail", **options):  # noqa: B008
+    """A stream of rows, with some fields of its dialect among the options."""
+    return make(source, dialect=replace(dialect, missing=missing, bad=bad), **options)
+
+
+def saved(position):
+    """A position as text, with the bytes of its arrays, so that two of them can be compared."""
+
+    def stored(array):
+        return {"array": array.tobytes().hex(), "dtype": str(array.dtype), "shape": array.shape}
+
+    return json.dumps(position, allow_nan=False, default=stored)
+
+
+def loaded(text):
+    """A position as it comes back from a checkpoint."""
+
+    def array(entry):
+        if "array" not in entry:
+            return entry
+        return np.frombuffer(bytes.fromhex(entry["array"]), entry["dtype"]).reshape(entry["shape"])
+
+    return json.loads(text, object_hook=array)
+
+
+def one_by_one(samples):
+    parts = [part for part in samples if part is not None]
+    return [
+        tuple(np.asarray(part[i]).tobytes() if part.dtype != object else part[i] for part in parts)
+        for i in range(len(samples.xs))
+    ]
+
+
+def drain(stream, counts=(1,), patience=None):
+    """All samples, the position after every take, and how it ended: where, or with which error."""
+    samples, positions = [], {0: saved(stream.position())}
+    try:
+        with stream:
+            for count in cycle(counts):
+                taken = stream.take(count, patience)
+                if taken is None:
+                    assert stream.take(count, patience) is None
+                    return samples, positions, (saved(stream.position()), stream.counts)
+                assert (0 if patience == 0 else 1) <= len(taken.xs) <= count
+                samples += one_by_one(taken)
+                position = saved(stream.position())
+                assert positions.setdefault(len(samples), position) == position
+                assert stream.counts == loaded(position)["counts"]
+    except StreamError as error:
+        return samples, positions, re.sub(r"descriptor \d+", "descriptor", str(error))

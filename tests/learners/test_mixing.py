@@ -1,0 +1,113 @@
+"""The mixture's guarantee, on streams that mean it ill, and its weights against exact fractions."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from norewind.core.checks import ModelError
+from norewind.learners.mixing import mix
+
+LOSS = st.one_of(st.floats(0, 1e-6), st.floats(0, 20), st.floats(0, 1e5), st.just(np.inf), st.just(np.nan))
+LENGTH = 40
+
+
+@st.composite
+def streams(draw):
+    return draw(arrays(np.float64, (LENGTH, draw(st.sampled_from([1, 2, 3]))), elements=LOSS))
+
+
+def rounding(losses):
+    """What the docstring allows: 2⁻⁴⁴ (1 + the largest loss or logarithm of a weight) a sample."""
+    finite = np.where(np.isfinite(losses), losses, 0)
+    return len(losses) * 2.0**-44 * (1 + finite.sum(0).max())
+
+
+def trap(experts):
+    """Whoever leads is wrong next."""
+    lead = np.eye(experts)[np.arange(LENGTH) % experts]
+    return 1e-3 + 12 * lead
+
+
+@settings(max_examples=150, deadline=None)
+@given(streams())
+@example(trap(2))
+@example(trap(3))
+@example(np.full((LENGTH, 3), np.inf))
+def test_never_worse_than_the_best_expert_by_more_than_log_k(losses):
+    experts = losses.shape[1]
+    mixture = MIXTURES[experts, 0.0]
+    run, mixed = mixture.scan(mixture.init(), losses)
+    best = np.where(np.isnan(losses), np.inf, losses).sum(0).min()
+    assert mixed.sum() <= best + np.log(experts) + rounding(losses)
+    assert abs(mixture.weights(run).sum() - 1) < 1e-9
+
+
+@settings(max_examples=150, deadline=None)
+@given(streams(), st.sampled_from([0.3, 1e-3]))
+@example(trap(3), 0.3)
+def test_never_worse_than_any_sequence_of_experts_by_more_than_fixed_shares_bound(losses, switching):
+    experts = losses.shape[1]
+    mixture = MIXTURES[experts, switching]
+    _, mixed = mixture.scan(mixture.init(), losses)
+    known = np.where(np.isnan(losses), np.inf, losses)
+    stay = -np.log1p(-switching) if experts > 1 else 0.0
+    switch = np.log((experts - 1) / switching) if experts > 1 else np.inf
+    # The cheapest of all sequences of experts, each with what the bound adds for it (Viterbi).
+    cheapest = np.log(experts) + known[0]
+    for now in known[1:]:
+        others = np.array([np.delete(cheapest, i).min(initial=np.inf) for i in range(experts)])
+        cheapest = np.minimum(cheapest + stay, others + switch) + now
+    assert mixed.sum() <= cheapest.min() + rounding(losses)
+
+
+MIXTURES = {(experts, share): mix(experts, switching=share) for experts in (1, 2, 3) for share in (0.0, 0.3, 1e-3)}
+
+
+@pytest.mark.parametrize("switching", [0.0, 0.25])
+def test_the_losses_are_those_of_exact_fractions(switching):
+    probabilities = np.random.default_rng(0).uniform(1e-4, 1, (30, 3))
+    mixture = mix(3, switching=switching)
+    _, mixed = mixture.scan(mixture.init(), -np.log(probabilities))
+    weights, share = [Fraction(1, 3)] * 3, Fraction(switching)
+    for row, loss in zip(probabilities, mixed, strict=True):
+        joint = [weight * Fraction(p) for weight, p in zip(weights, row, strict=True)]
+        assert abs(loss + np.log(float(sum(joint)))) < 1e-12
+        posterior = [one / sum(joint) for one in joint]
+        weights = [(1 - share) * one + share / 2 * (1 - one) for one in posterior]
+
+
+def test_a_mixture_of_distributions_sums_to_one_and_gives_the_loss():
+    rng = np.random.default_rng(1)
+    logs = rng.normal(size=(20, 3, 7)) * 3
+    logs -= np.log(np.exp(logs).sum(-1, keepdims=True))
+    targets = rng.integers(0, 7, 20)
+    mixture = mix(3, switching=0.01)
+    run = mixture.init()
+    for log_probabilities, target in zip(logs, targets, strict=True):
+        mixed = mixture.distribution(run, log_probabilities)
+        assert abs(np.exp(mixed).sum() - 1) < 1e-12
+        run, loss = mixture.scan(run, -log_probabilities[None, :, target])
+        assert abs(loss[0] + mixed[target]) < 1e-12
+
+
+def test_how_a_stream_is_cut_changes_no_bit():
+    losses = np.random.default_rng(2).exponential(3, (50, 2))
+    mixture = mix(2, switching=1e-3)
+    whole_run, whole = mixture.scan(mixture.init(), losses)
+    run, first = mixture.scan(mixture.init(), losses, count=17)
+    run, second = mixture.scan(run, np.roll(losses, -17, 0), count=33)
+    assert np.array_equal(np.concatenate([first[:17], second[:33]]), whole)
+    np.testing.assert_array_equal(run.log_weights, whole_run.log_weights)
+
+
+def test_what_cannot_be_mixed_is_refused():
+    with pytest.raises(ModelError, match="at least one expert"):
+        mix(0)
+    with pytest.raises(ModelError, match="from 0 to less than 1"):
+        mix(2, switching=1.0)
+    with pytest.raises(ModelError, match=r"\(samples, 2\)"):
+        mix(2).scan(mix(2).init(), np.zeros((5, 3)))

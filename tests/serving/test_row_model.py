@@ -1,0 +1,152 @@
+"""What a row would be answered is what `norewind predict` says of it when it has come."""
+
+import csv
+import io
+
+import pytest
+from run_folders import norewind
+
+pytest.importorskip("uvicorn")
+from servers import table
+
+from norewind.forecasting.predict import predictions
+from norewind.serving.bodies import Refusal
+from norewind.serving.incoming import Incoming
+from norewind.serving.row_model import RowModel
+from norewind.serving.service import Service
+from norewind.streams.stream import BadRow
+from norewind.training.fit import Hooks
+from norewind.training.folder import RunFolder, saved_run
+from norewind.training.settings import Settings, SettingsError
+from norewind.training.train import train
+
+NAMES = ["ts", "mode", "wind", "power"]
+CASES = {
+    "horizons": ("--method", "snap1", "--only-steps", "1", "3", "--inputs", *NAMES, "--targets", "power"),
+    "window": ("--method", "uoro:window=3", "--loss", "gaussian", "--horizon", "2", "--missing", "mean"),
+    "classes": ("--method", "snap1", "--loss", "classes", "--targets", "mode", "--horizon", "0"),
+    "auto": (),
+}
+
+
+def row(number: int) -> dict:
+    return {
+        "ts": f"2026-01-0{1 + number // 24 % 9}T{number % 24:02}:00",
+        "mode": ["low", "high, very", 'a "b"'][number % 3],
+        "wind": number % 5 + 0.25,
+        "power": (number * 7 % 11) / 3,
+    }
+
+
+def text(rows: list[dict], header: bool = False) -> str:
+    out = io.StringIO()
+    writer = csv.DictWriter(out, NAMES, lineterminator="\n")
+    if header:
+        writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()
+
+
+def train_on_61(folder, case):
+    """One row more than a multiple of the window, so that it waits for the others."""
+    source, out = folder / "rows.csv", folder / "run"
+    options = CASES[case] if case == "auto" else (*CASES[case], "--hidden", "4")
+    source.write_text(text([row(number) for number in range(61)], header=True))
+    assert norewind("train", source, "--out", out, "--quiet", *options) == 0
+    return source, model_of(out)
+
+
+def test_with_windows_and_deviations_and_lines_as_they_are_read(tmp_path):
+    source, model = train_on_61(tmp_path, "window")
+    check_answers(source, model)
+    for number in range(30, 36):
+        assert model.stream.written(row(number))[1].decode() == text([row(number)])
+    assert model.stream.written({"power": 3}) == (dict(zip(NAMES, ("", "", "", "3"), strict=True)), b",,,3\n")
+    for bad in ({"power": "x"}, {"wind": [1]}, {"mode": "a\nb"}, {"power": 1e39}, {"mode": "\ud800"}):
+        with pytest.raises(BadRow):
+            model.stream.written(bad)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", ["horizons", "classes", "auto"])
+def test_with_horizons_classes_and_the_default(case, tmp_path):
+    check_answers(*train_on_61(tmp_path, case))
+
+
+def check_answers(source, model):
+    """What a row would be answered is what `norewind predict` says of it when it has come."""
+    new = [row(61), {**row(61), "mode": "never seen", "wind": None}, {"wind": 3, "power": 1.5}]
+    answers = model.answers(new)
+    assert len(answers) == 3
+    settings, saved = saved_run(source.parent / "run")
+    start = source.read_text()
+    for answer, one in zip(answers, new, strict=True):
+        source.write_text(start + text([one]))
+        expected = [entry for part in predictions(settings, saved) for entry in part][-1]
+        expected.pop("line")
+        assert answer.keys() == expected.keys()
+        assert answer["sample"] == 62
+        # `predict` numbers the rows from where it begins.
+        found, expected = flat(relative(answer)), flat(relative(expected))
+        words = [name for name, value in expected.items() if isinstance(value, str)]
+        assert [found.pop(name) for name in words] == [expected.pop(name) for name in words]
+        assert found == pytest.approx(expected, rel=1e-4, abs=1e-5, nan_ok=True)
+
+
+def relative(entry: dict) -> dict:
+    here, ahead = entry["sample"], entry.get("for", 0)
+    ahead = {name: number - here for name, number in ahead.items()} if isinstance(ahead, dict) else ahead - here
+    return {**entry, "sample": 0, **({"for": ahead} if "for" in entry else {})}
+
+
+def flat(entry) -> dict:
+    """Nested entries under one name each; None as NaN, since nothing is equal to it but itself."""
+    if not isinstance(entry, dict):
+        return {"": float("nan") if entry is None else entry}
+    return {f"{name}.{inner}": value for name, part in entry.items() for inner, value in flat(part).items()}
+
+
+def model_of(folder) -> RowModel:
+    """The model of a run folder, as the service has it."""
+    begun, incoming = [], Incoming(10)
+    incoming.close()
+    settings, _ = saved_run(folder)
+    with RunFolder(folder) as held:
+        hooks = Hooks(begin=lambda training: begun.append(RowModel(training)))
+        train(settings, held, continues=True, source=incoming, hooks=hooks)
+    return begun[0]
+
+
+def test_a_row_that_is_nested_too_deeply_is_refused(run):
+    row = {"wind": 1.0, "power": 1.0}
+    for _ in range(100_000):
+        row = {"wind": 1.0, "power": 1.0, "more": row}
+    with pytest.raises(BadRow, match="too deeply"):
+        model_of(run).stream.written(row)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (Settings("book.txt"), "predicts symbols"),
+        (Settings("rows.csv", key="sensor", share=True), "one model for all keys"),
+    ],
+)
+def test_what_cannot_be_served_is_refused_with_another_way(tmp_path, monkeypatch, settings, words):
+    monkeypatch.setattr("norewind.serving.service.saved_run", lambda folder: (settings, None))
+    with pytest.raises(SettingsError, match=f"{words}.*norewind watch"):
+        Service(tmp_path)
+
+
+def test_a_run_that_diverges_answers_from_its_last_checkpoint(run, diverge):
+    service = Service(run)
+    before = service.model.answers(table(1, 300))
+
+    diverge(350)
+    assert service.learn(table(200, 300), [None] * 200) == 500
+    service._thread.join(60)
+    assert "the run diverged: at sample 350" in service.problem
+    with pytest.raises(Refusal, match="no longer learns"):
+        service.learn(table(1), [None])
+    assert service.model.answers(table(1, 300)) == before
+    assert service.durable == 300

@@ -1,0 +1,125 @@
+"""`norewind watch`: a folder as it grows."""
+
+import json
+import os
+import re
+import shutil
+import time
+from importlib import resources
+
+import pytest
+
+pytest.importorskip("uvicorn")
+from run_folders import newest
+
+from norewind.serving.page_feed import FolderFeed, Tail, about
+from norewind.storage.checkpoint import _write, read
+
+
+def test_a_log_is_followed_also_when_it_is_cut(tmp_path):
+    path = tmp_path / "log.jsonl"
+    tail = Tail(path)
+    assert tail.new() == (False, [])
+    path.write_text('{"a": 1}\n{"a": 2}\n{"a"')
+    assert tail.new() == (False, [{"a": 1}, {"a": 2}])
+    assert tail.new() == (False, [])
+    with path.open("a") as file:
+        file.write(': 3}\nnot json\n{"a": 4}\n')
+    assert tail.new() == (False, [{"a": 3}, {"a": 4}])
+    path.write_text('{"a": 1}\n')
+    assert tail.new() == (True, [{"a": 1}])
+    # Cut off and grown beyond where it was, between two looks.
+    path.write_text('{"b": 7}\n{"b": 8}\n')
+    assert tail.new() == (True, [{"b": 7}, {"b": 8}])
+    path.write_text("".join(f'{{"n": {n}}}\n' for n in range(1000)))
+    assert Tail(path, 3).new() == (False, [{"n": 997}, {"n": 998}, {"n": 999}])
+
+
+def test_the_newest_rows_come_from_predictions_or_from_the_checkpoint(run):
+    logged = FolderFeed(run)
+    assert len(logged.rows) == 200
+    (run / "predictions.jsonl").unlink()
+    saved = FolderFeed(run)
+    assert saved.present()["durable"] == 300
+    for one, other in zip(logged.rows, saved.rows, strict=True):
+        for name in ("sample", "prediction", "target"):
+            assert one[name] == pytest.approx(other[name], rel=1e-6)
+        assert one["surprise"] == pytest.approx(other["surprise"], rel=1e-4, abs=1e-6)
+
+
+def test_the_age_of_the_newest_line_is_that_of_the_file_not_of_the_page(run):
+    feed = FolderFeed(run)
+    hour_ago = time.time() - 3600
+    os.utime(run / "metrics.jsonl", (hour_ago, hour_ago))
+    assert 3600 <= feed.status()["silent"] < 3700
+    (run / "metrics.jsonl").write_text("")
+    assert feed.status()["silent"] is None
+
+
+def test_a_run_that_has_ended_has_no_speed(run):
+    feed = FolderFeed(run)
+    feed.add_metrics({"samples": 200, "seconds": 1.0})
+    feed.add_metrics({"samples": 300, "seconds": 3.0})
+    (run / "metrics.jsonl").touch()
+    assert feed.status()["speed"] == 50
+    hour_ago = time.time() - 3600
+    os.utime(run / "metrics.jsonl", (hour_ago, hour_ago))
+    assert feed.status()["speed"] is None
+
+
+def test_a_run_that_is_resumed_begins_again_on_the_page(run):
+    feed = FolderFeed(run)
+    before = len(feed.metrics)
+    metrics = run / "metrics.jsonl"
+    with metrics.open("a") as file:
+        file.write(json.dumps({"samples": 400, "loss": 0.5, "carry": 1.0, "seconds": 9}) + "\n")
+    feed.apply(*feed.look())
+    assert feed.metrics[-1] == {"samples": 400, "loss": 0.5, "carry": 1.0, "seconds": 9}
+    metrics.write_text("".join(metrics.read_text().splitlines(keepends=True)[:2]))
+    feed.apply(*feed.look())
+    assert len(feed.metrics) == 2 < before
+
+
+def test_a_log_that_cannot_be_read_has_no_new_lines(tmp_path):
+    (tmp_path / "log").mkdir()
+    assert Tail(tmp_path / "log").new() == (False, [])
+
+
+def test_the_page_reads_only_what_the_feed_sends(run):
+    """Also where there is no browser to open it in."""
+    script, sent = (resources.files("norewind.serving") / "page" / "page.js").read_text(), about(run)
+    assert {"targets", "steps"} == set(re.findall(r"about\.columns\.(\w+)", script)) == sent["columns"].keys()
+    assert set(re.findall(r"about\.(\w+)", script)) <= sent.keys()
+
+
+@pytest.mark.usefixtures("shared_programs")
+class TestWatch:
+    """`norewind watch` of a folder that anybody may have written to."""
+
+    @pytest.fixture
+    def run(self, whole, tmp_path):
+        shutil.copytree(whole / "bytes", tmp_path / "run")
+        return tmp_path / "run"
+
+    @pytest.mark.parametrize("content", ["{", "[]", "[" * 99_999, '{"inputs": 3}', "\xff"])
+    def test_columns(self, run, content):
+        (run / "columns.json").write_bytes(content.encode("latin-1"))
+        assert FolderFeed(run).about["columns"] is None
+
+    def test_logs(self, run):
+        strange = ["[]", '{"samples": "x"}', '{"seconds": "y"}', "[" * 99_999, '{"key": 1, "surprise": "x"}']
+        for name in ("metrics.jsonl", "predictions.jsonl"):
+            (run / name).write_text("\n".join([*strange, *strange, '{"samples": 7, "key": 1, "surprise": 2}', ""]))
+        feed = FolderFeed(run)
+        assert [line["samples"] for line in feed.metrics] == [7]
+        assert feed.status()["samples"] >= 7
+        assert feed.present()["keys"][0]["mean"] == 2
+
+    def test_a_checkpoint(self, run):
+        path = newest(run)
+        arrays, entries = read(path)
+        path.unlink()
+        _write(path.parent, int(path.name[:15]), arrays, {**entries, "watch": "x"})
+        feed = FolderFeed(run)
+        assert feed.status()["watch"] == "healthy"
+        assert feed._checkpoint == newest(run)  # and is not read again at every look

@@ -1,0 +1,276 @@
+"""The loop that standardises rows, against a slow and obvious reference; nothing that came later plays a part."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from stream_pipes import quick
+
+from norewind.streams import RowStream
+from norewind.streams.table.columns import CATEGORIES
+from norewind.streams.table.python_rows import PythonRows
+from norewind.streams.table.scaling import (
+    CLIP,
+    ENOUGH,
+    IMAGINE,
+    LEARN,
+    TRY,
+    SeriesStatistics,
+    TableLayout,
+    nothing_known,
+    scaled,
+)
+
+FIELDS = ("xs", "targets", "scales", "last", "ahead", "values")
+
+
+def layout_of(steps=(1,), **options):
+    """Columns: two numbers, a category, a time, and the time since the row before."""
+    parts = {
+        "columns": 5,
+        "steps": steps,
+        "numbers": [0, 1, 4],
+        "targets": [1, 0],
+        "categories": [2],
+        "cycles": [3],
+        "periods": [86_400.0],
+        "times": [3],
+        "fill_with_newest": True,
+        "standardise": True,
+        "classes": False,
+        "before": False,
+    } | options
+    return TableLayout(
+        **{
+            name: np.array(part, np.float64 if name == "periods" else np.int64)
+            if isinstance(part, list | tuple)
+            else part
+            for name, part in parts.items()
+        }
+    )
+
+
+class Column:
+    """The values of a column so far."""
+
+    def __init__(self):
+        self.count, self.mean, self.squares, self.newest = 0, 0.0, 0.0, math.nan
+
+    def add(self, value):
+        if not math.isnan(value):
+            self.count += 1
+            before = value - self.mean
+            self.mean += before / self.count
+            self.squares += before * (value - self.mean)
+            self.newest = value
+
+    @property
+    def deviation(self):
+        return math.sqrt(max(self.squares, 0) / max(self.count, 1))
+
+
+def clip(value):
+    return value if math.isnan(value) else min(max(value, -CLIP), CLIP)
+
+
+def standard(value, mean, deviation):
+    return clip((value - mean) / deviation) if deviation == deviation else math.nan
+
+
+def reference(layout, rows):
+    """Rows of one series as samples: everything is remembered, and looked up."""
+    columns = [Column() for _ in range(layout.columns)]
+    raw = layout.classes or not layout.standardise
+    unknown = (0.0, 1.0, math.nan) if raw and layout.steps[-1] == 0 else (math.nan,) * 3
+    history, samples = [], []
+    for row in rows.tolist():
+        for place, time in enumerate(layout.times):
+            row[layout.columns - len(layout.times) + place] = row[time] - columns[time].newest
+        for column, value in zip(columns, row, strict=True):
+            column.add(value)
+
+        def known(place, row=row):
+            column = columns[place]
+            newest = column.newest if layout.fill_with_newest and column.count else column.mean
+            return newest if math.isnan(row[place]) else row[place]
+
+        x = []
+        for place in layout.numbers:
+            mean, deviation = columns[place].mean, columns[place].deviation
+            spread = (known(place) - mean) / deviation if deviation else 0.0
+            x.append(clip(spread) if layout.standardise else known(place))
+        for place in layout.categories:
+            value = known(place) if layout.fill_with_newest else row[place]
+            x += [float(value == category) for category in range(CATEGORIES)]
+        for place, period in zip(layout.cycles, layout.periods, strict=True):
+            angle = 2 * math.pi * (known(place) % period) / period
+            x += [math.cos(angle), math.sin(angle)]
+        now = []
+        for place in layout.targets:
+            column = columns[place]
+            scale = (column.mean, column.deviation, column.newest)
+            scale = scale if column.count >= ENOUGH and column.deviation else (math.nan,) * 3
+            now.append((0.0, 1.0, column.newest) if raw else scale)
+        targets, scales, last = [], [], []
+        for step in layout.steps:
+            delay = max(1, step)
+            then = history[-delay] if len(history) >= delay else [unknown] * len(now)
+            for place, (mean, deviation, newest) in zip(layout.targets, then, strict=True):
+                sent = math.nan if math.isnan(mean) else row[place]
+                targets.append(sent if raw else standard(row[place], mean, deviation))
+                last.append(newest if raw else standard(newest, mean, deviation))
+                scales.append((mean, deviation))
+        if layout.before and layout.classes:
+            x += [float(last[0] == category) for category in range(CATEGORIES)]
+        elif layout.before:
+            x += [0.0 if math.isnan(value) else value for value in last]
+        history.append(now)
+        several = len(layout.steps)
+        sent = [row[place] for place in layout.targets]
+        samples.append((x, targets, scales, last, [scale[:2] for scale in now] * several, sent * several))
+    kinds = (np.float32, np.float32, np.float64, np.float32, np.float64, np.float64)
+    return [np.array(part, kind) for part, kind in zip(zip(*samples, strict=True), kinds, strict=True)]
+
+
+def random_rows(seed, count=60):
+    random = np.random.default_rng(seed)
+    rows = np.full((count, 5), np.nan)
+    rows[:, :2] = random.normal(5, 3, (count, 2))
+    rows[:, 2] = random.integers(0, CATEGORIES + 2, count)
+    rows[:, 3] = 1.7e9 + random.integers(1, 9_000, count).cumsum()
+    rows[random.random(rows.shape) < 0.15] = np.nan
+    rows[:, 4] = np.nan
+    rows[40, 0] = 1e30  # a shock
+    return rows
+
+
+OPTIONS = [
+    {},
+    {"steps": (0,)},
+    {"steps": (0,), "standardise": False},
+    {"steps": (0,), "before": True},
+    {"steps": (0,), "before": True, "standardise": False},
+    {"steps": (0,), "before": True, "classes": True, "targets": [2], "categories": []},
+    {"steps": (1, 2, 3), "fill_with_newest": False},
+    {"steps": (2, 7)},
+    {"steps": (5,), "standardise": False},
+    {"steps": (3,), "classes": True, "targets": [2]},
+    {"steps": (100,)},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_the_loop_is_the_reference(options):
+    layout, rows = layout_of(**options), random_rows(1)
+    for name, found, expected in zip(
+        FIELDS, scaled(layout, nothing_known(layout), rows), reference(layout, rows), strict=True
+    ):
+        np.testing.assert_array_equal(found, expected, err_msg=name)
+        assert found.dtype == expected.dtype
+
+
+@quick
+@given(st.sampled_from(OPTIONS), st.lists(st.integers(0, 20), max_size=8), st.integers(0, 10**6))
+def test_cutting_anywhere_changes_nothing(options, cuts, seed):
+    layout, rows = layout_of(**options), random_rows(seed)
+    series = nothing_known(layout)
+    parts = [scaled(layout, series, part) for part in np.split(rows, np.cumsum(cuts).clip(0, len(rows)))]
+    whole = nothing_known(layout)
+    for found, expected in zip(zip(*parts, strict=True), scaled(layout, whole, rows), strict=True):
+        np.testing.assert_array_equal(np.concatenate(found), expected)
+    for part, other in zip(series, whole, strict=True):
+        np.testing.assert_array_equal(part, other)
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_many_series_are_as_many_alone(options):
+    layout, rows = layout_of(**options), random_rows(2, 200)
+    slots = np.random.default_rng(3).integers(0, 4, 200)
+    together = scaled(layout, nothing_known(layout, 5), rows, slots)
+    for slot in range(4):
+        alone = scaled(layout, nothing_known(layout), rows[slots == slot])
+        for found, expected in zip(together, alone, strict=True):
+            np.testing.assert_array_equal(found[slots == slot], expected)
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_nothing_comes_from_the_future(options):
+    """A forecast made at row t - step is scaled by what was known at that row: later values change nothing."""
+    layout, rows, change = layout_of(**options), random_rows(4), 45
+    rows[40, 0], rows[change, :2] = 5, 1
+    other = rows.copy()
+    other[change:] = random_rows(5)[change:]
+    other[change, :2] = 9
+    before, after = (
+        dict(zip(FIELDS, scaled(layout, nothing_known(layout), some), strict=True)) for some in (rows, other)
+    )
+    for name in FIELDS:
+        np.testing.assert_array_equal(before[name][:change], after[name][:change])
+    width = len(layout.targets)
+    for place, step in enumerate(np.repeat(layout.steps, width)):
+        end = change + max(1, step)
+        for name in ("scales", "last"):
+            np.testing.assert_array_equal(before[name][:end, place], after[name][:end, place])
+        if layout.standardise and not layout.classes and end < len(rows):
+            assert (before["scales"][end, place] != after["scales"][end, place]).all()
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_a_row_that_is_tried_is_the_row_that_comes(options):
+    layout, rows = layout_of(**options), random_rows(6)
+    series = nothing_known(layout)
+    scaled(layout, series, rows[:30])
+    before = SeriesStatistics(*(part.copy() for part in series))
+    tried = scaled(layout, series, rows[30:40], mode=TRY)
+    for part, same in zip(series, before, strict=True):
+        np.testing.assert_array_equal(part, same)
+    for place in range(10):
+        copy = SeriesStatistics(*(part.copy() for part in series))
+        for found, expected in zip(tried, scaled(layout, copy, rows[30 + place][None]), strict=True):
+            np.testing.assert_array_equal(found[place], expected[0])
+
+
+def test_an_imagined_row_changes_no_statistics():
+    layout, rows = layout_of(), random_rows(7)
+    series = nothing_known(layout)
+    scaled(layout, series, rows, mode=LEARN)
+    row = np.array([[1.0, 2.0, 3.0, 1.7e9, 60.0]])
+    xs = scaled(layout, series, row, mode=IMAGINE)[0][0]
+    count, mean, squares, _ = series.statistics[0, :, [0, 1, 4]].T
+    np.testing.assert_allclose(xs[:3], (row[0, [0, 1, 4]] - mean) / np.sqrt(squares / count), rtol=1e-6)
+
+
+def numbered(count):
+    return [{"a": float(i * i % 17), "b": float(i % 5) - 0.5} for i in range(count)]
+
+
+def test_peeking_is_taking_without_a_trace():
+    given_rows, rows = PythonRows(numbered(30), lasts=True), numbered(40)
+    stream = RowStream(given_rows, horizon=3)
+    stream.take(30)
+    moment = stream.moment()
+    peeked = [stream.peek([row]) for row in rows[30:]]
+    together = stream.peek(rows[30:])
+    assert together.lines is None
+    for place, alone in enumerate(peeked):
+        np.testing.assert_array_equal(together.targets[place], alone.targets[0])
+    given_rows.put(rows[30])
+    for found, expected in zip(stream.take(1)[:6], peeked[0][:6], strict=True):
+        np.testing.assert_array_equal(found, expected)
+    # The moment stays what it was.
+    for found, expected in zip(stream.peek([rows[30]], moment)[:6], peeked[0][:6], strict=True):
+        np.testing.assert_array_equal(found, expected)
+    assert stream.newest_targets().tolist() == [rows[30]["a"], rows[30]["b"]]
+
+
+def test_imagined_times_go_on():
+    rows = [{"t": 1.7e9 + 60.0 * i, "y": float(i % 7)} for i in range(30)]
+    stream = RowStream(PythonRows(rows), inputs=["t", "y"], targets=["y"], standardise=False)
+    stream.take(30)
+    assert stream.kinds["t"] == "time"
+    xs = stream.imagined(np.array([4.5]), 2)
+    coming = [{"t": 1.7e9 + 60.0 * 30, "y": 0.0}, {"t": 1.7e9 + 60.0 * 31, "y": 4.5}]
+    later = RowStream(PythonRows(rows + coming), inputs=["t", "y"], targets=["y"], standardise=False)
+    np.testing.assert_array_equal(xs, later.take(32).xs[-1])

@@ -1,0 +1,94 @@
+"""Runs that diverge."""
+
+import json
+
+import msgspec
+import pytest
+from run_folders import SMALL, assert_refused, newest, norewind
+
+from norewind.scoring import metrics
+from norewind.scoring.metrics import Diverged, Watch
+
+pytestmark = pytest.mark.usefixtures("shared_programs")
+
+
+def test_numbers_that_blow_up_end_with_a_code_of_their_own(tmp_path, capsys):
+    rows = [str(i % 7 / 10) for i in range(600)]
+    rows[550] = "1e30"
+    (tmp_path / "table.csv").write_text("\n".join(["a", *rows, ""]))
+    run = tmp_path / "run"
+    code = norewind("train", tmp_path / "table.csv", "--out", run, *SMALL, "--no-standardise")
+    # Row 551 brings the target of what was forecast at row 550.
+    words = ["the run diverged: sample 551 gave numbers that are not finite", f"{newest(run)}, is kept", "--rate"]
+    assert_refused(capsys, code, *words, expected=3)
+    assert int(newest(run).name[:15]) == 500
+    assert norewind("predict", run, "--samples", 20) == 0
+
+
+def test_a_carry_that_grows_ends_with_a_code_of_its_own(whole, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(metrics, "CARRY_LIMIT", 1e-9)
+    run = tmp_path / "run"
+    code = norewind("train", whole / "table.csv", "--out", run, *SMALL)
+    words = ["the run diverged: at sample 300 the norm of the carry is", "is kept"]
+    assert_refused(capsys, code, *words, expected=3)
+    assert int(newest(run).name[:15]) == 250
+    code = norewind("train", whole / "table.csv", "--out", tmp_path / "off", *SMALL, "--no-watch")
+    assert code == 0
+
+
+def line(loss, carry=1.0, baseline: float | None = 2.0):
+    return {"samples": 10, "loss": loss, "carry": carry, "baseline": baseline}
+
+
+def test_watch_wants_to_have_seen_something_learned():
+    watching = Watch()
+    for _ in range(50):
+        watching.see(line(9.0))
+    assert watching.healthy
+
+
+def test_watch_tells_a_divergence_from_an_odd_stretch():
+    watching = Watch()
+    for loss in [1.0] * 5 + [9.0] * 4:
+        watching.see(line(loss))
+    assert not watching.healthy
+    watching.see(line(1.9))
+    assert watching.healthy
+    for _ in range(4):
+        watching.see(line(9.0))
+    # Saved and restored, it is as suspicious as before.
+    watching = Watch(**json.loads(json.dumps(msgspec.to_builtins(watching))))
+    assert not watching.healthy
+    with pytest.raises(Diverged, match=r"at sample 10 the loss \(9\) .* \(2\) for 5 lines"):
+        watching.see(line(9.0))
+
+
+def test_watch_counts_learned_lines_in_a_row():
+    watching = Watch()
+    for loss in [1.0, 1.0, 1.0, 1.0, 1.95] * 3 + [9.0] * 20:
+        watching.see(line(loss))
+    assert watching.healthy
+
+
+def test_watch_knows_negative_baselines():
+    """A Gaussian's loss may be below zero."""
+    watching = Watch()
+    for _ in range(5):
+        watching.see(line(-1.05, baseline=-1.0))
+    assert watching.good == 0
+    for _ in range(5):
+        watching.see(line(-1.2, baseline=-1.0))
+    assert watching.good == 5
+
+
+@pytest.mark.parametrize("carry", [None, 1e7])
+def test_watch_bounds_the_carry(carry):
+    with pytest.raises(Diverged, match="the norm of the carry is"):
+        Watch().see(line(1.0, carry=carry))
+
+
+def test_watch_lives_with_lines_that_say_nothing():
+    watching = Watch()
+    watching.see(line(None))
+    watching.see(line(1.0, baseline=None))
+    assert watching.healthy

@@ -1,0 +1,75 @@
+"""The memory of `norewind train` does not grow with what it has seen; `make memory` does the same at full length."""
+
+import gc
+import os
+import platform
+import random
+import sys
+from itertools import islice
+
+import pytest
+
+from norewind.cli import main
+from norewind.engines.machine import give_back_free_memory
+from norewind.streams import Source, source
+from norewind.streams.position import unread
+from norewind.streams.source import BLOCK, LONGEST
+from norewind.training.progress import Progress
+from tools.memory import ALLOWED, COMMON, KINDS, growth, highest, looks, objects
+
+
+def test_growth_is_that_of_the_highest():
+    assert growth([900, 50, 100, 50, 50, 101, *[50] * 14]) == pytest.approx(0.01)
+    assert growth([900, 100, 110, *[100] * 17]) < 0
+
+
+@pytest.mark.slow
+def test_memory_is_flat():
+    """Keys, categories, depths and lengths; the other streams are left to `make memory`."""
+    assert growth(looks("jsonl", 100_000_000, 0)) <= ALLOWED
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only the GNU C library can be asked to")
+def test_free_memory_is_given_back():
+    blocks = [b"x" * 100_000 for _ in range(1_000)]
+    last = blocks.pop()
+    blocks.clear()  # free now, and kept below the last one
+    before = highest(os.getpid())
+    give_back_free_memory()
+    highest(os.getpid())
+    assert before - highest(os.getpid()) > 50_000
+    assert last
+
+
+@pytest.mark.parametrize(("size", "times"), [(BLOCK - 1, 0), (LONGEST // 2, 2), (2 * LONGEST, 1)])
+def test_it_is_given_back_after_some_long_lines(tmp_path, monkeypatch, size, times):
+    path, asked = tmp_path / "lines", []
+    path.write_bytes((b"x" * size + b"\n") * (10 * LONGEST // size))
+    monkeypatch.setattr(source, "give_back_free_memory", lambda: asked.append(True))
+    file = Source(path)
+    file.start(unread("rows"))
+    while lines := file.peek():
+        file.drop(lines)
+    assert len(asked) == times
+
+
+def test_what_lives_does_not_grow(tmp_path, monkeypatch):
+    """Keys, categories and nested values that never come twice: nothing is kept of them. (`make memory` also sees
+    what the allocator keeps free.)"""
+    rows = objects(random.Random(0))
+    (tmp_path / "rows").write_bytes(b"".join(line for line in islice(rows, 14_000) if len(line) < 2_000))
+    alive, advance = {}, Progress.advance
+
+    def count(self, name, samples):
+        advance(self, name, samples)
+        gc.collect()
+        alive[samples] = sys.getallocatedblocks()
+
+    monkeypatch.setattr(Progress, "advance", count)
+    command = ["train", str(tmp_path / "rows"), "--out", str(tmp_path / "run"), *KINDS["jsonl"][1], *COMMON]
+    with pytest.raises(SystemExit) as ended:
+        main([*command, "--checkpoint-every", "1000", "--metrics-every", "1000"])
+    assert not ended.value.code
+    first, last = sorted(alive)[1], max(alive)
+    assert last - first > 3_000
+    assert alive[last] - alive[first] < (last - first) / 10

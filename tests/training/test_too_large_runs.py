@@ -1,0 +1,42 @@
+"""Runs that do not fit into the memory of this machine are rejected, with the size that would fit."""
+
+from dataclasses import replace
+
+import pytest
+
+from norewind.training.build import build
+from norewind.training.opening import Shape
+from norewind.training.settings import Settings, SettingsError
+
+pytestmark = pytest.mark.usefixtures("shared_programs")
+
+
+SYMBOLS = Shape(256, 256, True)
+ROWS = Shape(99, 99, False, 99, tuple(range(1, 10**5 + 1)))
+HUGE = {
+    "hidden": (Settings(method="uoro", hidden=10**8), SYMBOLS, "--hidden [0-9]+ would fit"),
+    "rtrl": (Settings(method="rtrl", hidden=10**4), SYMBOLS, "--hidden [0-9]+ would fit"),
+    "rank": (Settings(method=f"uoro:rank={10**9}", hidden=4), SYMBOLS, "smaller"),
+    "window": (Settings(method=f"bptt:{10**12}", hidden=4), SYMBOLS, "smaller"),
+    "horizon": (Settings(method="uoro", hidden=4, source="x.csv", horizon=10**5), ROWS, "--horizon [0-9]+ would fit"),
+    "auto": (Settings(source="x.csv", horizon=10**5), ROWS, "--horizon [0-9]+ would fit"),
+}
+
+
+@pytest.mark.parametrize("name", HUGE)
+def test_a_run_that_is_too_large_is_refused_with_what_would_fit(name, monkeypatch):
+    settings, shape, words = HUGE[name]
+    monkeypatch.setattr("norewind.training.build.memory", lambda: 10**10)
+    with pytest.raises(SettingsError, match=f"would take about .*this machine has 10.0 GB. .*{words}"):
+        build(settings, shape)
+
+
+def test_what_would_fit_fits(monkeypatch):
+    settings = Settings(method="uoro", hidden=10**6)
+    monkeypatch.setattr("norewind.training.build.memory", lambda: 10**7)
+    with pytest.raises(SettingsError) as refused:
+        build(settings, SYMBOLS)
+    most = int(str(refused.value).split("--hidden ")[1].split()[0])
+    build(replace(settings, hidden=most), SYMBOLS)
+    with pytest.raises(SettingsError):
+        build(replace(settings, hidden=most + most // 100 + 2), SYMBOLS)
