@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+
 from norewind.engines.machine import give_back_free_memory
-from norewind.streams.base_source import BaseSource
-from norewind.streams.position import Mark, damaged
+from norewind.streams.position import Mark, SourceProgress, damaged
 from norewind.streams.stream import BadRow, Stream, StreamError
 
 BLOCK = 1 << 16
@@ -26,6 +27,129 @@ UNUSABLE: dict[type[Exception], str] = {
     PermissionError: "cannot be read: permission denied. Allow it, e.g. with chmod +r.",
 }
 SAME_AGAIN = "Provide the same stream from its start, or say that it starts where the run stopped (--continues)."
+
+
+class BaseSource:
+    """Records in order: lines, messages or rows from Python. Peek at the next ones, then move past them.
+
+    The default methods suit rows from Python, which start where the run stopped.
+
+    Attributes:
+        name: the name of the source in messages.
+        has_rows: whether records are dicts by column rather than text.
+        progress: how far the source has been read.
+        ended: whether all of it has been read.
+        unfinished: the number of bytes at the end of a file that belong to an incomplete line.
+        closed: whether it has been closed. Nothing more can be read then.
+        deadline: the time at which to stop waiting for more; None for never.
+        late: whether the deadline has passed.
+    """
+
+    name = ""
+    has_rows = False
+    progress: SourceProgress
+    ended = False
+    unfinished = 0
+    closed = False
+    deadline: float | None = None
+    late = False
+
+    def start(self, position: dict[str, Any]) -> None:
+        """Start reading at a position.
+
+        Args:
+            position: a position of the stream.
+        """
+        self.progress = SourceProgress(position)
+
+    def catch_up(self) -> None:
+        """Move to the position that was passed to `start`."""
+
+    def set_patience(self, patience: float | None) -> None:
+        """Set how long to wait for records from now on.
+
+        Args:
+            patience: the time in seconds; None to wait indefinitely. Data that is already available is read even
+                if it is 0.
+
+        Raises:
+            ValueError: the source is closed.
+        """
+        if self.closed:
+            raise ValueError(f"{self.name} is closed, so no more samples can be taken. Open a new stream.")
+        self.deadline, self.late = None if patience is None else time.monotonic() + patience, False
+
+    def peek(self, count: int = 1) -> list[Any]:
+        """Return the next records without moving past them.
+
+        Args:
+            count: the maximum number of records.
+
+        Returns:
+            The records; an empty list at the end, at the deadline or when stopped.
+        """
+        raise NotImplementedError
+
+    def preview(self, count: int) -> list[Any]:
+        """Return the first records, from which the kinds of the columns are inferred, without moving past them.
+
+        Args:
+            count: the maximum number of records.
+        """
+        return self.peek(count)
+
+    def drop(self, records: Sequence[Any]) -> None:
+        """Move past the next records.
+
+        Args:
+            records: the records, as returned by `peek`.
+        """
+        raise NotImplementedError
+
+    def parse(self, record: Any, parse: Callable[[str], Any]) -> Any:
+        """Return the row in a record, as a dict by column.
+
+        Args:
+            record: the record.
+            parse: the function that parses the text of a record, if it has any.
+        """
+        return record
+
+    def line_numbers(self, records: Sequence[Any]) -> np.ndarray:
+        """Return the line numbers of the next records, counted from 1.
+
+        Args:
+            records: the records, as returned by `peek`.
+        """
+        first = self.progress.here.lines + 1
+        return np.arange(first, first + len(records))
+
+    def location(self, record: Any) -> str:
+        """Describe the location of the next record, for messages.
+
+        Args:
+            record: the record.
+        """
+        return f"row {self.progress.here.lines + 1}"
+
+    def report(self, record: Any, problem: str) -> None:
+        """Report that the next record is bad and is skipped.
+
+        Args:
+            record: the record.
+            problem: what is wrong with it.
+        """
+
+    def show(self, position: dict[str, Any]) -> None:
+        """Publish how far the source has been learned from, for monitoring.
+
+        Args:
+            position: the position of the stream.
+        """
+
+    def close(self) -> None:
+        """Close the source."""
+        self.closed = True
 
 
 class Source(BaseSource):
@@ -181,7 +305,7 @@ class Source(BaseSource):
             return [self._block[self._at : self._block.index(b"\n", self._at)]]
         return self._block[self._at :].split(b"\n", count)[:-1]
 
-    def ahead(self, count: int) -> list[bytes]:
+    def preview(self, count: int) -> list[bytes]:
         # A file is there already; the sender of a pipe may wait for the answer to its first row.
         self.set_patience(SECONDS if self.size is None else None)
         size, whole = 0, self._block.count(b"\n", self._at)
@@ -205,10 +329,6 @@ class Source(BaseSource):
             self._long = 0
             give_back_free_memory()
 
-    def is_blank(self, record: bytes, *, csv: bool) -> bool:
-        """Return whether a line is blank. In CSV, a line of spaces is not: the spaces may be fields or delimiters."""
-        return record in (b"", b"\r") if csv else not record.strip()
-
     def parse(self, record: bytes, parse: Callable[[str], Any]) -> Any:
         here = self.progress.here
         if here.inside:
@@ -217,7 +337,7 @@ class Source(BaseSource):
         # The source may begin with a byte order mark.
         return parse((text if here.offset else text.removeprefix("\N{ZERO WIDTH NO-BREAK SPACE}")).removesuffix("\r"))
 
-    def place(self, record: bytes) -> str:
+    def location(self, record: bytes) -> str:
         cut = "; it has no newline and may be cut off" if self.ended and self._at == len(self._block) else ""
         here = self.progress.here
         return f"line {here.lines + 1} (byte {here.offset}{cut})"

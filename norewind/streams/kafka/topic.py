@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from norewind.streams.base_source import BaseSource
 from norewind.streams.kafka.client import AT_START, AWAY, Address, Client, library, partitions_of, why
 from norewind.streams.kafka.messages import Message, MessageProgress, Rounds, after, key_text
-from norewind.streams.source import SLICE, decoded
+from norewind.streams.source import SLICE, BaseSource, decoded
 from norewind.streams.stream import BadRow, StreamError, as_line
 
 PROBE = 5.0
@@ -116,7 +115,7 @@ class Topic(BaseSource):
             pass
         return found
 
-    def ahead(self, count: int) -> list[Message]:
+    def preview(self, count: int) -> list[Message]:
         """Return the next messages of this round without moving past them.
 
         All of them exist already, so the result does not depend on timing.
@@ -135,10 +134,10 @@ class Topic(BaseSource):
             self.progress.here = after(self.progress.here, message)
             self.rounds.drop()
 
-    def numbers(self, records: Sequence[Message]) -> np.ndarray:
+    def line_numbers(self, records: Sequence[Message]) -> np.ndarray:
         return np.array([as_line(message.partition, message.offset) for message in records])
 
-    def place(self, record: Message) -> str:
+    def location(self, record: Message) -> str:
         return f"partition {record.partition}, offset {record.offset}"
 
     def report(self, record: Message, problem: str) -> None:
@@ -146,7 +145,7 @@ class Topic(BaseSource):
         number = self._reported
         if number <= REPORTED or str(number).strip("0") == "1":
             so_far = f" ({number:,} so far)" if number > REPORTED else ""
-            self._report(f"{self.name}, {self.place(record)} is bad and is skipped: {problem}.{so_far}")
+            self._report(f"{self.name}, {self.location(record)} is bad and is skipped: {problem}.{so_far}")
 
     def parse(self, record: Message, parse: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
         """Return the value of a message as a dict by column, with its key and time.

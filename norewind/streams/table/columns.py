@@ -75,65 +75,6 @@ def judged(values: list[Any]) -> Judged:
     return Judged("category", "text")
 
 
-def kind_of(name: str, column: Judged, *, target: bool, classes: bool) -> Kind:
-    """Return how to read a column that is used.
-
-    Args:
-        name: the name of the column.
-        column: its inferred kind.
-        target: whether it is a target.
-        classes: whether targets are classes, whatever they look like.
-
-    Raises:
-        BadRow: the column cannot be used in this way.
-    """
-    if target and classes:
-        return "category"
-    if target and column.kind == "category":
-        if column.why_not != "text":
-            raise BadRow(f"the target {name!r} is {column.why_not}. Write it with points")
-        raise BadRow(f"the target {name!r} is text. Learn it as a class: --loss classes.")
-    if column.kind is None:
-        inside = f"Name one of the values inside it, such as {name}.0 or {name}.key."
-        raise BadRow(f"the column {name!r} is {column.why_not}. {inside}")
-    return "number" if target and column.kind == "time" else column.kind
-
-
-def unusable(
-    seen: dict[str, Judged], inputs: list[str], targets: list[str], copied: list[str], *, same_row: bool, hint: str
-) -> str | None:
-    """Describe the problem with a choice of columns, if there is one.
-
-    Args:
-        seen: all columns with their inferred kinds.
-        inputs: the names of the inputs.
-        targets: the names of the targets.
-        copied: the names of the columns to copy.
-        same_row: whether the targets are in the same row as the inputs.
-        hint: text to add for a column that does not exist.
-
-    Returns:
-        The rest of a sentence that starts with the name of the source; None if all is well.
-    """
-    names = list(seen)
-    columns = ", ".join(map(repr, names[:20])) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
-    if missing := [name for name in [*inputs, *targets, *copied] if name not in seen]:
-        if all(part in seen for part in missing[0].split(",")):
-            hint = f". Put spaces between columns: {missing[0].replace(',', ' ')}"
-        return f"has no column {missing[0]!r}. It has {columns}{hint}."
-    if inputs and targets:
-        return None
-    if len(names) == 1 and (found := next((sign for sign in ";\t|" if sign in names[0]), None)):
-        return f"has only one column, {names[0]!r}, with {found!r} between its parts: add --delimiter {found!r}."
-    why = [f"{name!r} ({column.why_not})" for name, column in seen.items() if column.why_not][:20]
-    return (
-        f"has no usable numeric column to {'forecast' if inputs else 'learn from'}"
-        + (" besides the targets" if same_row and targets else "")
-        + f" (row counters and timestamps are ignored). Its columns are {columns}. Name the inputs and the targets"
-        + (f"; by default these are not used: {', '.join(why)}." if why else ".")
-    )
-
-
 def _counts(numbers: list[float]) -> str:
     """Return why numbers are not worth forecasting, if they only identify the row."""
     if len(numbers) < ENOUGH_TO_COUNT:

@@ -51,9 +51,7 @@ class KeyedStream(RowStream):
             rows: the rows, as dicts by column.
             moment: ignored, since the rows are not standardised.
         """
-        values = self._values(rows)
-        keys = np.array([self._reader.conversion.key_of(row) for row in rows], object)
-        return Samples(values, values[:, self.layout.targets], keys=keys)
+        return self._samples(self._reader.converted(rows), None)._replace(lines=None)
 
     @staticmethod
     def key_name(key: bytes) -> Any:
