@@ -28,7 +28,7 @@ class Mark(NamedTuple):
     counts: dict[str, int] = {}  # noqa: RUF012 (never changed)
     inside: bool = False
 
-    def after(self, data: bytes) -> "Mark":
+    def after(self, data: bytes | bytearray) -> "Mark":
         """Return the mark after reading more bytes.
 
         Args:
@@ -63,7 +63,7 @@ class SourceProgress:
     def counts(self) -> dict[str, int]:
         return dict(self.marked.counts if self.start is None else self.start["counts"])
 
-    def read(self, data: bytes) -> None:
+    def read(self, data: bytes | bytearray) -> None:
         """Advance past some bytes.
 
         Args:

@@ -200,9 +200,8 @@ class Source(BaseSource):
         self._largest = 0
         self._poll = select.poll()
         self._poll.register(self._file, select.POLLIN)
-        # Whole lines that were read, those before `_at` already dropped, and the beginning of the next line.
-        self._block, self._at, self._rest = b"", 0, bytearray()
-        self._dropping, self._long = False, 0
+        # The bytes read but not dropped, whether the rest of a dropped line follows them, and the bytes of long lines.
+        self._ahead, self._dropping, self._long = bytearray(), False, 0
 
     @property
     def size(self) -> int | None:
@@ -289,39 +288,31 @@ class Source(BaseSource):
         Returns:
             The lines; an empty list if there are none, or none yet.
         """
-        while self._at == len(self._block):
-            if len(self._rest) > LONGEST:
-                return [bytes(self._rest)]
-            data = self.read()
-            if not data:
-                if self.complete and self._rest:
-                    return [bytes(self._rest)]
-                self.unfinished = len(self._rest) if self.ended else 0
+        while (end := self._ahead.rfind(b"\n")) < 0:
+            if len(self._ahead) > LONGEST or (self._ahead and self.complete):
+                return [bytes(self._ahead)]
+            if not self._read_ahead() and not (self._ahead and self.complete):
+                self.unfinished = len(self._ahead) if self.ended else 0
                 return []
-            self._add(data)
         here = self.progress.here
         # The first line and a very long one are read on their own.
-        if count == 1 or not here.offset or here.inside or len(self._block) > LONGEST:
-            return [self._block[self._at : self._block.index(b"\n", self._at)]]
-        return self._block[self._at :].split(b"\n", count)[:-1]
+        if count == 1 or not here.offset or here.inside or end > LONGEST:
+            return [bytes(self._ahead[: self._ahead.index(b"\n")])]
+        return bytes(self._ahead[:end]).split(b"\n", count)[:count]
 
     def preview(self, count: int) -> list[bytes]:
         # A file is there already; the sender of a pipe may wait for the answer to its first row.
         self.set_patience(SECONDS if self.size is None else None)
-        size, whole = 0, self._block.count(b"\n", self._at)
-        while whole < count and size + len(self._rest) <= LONGEST and (data := self.read()):
-            self._add(data)
-            size, whole = size + len(data), whole + data.count(b"\n")
-        *lines, _ = self._block[self._at :].split(b"\n")
-        rest = [bytes(self._rest)] if self.ended and self._rest else []
-        return [*lines, *rest][:count]
+        while self._ahead.count(b"\n") < count and len(self._ahead) <= LONGEST + BLOCK and self._read_ahead():
+            pass
+        *lines, rest = bytes(self._ahead).split(b"\n")
+        return [*lines, rest][:count] if self.ended and rest else lines[:count]
 
     def drop(self, records: Sequence[bytes]) -> None:
-        if self._at < len(self._block):
-            end = self._at + sum(map(len, records)) + len(records)
-            data, self._at = self._block[self._at : end], end
-        else:
-            data, self._rest, self._dropping = bytes(self._rest), bytearray(), True
+        end = sum(map(len, records)) + len(records)
+        data = self._ahead[:end]
+        del self._ahead[:end]
+        self._dropping = not data.endswith(b"\n")
         self.progress.read(data)
         # The C library keeps the memory of long lines, and lines of varying lengths do not fit into its gaps.
         self._long += len(data) if len(data) > 2 * BLOCK else 0
@@ -338,21 +329,20 @@ class Source(BaseSource):
         return parse((text if here.offset else text.removeprefix("\N{ZERO WIDTH NO-BREAK SPACE}")).removesuffix("\r"))
 
     def location(self, record: bytes) -> str:
-        cut = "; it has no newline and may be cut off" if self.ended and self._at == len(self._block) else ""
+        cut = "; it has no newline and may be cut off" if self.ended and b"\n" not in self._ahead else ""
         here = self.progress.here
         return f"line {here.lines + 1} (byte {here.offset}{cut})"
 
-    def _add(self, data: bytes) -> None:
+    def _read_ahead(self) -> bool:
+        """Read more bytes; return whether there were any."""
+        data = self.read()
+        found = bool(data)
         if self._dropping:
             head, newline, data = data.partition(b"\n")
             self.progress.read(head + newline)
             self._dropping = not newline
-        cut = data.rfind(b"\n") + 1
-        if cut:
-            self._block, self._at = b"".join([self._block[self._at :], self._rest, data[:cut]]), 0
-            self._rest = bytearray()
-        # A line may be a megabyte long, so only its own bytes are copied.
-        self._rest += data[cut:]
+        self._ahead += data
+        return found
 
 
 def _open_at_once(path: str, flags: int) -> int:

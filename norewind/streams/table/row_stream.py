@@ -117,6 +117,7 @@ class RowStream(SourceStream):
             self.horizon, self._standardise = self.steps[-1], standardise
             self.inputs, self.targets, self._copied = list(inputs or []), list(targets or []), list(copy)
             self.ignored: dict[str, str] = {}
+            self.kinds: dict[str, Kind] = {}
             self._newest_times: deque[Any] = deque(maxlen=REMEMBERED)
             if position in (None, UNREAD):
                 source.start(UNREAD)
