@@ -1,5 +1,6 @@
-"""Streams of rows: numbers in columns, from CSV or JSON lines."""
+"""Streams of rows, with or without keys: numbers in columns, from CSV, JSON lines or Python."""
 
+import json
 import sys
 from collections import deque
 from collections.abc import Sequence
@@ -376,6 +377,61 @@ class RowStream(SourceStream):
             position: the position of the stream.
         """
         self._source.show(position)
+
+
+class KeyedStream(RowStream):
+    """Rows of numbers that belong to keys, not standardised: a fleet standardises every key by its own past.
+
+    A key is the JSON text of the column's value, as bytes: in CSV always that of a text, in
+    JSON lines of a text, a number, true or false. A row without a key is a bad row.
+
+    Samples have `keys`; `xs` are the values of all columns in use, in float64 and NaN where
+    missing, and `targets` those of the targets. Categories are numbered by a checksum, modulo
+    16. Any other source of such samples can be used with a fleet too.
+
+    Args:
+        source: the source of the rows. It is closed with the stream.
+        key: the name of the column that holds the key.
+        shard: a pair such as (2, 8) to take only the keys of the third of eight parts.
+        options: the other arguments of `RowStream`.
+
+    >>> import os
+    >>> from norewind.streams import Source
+    >>> reader, writer = os.pipe()
+    >>> size = os.write(writer, b"sensor,power\\na,10\\nb,20\\na,40\\n")
+    >>> os.close(writer)
+    >>> stream = KeyedStream(Source(reader), "sensor")
+    >>> samples = stream.take(1000)
+    >>> samples.keys.tolist(), samples.targets.tolist()
+    ([b'"a"', b'"b"', b'"a"'], [[10.0], [20.0], [40.0]])
+    """
+
+    def __init__(self, source: BaseSource, key: str, *, shard: tuple[int, int] = (0, 1), **options: Any):
+        self.key, self.shard = key, shard
+        super().__init__(source, **options)
+
+    def peek(self, rows: Sequence[dict[str, Any]], moment: SeriesStatistics | None = None) -> Samples:
+        """Return each of the rows as a sample, with its key. The stream does not change.
+
+        Args:
+            rows: the rows, as dicts by column.
+            moment: ignored, since the rows are not standardised.
+        """
+        return self._samples(self._reader.converted(rows), None)._replace(lines=None)
+
+    @staticmethod
+    def key_name(key: bytes) -> Any:
+        """Return the form in which a key is written as JSON."""
+        try:
+            value = json.loads(key)
+        except ValueError:
+            return key.decode("latin-1")
+        # Half a character cannot be encoded.
+        return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
+
+    def _samples(self, rows: Rows, copied: np.ndarray | None) -> Samples:
+        keys = np.array(rows.keys, object)
+        return Samples(rows.values, rows.values[:, self.layout.targets], lines=rows.lines, copied=copied, keys=keys)
 
 
 def _array(places: Sequence[int]) -> np.ndarray:
