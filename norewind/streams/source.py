@@ -19,7 +19,7 @@ BLOCK = 1 << 16
 # A request to stop is noticed within this time (in seconds).
 SLICE = 0.2
 # Seconds to wait, after the first line of a pipe, for more lines from which to infer the kinds of its columns.
-SECONDS = 1.0
+PREVIEW_SECONDS = 1.0
 LONGEST = 1 << 20
 UNUSABLE: dict[type[Exception], str] = {
     FileNotFoundError: "does not exist. Check the path.",
@@ -302,7 +302,7 @@ class Source(BaseSource):
 
     def preview(self, count: int) -> list[bytes]:
         # A file is there already; the sender of a pipe may wait for the answer to its first row.
-        self.set_patience(SECONDS if self.size is None else None)
+        self.set_patience(PREVIEW_SECONDS if self.size is None else None)
         while self._ahead.count(b"\n") < count and len(self._ahead) <= LONGEST + BLOCK and self._read_ahead():
             pass
         *lines, rest = bytes(self._ahead).split(b"\n")

@@ -34,45 +34,49 @@ MISSING = frozenset(["", "na", "nan", "null"])
 LARGEST = 3e38
 
 
-class Judged(NamedTuple):
+class InferredKind(NamedTuple):
     """The inferred kind of a column.
 
     Attributes:
         kind: how the column can be read; None if it cannot.
-        why_not: why it is not used unless it is named; empty if it is used by default.
+        why_unused: why it is not used unless it is named; empty if it is used by default.
     """
 
     kind: Kind | None
-    why_not: str = ""
+    why_unused: str = ""
 
 
-def judged(values: list[Any]) -> Judged:
+def infer_kind(values: list[Any]) -> InferredKind:
     """Infer the kind of a column from its first values.
 
     Args:
         values: the values.
 
-    >>> judged(["1", "", "3"])
-    Judged(kind='number', why_not='')
-    >>> judged(["2024-05-01 10:00", "2024-05-01 11:00"])
-    Judged(kind='time', why_not='a timestamp')
+    >>> infer_kind(["1", "", "3"])
+    InferredKind(kind='number', why_unused='')
+    >>> infer_kind(["2024-05-01 10:00", "2024-05-01 11:00"])
+    InferredKind(kind='time', why_unused='a timestamp')
     """
     present = [value for value in values if not is_missing(value)]
     if not present:
-        return Judged("number", f"empty in the first {len(values)} rows" if len(values) > 1 else "empty")
+        return InferredKind("number", f"empty in the first {len(values)} rows" if len(values) > 1 else "empty")
     most = len(present) / 2
-    if sum(reads(boolean_of, value) for value in present) > most:
-        return Judged("boolean")
-    numbers = [number_of(value) for value in present if reads(number_of, value)]
+    if sum(can_read(boolean_of, value) for value in present) > most:
+        return InferredKind("boolean")
+    numbers = [number_of(value) for value in present if can_read(number_of, value)]
     if len(numbers) > most:
-        return Judged("number", _counts(numbers)) if not _is_unix_time(numbers) else Judged("time", "a timestamp")
-    if sum(reads(time_of, value) for value in present) > most:
-        return Judged("time", "a timestamp")
+        return (
+            InferredKind("number", _counts(numbers))
+            if not _is_unix_time(numbers)
+            else InferredKind("time", "a timestamp")
+        )
+    if sum(can_read(time_of, value) for value in present) > most:
+        return InferredKind("time", "a timestamp")
     if any(isinstance(value, dict | list) for value in present):
-        return Judged(None, "neither a number nor text")
+        return InferredKind(None, "neither a number nor text")
     if sum(bool(COMMA.fullmatch(str(value).strip())) for value in present) > most:
-        return Judged("category", f"text: {present[0]!r} has a decimal comma, but numbers need a point")
-    return Judged("category", "text")
+        return InferredKind("category", f"text: {present[0]!r} has a decimal comma, but numbers need a point")
+    return InferredKind("category", "text")
 
 
 def _counts(numbers: list[float]) -> str:
@@ -97,7 +101,7 @@ def _is_unix_time(numbers: list[float]) -> bool:
     return known and numbers == sorted(numbers) and len(numbers) >= ENOUGH_TO_COUNT
 
 
-def reads(read: Any, value: Any) -> bool:
+def can_read(read: Any, value: Any) -> bool:
     """Return whether a value is present and can be read.
 
     Args:
@@ -127,7 +131,7 @@ def number_of(value: Any) -> float:
     # Python would read 1_000 and the digits of other scripts as numbers; True is a kind of int.
     is_text = type(value) is str
     if type(value) not in (str, float, int) or (is_text and ("_" in value or not value.strip().isascii())):
-        raise BadRow(f"{shown(value)} is not a number")
+        raise BadRow(f"{quoted(value)} is not a number")
     try:
         number = float(value)
     except OverflowError:
@@ -135,9 +139,9 @@ def number_of(value: Any) -> float:
     except ValueError:
         if value.strip().lower() in MISSING:
             return math.nan
-        raise BadRow(f"{shown(value)} is not a number") from None
+        raise BadRow(f"{quoted(value)} is not a number") from None
     if abs(number) > LARGEST:
-        raise BadRow(f"{shown(value)} is too large: numbers must be within ±{LARGEST:g}")
+        raise BadRow(f"{quoted(value)} is too large: numbers must be within ±{LARGEST:g}")
     return number
 
 
@@ -146,7 +150,7 @@ def boolean_of(value: Any) -> float:
         return math.nan
     truth = value if isinstance(value, bool) else TRUTH.get(value.strip().lower()) if isinstance(value, str) else None
     if truth is None:
-        raise BadRow(f"{shown(value)} is neither true nor false")
+        raise BadRow(f"{quoted(value)} is neither true nor false")
     return float(truth)
 
 
@@ -174,7 +178,7 @@ def time_of(value: Any) -> float:
     for low, high, unit in UNIX_TIMES:
         if low <= number <= high:
             return number / unit
-    raise BadRow(f"{shown(value)} is not a time: write it as 2024-05-31T18:00:00, or in seconds since 1970")
+    raise BadRow(f"{quoted(value)} is not a time: write it as 2024-05-31T18:00:00, or in seconds since 1970")
 
 
 def iso(text: str) -> str:
@@ -185,7 +189,7 @@ def iso(text: str) -> str:
 def category_of(value: Any) -> str:
     """Return a field of a row as the name of a category. Booleans and numbers have names too."""
     if isinstance(value, dict | list):
-        raise BadRow(f"{shown(value)} is not a category")
+        raise BadRow(f"{quoted(value)} is not a category")
     return value.strip() if isinstance(value, str) else str(value)
 
 
@@ -198,7 +202,7 @@ READ: dict[Kind, Callable[[Any], Any]] = {
 }
 
 
-def shown(value: Any) -> str:
+def quoted(value: Any) -> str:
     if isinstance(value, int) and abs(value) > LARGEST:
         return "it"  # thousands of digits, which Python may not even print
     text = repr(value)
@@ -243,7 +247,7 @@ def at(row: dict[str, Any], name: str) -> Any:
 
 def varying(values: list[Any]) -> list[str]:
     """Return the parts of times that vary: the hour of the day, the day of the week, the gap between rows."""
-    times = [time_of(value) for value in values if not is_missing(value) and reads(time_of, value)]
+    times = [time_of(value) for value in values if not is_missing(value) and can_read(time_of, value)]
     gaps = {after - before for before, after in pairwise(times)}
     cycles = {"hour": {time % DAY for time in times}, "weekday": {time // DAY for time in times}, "gap": gaps}
     return [name for name, found in cycles.items() if len(found) > 1]

@@ -1,51 +1,23 @@
 """Streams of rows, with or without keys: numbers in columns, from CSV, JSON lines or Python."""
 
 import json
-import sys
 from collections import deque
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Any
 
-import msgspec
 import numpy as np
 
-from norewind.streams.position import Count, MessagesPosition, SourcePosition, check_position, damaged, unread
+from norewind.streams.position import RowPosition, check_position, damaged, unread
 from norewind.streams.source import BaseSource, SourceStream, closed_on_error
 from norewind.streams.stream import MESSAGE_COLUMNS, Samples, StreamError, check_count
 from norewind.streams.table import columns, scaling
-from norewind.streams.table.columns import ANOTHER, CATEGORIES, LARGEST, REMEMBERED, Judged, Kind, judged
+from norewind.streams.table.columns import ANOTHER, REMEMBERED, InferredKind, Kind, infer_kind
 from norewind.streams.table.conversion import Conversion, Key, Rows
 from norewind.streams.table.parsing import CSV, Dialect, RowReader
 from norewind.streams.table.scaling import SeriesStatistics, TableLayout, newest_scales, scaled
 
 UNREAD = unread("rows")
 LATE_KEY = " (a key may be null at first, but must be present in one of the first lines)"
-
-
-# In positions None stands for NaN, which JSON does not have.
-Value = Annotated[float, msgspec.Meta(ge=-LARGEST, le=LARGEST)]
-SavedColumn = tuple[Count, Value, Annotated[float, msgspec.Meta(ge=0, le=sys.float_info.max)], Value | None]
-Names = Annotated[list[str], msgspec.Meta(min_length=1)]
-
-
-class RowPosition(SourcePosition):
-    """The fields of the position of a stream of rows."""
-
-    inside: bool
-    format: str
-    steps: Annotated[list[Count], msgspec.Meta(min_length=1)]
-    standardise: bool
-    columns: list[str]
-    inputs: Names
-    targets: Names
-    kinds: dict[str, Kind]
-    cycles: dict[str, list[str]]
-    categories: dict[str, Annotated[list[str], msgspec.Meta(max_length=CATEGORIES)]]
-    clock: str | None
-    times: Annotated[list[str | int | float | None], msgspec.Meta(max_length=REMEMBERED)]
-    statistics: list[SavedColumn]
-    waiting: Any
-    messages: MessagesPosition | None = None
 
 
 class RowStream(SourceStream):
@@ -131,11 +103,11 @@ class RowStream(SourceStream):
         self._reader.read_header()
         rows = self._reader.first_rows()
         first = {name: list(map(get, rows)) for name, get in self._reader.getters.items() if name != self.key}
-        seen = {name: judged(values) for name, values in first.items()}
-        seen |= {name: seen[name]._replace(why_not="not in the value") for name in seen.keys() & MESSAGE_COLUMNS}
+        seen = {name: infer_kind(values) for name, values in first.items()}
+        seen |= {name: seen[name]._replace(why_unused="not in the value") for name in seen.keys() & MESSAGE_COLUMNS}
         why_ignored = "not among the inputs" if self.inputs else ""
         if not self.inputs:
-            usable = [name for name, column in seen.items() if not column.why_not]
+            usable = [name for name, column in seen.items() if not column.why_unused]
             self.inputs = [name for name in usable if self.horizon > 0 or name not in self.targets]
             if self._dialect.classes and self.horizon:
                 # The class up to now is the best predictor of the next one.
@@ -145,25 +117,25 @@ class RowStream(SourceStream):
         self._check_columns(seen)
         self.kinds = {name: self._kind(name, seen[name]) for name in dict.fromkeys([*self.inputs, *self.targets])}
         self._cycles = {name: columns.varying(first[name]) for name in self.inputs if self.kinds[name] == "time"}
-        self.ignored = {name: why_ignored or seen[name].why_not for name in seen if name not in self.kinds}
+        self.ignored = {name: why_ignored or seen[name].why_unused for name in seen if name not in self.kinds}
         self._clock = next((name for name, column in seen.items() if column.kind == "time"), None)
         self._choose()
         self._series = scaling.nothing_known(self.layout)
 
-    def _kind(self, name: str, column: Judged) -> Kind:
+    def _kind(self, name: str, column: InferredKind) -> Kind:
         """Return how to read a column that is used."""
         is_target = name in self.targets
         if is_target and self._dialect.classes:
             return "category"
         if is_target and column.kind == "category":
-            remedy = "Learn it as a class: --loss classes." if column.why_not == "text" else "Write it with points."
-            raise StreamError(f"{self._source.name}: the target {name!r} is {column.why_not}. {remedy}")
+            remedy = "Learn it as a class: --loss classes." if column.why_unused == "text" else "Write it with points."
+            raise StreamError(f"{self._source.name}: the target {name!r} is {column.why_unused}. {remedy}")
         if column.kind is None:
             remedy = f"Name one of the values inside it, such as {name}.0 or {name}.key."
-            raise StreamError(f"{self._source.name}: the column {name!r} is {column.why_not}. {remedy}")
+            raise StreamError(f"{self._source.name}: the column {name!r} is {column.why_unused}. {remedy}")
         return "number" if is_target and column.kind == "time" else column.kind
 
-    def _check_columns(self, seen: dict[str, Judged]) -> None:
+    def _check_columns(self, seen: dict[str, InferredKind]) -> None:
         """Reject a choice of columns that do not exist, or that leave nothing to learn."""
         source, names = self._source.name, list(seen)
         found = ", ".join(map(repr, names[:20])) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
@@ -181,7 +153,7 @@ class RowStream(SourceStream):
         if len(names) == 1 and (sign := next((sign for sign in ";\t|" if sign in names[0]), None)):
             parts = f"has only one column, {names[0]!r}, with {sign!r} between its parts"
             raise StreamError(f"{source} {parts}: add --delimiter {sign!r}.")
-        why = [f"{name!r} ({column.why_not})" for name, column in seen.items() if column.why_not][:20]
+        why = [f"{name!r} ({column.why_unused})" for name, column in seen.items() if column.why_unused][:20]
         raise StreamError(
             f"{source} has no usable numeric column to {'forecast' if self.inputs else 'learn from'}"
             + (" besides the targets" if self.horizon == 0 and self.targets else "")
@@ -254,7 +226,6 @@ class RowStream(SourceStream):
         self._reader.conversion.restore(position["categories"])
         self._series = scaling.restored_series(self.layout, position["statistics"], position["waiting"])
         self._reader.name_columns(names)
-        self._check_columns(dict.fromkeys(names, Judged("number")))
         self._source.start(position)
         self._source.catch_up()
         if self._source.progress.here.offset == 0:
@@ -262,7 +233,7 @@ class RowStream(SourceStream):
             self._series = scaling.nothing_known(self.layout)._replace(statistics=self._series.statistics)
             self._newest_times.clear()
             self._reader.read_header()
-            self._check_columns(dict.fromkeys(self._reader.columns, Judged("number")))
+        self._check_columns(dict.fromkeys(self._reader.columns, InferredKind("number")))
 
     @property
     def classes(self) -> list[str]:
