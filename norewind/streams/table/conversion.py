@@ -4,6 +4,7 @@ import json
 import math
 import zlib
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -23,14 +24,14 @@ class Rows(NamedTuple):
 
     Attributes:
         values: the numbers of the columns in use as float64 of shape (rows, columns), NaN where missing.
-        lines: the line number of each row.
+        lines: the line number of each row; None if they are not from a source.
         copied: the columns to copy, as JSON text.
         times: the times of the newest rows, as they were sent.
         keys: the keys of the rows.
     """
 
     values: np.ndarray
-    lines: np.ndarray
+    lines: np.ndarray | None
     copied: Sequence[str] = ()
     times: Sequence[Any] = ()
     keys: Sequence[bytes] = ()
@@ -124,16 +125,16 @@ class Conversion:
     ):
         self._getters, self._required, self._copied, self._clock, self.key = getters, required, copied, clock, key
         self._used = [(name, READ[kind]) for name, kind in kinds.items()]
-        self.width = len(kinds) + gaps
+        self._gaps, self.width = gaps, len(kinds) + gaps
         self.none = Rows(np.empty((0, self.width)), np.empty(0, np.int64))
         self.categories: dict[str, dict[str, int]] = {name: {} for name, kind in kinds.items() if kind == "category"}
 
-    def convert(self, rows: Sequence[Any], lines: np.ndarray, *, new: bool = True) -> tuple[Rows, int]:
+    def convert(self, rows: Sequence[Any], lines: np.ndarray | None, *, new: bool = True) -> tuple[Rows, int]:
         """Convert rows, all of them or none.
 
         Args:
             rows: the rows, in the form that the getters expect.
-            lines: their line numbers.
+            lines: their line numbers, if they have any.
             new: whether to remember categories that appear for the first time.
 
         Returns:
@@ -149,14 +150,15 @@ class Conversion:
             if self.key.shards > 1:
                 ours = [place for place, key in enumerate(keys) if self.key.takes(key)]
                 passed = ours[-1] + 1 if ours else passed
-                rows, keys, lines = [rows[place] for place in ours], [keys[place] for place in ours], lines[ours]
+                rows, keys = [rows[place] for place in ours], [keys[place] for place in ours]
+                lines = None if lines is None else lines[ours]
         found = {}
         try:
             for name, read in self._used:
-                get, plain = self._getters[name], None
-                if read is number_of and len(rows) > 1:
-                    plain = plain_numbers(list(map(get, rows)))
-                found[name] = [read(get(row)) for row in rows] if plain is None else plain
+                if len(rows) == 1:
+                    found[name] = [read(self._getters[name](rows[0]))]
+                else:
+                    found[name] = read_all(read, list(map(self._getters[name], rows)))
         except BadRow as problem:
             raise BadRow(f"column {self._used[len(found)][0]!r}: {problem}") from None
         for name in self._required:
@@ -166,8 +168,8 @@ class Conversion:
         # Only once the rows are known to be good.
         for name in self.categories:
             found[name] = [self._number(name, value, new) for value in found[name]]
-        gaps = [[math.nan] * len(rows)] * (self.width - len(found))
-        values = np.array([*found.values(), *gaps]).T.copy()
+        values = np.array([*found.values(), *[[math.nan] * len(rows)] * self._gaps]).T
+        values = values if len(rows) == 1 else values.copy()  # row by row in memory
         copied = [self._copy_of(row) for row in rows] if self._copied else ()
         times = () if self._clock is None else list(map(self._getters[self._clock], rows[-REMEMBERED:]))
         return Rows(values, lines, copied, times, keys), passed
@@ -204,18 +206,21 @@ class Conversion:
             self.categories[name] = {value: number for number, value in enumerate(known)}
 
 
-def plain_numbers(values: Sequence[Any]) -> np.ndarray | None:
-    """Return numbers as `number_of` would read each of them, but faster; None if some are not plain ones.
+def read_all(read: Callable[[Any], Any], values: Sequence[Any]) -> list[Any] | np.ndarray:
+    """Return the values of a column, read one by one, or faster if all of them are plain numbers.
 
     Args:
-        values: the values of a column.
+        read: the function that reads a value.
+        values: the values as they were sent.
+
+    Raises:
+        BadRow: one of them cannot be read.
     """
-    kinds = set(map(type, values))
+    kinds = set(map(type, values)) if read is number_of else {object}
     text = "".join(values) if kinds == {str} else ""
-    if not text.isascii() or "_" in text or not (text or kinds <= PLAIN):
-        return None
-    try:
-        numbers = np.array(list(map(float, values)) if text else values, np.float64)
-    except (ValueError, OverflowError):
-        return None
-    return None if (np.abs(numbers) > LARGEST).any() else numbers
+    if kinds <= PLAIN or (text.isascii() and text and "_" not in text):
+        with suppress(ValueError, OverflowError):
+            numbers = np.array(list(map(float, values)) if text else values, np.float64)
+            if not (np.abs(numbers) > LARGEST).any():
+                return numbers
+    return list(map(read, values))

@@ -6,12 +6,10 @@ import json
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
-from operator import itemgetter, methodcaller
+from operator import itemgetter
 from typing import Any, Literal
 
 import msgspec
-import numpy as np
 
 from norewind.streams.source import LONGEST, BaseSource
 from norewind.streams.stream import BadRow, MissingValue, StreamError, check_choice
@@ -99,8 +97,7 @@ class RowReader:
         self.columns = list(names)
         # Changed in place, since the conversion uses it too.
         for place, name in enumerate(names):
-            by_name = partial(at, name=name) if "." in name else methodcaller("get", name)
-            self.getters[name] = itemgetter(place) if self.is_csv else by_name
+            self.getters[name] = itemgetter(place) if self.is_csv else _by_name(name)
 
     def read_header(self) -> None:
         """Read the header of a CSV file, if it has one."""
@@ -177,7 +174,7 @@ class RowReader:
             while left and (records := self._source.peek(min(left, self._batch))):
                 try:
                     parts.append(self._next(records))
-                    left -= len(parts[-1].lines)
+                    left -= len(parts[-1].values)
                     self._batch = min(2 * self._batch, max(1, BATCH // len(self.columns)))
                 except BadRow as problem:
                     # One of them is unusual: they are read in ever smaller batches up to there.
@@ -194,7 +191,7 @@ class RowReader:
         if not self._is_blank(records[0]):
             rows, passed = self.conversion.convert(self._parsed(records), self._source.line_numbers(records))
         self._source.drop(records[:passed])
-        if len(rows.lines):
+        if len(rows.values):
             self._source.progress.mark()
         return rows
 
@@ -216,7 +213,8 @@ class RowReader:
         else:
             fields = [line.split(delimiter) for line in texts]
         # A blank line has one field.
-        if set(map(len, fields)) != {len(self.columns)} or b"" in records or b"\r" in records:
+        has_blank = len(self.columns) == 1 and (b"" in records or b"\r" in records)
+        if has_blank or set(map(len, fields)) != {len(self.columns)}:
             raise BadRow("one of them is blank, or has another number of fields")
         return fields
 
@@ -238,7 +236,7 @@ class RowReader:
             BadRow: one of them cannot be used.
         """
         parsed = [[row.get(name) for name in self.columns] for row in rows] if self.is_csv else rows
-        return self.conversion.convert(parsed, np.zeros(len(rows), np.int64), new=False)[0]
+        return self.conversion.convert(parsed, None, new=False)[0]
 
     def written(self, row: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
         """Return a row as it would be read from a file, and its line in that file, with its newline.
@@ -261,7 +259,7 @@ class RowReader:
             raise BadRow("it is nested too deeply") from None
         except UnicodeEncodeError:
             raise BadRow("it has half a character, which UTF-8 cannot hold") from None
-        if not len(self.converted([row]).lines):
+        if not len(self.converted([row]).values):
             raise BadRow("its key belongs to another shard")
         if len(line) > LONGEST:
             raise BadRow(f"it is longer than {LONGEST} bytes")
@@ -283,6 +281,11 @@ class RowReader:
 
     def _error(self, record: Any, problem: BadRow, remedy: str) -> StreamError:
         return StreamError(f"{self._source.name}, {self._source.location(record)} is bad: {problem}. {remedy}")
+
+
+def _by_name(name: str) -> Getter:
+    """Return the getter of a column of dicts."""
+    return (lambda row: at(row, name)) if "." in name else (lambda row: row.get(name))
 
 
 def _fields(text: str, delimiter: str) -> list[str]:

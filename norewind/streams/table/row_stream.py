@@ -60,12 +60,8 @@ class RowStream(SourceStream):
     >>> os.close(writer)
     >>> stream = RowStream(Source(reader), targets=["power"], standardise=False)
     >>> samples = stream.take(1000)
-    >>> samples.xs, samples.targets
-    (array([[ 3., 10.],
-           [ 4., 20.],
-           [ 5., 40.]], dtype=float32), array([[nan],
-           [20.],
-           [40.]], dtype=float32))
+    >>> samples.xs.tolist(), samples.targets.tolist()
+    ([[3.0, 10.0], [4.0, 20.0], [5.0, 40.0]], [[nan], [20.0], [40.0]])
     """
 
     key: str | None = None  # see KeyedStream
@@ -366,12 +362,9 @@ class KeyedStream(RowStream):
         shard: a pair such as (2, 8) to take only the keys of the third of eight parts.
         options: the other arguments of `RowStream`.
 
-    >>> import os
-    >>> from norewind.streams import Source
-    >>> reader, writer = os.pipe()
-    >>> size = os.write(writer, b"sensor,power\\na,10\\nb,20\\na,40\\n")
-    >>> os.close(writer)
-    >>> stream = KeyedStream(Source(reader), "sensor")
+    >>> from norewind.streams.table.python_rows import PythonRows
+    >>> rows = [{"sensor": "a", "power": 10}, {"sensor": "b", "power": 20}, {"sensor": "a", "power": 40}]
+    >>> stream = KeyedStream(PythonRows(rows), "sensor")
     >>> samples = stream.take(1000)
     >>> samples.keys.tolist(), samples.targets.tolist()
     ([b'"a"', b'"b"', b'"a"'], [[10.0], [20.0], [40.0]])
@@ -388,7 +381,7 @@ class KeyedStream(RowStream):
             rows: the rows, as dicts by column.
             moment: ignored, since the rows are not standardised.
         """
-        return self._samples(self._reader.converted(rows), None)._replace(lines=None)
+        return self._samples(self._reader.converted(rows), None)
 
     @staticmethod
     def key_name(key: bytes) -> Any:
