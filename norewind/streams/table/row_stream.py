@@ -3,6 +3,7 @@
 import json
 from collections import deque
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from norewind.streams.table.parsing import CSV, Dialect, RowReader
 from norewind.streams.table.scaling import SeriesStatistics, TableLayout, newest_scales, scaled
 
 UNREAD = unread("rows")
+_array = partial(np.array, dtype=np.int64)
 LATE_KEY = " (a key may be null at first, but must be present in one of the first lines)"
 
 
@@ -396,7 +398,3 @@ class KeyedStream(RowStream):
     def _samples(self, rows: Rows, copied: np.ndarray | None) -> Samples:
         keys = np.array(rows.keys, object)
         return Samples(rows.values, rows.values[:, self.layout.targets], lines=rows.lines, copied=copied, keys=keys)
-
-
-def _array(places: Sequence[int]) -> np.ndarray:
-    return np.array(places, np.int64)
