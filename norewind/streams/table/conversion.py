@@ -168,8 +168,8 @@ class Conversion:
         # Only once the rows are known to be good.
         for name in self.categories:
             found[name] = [self._number(name, value, new) for value in found[name]]
-        values = np.array([*found.values(), *[[math.nan] * len(rows)] * self._gaps]).T
-        values = values if len(rows) == 1 else values.copy()  # row by row in memory
+        # Row by row in memory, or joined rows would not be, and kernels would be compiled again for them.
+        values = np.array([*found.values(), *[[math.nan] * len(rows)] * self._gaps]).T.copy()
         copied = [self._copy_of(row) for row in rows] if self._copied else ()
         times = () if self._clock is None else list(map(self._getters[self._clock], rows[-REMEMBERED:]))
         return Rows(values, lines, copied, times, keys), passed
