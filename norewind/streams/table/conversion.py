@@ -168,7 +168,7 @@ class Conversion:
         # Only once the rows are known to be good.
         for name in self.categories:
             found[name] = [self._number(name, value, new) for value in found[name]]
-        # Row by row in memory, or joined rows would not be, and kernels would be compiled again for them.
+        # Row by row in memory, as kernels expect them.
         values = np.array([*found.values(), *[[math.nan] * len(rows)] * self._gaps]).T.copy()
         copied = [self._copy_of(row) for row in rows] if self._copied else ()
         times = () if self._clock is None else list(map(self._getters[self._clock], rows[-REMEMBERED:]))
