@@ -24,13 +24,15 @@ OUTPUT_ERRORS = (errno.EBADF, errno.ENOSPC, errno.EFBIG, errno.EIO)
 
 @dataclass(frozen=True)
 class Processes:
-    """Runs, or the shards of one, are trained at the same time in separate processes."""
+    """Runs, or the shards of one, are trained at the same time in separate processes.
+
+    Attributes:
+        jobs: The number of runs or shards to train at the same time.
+        ray: Train in this Ray cluster. auto uses a running one, or starts one on this machine.
+    """
 
     jobs: Annotated[int | None, option("N", "one per core")] = None
-    """The number of runs or shards to train at the same time."""
-
     ray: Annotated[str | None, option("ADDRESS", "processes on this machine")] = None
-    """Train in this Ray cluster. auto uses a running one, or starts one on this machine."""
 
 
 HERE = Processes()

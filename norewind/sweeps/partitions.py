@@ -9,7 +9,6 @@ partition saves it and releases the folder before the group assigns it to anothe
 import threading
 import time
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -50,22 +49,22 @@ class Partition(threading.Thread):
 
     def run(self) -> None:
         try:
-            with ExitStack() as stack:
-                folder = self._held(stack)
-                folder.new = folder.saved is None
-                hooks = Hooks(begin=lambda _: self.begun.set(), should_stop=self.ending.is_set, live=False)
-                train(self.settings, folder, progress=self.progress, hooks=hooks)
+            self._train()
         except BaseException as error:
             # A run that is stopped before its first message has nothing to save.
             if self.begun.is_set() or not self.ending.is_set():
                 self.error = error
                 self.progress.warn(f"{self.path} has failed.")
 
-    def _held(self, stack: ExitStack) -> RunFolder:
+    def _train(self) -> None:
         deadline = time.monotonic() + PATIENCE
+        hooks = Hooks(begin=lambda _: self.begun.set(), should_stop=self.ending.is_set, live=False)
         while True:
             try:
-                return stack.enter_context(RunFolder(self.path, say=self.progress.say))
+                with RunFolder(self.path, say=self.progress.say) as folder:
+                    folder.new = folder.saved is None
+                    train(self.settings, folder, progress=self.progress, hooks=hooks)
+                    return
             except FolderInUse:
                 if self.ending.wait(SLICE) or time.monotonic() > deadline:
                     raise

@@ -13,12 +13,14 @@ from typing import Any
 from norewind.scoring.key_score import worst_keys
 from norewind.scoring.metrics import counted
 from norewind.storage.checkpoint import checkpoints, glance
-from norewind.sweeps.workers import Workers, stopping
+from norewind.sweeps.workers import stopping, train_in_processes
+from norewind.training.fit import Hooks
 from norewind.training.fleet_build import check_fleet
 from norewind.training.folder import METRICS, RunFolder
 from norewind.training.log import read_log
 from norewind.training.progress import Progress
 from norewind.training.settings import Settings, SettingsError
+from norewind.training.train import train
 
 
 def shard_folders(path: Path, shards: int) -> list[Path]:
@@ -61,14 +63,11 @@ def train_shards(
         if new:
             folder.begin(settings)
         tasks = {one.name: (replace(settings, shard=place), one) for place, one in enumerate(folders)}
-        Workers(_train, progress, jobs, ray).run(tasks)
+        train_in_processes(_train, tasks, progress, jobs=jobs, ray=ray)
 
 
 def _train(name: str, settings: Settings, path: Path) -> str:
     """Train one shard in its own process."""
-    from norewind.training.fit import Hooks
-    from norewind.training.train import train
-
     should_stop = stopping()
     with RunFolder(path) as folder:
         folder.new = folder.saved is None

@@ -143,15 +143,15 @@ def test_only_changed_keys_are_written_again(settings, tmp_path):
 
 def killing(monkeypatch, folder):
     """Kill the process that trains in this folder, once, when it has saved something."""
-    killed, look = [], workers.Workers._look
+    killed, show = [], workers.show_progress
 
-    def look_and_kill(self, tasks):
-        look(self, tasks)
+    def show_and_kill(*arguments):
+        show(*arguments)
         if not killed and checkpoints(folder / "checkpoints") and (pid := holder(folder)):
             killed.append(pid)
             os.kill(pid, signal.SIGKILL)
 
-    monkeypatch.setattr(workers.Workers, "_look", look_and_kill)
+    monkeypatch.setattr(workers, "show_progress", show_and_kill)
     monkeypatch.setattr(workers, "SECONDS_BETWEEN_LOOKS", 0.05)
     return killed
 
