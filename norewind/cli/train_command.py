@@ -52,7 +52,7 @@ def train(
     if processes.ray is not None and settings.shards == 1:
         settings = replace(settings, shards=max(2, os.cpu_count() or 1))
     if settings.shard is None and settings.shards > 1:
-        run_shards("train", folder, settings.settled(), quiet=quiet, new=True, ray=processes.ray, jobs=processes.jobs)
+        run_shards("train", folder, settings.settled(), quiet=quiet, new=True, **vars(processes))
     if each:
         run_partitions("train", folder, settings.settled(), quiet=quiet)
     run_in("train", folder, settings.settled(), quiet=quiet, new=True)
@@ -93,7 +93,7 @@ def resume(
     changed = {name: value for name, value in options.items() if value is not None}
     settings = replace(settings_of(run), **changed)
     if settings.shards > 1 and settings.shard is None:
-        run_shards("resume", run, settings, quiet=quiet, new=False, ray=processes.ray, jobs=processes.jobs)
+        run_shards("resume", run, settings, quiet=quiet, new=False, **vars(processes))
     run_in("resume", run, settings, quiet=quiet, continues=continues, damaged=damaged)
 
 
