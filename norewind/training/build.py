@@ -2,9 +2,9 @@
 
 import os
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -58,8 +58,13 @@ def build(settings: Settings, shape: Shape) -> Built:
     Raises:
         SettingsError: the settings do not fit together, or the run would not fit into memory.
     """
-    check_size(settings, shape)
-    built = _auto(settings, shape) if settings.method == registry.AUTO else _network(settings, shape)
+    try:
+        check_size(settings, shape)
+        built = _auto(settings, shape) if settings.method == registry.AUTO else _network(settings, shape)
+    except SettingsError:
+        raise
+    except ValueError as error:
+        raise SettingsError(f"method {settings.method} does not work with cell {settings.cell}: {error}") from None
     if settings.key is None:
         return built
     fleet = Fleet(built.learner, built.run, share=settings.share, resident=settings.resident, table=shape.table)
@@ -103,21 +108,8 @@ def _single(settings: Settings, shape: Shape) -> tuple[registry.Method, Online, 
         optimizer = optax.chain(optax.clip_by_global_norm(settings.clip), optimizer)
     example: Any = np.int32(0) if shape.symbols else jnp.zeros(shape.inputs)
 
-    @contextmanager
-    def explained() -> Iterator[None]:
-        try:
-            yield
-        except ValueError as error:
-            refused = f"method {settings.method} does not work with cell {settings.cell}: {error}"
-            raise SettingsError(refused) from None
-
-    @explained()
-    def begin() -> Run:
-        return start(learner, cell, settings.seed)
-
-    with explained():
-        learner = online(method.make(cell.transition, loss, example), optimizer)
-    return method, learner, begin
+    learner = online(method.make(cell.transition, loss, example), optimizer)
+    return method, learner, partial(start, learner, cell, settings.seed)
 
 
 def start(learner: Online, cell: cells.Cell, seed: int, members: int | None = None) -> Run:
@@ -164,16 +156,15 @@ def check_size(settings: Settings, shape: Shape) -> None:
         smaller["horizon"] = lambda rows: shape._replace(steps=range(1, rows + 1))
     if settings.kind == "text" and settings.alphabet is None:
         smaller["alphabet_size"] = lambda symbols: shape._replace(inputs=symbols, outputs=symbols)
-    for name, shape_for in smaller.items():
 
-        def fits(value: int, name: str = name, shape_for: Callable[[int], Shape] = shape_for) -> bool:
-            try:
-                return bytes_of(replace(settings, **{name: value}), shape_for(value)) <= limit
-            except ValueError:
-                return False
+    def too_large(name: str, value: int) -> bool:
+        try:
+            return bytes_of(replace(settings, **{name: value}), smaller[name](value)) > limit
+        except ValueError:
+            return True
 
-        if fits(1):
-            most = bisect_left(range(1, getattr(settings, name)), True, key=lambda value: not fits(value))
+    for name in smaller:
+        if most := bisect_left(range(1, getattr(settings, name)), True, key=partial(too_large, name)):
             remedy = f"With the other settings as they are, --{name.replace('_', '-')} {most} would fit"
             break
     raise SettingsError(f"this run would take {takes} of memory, but this machine has {decimal(limit)}. {remedy}.")
