@@ -97,7 +97,7 @@ def _train_shard(name: str, settings: Settings, path: Path) -> str:
     return "interrupted" if should_stop() else counted(fitted.samples, "sample")
 
 
-def shard_words(path: Path, shards: int, name: Callable[[bytes], Any]) -> str:
+def shard_summary(path: Path, shards: int, name: Callable[[bytes], Any]) -> str:
     """Return a summary of all shards, as text.
 
     Args:

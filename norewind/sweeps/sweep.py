@@ -14,7 +14,7 @@ from norewind.core.run import NonFiniteError
 from norewind.core.trees import Tree
 from norewind.scoring.metrics import Diverged, digits
 from norewind.sweeps.record import Record, read_records, versions, write_record
-from norewind.sweeps.workers import SweepError, stopping, train_in_processes
+from norewind.sweeps.workers import stopping, train_in_processes
 from norewind.training.fit import Hooks
 from norewind.training.folder import METRICS, RunFolder
 from norewind.training.log import read_log
@@ -22,8 +22,6 @@ from norewind.training.progress import Progress
 from norewind.training.settings import SETTINGS, Settings, SettingsError, read_toml
 from norewind.training.train import train as train_folder
 from norewind.training.train import unit_of
-
-__all__ = ["Plan", "SweepError", "records", "sweep", "train_run"]
 
 # Settings that do not change what a run learns.
 WITHOUT_EFFECT = ("checkpoint_every", "checkpoint_seconds", "keep")

@@ -144,15 +144,9 @@ def _check_no_columns(settings: Settings) -> None:
             )
 
 
-def _source(
-    settings: Settings,
-    continues: bool = False,
-    stop: Callable[[], bool] = lambda: False,
-    report: Callable[[str], None] = lambda line: None,
-) -> Any:
-    options: dict[str, Any] = {"final": settings.final, "continues": continues, "stop": stop}
+def _source(settings: Settings, report: Callable[[str], None] = lambda line: None, **reading: Any) -> Any:
     if not settings.source.startswith(SCHEME):
-        return Source(settings.source, **options)
+        return Source(settings.source, final=settings.final, **reading)
     from norewind.streams.kafka.topic import Topic
 
     if settings.kind != "jsonl":
@@ -160,7 +154,7 @@ def _source(
             f"format is {settings.format!r}, but {settings.source} is read as JSON: one object per message."
         )
     client = Client(settings.brokers, settings.client)
-    return Topic(settings.source, client, group=settings.group, report=report, **options)
+    return Topic(settings.source, client, group=settings.group, final=settings.final, report=report, **reading)
 
 
 def _symbols(stream: ByteStream | CharacterStream | TaskStream, settings: Settings) -> Opened:

@@ -20,6 +20,9 @@ CHANGEABLE = {
     *("source", "bad", "final", "brokers", "client", "resident"),
 }
 
+# The formats of files by the ends of their names; anything else is read as bytes.
+FORMATS: dict[str, Literal["csv", "jsonl"]] = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
+
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Rows = Annotated[int, msgspec.Meta(ge=1, le=10**6)]
 Amount = Annotated[float, msgspec.Meta(ge=0)]
@@ -107,11 +110,11 @@ class StreamSettings:
         for name, kind in field_kinds(type(self)).items():
             object.__setattr__(self, name, _checked(name, getattr(self, name), kind))
         if self.only_steps:
-            object.__setattr__(self, "only_steps", tuple(sorted(set(self.only_steps))))
-            steps, horizon = self.only_steps, self.horizon
-            if horizon not in (1, steps[-1]):
-                raise SettingsError(f"horizon is {horizon}, but only_steps is {steps}. Choose one of the two.")
-            object.__setattr__(self, "horizon", self.only_steps[-1])
+            steps = tuple(sorted(set(self.only_steps)))
+            if self.horizon not in (1, steps[-1]):
+                raise SettingsError(f"horizon is {self.horizon}, but only_steps is {steps}. Choose one of the two.")
+            object.__setattr__(self, "only_steps", steps)
+            object.__setattr__(self, "horizon", steps[-1])
 
     @property
     def steps(self) -> tuple[int, ...]:
@@ -123,12 +126,11 @@ class StreamSettings:
         """The format of the source, with `auto` resolved."""
         if self.source in TASKS and not Path(self.source).exists():
             return "task"
-        if self.format == "auto" and self.source.startswith("kafka://"):
-            return "jsonl"
         if self.format != "auto":
             return self.format
-        suffix = Path(self.source).suffix.lower()
-        return "csv" if suffix == ".csv" else "jsonl" if suffix in (".jsonl", ".ndjson") else "bytes"
+        if self.source.startswith("kafka://"):
+            return "jsonl"
+        return FORMATS.get(Path(self.source).suffix.lower(), "bytes")
 
 
 @dataclass(frozen=True)

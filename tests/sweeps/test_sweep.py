@@ -16,7 +16,8 @@ from run_folders import holder
 from norewind.storage.checkpoint import checkpoints
 from norewind.sweeps import workers
 from norewind.sweeps.record import RECORDS, read_records, write_record
-from norewind.sweeps.sweep import SweepError, records, sweep
+from norewind.sweeps.sweep import records, sweep
+from norewind.sweeps.workers import SweepError
 from norewind.training.progress import Progress
 from norewind.training.settings import Settings, SettingsError
 

@@ -171,7 +171,7 @@ def test_a_killed_worker_s_keys_go_on_elsewhere_bit_for_bit(ray, settings, whole
     assert killed
     assert by_key(*folders) == by_key(whole)
     assert {**keys_in(folders[0]), **keys_in(folders[1])} == keys_in(whole)
-    assert fleet_parts.shard_words(tmp_path / "run", 2, json.loads).startswith(f"{ROWS:,} samples, mean loss 0.")
+    assert fleet_parts.shard_summary(tmp_path / "run", 2, json.loads).startswith(f"{ROWS:,} samples, mean loss 0.")
 
 
 def test_the_words_about_shards_count_all_samples_and_invent_no_loss(settings, tmp_path):
@@ -180,7 +180,7 @@ def test_the_words_about_shards_count_all_samples_and_invent_no_loss(settings, t
     for number, folder in enumerate(fleet_parts.shard_folders(tmp_path, 2)):
         part = replace(settings, source=str(source), resident=300, shards=2, shard=number, predictions="none")
         trained(part, folder)
-    assert fleet_parts.shard_words(tmp_path, 2, json.loads) == "250 samples.\n250 keys; none has 20 scored rows yet."
+    assert fleet_parts.shard_summary(tmp_path, 2, json.loads) == "250 samples.\n250 keys; none has 20 scored rows yet."
 
 
 def test_keys_of_any_bytes_and_kinds_are_kept_apart(settings, tmp_path):
