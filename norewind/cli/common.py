@@ -36,7 +36,7 @@ class Processes:
     ray: Annotated[str | None, option("ADDRESS", "processes on this machine")] = None
 
 
-HERE = Processes()
+THIS_MACHINE = Processes()
 
 
 class StopOnSignal:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from norewind.cli.common import HERE, Processes, check_range, progress_bar
+from norewind.cli.common import THIS_MACHINE, Processes, check_range, progress_bar
 from norewind.cli.terminal import drop_output
 from norewind.training.registry import CellName, TaskName
 from norewind.training.settings import Settings, SettingsError, StreamSettings, option
@@ -23,7 +23,7 @@ def compare(
     methods: str = "uoro,uoro:window=16,bptt:16,readout_only",
     seeds: int = 1,
     out: Path = Path("results/compare"),
-    processes: Annotated[Processes, tyro.conf.arg(name="")] = HERE,
+    processes: Annotated[Processes, tyro.conf.arg(name="")] = THIS_MACHINE,
     quiet: bool = False,
 ) -> None:
     """Train several methods on the same stream from the same initial parameters, and show one table and figure.
@@ -192,7 +192,7 @@ def reproduce(
     windows: tuple[int, ...] = (1, 10, 100, 200),
     controls: bool = True,
     report_only: bool = False,
-    processes: Annotated[Processes, tyro.conf.arg(name="")] = HERE,
+    processes: Annotated[Processes, tyro.conf.arg(name="")] = THIS_MACHINE,
 ) -> None:
     """Run the paper's experiments and write their figures, table, records and page.
 

@@ -108,7 +108,7 @@ def classes(shape: "Shape", budget: float, seed: int) -> tuple["ClassLearner", A
     return made, made.init()
 
 
-def key(shape: "Shape") -> tuple["LeastSquares", Any]:
+def series_of_key(shape: "Shape") -> tuple["LeastSquares", Any]:
     """Return a learner of the series of one key, and its run: least squares on the newest rows.
 
     A single key has few rows. Least squares learns from tens of them what a network learns

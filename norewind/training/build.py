@@ -238,7 +238,7 @@ def _auto(settings: Settings, shape: Shape) -> Built:
         single = auto.network(shape, gaussian, seed)
         return Built(*ahead_of(*single, shape, loss_of(settings, shape), parts=_parts(settings)), 1)
     if settings.key is not None:
-        return Built(*auto.key(shape), 1)
+        return Built(*auto.series_of_key(shape), 1)
     if settings.loss == "classes":
         return Built(*auto.classes(shape, budget, seed), 1)
     return Built(*auto.series(shape, gaussian, budget, seed), 1)
