@@ -267,6 +267,7 @@ def test_all_steps_are_forecast_each_by_the_nearest_that_reaches_it(model, ahead
     [
         ({"key": None, "share": True}, "name their column"),
         ({"method": "bptt:16"}, "has windows"),
+        ({"method": "nonsense"}, "method: no method is called 'nonsense'"),
         ({"loss": "classes"}, "not supported"),
         ({"share": True, "shards": 2, "resident": None}, "cannot be split"),
         ({"key": "nothing"}, "no column 'nothing' to take keys from"),
