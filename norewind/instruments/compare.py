@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from norewind.core import checks
-from norewind.plotting.display import markdown_as_html, sparkline
+from norewind.plotting.tables import markdown_as_html, sparkline
 from norewind.plotting.tables import comma_separated, markdown
 from norewind.scoring.metrics import counted
 from norewind.sweeps.curves import final, grouped_by, losses, points, window_of

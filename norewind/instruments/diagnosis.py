@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from norewind.plotting.display import markdown_as_html, sparkline
+from norewind.plotting.tables import markdown_as_html, sparkline
 from norewind.plotting.tables import markdown
 from norewind.sweeps.curves import grouped_by
 from norewind.training.registry import Method

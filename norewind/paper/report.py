@@ -20,7 +20,7 @@ from norewind.paper.balancing import Balancing, train_influence
 from norewind.paper.groups import RECENT, Agreement, Group, agreement, grouped, influence_curves, of_paper
 from norewind.paper.plans import CELLS, SAMPLES, TABLE, method_words
 from norewind.paper.plots import influence_figure, text_figure
-from norewind.plotting.display import markdown_as_html
+from norewind.plotting.tables import markdown_as_html
 from norewind.plotting.figures import save
 from norewind.plotting.tables import comma_separated, markdown
 from norewind.storage.files import write_atomically
