@@ -227,8 +227,8 @@ def reproduce(
         print(reproduce_memory(folder, samples=length, seeds=seeds or 2, **options))
         return
     from norewind.paper.balancing import SEEDS, influence_plan
-    from norewind.paper.plans import text_plan
     from norewind.paper.report import reproduce as run
+    from norewind.paper.text_runs import text_plan
 
     plan = text_plan(what, quick=quick, seeds=seeds, samples=length, controls=controls)
     texts_only = what in ("anbn", "brackets")

@@ -9,8 +9,8 @@ import numpy as np
 
 from norewind.cli.common import StopOnSignal, friendly, leave
 from norewind.scoring.class_score import ClassScore
-from norewind.scoring.key_score import KeyScore
 from norewind.scoring.metrics import at_the_end, counted, listed
+from norewind.scoring.number_score import KeyScore
 from norewind.scoring.row_score import RowScore
 from norewind.scoring.score import Score
 from norewind.streams import KeyedStream

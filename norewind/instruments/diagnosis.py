@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from norewind.plotting.tables import markdown_as_html, sparkline
-from norewind.plotting.tables import markdown
+from norewind.plotting.tables import markdown, markdown_as_html, sparkline
 from norewind.sweeps.curves import grouped_by
 from norewind.training.registry import Method
 
@@ -232,7 +231,10 @@ class Diagnosis:
                     kept = [(x, y, error) for x, y, error in values if scale == "linear" or y > ROUNDING]
                     if kept:
                         xs, ys, errors = zip(*kept, strict=True)
-                        style = {"marker": figures.MARKERS[number % len(figures.MARKERS)], **figures.look(number)}
+                        style = {
+                            "marker": figures.MARKERS[number % len(figures.MARKERS)],
+                            **figures.curve_style(number),
+                        }
                         ax.errorbar(xs, ys, yerr=errors, label=name, markersize=4, capsize=2, **style)
                 if scale == "linear":
                     ax.axhline(0, color="grey", linewidth=0.8)

@@ -82,8 +82,15 @@ def rendered(figure: Figure, suffix: str = ".png") -> bytes:
     return content.getvalue()
 
 
-def look(number: int) -> dict[str, Any]:
-    return {"color": COLOURS[number % len(COLOURS)], "linestyle": LINES[number % len(LINES)], "linewidth": 1.6}
+def curve_style(number: int, *, markers: bool = False) -> dict[str, Any]:
+    """Return the style of one of several curves, as arguments of Matplotlib's `plot`.
+
+    Args:
+        number: the number of the curve.
+        markers: whether to mark its points.
+    """
+    style = {"color": COLOURS[number % len(COLOURS)], "linestyle": LINES[number % len(LINES)], "linewidth": 1.6}
+    return {**style, "marker": MARKERS[number % len(MARKERS)]} if markers else style
 
 
 def legend(figure: Figure, axes: Iterable[Axes], columns: int = 3) -> None:
@@ -102,16 +109,16 @@ def legend(figure: Figure, axes: Iterable[Axes], columns: int = 3) -> None:
     figure.legend(entries.values(), entries.keys(), loc="outside lower center", ncols=columns, frameon=False)
 
 
-def level(ax: Axes, value: float, words: str = "") -> None:
+def reference_line(ax: Axes, value: float, label: str = "") -> None:
     """Draw a horizontal line, with its label to the right of the axes.
 
     Args:
         ax: the axes.
         value: the height of the line.
-        words: the label.
+        label: the label.
     """
     ax.axhline(value, color="black", linewidth=1, linestyle=(0, (1, 1)))
-    ax.annotate(words, (1.01, value), xycoords=("axes fraction", "data"), va="center", fontsize=8)
+    ax.annotate(label, (1.01, value), xycoords=("axes fraction", "data"), va="center", fontsize=8)
 
 
 def median_and_range(ax: Axes, xs: Any, rows: np.ndarray, **style: Any) -> None:
@@ -134,7 +141,7 @@ def count_axis(ax: Axes) -> None:
     ax.xaxis.set_major_formatter(EngFormatter(sep=""))
 
 
-def plain_log(ax: Axes) -> None:
+def log_axis(ax: Axes) -> None:
     """Make the vertical axis logarithmic, labelled with plain numbers."""
     ax.set_yscale("log")
     low, high = ax.get_ylim()
@@ -162,7 +169,7 @@ def curves_figure(runs: Sequence[tuple[str, Sequence[dict[str, Any]]]], unit: st
     for number, (name, lines) in enumerate(runs):
         points = _points(lines, "loss")
         drawn += points.shape[1]
-        ax.plot(*points, label=name, marker="o", markersize=2.5, **look(number))
+        ax.plot(*points, label=name, marker="o", markersize=2.5, **curve_style(number))
     simple = {"persistence": ("the last value", ":"), "seasonal": ("one period ago", "-."), "baseline": (trivial, "--")}
     if len(runs) == 1:
         for entry, (words, style) in simple.items():
@@ -175,7 +182,7 @@ def curves_figure(runs: Sequence[tuple[str, Sequence[dict[str, Any]]]], unit: st
         ax.annotate(words, (0.5, 0.5), xycoords="axes fraction", ha="center", va="center")
     heights = np.concatenate([line.get_ydata() for line in ax.get_lines()]) if drawn else np.ones(1)
     if heights.min() > 0 and heights.max() > 20 * heights.min():
-        plain_log(ax)  # on a linear axis, the first rows would flatten the rest
+        log_axis(ax)  # on a linear axis, the first rows would flatten the rest
     ax.set(
         xlabel="samples learned from", ylabel=f"mean {unit} of {FEWEST} samples or more", title="how well it predicts"
     )

@@ -10,8 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from norewind.scoring.key_score import worst_keys
 from norewind.scoring.metrics import counted
+from norewind.scoring.number_score import worst_keys
 from norewind.storage.checkpoint import checkpoints, glance
 from norewind.sweeps.workers import Workers, stopping
 from norewind.training.fleet_build import check_fleet

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from norewind.fleets.fleet import Fleet
 from norewind.learners.learner import Learner
 from norewind.learners.least_squares import LeastSquares
-from norewind.scoring.key_score import KeyScore
+from norewind.scoring.number_score import KeyScore
 from norewind.streams import KeyedStream, Source
 from norewind.training import registry
 from norewind.training.settings import Settings, SettingsError
