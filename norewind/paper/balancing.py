@@ -18,6 +18,7 @@ from norewind.learners.online import Online, online
 from norewind.paper.text_runs import method_words
 from norewind.plotting.figures import LINES, legend, new_figure, reference_line
 from norewind.plotting.tables import as_range, markdown
+from norewind.scoring.metrics import digits
 from norewind.sweeps.curves import losses
 from norewind.sweeps.record import Record
 from norewind.tasks import influence_balancing
@@ -105,8 +106,8 @@ def train_influence(run: InfluenceRun, folder: Path) -> Record:
         learner = online(estimator, optax.sgd(inverse_sqrt(run.rate)))
         start = learner.init(task.init(run.theta), task.initial_state(), jax.random.key(run.seed))
         hooks = Hooks(predictions=lambda first, samples, outputs: seen.append(outputs))
-        lengths = {"every": samples, "window": window, "samples": samples}
-        end, problem = fit_or_fail(repeat((0.0, 1.0)), learner, start, hooks, **lengths)
+        stream = repeat((0.0, 1.0))  # the input is empty, and the target is always 1
+        end, problem = fit_or_fail(stream, learner, start, hooks, every=samples, window=window, samples=samples)
     nothing = [(np.full(window, np.nan), np.full(window, end.params))]
     outputs, thetas = (np.concatenate(parts) for parts in zip(*(seen or nothing), strict=True))
     # Outputs are computed before the update, so the θ after a sample is the one in the next output.
@@ -116,7 +117,7 @@ def train_influence(run: InfluenceRun, folder: Path) -> Record:
 
 
 def fit_or_fail(
-    stream: StreamLike, learner: Online, start: Run, hooks: Hooks, *, every: int, **options: int
+    stream: StreamLike, learner: Online, start: Run, hooks: Hooks, *, every: int, **options: Any
 ) -> tuple[Run, str | None]:
     """Train until the end, even if the loss explodes, or until the first number that is not finite.
 
@@ -140,18 +141,14 @@ def fit_or_fail(
 
 def _course(losses: np.ndarray, thetas: np.ndarray, window: int) -> dict[str, Any]:
     """The result of a run, and its course at logarithmically spaced times, with enough digits for a figure."""
-
-    def number(value: Any) -> float | None:
-        return float(f"{value:.6g}") if np.isfinite(value) else None
-
     losses, thetas = losses.reshape(-1, window).mean(axis=1), thetas[window - 1 :: window]
     ends = np.unique(np.geomspace(1, len(losses), POINTS).round().astype(int))
     return {
-        "theta": number(thetas[-1]),
-        "loss": number(losses[-1]),
+        "theta": digits(thetas[-1]),
+        "loss": digits(losses[-1]),
         "time": [int(end) * window for end in ends],
-        "losses": [number(losses[a:b].mean()) for a, b in pairwise([0, *ends])],
-        "thetas": [number(thetas[end - 1]) for end in ends],
+        "losses": [digits(losses[a:b].mean()) for a, b in pairwise([0, *ends])],
+        "thetas": [digits(thetas[end - 1]) for end in ends],
     }
 
 
@@ -183,12 +180,8 @@ def influence_figure(records: Sequence[Record]) -> Figure:
                 median = np.median([losses(record, entry)[:shortest] for record in seeds], axis=0)
                 ax.plot(seeds[0]["time"][:shortest], median, color=BLUE, lw=1.8, label=label)
             for number, (method, record) in enumerate(truncated):
-                style = {
-                    "color": SHADES[number % len(SHADES)],
-                    "linestyle": LINES[(number + 1) % len(LINES)],
-                    "lw": 1.8,
-                }
-                ax.plot(record["time"], losses(record, entry), label=method_words(method), **style)
+                style = {"color": SHADES[number % len(SHADES)], "linestyle": LINES[(number + 1) % len(LINES)]}
+                ax.plot(record["time"], losses(record, entry), label=method_words(method), lw=1.8, **style)
         title = f"η = {rate:g} / (1 + √t)"
         axes[0, column].set(xscale="log", xlim=(5, None), yscale="log", ylim=(1e-13, 1e13), title=title)
         axes[1, column].set_yscale("symlog", linthresh=1, linscale=1.2)

@@ -16,16 +16,7 @@ from typing import Any
 import numpy as np
 
 from norewind.paper.balancing import InfluenceRun, influence_figure, influence_values, train_influence
-from norewind.paper.text_runs import (
-    RECENT,
-    Agreement,
-    SeedGroup,
-    agreement,
-    grouped,
-    method_words,
-    paper_runs,
-    text_figure,
-)
+from norewind.paper.text_runs import RECENT, SeedGroup, agreement, grouped, method_words, paper_runs, text_figure
 from norewind.plotting.figures import save
 from norewind.plotting.tables import comma_separated, markdown, markdown_as_html
 from norewind.storage.files import write_atomically
@@ -123,7 +114,7 @@ def write_report(out: Path, missing: Sequence[str] = ()) -> list[Path]:
 def table_row(group: SeedGroup) -> dict[str, Any]:
     """Describe a group of runs as a row of a table, with the paper's value if there is one."""
     text, paper = group.text(), group.paper
-    judged = Agreement("") if paper is None else agreement(group, paper)
+    judged = agreement(group, paper)
     mean, spread = ("" if isnan(value) else f"{value:.4f}" for value in (group.mean, group.spread))
     way = (text.memoryless - group.mean) / (text.memoryless - text.floor)
     return {

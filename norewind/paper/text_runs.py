@@ -210,7 +210,7 @@ class Agreement(NamedTuple):
     """Whether the paper's run could be one of ours.
 
     Attributes:
-        verdict: the verdict.
+        verdict: the verdict; empty if the paper has no value.
         p: its p-value; None if there is no verdict.
         low: the lower end of the interval that contains 95% of our runs.
         high: its upper end.
@@ -222,7 +222,7 @@ class Agreement(NamedTuple):
     high: float | None = None
 
 
-def agreement(group: SeedGroup, paper: float) -> Agreement:
+def agreement(group: SeedGroup, paper: float | None) -> Agreement:
     """Test whether the paper's value comes from the same distribution as ours.
 
     If the paper's single run and our n runs come from one normal distribution, then
@@ -235,10 +235,12 @@ def agreement(group: SeedGroup, paper: float) -> Agreement:
 
     Args:
         group: our runs.
-        paper: the paper's value.
+        paper: the paper's value, if it has one.
     """
     from scipy.special import stdtr, stdtrit
 
+    if paper is None:
+        return Agreement("")
     if group.is_short:
         return Agreement("too short to conclude")
     count = len(group.values)
