@@ -45,7 +45,7 @@ def compare(
     """
     if settings.method != DEFAULTS.method:
         raise SettingsError("name the methods with --methods, not with --method.")
-    from norewind.instruments.compare import compare as run
+    from norewind.analysis.compare import compare as run
     from norewind.training.registry import split_methods
 
     result = run(split_methods(methods), settings.settled(), seeds=seeds, out=out, quiet=quiet, **vars(processes))

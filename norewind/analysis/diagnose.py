@@ -10,13 +10,13 @@ import numpy as np
 import optax
 from jax.flatten_util import ravel_pytree
 
+from norewind.analysis.diagnosis import Diagnosis, Finding, Moments, mean_finding
 from norewind.core import checks
 from norewind.core.checks import ModelError
 from norewind.core.estimator import Estimator, Loss, Transition
 from norewind.core.structure import reaches_state
 from norewind.core.trees import Tree, is_key, real_leaves
 from norewind.estimators import rtrl, sliding_bptt
-from norewind.instruments.diagnosis import Diagnosis, Finding, Moments, mean_finding
 from norewind.training.registry import Method, parse_method
 
 # RTRL is the reference up to this many numbers in its influence matrix, e.g. a state of 64 with 6·10⁴ parameters.
