@@ -10,16 +10,11 @@ from typing import Any
 import jax
 import numpy as np
 import optax
-from matplotlib.figure import Figure
 
 from norewind.core.optimizers import inverse_sqrt
 from norewind.core.run import NonFiniteError, Run
 from norewind.learners.online import Online, online
-from norewind.paper.text_runs import method_words
-from norewind.plotting.figures import LINES, legend, new_figure, reference_line
-from norewind.plotting.tables import as_range, markdown
 from norewind.scoring.metrics import digits
-from norewind.sweeps.curves import losses
 from norewind.sweeps.record import Record
 from norewind.tasks import influence_balancing
 from norewind.training.fit import Hooks, Intervals, fit
@@ -29,11 +24,6 @@ from norewind.training.windows import StreamLike
 SAMPLES = 200_000
 SEEDS = 10
 POINTS = 120
-# Influence balancing starts from a loss of about 8: a run below this is converging to the solution.
-CONVERGED_LOSS = 0.1
-BLUE = "#08306b"
-# BPTT on influence balancing, shorter windows darker.
-SHADES = ("#662506", "#cc4c02", "#fe9929", "#e0b030", "#8c6d31", "#b15928")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,71 +151,3 @@ def influence_curves(records: Sequence[Record]) -> dict[str, dict[float, list[Re
     for run, record in zip(runs, records, strict=True):
         curves[run["method"]][run["rate"]].append(record)
     return curves
-
-
-def influence_figure(records: Sequence[Record]) -> Figure:
-    """Draw influence balancing: the loss above and θ below, one column per learning rate."""
-    methods = influence_curves(records)
-    rates = list(next(iter(methods.values())))
-    figure, axes = new_figure(2, len(rates), panel=(3.8, 3.1), sharex=True, sharey="row")
-    for column, rate in enumerate(rates):
-        seeds = methods.get("uoro", {}).get(rate, [])
-        truncated = [(name, run) for name, curves in methods.items() if name != "uoro" for run in curves[rate]]
-        for ax, entry in zip(axes[:, column], ("losses", "thetas"), strict=True):
-            for record in seeds:
-                ax.plot(record["time"], losses(record, entry), color=BLUE, lw=0.5, alpha=0.35)
-            if seeds:
-                label = f"UORO: median of {len(seeds)} seeds (thin: each)" if len(seeds) > 1 else "UORO, one seed"
-                shortest = min(len(record["time"]) for record in seeds)
-                median = np.median([losses(record, entry)[:shortest] for record in seeds], axis=0)
-                ax.plot(seeds[0]["time"][:shortest], median, color=BLUE, lw=1.8, label=label)
-            for number, (method, record) in enumerate(truncated):
-                style = {"color": SHADES[number % len(SHADES)], "linestyle": LINES[(number + 1) % len(LINES)]}
-                ax.plot(record["time"], losses(record, entry), label=method_words(method), lw=1.8, **style)
-        title = f"η = {rate:g} / (1 + √t)"
-        axes[0, column].set(xscale="log", xlim=(5, None), yscale="log", ylim=(1e-13, 1e13), title=title)
-        axes[1, column].set_yscale("symlog", linthresh=1, linscale=1.2)
-        axes[1, column].set(ylim=(-1e4, 1e4), xlabel="sample")
-        target = records[0]["target"]
-        reference_line(axes[1, column], target, f"θ* = {target:.4f}" if column == len(rates) - 1 else "")
-    axes[0, 0].set_ylabel("loss")
-    axes[1, 0].set_ylabel("θ")
-    first = records[0]["influence"]
-    figure.suptitle(f"Influence balancing, {first['n']} units, {first['minus']} minus")
-    legend(figure, axes[0])
-    return figure
-
-
-def influence_table(runs: Sequence[Record]) -> str:
-    """A table of θ and the loss at the end of influence balancing over all seeds, with a column per learning rate."""
-
-    def cell(runs: Sequence[Record]) -> str:
-        if not runs:
-            return ""
-        losses = sorted(float("inf") if run["loss"] is None else run["loss"] for run in runs)
-        thetas = sorted(run["theta"] for run in runs)
-        converged = sum(loss < CONVERGED_LOSS for loss in losses)
-        return (
-            f"θ {as_range(thetas[0], thetas[-1], '.5g')}, loss {as_range(losses[0], losses[-1], '.2g')} "
-            f"({converged} of {len(runs)} below {CONVERGED_LOSS})"
-        )
-
-    methods = influence_curves(runs)
-    rates = [f"η = {rate:g}" for rate in next(iter(methods.values()))]
-    rows = [[method_words(method), *map(cell, curves.values())] for method, curves in methods.items()]
-    return markdown([f"after {runs[0]['influence']['samples']:,} samples", *rates], rows)
-
-
-def influence_values(runs: Sequence[Record]) -> dict[str, Any]:
-    """The values for report.md that are about influence balancing."""
-    first = runs[0]["influence"]
-    task = influence_balancing(first["n"], first["minus"])
-    last = task.last_wrong_window()
-    windows = sorted({1, 10, 100, last, last + 1, 200} - {0})
-    return {
-        "task": task,
-        "last_wrong": str(last),
-        "first_right": last + 1,
-        "block_influences": ", ".join(f"T = {window}: {float(task.block_influence(window)):.4g}" for window in windows),
-        "influence_table": influence_table(runs),
-    }

@@ -14,20 +14,38 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 
-from norewind.paper.balancing import InfluenceRun, influence_figure, influence_values, train_influence
-from norewind.paper.text_runs import RECENT, SeedGroup, agreement, grouped, method_words, paper_runs, text_figure
-from norewind.plotting.figures import save
-from norewind.plotting.tables import comma_separated, markdown, markdown_as_html
+from norewind.paper.balancing import InfluenceRun, influence_curves, train_influence
+from norewind.paper.text_runs import RECENT, SAMPLES, SeedGroup, TextRuns, agreement, grouped, method_words, paper_runs
+from norewind.plotting import figures
+from norewind.plotting.tables import as_range, comma_separated, markdown, markdown_as_html
 from norewind.storage.files import write_atomically
+from norewind.sweeps.curves import losses
 from norewind.sweeps.record import Record, read_records
 from norewind.sweeps.sweep import Plan, records, sweep
+from norewind.tasks import influence_balancing
 
 # The columns of the paper's table, and of the table on brackets.
 COLUMNS = ("method", "cell", "paper", "ours", "spread", "seeds", "diverged", "95% of runs", "p", "verdict")
 BRACKETS_COLUMNS = ("method", "cell", "ours", "spread", "seeds", "diverged", "from memoryless to the optimum")
 # For each text: the label of the level without memory, how many characters the page shows, the columns of its table.
 TEXTS = {"brackets": ("memoryless", 72, BRACKETS_COLUMNS), "anbn": ("without counting", 140, COLUMNS)}
+# Influence balancing starts from a loss of about 8: a run below this is converging to the solution.
+CONVERGED_LOSS = 0.1
+BLUE = "#08306b"
+# UORO in blue, BPTT in orange; longer windows are lighter.
+LOOKS = {
+    "uoro": (BLUE, "-"),
+    "uoro:window=2": ("#2171b5", (0, (7, 1.5, 1.5, 1.5))),
+    "uoro:window=16": ("#7fb8de", "-"),
+    "bptt:1": ("#7f2704", (0, (4, 1.6))),
+    "bptt:2": ("#d94801", (0, (1, 1))),
+    "bptt:4": ("#d94801", (0, (4, 1.6))),
+    "bptt:16": ("#fdae6b", (0, (4, 1.6))),
+}
+# BPTT on influence balancing, shorter windows darker.
+SHADES = ("#662506", "#cc4c02", "#fe9929", "#e0b030", "#8c6d31", "#b15928")
 
 
 def reproduce(
@@ -83,13 +101,13 @@ def write_report(out: Path, missing: Sequence[str] = ()) -> list[Path]:
     if not found:
         return []
     groups, influence = grouped(found.values()), [one for one in found.values() if "influence" in one]
-    figures, values = {}, _about_all(found, out, missing)
+    drawn, values = {}, _about_all(found, out, missing)
     if influence:
-        figures["influence"] = influence_figure(influence)
-        values |= influence_values(influence)
+        drawn["influence"] = influence_figure(influence)
+        values |= _about_influence(influence)
     for source, (memoryless, length, columns) in TEXTS.items():
         if chosen := paper_runs(groups, source):
-            figures[source] = text_figure(chosen, memoryless)
+            drawn[source] = text_figure(chosen, memoryless)
             values[source] = text = next(iter(chosen.values())).text()
             values[f"{source}_text"] = text.decode(next(text.chunks(0, length)))
             values[f"{source}_too_short"] = chosen.too_short()
@@ -98,8 +116,8 @@ def write_report(out: Path, missing: Sequence[str] = ()) -> list[Path]:
             values[f"{source}_verdicts"] = chosen.verdicts()
     if controls := [group for group in groups if group.changes and group.paper]:
         values["control_table"] = markdown(("change", *COLUMNS), map(table_row, controls))
-    kinds = product(figures, ("png", "pdf"))
-    written = [save(figures[name], out / "figures" / f"{name}.{kind}") for name, kind in kinds]
+    kinds = product(drawn, ("png", "pdf"))
+    written = [figures.save(drawn[name], out / "figures" / f"{name}.{kind}") for name, kind in kinds]
     rows = [table_row(group) for group in paper_runs(groups, "anbn").values()]
     texts = {
         "table.md": markdown(COLUMNS, rows),
@@ -109,6 +127,78 @@ def write_report(out: Path, missing: Sequence[str] = ()) -> list[Path]:
     for name, text in texts.items():
         write_atomically(out / name, text.encode())
     return [*written, *(out / name for name in texts)]
+
+
+def text_figure(groups: TextRuns, memoryless: str) -> Figure:
+    """Draw learning curves on a text: one column per cell, the mean loss from the start above, the recent one below.
+
+    Args:
+        groups: the runs by method and cell.
+        memoryless: the label of the level without memory.
+    """
+    cells = [cell for cell in ("lstm", "gru") if any(cell == of for _, of in groups)]
+    figure, axes = figures.new_figure(2, len(cells), panel=(5.2, 3.2), sharex=True, sharey="row")
+    first = next(iter(groups.values()))
+    text, longest = first.text(), max(group.samples for group in groups.values())
+    gap = text.memoryless - text.floor
+    for column, cell in enumerate(cells):
+        for ax, cumulative in zip(axes[:, column], (True, False), strict=True):
+            for method, (colour, line) in LOOKS.items():
+                if (method, cell) in groups:
+                    samples, rows = groups[method, cell].curves(cumulative=cumulative)
+                    # A figure of a few inches shows a few hundred points.
+                    every = max(1, len(samples) // 400)
+                    style = {"color": colour, "linestyle": line, "lw": 1.7, "label": method_words(method)}
+                    figures.median_and_range(ax, samples[::every], rows[:, ::every], **style)
+            last = column == len(cells) - 1
+            figures.reference_line(ax, text.floor, f"{text.floor:.3f}\nentropy rate" if last else "")
+            figures.reference_line(ax, text.memoryless, f"{text.memoryless:.3f}\n{memoryless}" if last else "")
+            highest = text.unigram if longest < SAMPLES / 10 else text.memoryless + gap * (1.1 if cumulative else 0.45)
+            ax.set(ylim=(text.floor - 0.12 * gap, highest + 0.12 * gap), xlim=(0, longest))
+            figures.count_axis(ax)
+        axes[0, column].set_title(f"{cell.upper()}, {first.settings['hidden']} units")
+        axes[1, column].set_xlabel("samples")
+    axes[0, 0].set_ylabel("bits, mean from the start")
+    axes[1, 0].set_ylabel("bits, recent mean")
+    counts = sorted({len(group.records) for group in groups.values()})
+    over = " to ".join(map(str, sorted({counts[0], counts[-1]})))
+    figure.suptitle(f"{text.name}: {'one seed' if counts == [1] else f'median and range over {over} seeds'}")
+    figures.legend(figure, axes.flat)
+    return figure
+
+
+def influence_figure(records: Sequence[Record]) -> Figure:
+    """Draw influence balancing: the loss above and θ below, one column per learning rate."""
+    methods = influence_curves(records)
+    rates = list(next(iter(methods.values())))
+    figure, axes = figures.new_figure(2, len(rates), panel=(3.8, 3.1), sharex=True, sharey="row")
+    for column, rate in enumerate(rates):
+        seeds = methods.get("uoro", {}).get(rate, [])
+        truncated = [(name, run) for name, curves in methods.items() if name != "uoro" for run in curves[rate]]
+        for ax, entry in zip(axes[:, column], ("losses", "thetas"), strict=True):
+            for record in seeds:
+                ax.plot(record["time"], losses(record, entry), color=BLUE, lw=0.5, alpha=0.35)
+            if seeds:
+                label = f"UORO: median of {len(seeds)} seeds (thin: each)" if len(seeds) > 1 else "UORO, one seed"
+                shortest = min(len(record["time"]) for record in seeds)
+                median = np.median([losses(record, entry)[:shortest] for record in seeds], axis=0)
+                ax.plot(seeds[0]["time"][:shortest], median, color=BLUE, lw=1.8, label=label)
+            for number, (method, record) in enumerate(truncated):
+                color, line = SHADES[number % len(SHADES)], figures.LINES[(number + 1) % len(figures.LINES)]
+                style = {"color": color, "linestyle": line, "lw": 1.8, "label": method_words(method)}
+                ax.plot(record["time"], losses(record, entry), **style)
+        title = f"η = {rate:g} / (1 + √t)"
+        axes[0, column].set(xscale="log", xlim=(5, None), yscale="log", ylim=(1e-13, 1e13), title=title)
+        axes[1, column].set_yscale("symlog", linthresh=1, linscale=1.2)
+        axes[1, column].set(ylim=(-1e4, 1e4), xlabel="sample")
+        target = records[0]["target"]
+        figures.reference_line(axes[1, column], target, f"θ* = {target:.4f}" if column == len(rates) - 1 else "")
+    axes[0, 0].set_ylabel("loss")
+    axes[1, 0].set_ylabel("θ")
+    first = records[0]["influence"]
+    figure.suptitle(f"Influence balancing, {first['n']} units, {first['minus']} minus")
+    figures.legend(figure, axes[0])
+    return figure
 
 
 def table_row(group: SeedGroup) -> dict[str, Any]:
@@ -132,6 +222,26 @@ def table_row(group: SeedGroup) -> dict[str, Any]:
         "from memoryless to the optimum": f"{way:z.0%}" if group.values else "",
         "runs": " ".join(f"{value:.5f}" for value in group.values),
     }
+
+
+def influence_table(runs: Sequence[Record]) -> str:
+    """A table of θ and the loss at the end of influence balancing over all seeds, with a column per learning rate."""
+
+    def cell(runs: Sequence[Record]) -> str:
+        if not runs:
+            return ""
+        losses = sorted(float("inf") if run["loss"] is None else run["loss"] for run in runs)
+        thetas = sorted(run["theta"] for run in runs)
+        converged = sum(loss < CONVERGED_LOSS for loss in losses)
+        return (
+            f"θ {as_range(thetas[0], thetas[-1], '.5g')}, loss {as_range(losses[0], losses[-1], '.2g')} "
+            f"({converged} of {len(runs)} below {CONVERGED_LOSS})"
+        )
+
+    methods = influence_curves(runs)
+    rates = [f"η = {rate:g}" for rate in next(iter(methods.values()))]
+    rows = [[method_words(method), *map(cell, curves.values())] for method, curves in methods.items()]
+    return markdown([f"after {runs[0]['influence']['samples']:,} samples", *rates], rows)
 
 
 def run_table(found: Mapping[str, Record]) -> str:
@@ -189,4 +299,19 @@ def _about_all(found: Mapping[str, Record], out: Path, missing: Sequence[str]) -
         "missing_names": ", ".join(missing[:6]) + (", ..." if len(missing) > 6 else ""),
         # Headings become subsections of "Notes".
         "notes": re.sub("^#", "###", notes.read_text(), flags=re.MULTILINE) if notes.exists() else "",
+    }
+
+
+def _about_influence(runs: Sequence[Record]) -> dict[str, Any]:
+    """The values for report.md that are about influence balancing."""
+    first = runs[0]["influence"]
+    task = influence_balancing(first["n"], first["minus"])
+    last = task.last_wrong_window()
+    windows = sorted({1, 10, 100, last, last + 1, 200} - {0})
+    return {
+        "task": task,
+        "last_wrong": str(last),
+        "first_right": last + 1,
+        "block_influences": ", ".join(f"T = {window}: {float(task.block_influence(window)):.4g}" for window in windows),
+        "influence_table": influence_table(runs),
     }

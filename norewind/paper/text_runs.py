@@ -8,9 +8,7 @@ from math import isnan, log2, sqrt
 from typing import NamedTuple
 
 import numpy as np
-from matplotlib.figure import Figure
 
-from norewind.plotting.figures import count_axis, legend, median_and_range, new_figure, reference_line
 from norewind.plotting.tables import as_range
 from norewind.sweeps.curves import final, grouped_by, losses, points
 from norewind.sweeps.record import Record
@@ -43,16 +41,6 @@ METHODS = ("bptt:16", "uoro:window=16", "bptt:2", "uoro:window=2", "bptt:1", "uo
 ANBN = Settings("anbn", parameters=(1, 32), method="uoro", alpha=0.03)
 BRACKETS = Settings("brackets", parameters=(1, 5, 10), method="uoro", alpha=0.015)
 
-# UORO in blue, BPTT in orange; longer windows are lighter.
-LOOKS = {
-    "uoro": ("#08306b", "-"),
-    "uoro:window=2": ("#2171b5", (0, (7, 1.5, 1.5, 1.5))),
-    "uoro:window=16": ("#7fb8de", "-"),
-    "bptt:1": ("#7f2704", (0, (4, 1.6))),
-    "bptt:2": ("#d94801", (0, (1, 1))),
-    "bptt:4": ("#d94801", (0, (4, 1.6))),
-    "bptt:16": ("#fdae6b", (0, (4, 1.6))),
-}
 # The paper's table shows the mean loss of the last 10⁵ samples; for shorter runs we take the last tenth.
 RECENT = 100_000
 # The paper's numbers have three digits.
@@ -321,41 +309,3 @@ class TextRuns(dict[tuple[str, str], SeedGroup]):
                     when = "still above that of truncated BPTT at the end"
                 sentences.append(f"{cell.upper()}: UORO's mean loss from the start is {when}.")
         return sentences
-
-
-def text_figure(groups: TextRuns, memoryless: str) -> Figure:
-    """Draw learning curves on a text: one column per cell, the mean loss from the start above, the recent one below.
-
-    Args:
-        groups: the runs by method and cell.
-        memoryless: the label of the level without memory.
-    """
-    cells = [cell for cell in ("lstm", "gru") if any(cell == of for _, of in groups)]
-    figure, axes = new_figure(2, len(cells), panel=(5.2, 3.2), sharex=True, sharey="row")
-    first = next(iter(groups.values()))
-    text, longest = first.text(), max(group.samples for group in groups.values())
-    gap = text.memoryless - text.floor
-    for column, cell in enumerate(cells):
-        for ax, cumulative in zip(axes[:, column], (True, False), strict=True):
-            for method, (colour, line) in LOOKS.items():
-                if (method, cell) in groups:
-                    samples, rows = groups[method, cell].curves(cumulative=cumulative)
-                    # A figure of a few inches shows a few hundred points.
-                    every = max(1, len(samples) // 400)
-                    style = {"color": colour, "linestyle": line, "lw": 1.7, "label": method_words(method)}
-                    median_and_range(ax, samples[::every], rows[:, ::every], **style)
-            last = column == len(cells) - 1
-            reference_line(ax, text.floor, f"{text.floor:.3f}\nentropy rate" if last else "")
-            reference_line(ax, text.memoryless, f"{text.memoryless:.3f}\n{memoryless}" if last else "")
-            highest = text.unigram if longest < SAMPLES / 10 else text.memoryless + gap * (1.1 if cumulative else 0.45)
-            ax.set(ylim=(text.floor - 0.12 * gap, highest + 0.12 * gap), xlim=(0, longest))
-            count_axis(ax)
-        axes[0, column].set_title(f"{cell.upper()}, {first.settings['hidden']} units")
-        axes[1, column].set_xlabel("samples")
-    axes[0, 0].set_ylabel("bits, mean from the start")
-    axes[1, 0].set_ylabel("bits, recent mean")
-    counts = sorted({len(group.records) for group in groups.values()})
-    over = " to ".join(map(str, sorted({counts[0], counts[-1]})))
-    figure.suptitle(f"{text.name}: {'one seed' if counts == [1] else f'median and range over {over} seeds'}")
-    legend(figure, axes.flat)
-    return figure

@@ -183,9 +183,8 @@ def curves_figure(runs: Sequence[tuple[str, Sequence[dict[str, Any]]]], unit: st
     heights = np.concatenate([line.get_ydata() for line in ax.get_lines()]) if drawn else np.ones(1)
     if heights.min() > 0 and heights.max() > 20 * heights.min():
         log_axis(ax)  # on a linear axis, the first rows would flatten the rest
-    ax.set(
-        xlabel="samples learned from", ylabel=f"mean {unit} of {FEWEST} samples or more", title="how well it predicts"
-    )
+    ax.set(xlabel="samples learned from", ylabel=f"mean {unit} of {FEWEST} samples or more")
+    ax.set_title("how well it predicts")
     count_axis(ax)
     legend(figure, [ax], columns=1 if len(runs) > 1 else 4)
     return figure
