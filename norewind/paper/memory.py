@@ -32,7 +32,7 @@ SEEDS = 2
 POINTS = 50
 # Samples between two updates of the curriculum; fewer for a large model, whose chunks are shorter.
 PIECE = 1_000
-# Methods and cells.
+# The methods and cells of both tasks.
 MODELS = (("snap1", "lru"), ("snap1", "elstm"), ("uoro", "gru"), ("bptt:16", "gru"))
 # Task, method, cell and hidden units.
 KINDS = (
@@ -49,8 +49,6 @@ TITLES = {
     "pause": "two letters of four, again after 50 to 100 blanks",
     "grow": "sequences that grow by a letter below 0.15 bits",
 }
-# Cells for which SnAp-1 is exact.
-EXACT = {"lru", "elstm"}
 # The lengths that KF-RTRL and OK reached after two million samples, with 128 units (Benzing et al., 2019).
 PUBLISHED = (36, 45)
 
@@ -88,7 +86,7 @@ class MemoryRun:
 
     @property
     def label(self) -> str:
-        exact = " (exact)" if self.method == "snap1" and self.cell in EXACT else ""
+        exact = " (exact)" if self.method == "snap1" else ""  # SnAp-1 is exact for the cells of this study
         return f"{self.method}, {self.cell}-{self.hidden}{exact}"
 
 
