@@ -50,8 +50,9 @@ class InfluenceRun:
 
     @property
     def name(self) -> str:
+        size = "" if (self.n, self.minus, self.theta) == (23, 13, 0.5) else f"-{self.n}-{self.minus}-{self.theta:g}"
         method = self.method.replace(":", "")
-        return f"influence-{method}-rate{self.rate:g}-{self.samples}-seed{self.seed}"
+        return f"influence{size}-{method}-rate{self.rate:g}-{self.samples}-seed{self.seed}"
 
 
 def influence_plan(
@@ -134,11 +135,11 @@ def _course(losses: np.ndarray, thetas: np.ndarray, window: int) -> dict[str, An
     losses, thetas = losses.reshape(-1, window).mean(axis=1), thetas[window - 1 :: window]
     ends = np.unique(np.geomspace(1, len(losses), POINTS).round().astype(int))
     return {
-        "theta": digits(thetas[-1]),
-        "loss": digits(losses[-1]),
+        "theta": digits(float(thetas[-1])),
+        "loss": digits(float(losses[-1])),
         "time": [int(end) * window for end in ends],
-        "losses": [digits(losses[a:b].mean()) for a, b in pairwise([0, *ends])],
-        "thetas": [digits(thetas[end - 1]) for end in ends],
+        "losses": [digits(float(losses[a:b].mean())) for a, b in pairwise([0, *ends])],
+        "thetas": [digits(float(thetas[end - 1])) for end in ends],
     }
 
 

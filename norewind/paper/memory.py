@@ -49,6 +49,8 @@ TITLES = {
     "pause": "two letters of four, again after 50 to 100 blanks",
     "grow": "sequences that grow by a letter below 0.15 bits",
 }
+# Cells for which SnAp-1 is exact.
+EXACT = {"lru", "elstm"}
 # The lengths that KF-RTRL and OK reached after two million samples, with 128 units (Benzing et al., 2019).
 PUBLISHED = (36, 45)
 
@@ -86,7 +88,7 @@ class MemoryRun:
 
     @property
     def label(self) -> str:
-        exact = " (exact)" if self.method == "snap1" else ""  # SnAp-1 is exact for the cells of this study
+        exact = " (exact)" if self.method == "snap1" and self.cell in EXACT else ""
         return f"{self.method}, {self.cell}-{self.hidden}{exact}"
 
 
