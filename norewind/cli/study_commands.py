@@ -45,7 +45,7 @@ def compare(
     """
     if settings.method != DEFAULTS.method:
         raise SettingsError("name the methods with --methods, not with --method.")
-    from norewind.instruments.compare import compare as run
+    from norewind.analysis.compare import compare as run
     from norewind.training.registry import split_methods
 
     result = run(split_methods(methods), settings.settled(), seeds=seeds, out=out, quiet=quiet, **vars(processes))
@@ -223,8 +223,8 @@ def reproduce(
         print(reproduce_memory(folder, samples=length, seeds=seeds or 2, **options))
         return
     from norewind.paper.balancing import SEEDS, influence_plan
-    from norewind.paper.plans import text_plan
     from norewind.paper.report import reproduce as run
+    from norewind.paper.text_runs import text_plan
 
     plan = text_plan(what, quick=quick, seeds=seeds, samples=length, controls=controls)
     texts_only = what in ("anbn", "brackets")

@@ -4,11 +4,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from norewind.scoring.class_score import ClassScore
-from norewind.scoring.key_score import KeyScore
-from norewind.scoring.line_score import LineScore
+from norewind.scoring.number_score import KeyScore
 from norewind.scoring.row_score import RowScore
 from norewind.scoring.score import Score
-from norewind.scoring.symbol_score import SymbolScore
+from norewind.scoring.text_score import LineScore, SymbolScore
 from norewind.streams import ByteStream, CharacterStream, Dialect, KeyedStream, RowStream, Source, TaskStream
 from norewind.streams.kafka.client import SCHEME, Client
 from norewind.streams.table.columns import CATEGORIES

@@ -8,9 +8,9 @@ import jax
 import numpy as np
 import pytest
 
+from norewind.analysis import compare as module
+from norewind.analysis.compare import Comparison, compare
 from norewind.cli import main
-from norewind.instruments import compare as instrument
-from norewind.instruments.compare import Comparison, compare
 from norewind.sweeps.sweep import train_run
 from norewind.training.settings import Settings, SettingsError
 
@@ -26,7 +26,7 @@ def in_process(monkeypatch, tmp_path_factory):
         return {name: train_run(run, folder / name) for name, run in plan.items()}
 
     before = jax.config.jax_enable_x64
-    monkeypatch.setattr(instrument, "sweep", sweep)
+    monkeypatch.setattr(module, "sweep", sweep)
     yield
     jax.config.update("jax_enable_x64", before)
 
