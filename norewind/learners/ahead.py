@@ -13,7 +13,7 @@ from norewind.core.run import NonFiniteError, Run
 from norewind.core.trees import Tree
 from norewind.learners.learner import Learner
 from norewind.learners.online import Online
-from norewind.learners.steps import checked_steps, row_offsets, ring_to_come, same_length, shift_columns
+from norewind.learners.steps import checked_steps, ring_to_come, row_offsets, same_length, shift_columns
 
 MOST = 2**31 - 1  # the largest count of samples
 

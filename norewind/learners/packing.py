@@ -256,7 +256,7 @@ class SingleCalls:
             (new, finite), loss, output = careful_step(self._update, run, jnp.array(True), sample)
         else:
             (new,), loss, output = skipping_step(self._update, run, sample)
-            finite = None  # nobody asks
+            finite = None  # a bad sample has been skipped
         return layout.pack(strong(new)), jax.tree.map(lambda leaf: leaf[None], (finite, loss, output))
 
     def _answer(self, layout: Layout, vectors: Vectors, x: Tree):
