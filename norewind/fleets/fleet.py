@@ -28,11 +28,14 @@ class Engine(Protocol):
         own: the initial arrays that every key has for itself, by name.
         shared: the initial value of everything that all keys share.
         chunk: the number of rows to pass at a time.
+        any_order: whether the results of a key do not depend on other keys, not even by rounding, so that only the rows
+            of each key need to be in order.
     """
 
     own: dict[str, np.ndarray]
     shared: Tree
     chunk: int
+    any_order: bool
 
     def learn(
         self, shared: Tree, arrays: dict[str, np.ndarray], places: np.ndarray, xs: Tree, targets: Tree
@@ -198,6 +201,10 @@ class Fleet(Learner):
     def _piece(self, run: FleetRun, keys: list[bytes], xs: Tree, targets: Tree) -> tuple[FleetRun, tuple]:
         """Learn from samples of at most as many keys as may be resident."""
         places, arrays, samples = self.slots.places(keys, self.samples), self.slots.arrays, None
+        if self.engine.any_order:
+            # By slot, and by row within a slot: memory that is read from start to end arrives twice as fast.
+            order = np.argsort(places * len(places) + np.arange(len(places)))
+            places, xs, targets = jax.tree.map(lambda leaf: leaf.take(order, axis=0), (places, xs, targets))
         if self.table is not None:
             samples = self._scaled(arrays, places, xs)
             xs, targets = samples.xs, samples.targets
@@ -207,7 +214,11 @@ class Fleet(Learner):
         if samples is not None:
             add_errors(arrays["errors"], places, samples.targets, samples.last, due)
             found = made, due, samples
-        return FleetRun(shared), (losses, *found)
+        found = losses, *found
+        if self.engine.any_order:
+            back = np.argsort(order)
+            found = jax.tree.map(lambda leaf: leaf.take(back, axis=0), found)
+        return FleetRun(shared), found
 
     def _scaled(self, arrays: dict[str, np.ndarray], places: np.ndarray, rows: np.ndarray) -> Samples:
         """Standardise raw rows, and update the statistics of their keys."""
@@ -237,7 +248,7 @@ class Fleet(Learner):
         """
         assert self.table is not None
         fleet, rows = copy(self), self.horizon + 1
-        fleet.slots = self.slots.another(1)
+        fleet.slots = Slots({name: self.slots.fresh[name][0] for name in self.slots.arrays}, 1)
         fleet.scan(run, Keyed([b""] * rows, np.zeros((rows, self.table.columns))))
 
     def forward(self, run: FleetRun, xs: Any, *, count: int | None = None) -> tuple[FleetRun, Any]:

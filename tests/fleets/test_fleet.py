@@ -8,7 +8,7 @@ from quick import optimised
 
 import norewind
 from norewind.fleets.slots import Slots
-from norewind.fleets.store import Entry, Store
+from norewind.fleets.store import Store
 from norewind.learners.keys.private import LANES
 
 
@@ -101,7 +101,7 @@ def test_a_key_that_goes_to_disk_often_replaces_its_row_there(tmp_path):
 
 def test_damage_and_other_models_are_noticed(tmp_path):
     store = Store(tmp_path, "a")
-    store.write([Entry(b"k", b"12345678")], at=5, oldest=0)
+    store.write([b"k"], [((0, 0, 0, 0), b"12345678")], at=5, oldest=0)
     store._base.execute("UPDATE runs SET content = x'00'")
     with pytest.raises(norewind.checkpoint.CheckpointError, match="checksum"):
         store.read(b"k")
