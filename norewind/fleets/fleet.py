@@ -86,8 +86,8 @@ class FleetRun(NamedTuple):
     shared: Tree
 
 
-def fleet(learner: Learner, run: Any, *, share: bool = False, resident: int | None = None) -> "Fleet":
-    """Create a learner with one run per key. New keys may appear at any time, and samples may arrive in any order.
+class Fleet(Learner):
+    """A learner with one run per key. New keys may appear at any time, and samples may arrive in any order.
 
     Without `share`, every key has its own model, which starts from `run` and learns exactly as
     `learner` alone would from that key's samples. With `share`, all keys train one model, sample by
@@ -100,9 +100,7 @@ def fleet(learner: Learner, run: Any, *, share: bool = False, resident: int | No
         share: whether all keys share one model.
         resident: the number of keys in memory; the keys that have been silent longest are on disk. By default, as many
             as fit into 1 GB.
-
-    Returns:
-        The fleet, which is a learner of `Keyed` samples.
+        table: the columns of a table. If it is given, inputs are raw rows, which the fleet standardises key by key.
 
     Raises:
         ModelError: this learner cannot be run for many keys, or `resident` is less than 1.
@@ -112,24 +110,11 @@ def fleet(learner: Learner, run: Any, *, share: bool = False, resident: int | No
     >>> estimator = norewind.bptt(cell.transition, norewind.losses.squared_error)
     >>> learner = norewind.online(estimator, norewind.adam(1e-2))
     >>> start = learner.init(cell.init(jax.random.key(0)), cell.initial_state(), jax.random.key(1))
-    >>> sensors = norewind.fleets.fleet(learner, start)
+    >>> sensors = norewind.fleets.Fleet(learner, start)
     >>> keys, xs = [b"north", b"south"] * 100, np.ones((200, 1), np.float32)
     >>> run, losses = sensors.scan(sensors.init(), norewind.fleets.Keyed(keys, xs), xs)
     >>> sensors.keys, bool(losses[-1] < losses[0])
     (2, True)
-    """
-    return Fleet(learner, run, share=share, resident=resident)
-
-
-class Fleet(Learner):
-    """A learner with one run per key, as returned by `fleet`.
-
-    Args:
-        learner: the learner of each key.
-        run: the run that every key starts from.
-        share: whether all keys share one model.
-        resident: the number of keys in memory. By default, as many as fit into 1 GB.
-        table: the columns of a table. If it is given, inputs are raw rows, which the fleet standardises key by key.
     """
 
     def __init__(
@@ -293,7 +278,7 @@ class Fleet(Learner):
         """
         self.slots.keep_in(folder.path, samples)
         self.samples, self._folder = samples, folder
-        folder.at_end(self.close)
+        folder.at_end(self.slots.close)
 
     def settle(self, samples: int) -> None:
         """Write the keys that have changed. The checkpoint file, written afterwards, makes them valid.
@@ -304,10 +289,6 @@ class Fleet(Learner):
         self.slots.settle(samples, self._folder.oldest)
         if self.slots.store.size > LARGEST:
             self._folder.writer.keep = 1
-
-    def close(self) -> None:
-        """Close the files."""
-        self.slots.close()
 
 
 @kernel

@@ -3,7 +3,7 @@
 import mmap
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from itertools import repeat
 from pathlib import Path
 from threading import Lock
@@ -52,7 +52,7 @@ class Slots:
         self._oldest = self._settled = 0
         self._folder: Path | None = None
         self._store: Store | None = None
-        self._temporary: tempfile.TemporaryDirectory | None = None
+        self._files = ExitStack()
         self.watched = False
         self._shown: dict[bytes, np.ndarray] = {}
         self._lock = Lock()
@@ -66,9 +66,10 @@ class Slots:
         """The store of keys on disk; by default, a temporary folder that is removed at the end."""
         if self._store is None:
             if self._folder is None:
-                self._temporary = tempfile.TemporaryDirectory(prefix="norewind-fleet-")
-                self._folder = Path(self._temporary.name)
+                temporary = tempfile.TemporaryDirectory(prefix="norewind-fleet-")
+                self._folder = Path(self._files.enter_context(temporary))
             self._store = Store(self._folder, self.layout)
+            self._files.callback(self._store.close)
         return self._store
 
     @property
@@ -239,10 +240,8 @@ class Slots:
         return records
 
     def close(self) -> None:
-        if self._store is not None:
-            self._store.close()
-        if self._temporary is not None:
-            self._temporary.cleanup()
+        """Close the store, and remove it if it is temporary."""
+        self._files.close()
 
 
 def room(slots: int, like: np.ndarray) -> np.ndarray:
