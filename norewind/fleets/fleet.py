@@ -186,9 +186,9 @@ class Fleet(Learner):
     def _piece(self, run: FleetRun, keys: list[bytes], xs: Tree, targets: Tree) -> tuple[FleetRun, tuple]:
         """Learn from samples of at most as many keys as may be resident."""
         places, arrays, samples = self.slots.places(keys, self.samples), self.slots.arrays, None
-        if self.engine.any_order:
-            # By slot, and by row within a slot: memory that is read from start to end arrives twice as fast.
-            order = np.argsort(places * len(places) + np.arange(len(places)))
+        # By slot, and by row within a slot: memory that is read from start to end arrives twice as fast.
+        order = np.argsort(places * len(places) + np.arange(len(places))) if self.engine.any_order else None
+        if order is not None:
             places, xs, targets = jax.tree.map(lambda leaf: leaf.take(order, axis=0), (places, xs, targets))
         if self.table is not None:
             samples = self._scaled(arrays, places, xs)
@@ -200,7 +200,7 @@ class Fleet(Learner):
             add_errors(arrays["errors"], places, samples.targets, samples.last, due)
             found = made, due, samples
         found = losses, *found
-        if self.engine.any_order:
+        if order is not None:
             back = np.argsort(order)
             found = jax.tree.map(lambda leaf: leaf.take(back, axis=0), found)
         return FleetRun(shared), found

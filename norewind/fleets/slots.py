@@ -111,12 +111,13 @@ class Slots:
         """
         found = self._known(keys)
         if len(unknown := np.flatnonzero(found < 0)):
-            missing = list(dict.fromkeys(keys[row] for row in unknown.tolist()))
+            late = [keys[row] for row in unknown.tolist()]
+            missing = list(dict.fromkeys(late))
             free = self.resident - len(self)
             if len(missing) > free:
                 self._evict(len(missing) - free, np.unique(found[found >= 0]))
             self._bring(missing)
-            found = self._known(keys)
+            found[unknown] = self._known(late)
         self._used[found] = samples
         self._changed[found] = True
         if self.watched:
@@ -159,7 +160,8 @@ class Slots:
         for start in range(0, len(keys), AT_ONCE):
             part, stored = keys[start : start + AT_ONCE], self.fresh
             if self._store is not None:
-                stored = np.concatenate([self.record(key, self._store.read(key)) for key in part])
+                records = (self.record(key, self._store.read(key)) for key in part)
+                stored = np.frombuffer(b"".join(map(np.ndarray.tobytes, records)), self.dtype)
             with self._lock:
                 places = []
                 for key in part:
