@@ -51,12 +51,14 @@ def text(symbols: int, budget: float, seed: int, *, whole: bool = True) -> tuple
         whole: see `TextLearner`.
     """
     from norewind.learners.text_learner import TextLearner
+    from norewind.learners.text_network import GruWindow
 
     hidden = max((size for size, cost in NETWORKS.items() if COUNTS + cost <= budget), default=None)
     networks = []
     if hidden is not None:
         cell = cells.gru(inputs=symbols, hidden=hidden, outputs=symbols, symbols=True)
-        estimator = estimators.bptt(*window(cell.transition, losses.cross_entropy))
+        _, loss = window(cell.transition, losses.cross_entropy)
+        estimator = estimators.bptt(GruWindow(cell.transition), loss)
         networks.append(_network(cell, estimator, inverse_sqrt(RATE, ALPHA), seed))
     learner: Any = TextLearner(networks, symbols, window=AUTO_WINDOW, megabytes=MEGABYTES, whole=whole)
     return learner, learner.init()
