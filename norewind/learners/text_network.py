@@ -1,4 +1,4 @@
-"""The network of texts: a GRU that reads a window of symbols at once, so that gradients of matrices are few products."""
+"""The network for text: a GRU over a window of symbols, with a faster derivative."""
 
 from functools import partial
 from typing import Any
@@ -17,9 +17,10 @@ class GruWindow(WindowedTransition):
     """A window of steps of `cells.gru`, as `window` makes it, with the same outputs and a faster derivative.
 
     The derivative of a loop over steps adds an outer product to the gradient of every
-    matrix at every step. Here the loop contains only what depends on the state. Inputs
-    are read before it and outputs are computed after it, for all steps at once, and the gradients of
-    the recurrent matrices are computed from those of the loop's inputs: ∂ℓ/∂U = Σₜ (∂ℓ/∂aₜ) vₜᵀ for a = U v + E x + b.
+    matrix at every step. Here the loop contains only what depends on the state: inputs
+    are read before it and outputs are computed after it, for all steps at once. A recurrent
+    matrix U with aₜ = U vₜ + E xₜ + b gets its gradient as one product, Σₜ ∂ℓ/∂aₜ vₜᵀ, and
+    ∂ℓ/∂aₜ is the gradient of the loop's input E xₜ + b.
     """
 
     def __call__(self, params: Tree, state: Tree, x: Tree) -> tuple[Tree, Tree]:
