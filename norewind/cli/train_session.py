@@ -14,8 +14,7 @@ from norewind.scoring.metrics import at_the_end, counted, listed
 from norewind.scoring.row_score import RowScore
 from norewind.scoring.score import Score
 from norewind.streams import KeyedStream
-from norewind.sweeps.partitions import train_partitions
-from norewind.sweeps.shards import shard_words, train_shards
+from norewind.sweeps.parts import shard_summary, train_partitions, train_shards
 from norewind.sweeps.workers import SweepError
 from norewind.training.fit import Fitted, Hooks
 from norewind.training.folder import BY_STEP, CURVE, METRICS, STRETCH, RunFolder, settings_of
@@ -70,7 +69,7 @@ def run_shards(command: str, path: Path, settings: Settings, *, quiet: bool, new
         except KeyboardInterrupt:
             leave(f"Stopped; nothing is lost. To continue: norewind resume {path}", 128 + signal.SIGINT)
         if not quiet:
-            print(shard_words(path, settings.shards, KeyedStream.key_name), file=sys.stderr)
+            print(shard_summary(path, settings.shards, KeyedStream.key_name), file=sys.stderr)
     raise SystemExit(0)
 
 
