@@ -29,7 +29,7 @@ RATE, ALPHA = 5e-3, 0.005
 # Microseconds per byte of counts, on one core of the machine they were measured on.
 COUNTS = 5
 # Microseconds per byte, by hidden units, of a GRU trained by truncated BPTT over 16 symbols.
-NETWORKS = {64: 14, 128: 33, 192: 75}
+NETWORKS = {64: 12, 128: 30, 160: 38, 192: 60}
 MEGABYTES = 128
 # Microseconds per row of all least-squares models together, and of one network of a series.
 LINEAR, NETWORK = 30, 10
@@ -52,12 +52,14 @@ def text(symbols: int, budget: float, seed: int, *, whole: bool = True) -> tuple
         whole: see `TextLearner`.
     """
     from norewind.learners.text_learner import TextLearner
+    from norewind.learners.text_network import GruWindow
 
     hidden = max((size for size, cost in NETWORKS.items() if COUNTS + cost <= budget), default=None)
     networks = []
     if hidden is not None:
         cell = cells.gru(inputs=symbols, hidden=hidden, outputs=symbols, symbols=True)
-        estimator = estimators.bptt(*window(cell.transition, losses.cross_entropy))
+        _, loss = window(cell.transition, losses.cross_entropy)
+        estimator = estimators.bptt(GruWindow(cell.transition), loss)
         networks.append(_network(cell, estimator, inverse_sqrt(RATE, ALPHA), seed))
     learner: Any = TextLearner(networks, symbols, window=AUTO_WINDOW, megabytes=MEGABYTES, whole=whole)
     return learner, learner.init()
