@@ -95,11 +95,11 @@ class ForecastingModel:
         return display.facts_as_html(*self._facts())
 
     def _facts(self) -> tuple[str, dict[str, str]]:
-        state = self.run_state
+        state, training = self.run_state, self.run_state.training
         title = f"{type(self).__name__} after {counted(state.samples, 'row')}"
-        if state.opened is None:
+        if training is None:
             return title, {"method": state.settings.method}
-        stream, last = state.opened.stream, state.closing()
+        stream, last = training.steps.stream, training.unfinished_line()
         lines = [*state.lines, *([last] if last else [])]
         facts = {
             "inputs": _listed(stream.inputs),
@@ -107,7 +107,7 @@ class ForecastingModel:
             "method": state.settings.method,
         }
         if lines and (loss := lines[-1]["mean"]) is not None:
-            facts["loss"] = f"{loss:.4g} {state.opened.score.unit} (mean)"
+            facts["loss"] = f"{loss:.4g} {training.score.unit} (mean)"
         if curve := display.sparkline(line["loss"] for line in lines):
             facts["curve"] = curve
         return title, facts
@@ -275,11 +275,12 @@ class Classifier(ForecastingModel):
         Returns:
             Probabilities by class, in the nearest row that is forecast; empty while there are too few rows.
         """
-        if (found := self.run_state.answer(row_of(row))) is None:
+        state = self.run_state
+        if (found := state.answer(row_of(row))) is None or state.training is None:
             return {}
-        made, names = found[2][0] if self.run_state.settings.horizon else found[2], self.run_state.opened.stream.classes
+        made, names = found[2][0] if state.settings.horizon else found[2], state.training.steps.stream.classes
         # The classes seen so far, at the nearest step.
-        by_step = np.asarray(made, np.float64).reshape(len(self.run_state.settings.steps), -1)
+        by_step = np.asarray(made, np.float64).reshape(len(state.settings.steps), -1)
         logarithms = by_step[0, : len(names)]
         shares = np.exp(logarithms - logarithms.max())
         return dict(zip((self.labels.get(n, n) for n in names), (shares / shares.sum()).tolist(), strict=True))
@@ -383,7 +384,7 @@ def load(folder: str | Path) -> Any:
     if kind is None or (kind is Classifier) != (settings.loss == "classes"):
         raise StreamError(f"{folder / MODEL} does not describe a norewind model. Remove it, or save the model again.")
     model = kind.__new__(kind)
-    model.run_state = ModelRun(settings, saved)
+    model.run_state = ModelRun(settings, saved, folder.resolve())
     if isinstance(model, Classifier):
         labels = about.get("labels", {})
         model.labels = labels if isinstance(labels, dict) else {}

@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -12,9 +13,10 @@ import jax
 import numpy as np
 
 from norewind.core.trees import Tree
+from norewind.scoring.score import Score
 from norewind.storage.checkpoint import CheckpointError, DamagedError, Writer, checkpoints, read, restored
 from norewind.storage.files import naming, open_itself, write_atomically
-from norewind.training.checkpoint_schema import check_arrays, check_entries
+from norewind.training.checkpoint_schema import check_arrays, check_entries, same_form
 from norewind.training.log import Log
 from norewind.training.settings import CHANGEABLE, SETTINGS, Settings, SettingsError, read_toml, write_toml
 
@@ -56,6 +58,19 @@ class Saved(NamedTuple):
             like: a run of the same structure.
         """
         return restored(self.path, self.arrays, like)
+
+    def score_state(self, score: Score) -> dict[str, Any]:
+        """Return the state of the score in the checkpoint.
+
+        Args:
+            score: a new score of the same stream.
+
+        Raises:
+            CheckpointError: the state does not have the form of a new one. (A score without a state accepts any.)
+        """
+        if score.state and not same_form(self.entries["score"], score.state):
+            raise CheckpointError(f"{self.path}: its score does not fit this stream. Start a new run.")
+        return deepcopy(self.entries["score"])
 
     def check_settings(self, settings: Settings) -> None:
         """Reject settings other than those the checkpoint was made with.
