@@ -18,7 +18,7 @@ from norewind.streams.kafka.client import SCHEME
 from norewind.training.build import build, set_precision
 from norewind.training.checkpoint_schema import check_waiting
 from norewind.training.fit import Fitted, fit
-from norewind.training.folder import COLUMNS, METRICS, PREDICTIONS, RunFolder
+from norewind.training.folder import METRICS, PREDICTIONS, RunFolder
 from norewind.training.kafka_answers import answering
 from norewind.training.log import as_lines
 from norewind.training.opening import Opened, open_stream
@@ -72,9 +72,9 @@ def train(
             if folder.saved:
                 check_waiting(folder.saved.path, folder.entries["position"]["left"], built.window, opened.shape.inputs)
             # Only now that the stream and the model are known to work: a mistake leaves no settings behind.
-            folder.begin(settings)
-            if isinstance(opened.stream, RowStream) and folder.new:
-                folder.note(COLUMNS, columns_of(opened.stream))
+            is_table = isinstance(opened.stream, RowStream)
+            folder.begin(settings, columns_of(opened.stream) if is_table else None)
+            if is_table and folder.new:
                 progress.say(column_words(opened.stream))
             with _hooks(settings, folder, opened, progress, hooks, answers) as all_hooks:
                 fitted = fit(

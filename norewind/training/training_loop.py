@@ -200,7 +200,7 @@ class Training:
         # Samples waiting for their window count too: a stream that continues does not send them again.
         self.save()
         if self.folder:
-            self.folder.wait()
+            self.folder.writer.wait()
         return ended
 
     def _steps_to_take(self, samples: int | None) -> int:
@@ -371,7 +371,7 @@ class Training:
         # A checkpoint with signs of divergence is kept in addition to the good ones.
         self.folder.save(self.samples, self.run, entries, self.hooks.checkpoint, replaces=self.is_healthy())
         if self.hooks.settles:
-            self.folder.wait()
+            self.folder.writer.wait()
         self.saved_when = time.perf_counter()  # after saving, so that slow saving leaves time to learn
 
 

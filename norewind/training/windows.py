@@ -286,11 +286,8 @@ def check_fits(learner: Learner, horizon: int, window: int) -> None:
         ValueError: the learner does not fit.
     """
     if learner.horizon != horizon:
-        needed = (
-            "norewind.learners.Ahead(learner, loss, steps=stream.steps)"
-            if horizon
-            else "one without norewind.learners.Ahead"
-        )
+        ahead = "norewind.learners.Ahead"
+        needed = f"{ahead}(learner, loss, steps=stream.steps)" if horizon else f"one without {ahead}"
         differ = f"the learner forecasts {learner.horizon} rows ahead, but the horizon of the stream is {horizon}"
         raise ValueError(f"fit: {differ}: use {needed}.")
     if learner.window not in (0, window):
