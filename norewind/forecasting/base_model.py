@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import replace
 from functools import lru_cache
@@ -26,7 +26,7 @@ from norewind.training.log import read_log
 from norewind.training.notebook import live_plot
 from norewind.training.opening import Opened, open_stream
 from norewind.training.settings import SETTINGS, Settings, SettingsError
-from norewind.training.train import columns_of, steps_in_words
+from norewind.training.train import columns_of, some, steps_in_words
 from norewind.training.training_loop import Hooks, Intervals, Training
 from norewind.training.windows import Steps
 
@@ -297,8 +297,8 @@ class ForecastingModel:
         stream, last = training.steps.stream, training.unfinished_line()
         lines = [*self.lines, *([last] if last else [])]
         facts = {
-            "inputs": _listed(stream.inputs),
-            "targets": f"{_listed(stream.targets)}, {steps_in_words(stream.steps)}",
+            "inputs": some(stream.inputs, 6),
+            "targets": f"{some(stream.targets, 6)}, {steps_in_words(stream.steps)}",
             "method": self.settings.method,
         }
         if lines and (loss := lines[-1]["mean"]) is not None:
@@ -350,7 +350,3 @@ def row_of(row: Any) -> dict[str, Any]:
         raise StreamError(f"a row must be a dict or a vector of numbers, not a {type(row).__name__}.")
     values = np.atleast_1d(np.asarray(row)).tolist()
     return {str(number): plain(value) for number, value in enumerate(values, 1)}
-
-
-def _listed(names: Sequence[str], most: int = 6) -> str:
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

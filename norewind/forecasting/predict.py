@@ -84,10 +84,10 @@ def predictions(
             taken = steps.take(left, settings.flush) if left else None
             if taken is not None and (count := count_of(taken)):
                 run, outputs = answer(run, *steps.windows(taken, chunk), count // window)
-                yield list(opened.score.predictions(*steps.rest(taken, steps.flat(outputs, count))))
+                yield list(opened.score.predictions(*steps.not_predicted_early(taken, steps.by_sample(outputs, count))))
                 done += count
             at_once = left and (taken is None or settings.flush is not None)
-            if at_once and (new := steps.early(outputs_of)):
+            if at_once and (new := steps.predict_waiting(outputs_of)):
                 yield list(opened.score.predictions(*new))
             if taken is None:
                 return

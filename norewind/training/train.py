@@ -156,10 +156,6 @@ def columns_of(stream: RowStream) -> dict[str, Any]:
 
 def column_words(stream: RowStream) -> str:
     """Describe the columns that a run uses and ignores, as text."""
-
-    def some(words: list[str]) -> str:
-        return ", ".join(words[:12]) + (f" and {len(words) - 12} more" if len(words) > 12 else "")
-
     same = "the same" if stream.targets == stream.inputs and len(stream.inputs) > 1 else some(stream.targets)
     when = steps_in_words(stream.steps)
     read = {"category": " (text: as categories)", "time": " (time)"}
@@ -168,6 +164,11 @@ def column_words(stream: RowStream) -> str:
     if stream.ignored:
         lines.append(f"ignored: {some([f'{name} ({why})' for name, why in stream.ignored.items()])}")
     return "\n".join(lines)
+
+
+def some(words: Sequence[str], most: int = 12) -> str:
+    """Join words with commas, and count those after the first few."""
+    return ", ".join(words[:most]) + (f" and {len(words) - most} more" if len(words) > most else "")
 
 
 def steps_in_words(steps: Sequence[int]) -> str:

@@ -164,7 +164,7 @@ class Training:
     @property
     def received(self) -> int:
         """The number of samples learned from, and those that wait for their window."""
-        return self.samples + (0 if self.steps.waiting is None else count_of(self.steps.waiting))
+        return self.samples + count_of(self.steps.waiting)
 
     def until(self, samples: int | None = None) -> bool:
         """Train until the stream ends, a total number of samples is reached, or a stop is requested.
@@ -237,9 +237,9 @@ class Training:
         if not np.isfinite(losses).all():
             # Most learners raise this error themselves.
             raise Diverged(f"the loss after sample {before} is not a finite number.", before)
-        outputs = self.steps.flat(outputs, count)
+        outputs = self.steps.by_sample(outputs, count)
         if self.hooks.predictions is not None:
-            self.hooks.predictions(*self.steps.rest(taken, outputs))
+            self.hooks.predictions(*self.steps.not_predicted_early(taken, outputs))
         self._unscored.append((taken, losses, outputs))
         self.add_up()
         self.hooks.chunk(self.samples, float((losses * self.score.scale).sum()) / count)
@@ -317,7 +317,7 @@ class Training:
     def _predict_early(self) -> None:
         """With `flush`, predict all samples that have arrived, including those that wait for their window."""
         predict, later = self.hooks.predictions, self.intervals.flush is None or self.hooks.settles
-        if predict and not later and (new := self.steps.early(self.outputs_of)):
+        if predict and not later and (new := self.steps.predict_waiting(self.outputs_of)):
             predict(*new)
 
     def outputs_of(self, waiting: Samples) -> Any:

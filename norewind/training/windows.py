@@ -112,8 +112,7 @@ class Steps:
         Raises:
             StreamError: the input is bad, or the waiting samples differ in kind from those that follow.
         """
-        waiting = 0 if self.waiting is None else count_of(self.waiting)
-        wanted = steps * self.window
+        waiting, wanted = count_of(self.waiting), steps * self.window
         # Without a pause, an idle stream would be polled continuously.
         patience = None if patience is None else max(patience, 0.01)
         new = self.stream.take(wanted - waiting, patience) if waiting < wanted else None
@@ -147,7 +146,7 @@ class Steps:
 
         return jax.tree.map(shaped, samples.xs), jax.tree.map(shaped, samples.targets)
 
-    def flat(self, outputs: Any, samples: int) -> Any:
+    def by_sample(self, outputs: Any, samples: int) -> Any:
         """Return the outputs of a chunk of steps as one output per sample, without the padding.
 
         Args:
@@ -163,14 +162,12 @@ class Steps:
 
     def position(self) -> Position:
         """Return the position of the stream and the waiting samples, as a checkpoint saves them."""
+        # Text is saved as lists, since the arrays of a checkpoint cannot hold it.
+        parts: Iterable[Any] = self.waiting or ()
+        saved = [part.tolist() if isinstance(part, np.ndarray) and part.dtype.hasobject else part for part in parts]
+        return {"stream": self.stream.position(), "left": saved or None}
 
-        def as_saved(part: Any) -> Any:
-            return part.tolist() if isinstance(part, np.ndarray) and part.dtype == np.dtype(object) else part
-
-        left = None if self.waiting is None else [as_saved(part) for part in self.waiting]
-        return {"stream": self.stream.position(), "left": left}
-
-    def early(self, outputs_of: Callable[[Samples], Any]) -> tuple[int, Samples, Any] | None:
+    def predict_waiting(self, outputs_of: Callable[[Samples], Any]) -> tuple[int, Samples, Any] | None:
         """Predict the waiting samples that have not been predicted yet.
 
         Args:
@@ -181,11 +178,11 @@ class Steps:
         """
         if self.waiting is None or (count := count_of(self.waiting)) == self.answered:
             return None
-        new = self.rest(self.waiting, self.flat(outputs_of(self.waiting), count))
+        new = self.not_predicted_early(self.waiting, self.by_sample(outputs_of(self.waiting), count))
         self.answered = count
         return new
 
-    def rest(self, samples: Samples, outputs: Any) -> tuple[int, Samples, Any]:
+    def not_predicted_early(self, samples: Samples, outputs: Any) -> tuple[int, Samples, Any]:
         """Return the samples of whole windows that have not been predicted early.
 
         Args:
@@ -245,9 +242,9 @@ class IteratedStream(Stream):
         return {"items": self._items}
 
 
-def count_of(samples: Samples) -> int:
-    """Return the number of samples."""
-    return len(jax.tree.leaves(samples.xs)[0])
+def count_of(samples: Samples | None) -> int:
+    """Return the number of samples; 0 for None."""
+    return 0 if samples is None else len(jax.tree.leaves(samples.xs)[0])
 
 
 def concatenated(parts: Sequence[Any]) -> Any:
