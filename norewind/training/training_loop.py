@@ -175,8 +175,8 @@ class Training:
         Returns:
             Whether the stream has ended.
         """
-        self.hooks.begin(self)
         self._began = time.perf_counter() - self._seconds
+        self.hooks.begin(self)
         ended = False
         while not ended and not self.hooks.should_stop():
             wanted = self._steps_to_take(samples)
