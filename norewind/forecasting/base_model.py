@@ -12,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 
 from norewind.engines.cache import keep_compiled_from_now
-from norewind.plotting import display
+from norewind.plotting import tables
 from norewind.scoring.metrics import counted
 from norewind.storage.files import write_atomically
 from norewind.streams import Samples, StreamError, afresh
@@ -284,10 +284,10 @@ class ForecastingModel:
         return row
 
     def __repr__(self) -> str:
-        return display.facts_as_text(*self._facts())
+        return tables.facts_as_text(*self._facts())
 
     def _repr_html_(self) -> str:
-        return display.facts_as_html(*self._facts())
+        return tables.facts_as_html(*self._facts())
 
     def _facts(self) -> tuple[str, dict[str, str]]:
         training = self.training
@@ -303,7 +303,7 @@ class ForecastingModel:
         }
         if lines and (loss := lines[-1]["mean"]) is not None:
             facts["loss"] = f"{loss:.4g} {training.score.unit} (mean)"
-        if curve := display.sparkline(line["loss"] for line in lines):
+        if curve := tables.sparkline(line["loss"] for line in lines):
             facts["curve"] = curve
         return title, facts
 

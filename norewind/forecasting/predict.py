@@ -9,10 +9,10 @@ import numpy as np
 
 from norewind.learners.steps import nearest_steps
 from norewind.scoring.class_score import ClassScore
-from norewind.scoring.line_score import LineScore
 from norewind.scoring.metrics import seven_digits
 from norewind.scoring.row_score import RowScore
 from norewind.scoring.score import log_shares
+from norewind.scoring.text_score import LineScore
 from norewind.streams import afresh
 from norewind.training.build import build, set_precision
 from norewind.training.checkpoint_schema import check_waiting
