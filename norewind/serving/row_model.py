@@ -15,7 +15,7 @@ from norewind.streams.stream import Samples
 from norewind.streams.table.columns import ANOTHER, CATEGORIES, at, category_of
 from norewind.streams.table.row_stream import RowStream
 from norewind.streams.table.scaling import SeriesStatistics
-from norewind.training.fit import Training, carry_norm
+from norewind.training.training_loop import Training, carry_norm
 
 
 class State(NamedTuple):
@@ -156,6 +156,7 @@ class FleetModel(RowModel):
 
     def __init__(self, training: Training):
         assert isinstance(training.learner, Fleet)
+        assert training.folder
         self.fleet, self.slots = training.learner, training.learner.slots
         self.store = Store(training.folder.path, self.slots.layout, write=False)
         self.slots.watched = True

@@ -17,11 +17,11 @@ from norewind.serving.page_feed import PageFeed, about, samples_in
 from norewind.serving.queues import Incoming, LateLabels, PredictionQueue, seconds_per_row
 from norewind.serving.row_model import FleetModel, RowModel, rows_so_far
 from norewind.streams.stream import BadRow
-from norewind.training.fit import Hooks, Training
 from norewind.training.folder import METRICS, RunFolder, saved_run
 from norewind.training.log import read_log
 from norewind.training.settings import Settings, SettingsError
 from norewind.training.train import train
+from norewind.training.training_loop import Hooks, Training
 
 # How long the learning thread may hold the GIL while an answer waits (in seconds). A request releases the GIL at every
 # system call, and waits this long to get it back.

@@ -5,7 +5,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -38,13 +37,8 @@ def live_plot(hooks: Any, unit: str) -> Iterator[Any]:
         yield hooks
         return
     plot = LivePlot(display, unit)
-
-    def on_metrics(line: dict[str, Any]) -> None:
-        hooks.metrics(line)
-        plot.see(line)
-
     try:
-        yield replace(hooks, metrics=on_metrics)
+        yield hooks.adding(metrics=plot.see)
     finally:
         plot.draw()
 

@@ -16,7 +16,7 @@ from norewind.scoring.class_score import ClassScore
 from norewind.storage.checkpoint import CheckpointError
 from norewind.streams import Dialect, RowStream, Samples, StreamError
 from norewind.testing import check_learner
-from norewind.training.checkpoint_schema import check_score
+from norewind.training.folder import Saved
 
 CLASSES = Dialect(classes=True)
 ROWS = 120
@@ -281,8 +281,10 @@ def test_the_warning_shows_by_how_much_a_rule_is_better_and_there_is_none_for_as
 
 
 def test_the_state_of_another_score_is_refused(tmp_path):
-    state = ClassScore(3, str, (0,)).state
-    check_score(tmp_path, {**state, "stretch": np.zeros((4, 3))}, state)
+    score = ClassScore(3, str, (0,))
+    state = score.state
+    longer = {**state, "stretch": np.zeros((4, 3))}
+    assert Saved(tmp_path, {}, {"score": longer}).score_state(score).keys() == state.keys()
     for saved in ({**state, "stretch": np.zeros((4, 2))}, {**state, "rows": 1.5}, {**state, "rows": -1}, {}):
         with pytest.raises(CheckpointError, match="does not fit this stream"):
-            check_score(tmp_path, saved, state)
+            Saved(tmp_path, {}, {"score": saved}).score_state(score)
