@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from norewind.cells.cell import Cell, read_out, readout_init
+from norewind.cells.cell import Cell, one_hot, read_out, readout_init
 from norewind.cells.torch_operations import OPERATIONS
 from norewind.core.trees import Tree
 
@@ -55,10 +55,8 @@ def from_torch(module: Any, inputs: int, outputs: int | None = None, *, initial_
         return {"module": weights, **readout}
 
     def transition(params, state, x):
-        x = jnp.asarray(x)
-        vector = jax.nn.one_hot(x, inputs) if jnp.issubdtype(x.dtype, jnp.integer) else x
-        output, state = run(params["module"], vector, state)
-        return state, read_out(params["readout"], output) if "readout" in params else output
+        output, state = run(params["module"], one_hot(x, inputs), state)
+        return state, read_out(params.get("readout"), output)
 
     return Cell(init, lambda: jax.tree.map(jnp.asarray, start), transition)
 

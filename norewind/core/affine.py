@@ -12,7 +12,7 @@ from norewind.core.checks import ModelError
 from norewind.core.combinators import WindowedTransition
 from norewind.core.estimator import Estimate, Estimator, Loss, Transition, checked, linearise, linearise_state, model_of
 from norewind.core.noise import Noise, as_key
-from norewind.core.structure import Layer, for_each_leaf, reaches_state, required, spread, unfed_leaf
+from norewind.core.structure import Layer, for_each_leaf, required, spread, unfed_leaf
 from norewind.core.trees import Tree, real_leaves
 
 
@@ -32,22 +32,6 @@ class AffineCarry(NamedTuple):
 
 # `reduce(left, right, signs)` turns r + 1 pairs of rows into r pairs with the same mean of Σ left_i ⊗ right_i.
 Reduce = Callable[[jax.Array, jax.Array, jax.Array], tuple[jax.Array, jax.Array]]
-
-
-class AffineStep(NamedTuple):
-    """The result of one step, with the factors of its influence.
-
-    Args:
-        state: the new state.
-        inputs: the inputs a of the layer, as a tree like the parameters.
-        jacobian: J = ∂s'/∂s.
-        drive: D = ∂s'/∂z.
-    """
-
-    state: Tree
-    inputs: Tree
-    jacobian: jax.Array
-    drive: jax.Array
 
 
 def products(who: str, transition: Transition, loss: Loss, *, terms: int, reduce: Reduce, noise: Noise) -> Estimator:
@@ -78,13 +62,13 @@ def products(who: str, transition: Transition, loss: Loss, *, terms: int, reduce
         return AffineCarry(u, jnp.zeros((terms, n.size, layer.bias(params).size), n.dtype), as_key(key))
 
     def advance(params, state, carry, x):
-        step = affine_step(who, single, layer, params, state, x)
-        last, unravel = ravel_pytree(step.inputs)
+        state, inputs, jacobian, drive = affine_step(who, single, layer, params, state, x)
+        last, unravel = ravel_pytree(inputs)
         left = jnp.vstack([jax.vmap(lambda u: ravel_pytree(u)[0])(carry.u), last])
-        right = jnp.concatenate([step.jacobian @ carry.A, step.drive[None]])
+        right = jnp.concatenate([jacobian @ carry.A, drive[None]])
         signs, key = noise(carry.key, jnp.zeros(terms, right.dtype))
         left, flat = reduce(left, right.reshape(terms + 1, -1), signs)
-        return step.state, AffineCarry(jax.vmap(unravel)(left.astype(last.dtype)), flat.reshape(carry.A.shape), key)
+        return state, AffineCarry(jax.vmap(unravel)(left.astype(last.dtype)), flat.reshape(carry.A.shape), key)
 
     def step(params, state, carry, x, target):
         point = linearise(model, params, state, x, target)
@@ -121,7 +105,9 @@ def _zero_inputs(layer: Layer, params: Tree) -> Tree:
     return for_each_leaf(one, layer.rows(params), params)
 
 
-def affine_step(who: str, transition: Transition, layer: Layer, params: Tree, state: Tree, x: Tree) -> AffineStep:
+def affine_step(
+    who: str, transition: Transition, layer: Layer, params: Tree, state: Tree, x: Tree
+) -> tuple[Tree, Tree, jax.Array, jax.Array]:
     """Run one step, and compute the factors of its influence.
 
     Args:
@@ -133,13 +119,12 @@ def affine_step(who: str, transition: Transition, layer: Layer, params: Tree, st
         x: the input.
 
     Returns:
-        The new state, the inputs of the layer, J and D.
+        The new state, the inputs a of the layer as a tree like the parameters, J = ∂s'/∂s and D = ∂s'/∂z.
 
     Raises:
         ModelError: a parameter reaches the state without passing through the layer.
     """
-    missing = unfed_leaf(layer.rows(params), params, reaches_state(transition, params, state, x))
-    if missing:
+    if missing := unfed_leaf(layer.rows(params), transition, params, state, x):
         raise ModelError(
             f"{who}: params{missing} reaches the state, but not through the affine layer that the model declares. "
             "Use a model without it, or a method for any model, such as uoro."
@@ -152,7 +137,7 @@ def affine_step(who: str, transition: Transition, layer: Layer, params: Tree, st
         return ravel_pytree(row)[0], layer.bias(grad)
 
     jacobian, drive = jax.vmap(row_of)(jnp.eye(flat.size, dtype=flat.dtype))
-    return AffineStep(point.state, _inputs(who, layer, params, state, x), jacobian, drive)
+    return point.state, _inputs(who, layer, params, state, x), jacobian, drive
 
 
 def _inputs(who, layer, params, state, x):

@@ -1,13 +1,13 @@
 """The contract that every gradient estimator fulfils, and the linearisation that all of them share."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 
 from norewind.core import checks
-from norewind.core.trees import Tree, is_key, real_leaves, where, with_real_leaves
+from norewind.core.trees import Tree, is_key, real_leaves, where, with_real_leaves, zeros_like
 
 Transition = Callable[[Tree, Tree, Tree], tuple[Tree, Tree]]
 Loss = Callable[[Tree, Tree], jax.Array]
@@ -88,8 +88,7 @@ class Estimator(NamedTuple):
         mean_step: a faster way to the mean gradient of several carries than one `step` for each
             (see `norewind.average`). The carries are stacked along a leading axis.
         streams_step: a faster way to the mean gradient of several streams than one `step` for each
-            (see `norewind.parallel`). Everything but the parameters has a leading axis. With a sixth argument, the
-            weights of the streams, it returns the weighted sum in place of the mean.
+            (see `norewind.parallel`). Everything but the parameters has a leading axis.
         perturbs_state: the new state depends on the carry, so several carries cannot share one evaluation of the model.
     """
 
@@ -98,7 +97,7 @@ class Estimator(NamedTuple):
     model: Model | None = None
     reset: ResetFn | None = None
     mean_step: StepFn | None = None
-    streams_step: Callable[..., tuple[Tree, Tree, Estimate]] | None = None
+    streams_step: StepFn | None = None
     perturbs_state: bool = False
 
 
@@ -260,15 +259,3 @@ def linearise_state(transition: Transition, params: Tree, state: Tree, x: Tree) 
     """
     model = Model(lambda *inputs: (transition(*inputs)[0], ()), lambda output, target: jnp.zeros(()))
     return linearise(model, params, state, x, ())
-
-
-def zeros_like(tree: Any) -> Any:
-    """Make zeros in the shapes and dtypes of a tree of arrays.
-
-    Args:
-        tree: the tree.
-
-    Returns:
-        A tree of zeros.
-    """
-    return jax.tree.map(jnp.zeros_like, tree)

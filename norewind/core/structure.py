@@ -10,7 +10,7 @@ from jax.interpreters import partial_eval
 
 from norewind.core.checks import ModelError
 from norewind.core.estimator import Transition, samples_of
-from norewind.core.trees import Tree, real_leaves
+from norewind.core.trees import Tree, named_leaves, real_leaves
 
 UNITS = "to know which unit each weight feeds"
 
@@ -79,6 +79,7 @@ def declare(
     elementwise: bool | None = None,
     mixing: Callable[[Product], Transition] | None = None,
     layer: Layer | None = None,
+    sizes: tuple[int, int] | None = None,
 ) -> Transition:
     """Attach declarations about a model to its transition, for the methods that need them.
 
@@ -100,6 +101,8 @@ def declare(
             read one another. With a product that lets no derivative pass between units, the model is elementwise. Its
             units are those declared here, unless the model that `mixing` returns declares its own.
         layer: the affine layer z = W a through which all weights reach the state (see `Layer`).
+        sizes: the number of inputs and of outputs. If x is a symbol, or the target a label of `cross_entropy`, learners
+            reject those out of range.
 
     Returns:
         The same transition, with the declarations.
@@ -112,7 +115,7 @@ def declare(
     >>> told = norewind.declare(transition, units=lambda params: {"w": rows[:, None], "b": rows, "out": None})
     >>> estimator = norewind.estimators.nobacktrack(told, norewind.losses.squared_error)
     """
-    return DeclaredTransition(transition, Structure(units, memory, output_units, elementwise, mixing, layer))
+    return DeclaredTransition(transition, Structure(units, memory, output_units, elementwise, mixing, layer, sizes))
 
 
 def structure_of(transition: Transition) -> Structure:
@@ -127,25 +130,12 @@ def structure_of(transition: Transition) -> Structure:
     return getattr(transition, "structure", Structure())
 
 
-def sized(transition: Transition, inputs: int, outputs: int) -> Transition:
-    """The same transition, which also declares its sizes.
-
-    Args:
-        transition: one step of the model.
-        inputs: the number of input symbols that it knows.
-        outputs: the number of its outputs.
-
-    Returns:
-        The transition with its earlier declarations and the sizes.
-    """
-    return DeclaredTransition(transition, structure_of(transition)._replace(sizes=(inputs, outputs)))
-
-
 def declared_around(
     inner: Transition,
     around: Callable[[Transition], Transition],
     get: Callable[[Tree], Tree],
     put: Callable[[Tree], Tree],
+    sizes: tuple[int, int] | None = None,
 ) -> Transition:
     """Wrap a transition, and pass on its declarations, except for the output units (the output is a different one).
 
@@ -155,13 +145,12 @@ def declared_around(
         get: `get(params)` returns the inner parameters.
         put: `put(tree)` turns a tree like the inner parameters into one like the outer parameters, with None for the
             rest, which must not reach the state.
+        sizes: the number of inputs and of outputs of the outer transition.
 
     Returns:
         `around(inner)`, with the declarations of `inner`.
     """
     told = structure_of(inner)
-    if told == Structure():
-        return around(inner)
 
     def put_in(function):
         return function and (lambda params, *rest: put(function(get(params), *rest)))
@@ -174,6 +163,7 @@ def declared_around(
         elementwise=told.elementwise,
         mixing=mixing and (lambda product: declared_around(mixing(product), around, get, put)),
         layer=layer and Layer(put_in(layer.rows), put_in(layer.inputs), lambda params: layer.bias(get(params))),
+        sizes=sizes,
     )
 
 
@@ -257,8 +247,7 @@ def covered_units(who: str, transition: Transition, params: Tree, state: Tree, x
     """
     (units,) = required(who, "a cell where every weight feeds one unit", transition, units=UNITS)
     index = units(params)
-    missing = unfed_leaf(index, params, reaches_state(transition, params, state, x))
-    if missing:
+    if missing := unfed_leaf(index, transition, params, state, x):
         raise ModelError(
             f"{who}: params{missing} reaches the state, but the model declares no unit that its weights feed "
             "(weights shared by several units have none). Use a model without it, or a method for any model, such as "
@@ -284,29 +273,31 @@ def declared_units(who: str, transition: Transition, params: Tree, state: Tree, 
         ModelError: the declaration is missing or incomplete, or a floating leaf of the state is not a vector.
     """
     index = covered_units(who, transition, params, state, x)
-    for path, leaf in jax.tree_util.tree_leaves_with_path(real_leaves(state)):
+    for place, leaf in named_leaves("state", real_leaves(state)):
         if jnp.ndim(leaf) != 1:
             raise ModelError(
-                f"{who}: state{jax.tree_util.keystr(path)} has shape {jnp.shape(leaf)}, but a model that declares "
-                "units keeps one number per unit in every floating leaf of its state. Make it a vector."
+                f"{who}: {place} has shape {jnp.shape(leaf)}, but a model that declares units keeps one number per "
+                "unit in every floating leaf of its state. Make it a vector."
             )
     return index
 
 
-def unfed_leaf(index: Tree, params: Tree, reaching: Tree) -> str | None:
-    """The path of the first leaf that reaches the state but has no declared unit.
+def unfed_leaf(index: Tree, transition: Transition, params: Tree, state: Tree, x: Tree) -> str | None:
+    """The path of the first leaf of the parameters that reaches the state but has no declared unit.
 
     Args:
         index: the declared units.
+        transition: one step of the model.
         params: the parameters.
-        reaching: the result of `reaches_state`.
+        state: the state.
+        x: the input.
 
     Returns:
         The path, or None if there is no such leaf.
     """
-    fed = for_each_leaf(lambda units, leaf: units is not None, index, params)
-    pairs = zip(jax.tree_util.tree_leaves_with_path(fed), jax.tree.leaves(reaching), strict=True)
-    return next((jax.tree_util.keystr(path) for (path, is_fed), reach in pairs if reach and not is_fed), None)
+    unfed = for_each_leaf(lambda units, leaf: units is None, index, params)
+    missing = jax.tree.map(lambda a, b: a and b, unfed, reaches_state(transition, params, state, x))
+    return next((place for place, is_missing in named_leaves("", missing) if is_missing), None)
 
 
 def for_each_leaf(function: Callable, index: Tree, params: Tree) -> Tree:

@@ -3,23 +3,16 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
 
+from norewind.core import estimator
 from norewind.core.checks import ModelError
-from norewind.core.estimator import (
-    Estimate,
-    Estimator,
-    Linearisation,
-    Model,
-    Transition,
-    checked,
-    linearise,
-    linearise_state,
-)
+from norewind.core.estimator import Estimate, Estimator, Linearisation, Model, Transition
 from norewind.core.structure import Product, covered_units, for_each_leaf, mixed_by, spread, structure_of
-from norewind.core.trees import Tree, real_leaves
+from norewind.core.trees import Tree, as_arrays, floating, named_leaves, real_leaves
 
-# For every component of the state (each number that a unit keeps), a tree like the parameters, with None for leaves
-# that feed no unit.
+# One trace for every component of the state (each number that a unit keeps): a tree like the parameters, with None for
+# leaves that feed no unit.
 Traces = tuple[Tree, ...]
 
 
@@ -105,32 +98,6 @@ def units_of(alone: Transition, params: Tree) -> Tree:
     return units(params)
 
 
-def _components(leaves: Tree) -> jax.Array:
-    """Arrange the real leaves of a state as an array with one row per component and one column per unit."""
-    return jnp.concatenate([leaf.reshape(-1, leaf.shape[-1]) for leaf in jax.tree.leaves(leaves)])
-
-
-def _from_components(rows: np.ndarray, like: Tree) -> Tree:
-    leaves, structure = jax.tree.flatten(like)
-    ends = np.cumsum([leaf.size // leaf.shape[-1] for leaf in leaves])
-    parts = np.split(rows, ends[:-1])
-    parts = [jnp.asarray(part.reshape(leaf.shape), leaf.dtype) for part, leaf in zip(parts, leaves, strict=True)]
-    return jax.tree.unflatten(structure, parts)
-
-
-def _check_components(who: str, state: Tree) -> None:
-    """Check that every floating leaf is a vector with one entry per unit."""
-    first = None
-    for path, leaf in jax.tree_util.tree_leaves_with_path(state):
-        if jnp.issubdtype(jnp.result_type(leaf), jnp.inexact):
-            first = first or jnp.shape(leaf)
-            if jnp.ndim(leaf) != 1 or jnp.shape(leaf) != first:
-                raise ModelError(
-                    f"{who}: state{jax.tree_util.keystr(path)} has shape {jnp.shape(leaf)}, but every floating leaf of "
-                    f"the state must be a vector with one entry per unit, all of one length. Split or flatten it."
-                )
-
-
 def zero_traces(who: str, alone: Transition, params: Tree, state: Tree) -> Traces:
     """The traces before the first step: nothing has influenced the state yet.
 
@@ -146,11 +113,28 @@ def zero_traces(who: str, alone: Transition, params: Tree, state: Tree) -> Trace
     Raises:
         ModelError: a floating leaf of the state does not have one entry per unit.
     """
-    _check_components(who, state)
-    zeros = for_each_leaf(
-        lambda unit, leaf: None if unit is None else jnp.zeros_like(leaf), units_of(alone, params), params
-    )
-    return (zeros,) * len(_components(real_leaves(state)))
+    leaves = named_leaves("state", floating(as_arrays(state)))
+    for place, leaf in leaves:
+        if jnp.ndim(leaf) != 1 or jnp.shape(leaf) != jnp.shape(leaves[0][1]):
+            raise ModelError(
+                f"{who}: {place} has shape {jnp.shape(leaf)}, but every floating leaf of the state must be a vector "
+                "with one entry per unit, all of one length. Split or flatten it."
+            )
+    components = sum(2 if jnp.iscomplexobj(leaf) else 1 for _, leaf in leaves)
+    return (zero_trace(units_of(alone, params), params),) * components
+
+
+def zero_trace(units: Tree, params: Tree) -> Tree:
+    """A trace of zeros: a tree like the parameters, with None for leaves that feed no unit.
+
+    Args:
+        units: the unit that each weight feeds.
+        params: the parameters.
+
+    Returns:
+        The trace.
+    """
+    return for_each_leaf(lambda unit, leaf: None if unit is None else jnp.zeros_like(leaf), units, params)
 
 
 def along_traces(units: Tree, row: Tree, traces: Traces, params: Tree) -> Tree:
@@ -158,7 +142,7 @@ def along_traces(units: Tree, row: Tree, traces: Traces, params: Tree) -> Tree:
 
     Args:
         units: the unit that each weight feeds.
-        row: a row vector shaped like the real leaves of the state.
+        row: the row vector, shaped like the real leaves of the state, or like those that have traces.
         traces: the traces G.
         params: the parameters.
 
@@ -166,10 +150,24 @@ def along_traces(units: Tree, row: Tree, traces: Traces, params: Tree) -> Tree:
         A tree like the parameters.
     """
     total = jax.tree.map(lambda leaf: jnp.zeros((), jnp.result_type(leaf)), params)
-    for values, trace in zip(_components(row), traces, strict=True):
+    for values, trace in zip(ravel_pytree(row)[0].reshape(len(traces), -1), traces, strict=True):
         factors = spread(units, values, params)
         total = jax.tree.map(lambda t, f, g: t if g is None else t + f * g, total, factors, trace)
     return total
+
+
+def next_trace(immediate: Tree, carried: Tree, trace: Tree) -> Tree:
+    """One trace after a step, G ← J G + I, for the leaves that have a trace.
+
+    Args:
+        immediate: I, the derivative of the component by the parameters.
+        carried: J G, from `along_traces`.
+        trace: G before the step.
+
+    Returns:
+        The trace after the step.
+    """
+    return jax.tree.map(lambda i, c, g: None if g is None else c + i, immediate, carried, trace)
 
 
 def next_traces(alone: Linearisation, units: Tree, traces: Traces, params: Tree) -> Traces:
@@ -187,14 +185,13 @@ def next_traces(alone: Linearisation, units: Tree, traces: Traces, params: Tree)
     Returns:
         The traces after the step.
     """
-    leaves = real_leaves(alone.state)
+    flat, unravel = ravel_pytree(real_leaves(alone.state))
     new = []
     for number, trace in enumerate(traces):
-        ones = np.zeros(_components(leaves).shape)
+        ones = np.zeros((len(traces), flat.size // len(traces)))
         ones[number] = 1
-        row, immediate = alone.pull_back(_from_components(ones, leaves))
-        carried = along_traces(units, row, traces, params)
-        new.append(jax.tree.map(lambda i, c, g: None if g is None else c + i, immediate, carried, trace))
+        row, immediate = alone.pull_back(unravel(jnp.asarray(ones.ravel(), flat.dtype)))
+        new.append(next_trace(immediate, along_traces(units, row, traces, params), trace))
     return tuple(new)
 
 
@@ -216,10 +213,10 @@ def traces_alone(who: str, model: Model, alone: Transition, through: Model) -> E
 
     def step(params, state, carry, x, target):
         units = covered_units(who, alone, params, state, x)
-        point = linearise(through, params, state, x, target)
+        point = estimator.linearise(through, params, state, x, target)
         state_grad, direct = point.loss_grads()
         grad = jax.tree.map(jnp.add, direct, along_traces(units, state_grad, carry, params))
-        own = point if alone is through.transition else linearise_state(alone, params, state, x)
+        own = point if alone is through.transition else estimator.linearise_state(alone, params, state, x)
         return point.state, next_traces(own, units, carry, params), Estimate(point.loss, grad, point.output)
 
-    return checked(Estimator(init, step, model))
+    return estimator.checked(Estimator(init, step, model))

@@ -4,7 +4,8 @@ import jax
 import jax.numpy as jnp
 
 from norewind.core.estimator import Estimate, Estimator, Loss, Transition, checked, linearise, model_of
-from norewind.core.structure import UNITS, declared_units, for_each_leaf, required, spread
+from norewind.core.structure import UNITS, declared_units, required
+from norewind.core.traces import along_traces, next_trace, zero_trace
 
 
 def lstm97(transition: Transition, loss: Loss) -> Estimator:
@@ -47,48 +48,24 @@ def lstm97(transition: Transition, loss: Loss) -> Estimator:
     (True, {'bias': None, 'weight': None})
     """
     units_of, memory_of = required(
-        "lstm97",
-        "cells.lstm(..., embedding=False)",
-        transition,
-        units=UNITS,
-        memory="to know each unit's memory cell",
+        "lstm97", "cells.lstm(..., embedding=False)", transition, units=UNITS, memory="to know each unit's memory cell"
     )
     model = model_of(transition, loss)
 
     def init(params, state, key):
-        return for_each_leaf(
-            lambda unit, leaf: None if unit is None else jnp.zeros_like(leaf), units_of(params), params
-        )
+        return zero_trace(units_of(params), params)
 
     def step(params, state, carry, x, target):
         units = declared_units("lstm97", transition, params, state, x)
         point = linearise(model, params, state, x, target)
         # The cut: of ∂ℓ/∂s, only the part of the memory cell is used.
         state_grad, direct = point.loss_grads()
-
-        def along_traces(values):
-            """For every weight, the value of its unit times its trace."""
-            factors = spread(units, values, params)
-            return jax.tree.map(
-                lambda factor, trace: 0 if trace is None else factor * trace, factors, carry, is_leaf=_is_none
-            )
-
-        grad = jax.tree.map(jnp.add, direct, along_traces(memory_of(state_grad)))
+        grad = jax.tree.map(jnp.add, direct, along_traces(units, memory_of(state_grad), (carry,), params))
         # Each entry of the new memory cell depends on its own entry of the old one and on its own
         # weights, so the derivative of their sum contains all the derivatives, each in its place.
         ones = jax.grad(lambda state: jnp.sum(memory_of(state)))(state_grad)  # in the memory, and zeros elsewhere
         memory_rows, immediate = point.pull_back(ones)
-        carry = jax.tree.map(
-            lambda trace, old, new: None if trace is None else old + new,
-            carry,
-            along_traces(memory_of(memory_rows)),
-            immediate,
-            is_leaf=_is_none,
-        )
-        return point.state, carry, Estimate(point.loss, grad, point.output)
+        carried = along_traces(units, memory_of(memory_rows), (carry,), params)
+        return point.state, next_trace(immediate, carried, carry), Estimate(point.loss, grad, point.output)
 
     return checked(Estimator(init, step, model))
-
-
-def _is_none(node) -> bool:
-    return node is None

@@ -354,8 +354,8 @@ def _check_mixing(transition, params, state, x, mixing) -> None:
 def _check_layer(transition, params, state, x, layer) -> None:
     @jax.jit
     def influences():
-        step = affine_step("check_structure", transition, layer, params, state, x)
-        told = jax.vmap(lambda row: weight_grad(layer, row, step.inputs, params))(step.drive)
+        _, inputs, _, drive = affine_step("check_structure", transition, layer, params, state, x)
+        told = jax.vmap(lambda row: weight_grad(layer, row, inputs, params))(drive)
         return told, jax.jacrev(lambda params: ravel_pytree(real_leaves(transition(params, state, x)[0]))[0])(params)
 
     told, true = influences()
