@@ -91,6 +91,8 @@ def _one_step(module: Any) -> tuple[Any, Tree]:
     is_cell = isinstance(module, nn.RNNCell | nn.GRUCell | nn.LSTMCell)
     is_sequence = isinstance(module, nn.RNN | nn.GRU | nn.LSTM)
 
+    has_memory = isinstance(module, nn.LSTMCell | nn.LSTM)
+
     class Step(nn.Module):
         def __init__(self):
             super().__init__()
@@ -106,14 +108,16 @@ def _one_step(module: Any) -> tuple[Any, Tree]:
                 return output.squeeze(0), state
             return self.inner(x, state)
 
-    start, has_memory = None, isinstance(module, nn.LSTMCell | nn.LSTM)
+    if not is_cell and not is_sequence:
+        return Step(), None
     if is_sequence and (module.bidirectional or (module.dropout and module.training)):
         raise ValueError("from_torch: modules that are bidirectional or have dropout cannot be run online.")
-    if is_cell or is_sequence:
-        layers = (module.num_layers,) if is_sequence else ()
-        start = np.zeros((*layers, getattr(module, "proj_size", 0) or module.hidden_size), np.float32)
-        start = (start, np.zeros((*layers, module.hidden_size), np.float32)) if has_memory else start
-    return Step(), start
+    layers = (module.num_layers,) if is_sequence else ()
+    h, c = (
+        np.zeros((*layers, size))
+        for size in (getattr(module, "proj_size", 0) or module.hidden_size, module.hidden_size)
+    )
+    return Step(), (h, c) if has_memory else h
 
 
 def _converted(step: Any, inputs: int, start: Tree) -> Callable[[Tree, Tree, Tree], tuple[Tree, Tree]]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, NamedTuple
 
 import jax
@@ -360,7 +361,4 @@ def sum_per_unit(index: Tree, weights: Tree, size: int) -> jax.Array:
         sums = jnp.sum(leaf, axis=shared, keepdims=True)
         return jax.ops.segment_sum(sums.reshape(-1), jnp.broadcast_to(units, sums.shape).reshape(-1), size)
 
-    first, *others = jax.tree.leaves(for_each_leaf(one_leaf, index, weights))
-    for other in others:
-        first = first + other
-    return first
+    return reduce(jnp.add, jax.tree.leaves(for_each_leaf(one_leaf, index, weights)))
