@@ -113,11 +113,8 @@ def _one_step(module: Any) -> tuple[Any, Tree]:
     if is_sequence and (module.bidirectional or (module.dropout and module.training)):
         raise ValueError("from_torch: modules that are bidirectional or have dropout cannot be run online.")
     layers = (module.num_layers,) if is_sequence else ()
-    h, c = (
-        np.zeros((*layers, size))
-        for size in (getattr(module, "proj_size", 0) or module.hidden_size, module.hidden_size)
-    )
-    return Step(), (h, c) if has_memory else h
+    h = np.zeros((*layers, getattr(module, "proj_size", 0) or module.hidden_size))
+    return Step(), (h, np.zeros((*layers, module.hidden_size))) if has_memory else h
 
 
 def _converted(step: Any, inputs: int, start: Tree) -> Callable[[Tree, Tree, Tree], tuple[Tree, Tree]]:

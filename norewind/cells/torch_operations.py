@@ -119,7 +119,7 @@ def _trilinear(a, b, c, missing_a, missing_b, missing_c, summed):
     return jnp.sum(parts[0] * parts[1] * parts[2], tuple(summed))
 
 
-# Operations that another library has under the same name, with the same arguments: their `default` overloads, or others.
+# Operations that another library has under the same name, with the same arguments. Without a dot: the `default` overload.
 _SAME_NAME = (
     (jnp, "abs any atan atan2 bitwise_not ceil cos cosh cumprod cumsum dot exp expm1 flip floor full full_like hypot"),
     (jnp, "isinf isnan log log1p logical_and logical_not logical_or max maximum mean min minimum prod reciprocal"),
@@ -127,11 +127,8 @@ _SAME_NAME = (
     (jnp, "bitwise_and.Tensor bitwise_or.Tensor bitwise_xor.Tensor"),
     (jax.lax, "erf rsqrt"),
     (jax.nn, "relu sigmoid"),
-    (
-        operator,
-        "neg mul.Tensor mul.Scalar pow.Tensor_Scalar pow.Scalar pow.Tensor_Tensor eq.Scalar eq.Tensor ne.Scalar",
-    ),
-    (operator, "ne.Tensor gt.Scalar gt.Tensor lt.Scalar lt.Tensor ge.Scalar ge.Tensor le.Scalar le.Tensor"),
+    (operator, "neg mul.Tensor mul.Scalar pow.Tensor_Scalar pow.Scalar pow.Tensor_Tensor eq.Scalar eq.Tensor"),
+    (operator, "ne.Scalar ne.Tensor gt.Scalar gt.Tensor lt.Scalar lt.Tensor ge.Scalar ge.Tensor le.Scalar le.Tensor"),
 )
 
 _OTHERS: dict[str, Callable[..., Any]] = {

@@ -249,7 +249,7 @@ def _write(folder: Path, samples: int, arrays: dict[str, np.ndarray], extra: dic
 
 
 def _clean(path: Path, keep: int | None) -> None:
-    """Remove the checkpoints that the one just written replaces: all but the newest, and as many as fit in `LARGEST`."""
+    """Remove the checkpoints that the one just written replaces: all but the newest `keep` that fit in `LARGEST`."""
     # Names are ordered by samples: of two with the same number, only the newly written one stays.
     twins = [twin for twin in checkpoints(path.parent) if twin.name[:15] == path.name[:15] and twin != path]
     newest = [old for old in checkpoints(path.parent)[::-1] if old not in twins]
