@@ -1,6 +1,7 @@
 """The definition of a cell, stacks of cells, a deeper readout for any cell, and the parts that cells share."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -9,7 +10,7 @@ import numpy as np
 
 from norewind.core import checks
 from norewind.core.estimator import Transition
-from norewind.core.structure import Layer, Product, declare, declared_around, structure_of
+from norewind.core.structure import Layer, declare, declared_around, structure_of
 from norewind.core.trees import Tree
 
 
@@ -213,7 +214,7 @@ def read_out(readout: Tree | None, hidden: jax.Array) -> jax.Array:
 
 def dense_cell(
     init: Callable[[jax.Array], Tree],
-    mixing: Callable[[Product], Transition],
+    transition: Callable[..., tuple[Tree, Tree]],
     activation: Callable[[jax.Array], jax.Array],
     sizes: tuple[int, int],
     units: int,
@@ -224,7 +225,7 @@ def dense_cell(
 
     Args:
         init: makes the parameters: `input`, `recurrent`, `bias`, and others that do not reach the state.
-        mixing: the transition with another product (see `norewind.declare`).
+        transition: one step, `transition(params, state, x, product)`. The default of `product` is `jax.numpy.matmul`.
         activation: the function of the state that the recurrent weights multiply.
         sizes: the number of inputs and of outputs.
         units: the number of units.
@@ -241,8 +242,9 @@ def dense_cell(
         return {name: fed.get(name) for name in params}
 
     layer = affine_layer(rows, lambda params, state, x: {"recurrent": activation(state)})
-    told = {"units": rows, "output_units": output_units, "mixing": mixing, "layer": layer, "sizes": sizes}
-    return Cell(init, lambda: jnp.zeros(units, dtype), declare(mixing(jnp.matmul), **told))
+    declarations = {"units": rows, "output_units": output_units, "layer": layer, "sizes": sizes}
+    declared = declare(transition, mixing=lambda product: partial(transition, product=product), **declarations)
+    return Cell(init, lambda: jnp.zeros(units, dtype), declared)
 
 
 def with_readout(
@@ -308,8 +310,9 @@ def with_readout(
         }
         if skip:
             readout["skip"] = input_table(keys[3], inputs, hidden, symbols, dtype)
-        for name, size in [("norm", hidden)] * norm + [("prenorm", width)] * prenorm:
-            readout[name] = {"scale": jnp.ones(size, dtype), "shift": jnp.zeros(size, dtype)}
+        for name, wanted, size in (("norm", norm, hidden), ("prenorm", prenorm, width)):
+            if wanted:
+                readout[name] = {"scale": jnp.ones(size, dtype), "shift": jnp.zeros(size, dtype)}
         return params | {"readout": readout}
 
     def around(inner):

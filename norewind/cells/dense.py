@@ -1,5 +1,7 @@
 """Cells whose units read one another: two tanh networks, the GRU and the LSTM."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -30,14 +32,11 @@ def rnn(inputs: int, hidden: int, outputs: int, *, symbols: bool = True, dtype=f
     ((4,), (2,))
     """
 
-    def mixing(product):
-        def transition(params, state, x):
-            state = read_input(params["input"], x) + product(params["recurrent"], jnp.tanh(state)) + params["bias"]
-            return state, read_out(params["readout"], jnp.tanh(state))
+    def transition(params, state, x, product=jnp.matmul):
+        state = read_input(params["input"], x) + product(params["recurrent"], jnp.tanh(state)) + params["bias"]
+        return state, read_out(params["readout"], jnp.tanh(state))
 
-        return transition
-
-    return _tanh_network(mixing, jnp.tanh, inputs, hidden, outputs, symbols, dtype)
+    return _tanh_network(transition, jnp.tanh, inputs, hidden, outputs, symbols, dtype)
 
 
 def elman(inputs: int, hidden: int, outputs: int, *, symbols: bool = True, dtype=float) -> Cell:
@@ -67,17 +66,14 @@ def elman(inputs: int, hidden: int, outputs: int, *, symbols: bool = True, dtype
     ((4,), (2,))
     """
 
-    def mixing(product):
-        def transition(params, state, x):
-            state = jnp.tanh(read_input(params["input"], x) + product(params["recurrent"], state) + params["bias"])
-            return state, read_out(params["readout"], state)
+    def transition(params, state, x, product=jnp.matmul):
+        state = jnp.tanh(read_input(params["input"], x) + product(params["recurrent"], state) + params["bias"])
+        return state, read_out(params["readout"], state)
 
-        return transition
-
-    return _tanh_network(mixing, lambda state: state, inputs, hidden, outputs, symbols, dtype)
+    return _tanh_network(transition, lambda state: state, inputs, hidden, outputs, symbols, dtype)
 
 
-def _tanh_network(mixing, activation, inputs: int, hidden: int, outputs: int, symbols: bool, dtype) -> Cell:
+def _tanh_network(transition, activation, inputs: int, hidden: int, outputs: int, symbols: bool, dtype) -> Cell:
     def init(key):
         keys = jax.random.split(key, 4)
         return {
@@ -87,7 +83,7 @@ def _tanh_network(mixing, activation, inputs: int, hidden: int, outputs: int, sy
             "readout": readout_init(keys[3], hidden, outputs, dtype),
         }
 
-    return dense_cell(init, mixing, activation, (inputs, outputs), hidden, dtype)
+    return dense_cell(init, transition, activation, (inputs, outputs), hidden, dtype)
 
 
 def gru(inputs: int, hidden: int, outputs: int, *, symbols: bool = True, reset: str = "before", dtype=float) -> Cell:
@@ -148,18 +144,15 @@ def gru(inputs: int, hidden: int, outputs: int, *, symbols: bool = True, reset: 
         gates = jax.nn.sigmoid(drive[: 2 * hidden] + product(params["gates"], state))
         return gates[:hidden], gates[hidden:], drive[2 * hidden :]
 
-    def mixing(product):
-        def transition(params, state, x):
-            reset, update, drive = gates_of(params, state, x, product)
-            if after:
-                inner = product(params["candidate"], state) + params["bias"][3 * hidden :]
-                state = (1 - update) * jnp.tanh(drive + reset * inner) + update * state
-            else:
-                candidate = jnp.tanh(drive + product(params["candidate"], reset * state))
-                state = update * candidate + (1 - update) * state
-            return state, read_out(params["readout"], state)
-
-        return transition
+    def transition(params, state, x, product=jnp.matmul):
+        reset, update, drive = gates_of(params, state, x, product)
+        if after:
+            inner = product(params["candidate"], state) + params["bias"][3 * hidden :]
+            state = (1 - update) * jnp.tanh(drive + reset * inner) + update * state
+        else:
+            candidate = jnp.tanh(drive + product(params["candidate"], reset * state))
+            state = update * candidate + (1 - update) * state
+        return state, read_out(params["readout"], state)
 
     def fed_by(row):
         matrices = {"input": row[: 3 * hidden], "gates": row[: 2 * hidden, None], "candidate": row[-hidden:, None]}
@@ -172,18 +165,15 @@ def gru(inputs: int, hidden: int, outputs: int, *, symbols: bool = True, reset: 
         seen = state if after else gates_of(params, state, x, jnp.matmul)[0] * state
         return {"gates": state, "candidate": seen}
 
-    def alone(product):
-        return declare(mixing(product), units=units)
-
-    transition = declare(
-        mixing(jnp.matmul),
+    declared = declare(
+        transition,
         # A reset gate reaches all units through the product: only where that is cut does every weight feed one unit.
         units=units if after else None,
-        mixing=alone,
+        mixing=lambda product: declare(partial(transition, product=product), units=units),
         layer=affine_layer(lambda params: fed_by(np.arange(blocks * hidden)), recurrent_inputs),
         sizes=(inputs, outputs),
     )
-    return Cell(init, lambda: jnp.zeros(hidden, dtype), transition)
+    return Cell(init, lambda: jnp.zeros(hidden, dtype), declared)
 
 
 def lstm(inputs: int, hidden: int, outputs: int, *, symbols: bool = True, embedding: bool = True, dtype=float) -> Cell:
@@ -233,20 +223,14 @@ def lstm(inputs: int, hidden: int, outputs: int, *, symbols: bool = True, embedd
     def initial_state():
         return {"h": jnp.zeros(hidden, dtype), "c": jnp.zeros(hidden, dtype)}
 
-    def mixing(product):
-        def transition(params, state, x):
-            fed = params["input"] @ read_input(params["embedding"], x) if embedding else read_input(params["input"], x)
-            drive = fed + params["input_bias"]
-            drive = drive + product(params["recurrent"], state["h"]) + params["recurrent_bias"]
-            enter, forget, leave, new = drive.reshape(4, hidden)
-            c = jax.nn.sigmoid(forget - 0.3) * state["c"] + jax.nn.sigmoid(enter) * jnp.tanh(new)
-            h = jax.nn.sigmoid(leave) * jnp.tanh(c)
-            return {"h": h, "c": c}, read_out(params["readout"], h)
-
-        return transition
-
-    def units(params):
-        return fed_by(np.tile(np.arange(hidden), 4))
+    def transition(params, state, x, product=jnp.matmul):
+        fed = params["input"] @ read_input(params["embedding"], x) if embedding else read_input(params["input"], x)
+        drive = fed + params["input_bias"]
+        drive = drive + product(params["recurrent"], state["h"]) + params["recurrent_bias"]
+        enter, forget, leave, new = drive.reshape(4, hidden)
+        c = jax.nn.sigmoid(forget - 0.3) * state["c"] + jax.nn.sigmoid(enter) * jnp.tanh(new)
+        h = jax.nn.sigmoid(leave) * jnp.tanh(c)
+        return {"h": h, "c": c}, read_out(params["readout"], h)
 
     def fed_by(row):
         feed = {"embedding": None, "input": row[:, None]} if embedding else {"input": row}
@@ -255,6 +239,13 @@ def lstm(inputs: int, hidden: int, outputs: int, *, symbols: bool = True, embedd
     def others(params, state, x):
         return {"recurrent": state["h"], "input_bias": jnp.ones(())}
 
-    layer = None if embedding else affine_layer(lambda params: fed_by(np.arange(4 * hidden)), others, "recurrent_bias")
-    told = {"units": units, "memory": lambda state: state["c"], "mixing": mixing, "layer": layer}
-    return Cell(init, initial_state, declare(mixing(jnp.matmul), **told, sizes=(inputs, outputs)))
+    layer = affine_layer(lambda params: fed_by(np.arange(4 * hidden)), others, "recurrent_bias")
+    declared = declare(
+        transition,
+        units=lambda params: fed_by(np.tile(np.arange(hidden), 4)),
+        memory=lambda state: state["c"],
+        mixing=lambda product: partial(transition, product=product),
+        layer=None if embedding else layer,
+        sizes=(inputs, outputs),
+    )
+    return Cell(init, initial_state, declared)

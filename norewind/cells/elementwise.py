@@ -171,8 +171,8 @@ def _gated_cell(init, transition: Transition, sizes: tuple[int, int], hidden: in
     def units(params):
         return {name: row if name in ("input", "recurrent", "bias") else None for name in params}
 
-    told = {"units": units, "memory": lambda state: state, "elementwise": True}
-    return Cell(init, lambda: jnp.zeros(hidden, dtype), declare(transition, **told, sizes=sizes))
+    declared = declare(transition, units=units, memory=lambda state: state, elementwise=True, sizes=sizes)
+    return Cell(init, lambda: jnp.zeros(hidden, dtype), declared)
 
 
 def lru(

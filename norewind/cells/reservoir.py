@@ -69,15 +69,12 @@ def reservoir(
             "readout": _zero_readout(hidden, outputs, dtype),
         }
 
-    def mixing(product):
-        def transition(params, state, x):
-            drive = product(params["recurrent"], state) + read_input(params["input"], x) + params["bias"]
-            state = (1 - leak) * state + leak * jnp.tanh(drive)
-            return state, read_out(params["readout"], state)
+    def transition(params, state, x, product=jnp.matmul):
+        drive = product(params["recurrent"], state) + read_input(params["input"], x) + params["bias"]
+        state = (1 - leak) * state + leak * jnp.tanh(drive)
+        return state, read_out(params["readout"], state)
 
-        return transition
-
-    return dense_cell(init, mixing, lambda state: state, (inputs, outputs), hidden, dtype)
+    return dense_cell(init, transition, lambda state: state, (inputs, outputs), hidden, dtype)
 
 
 def feedback_reservoir(
@@ -140,16 +137,13 @@ def feedback_reservoir(
             "bias": jnp.zeros(size, dtype).at[:hidden].set(bias),
         }
 
-    def mixing(product):
-        def transition(params, state, x):
-            drive = product(params["recurrent"], jnp.tanh(state)) + read_input(params["input"], x) + params["bias"]
-            state = (1 - leak) * state + leak * drive
-            return state, state[hidden:]
-
-        return transition
+    def transition(params, state, x, product=jnp.matmul):
+        drive = product(params["recurrent"], jnp.tanh(state)) + read_input(params["input"], x) + params["bias"]
+        state = (1 - leak) * state + leak * drive
+        return state, state[hidden:]
 
     output_units = tuple(range(hidden, size))
-    return dense_cell(init, mixing, jnp.tanh, (inputs, outputs), size, dtype, output_units=output_units)
+    return dense_cell(init, transition, jnp.tanh, (inputs, outputs), size, dtype, output_units=output_units)
 
 
 def liquid(

@@ -90,7 +90,6 @@ def _one_step(module: Any) -> tuple[Any, Tree]:
 
     is_cell = isinstance(module, nn.RNNCell | nn.GRUCell | nn.LSTMCell)
     is_sequence = isinstance(module, nn.RNN | nn.GRU | nn.LSTM)
-
     has_memory = isinstance(module, nn.LSTMCell | nn.LSTM)
 
     class Step(nn.Module):

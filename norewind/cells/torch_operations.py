@@ -119,7 +119,7 @@ def _trilinear(a, b, c, missing_a, missing_b, missing_c, summed):
     return jnp.sum(parts[0] * parts[1] * parts[2], tuple(summed))
 
 
-# Operations that another library has under the same name, with the same arguments. Without a dot: the `default` overload.
+# Operations that another library has under the same name, with the same arguments; those without a dot are `default`.
 _SAME_NAME = (
     (jnp, "abs any atan atan2 bitwise_not ceil cos cosh cumprod cumsum dot exp expm1 flip floor full full_like hypot"),
     (jnp, "isinf isnan log log1p logical_and logical_not logical_or max maximum mean min minimum prod reciprocal"),

@@ -13,7 +13,13 @@ from norewind.core.checks import ModelError
 from norewind.core.estimator import Transition, samples_of
 from norewind.core.trees import Tree, named_leaves, real_leaves
 
-UNITS = "to know which unit each weight feeds"
+# The purpose of each declaration that a method may require, for messages.
+PURPOSES = {
+    "units": "to know which unit each weight feeds",
+    "memory": "to know each unit's memory cell",
+    "output_units": "output units that are part of the state",
+    "layer": "an affine layer that contains all weights",
+}
 
 # `product(W, v)`: the product of a matrix with a vector, or a replacement for it.
 Product = Callable[[jax.Array, jax.Array], jax.Array]
@@ -113,8 +119,8 @@ def declare(
     ...     state = jnp.tanh(params["w"] @ state + params["b"] * x)
     ...     return state, params["out"] @ state
     >>> rows = jnp.arange(4)
-    >>> told = norewind.declare(transition, units=lambda params: {"w": rows[:, None], "b": rows, "out": None})
-    >>> estimator = norewind.estimators.nobacktrack(told, norewind.losses.squared_error)
+    >>> declared = norewind.declare(transition, units=lambda params: {"w": rows[:, None], "b": rows, "out": None})
+    >>> estimator = norewind.estimators.nobacktrack(declared, norewind.losses.squared_error)
     """
     return DeclaredTransition(transition, Structure(units, memory, output_units, elementwise, mixing, layer, sizes))
 
@@ -151,21 +157,20 @@ def declared_around(
     Returns:
         `around(inner)`, with the declarations of `inner`.
     """
-    told = structure_of(inner)
+    declared = structure_of(inner)
 
     def put_in(function):
         return function and (lambda params, *rest: put(function(get(params), *rest)))
 
-    mixing, layer = told.mixing, told.layer
-    return declare(
-        around(inner),
-        units=put_in(told.units),
-        memory=told.memory,
-        elementwise=told.elementwise,
+    mixing, layer = declared.mixing, declared.layer
+    outer = declared._replace(
+        units=put_in(declared.units),
+        output_units=None,
         mixing=mixing and (lambda product: declared_around(mixing(product), around, get, put)),
         layer=layer and Layer(put_in(layer.rows), put_in(layer.inputs), lambda params: layer.bias(get(params))),
         sizes=sizes,
     )
+    return DeclaredTransition(around(inner), outer)
 
 
 def mixed_by(transition: Transition, product: Product) -> Transition:
@@ -178,36 +183,36 @@ def mixed_by(transition: Transition, product: Product) -> Transition:
     Returns:
         The model with this product, declared as elementwise.
     """
-    told = structure_of(transition)
-    assert told.mixing is not None
-    alone = told.mixing(product)
-    return declare(alone, units=structure_of(alone).units or told.units, elementwise=True)
+    declared = structure_of(transition)
+    assert declared.mixing is not None
+    alone = declared.mixing(product)
+    return declare(alone, units=structure_of(alone).units or declared.units, elementwise=True)
 
 
-def required(who: str, use: str, transition: Transition, **needs: str) -> list[Any]:
+def required(who: str, use: str, transition: Transition, *names: str) -> list[Any]:
     """Get the declarations that a method needs.
 
     Args:
         who: the name of the method, for the message.
         use: a cell that has the declarations, for the message.
         transition: the transition of the model.
-        **needs: the purpose of each declaration, by its name.
+        *names: the names of the declarations.
 
     Returns:
-        The declarations, in the order of `needs`.
+        The declarations, in the same order.
 
     Raises:
         ModelError: some of them are missing.
     """
     structure = structure_of(transition)
-    missing = [name for name in needs if getattr(structure, name) is None]
+    missing = [name for name in names if getattr(structure, name) is None]
     if missing:
         keywords = ", ".join(f"{name}=..." for name in missing)
         raise ModelError(
-            f"{who} needs {' and '.join(needs[name] for name in missing)}, and this model does not declare "
+            f"{who} needs {' and '.join(PURPOSES[name] for name in missing)}, and this model does not declare "
             f"{' and '.join(missing)}. Use {use}, or norewind.declare(transition, {keywords}) for your own model."
         )
-    return [getattr(structure, name) for name in needs]
+    return [getattr(structure, name) for name in names]
 
 
 def reaches_state(transition: Transition, params: Tree, state: Tree, x: Tree) -> Tree:
@@ -246,7 +251,7 @@ def covered_units(who: str, transition: Transition, params: Tree, state: Tree, x
     Raises:
         ModelError: the declaration is missing or incomplete.
     """
-    (units,) = required(who, "a cell where every weight feeds one unit", transition, units=UNITS)
+    (units,) = required(who, "a cell where every weight feeds one unit", transition, "units")
     index = units(params)
     if missing := unfed_leaf(index, transition, params, state, x):
         raise ModelError(

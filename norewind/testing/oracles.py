@@ -13,11 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from norewind.core.affine import affine_step, weight_grad
 from norewind.core.estimator import Estimate, Estimator, Loss, Transition
 from norewind.core.structure import for_each_leaf, mixed_by, structure_of
-from norewind.core.traces import own_product
 from norewind.core.trees import Tree, is_key, named_leaves, real_leaves, with_real_leaves
+from norewind.estimators.kronecker import affine_step, weight_grad
+from norewind.estimators.traces import own_product
 from norewind.testing.examples import Example, examples
 
 MakeEstimator = Callable[..., Estimator]
@@ -351,9 +351,11 @@ def _check_layer(transition, params, state, x, layer) -> None:
     @jax.jit
     def influences():
         _, inputs, _, drive = affine_step("check_structure", transition, layer, params, state, x)
-        told = jax.vmap(lambda row: weight_grad(layer, row, inputs, params))(drive)
-        return told, jax.jacrev(lambda params: ravel_pytree(real_leaves(transition(params, state, x)[0]))[0])(params)
+        declared = jax.vmap(lambda row: weight_grad(layer, row, inputs, params))(drive)
+        return declared, jax.jacrev(lambda params: ravel_pytree(real_leaves(transition(params, state, x)[0]))[0])(
+            params
+        )
 
-    told, true = influences()
-    for (place, leaf), given in zip(named_leaves("params", true), jax.tree.leaves(told), strict=True):
+    declared, true = influences()
+    for (place, leaf), given in zip(named_leaves("params", true), jax.tree.leaves(declared), strict=True):
         assert np.allclose(leaf, given, rtol=1e-4, atol=1e-6), f"{place} does not act through the declared layer alone"
