@@ -128,7 +128,7 @@ def window(transition: Transition, loss: Loss) -> tuple[Transition, Loss]:
 
 
 def _mapped(
-    estimator: Estimator, size: int, axes: tuple[int | None, ...], join: Callable, model: Model | None, out_axes=0
+    estimator: Estimator, size: int, axes: tuple[Any, ...], join: Callable, model: Model | None, out_axes: Any = 0
 ) -> Estimator:
     """Several copies of an estimator, computed side by side with `jax.vmap`.
 

@@ -1,7 +1,7 @@
 """The contract that every gradient estimator fulfils, and the linearisation that all of them share."""
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -47,31 +47,14 @@ class Estimate(NamedTuple):
     output: Tree
 
 
-class InitFn(Protocol):
-    """The function of an estimator that makes the carry for the first step; `key` seeds its noise, if it has any."""
-
-    def __call__(self, params: Tree, state: Tree, key: jax.Array, /) -> Tree: ...
-
-
-class StepFn(Protocol):
-    """The function of an estimator that processes one sample or window.
-
-    It takes the input `x` and the `target` of the loss, and returns the new state, the new carry and the estimate.
-    The new state and carry have the structure, shapes and dtypes of the old ones.
-    """
-
-    def __call__(
-        self, params: Tree, state: Tree, carry: Tree, x: Tree, target: Tree, /
-    ) -> tuple[Tree, Tree, Estimate]: ...
-
-
-class ResetFn(Protocol):
-    """The function of an estimator that forgets the past: it returns the carry, reset where the boolean `when` is true.
-
-    `state` is the state in which the new sequence starts.
-    """
-
-    def __call__(self, params: Tree, state: Tree, carry: Tree, when: jax.Array, /) -> Tree: ...
+# `init(params, state, key) -> carry` makes the carry for the first step; `key` seeds its noise, if it has any.
+InitFn = Callable[[Tree, Tree, jax.Array], Tree]
+# `step(params, state, carry, x, target) -> (state, carry, estimate)` processes one sample or window. The new state and
+# carry have the structure, shapes and dtypes of the old ones.
+StepFn = Callable[[Tree, Tree, Tree, Tree, Tree], tuple[Tree, Tree, Estimate]]
+# `reset(params, state, carry, when) -> carry` forgets the past where the boolean `when` is true; `state` is the state in
+# which the new sequence starts.
+ResetFn = Callable[[Tree, Tree, Tree, jax.Array], Tree]
 
 
 class Estimator(NamedTuple):
