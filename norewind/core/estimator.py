@@ -52,8 +52,8 @@ InitFn = Callable[[Tree, Tree, jax.Array], Tree]
 # `step(params, state, carry, x, target) -> (state, carry, estimate)` processes one sample or window. The new state and
 # carry have the structure, shapes and dtypes of the old ones.
 StepFn = Callable[[Tree, Tree, Tree, Tree, Tree], tuple[Tree, Tree, Estimate]]
-# `reset(params, state, carry, when) -> carry` forgets the past where the boolean `when` is true; `state` is the state in
-# which the new sequence starts.
+# `reset(params, state, carry, when) -> carry` forgets the past where the boolean `when` is true. A new sequence starts
+# in `state`.
 ResetFn = Callable[[Tree, Tree, Tree, jax.Array], Tree]
 
 
