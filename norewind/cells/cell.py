@@ -213,13 +213,7 @@ def read_out(readout: Tree | None, hidden: jax.Array) -> jax.Array:
 
 
 def dense_cell(
-    init: Callable[[jax.Array], Tree],
-    transition: Callable[..., tuple[Tree, Tree]],
-    activation: Callable[[jax.Array], jax.Array],
-    sizes: tuple[int, int],
-    units: int,
-    dtype,
-    output_units: tuple[int, ...] | None = None,
+    init: Callable, transition: Callable, activation: Callable, sizes: tuple[int, int], units: int, dtype, **others
 ) -> Cell:
     """A cell whose state is one vector, fed by one dense layer, W_x x + W_s activation(s) + b.
 
@@ -230,7 +224,7 @@ def dense_cell(
         sizes: the number of inputs and of outputs.
         units: the number of units.
         dtype: the dtype of the state.
-        output_units: the positions of the output units in the state, if the output is part of it.
+        **others: other declarations (see `norewind.declare`).
 
     Returns:
         The cell, with its declarations.
@@ -242,8 +236,11 @@ def dense_cell(
         return {name: fed.get(name) for name in params}
 
     layer = affine_layer(rows, lambda params, state, x: {"recurrent": activation(state)})
-    declarations = {"units": rows, "output_units": output_units, "layer": layer, "sizes": sizes}
-    declared = declare(transition, mixing=lambda product: partial(transition, product=product), **declarations)
+
+    def mixing(product):
+        return partial(transition, product=product)
+
+    declared = declare(transition, units=rows, mixing=mixing, layer=layer, sizes=sizes, **others)
     return Cell(init, lambda: jnp.zeros(units, dtype), declared)
 
 

@@ -138,11 +138,7 @@ def structure_of(transition: Transition) -> Structure:
 
 
 def declared_around(
-    inner: Transition,
-    around: Callable[[Transition], Transition],
-    get: Callable[[Tree], Tree],
-    put: Callable[[Tree], Tree],
-    sizes: tuple[int, int] | None = None,
+    inner: Transition, around: Callable, get: Callable, put: Callable, sizes: tuple[int, int] | None = None
 ) -> Transition:
     """Wrap a transition, and pass on its declarations, except for the output units (the output is a different one).
 
