@@ -26,7 +26,7 @@ class Symbols:
         self._inputs, outputs = sizes or (None, None)
         self._targets = outputs if model and _one_sample_loss(model.loss) is losses.cross_entropy else None
 
-    def check(self, what: str, xs: Tree, targets: Tree = None, count: int | None = None) -> list[int | None]:
+    def check(self, what: str, xs: Tree, targets: Tree = None, count: int | None = None) -> tuple[int | None, ...]:
         """Reject symbols and labels out of range.
 
         Args:
@@ -49,7 +49,7 @@ class Symbols:
             if size is not None and not (np.ndim(part) == 0 and 0 <= int(part) < size):
                 checks.in_range(kind, np.asarray(part)[:count] if np.ndim(part) else part, size, what)
             sizes.append(size)
-        return sizes
+        return tuple(sizes)
 
 
 def _are_symbols(part: Tree) -> bool:
