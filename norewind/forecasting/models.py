@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from norewind.forecasting.model_run import ModelRun
-from norewind.plotting import display
+from norewind.plotting import tables
 from norewind.scoring.metrics import counted
 from norewind.storage.files import write_atomically
 from norewind.streams import StreamError
@@ -89,10 +89,10 @@ class ForecastingModel:
         return row
 
     def __repr__(self) -> str:
-        return display.facts_as_text(*self._facts())
+        return tables.facts_as_text(*self._facts())
 
     def _repr_html_(self) -> str:
-        return display.facts_as_html(*self._facts())
+        return tables.facts_as_html(*self._facts())
 
     def _facts(self) -> tuple[str, dict[str, str]]:
         state = self.run_state
@@ -108,7 +108,7 @@ class ForecastingModel:
         }
         if lines and (loss := lines[-1]["mean"]) is not None:
             facts["loss"] = f"{loss:.4g} {state.opened.score.unit} (mean)"
-        if curve := display.sparkline(line["loss"] for line in lines):
+        if curve := tables.sparkline(line["loss"] for line in lines):
             facts["curve"] = curve
         return title, facts
 

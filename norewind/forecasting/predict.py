@@ -11,10 +11,10 @@ import numpy as np
 from norewind.learners.learner import Learner
 from norewind.learners.steps import nearest_steps
 from norewind.scoring.class_score import ClassScore
-from norewind.scoring.line_score import LineScore
 from norewind.scoring.metrics import seven_digits
 from norewind.scoring.row_score import RowScore
 from norewind.scoring.score import log_shares
+from norewind.scoring.text_score import LineScore
 from norewind.streams import afresh
 from norewind.training.build import Built, build, set_precision
 from norewind.training.checkpoint_schema import check_left, check_score

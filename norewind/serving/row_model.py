@@ -10,7 +10,7 @@ from norewind.core.trees import copied
 from norewind.fleets.fleet import Fleet
 from norewind.fleets.store import LAST, Store
 from norewind.scoring.class_score import ClassScore
-from norewind.scoring.row_score import NumberScore
+from norewind.scoring.number_score import NumberScore
 from norewind.streams.stream import Samples
 from norewind.streams.table.columns import ANOTHER, CATEGORIES, at, category_of
 from norewind.streams.table.row_stream import RowStream

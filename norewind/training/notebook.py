@@ -79,10 +79,10 @@ class LivePlot:
         """Draw the curve, unless the picture is up to date."""
         if not self.lines or self._drawn == self.lines[-1]["samples"]:
             return
-        from norewind.plotting.figures import as_png, curves_figure
+        from norewind.plotting.figures import curves_figure, rendered
 
         began = self.clock()
-        content = as_png(curves_figure([("model", self.lines)], self.unit))
+        content = rendered(curves_figure([("model", self.lines)], self.unit))
         picture = {"image/png": base64.b64encode(content).decode(), "text/plain": f"{len(self.lines)} points"}
         # The first call returns a handle that can replace the picture.
         if handle := self._show(picture, raw=True):

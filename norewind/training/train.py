@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from norewind.engines.kernels import announcing
-from norewind.scoring.row_score import ROW_UNITS
-from norewind.scoring.symbol_score import SymbolScore
+from norewind.scoring.number_score import ROW_UNITS
+from norewind.scoring.text_score import SymbolScore
 from norewind.storage.checkpoint import glance
 from norewind.storage.files import naming
 from norewind.streams import RowStream

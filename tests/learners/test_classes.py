@@ -11,7 +11,7 @@ from norewind.learners.class_squares import LEAST_SHARE, ClassSquares
 from norewind.learners.classes import LEAST, PRIOR, REMEMBERED, SWITCHING, ClassLearner
 from norewind.learners.learner import Learner
 from norewind.learners.least_squares import LeastSquares
-from norewind.plotting.row_figures import draw_classes
+from norewind.plotting.figures import classes_figure, save
 from norewind.scoring.class_score import ClassScore
 from norewind.storage.checkpoint import CheckpointError
 from norewind.streams import Dialect, RowStream, Samples, StreamError
@@ -267,8 +267,8 @@ def test_the_newest_rows_have_their_class_its_forecast_and_its_probability(horiz
     shares = np.exp(logits[-1]) / np.exp(logits[-1]).sum()
     assert (came, made) == (targets[-1, 0], logits[-1].argmax())
     assert probability == pytest.approx(shares[int(came)])
-    assert draw_classes(stretch, str, 450, tmp_path / "stretch.png").stat().st_size > 10_000
-    assert draw_classes(np.full((3, 3), np.nan), str, 3, tmp_path / "none.png").stat().st_size > 5_000
+    assert save(classes_figure(stretch, str, 450), tmp_path / "stretch.png").stat().st_size > 10_000
+    assert save(classes_figure(np.full((3, 3), np.nan), str, 3), tmp_path / "none.png").stat().st_size > 5_000
 
 
 def test_the_warning_shows_by_how_much_a_rule_is_better_and_there_is_none_for_as_good():
