@@ -186,5 +186,4 @@ class FleetModel(RowModel):
         record = self.slots.seen(key) if until == LAST else None
         if record is not None:
             return record
-        content = self.store.read(key, until)
-        return self.slots.fresh if content is None else self.slots.record(key, content)
+        return self.slots.record(key, self.store.read(key, until))

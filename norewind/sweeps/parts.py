@@ -20,8 +20,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from norewind.scoring.number_score import worst_keys
 from norewind.scoring.metrics import counted
+from norewind.scoring.number_score import worst_keys
 from norewind.storage.checkpoint import checkpoints, glance
 from norewind.streams.kafka.client import EACH, SCHEME, Client, library, partitions_of, why
 from norewind.streams.source import SLICE

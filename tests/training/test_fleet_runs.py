@@ -200,14 +200,14 @@ def test_keys_of_any_bytes_and_kinds_are_kept_apart(settings, tmp_path):
 def test_a_full_disk_says_so_and_loses_nothing(settings, whole, tmp_path, monkeypatch):
     write = store.Store.write
 
-    def on_a_small_disk(self, entries, at, *rest, **options):
+    def on_a_small_disk(self, keys, runs, at, *rest, **options):
         self._base.execute(f"PRAGMA max_page_count = {1_000 if at < 700 else 1}")
         if at >= 700:
             # SQLite does not go below what is there: let there be no room for anything more.
             pages = self._base.execute("PRAGMA page_count").fetchone()[0]
             self._base.execute(f"PRAGMA max_page_count = {pages}")
-            entries = [*entries, store.Entry(b"more", bytes(10_000_000))]
-        write(self, entries, at, *rest, **options)
+            keys, runs = [*keys, b"more"], [*runs, ((0, 0, 0, 0), bytes(10_000_000))]
+        write(self, keys, runs, at, *rest, **options)
 
     with monkeypatch.context() as patch:
         patch.setattr(store.Store, "write", on_a_small_disk)
