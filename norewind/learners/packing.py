@@ -246,7 +246,7 @@ class SingleCalls:
 
     def _advance(self, layout: Layout, vectors: Vectors, x: Tree, target: Tree):
         # When a run stops, the old vectors are kept, so only skipping has to choose between old and new numbers.
-        advance = self._update.advance_and_look if self._stops else self._update.advance_if_finite
+        advance = self._update.advance_and_check if self._stops else self._update.advance_if_finite
         new, estimate, finite = advance(layout.unpack(vectors), x, target)
         return layout.pack(new), (finite, estimate.loss, estimate.output)
 
