@@ -69,7 +69,7 @@ def measure(case: Case) -> dict:
         return {"rows_per_second": 4_000 / seconds, "bytes_per_key": None}
     looked_at, limit = PARTS.get((case.hidden, case.way), (case.keys, case.keys))
     looked_at, limit = min(case.keys, looked_at), min(case.keys, limit)
-    fleet = norewind.fleets.fleet(learner, start, share=case.way == "shared", resident=max(limit, 512))
+    fleet = norewind.fleets.Fleet(learner, start, share=case.way == "shared", resident=max(limit, 512))
     names = np.array([b"sensor %d" % key for key in range(case.keys)], object)
     run = fleet.init()
 

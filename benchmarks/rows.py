@@ -18,7 +18,8 @@ from benchmarks.timing import Case, measure, use_one_core
 
 HORIZONS = (1, 24, 48)
 BUDGETS = {"without networks": 0, "with networks": 100}
-ROWS = 2_000
+MODELS = ("without networks", {"budget": 6.0}), ("by default", {})
+ROWS, SINGLE = 2_000, 400
 CHUNK = 1_000
 
 
@@ -85,7 +86,7 @@ def errors_of(path: Path, budget: float) -> tuple[list[float], float]:
 
 
 def cases() -> list[Case]:
-    """The cases to measure: chunks and single rows of random walks, with and without networks."""
+    """The cases to measure: chunks and single rows of random walks, and models in Python, with and without networks."""
     made = []
     for columns, horizon in ((1, 1), (7, 48)):
         walk = np.random.default_rng(0).normal(size=(ROWS, columns)).cumsum(axis=0)
@@ -96,7 +97,7 @@ def cases() -> list[Case]:
             name = f"{columns} columns, {horizon} steps, {name}"
             made.append(Case(name, _scanning(learner, run, xs, targets, CHUNK), ROWS))
             made.append(Case(f"{name}, row by row", _scanning(learner, run, xs[:200], targets[:200], 1), 200))
-    return made
+    return [*made, *(Case(f"predict_one + learn_one, {name}", _pairs(**budget), SINGLE) for name, budget in MODELS)]
 
 
 def _scanning(learner, run, xs, targets, rows):
@@ -108,6 +109,22 @@ def _scanning(learner, run, xs, targets, rows):
             runs[0], _ = learner.scan(runs[0], xs[start : start + rows], targets[start : start + rows], outputs=True)
 
     return scan
+
+
+def _pairs(**settings: float):
+    """A function that forecasts from rows one at a time, and learns from each, with a model in Python."""
+    import norewind
+
+    draw = np.random.default_rng(0)
+    model, columns = norewind.Forecaster(targets="a", inputs=["a", "b"], **settings), ("a", "b")
+
+    def predict_and_learn():
+        for values in draw.normal(size=(SINGLE, 2)).tolist():
+            row = dict(zip(columns, values, strict=True))
+            model.predict_one(row)
+            model.learn_one(row)
+
+    return predict_and_learn
 
 
 def main() -> None:

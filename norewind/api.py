@@ -1,14 +1,14 @@
 """The names that `import norewind` offers: those used on the first page of the README, and the sub-packages."""
 
 from norewind import cells, core, estimators, fleets, learners, streams, tasks, testing, training
+from norewind.analysis.compare import compare
+from norewind.analysis.diagnose import diagnose
 from norewind.core import losses, mesh
 from norewind.core.combinators import average, parallel, window
 from norewind.core.optimizers import adam, inverse_sqrt
 from norewind.core.structure import declare
 from norewind.estimators import bptt, rtrl, uoro
 from norewind.forecasting import AnomalyDetector, Classifier, Forecaster, load
-from norewind.instruments.compare import compare
-from norewind.instruments.diagnose import diagnose
 from norewind.learners.online import online
 from norewind.storage import checkpoint
 from norewind.training import registry

@@ -46,10 +46,13 @@ def shared_programs(monkeypatch):
     """Runs in this process share their compiled programs, draw nothing, and leave the precision as it was."""
     from run_folders import cached_build  # imports the package, which must see the environment above
 
+    from norewind.plotting.figures import save
+
     monkeypatch.setattr("norewind.training.train.build", cached_build)
     monkeypatch.setattr("norewind.forecasting.predict.build", cached_build)
-    monkeypatch.setattr("norewind.plotting.figures.draw_curves", lambda *_: None)
-    monkeypatch.setattr("norewind.plotting.row_figures.draw_stretch", lambda *_: None)
+    monkeypatch.setattr("norewind.plotting.figures.curves_figure", lambda *_: None)
+    monkeypatch.setattr("norewind.plotting.figures.rows_figure", lambda *_: None)
+    monkeypatch.setattr("norewind.plotting.figures.save", lambda figure, path: save(figure, path) if figure else path)
     before = jax.config.jax_enable_x64
     yield
     jax.config.update("jax_enable_x64", before)

@@ -10,10 +10,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from norewind.cells.cell import Cell, read_out, readout_init
-from norewind.core import checks
+from norewind.cells.cell import Cell, one_hot, read_out, readout_init
 from norewind.core.checks import ModelError
-from norewind.core.structure import sized
+from norewind.core.structure import declare
 from norewind.core.trees import Tree
 
 
@@ -152,9 +151,8 @@ def from_haiku(make: Callable[[], Any], inputs: int, outputs: int) -> Cell:
 
 def _check_factory(who: str, make: Any, module: type, example: str) -> None:
     is_class = isinstance(make, type) and issubclass(make, module)
-    # Equinox also wraps functions in modules, such as those it compiles.
-    wraps = hasattr(make, "__wrapped__")
-    if not callable(make) or is_class or (isinstance(make, module) and not wraps):
+    # Equinox also wraps functions in modules, such as those it compiles: they have `__wrapped__`.
+    if not callable(make) or is_class or (isinstance(make, module) and not hasattr(make, "__wrapped__")):
         found = f"the class {make.__name__}" if is_class else f"a {type(make).__name__}"
         raise ModelError(f"{who} takes a function that makes the module, such as {example}, not {found}.")
 
@@ -169,12 +167,7 @@ def _with_readout(init_module, initial_state, module_step, inputs: int, outputs:
         return {"cell": module, "readout": readout_init(readout_key, hidden.shape[0], outputs, hidden.dtype)}
 
     def transition(params, state, x):
-        x = jnp.asarray(x)
-        is_symbol = jnp.issubdtype(x.dtype, jnp.integer)
-        if is_symbol:
-            checks.in_range(checks.INPUT, x, inputs)
-        vector = jax.nn.one_hot(x, inputs, dtype=float) if is_symbol else x
-        state, hidden = module_step(params["cell"], state, vector)
+        state, hidden = module_step(params["cell"], state, one_hot(x, inputs))
         return state, read_out(params["readout"], hidden)
 
-    return Cell(init, initial_state, sized(transition, inputs, outputs))
+    return Cell(init, initial_state, declare(transition, sizes=(inputs, outputs)))

@@ -1,6 +1,7 @@
-"""The definition of a cell, stacks of cells, and the parts that cells share."""
+"""The definition of a cell, stacks of cells, a deeper readout for any cell, and the parts that cells share."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -9,7 +10,7 @@ import numpy as np
 
 from norewind.core import checks
 from norewind.core.estimator import Transition
-from norewind.core.structure import Layer, sized, structure_of
+from norewind.core.structure import Layer, declare, declared_around, structure_of
 from norewind.core.trees import Tree
 
 
@@ -61,25 +62,8 @@ def stack(*cells: Cell) -> Cell:
             new_state.append(s)
         return tuple(new_state), x
 
-    sizes = [structure_of(cell.transition).sizes for cell in cells]
-    if sizes[0] and sizes[-1]:
-        return Cell(init, initial_state, sized(transition, sizes[0][0], sizes[-1][1]))
-    return Cell(init, initial_state, transition)
-
-
-def within(bound: float, key: jax.Array, shape: tuple[int, ...], dtype) -> jax.Array:
-    """Draw weights uniformly in ±bound.
-
-    Args:
-        bound: the largest absolute value.
-        key: the PRNG key.
-        shape: the shape of the array.
-        dtype: its dtype.
-
-    Returns:
-        The array.
-    """
-    return jax.random.uniform(key, shape, dtype, -bound, bound)
+    first, last = (structure_of(cell.transition).sizes for cell in (cells[0], cells[-1]))
+    return Cell(init, initial_state, declare(transition, sizes=(first[0], last[1]) if first and last else None))
 
 
 def uniform(key: jax.Array, shape: tuple[int, ...], fan_in: int, dtype) -> jax.Array:
@@ -98,7 +82,7 @@ def uniform(key: jax.Array, shape: tuple[int, ...], fan_in: int, dtype) -> jax.A
         ModelError: `fan_in` is not a whole number above 0.
     """
     checks.at_least_one("the size of a layer", fan_in)
-    return within(fan_in**-0.5, key, shape, dtype)
+    return jax.random.uniform(key, shape, dtype, -(fan_in**-0.5), fan_in**-0.5)
 
 
 def input_table(key: jax.Array, inputs: int, width: int, symbols: bool, dtype) -> jax.Array:
@@ -152,6 +136,26 @@ def read_input(table: jax.Array, x: jax.Array) -> jax.Array:
     )
 
 
+def one_hot(x: jax.Array, inputs: int) -> jax.Array:
+    """Turn an integer symbol into a one-hot vector.
+
+    Args:
+        x: the symbol, or an array of floats, which is returned as it is.
+        inputs: the number of symbols.
+
+    Returns:
+        The vector.
+
+    Raises:
+        ModelError: the symbol is out of range.
+    """
+    x = jnp.asarray(x)
+    if not jnp.issubdtype(x.dtype, jnp.integer):
+        return x
+    checks.in_range(checks.INPUT, x, inputs)
+    return jax.nn.one_hot(x, inputs, dtype=float)
+
+
 def affine_layer(
     rows: Callable[[Tree], Tree], others: Callable[..., dict[str, jax.Array]], bias: str = "bias"
 ) -> Layer:
@@ -195,20 +199,6 @@ def readout_init(key: jax.Array, hidden: int, outputs: int, dtype) -> Tree:
     }
 
 
-def zero_readout(hidden: int, outputs: int, dtype) -> Tree:
-    """A linear readout that starts at zero.
-
-    Args:
-        hidden: the number of hidden units that it reads.
-        outputs: the number of outputs.
-        dtype: the dtype of the parameters.
-
-    Returns:
-        The weight and the bias.
-    """
-    return {"weight": jnp.zeros((outputs, hidden), dtype), "bias": jnp.zeros(outputs, dtype)}
-
-
 def read_out(readout: Tree | None, hidden: jax.Array) -> jax.Array:
     """The output of a linear readout, W_o h + b_o.
 
@@ -222,7 +212,141 @@ def read_out(readout: Tree | None, hidden: jax.Array) -> jax.Array:
     return hidden if readout is None else readout["weight"] @ hidden + readout["bias"]
 
 
-def layer_units(size: int) -> dict[str, np.ndarray]:
-    """The units that the weights of one dense layer of this size feed (see `norewind.declare`)."""
-    row = np.arange(size)
-    return {"input": row, "recurrent": row[:, None], "bias": row}
+def dense_cell(
+    init: Callable, transition: Callable, activation: Callable, sizes: tuple[int, int], units: int, dtype, **others
+) -> Cell:
+    """A cell whose state is one vector, fed by one dense layer, W_x x + W_s activation(s) + b.
+
+    Args:
+        init: makes the parameters: `input`, `recurrent`, `bias`, and others that do not reach the state.
+        transition: one step, `transition(params, state, x, product)`. The default of `product` is `jax.numpy.matmul`.
+        activation: the function of the state that the recurrent weights multiply.
+        sizes: the number of inputs and of outputs.
+        units: the number of units.
+        dtype: the dtype of the state.
+        **others: other declarations (see `norewind.declare`).
+
+    Returns:
+        The cell, with its declarations.
+    """
+    row = np.arange(units)
+    fed = {"input": row, "recurrent": row[:, None], "bias": row}
+
+    def rows(params):
+        return {name: fed.get(name) for name in params}
+
+    layer = affine_layer(rows, lambda params, state, x: {"recurrent": activation(state)})
+
+    def mixing(product):
+        return partial(transition, product=product)
+
+    declared = declare(transition, units=rows, mixing=mixing, layer=layer, sizes=sizes, **others)
+    return Cell(init, lambda: jnp.zeros(units, dtype), declared)
+
+
+def with_readout(
+    cell: Cell,
+    inputs: int,
+    outputs: int,
+    *,
+    hidden: int = 64,
+    skip: bool = True,
+    norm: bool = True,
+    prenorm: bool = False,
+    symbols: bool = True,
+) -> Cell:
+    """A cell with a hidden layer between its state and the output:
+
+        a = W h + E x + b                     o = W_o relu(norm(a)) + b_o
+
+    h is the vector that the cell's own linear readout reads. A cell that ends in
+    `read_out(params["readout"], h)`, like all cells of norewind, gets that readout replaced; in
+    a `stack`, this is the readout of the last cell. For any other cell, h is its output. The
+    state and its declarations do not change.
+
+    Args:
+        cell: the cell.
+        inputs: the number of symbols, or of entries in x.
+        outputs: the number of outputs.
+        hidden: the number of units of the hidden layer.
+        skip: include the term E x: the layer reads the input as well, so that the state need not remember it.
+        norm: apply a layer norm with a learned scale and shift to the hidden layer.
+        prenorm: apply a layer norm to h, before W.
+        symbols: scale the initial E for integer symbols; False for float vectors.
+
+    Returns:
+        The cell with the new readout.
+
+    >>> import jax, jax.numpy as jnp, norewind
+    >>> cell = with_readout(norewind.cells.lru(3, 8, 3), 3, 3, hidden=16)
+    >>> params = cell.init(jax.random.key(0))
+    >>> state, output = cell.transition(params, cell.initial_state(), jnp.array(1))
+    >>> params["readout"]["hidden"]["weight"].shape, output.shape
+    ((16, 16), (3,))
+    """
+
+    linear = _has_linear_readout(cell)
+
+    def inside(params):
+        return _in_last_cell(lambda last: {**last, "readout": None}, params["cell"]) if linear else params["cell"]
+
+    def outside(params):
+        return {"cell": _in_last_cell(_without_readout, params) if linear else params, "readout": None}
+
+    def init(key):
+        keys = jax.random.split(key, 4)
+        params = outside(cell.init(keys[0]))
+        x = jnp.zeros((), jnp.int32) if symbols else jnp.zeros(inputs)
+        _, features = jax.eval_shape(cell.transition, inside(params), cell.initial_state(), x)
+        if not hasattr(features, "shape") or len(features.shape) != 1:
+            raise ValueError("with_readout: the cell's output must be one vector, for the hidden layer to read.")
+        (width,), dtype = features.shape, features.dtype
+        readout = {
+            "hidden": readout_init(keys[1], width, hidden, dtype),
+            "output": readout_init(keys[2], hidden, outputs, dtype),
+        }
+        if skip:
+            readout["skip"] = input_table(keys[3], inputs, hidden, symbols, dtype)
+        for name, wanted, size in (("norm", norm, hidden), ("prenorm", prenorm, width)):
+            if wanted:
+                readout[name] = {"scale": jnp.ones(size, dtype), "shift": jnp.zeros(size, dtype)}
+        return params | {"readout": readout}
+
+    def around(inner):
+        def transition(params, state, x):
+            state, features = inner(inside(params), state, x)
+            readout = params["readout"]
+            drive = read_out(readout["hidden"], _layer_norm(readout["prenorm"], features) if prenorm else features)
+            if skip:
+                drive = drive + read_input(readout["skip"], x)
+            if norm:
+                drive = _layer_norm(readout["norm"], drive)
+            return state, read_out(readout["output"], jax.nn.relu(drive))
+
+        return transition
+
+    # A readout does not influence the state.
+    transition = declared_around(cell.transition, around, inside, outside, sizes=(inputs, outputs))
+    return Cell(init, cell.initial_state, transition)
+
+
+def _layer_norm(norm: Tree, values: jax.Array) -> jax.Array:
+    centred = values - jnp.mean(values)
+    return norm["scale"] * centred * jax.lax.rsqrt(jnp.mean(centred**2) + 1e-5) + norm["shift"]
+
+
+def _has_linear_readout(cell: Cell) -> bool:
+    params = jax.eval_shape(lambda: cell.init(jax.random.key(0)))  # with the key inside, nothing is compiled
+    while type(params) is tuple:
+        params = params[-1]
+    readout = params.get("readout") if isinstance(params, dict) else None
+    return isinstance(readout, dict) and readout.keys() == {"weight", "bias"}
+
+
+def _in_last_cell(change: Callable[[dict], dict], params: Tree) -> Tree:
+    """Change the parameters of the last cell of a stack, or those of a single cell."""
+    return (*params[:-1], _in_last_cell(change, params[-1])) if type(params) is tuple else change(params)
+
+
+def _without_readout(params: dict) -> dict:
+    return {name: part for name, part in params.items() if name != "readout"}

@@ -1,10 +1,16 @@
-"""The reservoir of an echo state network, and a reservoir whose outputs are some of its own units."""
+"""Reservoirs: fixed random networks, of which usually only the readout or the output units learn."""
+
+from math import exp
 
 import jax
 import jax.numpy as jnp
 
-from norewind.cells.cell import Cell, affine_layer, layer_units, read_input, read_out, within, zero_readout
-from norewind.core.structure import declare, sized
+from norewind.cells.cell import Cell, dense_cell, read_input, read_out
+from norewind.core.structure import declare
+from norewind.core.trees import Tree
+
+# The voltage above which a spiking neuron fires.
+THRESHOLD = 1.0
 
 
 def reservoir(
@@ -51,31 +57,24 @@ def reservoir(
     >>> round(float(jnp.max(jnp.abs(jnp.linalg.eigvals(params["recurrent"])))), 4)
     0.8
     """
-    _check("reservoir", sparsity, leak)
+    _check_fractions("reservoir", sparsity=sparsity)
+    _check_leak("reservoir", leak)
 
     def init(key):
         keys = jax.random.split(key, 3)
         return {
             "recurrent": _sparse_weights(keys[0], hidden, spectral_radius, sparsity, dtype),
-            "input": within(input_scaling, keys[1], (inputs, hidden), dtype),
-            "bias": within(input_scaling, keys[2], (hidden,), dtype),
-            "readout": zero_readout(hidden, outputs, dtype),
+            "input": _uniform(keys[1], (inputs, hidden), input_scaling, dtype),
+            "bias": _uniform(keys[2], (hidden,), input_scaling, dtype),
+            "readout": _zero_readout(hidden, outputs, dtype),
         }
 
-    def mixing(product):
-        def transition(params, state, x):
-            drive = product(params["recurrent"], state) + read_input(params["input"], x) + params["bias"]
-            state = (1 - leak) * state + leak * jnp.tanh(drive)
-            return state, read_out(params["readout"], state)
+    def transition(params, state, x, product=jnp.matmul):
+        drive = product(params["recurrent"], state) + read_input(params["input"], x) + params["bias"]
+        state = (1 - leak) * state + leak * jnp.tanh(drive)
+        return state, read_out(params["readout"], state)
 
-        return transition
-
-    def units(params):
-        return {**layer_units(hidden), "readout": None}
-
-    layer = affine_layer(units, lambda params, state, x: {"recurrent": state})
-    declared = declare(mixing(jnp.matmul), units=units, mixing=mixing, layer=layer)
-    return Cell(init, lambda: jnp.zeros(hidden, dtype), sized(declared, inputs, outputs))
+    return dense_cell(init, transition, lambda state: state, (inputs, outputs), hidden, dtype)
 
 
 def feedback_reservoir(
@@ -122,40 +121,126 @@ def feedback_reservoir(
     >>> state.shape, output.shape
     ((22,), (2,))
     """
-    _check("feedback_reservoir", sparsity, leak)
+    _check_fractions("feedback_reservoir", sparsity=sparsity)
+    _check_leak("feedback_reservoir", leak)
     size = hidden + outputs
 
     def init(key):
         keys = jax.random.split(key, 4)
         inner = _sparse_weights(keys[0], hidden, spectral_radius, sparsity, dtype)
-        back = within(feedback, keys[1], (hidden, outputs), dtype)
-        drive = within(input_scaling, keys[2], (inputs, hidden), dtype)
-        bias = within(input_scaling, keys[3], (hidden,), dtype)
+        back = _uniform(keys[1], (hidden, outputs), feedback, dtype)
+        drive = _uniform(keys[2], (inputs, hidden), input_scaling, dtype)
+        bias = _uniform(keys[3], (hidden,), input_scaling, dtype)
         return {
             "recurrent": jnp.zeros((size, size), dtype).at[:hidden, :hidden].set(inner).at[:hidden, hidden:].set(back),
             "input": jnp.zeros((inputs, size), dtype).at[:, :hidden].set(drive),
             "bias": jnp.zeros(size, dtype).at[:hidden].set(bias),
         }
 
-    def mixing(product):
-        def transition(params, state, x):
-            drive = product(params["recurrent"], jnp.tanh(state)) + read_input(params["input"], x) + params["bias"]
-            state = (1 - leak) * state + leak * drive
-            return state, state[hidden:]
+    def transition(params, state, x, product=jnp.matmul):
+        drive = product(params["recurrent"], jnp.tanh(state)) + read_input(params["input"], x) + params["bias"]
+        state = (1 - leak) * state + leak * drive
+        return state, state[hidden:]
 
-        return transition
+    output_units = tuple(range(hidden, size))
+    return dense_cell(init, transition, jnp.tanh, (inputs, outputs), size, dtype, output_units=output_units)
 
-    def units(params):
-        return layer_units(size)
 
-    layer = affine_layer(units, lambda params, state, x: {"recurrent": jnp.tanh(state)})
-    told = {"units": units, "output_units": tuple(range(hidden, size)), "mixing": mixing, "layer": layer}
-    return Cell(init, lambda: jnp.zeros(size, dtype), sized(declare(mixing(jnp.matmul), **told), inputs, outputs))
+def liquid(
+    inputs: int,
+    hidden: int,
+    outputs: int,
+    *,
+    times: tuple[float, float] = (10.0, 10.0),
+    refractory: int = 2,
+    inhibitory: float = 0.2,
+    sparsity: float = 0.9,
+    strength: float = 1.0,
+    input_scaling: float = 1.0,
+    dtype=float,
+) -> Cell:
+    """A fixed random network of spiking neurons, and a linear readout of their recent activity.
+
+        v' = α v + W z + W_in x + b          (v' = 0 while the neuron is refractory)
+        z' = 1 where v' > 1, else 0          (and v' = 0 where it fired)
+        r' = β r + (1 − β) z'                o = W_o r' + b_o
+
+    Here α = exp(−1/τ) and β = exp(−1/τ'). b is uniform between 0 and half the current that
+    would make a neuron fire.
+
+    A spike has no derivative, so train only the readout, with
+    `norewind.estimators.readout_only`. The readout starts at zero.
+
+    Reference: Maass, Natschläger & Markram, Real-time computing without stable states (2002).
+
+    Args:
+        inputs: the number of symbols, or of entries in x.
+        hidden: the number of neurons.
+        outputs: the number of outputs.
+        times: the time constants τ of the membrane and τ' of the trace, in steps.
+        refractory: the number of steps for which a neuron is refractory after it fires.
+        inhibitory: the fraction of the neurons that act on others with negative weights; the rest have positive ones.
+        sparsity: the fraction of the weights W that are zero.
+        strength: the other weights are uniform up to `strength`·√(3/k), where k is the expected number of inputs of a
+            neuron.
+        input_scaling: W_in is uniform in plus or minus this number.
+        dtype: the dtype of the parameters and the state.
+
+    Returns:
+        The cell.
+
+    Raises:
+        ValueError: a fraction is not between 0 and 1, or a time constant is not above 0.
+
+    >>> import jax, jax.numpy as jnp
+    >>> cell = liquid(inputs=3, hidden=50, outputs=2)
+    >>> state, output = cell.transition(cell.init(jax.random.key(0)), cell.initial_state(), jnp.array(1))
+    >>> sorted(state), output.shape
+    (['refractory', 'spikes', 'trace', 'voltage'], (2,))
+    """
+    _check_fractions("liquid", sparsity=sparsity, inhibitory=inhibitory)
+    if min(times) <= 0:
+        raise ValueError(f"liquid: times must be above 0, but they are {times}. They are in steps.")
+    alpha, beta = (exp(-1 / time) for time in times)
+
+    def init(key):
+        keys = jax.random.split(key, 4)
+        scale = strength * (3 / max(1.0, (1 - sparsity) * hidden)) ** 0.5
+        size = jax.random.uniform(keys[0], (hidden, hidden), dtype, 0, scale)
+        size = jnp.where(jax.random.uniform(keys[1], (hidden, hidden)) < sparsity, 0, size)
+        sign = jnp.where(jnp.arange(hidden) < round(inhibitory * hidden), -1, 1)
+        return {
+            "recurrent": (size * sign).astype(dtype),
+            "input": _uniform(keys[2], (inputs, hidden), input_scaling, dtype),
+            "bias": jax.random.uniform(keys[3], (hidden,), dtype, 0, (1 - alpha) * THRESHOLD / 2),
+            "readout": _zero_readout(hidden, outputs, dtype),
+        }
+
+    def initial_state():
+        zeros = jnp.zeros(hidden, dtype)
+        return {"voltage": zeros, "spikes": zeros, "trace": zeros, "refractory": jnp.zeros(hidden, jnp.int32)}
+
+    def transition(params, state, x):
+        current = params["recurrent"] @ state["spikes"] + read_input(params["input"], x) + params["bias"]
+        resting = state["refractory"] > 0
+        voltage = jnp.where(resting, 0, alpha * state["voltage"] + current)
+        fired = voltage > THRESHOLD
+        spikes = fired.astype(voltage.dtype)
+        trace = beta * state["trace"] + (1 - beta) * spikes
+        new = {
+            "voltage": jnp.where(fired, 0, voltage),
+            "spikes": spikes,
+            "trace": trace,
+            "refractory": jnp.where(fired, refractory, jnp.maximum(state["refractory"] - 1, 0)).astype(jnp.int32),
+        }
+        return new, read_out(params["readout"], trace)
+
+    return Cell(init, initial_state, declare(transition, sizes=(inputs, outputs)))
 
 
 def _sparse_weights(key: jax.Array, hidden: int, spectral_radius: float, sparsity: float, dtype) -> jax.Array:
     value_key, place_key = jax.random.split(key)
-    weights = within(1, value_key, (hidden, hidden), dtype)
+    weights = _uniform(value_key, (hidden, hidden), 1, dtype)
     weights = jnp.where(jax.random.uniform(place_key, (hidden, hidden)) < sparsity, 0, weights)
     radius = jnp.max(jnp.abs(jnp.linalg.eigvals(weights)))
     # All eigenvalues of a very small sparse matrix can be zero: then there is nothing to scale.
@@ -163,14 +248,20 @@ def _sparse_weights(key: jax.Array, hidden: int, spectral_radius: float, sparsit
     return (scale * weights).astype(dtype)
 
 
-def _check(who: str, sparsity: float, leak: float) -> None:
-    check_fraction(who, sparsity=sparsity)
+def _uniform(key: jax.Array, shape: tuple[int, ...], bound: float, dtype) -> jax.Array:
+    return jax.random.uniform(key, shape, dtype, -bound, bound)
+
+
+def _zero_readout(hidden: int, outputs: int, dtype) -> Tree:
+    return {"weight": jnp.zeros((outputs, hidden), dtype), "bias": jnp.zeros(outputs, dtype)}
+
+
+def _check_leak(who: str, leak: float) -> None:
     if not 0 < leak <= 1:
         raise ValueError(f"{who}: leak must be above 0 and at most 1, not {leak}.")
 
 
-def check_fraction(who: str, **fractions: float) -> None:
-    """Check that the given numbers are between 0 and 1."""
+def _check_fractions(who: str, **fractions: float) -> None:
     for name, value in fractions.items():
         if not 0 <= value <= 1:
             raise ValueError(f"{who}: {name} must be between 0 and 1, not {value}.")

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from norewind.cells.cell import Cell, read_out, readout_init
+from norewind.cells.cell import Cell, one_hot, read_out, readout_init
 from norewind.cells.torch_operations import OPERATIONS
 from norewind.core.trees import Tree
 
@@ -55,10 +55,8 @@ def from_torch(module: Any, inputs: int, outputs: int | None = None, *, initial_
         return {"module": weights, **readout}
 
     def transition(params, state, x):
-        x = jnp.asarray(x)
-        vector = jax.nn.one_hot(x, inputs) if jnp.issubdtype(x.dtype, jnp.integer) else x
-        output, state = run(params["module"], vector, state)
-        return state, read_out(params["readout"], output) if "readout" in params else output
+        output, state = run(params["module"], one_hot(x, inputs), state)
+        return state, read_out(params.get("readout"), output)
 
     return Cell(init, lambda: jax.tree.map(jnp.asarray, start), transition)
 
@@ -92,6 +90,7 @@ def _one_step(module: Any) -> tuple[Any, Tree]:
 
     is_cell = isinstance(module, nn.RNNCell | nn.GRUCell | nn.LSTMCell)
     is_sequence = isinstance(module, nn.RNN | nn.GRU | nn.LSTM)
+    has_memory = isinstance(module, nn.LSTMCell | nn.LSTM)
 
     class Step(nn.Module):
         def __init__(self):
@@ -108,14 +107,13 @@ def _one_step(module: Any) -> tuple[Any, Tree]:
                 return output.squeeze(0), state
             return self.inner(x, state)
 
-    start, has_memory = None, isinstance(module, nn.LSTMCell | nn.LSTM)
+    if not is_cell and not is_sequence:
+        return Step(), None
     if is_sequence and (module.bidirectional or (module.dropout and module.training)):
         raise ValueError("from_torch: modules that are bidirectional or have dropout cannot be run online.")
-    if is_cell or is_sequence:
-        layers = (module.num_layers,) if is_sequence else ()
-        start = np.zeros((*layers, getattr(module, "proj_size", 0) or module.hidden_size), np.float32)
-        start = (start, np.zeros((*layers, module.hidden_size), np.float32)) if has_memory else start
-    return Step(), start
+    layers = (module.num_layers,) if is_sequence else ()
+    h = np.zeros((*layers, getattr(module, "proj_size", 0) or module.hidden_size))
+    return Step(), (h, np.zeros((*layers, module.hidden_size))) if has_memory else h
 
 
 def _converted(step: Any, inputs: int, start: Tree) -> Callable[[Tree, Tree, Tree], tuple[Tree, Tree]]:

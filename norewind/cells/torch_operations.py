@@ -119,35 +119,30 @@ def _trilinear(a, b, c, missing_a, missing_b, missing_c, summed):
     return jnp.sum(parts[0] * parts[1] * parts[2], tuple(summed))
 
 
-# Operations (their `default` overloads) that JAX has under the same name, with the same arguments.
+# Operations that another library has under the same name, with the same arguments; those without a dot are `default`.
 _SAME_NAME = (
-    (jnp, "abs any atan atan2 bitwise_not ceil cos cosh cumprod cumsum dot exp expm1 flip floor hypot isinf isnan log"),
-    (jnp, "log1p logical_and logical_not logical_or max maximum mean min minimum prod reciprocal reshape round sign"),
-    (jnp, "sin sinh sqrt tan tanh trunc"),
+    (jnp, "abs any atan atan2 bitwise_not ceil cos cosh cumprod cumsum dot exp expm1 flip floor full full_like hypot"),
+    (jnp, "isinf isnan log log1p logical_and logical_not logical_or max maximum mean min minimum prod reciprocal"),
+    (jnp, "reshape round sign sin sinh sqrt tan tanh trunc where.self fmod.Scalar fmod.Tensor"),
+    (jnp, "bitwise_and.Tensor bitwise_or.Tensor bitwise_xor.Tensor"),
     (jax.lax, "erf rsqrt"),
     (jax.nn, "relu sigmoid"),
-    (operator, "neg"),
+    (operator, "neg mul.Tensor mul.Scalar pow.Tensor_Scalar pow.Scalar pow.Tensor_Tensor eq.Scalar eq.Tensor"),
+    (operator, "ne.Scalar ne.Tensor gt.Scalar gt.Tensor lt.Scalar lt.Tensor ge.Scalar ge.Tensor le.Scalar le.Tensor"),
 )
 
 _OTHERS: dict[str, Callable[..., Any]] = {
     "add.Tensor add.Scalar": lambda a, b, alpha=1: a + alpha * b,
     "sub.Tensor sub.Scalar": lambda a, b, alpha=1: a - alpha * b,
     "rsub.Tensor rsub.Scalar": lambda a, b, alpha=1: b - alpha * a,
-    "mul.Tensor mul.Scalar": operator.mul,
     "div.Tensor div.Scalar": operator.truediv,
     "div.Tensor_mode": _divided,
-    "pow.Tensor_Scalar pow.Scalar pow.Tensor_Tensor": operator.pow,
-    "fmod.Scalar fmod.Tensor": jnp.fmod,
     "remainder.Scalar remainder.Tensor": jnp.mod,
     "gelu.default": lambda x, approximate="none": jax.nn.gelu(x, approximate=approximate == "tanh"),
     "elu.default": _elu,
     "leaky_relu.default": lambda x, slope=0.01: jnp.where(x > 0, x, slope * x),
     "clamp.default clamp.Tensor": jnp.clip,
     "hardtanh.default": lambda x, low=-1.0, high=1.0: jnp.clip(x, low, high),
-    "where.self": jnp.where,
-    "bitwise_and.Tensor": jnp.bitwise_and,
-    "bitwise_or.Tensor": jnp.bitwise_or,
-    "bitwise_xor.Tensor": jnp.bitwise_xor,
     "any.dim any.dims": _reduced(jnp.any),
     # Checks that were already made while the module was exported.
     "_assert_tensor_metadata.default _assert_async.msg": lambda *_, **__: None,
@@ -177,8 +172,6 @@ _OTHERS: dict[str, Callable[..., Any]] = {
     "scalar_tensor.default": jnp.asarray,
     "clone.default alias.default _to_copy.default": lambda x: x,
     "detach.default": jax.lax.stop_gradient,
-    "full.default": jnp.full,
-    "full_like.default": jnp.full_like,
     "sum.dim_IntList": _reduced(jnp.sum),
     "mean.dim": _reduced(jnp.mean),
     "prod.dim_int": _reduced(jnp.prod),
@@ -204,7 +197,8 @@ _OTHERS: dict[str, Callable[..., Any]] = {
 }
 
 OPERATIONS: dict[str, Callable[..., Any]] = {"<built-in function getitem>": operator.getitem}
-OPERATIONS |= {f"aten.{name}.default": getattr(source, name) for source, names in _SAME_NAME for name in names.split()}
 OPERATIONS |= {f"aten.{name}": function for names, function in _OTHERS.items() for name in names.split()}
-for _name in ("eq", "ne", "gt", "lt", "ge", "le"):
-    OPERATIONS |= {f"aten.{_name}.{kind}": getattr(operator, _name) for kind in ("Scalar", "Tensor")}
+for _library, _names in _SAME_NAME:
+    for _name in _names.split():
+        _operation, _, _overload = _name.partition(".")
+        OPERATIONS[f"aten.{_operation}.{_overload or 'default'}"] = getattr(_library, _operation)

@@ -3,9 +3,10 @@
 import errno
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -24,16 +25,18 @@ OUTPUT_ERRORS = (errno.EBADF, errno.ENOSPC, errno.EFBIG, errno.EIO)
 
 @dataclass(frozen=True)
 class Processes:
-    """Runs, or the shards of one, are trained at the same time in separate processes."""
+    """Runs, or the shards of one, are trained at the same time in separate processes.
+
+    Attributes:
+        jobs: The number of runs or shards to train at the same time.
+        ray: Train in this Ray cluster. auto uses a running one, or starts one on this machine.
+    """
 
     jobs: Annotated[int | None, option("N", "one per core")] = None
-    """The number of runs or shards to train at the same time."""
-
     ray: Annotated[str | None, option("ADDRESS", "processes on this machine")] = None
-    """Train in this Ray cluster. auto uses a running one, or starts one on this machine."""
 
 
-HERE = Processes()
+THIS_MACHINE = Processes()
 
 
 class StopOnSignal:
@@ -132,6 +135,25 @@ def _kept(folder: Path | None, remedy: str | None = None) -> str:
     if found := last_good(folder):
         return f" The last good checkpoint, {found}, is kept.{remedy or f' To continue: norewind resume {folder}'}"
     return f" There was no checkpoint yet.{remedy or ''}"
+
+
+@contextmanager
+def progress_bar(words: str, total: int | None = None) -> Iterator[Callable[..., None]]:
+    """Show a bar on a terminal while the block runs.
+
+    Args:
+        words: the description of the work.
+        total: the amount of work, if it is known.
+
+    Yields:
+        A function that updates the bar: `completed`, `total` and `description` are its keywords.
+    """
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        yield partial(progress.update, progress.add_task(words, total=total))
 
 
 def check_range(option: str, value: float | None, low: float, high: float = inf) -> None:

@@ -1,13 +1,12 @@
 """`norewind compress` and `norewind decompress`: a file compressed with the learner's own predictions."""
 
 import sys
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
+from norewind.cli.common import progress_bar
 from norewind.storage.files import write_atomically
 from norewind.training.settings import SettingsError, option
 
@@ -39,8 +38,8 @@ def compress(
     if file.exists() and not (file.is_file() or file.is_dir() or file.is_fifo()):
         raise SettingsError(f"{file} is not a file: it may have no end.")
     content = file.read_bytes()
-    work = partial(compressed, content, network=network, budget=budget)
-    code = _with_progress("compress", len(content), work)
+    with progress_bar("compress", len(content)) as update:
+        code = compressed(content, network=network, budget=budget, report=lambda done: update(completed=done))
     out = out or file.with_name(file.name + ENDING)
     write_atomically(out, code)
     bits = f", {8 * len(code) / len(content):.4f} bits per byte" if content else ""
@@ -64,17 +63,7 @@ def decompress(
         out = file.with_suffix("") if file.suffix == ENDING else file.with_name(file.name + ".decompressed")
         if out.exists():
             raise SettingsError(f"{out} exists. Name the file to write with --out.")
-    content = _with_progress("decompress", None, partial(decompressed, file.read_bytes()))
+    with progress_bar("decompress") as update:
+        content = decompressed(file.read_bytes(), report=lambda done: update(completed=done))
     write_atomically(out, content)
     print(f"{out}: {len(content):,} bytes.", file=sys.stderr)
-
-
-def _with_progress(command: str, size: int | None, work: Callable[..., bytes]) -> bytes:
-    """Do the work with a progress bar."""
-    from rich.console import Console
-    from rich.progress import Progress
-
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        bar = progress.add_task(command, total=size)
-        return work(report=lambda done: progress.update(bar, completed=done))

@@ -41,7 +41,7 @@ def forecast(
 
     from norewind.forecasting.predict import forecast as ahead
     from norewind.forecasting.predict import forecast_class
-    from norewind.plotting import row_figures
+    from norewind.plotting import figures
     from norewind.training.folder import FORECAST, saved_run, settings_of
     from norewind.training.train import print_lines
 
@@ -63,7 +63,7 @@ def forecast(
         entries, columns, path = result.entries(), result.columns, figure or run / FORECAST
         both = np.stack([result.means, result.deviations], axis=-1)
         try:
-            row_figures.draw_stretch(result.recent, columns, result.last, path, both, result.times)
+            figures.save(figures.rows_figure(result.recent, columns, result.last, both, result.times or ()), path)
             print(f"See {path}.", file=sys.stderr)
         except OSError as error:
             if figure is not None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from norewind.cli.common import HERE, Processes, check_range
+from norewind.cli.common import THIS_MACHINE, Processes, check_range, progress_bar
 from norewind.cli.terminal import drop_output
 from norewind.training.registry import CellName, TaskName
 from norewind.training.settings import Settings, SettingsError, StreamSettings, option
@@ -23,7 +23,7 @@ def compare(
     methods: str = "uoro,uoro:window=16,bptt:16,readout_only",
     seeds: int = 1,
     out: Path = Path("results/compare"),
-    processes: Annotated[Processes, tyro.conf.arg(name="")] = HERE,
+    processes: Annotated[Processes, tyro.conf.arg(name="")] = THIS_MACHINE,
     quiet: bool = False,
 ) -> None:
     """Train several methods on the same stream from the same initial parameters, and show one table and figure.
@@ -45,7 +45,7 @@ def compare(
     """
     if settings.method != DEFAULTS.method:
         raise SettingsError("name the methods with --methods, not with --method.")
-    from norewind.instruments.compare import compare as run
+    from norewind.analysis.compare import compare as run
     from norewind.training.registry import split_methods
 
     result = run(split_methods(methods), settings.settled(), seeds=seeds, out=out, quiet=quiet, **vars(processes))
@@ -79,16 +79,12 @@ def diagnose(
         readout: Also compare the parameters that do not reach the state, whose gradient is exact under every method.
         out: The folder for table.md, diagnosis.json and diagnosis.png.
     """
-    from rich.console import Console
-    from rich.progress import Progress
-
     import norewind
-    from norewind.training.registry import parse_methods
+    from norewind.training.registry import parse_method, split_methods
 
-    chosen = parse_methods(methods)
+    chosen = [parse_method(method) for method in split_methods(methods)]
     model, data = read(Settings(**vars(stream), cell=cell, method="rtrl"), int(min(samples, 1e9)))
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        bar = progress.add_task("compiling", total=None)
+    with progress_bar("compiling") as update:
         report = norewind.diagnose(
             chosen,
             model,
@@ -99,7 +95,7 @@ def diagnose(
             seed=stream.seed,
             optimizer=None if moving is None else norewind.adam(moving),
             readout=readout,
-            report=lambda done, total, words: progress.update(bar, completed=done, total=total, description=words),
+            report=lambda done, total, words: update(completed=done, total=total, description=words),
         )
     report.save(out)
     print(f"{report}\n\nTable, data and figure are in {out}.")
@@ -196,7 +192,7 @@ def reproduce(
     windows: tuple[int, ...] = (1, 10, 100, 200),
     controls: bool = True,
     report_only: bool = False,
-    processes: Annotated[Processes, tyro.conf.arg(name="")] = HERE,
+    processes: Annotated[Processes, tyro.conf.arg(name="")] = THIS_MACHINE,
 ) -> None:
     """Run the paper's experiments and write their figures, table, records and page.
 
@@ -227,8 +223,8 @@ def reproduce(
         print(reproduce_memory(folder, samples=length, seeds=seeds or 2, **options))
         return
     from norewind.paper.balancing import SEEDS, influence_plan
-    from norewind.paper.plans import text_plan
     from norewind.paper.report import reproduce as run
+    from norewind.paper.text_runs import text_plan
 
     plan = text_plan(what, quick=quick, seeds=seeds, samples=length, controls=controls)
     texts_only = what in ("anbn", "brackets")

@@ -10,7 +10,7 @@ from typing import Any
 NARROWEST = 40
 
 
-class _Heedless(io.FileIO):
+class _LossyFile(io.FileIO):
     """A file whose reader may be gone or whose disk may be full. Messages are then lost, and work continues."""
 
     def write(self, data: Any, /) -> int:
@@ -34,7 +34,7 @@ def prepare() -> None:
     if sys.stderr is None or sys.stderr is sys.__stderr__:
         encoding = sys.stderr.encoding if sys.stderr else "utf-8"
         sys.stderr = io.TextIOWrapper(
-            io.BufferedWriter(_Heedless(2, "w", closefd=False)), encoding, line_buffering=True
+            io.BufferedWriter(_LossyFile(2, "w", closefd=False)), encoding, line_buffering=True
         )
     for file in (sys.stdout, sys.stderr):
         if isinstance(file, io.TextIOWrapper):

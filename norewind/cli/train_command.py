@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from norewind.cli.common import HERE, Processes
+from norewind.cli.common import THIS_MACHINE, Processes
 from norewind.training.settings import Settings, option, read_toml
 
 DEFAULTS = Settings()
@@ -22,7 +22,7 @@ def train(
     out: Annotated[Path | None, option("FOLDER", "runs/ and the name of the source")] = None,
     config: Annotated[Path | None, option("FILE", "none")] = None,
     quiet: bool = False,
-    processes: Annotated[Processes, tyro.conf.arg(name="")] = HERE,
+    processes: Annotated[Processes, tyro.conf.arg(name="")] = THIS_MACHINE,
 ) -> None:
     """Train a recurrent model on a stream: online, in one pass, in constant memory.
 
@@ -45,15 +45,15 @@ def train(
     """
     from norewind.cli.train_session import run_in, run_partitions, run_shards
 
-    name, each = settings.source, settings.source.startswith("kafka://") and settings.source.endswith("/*")
+    name = settings.source
     if "://" in name:
         name = name.removeprefix("kafka://").removesuffix("/*").replace("/", "-")
     folder = out or Path("runs") / (Path(name).stem.strip("-") or "stdin")
     if processes.ray is not None and settings.shards == 1:
         settings = replace(settings, shards=max(2, os.cpu_count() or 1))
     if settings.shard is None and settings.shards > 1:
-        run_shards("train", folder, settings.settled(), quiet=quiet, new=True, ray=processes.ray, jobs=processes.jobs)
-    if each:
+        run_shards("train", folder, settings.settled(), quiet=quiet, new=True, **vars(processes))
+    if settings.source.startswith("kafka://") and settings.source.endswith("/*"):
         run_partitions("train", folder, settings.settled(), quiet=quiet)
     run_in("train", folder, settings.settled(), quiet=quiet, new=True)
 
@@ -68,7 +68,7 @@ def resume(
     bad: Annotated[Literal["fail", "skip"] | None, option("{fail,skip}", "as in the settings")] = None,
     damaged: Literal["fail", "skip"] = "fail",
     quiet: bool = False,
-    processes: Annotated[Processes, tyro.conf.arg(name="")] = HERE,
+    processes: Annotated[Processes, tyro.conf.arg(name="")] = THIS_MACHINE,
 ) -> None:
     """Continue a run from its newest checkpoint, bit for bit as if it had never been interrupted.
 
@@ -93,7 +93,7 @@ def resume(
     changed = {name: value for name, value in options.items() if value is not None}
     settings = replace(settings_of(run), **changed)
     if settings.shards > 1 and settings.shard is None:
-        run_shards("resume", run, settings, quiet=quiet, new=False, ray=processes.ray, jobs=processes.jobs)
+        run_shards("resume", run, settings, quiet=quiet, new=False, **vars(processes))
     run_in("resume", run, settings, quiet=quiet, continues=continues, damaged=damaged)
 
 

@@ -9,13 +9,12 @@ import numpy as np
 
 from norewind.cli.common import StopOnSignal, friendly, leave
 from norewind.scoring.class_score import ClassScore
-from norewind.scoring.key_score import KeyScore
 from norewind.scoring.metrics import at_the_end, counted, listed
+from norewind.scoring.number_score import KeyScore
 from norewind.scoring.row_score import RowScore
 from norewind.scoring.score import Score
 from norewind.streams import KeyedStream
-from norewind.sweeps.partitions import train_partitions
-from norewind.sweeps.shards import shard_words, train_shards
+from norewind.sweeps.parts import shard_summary, train_partitions, train_shards
 from norewind.sweeps.workers import SweepError
 from norewind.training.fit import Fitted, Hooks
 from norewind.training.folder import BY_STEP, CURVE, METRICS, STRETCH, RunFolder, settings_of
@@ -70,7 +69,7 @@ def run_shards(command: str, path: Path, settings: Settings, *, quiet: bool, new
         except KeyboardInterrupt:
             leave(f"Stopped; nothing is lost. To continue: norewind resume {path}", 128 + signal.SIGINT)
         if not quiet:
-            print(shard_words(path, settings.shards, KeyedStream.key_name), file=sys.stderr)
+            print(shard_summary(path, settings.shards, KeyedStream.key_name), file=sys.stderr)
     raise SystemExit(0)
 
 
@@ -99,7 +98,7 @@ def draw(*paths: Path, out: Path | None = None) -> None:
     Raises:
         SettingsError: the losses of the runs have different units.
     """
-    from norewind.plotting.figures import draw_curves  # imports matplotlib
+    from norewind.plotting import figures  # imports matplotlib
 
     all_settings = [settings_of(path) for path in paths]
     units = {unit_of(settings) for settings in all_settings}
@@ -109,7 +108,7 @@ def draw(*paths: Path, out: Path | None = None) -> None:
     first = all_settings[0]
     rows = "class frequencies so far" if first.loss == "classes" else "the mean so far"
     trivial = rows if first.kind in ("csv", "jsonl") else "order-0 entropy"
-    draw_curves(curves, units.pop(), out or paths[0] / CURVE, trivial)
+    figures.save(figures.curves_figure(curves, units.pop(), trivial), out or paths[0] / CURVE)
 
 
 def _last_tenth(lines: list[dict[str, Any]], score: Score) -> str:
@@ -151,17 +150,14 @@ def summed_up(path: Path, fitted: Fitted, opened: Opened) -> str:
 
 def _drawn(path: Path, score: Score, samples: int, lines: list[dict[str, Any]]) -> list[Path]:
     """Draw the newest rows, and the errors by step, if they were scored."""
-    from norewind.plotting import row_figures
+    from norewind.plotting import figures
 
-    figures = []
-    if isinstance(score, ClassScore) and score.was_scored:
-        row_figures.draw_classes(score.state["stretch"], score.name, samples, path / STRETCH)
-        figures.append(path / STRETCH)
+    drawn = {}
+    if isinstance(score, ClassScore) and not np.isnan(score.state["stretch"]).all():
+        drawn[STRETCH] = figures.classes_figure(score.state["stretch"], score.name, samples)
     if isinstance(score, RowScore):
         if len(score.state["recent"]):
-            row_figures.draw_stretch(score.state["recent"], score.columns, samples, path / STRETCH)
-            figures.append(path / STRETCH)
+            drawn[STRETCH] = figures.rows_figure(score.state["recent"], score.columns, samples)
         if (result := score.summary(lines)) and result.by_step:
-            row_figures.draw_by_step(result.by_step, result.steps, path / BY_STEP)
-            figures.append(path / BY_STEP)
-    return figures
+            drawn[BY_STEP] = figures.by_step_figure(result.by_step, result.steps)
+    return [figures.save(figure, path / name) for name, figure in drawn.items()]

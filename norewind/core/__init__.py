@@ -9,12 +9,12 @@ __getattr__, __all__ = exported(
         "combinators": ("average", "ensemble", "parallel", "window"),
         "estimator": (
             *("Estimate", "Estimator", "Linearisation", "Loss", "Model", "Transition"),
-            *("checked", "linearise", "linearise_state", "model_of", "zeros_like"),
+            *("checked", "linearise", "linearise_state", "model_of"),
         ),
         "noise": ("Noise", "as_key", "gaussian", "random_signs"),
         "optimizers": ("adam", "inverse_sqrt", "scale_members"),
         "run": ("NonFiniteError", "Run"),
         "structure": ("Layer", "Structure", "declare", "structure_of"),
-        "trees": ("Tree", "combine", "norm", "real_leaves", "weighted_sum", "where", "with_real_leaves"),
+        "trees": ("Tree", "combine", "norm", "real_leaves", "weighted_sum", "where", "with_real_leaves", "zeros_like"),
     },
 )

@@ -1,5 +1,6 @@
-"""Combinators: a window of steps, the average of several carries, many streams at once."""
+"""Combinators: a window of steps, the average of several carries, many streams or many models at once."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
@@ -10,7 +11,7 @@ import jax.numpy as jnp
 from norewind.core import checks
 from norewind.core.estimator import Estimate, Estimator, Loss, Model, Transition, reset_carry, samples_of
 from norewind.core.noise import as_key
-from norewind.core.structure import DeclaredTransition, Structure, mixed_by, structure_of
+from norewind.core.structure import Structure, declare, mixed_by, structure_of
 from norewind.core.trees import Tree
 
 
@@ -55,35 +56,39 @@ class WindowLoss:
 
 @dataclass(frozen=True)
 class StreamsLoss:
-    """The mean loss of many streams, or the weighted sum of their losses."""
+    """The mean loss of many streams."""
 
     loss: Loss
-    weights: jax.Array | None = None
 
     def __call__(self, outputs: Tree, targets: Tree) -> jax.Array:
-        losses = jax.vmap(self.loss)(outputs, targets)
-        return jnp.mean(losses) if self.weights is None else losses @ self.weights.astype(losses.dtype)
+        return jnp.mean(jax.vmap(self.loss)(outputs, targets))
 
 
-def parallel_model(model: Model, weights: jax.Array | None = None) -> Model:
+def parallel_model(model: Model) -> Model:
     """A model of many streams: everything but the parameters gets a leading axis with one entry per stream.
 
     Args:
         model: the model of one stream.
-        weights: one weight per stream for the sum of the losses; by default the loss is their mean.
 
     Returns:
         The model of all streams.
     """
 
-    def transition(params, state, x):
-        return jax.vmap(model.transition, in_axes=(None, 0, 0))(params, state, x)
-
     def samples(x):
         return model.samples(jax.tree.map(lambda leaf: leaf[0], x))
 
-    told = Structure(sizes=structure_of(model.transition).sizes)
-    return Model(DeclaredTransition(transition, told), StreamsLoss(model.loss, weights), samples)
+    transition = jax.vmap(model.transition, in_axes=(None, 0, 0))
+    sizes = structure_of(model.transition).sizes
+    return Model(declare(transition, sizes=sizes), StreamsLoss(model.loss), samples)
+
+
+def _ensemble_model(model: Model) -> Model:
+    """Several models that read the same stream. Their loss is the sum of the members' losses."""
+
+    def loss(outputs, target):
+        return jnp.sum(jax.vmap(model.loss, in_axes=(0, None))(outputs, target))
+
+    return Model(jax.vmap(model.transition, in_axes=(0, 0, None)), loss, model.samples)
 
 
 def one_step_of(transition: Transition) -> Transition:
@@ -118,14 +123,44 @@ def window(transition: Transition, loss: Loss) -> tuple[Transition, Loss]:
     >>> outputs.shape
     (4, 3)
     """
-
     checks.model(transition, loss)
-
     return WindowedTransition(transition), WindowLoss(loss)
 
 
-# Of r estimates from one evaluation of the model, only the gradients differ.
-_ONLY_GRADIENTS: Any = Estimate(loss=cast(Any, None), grad=0, output=None)
+def _mapped(
+    estimator: Estimator, size: int, axes: tuple[Any, ...], join: Callable, model: Model | None, out_axes: Any = 0
+) -> Estimator:
+    """Several copies of an estimator, computed side by side with `jax.vmap`.
+
+    Args:
+        estimator: the estimator of one copy.
+        size: the number of copies. Each has its own carry and its own noise.
+        axes: the axes along which the parameters, the state, and x and target hold one entry per copy; None for those
+            that all copies share.
+        join: makes one estimate of the copies' estimates.
+        model: the model of all copies.
+        out_axes: the axes of the copies in the results of `step`.
+
+    Returns:
+        The estimator of all copies.
+    """
+    params_axis, state_axis, sample_axis = axes
+
+    def init(params, state, key):
+        keys = jax.random.split(as_key(key), size)
+        return jax.vmap(estimator.init, in_axes=(params_axis, state_axis, 0))(params, state, keys)
+
+    def step(params, state, carry, x, target):
+        in_axes = (params_axis, state_axis, 0, sample_axis, sample_axis)
+        every = jax.vmap(estimator.step, in_axes, out_axes, axis_size=size)
+        state, carry, estimate = every(params, state, carry, x, target)
+        return state, carry, join(estimate)
+
+    def reset(params, state, carry, when):
+        in_axes = (params_axis, state_axis, 0, sample_axis)
+        return jax.vmap(partial(reset_carry, estimator), in_axes, axis_size=size)(params, state, carry, when)
+
+    return Estimator(init, step, model, reset)
 
 
 def average(estimator: Estimator, r: int) -> Estimator:
@@ -162,23 +197,10 @@ def average(estimator: Estimator, r: int) -> Estimator:
             "model. Average the gradients of several streams instead, with parallel."
         )
 
-    def init(params, state, key):
-        return jax.vmap(estimator.init, in_axes=(None, None, 0))(params, state, jax.random.split(as_key(key), r))
-
-    def step(params, state, carry, x, target):
-        over_carries = jax.vmap(
-            estimator.step,
-            in_axes=(None, None, 0, None, None),
-            out_axes=(None, 0, _ONLY_GRADIENTS),
-            axis_size=r,
-        )
-        state, carry, estimate = over_carries(params, state, carry, x, target)
-        return state, carry, estimate._replace(grad=_mean(estimate.grad))
-
-    def reset(params, state, carry, when):
-        return jax.vmap(lambda one: reset_carry(estimator, params, state, one, when), axis_size=r)(carry)
-
-    return Estimator(init, estimator.mean_step or step, estimator.model, reset)
+    # The model is evaluated once: of the r results, only the carries and the gradients differ.
+    out_axes = (None, 0, Estimate(loss=cast(Any, None), grad=0, output=None))
+    every = _mapped(estimator, r, (None, None, None), _mean_grad, estimator.model, out_axes)
+    return every._replace(step=estimator.mean_step or every.step)
 
 
 def parallel(estimator: Estimator, streams: int) -> Estimator:
@@ -218,24 +240,23 @@ def parallel(estimator: Estimator, streams: int) -> Estimator:
                 "streams. Stack one entry per stream."
             )
 
+    def join(estimate):
+        return _mean_grad(estimate)._replace(loss=jnp.mean(estimate.loss))
+
+    model = estimator.model and parallel_model(estimator.model)
+    every = _mapped(estimator, streams, (None, 0, 0), join, model)
+
     def init(params, state, key):
         has_stream_axis(state=state)
-        return jax.vmap(estimator.init, in_axes=(None, 0, 0))(params, state, jax.random.split(as_key(key), streams))
+        return every.init(params, state, key)
 
     def step(params, state, carry, x, target):
         has_stream_axis(state=state, x=x, target=target)
-        if estimator.streams_step is not None:
-            return estimator.streams_step(params, state, carry, x, target)
-        over_streams = jax.vmap(estimator.step, in_axes=(None, 0, 0, 0, 0), axis_size=streams)
-        state, carry, estimate = over_streams(params, state, carry, x, target)
-        return state, carry, Estimate(jnp.mean(estimate.loss), _mean(estimate.grad), estimate.output)
+        return (estimator.streams_step or every.step)(params, state, carry, x, target)
 
     def reset(params, state, carry, when):
-        when = jnp.broadcast_to(when, (streams,))
-        one_stream = jax.vmap(lambda *stream: reset_carry(estimator, params, *stream), axis_size=streams)
-        return one_stream(state, carry, when)
+        return reset_carry(every, params, state, carry, jnp.broadcast_to(when, (streams,)))
 
-    model = estimator.model and parallel_model(estimator.model)
     return Estimator(init, step, model, reset)
 
 
@@ -268,28 +289,13 @@ def ensemble(estimator: Estimator, members: int) -> Estimator:
     checks.estimator("ensemble", estimator)
     checks.at_least_one("ensemble: members", members)
 
-    def init(params, state, key):
-        return jax.vmap(estimator.init)(params, state, jax.random.split(as_key(key), members))
+    model = estimator.model and _ensemble_model(estimator.model)
 
-    def step(params, state, carry, x, target):
-        over_members = jax.vmap(estimator.step, in_axes=(0, 0, 0, None, None), axis_size=members)
-        state, carry, estimate = over_members(params, state, carry, x, target)
-        return state, carry, estimate._replace(loss=jnp.sum(estimate.loss))
+    def join(estimate):
+        return estimate._replace(loss=jnp.sum(estimate.loss))
 
-    def reset(params, state, carry, when):
-        return jax.vmap(partial(reset_carry, estimator), in_axes=(0, 0, 0, None))(params, state, carry, when)
-
-    def transition(params, state, x):
-        assert estimator.model is not None
-        return jax.vmap(estimator.model.transition, in_axes=(0, 0, None))(params, state, x)
-
-    def loss(outputs, target):
-        assert estimator.model is not None
-        return jnp.sum(jax.vmap(estimator.model.loss, in_axes=(0, None))(outputs, target))
-
-    model = estimator.model and Model(transition, loss, estimator.model.samples)
-    return Estimator(init, step, model, reset)
+    return _mapped(estimator, members, (0, 0, None), join, model)
 
 
-def _mean(grads: Tree) -> Tree:
-    return jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), grads)
+def _mean_grad(estimate: Estimate) -> Estimate:
+    return estimate._replace(grad=jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), estimate.grad))

@@ -1,13 +1,13 @@
 """The contract that every gradient estimator fulfils, and the linearisation that all of them share."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from norewind.core import checks
-from norewind.core.trees import Tree, is_key, real_leaves, where, with_real_leaves
+from norewind.core.trees import Tree, is_key, real_leaves, where, with_real_leaves, zeros_like
 
 Transition = Callable[[Tree, Tree, Tree], tuple[Tree, Tree]]
 Loss = Callable[[Tree, Tree], jax.Array]
@@ -47,31 +47,14 @@ class Estimate(NamedTuple):
     output: Tree
 
 
-class InitFn(Protocol):
-    """The function of an estimator that makes the carry for the first step; `key` seeds its noise, if it has any."""
-
-    def __call__(self, params: Tree, state: Tree, key: jax.Array, /) -> Tree: ...
-
-
-class StepFn(Protocol):
-    """The function of an estimator that processes one sample or window.
-
-    It takes the input `x` and the `target` of the loss, and returns the new state, the new carry and the estimate.
-    The new state and carry have the structure, shapes and dtypes of the old ones.
-    """
-
-    def __call__(
-        self, params: Tree, state: Tree, carry: Tree, x: Tree, target: Tree, /
-    ) -> tuple[Tree, Tree, Estimate]: ...
-
-
-class ResetFn(Protocol):
-    """The function of an estimator that forgets the past: it returns the carry, reset where the boolean `when` is true.
-
-    `state` is the state in which the new sequence starts.
-    """
-
-    def __call__(self, params: Tree, state: Tree, carry: Tree, when: jax.Array, /) -> Tree: ...
+# `init(params, state, key) -> carry` makes the carry for the first step; `key` seeds its noise, if it has any.
+InitFn = Callable[[Tree, Tree, jax.Array], Tree]
+# `step(params, state, carry, x, target) -> (state, carry, estimate)` processes one sample or window. The new state and
+# carry have the structure, shapes and dtypes of the old ones.
+StepFn = Callable[[Tree, Tree, Tree, Tree, Tree], tuple[Tree, Tree, Estimate]]
+# `reset(params, state, carry, when) -> carry` forgets the past where the boolean `when` is true. A new sequence starts
+# in `state`.
+ResetFn = Callable[[Tree, Tree, Tree, jax.Array], Tree]
 
 
 class Estimator(NamedTuple):
@@ -88,8 +71,7 @@ class Estimator(NamedTuple):
         mean_step: a faster way to the mean gradient of several carries than one `step` for each
             (see `norewind.average`). The carries are stacked along a leading axis.
         streams_step: a faster way to the mean gradient of several streams than one `step` for each
-            (see `norewind.parallel`). Everything but the parameters has a leading axis. With a sixth argument, the
-            weights of the streams, it returns the weighted sum in place of the mean.
+            (see `norewind.parallel`). Everything but the parameters has a leading axis.
         perturbs_state: the new state depends on the carry, so several carries cannot share one evaluation of the model.
     """
 
@@ -98,7 +80,7 @@ class Estimator(NamedTuple):
     model: Model | None = None
     reset: ResetFn | None = None
     mean_step: StepFn | None = None
-    streams_step: Callable[..., tuple[Tree, Tree, Estimate]] | None = None
+    streams_step: StepFn | None = None
     perturbs_state: bool = False
 
 
@@ -260,15 +242,3 @@ def linearise_state(transition: Transition, params: Tree, state: Tree, x: Tree) 
     """
     model = Model(lambda *inputs: (transition(*inputs)[0], ()), lambda output, target: jnp.zeros(()))
     return linearise(model, params, state, x, ())
-
-
-def zeros_like(tree: Any) -> Any:
-    """Make zeros in the shapes and dtypes of a tree of arrays.
-
-    Args:
-        tree: the tree.
-
-    Returns:
-        A tree of zeros.
-    """
-    return jax.tree.map(jnp.zeros_like, tree)

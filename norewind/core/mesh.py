@@ -62,17 +62,13 @@ def spread(run: Run, mesh: Mesh) -> Run:
     streams = jax.tree.leaves(run.state)[0].shape[0]
     if streams % mesh.size:
         raise checks.ModelError(f"spread: {streams} streams cannot be spread evenly over {mesh.size} devices.")
-    along, everywhere = (NamedSharding(mesh, spec) for spec in (PartitionSpec(STREAMS), PartitionSpec()))
-    parts = {
-        name: jax.tree.map(
-            lambda leaf, sharding=along if name in ("state", "carry", "initial_state", "ahead") else everywhere: (
-                _placed(leaf, sharding)
-            ),
-            value,
-        )
-        for name, value in run._asdict().items()
-    }
-    return Run(**parts)
+
+    def place(name: str, part: Tree) -> Tree:
+        by_stream = name in ("state", "carry", "initial_state", "ahead")
+        sharding = NamedSharding(mesh, PartitionSpec(STREAMS) if by_stream else PartitionSpec())
+        return jax.tree.map(lambda leaf: _placed(leaf, sharding), part)
+
+    return Run(**{name: place(name, part) for name, part in run._asdict().items()})
 
 
 def spread_samples(samples: Tree, mesh: Mesh, *, local: bool = False) -> Tree:

@@ -8,8 +8,12 @@ import optax
 
 from norewind.core.trees import Tree
 
-# The optax states that hold the argument of a schedule. (optax does not export the second class by name.)
-SCHEDULE_STATES = optax.ScaleByScheduleState, type(optax.schedules.WrappedSchedule(lambda count: count).init())
+# The optax states that hold the argument of a schedule. (optax does not export the second class by name.) Only a shape
+# is evaluated here: to run anything would start JAX before `engines/compilation.py` can configure it.
+SCHEDULE_STATES = (
+    optax.ScaleByScheduleState,
+    type(jax.eval_shape(optax.schedules.WrappedSchedule(lambda count: count).init)),
+)
 
 
 def adam(

@@ -142,7 +142,7 @@ class Update:
         )
         return strong(new), estimate
 
-    def advance_and_look(self, run: Run, x: Tree, target: Tree) -> tuple[Run, Estimate, jax.Array]:
+    def advance_and_check(self, run: Run, x: Tree, target: Tree) -> tuple[Run, Estimate, jax.Array]:
         """Learn from one sample or window, and check that all numbers are finite.
 
         Args:
@@ -171,7 +171,7 @@ class Update:
         Returns:
             The new run, the estimate of this step, and whether all numbers were finite.
         """
-        new, estimate, finite = self.advance_and_look(run, x, target)
+        new, estimate, finite = self.advance_and_check(run, x, target)
         kept = run._replace(steps=new.steps, samples=new.samples, skipped=_saturating_add(run.skipped, 1))
         return where(finite, new, kept), estimate, finite
 

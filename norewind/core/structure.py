@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, NamedTuple
 
 import jax
@@ -10,9 +11,15 @@ from jax.interpreters import partial_eval
 
 from norewind.core.checks import ModelError
 from norewind.core.estimator import Transition, samples_of
-from norewind.core.trees import Tree, real_leaves
+from norewind.core.trees import Tree, named_leaves, real_leaves
 
-UNITS = "to know which unit each weight feeds"
+# The purpose of each declaration that a method may require, for messages.
+PURPOSES = {
+    "units": "to know which unit each weight feeds",
+    "memory": "to know each unit's memory cell",
+    "output_units": "output units that are part of the state",
+    "layer": "an affine layer that contains all weights",
+}
 
 # `product(W, v)`: the product of a matrix with a vector, or a replacement for it.
 Product = Callable[[jax.Array, jax.Array], jax.Array]
@@ -79,6 +86,7 @@ def declare(
     elementwise: bool | None = None,
     mixing: Callable[[Product], Transition] | None = None,
     layer: Layer | None = None,
+    sizes: tuple[int, int] | None = None,
 ) -> Transition:
     """Attach declarations about a model to its transition, for the methods that need them.
 
@@ -100,6 +108,8 @@ def declare(
             read one another. With a product that lets no derivative pass between units, the model is elementwise. Its
             units are those declared here, unless the model that `mixing` returns declares its own.
         layer: the affine layer z = W a through which all weights reach the state (see `Layer`).
+        sizes: the number of inputs and of outputs. If x is a symbol, or the target a label of `cross_entropy`, learners
+            reject those out of range.
 
     Returns:
         The same transition, with the declarations.
@@ -109,10 +119,10 @@ def declare(
     ...     state = jnp.tanh(params["w"] @ state + params["b"] * x)
     ...     return state, params["out"] @ state
     >>> rows = jnp.arange(4)
-    >>> told = norewind.declare(transition, units=lambda params: {"w": rows[:, None], "b": rows, "out": None})
-    >>> estimator = norewind.estimators.nobacktrack(told, norewind.losses.squared_error)
+    >>> declared = norewind.declare(transition, units=lambda params: {"w": rows[:, None], "b": rows, "out": None})
+    >>> estimator = norewind.estimators.nobacktrack(declared, norewind.losses.squared_error)
     """
-    return DeclaredTransition(transition, Structure(units, memory, output_units, elementwise, mixing, layer))
+    return DeclaredTransition(transition, Structure(units, memory, output_units, elementwise, mixing, layer, sizes))
 
 
 def structure_of(transition: Transition) -> Structure:
@@ -127,25 +137,8 @@ def structure_of(transition: Transition) -> Structure:
     return getattr(transition, "structure", Structure())
 
 
-def sized(transition: Transition, inputs: int, outputs: int) -> Transition:
-    """The same transition, which also declares its sizes.
-
-    Args:
-        transition: one step of the model.
-        inputs: the number of input symbols that it knows.
-        outputs: the number of its outputs.
-
-    Returns:
-        The transition with its earlier declarations and the sizes.
-    """
-    return DeclaredTransition(transition, structure_of(transition)._replace(sizes=(inputs, outputs)))
-
-
 def declared_around(
-    inner: Transition,
-    around: Callable[[Transition], Transition],
-    get: Callable[[Tree], Tree],
-    put: Callable[[Tree], Tree],
+    inner: Transition, around: Callable, get: Callable, put: Callable, sizes: tuple[int, int] | None = None
 ) -> Transition:
     """Wrap a transition, and pass on its declarations, except for the output units (the output is a different one).
 
@@ -155,26 +148,25 @@ def declared_around(
         get: `get(params)` returns the inner parameters.
         put: `put(tree)` turns a tree like the inner parameters into one like the outer parameters, with None for the
             rest, which must not reach the state.
+        sizes: the number of inputs and of outputs of the outer transition.
 
     Returns:
         `around(inner)`, with the declarations of `inner`.
     """
-    told = structure_of(inner)
-    if told == Structure():
-        return around(inner)
+    declared = structure_of(inner)
 
     def put_in(function):
         return function and (lambda params, *rest: put(function(get(params), *rest)))
 
-    mixing, layer = told.mixing, told.layer
-    return declare(
-        around(inner),
-        units=put_in(told.units),
-        memory=told.memory,
-        elementwise=told.elementwise,
+    mixing, layer = declared.mixing, declared.layer
+    outer = declared._replace(
+        units=put_in(declared.units),
+        output_units=None,
         mixing=mixing and (lambda product: declared_around(mixing(product), around, get, put)),
         layer=layer and Layer(put_in(layer.rows), put_in(layer.inputs), lambda params: layer.bias(get(params))),
+        sizes=sizes,
     )
+    return DeclaredTransition(around(inner), outer)
 
 
 def mixed_by(transition: Transition, product: Product) -> Transition:
@@ -187,36 +179,36 @@ def mixed_by(transition: Transition, product: Product) -> Transition:
     Returns:
         The model with this product, declared as elementwise.
     """
-    told = structure_of(transition)
-    assert told.mixing is not None
-    alone = told.mixing(product)
-    return declare(alone, units=structure_of(alone).units or told.units, elementwise=True)
+    declared = structure_of(transition)
+    assert declared.mixing is not None
+    alone = declared.mixing(product)
+    return declare(alone, units=structure_of(alone).units or declared.units, elementwise=True)
 
 
-def required(who: str, use: str, transition: Transition, **needs: str) -> list[Any]:
+def required(who: str, use: str, transition: Transition, *names: str) -> list[Any]:
     """Get the declarations that a method needs.
 
     Args:
         who: the name of the method, for the message.
         use: a cell that has the declarations, for the message.
         transition: the transition of the model.
-        **needs: the purpose of each declaration, by its name.
+        *names: the names of the declarations.
 
     Returns:
-        The declarations, in the order of `needs`.
+        The declarations, in the same order.
 
     Raises:
         ModelError: some of them are missing.
     """
     structure = structure_of(transition)
-    missing = [name for name in needs if getattr(structure, name) is None]
+    missing = [name for name in names if getattr(structure, name) is None]
     if missing:
         keywords = ", ".join(f"{name}=..." for name in missing)
         raise ModelError(
-            f"{who} needs {' and '.join(needs[name] for name in missing)}, and this model does not declare "
+            f"{who} needs {' and '.join(PURPOSES[name] for name in missing)}, and this model does not declare "
             f"{' and '.join(missing)}. Use {use}, or norewind.declare(transition, {keywords}) for your own model."
         )
-    return [getattr(structure, name) for name in needs]
+    return [getattr(structure, name) for name in names]
 
 
 def reaches_state(transition: Transition, params: Tree, state: Tree, x: Tree) -> Tree:
@@ -255,10 +247,9 @@ def covered_units(who: str, transition: Transition, params: Tree, state: Tree, x
     Raises:
         ModelError: the declaration is missing or incomplete.
     """
-    (units,) = required(who, "a cell where every weight feeds one unit", transition, units=UNITS)
+    (units,) = required(who, "a cell where every weight feeds one unit", transition, "units")
     index = units(params)
-    missing = unfed_leaf(index, params, reaches_state(transition, params, state, x))
-    if missing:
+    if missing := unfed_leaf(index, transition, params, state, x):
         raise ModelError(
             f"{who}: params{missing} reaches the state, but the model declares no unit that its weights feed "
             "(weights shared by several units have none). Use a model without it, or a method for any model, such as "
@@ -284,29 +275,31 @@ def declared_units(who: str, transition: Transition, params: Tree, state: Tree, 
         ModelError: the declaration is missing or incomplete, or a floating leaf of the state is not a vector.
     """
     index = covered_units(who, transition, params, state, x)
-    for path, leaf in jax.tree_util.tree_leaves_with_path(real_leaves(state)):
+    for place, leaf in named_leaves("state", real_leaves(state)):
         if jnp.ndim(leaf) != 1:
             raise ModelError(
-                f"{who}: state{jax.tree_util.keystr(path)} has shape {jnp.shape(leaf)}, but a model that declares "
-                "units keeps one number per unit in every floating leaf of its state. Make it a vector."
+                f"{who}: {place} has shape {jnp.shape(leaf)}, but a model that declares units keeps one number per "
+                "unit in every floating leaf of its state. Make it a vector."
             )
     return index
 
 
-def unfed_leaf(index: Tree, params: Tree, reaching: Tree) -> str | None:
-    """The path of the first leaf that reaches the state but has no declared unit.
+def unfed_leaf(index: Tree, transition: Transition, params: Tree, state: Tree, x: Tree) -> str | None:
+    """The path of the first leaf of the parameters that reaches the state but has no declared unit.
 
     Args:
         index: the declared units.
+        transition: one step of the model.
         params: the parameters.
-        reaching: the result of `reaches_state`.
+        state: the state.
+        x: the input.
 
     Returns:
         The path, or None if there is no such leaf.
     """
-    fed = for_each_leaf(lambda units, leaf: units is not None, index, params)
-    pairs = zip(jax.tree_util.tree_leaves_with_path(fed), jax.tree.leaves(reaching), strict=True)
-    return next((jax.tree_util.keystr(path) for (path, is_fed), reach in pairs if reach and not is_fed), None)
+    unfed = for_each_leaf(lambda units, leaf: units is None, index, params)
+    missing = jax.tree.map(lambda a, b: a and b, unfed, reaches_state(transition, params, state, x))
+    return next((place for place, is_missing in named_leaves("", missing) if is_missing), None)
 
 
 def for_each_leaf(function: Callable, index: Tree, params: Tree) -> Tree:
@@ -369,7 +362,4 @@ def sum_per_unit(index: Tree, weights: Tree, size: int) -> jax.Array:
         sums = jnp.sum(leaf, axis=shared, keepdims=True)
         return jax.ops.segment_sum(sums.reshape(-1), jnp.broadcast_to(units, sums.shape).reshape(-1), size)
 
-    first, *others = jax.tree.leaves(for_each_leaf(one_leaf, index, weights))
-    for other in others:
-        first = first + other
-    return first
+    return reduce(jnp.add, jax.tree.leaves(for_each_leaf(one_leaf, index, weights)))

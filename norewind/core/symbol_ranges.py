@@ -3,8 +3,6 @@
 Compiled code cannot raise, and an index beyond the end of an array would read the nearest entry.
 """
 
-from typing import NamedTuple
-
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
@@ -14,18 +12,6 @@ from norewind.core.combinators import StreamsLoss, WindowLoss
 from norewind.core.estimator import Loss, Model
 from norewind.core.structure import structure_of
 from norewind.core.trees import Tree
-
-
-class Ranges(NamedTuple):
-    """The number of symbols that a model knows.
-
-    Args:
-        inputs: the number of input symbols; None if the inputs are not symbols.
-        targets: the number of labels; None if the targets are not labels.
-    """
-
-    inputs: int | None
-    targets: int | None
 
 
 class Symbols:
@@ -40,7 +26,7 @@ class Symbols:
         self._inputs, outputs = sizes or (None, None)
         self._targets = outputs if model and _one_sample_loss(model.loss) is losses.cross_entropy else None
 
-    def check(self, what: str, xs: Tree, targets: Tree = None, count: int | None = None) -> Ranges:
+    def check(self, what: str, xs: Tree, targets: Tree = None, count: int | None = None) -> tuple[int | None, ...]:
         """Reject symbols and labels out of range.
 
         Args:
@@ -50,7 +36,8 @@ class Symbols:
             count: check only the first `count` entries of an array; None for all.
 
         Returns:
-            The sizes that were checked; None for anything that is not an array of integers.
+            The number of input symbols and of labels that the model knows; None for anything that is not an integer or
+            an array of integers.
 
         Raises:
             ModelError: a symbol or a label is out of range.
@@ -62,7 +49,7 @@ class Symbols:
             if size is not None and not (np.ndim(part) == 0 and 0 <= int(part) < size):
                 checks.in_range(kind, np.asarray(part)[:count] if np.ndim(part) else part, size, what)
             sizes.append(size)
-        return Ranges(*sizes)
+        return tuple(sizes)
 
 
 def _are_symbols(part: Tree) -> bool:

@@ -44,6 +44,18 @@ def as_arrays(tree: Tree) -> Tree:
     return jax.tree.map(lambda leaf: leaf if hasattr(leaf, "dtype") else jnp.asarray(leaf), tree)
 
 
+def zeros_like(tree: Tree) -> Tree:
+    """Make zeros in the shapes and dtypes of a tree of arrays.
+
+    Args:
+        tree: the tree.
+
+    Returns:
+        A tree of zeros.
+    """
+    return jax.tree.map(jnp.zeros_like, tree)
+
+
 def real_leaves(state: Tree) -> Tree:
     """The part of a state that carries influence: its floating leaves, as real numbers.
 

@@ -8,8 +8,8 @@ same source for a chunk and for a single row, which is a chunk of one.
 Numba stores compiled kernels in the user's cache folder (see `norewind.engines.cache`).
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
 from typing import Any
 
 import numba
@@ -40,19 +40,16 @@ def kernel(function: Callable) -> Any:
     return compiled
 
 
-@contextmanager
-def announcing(say: Callable[[str], None]) -> Iterator[None]:
-    """Call a function once with a message if any kernel has to be compiled in this block.
+def announcing(say: Callable[[str], None]) -> AbstractContextManager:
+    """Call a function once with a message if any kernel has to be compiled in a block.
 
     Args:
         say: called with the message.
+
+    Returns:
+        The context manager of the block.
     """
-    listener = _Announcer(say)
-    event.register("numba:compile", listener)
-    try:
-        yield
-    finally:
-        event.unregister("numba:compile", listener)
+    return event.install_listener("numba:compile", _Announcer(say))
 
 
 class _Announcer(event.Listener):

@@ -1,19 +1,15 @@
-"""Gradient estimators, one file per method."""
+"""Gradient estimators: one file per method, or per family of methods that carry the same thing."""
 
 from norewind.estimators.anchored import anchored
 from norewind.estimators.bpdc import bpdc
-from norewind.estimators.bptt import bptt
+from norewind.estimators.bptt import bptt, sliding_bptt
 from norewind.estimators.diffusion import diffusion
 from norewind.estimators.dni import dni
-from norewind.estimators.kf_rtrl import kf_rtrl
-from norewind.estimators.kronecker import kronecker
-from norewind.estimators.lstm97 import lstm97
+from norewind.estimators.kronecker import kf_rtrl, kronecker
 from norewind.estimators.nobacktrack import nobacktrack
 from norewind.estimators.readout_only import readout_only
-from norewind.estimators.rflo import rflo
 from norewind.estimators.rtrl import rtrl
-from norewind.estimators.sliding_bptt import sliding_bptt
-from norewind.estimators.snap1 import snap1
+from norewind.estimators.traces import lstm97, rflo, snap1
 from norewind.estimators.uoro import uoro
 
 __all__ = [

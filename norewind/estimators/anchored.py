@@ -5,20 +5,10 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from norewind.core.estimator import (
-    Estimate,
-    Estimator,
-    Loss,
-    Transition,
-    checked,
-    linearise,
-    linearise_state,
-    model_of,
-    zeros_like,
-)
+from norewind.core.estimator import Estimate, Estimator, Loss, Transition, checked, linearise, linearise_state, model_of
 from norewind.core.noise import Noise, as_key, random_signs
-from norewind.core.traces import Traces, along_traces, next_traces, unit_by_unit, units_of, zero_traces
-from norewind.core.trees import Tree, combine, real_leaves
+from norewind.core.trees import Tree, combine, real_leaves, zeros_like
+from norewind.estimators.traces import Traces, along_traces, next_traces, unit_by_unit, units_of, zero_traces
 from norewind.estimators.uoro import NORMALISERS, merge
 
 

@@ -7,7 +7,7 @@ from jax.flatten_util import ravel_pytree
 
 from norewind.core.checks import ModelError
 from norewind.core.estimator import Estimate, Estimator, Loss, Transition, checked, linearise, model_of
-from norewind.core.structure import UNITS, declared_units, required, sum_per_unit
+from norewind.core.structure import declared_units, required, sum_per_unit
 from norewind.core.trees import real_leaves
 
 
@@ -57,13 +57,7 @@ def bpdc(transition: Transition, loss: Loss, *, epsilon: float = 2e-3) -> Estima
     (True, False)
     """
     model = model_of(transition, loss)
-    _, output_units = required(
-        "bpdc",
-        "cells.feedback_reservoir",
-        transition,
-        units=UNITS,
-        output_units="output units that are part of the state",
-    )
+    _, output_units = required("bpdc", "cells.feedback_reservoir", transition, "units", "output_units")
     chosen = np.array(output_units)
 
     def init(params, state, key):

@@ -5,9 +5,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from norewind.core.estimator import Estimate, Estimator, Loss, Transition, checked, linearise, model_of, zeros_like
+from norewind.core.estimator import Estimate, Estimator, Loss, Transition, checked, linearise, model_of
 from norewind.core.noise import Noise, as_key, gaussian
-from norewind.core.trees import Tree, as_arrays, combine, real_leaves, with_real_leaves
+from norewind.core.trees import Tree, as_arrays, combine, real_leaves, with_real_leaves, zeros_like
 
 
 class DiffusionCarry(NamedTuple):

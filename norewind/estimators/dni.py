@@ -32,25 +32,25 @@ class DNICarry(NamedTuple):
     opt_state: Tree
 
 
-def linear_predictor() -> Predictor:
-    """The predictor sg(s) = A s + b, starting from zero."""
+def _linear_init(state: Tree) -> Tree:
+    flat, _ = ravel_pytree(real_leaves(state))
+    return {"A": jnp.zeros((flat.size, flat.size), flat.dtype), "b": jnp.zeros_like(flat)}
 
-    def init(state):
-        flat, _ = ravel_pytree(real_leaves(state))
-        return {"A": jnp.zeros((flat.size, flat.size), flat.dtype), "b": jnp.zeros_like(flat)}
 
-    def apply(weights, state):
-        flat, unravel = ravel_pytree(real_leaves(state))
-        return unravel(weights["A"] @ flat + weights["b"])
+def _linear_apply(weights: Tree, state: Tree) -> Tree:
+    flat, unravel = ravel_pytree(real_leaves(state))
+    return unravel(weights["A"] @ flat + weights["b"])
 
-    return Predictor(init, apply)
+
+# The predictor sg(s) = A s + b, starting from zero.
+LINEAR = Predictor(_linear_init, _linear_apply)
 
 
 def dni(
     transition: Transition,
     loss: Loss,
     *,
-    predictor: Predictor | None = None,
+    predictor: Predictor = LINEAR,
     optimizer: optax.GradientTransformation | None = None,
 ) -> Estimator:
     """DNI: a learned predictor sg(s) of the gradient of all future losses with respect to the state.
@@ -94,20 +94,19 @@ def dni(
     (4, 4)
     """
     model = model_of(transition, loss)
-    gradient_of = predictor or linear_predictor()
     rule = optimizer or optax.adam(1e-3)
 
     def init(params, state, key):
-        weights = gradient_of.init(state)
+        weights = predictor.init(state)
         return strong(DNICarry(weights, rule.init(weights)))
 
     def step(params, state, carry, x, target):
         point = linearise(model, params, state, x, target)
-        ahead = gradient_of.apply(carry.weights, point.state)
+        ahead = predictor.apply(carry.weights, point.state)
         wanted, grad = point.vjp(ahead, jnp.ones_like(point.loss))
 
         def error(weights):
-            difference = jax.tree.map(jnp.subtract, gradient_of.apply(weights, state), wanted)
+            difference = jax.tree.map(jnp.subtract, predictor.apply(weights, state), wanted)
             return 0.5 * sum((jnp.sum(leaf**2) for leaf in jax.tree.leaves(difference)), start=jnp.zeros(()))
 
         updates, opt_state = rule.update(jax.grad(error)(carry.weights), carry.opt_state, carry.weights)

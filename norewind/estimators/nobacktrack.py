@@ -8,7 +8,7 @@ from jax.flatten_util import ravel_pytree
 
 from norewind.core.estimator import Estimate, Estimator, Linearisation, Loss, Transition, checked, linearise, model_of
 from norewind.core.noise import Noise, random_signs
-from norewind.core.structure import declared_units, reaches_state, structure_of, sum_per_unit, unfed_leaf
+from norewind.core.structure import declared_units, structure_of, sum_per_unit, unfed_leaf
 from norewind.core.trees import Tree, combine, norm, real_leaves
 from norewind.estimators.uoro import UOROCarry, zero_carry
 
@@ -80,7 +80,7 @@ def nobacktrack(
             return _norms_by_units(point, real_leaves(state), units)
         if row_norms == "auto" and (declared := structure_of(transition).units):
             units = declared(params)
-            if unfed_leaf(units, params, reaches_state(transition, params, state, x)) is None:
+            if unfed_leaf(units, transition, params, state, x) is None:
                 return _norms_by_units(point, real_leaves(state), units)
         return _norms_by_pullbacks(point, real_leaves(state))
 

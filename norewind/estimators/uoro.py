@@ -7,20 +7,9 @@ import jax
 import jax.numpy as jnp
 
 from norewind.core.combinators import parallel_model
-from norewind.core.estimator import (
-    Estimate,
-    Estimator,
-    Linearisation,
-    Loss,
-    Transition,
-    checked,
-    linearise,
-    model_of,
-    one_sample,
-    zeros_like,
-)
+from norewind.core.estimator import Estimate, Estimator, Loss, Transition, checked, linearise, model_of, one_sample
 from norewind.core.noise import Noise, as_key, random_signs
-from norewind.core.trees import Tree, combine, norm, real_leaves, weighted_sum
+from norewind.core.trees import Tree, combine, norm, real_leaves, weighted_sum, zeros_like
 
 
 class UOROCarry(NamedTuple):
@@ -82,11 +71,7 @@ def merge(normaliser: Normaliser, past: tuple[Tree, Tree], new: tuple[Tree, Tree
 
 
 def uoro(
-    transition: Transition,
-    loss: Loss,
-    *,
-    rho: Literal["paper", "released"] = "paper",
-    noise: Noise = random_signs,
+    transition: Transition, loss: Loss, *, rho: Literal["paper", "released"] = "paper", noise: Noise = random_signs
 ) -> Estimator:
     """UORO: an unbiased rank-one estimate s̃ ⊗ θ̃ of RTRL's influence ∂s/∂θ, at the cost of evaluating the model.
 
@@ -145,27 +130,25 @@ def uoro(
         grad = combine(loss_tangent, carry.theta_tilde, jnp.ones_like(loss_tangent), point.loss_grads()[1])
         return point.state, new, Estimate(point.loss, grad, point.output)
 
+    def mean_of_all(point, loss_tangents, carries):
+        past = weighted_sum(loss_tangents / len(loss_tangents), carries.theta_tilde)
+        one = jnp.ones_like(point.loss)
+        return Estimate(point.loss, combine(one, past, one, point.loss_grads()[1]), point.output)
+
     def mean_step(params, state, carries, x, target):
         point = linearise(model, params, state, x, target)
         new, loss_tangents = jax.vmap(lambda carry: advance(point, carry))(carries)
-        return point.state, new, _estimate_of_all(point, loss_tangents / len(loss_tangents), carries)
+        return point.state, new, mean_of_all(point, loss_tangents, carries)
 
-    def streams_step(params, states, carries, xs, targets, weights=None):
+    def streams_step(params, states, carries, xs, targets):
         def one_stream(state, carry, x, target):
             return advance(linearise(model, params, state, x, target), carry)
 
         new, loss_tangents = jax.vmap(one_stream)(states, carries, xs, targets)
         # ∂ℓ/∂θ of all streams at once, without writing out each stream's own. XLA shares the evaluation of the model.
-        point = linearise(parallel_model(model, weights), params, states, xs, targets)
-        shares = loss_tangents / len(loss_tangents) if weights is None else loss_tangents * weights
-        return point.state, new, _estimate_of_all(point, shares, carries)
+        point = linearise(parallel_model(model), params, states, xs, targets)
+        return point.state, new, mean_of_all(point, loss_tangents, carries)
 
     # A window spreads that cost over T samples: another reverse pass through its loop would cost more than it saves.
     faster = streams_step if model.samples is one_sample else None
     return checked(Estimator(zero_carry, step, model, mean_step=mean_step, streams_step=faster))
-
-
-def _estimate_of_all(point: Linearisation, shares: jax.Array, carries: UOROCarry) -> Estimate:
-    past = weighted_sum(shares, carries.theta_tilde)
-    one = jnp.ones_like(point.loss)
-    return Estimate(point.loss, combine(one, past, one, point.loss_grads()[1]), point.output)

@@ -28,11 +28,14 @@ class Engine(Protocol):
         own: the initial arrays that every key has for itself, by name.
         shared: the initial value of everything that all keys share.
         chunk: the number of rows to pass at a time.
+        any_order: whether the results of a key do not depend on other keys, not even by rounding, so that only the rows
+            of each key need to be in order.
     """
 
     own: dict[str, np.ndarray]
     shared: Tree
     chunk: int
+    any_order: bool
 
     def learn(
         self, shared: Tree, arrays: dict[str, np.ndarray], places: np.ndarray, xs: Tree, targets: Tree
@@ -83,8 +86,8 @@ class FleetRun(NamedTuple):
     shared: Tree
 
 
-def fleet(learner: Learner, run: Any, *, share: bool = False, resident: int | None = None) -> "Fleet":
-    """Create a learner with one run per key. New keys may appear at any time, and samples may arrive in any order.
+class Fleet(Learner):
+    """A learner with one run per key. New keys may appear at any time, and samples may arrive in any order.
 
     Without `share`, every key has its own model, which starts from `run` and learns exactly as
     `learner` alone would from that key's samples. With `share`, all keys train one model, sample by
@@ -97,9 +100,7 @@ def fleet(learner: Learner, run: Any, *, share: bool = False, resident: int | No
         share: whether all keys share one model.
         resident: the number of keys in memory; the keys that have been silent longest are on disk. By default, as many
             as fit into 1 GB.
-
-    Returns:
-        The fleet, which is a learner of `Keyed` samples.
+        table: the columns of a table. If it is given, inputs are raw rows, which the fleet standardises key by key.
 
     Raises:
         ModelError: this learner cannot be run for many keys, or `resident` is less than 1.
@@ -109,24 +110,11 @@ def fleet(learner: Learner, run: Any, *, share: bool = False, resident: int | No
     >>> estimator = norewind.bptt(cell.transition, norewind.losses.squared_error)
     >>> learner = norewind.online(estimator, norewind.adam(1e-2))
     >>> start = learner.init(cell.init(jax.random.key(0)), cell.initial_state(), jax.random.key(1))
-    >>> sensors = norewind.fleets.fleet(learner, start)
+    >>> sensors = norewind.fleets.Fleet(learner, start)
     >>> keys, xs = [b"north", b"south"] * 100, np.ones((200, 1), np.float32)
     >>> run, losses = sensors.scan(sensors.init(), norewind.fleets.Keyed(keys, xs), xs)
     >>> sensors.keys, bool(losses[-1] < losses[0])
     (2, True)
-    """
-    return Fleet(learner, run, share=share, resident=resident)
-
-
-class Fleet(Learner):
-    """A learner with one run per key, as returned by `fleet`.
-
-    Args:
-        learner: the learner of each key.
-        run: the run that every key starts from.
-        share: whether all keys share one model.
-        resident: the number of keys in memory. By default, as many as fit into 1 GB.
-        table: the columns of a table. If it is given, inputs are raw rows, which the fleet standardises key by key.
     """
 
     def __init__(
@@ -198,6 +186,10 @@ class Fleet(Learner):
     def _piece(self, run: FleetRun, keys: list[bytes], xs: Tree, targets: Tree) -> tuple[FleetRun, tuple]:
         """Learn from samples of at most as many keys as may be resident."""
         places, arrays, samples = self.slots.places(keys, self.samples), self.slots.arrays, None
+        # By slot, and by row within a slot: memory that is read from start to end arrives twice as fast.
+        order = np.argsort(places * len(places) + np.arange(len(places))) if self.engine.any_order else None
+        if order is not None:
+            places, xs, targets = jax.tree.map(lambda leaf: leaf.take(order, axis=0), (places, xs, targets))
         if self.table is not None:
             samples = self._scaled(arrays, places, xs)
             xs, targets = samples.xs, samples.targets
@@ -207,7 +199,11 @@ class Fleet(Learner):
         if samples is not None:
             add_errors(arrays["errors"], places, samples.targets, samples.last, due)
             found = made, due, samples
-        return FleetRun(shared), (losses, *found)
+        found = losses, *found
+        if order is not None:
+            back = np.argsort(order)
+            found = jax.tree.map(lambda leaf: leaf.take(back, axis=0), found)
+        return FleetRun(shared), found
 
     def _scaled(self, arrays: dict[str, np.ndarray], places: np.ndarray, rows: np.ndarray) -> Samples:
         """Standardise raw rows, and update the statistics of their keys."""
@@ -237,7 +233,7 @@ class Fleet(Learner):
         """
         assert self.table is not None
         fleet, rows = copy(self), self.horizon + 1
-        fleet.slots = self.slots.another(1)
+        fleet.slots = Slots({name: self.slots.fresh[name][0] for name in self.slots.arrays}, 1)
         fleet.scan(run, Keyed([b""] * rows, np.zeros((rows, self.table.columns))))
 
     def forward(self, run: FleetRun, xs: Any, *, count: int | None = None) -> tuple[FleetRun, Any]:
@@ -282,7 +278,7 @@ class Fleet(Learner):
         """
         self.slots.keep_in(folder.path, samples)
         self.samples, self._folder = samples, folder
-        folder.at_end(self.close)
+        folder.at_end(self.slots.close)
 
     def settle(self, samples: int) -> None:
         """Write the keys that have changed. The checkpoint file, written afterwards, makes them valid.
@@ -293,10 +289,6 @@ class Fleet(Learner):
         self.slots.settle(samples, self._folder.oldest)
         if self.slots.store.size > LARGEST:
             self._folder.writer.keep = 1
-
-    def close(self) -> None:
-        """Close the files."""
-        self.slots.close()
 
 
 @kernel

@@ -3,14 +3,14 @@
 import mmap
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from itertools import repeat
 from pathlib import Path
 from threading import Lock
 
 import numpy as np
 
-from norewind.fleets.store import KEYS, Entry, Store
+from norewind.fleets.store import KEYS, Store
 from norewind.storage.checkpoint import DamagedError
 
 # When slots run out, at least one in this many resident keys is moved to disk, so that this happens rarely.
@@ -52,18 +52,10 @@ class Slots:
         self._oldest = self._settled = 0
         self._folder: Path | None = None
         self._store: Store | None = None
-        self._temporary: tempfile.TemporaryDirectory | None = None
+        self._files = ExitStack()
         self.watched = False
         self._shown: dict[bytes, np.ndarray] = {}
         self._lock = Lock()
-
-    def another(self, resident: int) -> "Slots":
-        """Create slots for the same arrays, without keys.
-
-        Args:
-            resident: the number of slots.
-        """
-        return Slots({name: self.fresh[name][0] for name in self.arrays}, resident)
 
     def __len__(self) -> int:
         """The number of resident keys."""
@@ -74,9 +66,10 @@ class Slots:
         """The store of keys on disk; by default, a temporary folder that is removed at the end."""
         if self._store is None:
             if self._folder is None:
-                self._temporary = tempfile.TemporaryDirectory(prefix="norewind-fleet-")
-                self._folder = Path(self._temporary.name)
+                temporary = tempfile.TemporaryDirectory(prefix="norewind-fleet-")
+                self._folder = Path(self._files.enter_context(temporary))
             self._store = Store(self._folder, self.layout)
+            self._files.callback(self._store.close)
         return self._store
 
     @property
@@ -118,12 +111,13 @@ class Slots:
         """
         found = self._known(keys)
         if len(unknown := np.flatnonzero(found < 0)):
-            missing = list(dict.fromkeys(keys[row] for row in unknown.tolist()))
+            late = [keys[row] for row in unknown.tolist()]
+            missing = list(dict.fromkeys(late))
             free = self.resident - len(self)
             if len(missing) > free:
                 self._evict(len(missing) - free, np.unique(found[found >= 0]))
             self._bring(missing)
-            found = self._known(keys)
+            found[unknown] = self._known(late)
         self._used[found] = samples
         self._changed[found] = True
         if self.watched:
@@ -164,32 +158,26 @@ class Slots:
     def _bring(self, keys: list[bytes]) -> None:
         """Assign slots to keys, and fill them from disk where the key is stored there."""
         for start in range(0, len(keys), AT_ONCE):
-            part = keys[start : start + AT_ONCE]
-            stored = self.fresh
+            part, stored = keys[start : start + AT_ONCE], self.fresh
             if self._store is not None:
-                found = ((key, self._store.read(key)) for key in part)
-                stored = np.concatenate([self.fresh if run is None else self.record(key, run) for key, run in found])
+                records = (self.record(key, self._store.read(key)) for key in part)
+                stored = np.frombuffer(b"".join(map(np.ndarray.tobytes, records)), self.dtype)
             with self._lock:
-                places = [self._slot(key) for key in part]
+                places = []
+                for key in part:
+                    place = self._free.pop() if self._free else len(self.names)
+                    self.names[place : place + 1] = [key]  # a new slot is at the end
+                    self._places[key] = place
+                    places.append(place)
                 for name, array in self.arrays.items():
                     array[places] = stored[name]
 
-    def _slot(self, key: bytes) -> int:
-        if self._free:
-            place = self._free.pop()
-            self.names[place] = key
-        else:
-            place = len(self.names)
-            self.names.append(key)
-        self._places[key] = place
-        return place
-
-    def record(self, key: bytes, content: bytes) -> np.ndarray:
+    def record(self, key: bytes, content: bytes | None) -> np.ndarray:
         """Decode the bytes of a key on disk.
 
         Args:
             key: the key, for error messages.
-            content: its bytes.
+            content: its bytes; None for a new key.
 
         Returns:
             Its record, as an array of one.
@@ -197,6 +185,8 @@ class Slots:
         Raises:
             DamagedError: the bytes have the wrong size.
         """
+        if content is None:
+            return self.fresh
         if len(content) != self.dtype.itemsize:
             raise DamagedError(f"{KEYS}: damaged: the run of key {key!r} has the wrong size.")
         return np.frombuffer(content, self.dtype)
@@ -214,7 +204,7 @@ class Slots:
         oldest = np.argpartition(age, wanted - 1)[:wanted].tolist() if wanted < len(age) else range(len(age))
         changed = [place for place in oldest if self._changed[place]]
         if changed:
-            self.store.write(self._entries(changed), self._settled + 1, self._oldest)
+            self._write(changed, self._settled + 1)
         with self._lock:  # only after they are on disk
             for place in oldest:
                 del self._places[self.names[place]]
@@ -231,19 +221,18 @@ class Slots:
         # In the order of the index, so that each of its pages is written once.
         changed = sorted(np.flatnonzero(self._changed).tolist(), key=self.names.__getitem__)
         self._oldest, self._settled = oldest, samples
-        self.store.write(self._entries(changed), samples, oldest, durable=True)
+        self._write(changed, samples, durable=True)
         self._changed[changed] = False
 
-    def _entries(self, places: list[int]) -> Iterator[Entry]:
-        has_errors = "errors" in self.arrays
+    def _write(self, places: list[int], at: int, *, durable: bool = False) -> None:
+        self.store.write([self.names[place] for place in places], self._runs(places), at, self._oldest, durable=durable)
+
+    def _runs(self, places: list[int]) -> Iterator[tuple[Sequence[float], bytes]]:
+        """Yield the errors of keys, and their records as bytes."""
         for start in range(0, len(places), AT_ONCE):
-            part = places[start : start + AT_ONCE]
-            records = self._records(part)
-            content = memoryview(records.tobytes())
-            errors = records["errors"].tolist() if has_errors else [[0, 0.0, 0.0, 0.0]] * len(part)
-            size = self.dtype.itemsize
-            for number, (place, (count, *sums)) in enumerate(zip(part, errors, strict=True)):
-                yield Entry(self.names[place], content[number * size : (number + 1) * size], int(count), *sums)
+            records = self._records(places[start : start + AT_ONCE])
+            errors = records["errors"].tolist() if "errors" in self.arrays else repeat([0.0] * 4)
+            yield from zip(errors, records.view(f"V{self.dtype.itemsize}").tolist(), strict=False)
 
     def _records(self, places: list[int]) -> np.ndarray:
         """Copy the records of keys."""
@@ -253,10 +242,8 @@ class Slots:
         return records
 
     def close(self) -> None:
-        if self._store is not None:
-            self._store.close()
-        if self._temporary is not None:
-            self._temporary.cleanup()
+        """Close the store, and remove it if it is temporary."""
+        self._files.close()
 
 
 def room(slots: int, like: np.ndarray) -> np.ndarray:

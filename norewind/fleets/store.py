@@ -12,9 +12,8 @@ import errno
 import os
 import sqlite3
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,8 +24,6 @@ KEYS = "keys.sqlite"
 FORMAT = 1
 # More samples than any run has.
 LAST = 2**63 - 1
-# The number of keys written at a time.
-AT_ONCE = 256
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS runs (
@@ -56,26 +53,6 @@ class KeyErrors(NamedTuple):
     model: float
     persistence: float
     mean: float
-
-
-class Entry(NamedTuple):
-    """A key to be written.
-
-    Attributes:
-        key: the key.
-        content: its run as bytes.
-        rows: the number of scored rows.
-        model: the sum of the squared errors of the model.
-        persistence: that of forecasting the last value.
-        mean: that of forecasting the mean.
-    """
-
-    key: bytes
-    content: bytes | memoryview
-    rows: int = 0
-    model: float = 0.0
-    persistence: float = 0.0
-    mean: float = 0.0
 
 
 class Store:
@@ -127,12 +104,22 @@ class Store:
         with self._naming():
             self._base.execute("DELETE FROM runs WHERE at > ?", (samples,))
 
-    def write(self, entries: Iterable[Entry], at: int, oldest: int, *, durable: bool = False) -> None:
+    def write(
+        self,
+        keys: Sequence[bytes],
+        runs: Iterable[tuple[Sequence[float], bytes]],
+        at: int,
+        oldest: int,
+        *,
+        durable: bool = False,
+    ) -> None:
         """Write keys, all or none, and remove rows that are no longer needed.
 
         Args:
-            entries: the keys.
-            at: the number of samples to record for them.
+            keys: the keys.
+            runs: for each key, the number of its scored rows and the sums of the squared errors of the model, the last
+                value and the mean; and its run as bytes.
+            at: the number of samples to record for them, more than `oldest`.
             oldest: the number of samples at the oldest checkpoint whose rows are needed.
             durable: whether to wait until the rows survive a crash of the machine.
         """
@@ -140,15 +127,17 @@ class Store:
             self._base.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
             self._base.execute("BEGIN IMMEDIATE")
             try:
-                entries = iter(entries)
-                while some := list(islice(entries, AT_ONCE)):
-                    rows = ((key, at, *errors, zlib.crc32(content), content) for key, content, *errors in some)
-                    self._base.executemany("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+                # First, so that the new rows take the place of the old ones.
+                if oldest:
                     self._base.executemany(
                         "DELETE FROM runs WHERE key = ?1 AND at < "
                         "(SELECT max(at) FROM runs WHERE key = ?1 AND at <= ?2)",
-                        ((entry.key, oldest) for entry in some),
+                        ((key, oldest) for key in keys),
                     )
+                self._base.executemany(
+                    "INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                    ((key, at, *errors, zlib.crc32(run), run) for key, (errors, run) in zip(keys, runs, strict=True)),
+                )
                 if durable:  # a commit without any change would not be synchronised
                     self._base.execute("INSERT OR REPLACE INTO about SELECT name, value FROM about")
                 self._base.execute("COMMIT")

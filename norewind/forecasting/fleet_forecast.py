@@ -12,7 +12,7 @@ from norewind.fleets.store import Store
 from norewind.forecasting.predict import check_ahead
 from norewind.learners.steps import nearest_steps
 from norewind.streams.table.scaling import NEWEST
-from norewind.sweeps.shards import shard_folders
+from norewind.sweeps.parts import shard_folders
 from norewind.training.build import build, set_precision
 from norewind.training.folder import saved_run
 from norewind.training.opening import open_stream

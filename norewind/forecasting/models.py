@@ -1,116 +1,22 @@
 """Models for tables: a forecaster, a classifier and an anomaly detector that learn from rows, one at a time or many."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
-from norewind.forecasting.model_run import ModelRun
-from norewind.plotting import display
-from norewind.scoring.metrics import counted
-from norewind.storage.files import write_atomically
+from norewind.forecasting.base_model import MODEL, ForecastingModel
+from norewind.forecasting.predict import check_ahead, rows_to_come
 from norewind.streams import StreamError
 from norewind.streams.table.columns import category_of, is_missing
-from norewind.streams.table.python_rows import SIMPLE, plain
-from norewind.training.fit import Hooks
 from norewind.training.settings import Settings, SettingsError
-from norewind.training.train import steps_in_words
 
 # The name of a column, or several names.
 Names = str | Sequence[str]
-NO_HOOKS = Hooks()
-# The file in a run folder that holds the name of the model's class, and the original labels of a classifier.
-MODEL = "model.json"
-
-
-class ForecastingModel:
-    """The base class of the models: they learn from rows, and can be saved as a run folder.
-
-    Attributes:
-        run_state: the stream of rows, its learner and its run.
-    """
-
-    run_state: ModelRun
-    labels: Any = None
-    """The original labels of the classes, by name; None if the targets are numbers."""
-
-    def fit(self, data: Any, hooks: Hooks = NO_HOOKS) -> Self:
-        """Learn from many rows. A second call continues with more rows. If it fails, the model is unchanged.
-
-        Args:
-            data: a pandas or Polars data frame or series, an array, an iterable of rows, or the path of a file.
-            hooks: callbacks of the training loop.
-
-        Returns:
-            The model itself.
-
-        Raises:
-            StreamError: if the data or one of the rows cannot be read.
-            SettingsError: if the settings do not fit the data.
-        """
-        self.run_state.fit(data if isinstance(data, str | Path) else map(self._seen, rows_of(data)), hooks)
-        return self
-
-    def learn_one(self, row: Any) -> None:
-        """Learn from one more row.
-
-        Args:
-            row: a dict by column, a row of a data frame, or a vector.
-
-        Raises:
-            StreamError: if the row is bad; it is discarded.
-            SettingsError: if the method learns from windows of several rows.
-        """
-        self.run_state.learn(row_of(row))
-
-    def save(self, folder: str | Path) -> None:
-        """Save the model as a run folder, which `norewind.load` and the command line can open.
-
-        Args:
-            folder: a new folder, or the one that this model was loaded from or saved to before.
-
-        Raises:
-            SettingsError: if there is nothing to save yet, or if the folder holds another run or a later state.
-        """
-        self.run_state.save(Path(folder))
-        about = {"model": type(self).__name__} | ({} if self.labels is None else {"labels": self.labels})
-        write_atomically(Path(folder) / MODEL, json.dumps(about, ensure_ascii=False).encode())
-
-    @property
-    def samples(self) -> int:
-        """The number of rows that the model has learned from."""
-        return self.run_state.samples
-
-    def _seen(self, row: dict[str, Any]) -> dict[str, Any]:
-        return row
-
-    def __repr__(self) -> str:
-        return display.facts_as_text(*self._facts())
-
-    def _repr_html_(self) -> str:
-        return display.facts_as_html(*self._facts())
-
-    def _facts(self) -> tuple[str, dict[str, str]]:
-        state = self.run_state
-        title = f"{type(self).__name__} after {counted(state.samples, 'row')}"
-        if state.opened is None:
-            return title, {"method": state.settings.method}
-        stream, last = state.opened.stream, state.closing()
-        lines = [*state.lines, *([last] if last else [])]
-        facts = {
-            "inputs": _listed(stream.inputs),
-            "targets": f"{_listed(stream.targets)}, {steps_in_words(stream.steps)}",
-            "method": state.settings.method,
-        }
-        if lines and (loss := lines[-1]["mean"]) is not None:
-            facts["loss"] = f"{loss:.4g} {state.opened.score.unit} (mean)"
-        if curve := display.sparkline(line["loss"] for line in lines):
-            facts["curve"] = curve
-        return title, facts
 
 
 class Forecaster(ForecastingModel):
@@ -131,9 +37,7 @@ class Forecaster(ForecastingModel):
     """
 
     def __init__(self, targets: Names = (), horizon: int = 1, *, inputs: Names = (), **settings: Any):
-        self.run_state = ModelRun(
-            settings_of(settings, targets=names_of(targets), inputs=names_of(inputs), horizon=horizon)
-        )
+        super().__init__(settings_of(settings, targets=names_of(targets), inputs=names_of(inputs), horizon=horizon))
 
     def predict_one(self, row: Any) -> Any:
         """Forecast from this row as if it were the next one, without learning from it.
@@ -144,7 +48,7 @@ class Forecaster(ForecastingModel):
         Returns:
             The forecast; None while there are too few rows to forecast from.
         """
-        if (found := self.run_state.answer(row_of(row))) is None:
+        if (found := self._answer(row)) is None:
             return None
         score, samples, outputs = found
         if score.horizon:
@@ -181,11 +85,14 @@ class Forecaster(ForecastingModel):
     def _ahead(self, entry: str, steps: Any) -> list[Any]:
         if not isinstance(steps, int | np.integer) or not 1 <= steps <= 100_000:
             raise SettingsError(f"forecast: steps is {steps!r}, but it must be a number of rows from 1 to 100,000.")
-        return [self._one(row[entry]) for row in self.run_state.forecast(int(steps)).entries()]
+        check_ahead(self.settings, int(steps))
+        if (training := self._open()) is None:
+            raise StreamError("there is nothing to forecast from yet: fit the model, or let it learn some rows.")
+        return [self._one(row[entry]) for row in rows_to_come(self.settings, training, int(steps)).entries()]
 
     def _one(self, values: dict[str, Any]) -> Any:
         """The value alone if one target was named, otherwise the dict."""
-        targets = self.run_state.settings.targets
+        targets = self.settings.targets
         if len(targets) != 1:
             return values
         return values[targets[0]] if targets[0] in values else {rows: self._one(row) for rows, row in values.items()}
@@ -208,7 +115,7 @@ class AnomalyDetector(ForecastingModel):
     """
 
     def __init__(self, inputs: Names = (), **settings: Any):
-        self.run_state = ModelRun(settings_of({"loss": "gaussian", **settings}, inputs=names_of(inputs), horizon=1))
+        super().__init__(settings_of({"loss": "gaussian", **settings}, inputs=names_of(inputs), horizon=1))
 
     def score_one(self, row: Any) -> float:
         """Score a row as if it were the next one, without learning from it.
@@ -219,7 +126,7 @@ class AnomalyDetector(ForecastingModel):
         Returns:
             The distance in standard deviations; 0 while there are too few rows to compare with.
         """
-        if (found := self.run_state.answer(row_of(row))) is None:
+        if (found := self._answer(row)) is None:
             return 0.0
         score, samples, outputs = found
         return score.surprise(score.predicted(samples, outputs)[1][0]) or 0.0
@@ -246,13 +153,8 @@ class Classifier(ForecastingModel):
 
     def __init__(self, target: str, horizon: int = 0, *, inputs: Names = (), **settings: Any):
         names = {"targets": (target,), "inputs": names_of(inputs), "horizon": horizon}
-        self.run_state = ModelRun(settings_of({**settings, "loss": "classes"}, **names))
+        super().__init__(settings_of({**settings, "loss": "classes"}, **names))
         self.labels = {}
-
-    def learn_one(self, row: Any) -> None:
-        row = row_of(row)
-        super().learn_one(row)
-        self._seen(row)
 
     def predict_one(self, row: Any) -> Any:
         """Predict the most likely class, without learning from the row.
@@ -275,17 +177,17 @@ class Classifier(ForecastingModel):
         Returns:
             Probabilities by class, in the nearest row that is forecast; empty while there are too few rows.
         """
-        if (found := self.run_state.answer(row_of(row))) is None:
+        if (found := self._answer(row)) is None or self.training is None:
             return {}
-        made, names = found[2][0] if self.run_state.settings.horizon else found[2], self.run_state.opened.stream.classes
+        made, names = found[2][0] if self.settings.horizon else found[2], self.training.steps.stream.classes
         # The classes seen so far, at the nearest step.
-        by_step = np.asarray(made, np.float64).reshape(len(self.run_state.settings.steps), -1)
+        by_step = np.asarray(made, np.float64).reshape(len(self.settings.steps), -1)
         logarithms = by_step[0, : len(names)]
         shares = np.exp(logarithms - logarithms.max())
         return dict(zip((self.labels.get(n, n) for n in names), (shares / shares.sum()).tolist(), strict=True))
 
     def _seen(self, row: dict[str, Any]) -> dict[str, Any]:
-        value = row.get(self.run_state.settings.targets[0])
+        value = row.get(self.settings.targets[0])
         if len(self.labels) <= 1000 and not is_missing(value) and not isinstance(value, dict | list):
             self.labels.setdefault(category_of(value), value)
         return row
@@ -307,46 +209,6 @@ def settings_of(settings: dict[str, Any], **given: Any) -> Settings:
         meant = f" Did you mean {close[0]}?" if close else ""
         raise SettingsError(f"there is no setting {name}.{meant} Settings are those of norewind train, with _ for -.")
     return Settings(**{"source": "-", "format": "jsonl", **settings, **given})
-
-
-def rows_of(data: Any) -> Iterator[dict[str, Any]]:
-    """Iterate over the rows of a pandas or Polars frame or series, an array, or any iterable of rows.
-
-    Raises:
-        StreamError: if the data is not a collection of rows.
-    """
-    if hasattr(data, "to_frame"):  # a series; without a name, its column is called 1, as in an array
-        data = data.to_frame(name=data.name or "1")
-    if isinstance(data, Mapping):
-        raise StreamError("fit takes many rows; learn_one takes one. Convert a dict of columns to a data frame first.")
-    if hasattr(data, "iter_rows"):  # Polars
-        return map(row_of, data.iter_rows(named=True))
-    if hasattr(data, "itertuples"):  # pandas
-        names = [str(name) for name in data.columns]
-        return (row_of(dict(zip(names, values, strict=True))) for values in data.itertuples(index=False, name=None))
-    if isinstance(data, bytes) or not isinstance(data, Iterable):
-        kinds = "a data frame, an array or an iterable of dicts"
-        raise StreamError(f"rows must be {kinds}, not a {type(data).__name__}. To read a file, pass its path.")
-    return map(row_of, data)
-
-
-def row_of(row: Any) -> dict[str, Any]:
-    """Convert a row to a dict by column. The columns of an array are called 1, 2, ..., as in a file without a header.
-
-    Raises:
-        StreamError: if it is neither a mapping nor a vector.
-    """
-    if isinstance(row, Mapping):
-        return {
-            name if type(name) is str else str(name): value if type(value) in SIMPLE else plain(value)
-            for name, value in row.items()
-        }
-    if hasattr(row, "to_dict"):  # a row of pandas
-        return row_of(row.to_dict())
-    if isinstance(row, str | bytes) or not (hasattr(row, "__len__") or hasattr(row, "__float__")) or np.ndim(row) > 1:
-        raise StreamError(f"a row must be a dict or a vector of numbers, not a {type(row).__name__}.")
-    values = np.atleast_1d(np.asarray(row)).tolist()
-    return {str(number): plain(value) for number, value in enumerate(values, 1)}
 
 
 def names_of(names: Names) -> tuple[str, ...]:
@@ -383,12 +245,8 @@ def load(folder: str | Path) -> Any:
     if kind is None or (kind is Classifier) != (settings.loss == "classes"):
         raise StreamError(f"{folder / MODEL} does not describe a norewind model. Remove it, or save the model again.")
     model = kind.__new__(kind)
-    model.run_state = ModelRun(settings, saved)
+    ForecastingModel.__init__(model, settings, saved, folder.resolve())
     if isinstance(model, Classifier):
         labels = about.get("labels", {})
         model.labels = labels if isinstance(labels, dict) else {}
     return model
-
-
-def _listed(names: Sequence[str], most: int = 6) -> str:
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

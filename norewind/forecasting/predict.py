@@ -2,26 +2,25 @@
 
 import os
 from collections.abc import Callable, Iterator
-from copy import deepcopy
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from norewind.learners.learner import Learner
 from norewind.learners.steps import nearest_steps
 from norewind.scoring.class_score import ClassScore
-from norewind.scoring.line_score import LineScore
 from norewind.scoring.metrics import seven_digits
 from norewind.scoring.row_score import RowScore
 from norewind.scoring.score import log_shares
+from norewind.scoring.text_score import LineScore
 from norewind.streams import afresh
-from norewind.training.build import Built, build, set_precision
-from norewind.training.checkpoint_schema import check_left, check_score
+from norewind.training.build import build, set_precision
+from norewind.training.checkpoint_schema import check_waiting
 from norewind.training.folder import Saved
-from norewind.training.opening import Opened, Shape, open_stream
+from norewind.training.opening import Opened, open_stream
 from norewind.training.settings import Settings, SettingsError
-from norewind.training.windows import as_steps, count_of
+from norewind.training.training_loop import Training
+from norewind.training.windows import Steps, count_of
 
 
 def predictions(
@@ -54,22 +53,20 @@ def predictions(
         raise SettingsError(
             "a run with keys only predicts while it learns: train it with --predictions file, or use norewind resume."
         )
-    position, settings = saved.entries["position"], replace(settings, final=True)
+    position, settings = saved.entries["position"]["stream"], replace(settings, final=True)
     if source is not None:
-        position = {"stream": afresh(position["stream"]), "left": None}
-        settings = replace(settings, source=source)
+        position, settings = afresh(position), replace(settings, source=source)
     limit = None if settings.samples is None else int(settings.samples)
-    opened = open_stream(settings, position["stream"], stop=should_stop)
+    opened = open_stream(settings, position, stop=should_stop)
     with opened.stream:
-        if isinstance(opened.score, LineScore):
+        training = restored(settings, saved, opened)
+        if isinstance(opened.score, LineScore) and source is not None:
             # The typical surprise of a line is known from training; only the run's own stream continues a line.
-            begins = {} if source is None else {"begun": False, "line": 1, "symbols": [], "bits": []}
-            check_score(saved.path, saved.entries["score"], opened.score.state)
-            opened.score.state = {**deepcopy(saved.entries["score"]), **begins}
-        built = restored(settings, saved, opened.shape)
-        learner, run = built.learner, built.learner.reset(built.run) if fresh else built.run
-        window = built.window if learn else 1
-        steps = as_steps(opened.stream, window, position)
+            opened.score.state |= {"begun": False, "line": 1, "symbols": [], "bits": []}
+        learner, run = training.learner, training.learner.reset(training.run) if fresh else training.run
+        window = training.window if learn else 1
+        steps = Steps(opened.stream, window)
+        steps.waiting = training.steps.waiting if source is None else None
         chunk = max(1, learner.chunk(run) // window)
 
         def answer(run, xs, targets, count):
@@ -87,30 +84,43 @@ def predictions(
             taken = steps.take(left, settings.flush) if left else None
             if taken is not None and (count := count_of(taken)):
                 run, outputs = answer(run, *steps.windows(taken, chunk), count // window)
-                yield list(opened.score.predictions(*steps.rest(taken, steps.flat(outputs, count))))
+                yield list(opened.score.predictions(*steps.not_predicted_early(taken, steps.by_sample(outputs, count))))
                 done += count
             at_once = left and (taken is None or settings.flush is not None)
-            if at_once and (new := steps.early(outputs_of)):
+            if at_once and (new := steps.predict_waiting(outputs_of)):
                 yield list(opened.score.predictions(*new))
             if taken is None:
                 return
 
 
-def restored(settings: Settings, saved: Saved, shape: Shape) -> Built:
-    """Build the learner of a run folder, with the run of a checkpoint.
+def restored(settings: Settings, saved: Saved, opened: Opened) -> Training:
+    """Return the training of a run folder at a checkpoint, without the folder.
 
     Args:
         settings: the settings of the run.
         saved: its checkpoint.
-        shape: the shape of the samples.
+        opened: its stream and score.
 
     Raises:
         CheckpointError: if the checkpoint does not fit the settings.
     """
     set_precision(settings)
-    built = build(settings, shape)
-    check_left(saved.path, saved.entries["position"]["left"], built.window, shape.inputs)
-    return built._replace(run=saved.restore(built.run))
+    learner, run, window = build(settings, opened.shape)
+    check_waiting(saved.path, saved.entries["position"]["left"], window, opened.shape.inputs)
+    return Training(Steps(opened.stream, window, saved), learner, run, saved, score=opened.score)
+
+
+def at_the_end(settings: Settings, saved: Saved) -> Training:
+    """Return the training of a run folder where it stopped, with an empty source.
+
+    Args:
+        settings: the settings of the run.
+        saved: its checkpoint.
+    """
+    # A task generates its samples from its position, so it keeps its source.
+    source = settings.source if settings.kind == "task" else os.devnull
+    opened = open_stream(replace(settings, source=source), saved.entries["position"]["stream"], continues=True)
+    return restored(settings, saved, opened)
 
 
 class Forecast(NamedTuple):
@@ -167,28 +177,24 @@ def forecast(settings: Settings, saved: Saved, steps: int | None = None) -> Fore
         steps: the number of rows; by default the horizon, or 24 if that is 1.
     """
     check_ahead(settings, steps)
-    opened, learner, run, last = _at_the_end(settings, saved)
-    with opened.stream:
-        return rows_to_come(settings, opened, learner, run, steps, last)
+    training = at_the_end(settings, saved)
+    with training.steps.stream:
+        return rows_to_come(settings, training, steps)
 
 
-def rows_to_come(
-    settings: Settings, opened: Opened, learner: Learner, run: Any, steps: int | None, last: int
-) -> Forecast:
+def rows_to_come(settings: Settings, training: Training, steps: int | None) -> Forecast:
     """Forecast the next rows of an open stream: directly up to the horizon, then from the forecasts.
 
     Args:
         settings: the settings of the run.
-        opened: its stream and score, after the newest row.
-        learner: its learner.
-        run: the run of the learner, after the newest row.
+        training: the run.
         steps: the number of rows; by default the horizon, or 24 if that is 1.
-        last: the number of the newest row.
 
     Returns:
         The forecasts with their standard deviations.
     """
-    stream, score = opened.stream, opened.score
+    training.add_up()
+    stream, score, learner, run = training.steps.stream, training.score, training.learner, training.run_so_far()
     assert isinstance(score, RowScore)
     horizon, width = score.horizon, len(score.columns)
     steps = steps or (horizon if horizon > 1 else 24)
@@ -215,7 +221,7 @@ def rows_to_come(
     # Until there are enough values to scale by, forecast the last one, as the predictions do.
     found = np.where(np.isnan(found), stream.newest_targets(), found)
     newest, times = score.state["recent"], stream.times_ahead(steps)
-    return Forecast(score.columns, last, found, np.array(spreads), newest, horizon, times)
+    return Forecast(score.columns, training.received, found, np.array(spreads), newest, horizon, times)
 
 
 def forecast_class(settings: Settings, saved: Saved, steps: int | None = None) -> list[dict[str, Any]]:
@@ -233,11 +239,11 @@ def forecast_class(settings: Settings, saved: Saved, steps: int | None = None) -
         SettingsError: if the run cannot forecast this many rows.
     """
     check_ahead(settings, steps)
-    opened, learner, run, last = _at_the_end(settings, saved)
-    assert isinstance(opened.score, ClassScore)
-    with opened.stream as stream:
-        names, shares = opened.score.likeliest(log_shares(learner.pending(run)[:steps]))
-        places = _places(last, len(names), stream.times_ahead(len(names)))
+    training = at_the_end(settings, saved)
+    assert isinstance(training.score, ClassScore)
+    with training.steps.stream as stream:
+        names, shares = training.score.likeliest(log_shares(training.learner.pending(training.run_so_far())[:steps]))
+        places = _places(training.received, len(names), stream.times_ahead(len(names)))
         classes = zip(places, names, shares, strict=True)
         return [place | {"forecast": name, "probability": share} for place, name, share in classes]
 
@@ -263,28 +269,6 @@ def check_ahead(settings: Settings, steps: int | None) -> None:
         raise SettingsError(f"this run forecasts classes {rows} ahead: to go further, train with --horizon {steps}.")
 
 
-def _reopened(settings: Settings, saved: Saved) -> Opened:
-    """The stream of a run where it stopped, with its score and an empty source."""
-    # A task generates its samples from its position, so it keeps its source.
-    source = settings.source if settings.kind == "task" else os.devnull
-    opened = open_stream(replace(settings, source=source), saved.entries["position"]["stream"], continues=True)
-    check_score(saved.path, saved.entries["score"], opened.score.state)
-    opened.score.state = deepcopy(saved.entries["score"])
-    return opened
-
-
-def _at_the_end(settings: Settings, saved: Saved) -> tuple[Opened, Learner, Any, int]:
-    """The stream of a run where it stopped, the learner, its run, and the number of rows so far."""
-    opened = _reopened(settings, saved)
-    built = restored(settings, saved, opened.shape)
-    run, last = built.run, saved.entries["samples"]
-    if left := saved.entries["position"]["left"]:
-        # Rows that wait for their window.
-        run, _ = built.learner.forward(run, left[0])
-        last += len(left[0])
-    return opened, built.learner, run, last
-
-
 def sampled(
     settings: Settings, saved: Saved, length: int, *, prompt: str = "", temperature: float = 1.0, seed: int = 0
 ) -> bytes:
@@ -306,22 +290,21 @@ def sampled(
     """
     if settings.kind in ("csv", "jsonl"):
         raise SettingsError("this run forecasts numbers; only a run on bytes or text can generate text.")
-    position, opened = saved.entries["position"], _reopened(settings, saved)
-    built, random, written = restored(settings, saved, opened.shape), np.random.default_rng(seed), []
-    with opened.stream as stream:
+    training, random, written = at_the_end(settings, saved), np.random.default_rng(seed), []
+    with training.steps.stream as stream:
         if prompt:
             xs = stream.encode(prompt)
         elif settings.kind == "task":
             xs = stream.take(1).xs
         else:
             # The model has not yet read the last symbol of the stream, nor those that wait for their window.
-            waiting = position["left"][0] if position["left"] else []
-            xs = np.array([*waiting, position["stream"]["previous"] or 0], np.int32)
-        run = built.run
+            waiting = training.steps.waiting
+            xs = np.array([*([] if waiting is None else waiting.xs), stream.position()["previous"] or 0], np.int32)
+        run = training.run
         for _ in range(length):
-            run, outputs = built.learner.forward(run, xs)
+            run, outputs = training.learner.forward(run, xs)
             logits = np.asarray(outputs[-1], np.float64)
-            chances = np.where(opened.score.state["seen"], logits / temperature, -np.inf)
+            chances = np.where(training.score.state["seen"], logits / temperature, -np.inf)
             chances = np.exp(chances - chances.max())
             written.append(random.choice(len(chances), p=chances / chances.sum()))
             xs = np.array(written[-1:], np.int32)

@@ -13,7 +13,7 @@ from norewind.core.run import NonFiniteError, Run
 from norewind.core.trees import Tree
 from norewind.learners.learner import Learner
 from norewind.learners.online import Online
-from norewind.learners.steps import checked_steps, forecasts_to_come, row_offsets, shift_columns
+from norewind.learners.steps import checked_steps, ring_to_come, row_offsets, same_length, shift_columns
 
 MOST = 2**31 - 1  # the largest count of samples
 
@@ -124,7 +124,8 @@ class Ahead(Learner):
         Raises:
             NonFiniteError: a number was not finite; it holds the last good run.
         """
-        steps = checks.common_length("scan", xs=xs, targets=targets)
+        same_length(xs, targets)
+        steps = len(xs)
         count = steps if count is None else count
         newest, known = (self._flat(np.asarray(part)) for part in (xs, targets))
         rows, seen = count * self.window, int(run.samples)
@@ -198,7 +199,8 @@ class Ahead(Learner):
         return new, (forecasts, self._due(made, forecasts))
 
     def pending(self, run: AheadRun) -> np.ndarray:
-        return forecasts_to_come(run.outputs, self.steps, parts=self.parts)
+        # The newest rows, oldest first, are a ring whose next row is the first one.
+        return ring_to_come(run.outputs.reshape(self.horizon, self.parts, -1), self.steps, 0)
 
     def for_keys(self, run: AheadRun, *, share: bool = False) -> Any:
         """Return an engine for many keys; see `Learner.for_keys`.
@@ -235,7 +237,8 @@ class Ahead(Learner):
     def _due(self, made: np.ndarray, forecasts: np.ndarray) -> np.ndarray:
         """Return the earlier forecasts of each row; `made` starts `horizon` rows before the first of them."""
         due, width = np.empty_like(forecasts), made.shape[1] // (self.parts * len(self.steps))
-        shift_columns(made, self.horizon - row_offsets(self.steps, width, parts=self.parts), due)
+        since_made = tuple(self.horizon - step for step in self.steps)
+        shift_columns(made, row_offsets(since_made, width, parts=self.parts), due)
         return due
 
     def _forecast_targets(self, known: np.ndarray, seen: int) -> np.ndarray:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import numpy as np
 
 from norewind.learners.learner import Learner
@@ -80,8 +81,7 @@ class ClassSquares(Learner):
         Args:
             run: the run.
         """
-        pending = self._numbers.pending(run)
-        return None if pending is None else _logarithms(pending)
+        return _logarithms(self._numbers.pending(run))
 
     def reset(self, run: LeastSquaresRun) -> LeastSquaresRun:
         """Begin a new sequence; see `Learner.reset`.
@@ -93,7 +93,5 @@ class ClassSquares(Learner):
 
 
 def _logarithms(shares: Any) -> Any:
-    """Take the logarithm of one array, or of a pair."""
-    if isinstance(shares, tuple):
-        return tuple(map(_logarithms, shares))
-    return np.log(np.maximum(shares, LEAST_SHARE))
+    """Take the logarithms of one array, or of a pair; None stays None."""
+    return jax.tree.map(lambda part: np.log(np.maximum(part, LEAST_SHARE)), shares)

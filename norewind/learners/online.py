@@ -20,9 +20,9 @@ from norewind.learners.chunks import (
     chunk_is_finite,
     chunk_of,
     fast_step,
+    noticing_step,
     scan_some,
     skipping_step,
-    watching_step,
 )
 from norewind.learners.learner import Learner
 from norewind.learners.packing import PackedRun, SingleCalls, pack
@@ -94,7 +94,7 @@ class Online(Learner):
     def __init__(self, update: Update, stops: bool):
         self.update, self.stops = update, stops
         self.compiled_step = jax.jit(update.advance_if_finite)
-        self.fast_chunk = chunk_of(update, fast_step if stops else watching_step)
+        self.fast_chunk = chunk_of(update, fast_step if stops else noticing_step)
         self.skipping_chunk = chunk_of(update, skipping_step)
         self.careful_chunk = chunk_of(update, careful_step)
         self.compiled_transition = jax.jit(update.transition)
@@ -201,7 +201,8 @@ class Online(Learner):
             self.symbols.check("scan: ", xs, targets, length if count is None else int(count))
         steps = xs, targets, resets, newest
         (new,), seen = self.fast_chunk((run,), steps, count, outputs)
-        finite = chunk_is_finite(run, new, seen[0] if outputs else seen)
+        losses = seen[0] if outputs else seen
+        finite = chunk_is_finite(run, new, losses if self.stops else (losses, new.opt_state))
         if self.stops:
             if _is_false(finite):
                 # Repeat the chunk, checking every step, to find the last good run.

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.random import wrap_key_data
 
-from norewind.core.trees import Tree, is_key
+from norewind.core.trees import Tree, is_key, library
 
 Vectors = tuple[jax.Array | np.ndarray, ...]
 # An array of at least this many numbers is a separate vector, which saves a copy.
@@ -146,7 +146,7 @@ class Layout:
             if leaf.alone:
                 vectors[leaf.vector][...] = numbers
             else:
-                vectors[leaf.vector][leaf.start : leaf.stop] = _bits(numbers)
+                vectors[leaf.vector][leaf.start : leaf.stop] = _flat(numbers)
         return tuple(jax.device_put(vectors))
 
     def unpack_now(self, vectors: Vectors) -> Tree:
@@ -195,19 +195,12 @@ def _kind(dtype: np.dtype) -> str:
     return "uint32" if real.kind == "b" else {4: "uint32", 8: "uint64"}.get(real.itemsize, real.name)
 
 
-def _bits(value: Any) -> np.ndarray:
-    """Do what `_flat` does, in NumPy."""
+def _flat(value: Any) -> Any:
+    """Return the bits of an array of NumPy or JAX as a vector."""
     if value.dtype.kind == "c":
-        value = np.stack([value.real, value.imag])
-    kind = np.dtype(_kind(value.dtype))
-    return (value.astype(kind) if value.dtype == bool else np.ascontiguousarray(value).view(kind)).ravel()
-
-
-def _flat(value: jax.Array) -> jax.Array:
-    if jnp.issubdtype(value.dtype, jnp.complexfloating):
-        value = jnp.stack([value.real, value.imag])
-    kind = jnp.dtype(_kind(np.dtype(value.dtype)))
-    return (value.astype(kind) if value.dtype == bool else jax.lax.bitcast_convert_type(value, kind)).ravel()
+        value = library(value).stack([value.real, value.imag])
+    kind = _kind(np.dtype(value.dtype))
+    return (value.astype(kind) if value.dtype == bool else value.view(kind)).ravel()
 
 
 def _shaped(vector: jax.Array, leaf: Leaf) -> jax.Array:
@@ -218,7 +211,7 @@ def _shaped(vector: jax.Array, leaf: Leaf) -> jax.Array:
         return wrap_key_data(part.reshape(leaf.shape), impl=leaf.impl)
     if leaf.dtype == bool:
         return part.reshape(leaf.shape).astype(bool)
-    if np.issubdtype(leaf.dtype, np.complexfloating):
+    if leaf.dtype.kind == "c":
         real = leaf.dtype.type(0).real.dtype
         return jax.lax.complex(*jax.lax.bitcast_convert_type(part, real).reshape(2, *leaf.shape))
     return jax.lax.bitcast_convert_type(part, leaf.dtype).reshape(leaf.shape)

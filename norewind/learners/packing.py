@@ -246,15 +246,17 @@ class SingleCalls:
 
     def _advance(self, layout: Layout, vectors: Vectors, x: Tree, target: Tree):
         # When a run stops, the old vectors are kept, so only skipping has to choose between old and new numbers.
-        advance = self._update.advance_and_look if self._stops else self._update.advance_if_finite
+        advance = self._update.advance_and_check if self._stops else self._update.advance_if_finite
         new, estimate, finite = advance(layout.unpack(vectors), x, target)
         return layout.pack(new), (finite, estimate.loss, estimate.output)
 
     def _advance_and_answer(self, layout: Layout, vectors: Vectors, xs: Tree, targets: Tree, newest: Tree):
         run, sample = layout.unpack(vectors), jax.tree.map(lambda leaf: leaf[0], (xs, targets, newest))
-        (new, finite), loss, output = careful_step(self._update, run, jnp.array(True), sample)
-        if not self._stops:
+        if self._stops:
+            (new, finite), loss, output = careful_step(self._update, run, jnp.array(True), sample)
+        else:
             (new,), loss, output = skipping_step(self._update, run, sample)
+            finite = None  # a bad sample has been skipped
         return layout.pack(strong(new)), jax.tree.map(lambda leaf: leaf[None], (finite, loss, output))
 
     def _answer(self, layout: Layout, vectors: Vectors, x: Tree):

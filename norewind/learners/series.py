@@ -153,9 +153,9 @@ class Series(Learner):
         """
         count = len(xs) if count is None else count
         members, seen = forward_all(self.members, run.members, xs, count)
-        linear, history, waits, weighing, outputs = run.mixture
+        linear, history, waiting, weighing, outputs = run.mixture
         linear = linear._replace(past=linear.past.copy(), rows=linear.rows.copy())
-        mixture = MixtureRun(linear, history.copy(), waits.copy(), weighing, outputs.copy())
+        mixture = MixtureRun(linear, history.copy(), waiting.copy(), weighing, outputs.copy())
         unknown = np.full((len(xs), len(self.steps) * self.targets), np.nan, np.float32)
         return SeriesRun(members, mixture), self._rows(mixture, seen, xs, unknown, count)[1]
 

@@ -101,27 +101,16 @@ def exchange(ring, steps, row, made, due):
                 due[part, i] = before
 
 
-def forecasts_to_come(made: np.ndarray, steps: Sequence[int], *, parts: int = 1) -> np.ndarray:
+def ring_to_come(ring: np.ndarray, steps: tuple[int, ...], rows: int) -> np.ndarray:
     """Return the forecasts of the next rows, each by the nearest step that reaches it.
 
     Args:
-        made: the forecasts made at the newest `steps[-1]` rows, oldest first.
+        ring: the forecasts made at the newest `steps[-1]` rows, as `exchange` keeps them.
         steps: the steps.
-        parts: how often the blocks of all steps are repeated: 2 for means followed by variances.
+        rows: the number of rows so far.
 
     Returns:
         An array with one row for each of the next `steps[-1]` rows.
-    """
-    return ring_to_come(made.reshape(len(made), parts, -1), tuple(steps), 0)
-
-
-def ring_to_come(ring: np.ndarray, steps: tuple[int, ...], rows: int) -> np.ndarray:
-    """Return the forecasts of the next rows, as `forecasts_to_come` does, from the ring of `exchange`.
-
-    Args:
-        ring: the ring.
-        steps: the steps.
-        rows: the number of rows so far.
     """
     late, place = nearest_steps(steps)
     blocks = ring.reshape(*ring.shape[:2], len(steps), -1)

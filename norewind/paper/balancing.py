@@ -3,7 +3,7 @@
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from itertools import pairwise, product
+from itertools import pairwise, product, repeat
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,12 @@ import optax
 from norewind.core.optimizers import inverse_sqrt
 from norewind.core.run import NonFiniteError, Run
 from norewind.learners.online import Online, online
-from norewind.streams import Samples, Stream
+from norewind.scoring.metrics import digits
 from norewind.sweeps.record import Record
 from norewind.tasks import influence_balancing
 from norewind.training.fit import Hooks, Intervals, fit
 from norewind.training.registry import parse_method
+from norewind.training.windows import StreamLike
 
 SAMPLES = 200_000
 SEEDS = 10
@@ -26,7 +27,7 @@ POINTS = 120
 
 
 @dataclass(frozen=True, kw_only=True)
-class Balancing:
+class InfluenceRun:
     """The settings of one run of influence balancing. Truncated BPTT has no noise, so it needs only one seed.
 
     Args:
@@ -56,7 +57,7 @@ class Balancing:
 
 def influence_plan(
     *, seeds: int = SEEDS, rates: Sequence[float] = (1e-3, 3e-4, 1e-4), windows: Sequence[int] = (1, 10, 100, 200)
-) -> dict[str, Balancing]:
+) -> dict[str, InfluenceRun]:
     """Plan the runs of the figure: UORO with every seed, and truncated BPTT once for every window.
 
     Args:
@@ -67,22 +68,12 @@ def influence_plan(
     Returns:
         The runs by name.
     """
-    uoro = [Balancing(method="uoro", rate=rate, seed=seed) for rate in rates for seed in range(seeds)]
-    bptt = [Balancing(method=f"bptt:{window}", rate=rate) for rate, window in product(rates, windows)]
+    uoro = [InfluenceRun(method="uoro", rate=rate, seed=seed) for rate in rates for seed in range(seeds)]
+    bptt = [InfluenceRun(method=f"bptt:{window}", rate=rate) for rate, window in product(rates, windows)]
     return {run.name: run for run in uoro + bptt}
 
 
-class ConstantTarget(Stream):
-    """The stream of the task: the input is empty (0), and the target is always 1."""
-
-    def take(self, count: int, patience: float | None = None) -> Samples:
-        return Samples(np.zeros(count), np.ones(count))
-
-    def position(self) -> dict[str, Any]:
-        return {}
-
-
-def train_influence(run: Balancing, folder: Path) -> Record:
+def train_influence(run: InfluenceRun, folder: Path) -> Record:
     """Train one run in double precision, without checkpoints.
 
     Args:
@@ -104,9 +95,10 @@ def train_influence(run: Balancing, folder: Path) -> Record:
     with jax.enable_x64(True):
         estimator = method.make(transition, lambda output, target: task.loss(output[0], target), np.zeros(()))
         learner = online(estimator, optax.sgd(inverse_sqrt(run.rate)))
-        look = Hooks(predictions=lambda first, samples, outputs: seen.append(outputs))
         start = learner.init(task.init(run.theta), task.initial_state(), jax.random.key(run.seed))
-        end, problem = fit_or_fail(ConstantTarget(), learner, start, window, samples, samples, look)
+        hooks = Hooks(predictions=lambda first, samples, outputs: seen.append(outputs))
+        stream = repeat((0.0, 1.0))  # the input is empty, and the target is always 1
+        end, problem = fit_or_fail(stream, learner, start, hooks, every=samples, window=window, samples=samples)
     nothing = [(np.full(window, np.nan), np.full(window, end.params))]
     outputs, thetas = (np.concatenate(parts) for parts in zip(*(seen or nothing), strict=True))
     # Outputs are computed before the update, so the θ after a sample is the one in the next output.
@@ -116,44 +108,47 @@ def train_influence(run: Balancing, folder: Path) -> Record:
 
 
 def fit_or_fail(
-    stream: Stream, learner: Online, start: Run, window: int, samples: int, every: int, hooks: Hooks
+    stream: StreamLike, learner: Online, start: Run, hooks: Hooks, *, every: int, **options: Any
 ) -> tuple[Run, str | None]:
-    """Train without a watch for divergence, and stop at the first number that is not finite.
+    """Train until the end, even if the loss explodes, or until the first number that is not finite.
 
     Args:
         stream: the samples.
         learner: the learner.
         start: the run to start from.
-        window: the number of samples in one step.
-        samples: the number of samples to learn from.
+        hooks: functions that `fit` calls along the way.
         every: the number of samples between two lines of metrics.
-        hooks: callbacks of the training loop.
+        options: `window` and `samples` of `fit`.
 
     Returns:
-        The last finite run, and the problem; None if there was none.
+        The last finite run, and a description of the problem; None if there was none.
     """
     intervals = Intervals(metrics_every=every, checkpoint_every=None)
     try:
-        fitted = fit(
-            stream, learner, start, window=window, samples=samples, intervals=intervals, watch=False, hooks=hooks
-        )
-        return fitted.run, None
+        return fit(stream, learner, start, intervals=intervals, watch=False, hooks=hooks, **options).run, None
     except NonFiniteError as error:
         return error.run, f"not finite after {int(error.run.samples):,} samples"
 
 
 def _course(losses: np.ndarray, thetas: np.ndarray, window: int) -> dict[str, Any]:
     """The result of a run, and its course at logarithmically spaced times, with enough digits for a figure."""
-
-    def number(value: Any) -> float | None:
-        return float(f"{value:.6g}") if np.isfinite(value) else None
-
     losses, thetas = losses.reshape(-1, window).mean(axis=1), thetas[window - 1 :: window]
     ends = np.unique(np.geomspace(1, len(losses), POINTS).round().astype(int))
     return {
-        "theta": number(thetas[-1]),
-        "loss": number(losses[-1]),
+        "theta": digits(float(thetas[-1])),
+        "loss": digits(float(losses[-1])),
         "time": [int(end) * window for end in ends],
-        "losses": [number(losses[a:b].mean()) for a, b in pairwise([0, *ends])],
-        "thetas": [number(thetas[end - 1]) for end in ends],
+        "losses": [digits(float(losses[a:b].mean())) for a, b in pairwise([0, *ends])],
+        "thetas": [digits(float(thetas[end - 1])) for end in ends],
     }
+
+
+def influence_curves(records: Sequence[Record]) -> dict[str, dict[float, list[Record]]]:
+    """Records of influence balancing by method (UORO first, then by window) and by rate (the same rates for all)."""
+    runs = [record["influence"] for record in records]
+    methods = sorted({run["method"] for run in runs}, key=lambda method: int(method.partition(":")[2] or 0))
+    rates = sorted({run["rate"] for run in runs}, reverse=True)
+    curves: dict[str, dict[float, list[Record]]] = {method: {rate: [] for rate in rates} for method in methods}
+    for run, record in zip(runs, records, strict=True):
+        curves[run["method"]][run["rate"]].append(record)
+    return curves

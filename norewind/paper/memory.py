@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +17,7 @@ from norewind.core.losses import cross_entropy
 from norewind.core.optimizers import adam
 from norewind.learners.online import online
 from norewind.paper.balancing import fit_or_fail
-from norewind.plotting.figures import count_axis, legend, level, look, median_and_range, new_figure, plain_log, save
+from norewind.plotting import figures
 from norewind.plotting.tables import markdown
 from norewind.scoring.score import bits_of
 from norewind.sweeps.curves import grouped_by
@@ -31,16 +32,12 @@ SEEDS = 2
 POINTS = 50
 # Samples between two updates of the curriculum; fewer for a large model, whose chunks are shorter.
 PIECE = 1_000
+# The methods and cells of both tasks.
+MODELS = (("snap1", "lru"), ("snap1", "elstm"), ("uoro", "gru"), ("bptt:16", "gru"))
 # Task, method, cell and hidden units.
 KINDS = (
-    ("pause", "snap1", "lru", 64),
-    ("pause", "snap1", "elstm", 64),
-    ("pause", "uoro", "gru", 64),
-    ("pause", "bptt:16", "gru", 64),
-    ("grow", "snap1", "lru", 128),
-    ("grow", "snap1", "elstm", 128),
-    ("grow", "uoro", "gru", 128),
-    ("grow", "bptt:16", "gru", 128),
+    *(("pause", *model, 64) for model in MODELS),
+    *(("grow", *model, 128) for model in MODELS),
     ("grow", "kf_rtrl", "rnn", 32),
 )
 # The samples of a run, the options of the sequences, and the measured quantity.
@@ -59,7 +56,7 @@ PUBLISHED = (36, 45)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Remembering:
+class MemoryRun:
     """The settings of one run.
 
     Args:
@@ -95,7 +92,7 @@ class Remembering:
         return f"{self.method}, {self.cell}-{self.hidden}{exact}"
 
 
-def tries(samples: int | None = None) -> dict[str, Remembering]:
+def first_plan(samples: int | None = None) -> dict[str, MemoryRun]:
     """Plan the first runs: every kind with every rate and the first seed.
 
     Args:
@@ -105,17 +102,17 @@ def tries(samples: int | None = None) -> dict[str, Remembering]:
         The runs by name.
     """
     runs = [
-        Remembering(task=task, method=method, cell=cell, hidden=hidden, samples=samples or TASKS[task][0], rate=rate)
+        MemoryRun(task=task, method=method, cell=cell, hidden=hidden, samples=samples or TASKS[task][0], rate=rate)
         for (task, method, cell, hidden), rate in product(KINDS, RATES)
     ]
     return {run.name: run for run in runs}
 
 
-def repeats(found: Mapping[str, Record], samples: int | None = None, seeds: int = SEEDS) -> dict[str, Remembering]:
+def second_plan(found: Mapping[str, Record], samples: int | None = None, seeds: int = SEEDS) -> dict[str, MemoryRun]:
     """Plan the other runs: every kind with the best of its rates and every seed.
 
     Args:
-        found: the records of `tries`, by name.
+        found: the records of `first_plan`, by name.
         samples: the length of each run; by default that of its task.
         seeds: the number of seeds.
 
@@ -123,11 +120,11 @@ def repeats(found: Mapping[str, Record], samples: int | None = None, seeds: int 
         The runs by name.
     """
 
-    def worth(run: Remembering) -> float:
+    def worth(run: MemoryRun) -> float:
         record = found[run.name]
         return -np.inf if record["problem"] else reached(record) * (1 if run.task == "grow" else -1)
 
-    made = [run for name, run in tries(samples).items() if name in found]
+    made = [run for name, run in first_plan(samples).items() if name in found]
     best = [max(runs, key=worth) for runs in grouped_by(lambda run: run.kind, made).values()]
     again = [replace(run, seed=seed) for seed in range(seeds) for run in best]
     return {run.name: run for run in again}
@@ -140,7 +137,7 @@ def reached(record: Record) -> float:
     return float(np.mean(record["bits"][-POINTS // 10 :]))
 
 
-def train(run: Remembering, folder: Path) -> Record:
+def train_memory(run: MemoryRun, folder: Path) -> Record:
     """Train one run, without checkpoints.
 
     Args:
@@ -169,9 +166,10 @@ def train(run: Remembering, folder: Path) -> Record:
     learner = online(method.make(cell.transition, loss, np.int32(0)), adam(run.rate))
     start = learner.init(cell.init(keys[0]), cell.initial_state(), keys[1])
     # A line of metrics also ends a chunk, and therefore a piece.
-    total, every = (count // method.window * method.window for count in (run.samples, PIECE))
-    clock = time.process_time()
-    _, problem = fit_or_fail(stream, learner, start, method.window, total, every, Hooks(predictions=see))
+    window = method.window
+    total, every = (count // window * window for count in (run.samples, PIECE))
+    clock, hooks = time.process_time(), Hooks(predictions=see)
+    _, problem = fit_or_fail(stream, learner, start, hooks, every=every, window=window, samples=total)
     sums, counts, lengths, ends = (np.array(part) for part in zip(*pieces, strict=True))
     groups = [group for group in np.array_split(np.arange(len(pieces)), POINTS) if len(group)]
     return {
@@ -186,13 +184,7 @@ def train(run: Remembering, folder: Path) -> Record:
 
 
 def reproduce_memory(
-    out: Path,
-    *,
-    samples: int | None = None,
-    seeds: int = SEEDS,
-    jobs: int | None = None,
-    ray: str | None = None,
-    report_only: bool = False,
+    out: Path, *, samples: int | None = None, seeds: int = SEEDS, report_only: bool = False, **processes: Any
 ) -> str:
     """Train the runs that have no record yet, draw figure.png, and write table.md.
 
@@ -200,9 +192,8 @@ def reproduce_memory(
         out: the folder for records, figure and table.
         samples: the length of each run; by default that of its task.
         seeds: the number of runs of each method at the best of its rates.
-        jobs: how many runs to train at the same time; by default one per core.
-        ray: a Ray cluster to train in (see `sweep`).
         report_only: train nothing.
+        processes: how many runs to train at the same time, and where (`jobs` and `ray` of `sweep`).
 
     Returns:
         The table.
@@ -211,16 +202,16 @@ def reproduce_memory(
         SystemExit: if there are no records.
     """
 
-    def get(plan: Mapping[str, Remembering]) -> dict[str, Record]:
+    def get(plan: Mapping[str, MemoryRun]) -> dict[str, Record]:
         if report_only:
             return records(plan, out, "memory")
-        return sweep(plan, out, jobs=jobs, ray=ray, train=train, entry="memory")
+        return sweep(plan, out, train=train_memory, entry="memory", **processes)
 
-    tried = get(tries(samples))
-    best = get(repeats(tried, samples, seeds))
+    tried = get(first_plan(samples))
+    best = get(second_plan(tried, samples, seeds))
     if not best:
         raise SystemExit(f"There are no records of runs on long memory in {out}.")
-    groups = list(grouped_by(lambda record: Remembering(**record["memory"]).kind, best.values()).values())
+    groups = list(grouped_by(lambda record: MemoryRun(**record["memory"]).kind, best.values()).values())
     draw(groups, out / "figure.png")
     text = table(groups, list((tried | best).values()))
     (out / "table.md").write_text(text, encoding="utf-8")
@@ -236,7 +227,7 @@ def table(groups: Sequence[Sequence[Record]], every: Sequence[Record]) -> str:
     """
     rows = []
     for group in groups:
-        run, values = Remembering(**group[0]["memory"]), sorted(map(reached, group))
+        run, values = MemoryRun(**group[0]["memory"]), sorted(map(reached, group))
         diverged = sum(record["problem"] is not None for record in group)
         digits = ".0f" if run.task == "grow" else ".3f"
         median, low, high = (format(value, digits) for value in (float(np.median(values)), values[0], values[-1]))
@@ -256,8 +247,8 @@ def draw(groups: Sequence[Sequence[Record]], path: Path) -> None:
         groups: the records of each kind.
         path: the figure; .png, .pdf or .svg.
     """
-    figure, axes = new_figure(1, 2, panel=(5.4, 3.8))
-    labels = [Remembering(**group[0]["memory"]).label for group in groups]
+    figure, axes = figures.new_figure(1, 2, panel=(5.4, 3.8))
+    labels = [MemoryRun(**group[0]["memory"]).label for group in groups]
     # A method has one color, regardless of its size.
     methods = list(dict.fromkeys(label.rpartition("-")[0] for label in labels))
     for ax, task, entry in zip(axes[0], TASKS, ("bits", "lengths"), strict=True):
@@ -265,13 +256,13 @@ def draw(groups: Sequence[Sequence[Record]], path: Path) -> None:
             if group[0]["memory"]["task"] == task:
                 shortest = min(len(record[entry]) for record in group)
                 rows = np.array([record[entry][:shortest] for record in group])
-                style = look(methods.index(label.rpartition("-")[0]))
-                median_and_range(ax, group[0]["time"][:shortest], rows, label=label, **style)
+                style = figures.curve_style(methods.index(label.rpartition("-")[0]))
+                figures.median_and_range(ax, group[0]["time"][:shortest], rows, label=label, **style)
         ax.set(xlabel="samples", ylabel=TASKS[task][2], title=TITLES[task], xlim=(0, None))
-        count_axis(ax)
-    level(axes[0, 0], 2.0, "chance")
-    plain_log(axes[0, 1])
+        figures.count_axis(ax)
+    figures.reference_line(axes[0, 0], 2.0, "chance")
+    figures.log_axis(axes[0, 1])
     axes[0, 1].yaxis.set_major_locator(FixedLocator([1, 2, 5, 10, 20, 50, 100]))
     axes[0, 1].axhspan(*PUBLISHED, color="0.85", label="KF-RTRL and OK, 128 units, as published, at 2M samples")
-    legend(figure, axes.flat, columns=3)
-    save(figure, path)
+    figures.legend(figure, axes.flat, columns=3)
+    figures.save(figure, path)

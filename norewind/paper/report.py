@@ -6,8 +6,7 @@ import signal
 import sys
 import threading
 import time
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from itertools import product
 from math import isnan
@@ -15,36 +14,42 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 
-from norewind.paper.balancing import Balancing, train_influence
-from norewind.paper.groups import RECENT, Agreement, Group, agreement, grouped, influence_curves, of_paper
-from norewind.paper.plans import CELLS, SAMPLES, TABLE, method_words
-from norewind.paper.plots import influence_figure, text_figure
-from norewind.plotting.display import markdown_as_html
-from norewind.plotting.figures import save
-from norewind.plotting.tables import comma_separated, markdown
+from norewind.paper.balancing import InfluenceRun, influence_curves, train_influence
+from norewind.paper.text_runs import RECENT, SAMPLES, SeedGroup, TextRuns, agreement, grouped, method_words, paper_runs
+from norewind.plotting import figures
+from norewind.plotting.tables import as_range, comma_separated, markdown, markdown_as_html
 from norewind.storage.files import write_atomically
+from norewind.sweeps.curves import losses
 from norewind.sweeps.record import Record, read_records
 from norewind.sweeps.sweep import Plan, records, sweep
 from norewind.tasks import influence_balancing
 
-# For each text, the label of the level without memory, and how many characters the page shows.
-TEXTS = {"brackets": ("memoryless", 72), "anbn": ("without counting", 140)}
-# Influence balancing starts from a loss of about 8: a run below this is converging to the solution.
-CONVERGED_LOSS = 0.1
 # The columns of the paper's table, and of the table on brackets.
 COLUMNS = ("method", "cell", "paper", "ours", "spread", "seeds", "diverged", "95% of runs", "p", "verdict")
 BRACKETS_COLUMNS = ("method", "cell", "ours", "spread", "seeds", "diverged", "from memoryless to the optimum")
+# For each text: the label of the level without memory, how many characters the page shows, the columns of its table.
+TEXTS = {"brackets": ("memoryless", 72, BRACKETS_COLUMNS), "anbn": ("without counting", 140, COLUMNS)}
+# Influence balancing starts from a loss of about 8: a run below this is converging to the solution.
+CONVERGED_LOSS = 0.1
+BLUE = "#08306b"
+# UORO in blue, BPTT in orange; longer windows are lighter.
+LOOKS = {
+    "uoro": (BLUE, "-"),
+    "uoro:window=2": ("#2171b5", (0, (7, 1.5, 1.5, 1.5))),
+    "uoro:window=16": ("#7fb8de", "-"),
+    "bptt:1": ("#7f2704", (0, (4, 1.6))),
+    "bptt:2": ("#d94801", (0, (1, 1))),
+    "bptt:4": ("#d94801", (0, (4, 1.6))),
+    "bptt:16": ("#fdae6b", (0, (4, 1.6))),
+}
+# BPTT on influence balancing, shorter windows darker.
+SHADES = ("#662506", "#cc4c02", "#fe9929", "#e0b030", "#8c6d31", "#b15928")
 
 
 def reproduce(
-    plan: Plan,
-    influence: Mapping[str, Balancing],
-    out: Path,
-    *,
-    jobs: int | None = None,
-    ray: str | None = None,
-    report_only: bool = False,
+    plan: Plan, influence: Mapping[str, InfluenceRun], out: Path, *, report_only: bool = False, **processes: Any
 ) -> None:
     """Train the runs that have no record in `out` yet, and write figures, tables and a page about all records.
 
@@ -52,9 +57,8 @@ def reproduce(
         plan: the runs on text, by name.
         influence: the runs of influence balancing, by name.
         out: the folder for records, figures, tables and page.
-        jobs: how many runs to train at the same time; by default one per core.
-        ray: a Ray cluster to train in (see `sweep`).
         report_only: train nothing.
+        processes: how many runs to train at the same time, and where (`jobs` and `ray` of `sweep`).
     """
     began = time.perf_counter()
     if threading.current_thread() is threading.main_thread():
@@ -63,8 +67,8 @@ def reproduce(
             signal.signal(request, signal.default_int_handler)
     try:
         if not report_only:
-            sweep(influence, out, jobs=jobs, ray=ray, train=train_influence, entry="influence")
-            sweep(plan, out, jobs=jobs, ray=ray)
+            sweep(influence, out, train=train_influence, entry="influence", **processes)
+            sweep(plan, out, **processes)
     except KeyboardInterrupt:
         _say("interrupted: finished runs and checkpoints are kept; the same command continues from there")
         raise SystemExit(130) from None
@@ -73,9 +77,9 @@ def reproduce(
         written = write_report(out, [name for name in [*influence, *plan] if name not in finished])
     groups = grouped(read_records(out).values())
     for source in TEXTS:
-        for words in (too_short(of_paper(groups, source)), verdicts(of_paper(groups, source))):
-            if words:
-                _say(f"{source}: {words}")
+        runs = paper_runs(groups, source)
+        for words in filter(None, (runs.too_short(), runs.verdicts())):
+            _say(f"{source}: {words}")
     _say(f"done in {time.perf_counter() - began:.0f} s: see {written[-1]}" if written else f"no records in {out}")
 
 
@@ -97,58 +101,127 @@ def write_report(out: Path, missing: Sequence[str] = ()) -> list[Path]:
     if not found:
         return []
     groups, influence = grouped(found.values()), [one for one in found.values() if "influence" in one]
-    figures = {"influence": influence_figure(influence)} if influence else {}
-    for source, (memoryless, _) in TEXTS.items():
-        if chosen := of_paper(groups, source):
-            figures[source] = text_figure(chosen, memoryless)
-    kinds = product(figures, ("png", "pdf"))
-    written = [save(figures[name], out / "figures" / f"{name}.{kind}") for name, kind in kinds]
-    rows = group_rows(of_paper(groups, "anbn").values())
+    drawn, values = {}, _about_all(found, out, missing)
+    if influence:
+        drawn["influence"] = influence_figure(influence)
+        values |= _about_influence(influence)
+    for source, (memoryless, length, columns) in TEXTS.items():
+        if chosen := paper_runs(groups, source):
+            drawn[source] = text_figure(chosen, memoryless)
+            values[source] = text = next(iter(chosen.values())).text()
+            values[f"{source}_text"] = text.decode(next(text.chunks(0, length)))
+            values[f"{source}_too_short"] = chosen.too_short()
+            values[f"{source}_table"] = markdown(columns, map(table_row, chosen.values()))
+            values[f"{source}_crossings"] = "\n".join(f"- {sentence}" for sentence in chosen.crossings())
+            values[f"{source}_verdicts"] = chosen.verdicts()
+    if controls := [group for group in groups if group.changes and group.paper]:
+        values["control_table"] = markdown(("change", *COLUMNS), map(table_row, controls))
+    kinds = product(drawn, ("png", "pdf"))
+    written = [figures.save(drawn[name], out / "figures" / f"{name}.{kind}") for name, kind in kinds]
+    rows = [table_row(group) for group in paper_runs(groups, "anbn").values()]
     texts = {
-        "table.md": table(rows),
-        "table.csv": comma_separated([*COLUMNS, "runs"], [[row[name] for name in (*COLUMNS, "runs")] for row in rows]),
-        "index.html": page(found, out, missing),
+        "table.md": markdown(COLUMNS, rows),
+        "table.csv": comma_separated([*COLUMNS, "runs"], rows),
+        "index.html": page(values, out),
     }
     for name, text in texts.items():
         write_atomically(out / name, text.encode())
     return [*written, *(out / name for name in texts)]
 
 
-def group_rows(groups: Iterable[Group]) -> list[dict[str, Any]]:
-    """Describe each group of runs as a row of a table, with the paper's value if there is one."""
-    rows = []
-    for group in groups:
-        text, paper = group.text(), group.paper
-        judged = Agreement("") if paper is None else agreement(group, paper)
-        mean, spread = ("" if isnan(value) else f"{value:.4f}" for value in (group.mean, group.spread))
-        way = (text.memoryless - group.mean) / (text.memoryless - text.floor)
-        row = {
-            "change": " and ".join(group.changes),
-            "method": method_words(group.method),
-            "cell": group.cell.upper(),
-            "paper": "" if paper is None else f"{paper:.3f}",
-            "ours": mean,
-            "spread": spread,
-            "seeds": len(group.records),
-            "diverged": group.diverged,
-            "95% of runs": judged.interval,
-            "p": "" if judged.p is None else f"{judged.p:.2g}",
-            "verdict": judged.verdict + (f" ({group.samples:,} samples)" if group.is_short else ""),
-            "from memoryless to the optimum": f"{way:z.0%}" if group.values else "",
-            "runs": " ".join(f"{value:.5f}" for value in group.values),
-        }
-        rows.append(row)
-    return rows
-
-
-def table(rows: Iterable[Mapping[str, Any]], columns: Sequence[str] = COLUMNS) -> str:
-    """Format rows as a Markdown table.
+def text_figure(groups: TextRuns, memoryless: str) -> Figure:
+    """Draw learning curves on a text: one column per cell, the mean loss from the start above, the recent one below.
 
     Args:
-        rows: cells by column.
-        columns: the columns to show; by default those of the paper's table.
+        groups: the runs by method and cell.
+        memoryless: the label of the level without memory.
     """
-    return markdown(columns, [[row[name] for name in columns] for row in rows])
+    cells = [cell for cell in ("lstm", "gru") if any(cell == of for _, of in groups)]
+    figure, axes = figures.new_figure(2, len(cells), panel=(5.2, 3.2), sharex=True, sharey="row")
+    first = next(iter(groups.values()))
+    text, longest = first.text(), max(group.samples for group in groups.values())
+    gap = text.memoryless - text.floor
+    for column, cell in enumerate(cells):
+        for ax, cumulative in zip(axes[:, column], (True, False), strict=True):
+            for method, (colour, line) in LOOKS.items():
+                if (method, cell) in groups:
+                    samples, rows = groups[method, cell].curves(cumulative=cumulative)
+                    # A figure of a few inches shows a few hundred points.
+                    every = max(1, len(samples) // 400)
+                    style = {"color": colour, "linestyle": line, "lw": 1.7, "label": method_words(method)}
+                    figures.median_and_range(ax, samples[::every], rows[:, ::every], **style)
+            last = column == len(cells) - 1
+            figures.reference_line(ax, text.floor, f"{text.floor:.3f}\nentropy rate" if last else "")
+            figures.reference_line(ax, text.memoryless, f"{text.memoryless:.3f}\n{memoryless}" if last else "")
+            highest = text.unigram if longest < SAMPLES / 10 else text.memoryless + gap * (1.1 if cumulative else 0.45)
+            ax.set(ylim=(text.floor - 0.12 * gap, highest + 0.12 * gap), xlim=(0, longest))
+            figures.count_axis(ax)
+        axes[0, column].set_title(f"{cell.upper()}, {first.settings['hidden']} units")
+        axes[1, column].set_xlabel("samples")
+    axes[0, 0].set_ylabel("bits, mean from the start")
+    axes[1, 0].set_ylabel("bits, recent mean")
+    counts = sorted({len(group.records) for group in groups.values()})
+    over = " to ".join(map(str, sorted({counts[0], counts[-1]})))
+    figure.suptitle(f"{text.name}: {'one seed' if counts == [1] else f'median and range over {over} seeds'}")
+    figures.legend(figure, axes.flat)
+    return figure
+
+
+def influence_figure(records: Sequence[Record]) -> Figure:
+    """Draw influence balancing: the loss above and θ below, one column per learning rate."""
+    methods = influence_curves(records)
+    rates = list(next(iter(methods.values())))
+    figure, axes = figures.new_figure(2, len(rates), panel=(3.8, 3.1), sharex=True, sharey="row")
+    for column, rate in enumerate(rates):
+        seeds = methods.get("uoro", {}).get(rate, [])
+        truncated = [(name, run) for name, curves in methods.items() if name != "uoro" for run in curves[rate]]
+        for ax, entry in zip(axes[:, column], ("losses", "thetas"), strict=True):
+            for record in seeds:
+                ax.plot(record["time"], losses(record, entry), color=BLUE, lw=0.5, alpha=0.35)
+            if seeds:
+                label = f"UORO: median of {len(seeds)} seeds (thin: each)" if len(seeds) > 1 else "UORO, one seed"
+                shortest = min(len(record["time"]) for record in seeds)
+                median = np.median([losses(record, entry)[:shortest] for record in seeds], axis=0)
+                ax.plot(seeds[0]["time"][:shortest], median, color=BLUE, lw=1.8, label=label)
+            for number, (method, record) in enumerate(truncated):
+                color, line = SHADES[number % len(SHADES)], figures.LINES[(number + 1) % len(figures.LINES)]
+                style = {"color": color, "linestyle": line, "lw": 1.8, "label": method_words(method)}
+                ax.plot(record["time"], losses(record, entry), **style)
+        title = f"η = {rate:g} / (1 + √t)"
+        axes[0, column].set(xscale="log", xlim=(5, None), yscale="log", ylim=(1e-13, 1e13), title=title)
+        axes[1, column].set_yscale("symlog", linthresh=1, linscale=1.2)
+        axes[1, column].set(ylim=(-1e4, 1e4), xlabel="sample")
+        target = records[0]["target"]
+        figures.reference_line(axes[1, column], target, f"θ* = {target:.4f}" if column == len(rates) - 1 else "")
+    axes[0, 0].set_ylabel("loss")
+    axes[1, 0].set_ylabel("θ")
+    first = records[0]["influence"]
+    figure.suptitle(f"Influence balancing, {first['n']} units, {first['minus']} minus")
+    figures.legend(figure, axes[0])
+    return figure
+
+
+def table_row(group: SeedGroup) -> dict[str, Any]:
+    """Describe a group of runs as a row of a table, with the paper's value if there is one."""
+    text, paper = group.text(), group.paper
+    judged = agreement(group, paper)
+    mean, spread = ("" if isnan(value) else f"{value:.4f}" for value in (group.mean, group.spread))
+    way = (text.memoryless - group.mean) / (text.memoryless - text.floor)
+    return {
+        "change": " and ".join(group.changes),
+        "method": method_words(group.method),
+        "cell": group.cell.upper(),
+        "paper": "" if paper is None else f"{paper:.3f}",
+        "ours": mean,
+        "spread": spread,
+        "seeds": len(group.records),
+        "diverged": group.diverged,
+        "95% of runs": "" if judged.low is None else f"{judged.low:.3f} to {judged.high:.3f}",
+        "p": "" if judged.p is None else f"{judged.p:.2g}",
+        "verdict": judged.verdict + (f" ({group.samples:,} samples)" if group.is_short else ""),
+        "from memoryless to the optimum": f"{way:z.0%}" if group.values else "",
+        "runs": " ".join(f"{value:.5f}" for value in group.values),
+    }
 
 
 def influence_table(runs: Sequence[Record]) -> str:
@@ -161,7 +234,7 @@ def influence_table(runs: Sequence[Record]) -> str:
         thetas = sorted(run["theta"] for run in runs)
         converged = sum(loss < CONVERGED_LOSS for loss in losses)
         return (
-            f"θ {_range(thetas[0], thetas[-1], '.5g')}, loss {_range(losses[0], losses[-1], '.2g')} "
+            f"θ {as_range(thetas[0], thetas[-1], '.5g')}, loss {as_range(losses[0], losses[-1], '.2g')} "
             f"({converged} of {len(runs)} below {CONVERGED_LOSS})"
         )
 
@@ -171,51 +244,13 @@ def influence_table(runs: Sequence[Record]) -> str:
     return markdown([f"after {runs[0]['influence']['samples']:,} samples", *rates], rows)
 
 
-def _range(low: float, high: float, digits: str) -> str:
-    return " to ".join(dict.fromkeys([format(low, digits), format(high, digits)]))
-
-
-def too_short(groups: Mapping[tuple[str, str], Group]) -> str:
-    """A sentence about runs that are too short to draw conclusions from; empty if all are long enough."""
-    lengths = sorted({group.samples for group in groups.values() if group.is_short})
-    if not lengths:
-        return ""
-    return (
-        f"Too short to conclude: there are runs of {_range(lengths[0], lengths[-1], ',')} samples. The runs of "
-        f"`norewind reproduce` without `--quick` are {SAMPLES:,} samples long, with at least three seeds."
-    )
-
-
-def verdicts(groups: Mapping[tuple[str, str], Group]) -> str:
-    """Count the cells of the paper's table by their verdict."""
-    judged = Counter(agreement(group, group.paper).verdict for group in groups.values() if group.paper)
-    return "; ".join(f"{count} of {len(TABLE)} cells: {verdict}" for verdict, count in judged.items())
-
-
-def crossings(groups: Mapping[tuple[str, str], Group]) -> list[str]:
-    """One sentence per cell on when UORO's mean loss from the start falls below that of truncated BPTT."""
-    sentences = []
-    for cell in CELLS:
-        if ("uoro", cell) in groups and ("bptt:4", cell) in groups:
-            curves = [groups[method, cell].curves(cumulative=True) for method in ("uoro", "bptt:4")]
-            shortest = min(rows.shape[1] for _, rows in curves)
-            ours, theirs = (np.median(rows[:, :shortest], axis=0) for _, rows in curves)
-            above = np.flatnonzero(~(ours < theirs))
-            after = curves[0][0][above[-1]] if len(above) else 0
-            when = f"below that of truncated BPTT after {after:,} samples"
-            if len(above) and above[-1] == shortest - 1:
-                when = "still above that of truncated BPTT at the end"
-            sentences.append(f"{cell.upper()}: UORO's mean loss from the start is {when}.")
-    return sentences
-
-
 def run_table(found: Mapping[str, Record]) -> str:
     """A table of all runs, with the final loss and the lowest recent loss along the way."""
     rows = []
     for name, record in found.items():
         final, lowest = record.get("loss"), ""
         if "settings" in record:
-            group = Group([record])
+            group = SeedGroup([record])
             final = "".join(f"{value:.5f}" for value in group.values)
             samples, (recent,) = group.curves(cumulative=False)
             if not np.isnan(recent).all():
@@ -225,18 +260,17 @@ def run_table(found: Mapping[str, Record]) -> str:
     return markdown(["run", "final loss", "lowest recent loss", "problem", "seconds"], rows)
 
 
-def page(found: Mapping[str, Record], out: Path, missing: Sequence[str]) -> str:
+def page(values: Mapping[str, Any], out: Path) -> str:
     """Fill in report.md, and render it as one HTML file with embedded figures.
 
-    A paragraph whose values are missing is left out, and so is a section without any values.
+    A paragraph whose values are missing or empty is left out, and so is a section without any values.
 
     Args:
-        found: all records, by name.
-        out: the folder with the figures and optional notes.md.
-        missing: the names of planned runs that have no record.
+        values: the values by their names in report.md.
+        out: the folder with the figures.
     """
     folder = resources.files("norewind.paper")
-    values = {name: value for name, value in _values(found, out, missing).items() if value}
+    values = {name: value for name, value in values.items() if value}
     kept = []
     for section in re.split(r"^(?=##)", (folder / "report.md").read_text("utf-8"), flags=re.MULTILINE):
         needs = {part: set(re.findall(r"{(\w+)", part)) for part in section.split("\n\n")}
@@ -251,12 +285,11 @@ def page(found: Mapping[str, Record], out: Path, missing: Sequence[str]) -> str:
     return (folder / "report.html").read_text("utf-8").replace("[page]", body)
 
 
-def _values(found: Mapping[str, Record], out: Path, missing: Sequence[str]) -> dict[str, Any]:
-    """The values to fill in report.md with; those without a record are empty or missing."""
-    groups, notes, every = grouped(found.values()), out / "notes.md", found.values()
-    influence = [record for record in every if "influence" in record]
+def _about_all(found: Mapping[str, Record], out: Path, missing: Sequence[str]) -> dict[str, Any]:
+    """The values for report.md that are about all runs together."""
+    notes, every = out / "notes.md", found.values()
     made_with = ("norewind", "commit", "jax", "python")
-    values: dict[str, Any] = {
+    return {
         **{name: ", ".join(sorted({record[name][:12] for record in every})) for name in made_with},
         "runs": len(every),
         "hours": f"{sum(record['seconds'] for record in every) / 3600:.2f}",
@@ -267,24 +300,18 @@ def _values(found: Mapping[str, Record], out: Path, missing: Sequence[str]) -> d
         # Headings become subsections of "Notes".
         "notes": re.sub("^#", "###", notes.read_text(), flags=re.MULTILINE) if notes.exists() else "",
     }
-    if influence:
-        first = influence[0]["influence"]
-        task = influence_balancing(first["n"], first["minus"])
-        last = task.last_wrong_window()
-        windows = sorted({1, 10, 100, last, last + 1, 200} - {0})
-        sums = ", ".join(f"T = {window}: {float(task.block_influence(window)):.4g}" for window in windows)
-        values |= {"task": task, "last_wrong": str(last), "first_right": last + 1, "block_influences": sums}
-        values["influence_table"] = influence_table(influence)
-    for source, (_, length) in TEXTS.items():
-        if chosen := of_paper(groups, source):
-            values[source] = text = next(iter(chosen.values())).text()
-            values[f"{source}_text"] = text.decode(next(text.chunks(0, length)))
-            values[f"{source}_too_short"] = too_short(chosen)
-            values[f"{source}_table"] = table(
-                group_rows(chosen.values()), COLUMNS if source == "anbn" else BRACKETS_COLUMNS
-            )
-            values[f"{source}_crossings"] = "\n".join(f"- {sentence}" for sentence in crossings(chosen))
-            values[f"{source}_verdicts"] = verdicts(chosen)
-    if controls := [group for group in groups if group.changes and group.paper]:
-        values["control_table"] = table(group_rows(controls), ("change", *COLUMNS))
-    return values
+
+
+def _about_influence(runs: Sequence[Record]) -> dict[str, Any]:
+    """The values for report.md that are about influence balancing."""
+    first = runs[0]["influence"]
+    task = influence_balancing(first["n"], first["minus"])
+    last = task.last_wrong_window()
+    windows = sorted({1, 10, 100, last, last + 1, 200} - {0})
+    return {
+        "task": task,
+        "last_wrong": str(last),
+        "first_right": last + 1,
+        "block_influences": ", ".join(f"T = {window}: {float(task.block_influence(window)):.4g}" for window in windows),
+        "influence_table": influence_table(runs),
+    }

@@ -1,6 +1,6 @@
-"""Figures in one common style. Curves also differ in line style and marker, so that they need no colour."""
+"""Figures in one common style. Curves also differ in line style and marker, so that they need no color."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,16 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
 
+from norewind.scoring.metrics import counted
 from norewind.storage.files import write_atomically
+from norewind.streams.table.scaling import ENOUGH
 
 COLOURS = ("#08519c", "#d94801", "#238b45", "#6a51a3", "#b8860b", "#cb181d", "#41b6c4", "#525252", "#dd3497", "#7a5230")
 LINES = ("-", (0, (4, 1.6)), (0, (7, 1.5, 1.5, 1.5)), (0, (1, 1)), (0, (9, 2)))
 MARKERS = "osD^vP*X<>"
 GREY = "0.5"
+# The most targets with a panel of their own, and the most characters of the name of a class.
+PANELS, LONGEST_NAME = 4, 20
 
 # Without dates and versions, the same numbers produce the same file.
 METADATA = {".png": {"Software": None}, ".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
@@ -61,23 +65,32 @@ def save(figure: Figure, path: Path | str) -> Path:
     """
     path = Path(path)
     path = path if path.suffix else path.with_suffix(".png")
-    write_atomically(path, _content(figure, path.suffix))
+    write_atomically(path, rendered(figure, path.suffix))
     return path
 
 
-def as_png(figure: Figure) -> bytes:
-    return _content(figure, ".png")
+def rendered(figure: Figure, suffix: str = ".png") -> bytes:
+    """Return the content of an image file.
 
-
-def _content(figure: Figure, suffix: str) -> bytes:
+    Args:
+        figure: the figure.
+        suffix: the format; .png, .pdf or .svg.
+    """
     content = BytesIO()
     with matplotlib.rc_context({"svg.hashsalt": "norewind"}):
         figure.savefig(content, format=suffix[1:], dpi=120, bbox_inches="tight", metadata=METADATA.get(suffix))
     return content.getvalue()
 
 
-def look(number: int) -> dict[str, Any]:
-    return {"color": COLOURS[number % len(COLOURS)], "linestyle": LINES[number % len(LINES)], "linewidth": 1.6}
+def curve_style(number: int, *, markers: bool = False) -> dict[str, Any]:
+    """Return the style of one of several curves, as arguments of Matplotlib's `plot`.
+
+    Args:
+        number: the number of the curve.
+        markers: whether to mark its points.
+    """
+    style = {"color": COLOURS[number % len(COLOURS)], "linestyle": LINES[number % len(LINES)], "linewidth": 1.6}
+    return {**style, "marker": MARKERS[number % len(MARKERS)]} if markers else style
 
 
 def legend(figure: Figure, axes: Iterable[Axes], columns: int = 3) -> None:
@@ -96,16 +109,16 @@ def legend(figure: Figure, axes: Iterable[Axes], columns: int = 3) -> None:
     figure.legend(entries.values(), entries.keys(), loc="outside lower center", ncols=columns, frameon=False)
 
 
-def level(ax: Axes, value: float, words: str = "") -> None:
+def reference_line(ax: Axes, value: float, label: str = "") -> None:
     """Draw a horizontal line, with its label to the right of the axes.
 
     Args:
         ax: the axes.
         value: the height of the line.
-        words: the label.
+        label: the label.
     """
     ax.axhline(value, color="black", linewidth=1, linestyle=(0, (1, 1)))
-    ax.annotate(words, (1.01, value), xycoords=("axes fraction", "data"), va="center", fontsize=8)
+    ax.annotate(label, (1.01, value), xycoords=("axes fraction", "data"), va="center", fontsize=8)
 
 
 def median_and_range(ax: Axes, xs: Any, rows: np.ndarray, **style: Any) -> None:
@@ -128,7 +141,7 @@ def count_axis(ax: Axes) -> None:
     ax.xaxis.set_major_formatter(EngFormatter(sep=""))
 
 
-def plain_log(ax: Axes) -> None:
+def log_axis(ax: Axes) -> None:
     """Make the vertical axis logarithmic, labelled with plain numbers."""
     ax.set_yscale("log")
     low, high = ax.get_ylim()
@@ -139,24 +152,6 @@ def plain_log(ax: Axes) -> None:
 
 # A point of a learning curve is the mean of at least this many samples: a single error is too noisy.
 FEWEST = 20
-SIMPLE = {"persistence": ("the last value", ":"), "seasonal": ("one period ago", "-."), "baseline": ("trivial", "--")}
-
-
-def draw_curves(
-    runs: Sequence[tuple[str, Sequence[dict[str, Any]]]], unit: str, path: Path | str, trivial: str = "baseline"
-) -> Path:
-    """Draw the learning curves of runs, and write the figure to a file.
-
-    Args:
-        runs: names and lines of metrics.
-        unit: the unit of the loss.
-        path: the figure; .png, .pdf or .svg.
-        trivial: the label of the baseline.
-
-    Returns:
-        The path of the figure.
-    """
-    return save(curves_figure(runs, unit, trivial), path)
 
 
 def curves_figure(runs: Sequence[tuple[str, Sequence[dict[str, Any]]]], unit: str, trivial: str = "baseline") -> Figure:
@@ -174,12 +169,12 @@ def curves_figure(runs: Sequence[tuple[str, Sequence[dict[str, Any]]]], unit: st
     for number, (name, lines) in enumerate(runs):
         points = _points(lines, "loss")
         drawn += points.shape[1]
-        ax.plot(*points, label=name, marker="o", markersize=2.5, **look(number))
+        ax.plot(*points, label=name, marker="o", markersize=2.5, **curve_style(number))
+    simple = {"persistence": ("the last value", ":"), "seasonal": ("one period ago", "-."), "baseline": (trivial, "--")}
     if len(runs) == 1:
-        for entry, (words, style) in SIMPLE.items():
+        for entry, (words, style) in simple.items():
             samples, values = _points(runs[0][1], entry)
             if len(values):
-                words = trivial if entry == "baseline" else words
                 marker = {"marker": "s", "markersize": 2} if len(values) < 5 else {}
                 ax.plot(samples, values, style, color=GREY, linewidth=1, label=words, **marker)
     if not drawn:
@@ -187,10 +182,9 @@ def curves_figure(runs: Sequence[tuple[str, Sequence[dict[str, Any]]]], unit: st
         ax.annotate(words, (0.5, 0.5), xycoords="axes fraction", ha="center", va="center")
     heights = np.concatenate([line.get_ydata() for line in ax.get_lines()]) if drawn else np.ones(1)
     if heights.min() > 0 and heights.max() > 20 * heights.min():
-        plain_log(ax)  # on a linear axis, the first rows would flatten the rest
-    ax.set(
-        xlabel="samples learned from", ylabel=f"mean {unit} of {FEWEST} samples or more", title="how well it predicts"
-    )
+        log_axis(ax)  # on a linear axis, the first rows would flatten the rest
+    ax.set(xlabel="samples learned from", ylabel=f"mean {unit} of {FEWEST} samples or more")
+    ax.set_title("how well it predicts")
     count_axis(ax)
     legend(figure, [ax], columns=1 if len(runs) > 1 else 4)
     return figure
@@ -206,8 +200,99 @@ def _points(lines: Sequence[dict[str, Any]], entry: str) -> np.ndarray:
     first = next((line["samples"] for line in reversed(lines) if line["samples"] < samples[0]), 0)
     edges = np.concatenate([[first], samples])
     sums = np.concatenate([[0], np.cumsum(np.diff(edges) * values)])
-    starts = np.minimum(np.searchsorted(edges, samples - FEWEST, side="right") - 1, np.arange(len(samples)))
-    starts = np.maximum(starts, 0)
-    wide = np.arange(len(samples)) > starts
+    numbers = np.arange(len(samples))
+    starts = np.clip(np.searchsorted(edges, samples - FEWEST, side="right") - 1, 0, numbers)
     means = (sums[1:] - sums[starts]) / (samples - edges[starts])
-    return np.stack([samples, np.where(wide, means, values)])
+    return np.stack([samples, np.where(numbers > starts, means, values)])
+
+
+def unscored(values: np.ndarray) -> str:
+    """The reason why no forecast of these newest values was scored."""
+    known = values[~np.isnan(values)]
+    constant = len(known) > ENOUGH and np.ptp(known) == 0
+    return "not scored: all values are the same" if constant else "no forecasts yet: there were too few values"
+
+
+def classes_figure(recent: np.ndarray, name: Callable[[int], str], last: int) -> Figure:
+    """Draw the classes of the newest rows, the wrong forecasts, and the forecast probability of each class.
+
+    Args:
+        recent: the class of each row, the forecast class, and the forecast probability of the former, of shape
+            (rows, 3), oldest first; NaN where no class is known.
+        name: returns the name of a class by its number.
+        last: the number of the newest row.
+    """
+    figure, axes = new_figure(2, 1, panel=(8, 2.6), sharex=True)
+    above, below = axes[:, 0]
+    known = np.isfinite(recent).all(axis=1)
+    rows = np.arange(last - len(recent) + 1, last + 1)[known]
+    shown, places = np.unique(recent[known, :2].astype(int), return_inverse=True)
+    came, made = places.reshape(-1, 2).T
+    wrong = came != made
+    above.plot(rows, came, ".", color="black", markersize=4, label="class")
+    above.plot(rows[wrong], made[wrong], "x", color=COLOURS[1], markersize=5, label="wrong forecast")
+    above.set_yticks(range(len(shown)), [str(name(number))[:LONGEST_NAME] for number in shown.tolist()])
+    above.set_ylim(-0.5, max(1, len(shown)) - 0.5)
+    right = f"right {counted(int((~wrong).sum()), 'time')} of {len(wrong):,}"
+    above.set_title(f"the newest rows, and the classes that were forecast: {right}")
+    words = "probability of the class, as forecast"
+    below.plot(rows, recent[known, 2], ".-", color=COLOURS[0], linewidth=1, markersize=3, label=words)
+    below.set(xlabel="row", ylabel="probability", ylim=(-0.02, 1.02))
+    legend(figure, [above, below], columns=3)
+    return figure
+
+
+def rows_figure(
+    recent: np.ndarray, columns: Sequence[str], last: int, ahead: np.ndarray | None = None, times: Sequence[Any] = ()
+) -> Figure:
+    """Draw the newest values of each target with earlier forecasts of them, and optionally forecasts of the next rows.
+
+    Args:
+        recent: values, forecasts and their standard deviations, of shape (rows, targets, 3), oldest first.
+        columns: the names of the targets.
+        last: the number of the newest row.
+        ahead: forecasts of the next rows and their standard deviations (NaN if unknown), of shape (steps, targets, 2).
+        times: when the next rows are due, if known.
+    """
+    count = min(PANELS, len(columns), recent.shape[1])
+    figure, axes = new_figure(count, 1, panel=(8, 4.2 if count == 1 else 2.6), sharex=True)
+    rows = np.arange(last - len(recent) + 1, last + 1)
+    for place, ax in enumerate(axes[:, 0]):
+        values, forecasts, _ = np.moveaxis(recent[:, place], -1, 0)
+        ax.plot(rows, values, ".-", color="black", linewidth=1, markersize=3, label="data")
+        known = ~np.isnan(forecasts)
+        ax.plot(rows[known], forecasts[known], "--", color=COLOURS[1], linewidth=1.4, label="earlier forecast")
+        if ahead is not None:
+            steps = np.arange(last + 1, last + 1 + len(ahead))
+            means, spreads = np.moveaxis(ahead[:, place], -1, 0)
+            ax.axvline(last + 0.5, color=GREY, linewidth=0.8)
+            ax.plot(steps, means, "o-", color=COLOURS[0], linewidth=1.4, markersize=3, label="forecast of next rows")
+            band = 1.96 * np.where(np.isnan(spreads), 0, spreads)
+            words = "95 % if errors are Gaussian"
+            ax.fill_between(steps, means - band, means + band, color=COLOURS[0], alpha=0.15, linewidth=0, label=words)
+        elif not known.any():
+            ax.annotate(unscored(values), (0.5, 0.9), xycoords="axes fraction", ha="center")
+        ax.set_ylabel(columns[place])
+    axes[-1, 0].set_xlabel("row" if not times else f"row (forecast: from {times[0]} to {times[-1]})")
+    title = "the newest rows" + (" and the next ones" if ahead is not None else ", and their forecasts")
+    axes[0, 0].set_title(title + (f" ({count} of {len(columns)} targets)" if count < len(columns) else ""))
+    legend(figure, axes[:, 0], columns=4)
+    return figure
+
+
+def by_step_figure(errors: dict[str, list[float]], steps: Sequence[int]) -> Figure:
+    """Draw how errors grow with the number of rows ahead, for the model and simple forecasts.
+
+    Args:
+        errors: root mean squared errors in standard deviations, by forecast and step; the model first.
+        steps: the numbers of rows ahead.
+    """
+    figure, axes = new_figure(1, 1, panel=(8, 4.2))
+    ax = axes[0, 0]
+    for number, (name, values) in enumerate(errors.items()):
+        width = 2.2 if number == 0 else 1.2
+        ax.plot(steps, values, ".-", color=COLOURS[number % len(COLOURS)], linewidth=width, markersize=4, label=name)
+    ax.set(xlabel="rows ahead", ylabel="RMSE (standard deviations)", ylim=(0, None))
+    ax.set_title("error by the number of rows ahead, over the last half of the run")
+    legend(figure, [ax], columns=4)
+    return figure

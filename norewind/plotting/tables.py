@@ -1,20 +1,26 @@
-"""Tables as Markdown and CSV."""
+"""Tables, facts and curves as text: Markdown, CSV and HTML."""
 
 import csv
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 
-def markdown(header: Sequence[str], rows: Iterable[Sequence[Any]], *, numbers: bool = False) -> str:
+BARS = "▁▂▃▄▅▆▇█"
+# The cells of a row, in the order of the header or by the names in it.
+Row = Sequence[Any] | Mapping[str, Any]
+
+
+def markdown(header: Sequence[str], rows: Iterable[Row], *, numbers: bool = False) -> str:
     r"""Format a Markdown table.
 
     Args:
         header: the names of the columns.
-        rows: the cells, row by row. None is an empty cell.
+        rows: the rows. None is an empty cell.
         numbers: align all columns but the first to the right.
 
-    >>> print(markdown(["method", "bits"], [["uoro", 0.15], ["a|b", None]], numbers=True), end="")
+    >>> print(markdown(["method", "bits"], [["uoro", 0.15], {"bits": None, "method": "a|b"}], numbers=True), end="")
     | method | bits |
     |---|---:|
     | uoro | 0.15 |
@@ -26,16 +32,87 @@ def markdown(header: Sequence[str], rows: Iterable[Sequence[Any]], *, numbers: b
         return "| " + " | ".join(words) + " |\n"
 
     rule = ["---", *["---:" if numbers else "---"] * (len(header) - 1)]
-    return "".join([line(header), "|" + "|".join(rule) + "|\n", *map(line, rows)])
+    return "".join([line(header), "|" + "|".join(rule) + "|\n", *map(line, _cells(header, rows))])
 
 
-def comma_separated(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+def comma_separated(header: Sequence[str], rows: Iterable[Row]) -> str:
     """Format a table as CSV.
 
     Args:
         header: the names of the columns.
-        rows: the cells, row by row.
+        rows: the rows. None is an empty cell.
     """
     buffer = io.StringIO()
-    csv.writer(buffer, lineterminator="\n").writerows([header, *rows])
+    csv.writer(buffer, lineterminator="\n").writerows([header, *_cells(header, rows)])
     return buffer.getvalue()
+
+
+def _cells(header: Sequence[str], rows: Iterable[Row]) -> list[Sequence[Any]]:
+    return [[row[name] for name in header] if isinstance(row, Mapping) else row for row in rows]
+
+
+def as_range(low: float, high: float, digits: str) -> str:
+    """Format the smallest and the largest of some numbers; only one if they look the same.
+
+    Args:
+        low: the smallest.
+        high: the largest.
+        digits: the format of a number.
+
+    >>> as_range(1, 2.5, ".1f"), as_range(1, 1.01, ".1f")
+    ('1.0 to 2.5', '1.0')
+    """
+    return " to ".join(dict.fromkeys([format(low, digits), format(high, digits)]))
+
+
+def sparkline(values: Iterable[float | None], width: int = 40, span: tuple[float, float] | None = None) -> str:
+    """Draw a curve as one line of text.
+
+    Args:
+        values: the points of the curve; unknown ones are left out.
+        width: the largest number of characters; the points of a longer curve are averaged.
+        span: the values at the bottom and at the top; by default the smallest and the largest point.
+
+    >>> sparkline([4, 3, 2, None, 1, 1])
+    '█▆▃▁▁'
+    >>> sparkline([0.9, 1.0, -0.1], span=(0, 1))
+    '▇█▁'
+    """
+    known = np.array([value for value in values if value is not None and np.isfinite(value)])
+    if not len(known):
+        return ""
+    points = np.array([part.mean() for part in np.array_split(known, min(width, len(known)))])
+    low, high = span or (points.min(), points.max())
+    places = (points.clip(low, high) - low) / ((high - low) or 1) * (len(BARS) - 1)
+    return "".join(BARS[round(place)] for place in places.tolist())
+
+
+def facts_as_text(title: str, facts: Mapping[str, Any]) -> str:
+    """Format facts as text: a title, and one indented line per fact.
+
+    Args:
+        title: the title.
+        facts: values by name.
+    """
+    return "\n".join([title, *(f"  {name}: {value}" for name, value in facts.items())])
+
+
+def facts_as_html(title: str, facts: Mapping[str, Any]) -> str:
+    """Format facts as an HTML table.
+
+    Args:
+        title: the title.
+        facts: values by name.
+    """
+    return markdown_as_html(markdown([title, ""], facts.items()))
+
+
+def markdown_as_html(text: str) -> str:
+    r"""Render Markdown with tables as HTML; HTML inside it is shown as text.
+
+    >>> print(markdown_as_html("Note: **1 < 2**."), end="")
+    <p>Note: <strong>1 &lt; 2</strong>.</p>
+    """
+    from markdown_it import MarkdownIt
+
+    return MarkdownIt("commonmark", {"html": False}).enable("table").render(text)

@@ -64,11 +64,6 @@ class ClassScore(StepScore):
         """Reshape logits to (rows, steps, classes)."""
         return np.reshape(outputs, (len(outputs), len(self.steps), -1))
 
-    @property
-    def was_scored(self) -> bool:
-        """Whether the class of any of the newest rows was forecast."""
-        return not np.isnan(self.state["stretch"]).all()
-
     def take(self) -> dict[str, Any]:
         baseline, right = self.state["baseline"], self.state["right"]
         self.state |= {"baseline": np.zeros_like(baseline), "right": np.zeros_like(right)}

@@ -212,7 +212,5 @@ class Watch(msgspec.Struct, forbid_unknown_fields=True):
             return
         self.bad = self.bad + 1 if loss > baseline else 0
         if self.bad >= PATIENCE:
-            above = (
-                f"the loss ({loss:.4g}) has been above the baseline ({baseline:.4g}) for {self.bad} lines of metrics"
-            )
-            raise Diverged(f"at sample {samples} {above} in a row, after it had been well below.", samples)
+            words = f"at sample {samples} the loss ({loss:.4g}) has been above the baseline ({baseline:.4g})"
+            raise Diverged(f"{words} for {self.bad} lines of metrics in a row, after it had been well below.", samples)

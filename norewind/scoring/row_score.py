@@ -1,158 +1,92 @@
-"""Scores of rows of numbers: errors in the units of the table, compared with those of simple forecasts."""
+"""Scores of the rows of one series: errors in the units of the table, compared with those of simple forecasts."""
 
-from collections.abc import Iterator, Sequence
-from math import isfinite
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from norewind.core.losses import log_variance
 from norewind.engines.kernels import kernel
 from norewind.learners.steps import PERIODS
-from norewind.scoring.metrics import digits, mean, running_sum, seven_digits
-from norewind.scoring.score import RECENT, StepScore
-from norewind.scoring.summary import Summary, steps_shown, summary, table
+from norewind.scoring.metrics import counted, digits, last_half, mean
+from norewind.scoring.number_score import NumberScore
+from norewind.scoring.score import RECENT
 from norewind.streams.stream import Samples
 
-ROW_UNITS = {"squared": "squared error", "gaussian": "nats per value", "classes": "bits"}
 # The number of targets whose errors are written with every line of metrics, and whose newest values are kept.
 SHOWN = 8
 # The share of the newest squared errors that is kept from row to row.
 REMEMBERED = 1 - 1 / RECENT
+# The largest number of steps whose errors are written with every line of metrics.
+STEPS_SHOWN = 200
+# The number of steps in the table; the others are in the figure.
+STEPS = 8
+# The number of targets in the table; the others are in metrics.jsonl.
+TARGETS = 3
+# The fraction of the model's squared error below which a simple forecast is clearly better.
+CLEARLY = 0.98
+MODEL = "this model"
+# The titles of forecasts, with the names of their errors and of their losses in a line of metrics.
+FORECASTS = {
+    MODEL: ("model", "loss"),
+    "the last value": ("persistence", "persistence"),
+    "the mean so far": ("mean", "baseline"),
+    "": ("seasonal", "seasonal"),
+}
 
 
-class NumberScore(StepScore):
-    """Scores forecasts of standardised numbers: mean squared errors, or nats with `gaussian`, per value and step.
+class Summary(NamedTuple):
+    """The errors of forecasts, by name, over the last half of a run.
 
-    The baseline is the loss of forecasting the running mean, and `persistence` the mean squared
-    error of forecasting the last known value.
-
-    Args:
-        columns: the names of the targets.
-        loss: "squared" or "gaussian".
-        steps: the forecast steps, in rows ahead.
+    Attributes:
+        rows: the number of forecasts that were scored.
+        losses: squared errors in variances.
+        errors: by forecast and column, the mean absolute and the root mean squared error in the table's units, over
+            all steps.
+        steps: the steps that are shown.
+        by_step: root mean squared errors in standard deviations, by forecast and step; empty if there is only one.
     """
 
-    trivial = "running mean"
+    rows: int
+    losses: dict[str, float]
+    errors: dict[str, dict[str, tuple[float, float]]]
+    steps: list[int]
+    by_step: dict[str, list[float]]
 
-    def __init__(self, columns: Sequence[str], loss: str, steps: Sequence[int]):
-        super().__init__(steps)
-        self.columns, self.gaussian, self.unit = list(columns), loss == "gaussian", ROW_UNITS[loss]
-        self.scale = (1 if self.gaussian else 2) / (len(self.columns) * len(self.steps))
-        self.state = {"baseline": [0, 0.0], "persistence": [0, 0.0]}
+    def best_simple(self) -> tuple[str, float]:
+        """Return the best simple forecast, and its squared error as a fraction of the model's."""
+        # The squared errors of all columns, each as a fraction of that of the mean.
+        mean = self.errors["the mean so far"].items()
+        fractions = {
+            name: float(np.mean([(errors[column][1] / rmse) ** 2 if rmse else 1.0 for column, (_, rmse) in mean]))
+            for name, errors in self.errors.items()
+        }
+        best = min((name for name in fractions if name != MODEL), key=fractions.__getitem__)
+        return best, fractions[best] / fractions[MODEL] if fractions[MODEL] else 1.0
 
-    def add(self, samples: Samples, outputs: Any = None) -> int:
-        targets = samples.targets.astype(np.float64)
-        for name, errors in (("baseline", targets), ("persistence", targets - samples.last)):
-            known = errors[~np.isnan(errors)]
-            count, total = self.state[name]
-            self.state[name] = [count + len(known), running_sum(total, known**2)]
-        return super().add(samples)
-
-    def take(self) -> dict[str, Any]:
-        line = {name: mean(self.state[name]) for name in ("baseline", "persistence")}
-        self.state |= {"baseline": [0, 0.0], "persistence": [0, 0.0]}
-        if self.gaussian:
-            squares = line["baseline"]
-            return {"baseline": None if squares is None else (squares + np.log(2 * np.pi)) / 2}
-        return line
-
-    def predictions(self, first: int, samples: Samples, outputs: Any) -> Iterator[dict[str, Any]]:
-        """Yield, for each row, the forecasts made there, and how good the newest forecast of this row was.
-
-        All are in the units of the stream. The surprise is the root mean square of the errors in
-        standard deviations.
-
-        Args:
-            first: the number of the first row.
-            samples: consecutive rows.
-            outputs: the forecasts of the learner.
-        """
-        ahead, (predicted, errors) = self.forecast(samples, outputs).tolist(), self.predicted(samples, outputs)
-        _, spreads = self.forecasts(self.made_and_due(outputs)[0])
-        spread = ((samples.ahead if self.horizon else samples.scales)[..., 1] * spreads).tolist()
-        came, predicted, known = samples.values.tolist(), predicted.tolist(), self.was_forecast(samples).tolist()
-        for i in range(len(came)):
-            entry = self.place(first + i, samples, i)
-            if self.horizon:
-                entry["forecast"] = self.row(ahead[i])
-            if self.gaussian:
-                entry["deviation"] = self.row(spread[i])
-            if known[i]:
-                target = dict(zip(self.columns, map(_as_sent, came[i]), strict=False))
-                entry |= {"prediction": self.row(predicted[i]), "target": target}
-                entry["surprise"] = self.surprise(errors[i])
-            yield entry
-
-    def forecast(self, samples: Samples, outputs: Any) -> np.ndarray:
-        """Convert the forecasts made at each row to the units of the stream.
-
-        Args:
-            samples: consecutive rows.
-            outputs: the forecasts of the learner.
-
-        Returns:
-            The forecasts; the last value while there are too few rows for a scale.
-        """
-        made, _ = self.forecasts(self.made_and_due(outputs)[0])
-        ahead = samples.ahead[..., 0] + samples.ahead[..., 1] * made
-        return np.where(np.isnan(ahead), samples.values, ahead)
-
-    def predicted(self, samples: Samples, outputs: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Convert the earlier forecasts of each row, by the nearest step, to the units of the stream.
-
-        Args:
-            samples: consecutive rows.
-            outputs: the forecasts of the learner.
-
-        Returns:
-            The forecasts, and their errors in standard deviations.
-        """
-        width = len(self.columns)
-        made, deviations = (part[:, :width] for part in self.forecasts(self.made_and_due(outputs)[1]))
-        scales, targets = samples.scales[:, :width], samples.targets[:, :width].astype(np.float64)
-        return scales[..., 0] + scales[..., 1] * made, (targets - made) / deviations
-
-    def was_forecast(self, samples: Samples) -> np.ndarray:
-        """Return whether each row was forecast. The first rows were not.
-
-        Args:
-            samples: consecutive rows.
-        """
-        return np.asarray((~np.isnan(samples.scales[:, : len(self.columns), 0])).any(axis=1))
-
-    def surprise(self, errors: np.ndarray) -> float | None:
-        """Return the root mean square of the errors of one row; None if no error is known.
-
-        Args:
-            errors: the errors; NaN means unknown.
-        """
-        known = errors[~np.isnan(errors)]
-        return round(float(np.sqrt(np.mean(known**2))), 6) if len(known) else None
-
-    def forecasts(self, outputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Split outputs into standardised forecasts and their standard deviations.
-
-        Args:
-            outputs: outputs of the learner.
-        """
-        width = outputs.shape[1] // (2 if self.gaussian else 1)
-        forecasts = np.asarray(outputs[:, :width], np.float64, order="C")
-        if not self.gaussian:
-            return forecasts, np.ones(forecasts.shape)
-        return forecasts, np.exp(log_variance(np.asarray(outputs[:, width:], np.float64)) / 2)
-
-    def row(self, values: Sequence[float]) -> dict[str, Any]:
-        """Arrange numbers by column, or by step and column, rounded to the seven digits of a forecast.
-
-        Args:
-            values: the numbers of all columns, or of all steps and columns.
-        """
-        width = len(self.columns)
-        if len(values) > width:
-            return self.by_step([self.row(values[start : start + width]) for start in range(0, len(values), width)])
-        return dict(zip(self.columns, map(seven_digits, values), strict=True))
+    def table(self) -> str:
+        """Format the errors as text, with a warning if a simple forecast was better."""
+        columns = list(self.errors[MODEL])[:TARGETS]
+        head = [f"last {counted(self.rows, 'forecast' if self.by_step else 'row')}"]
+        head += ["squared error"] if self.losses else []
+        rows = [[*head, *(f"{column[:20]}: {kind}" for column in columns for kind in ("MAE", "RMSE"))]]
+        for name, errors in self.errors.items():
+            cells = [f"{self.losses[name]:.4f}"] if name in self.losses else [""] if self.losses else []
+            rows.append([name, *cells, *(f"{value:.4g}" for column in columns for value in errors[column])])
+        lines = _aligned(rows)
+        if self.by_step:
+            chosen = sorted({round(place) for place in np.geomspace(1, len(self.steps), STEPS)})
+            rows = [["RMSE in σ, rows ahead", *(str(self.steps[place - 1]) for place in chosen)]]
+            rows += [[name, *(f"{errors[place - 1]:.4f}" for place in chosen)] for name, errors in self.by_step.items()]
+            lines += _aligned(rows)
+        if (more := len(self.errors[MODEL]) - len(columns)) > 0:
+            lines.append(f"The errors of {more} other targets are in metrics.jsonl.")
+        best, fraction = self.best_simple()
+        if fraction < CLEARLY:
+            lines.append(f"Warning: {best} was a better forecast than this model. Use that instead, or train longer.")
+        elif fraction < 1:
+            lines.append(f"Warning: {best} was as good a forecast as this model, and is simpler.")
+        return "\n".join(lines)
 
 
 class RowScore(NumberScore):
@@ -204,9 +138,9 @@ class RowScore(NumberScore):
     def take(self) -> dict[str, Any]:
         line, state, shown = super().take(), self.state, {"model": 0, "mean": 1, "persistence": 2}
         errors, squares = state["errors"], state["squares"]
-        counts, totals = (state["seasonal"] + squares[3:].sum(axis=1)).T
-        state |= {"errors": np.zeros_like(errors), "squares": np.zeros_like(squares)}
-        state["seasonal"] = np.stack([counts, totals], axis=1)
+        seasonal = state["seasonal"] + squares[3:].sum(axis=1)
+        state |= {"errors": np.zeros_like(errors), "squares": np.zeros_like(squares), "seasonal": seasonal}
+        counts, totals = seasonal.T
         if counts.any():
             best = int(np.argmin(np.where(counts > 0, totals / np.maximum(counts, 1), np.inf)))
             shown["seasonal"] = 3 + best
@@ -238,7 +172,34 @@ class RowScore(NumberScore):
         Args:
             lines: the lines of metrics.
         """
-        return summary(lines, self.steps, squared=not self.gaussian)
+        last = last_half([line for line in lines if line.get("errors")])
+        if not last:
+            return None
+
+        def rows(name: str) -> np.ndarray:
+            found = [line["errors"].get(name, {"": {"rows": 0}}).values() for line in last]
+            return np.array([max(column["rows"] for column in columns) for columns in found])
+
+        # The best period may change during a run. Each line is compared with the best one at that time.
+        periods = dict.fromkeys(line["period"] for line in last if "period" in line)
+        losses, errors, by_step, weights = {}, {}, {}, rows("model")
+        for title, (name, entry) in FORECASTS.items():
+            shown = title or f"{' or '.join(map(str, periods))} rows ago"
+            # A simple forecast that is missing for some of the rows is left out.
+            if (rows(name) < weights).any():
+                continue
+            errors[shown] = {}
+            for column in last[-1]["errors"][name]:
+                parts = [line["errors"][name][column] for line in last]
+                mae, rmse, counts = ([part[kind] for part in parts] for kind in ("mae", "rmse", "rows"))
+                if any(counts):
+                    errors[shown][column] = float(_mean(mae, counts)), float(_mean(rmse, counts, power=2))
+            if "by_step" in last[-1]:
+                by_step[shown] = _mean([line["by_step"][name] for line in last], weights, power=2).tolist()
+            loss = float(_mean([line.get(entry) for line in last], weights))
+            if not self.gaussian and not np.isnan(loss):
+                losses[shown] = loss
+        return Summary(int(weights.sum()), losses, errors, steps_shown(self.steps), by_step)
 
     def closing(self, lines: Sequence[dict[str, Any]], folder: Path) -> str:
         """Format the summary as a table.
@@ -248,7 +209,26 @@ class RowScore(NumberScore):
             folder: unused.
         """
         result = self.summary(lines)
-        return table(result) if result else ""
+        return result.table() if result else ""
+
+
+def steps_shown(steps: Sequence[int]) -> list[int]:
+    """Select the steps whose errors a line of metrics has under `by_step`: all, or an evenly spaced selection."""
+    return [steps[place] for place in np.unique(np.linspace(0, len(steps) - 1, STEPS_SHOWN).round().astype(int))]
+
+
+def _mean(values: list[Any], weights: Any, power: int = 1) -> np.ndarray:
+    """The weighted power mean over lines, ignoring unknown values; NaN where all are unknown."""
+    powers = np.array(values, float) ** power
+    known = np.where(np.isnan(powers), 0, np.reshape(weights, (-1, *[1] * (powers.ndim - 1))))
+    total, count = (known * np.nan_to_num(powers)).sum(axis=0), known.sum(axis=0)
+    return np.where(count > 0, total / np.where(count > 0, count, 1), np.nan) ** (1 / power)
+
+
+def _aligned(rows: list[list[str]]) -> list[str]:
+    """Format rows of cells as lines of text, the first column to the left and the others to the right."""
+    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
+    return ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows]
 
 
 @kernel
@@ -309,10 +289,3 @@ def compare_rows(errors, squares, past, recently, ago, first, values, targets, s
 
 def _root_mean(count: float, squares: float) -> float | None:
     return digits(float(np.sqrt(squares / count))) if count else None
-
-
-def _as_sent(value: float) -> float | None:
-    """Return a number as it was sent; None if it was missing."""
-    if not isfinite(value):
-        return None
-    return int(value) if value.is_integer() and abs(value) < 2**53 else value

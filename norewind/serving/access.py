@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from norewind.serving.bodies import body_of, error_response
+from norewind.serving.bodies import Refusal, body_of
 from norewind.serving.prometheus import RequestCounts
 
 COOKIE = "norewind"
@@ -83,16 +83,15 @@ class AccessControl:
     def _rejection(self, request: Request) -> Response | None:
         host, origin, path = request.headers.get("host", ""), request.headers.get("origin"), request.scope["path"]
         if self.token is None and not LOCAL.fullmatch(host):
-            return error_response(403, f"requests for the host {host!r} are rejected. Use localhost or 127.0.0.1.")
+            return Refusal(403, f"requests for the host {host!r} are rejected. Use localhost or 127.0.0.1.").response
         if origin is not None and origin.partition("://")[2] != host:
-            return error_response(403, "requests from pages of other sites are rejected.")
+            return Refusal(403, "requests from pages of other sites are rejected.").response
         request.scope["trusted"] = self.token is None or self._has_token(request)
         if request.scope["trusted"] or path in OPEN:
             return None
         if request.method == "GET" and path == "/":
             return HTMLResponse(LOGIN, 401)
-        message = "a token is required: send the header Authorization: Bearer TOKEN."
-        return error_response(401, message, {"www-authenticate": "Bearer"})
+        return Refusal(401, "a token is required: send the header Authorization: Bearer TOKEN.").response
 
     def _has_token(self, request: Request) -> bool:
         kind, _, given = request.headers.get("authorization", "").partition(" ")

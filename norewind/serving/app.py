@@ -16,7 +16,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from norewind.serving.access import AccessControl
-from norewind.serving.bodies import BROKEN, Refusal, body_of, busy, error_response, json_of, lines_of, rows_of
+from norewind.serving.bodies import BROKEN, Refusal, body_of, busy, json_of, lines_of, rows_of
 from norewind.serving.page_feed import TICK, PageFeed
 from norewind.serving.prometheus import RequestCounts
 from norewind.serving.service import Service
@@ -62,17 +62,22 @@ def application(feed: PageFeed, token: str | None = None, service: Service | Non
         if service:
             await service.stop()
 
-    handlers: Any = {Refusal: _refused, HTTPException: _not_found, 500: lambda *_: error_response(500, BROKEN)}
-    access.app = Starlette(routes=routes, lifespan=lifespan, exception_handlers=handlers)
+    access.app = Starlette(
+        routes=routes, lifespan=lifespan, exception_handlers=dict.fromkeys((Refusal, HTTPException, 500), refuse)
+    )
     return access
 
 
-def _refused(_: Request, refusal: Refusal) -> Response:
-    return JSONResponse(refusal.answer, refusal.status, {"retry-after": "1"} if refusal.status == 429 else None)
+async def refuse(request: Request, error: Exception) -> Response:
+    """Answer a request that failed.
 
-
-def _not_found(request: Request, error: HTTPException) -> Response:
-    return error_response(error.status_code, f"{error.detail}: {request.method} {request.url.path}")
+    Args:
+        request: the request.
+        error: why it failed.
+    """
+    if isinstance(error, HTTPException):
+        error = Refusal(error.status_code, f"{error.detail}: {request.method} {request.url.path}")
+    return (error if isinstance(error, Refusal) else Refusal(500, BROKEN)).response
 
 
 async def predict(service: Service, request: Request) -> Response:

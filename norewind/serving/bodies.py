@@ -1,4 +1,4 @@
-"""Request bodies, limited in size and time and checked before use; and error responses."""
+"""Request bodies, limited in size and time and checked before use; and requests that are refused."""
 
 import asyncio
 import json
@@ -16,6 +16,8 @@ LONGEST_ID = 200
 BODY_SECONDS = 10.0
 # How long a stream may send nothing. A blank line keeps it open.
 IDLE_SECONDS = 300.0
+# Headers of error responses, by status.
+HEADERS = {401: {"www-authenticate": "Bearer"}, 429: {"retry-after": "1"}}
 BROKEN = "internal error: see the log of the service."
 Id = Annotated[str, msgspec.Meta(min_length=1, max_length=LONGEST_ID)]
 
@@ -47,21 +49,15 @@ class Refusal(Exception):
         super().__init__(message)
         self.status, self.answer = status, {"error": message, **details}
 
+    @property
+    def response(self) -> JSONResponse:
+        """The response."""
+        return JSONResponse(self.answer, self.status, HEADERS.get(self.status))
+
 
 def busy(what: str) -> Refusal:
     """The error response to a request beyond a limit."""
     return Refusal(429, f"too busy: {what}. Try again in a second.", retry=1)
-
-
-def error_response(status: int, message: str, headers: dict[str, str] | None = None) -> JSONResponse:
-    """A response with an error message.
-
-    Args:
-        status: the HTTP status.
-        message: the problem, as the client sees it.
-        headers: further headers.
-    """
-    return JSONResponse({"error": message}, status, headers)
 
 
 async def body_of(request: Request) -> bytes:

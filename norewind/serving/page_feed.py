@@ -138,12 +138,14 @@ class PageFeed:
             A marker of what the viewer has received including this event, the name of the event, and its content.
         """
         now = self._restarts, self._lines_added, self._rows_added
-        if told is None or told[0] != now[0]:
-            content = {"about": self.about, "metrics": self.metrics, "rows": list(self.rows)}
-            return now, "start", content | {"status": self.present()}
-        lines, rows = len(self.metrics) - (now[1] - told[1]), len(self.rows) - (now[2] - told[2])
-        new = {"metrics": self.metrics[max(0, lines) :], "rows": list(self.rows)[max(0, rows) :]}
-        return now, "tick", new | {"status": self.present()}
+        starts = told is None or told[0] != now[0]
+        _, lines, rows = (0, 0, 0) if told is None or starts else told
+        content = {
+            "metrics": self.metrics[max(0, len(self.metrics) - (now[1] - lines)) :],
+            "rows": list(self.rows)[max(0, len(self.rows) - (now[2] - rows)) :],
+            "status": self.present(),
+        }
+        return now, "start" if starts else "tick", {"about": self.about, **content} if starts else content
 
     def end(self) -> None:
         """Disconnect all viewers."""

@@ -10,12 +10,12 @@ from norewind.core.trees import copied
 from norewind.fleets.fleet import Fleet
 from norewind.fleets.store import LAST, Store
 from norewind.scoring.class_score import ClassScore
-from norewind.scoring.row_score import NumberScore
+from norewind.scoring.number_score import NumberScore
 from norewind.streams.stream import Samples
 from norewind.streams.table.columns import ANOTHER, CATEGORIES, at, category_of
 from norewind.streams.table.row_stream import RowStream
 from norewind.streams.table.scaling import SeriesStatistics
-from norewind.training.fit import Training, carry_norm
+from norewind.training.training_loop import Training, carry_norm
 
 
 class State(NamedTuple):
@@ -156,6 +156,7 @@ class FleetModel(RowModel):
 
     def __init__(self, training: Training):
         assert isinstance(training.learner, Fleet)
+        assert training.folder
         self.fleet, self.slots = training.learner, training.learner.slots
         self.store = Store(training.folder.path, self.slots.layout, write=False)
         self.slots.watched = True
@@ -186,5 +187,4 @@ class FleetModel(RowModel):
         record = self.slots.seen(key) if until == LAST else None
         if record is not None:
             return record
-        content = self.store.read(key, until)
-        return self.slots.fresh if content is None else self.slots.record(key, content)
+        return self.slots.record(key, self.store.read(key, until))

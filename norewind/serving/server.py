@@ -7,7 +7,7 @@ from socket import socket
 from typing import Any
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 MOST_CONNECTIONS = 512
 LONGEST_HEAD = 1 << 14
@@ -31,7 +31,7 @@ class Protocol(HttpToolsProtocol):
         super().connection_made(transport)
         self._expect_head()
         if len(self.connections) > MOST_CONNECTIONS:
-            self._reject(429, b"Too Many Requests", b"too many connections")
+            self._reject(429, b"too many connections")
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._deadline.cancel()
@@ -44,7 +44,7 @@ class Protocol(HttpToolsProtocol):
         super().data_received(data)
         in_head = not self._deadline.cancelled() and not self.transport.is_closing()
         if in_head and self._received > LONGEST_HEAD:
-            self._reject(431, b"Request Header Fields Too Large", b"the header is too long")
+            self._reject(431, b"the header is too long")
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -57,13 +57,13 @@ class Protocol(HttpToolsProtocol):
 
     def _expect_head(self) -> None:
         self._received = 0
-        self._deadline = self.loop.call_later(HEAD_SECONDS, self._reject, 408, b"Request Timeout", b"too slow")
+        self._deadline = self.loop.call_later(HEAD_SECONDS, self._reject, 408, b"too slow")
 
-    def _reject(self, status: int, phrase: bytes, message: bytes) -> None:
+    def _reject(self, status: int, message: bytes) -> None:
         body = b'{"error": "%s"}' % message
         self.transport.write(
-            b"HTTP/1.1 %d %s\r\ncontent-type: application/json\r\nretry-after: 1\r\ncontent-length: %d\r\n"
-            b"connection: close\r\n\r\n%s" % (status, phrase, len(body), body)
+            b"%scontent-type: application/json\r\nretry-after: 1\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%s"
+            % (STATUS_LINE[status], len(body), body)
         )
         self.transport.close()
 

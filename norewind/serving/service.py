@@ -13,17 +13,15 @@ from norewind.core.run import NonFiniteError
 from norewind.fleets.fleet import Fleet
 from norewind.scoring.metrics import Diverged
 from norewind.serving.bodies import Refusal, busy
-from norewind.serving.incoming import Incoming
-from norewind.serving.late_labels import LateLabels
 from norewind.serving.page_feed import PageFeed, about, samples_in
-from norewind.serving.prediction_queue import PredictionQueue, seconds_per_row
+from norewind.serving.queues import Incoming, LateLabels, PredictionQueue, seconds_per_row
 from norewind.serving.row_model import FleetModel, RowModel, rows_so_far
 from norewind.streams.stream import BadRow
-from norewind.training.fit import Hooks, Training
 from norewind.training.folder import METRICS, RunFolder, saved_run
 from norewind.training.log import read_log
 from norewind.training.settings import Settings, SettingsError
 from norewind.training.train import train
+from norewind.training.training_loop import Hooks, Training
 
 # How long the learning thread may hold the GIL while an answer waits (in seconds). A request releases the GIL at every
 # system call, and waits this long to get it back.

@@ -249,22 +249,16 @@ def _write(folder: Path, samples: int, arrays: dict[str, np.ndarray], extra: dic
 
 
 def _clean(path: Path, keep: int | None) -> None:
-    """Remove the checkpoints that the one just written replaces."""
+    """Remove the checkpoints that the one just written replaces: all but the newest `keep` that fit in `LARGEST`."""
     # Names are ordered by samples: of two with the same number, only the newly written one stays.
-    for twin in path.parent.glob(f"{path.name[:15]}-*.safetensors"):
-        if twin != path:
-            twin.unlink(missing_ok=True)
-    for old in [] if keep is None else _too_many(path.parent, keep):
+    twins = [twin for twin in checkpoints(path.parent) if twin.name[:15] == path.name[:15] and twin != path]
+    newest = [old for old in checkpoints(path.parent)[::-1] if old not in twins]
+    sizes = np.cumsum([old.lstat().st_size for old in newest])
+    too_many = [] if keep is None else newest[max(1, min(keep, int(np.sum(sizes <= LARGEST)))) :]
+    for old in [*twins, *too_many]:
         # A machine that has lost the run, but has not noticed yet, may have left a checkpoint with a later name.
         if old != path:
             old.unlink(missing_ok=True)
-
-
-def _too_many(folder: Path, keep: int) -> list[Path]:
-    """All checkpoints but the newest `keep`, or but fewer if these are too large together."""
-    newest = checkpoints(folder)[::-1]
-    sizes = np.cumsum([path.lstat().st_size for path in newest])
-    return newest[max(1, min(keep, int(np.sum(sizes <= LARGEST)))) :]
 
 
 def _checksum(content: bytes) -> str:

@@ -1,23 +1,116 @@
-"""Sweeps: plans of runs, trained at the same time, each in its own process. Finished runs are kept."""
+"""Sweeps: plans of runs, trained at the same time, each in its own process. Finished runs are kept as records."""
 
 import shutil
+import time
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from norewind.sweeps.record import Record, read_records, versions, write_record
-from norewind.sweeps.workers import SweepError, Workers, stopping
-from norewind.training.progress import Progress
-from norewind.training.settings import Settings
+import jax
 
-__all__ = ["Plan", "SweepError", "records", "sweep"]
+from norewind.core.checks import ModelError
+from norewind.core.run import NonFiniteError
+from norewind.core.trees import Tree
+from norewind.scoring.metrics import Diverged, digits
+from norewind.sweeps.record import Record, read_records, versions, write_record
+from norewind.sweeps.workers import stopping, train_in_processes
+from norewind.training.fit import Hooks
+from norewind.training.folder import METRICS, RunFolder
+from norewind.training.log import read_log
+from norewind.training.progress import Progress
+from norewind.training.settings import SETTINGS, Settings, SettingsError, read_toml
+from norewind.training.train import train as train_folder
+from norewind.training.train import unit_of
 
 # Settings that do not change what a run learns.
 WITHOUT_EFFECT = ("checkpoint_every", "checkpoint_seconds", "keep")
+# The minimum number of samples in a chunk whose CPU time counts.
+LONG_ENOUGH = 256
+# The number of samples between points of a curve. Curves can be compared only if their points are at the same samples.
+EVERY = 10_000
 
 # The runs of a sweep: a name and the settings of each.
 Plan = Mapping[str, Settings]
+
+
+class Clock:
+    """CPU time per sample: the best of all chunks, since other processes can only increase it."""
+
+    best: float | None = None
+    _last: tuple[float, int] | None = None
+
+    def chunk(self, samples: int, loss: float) -> None:
+        """Note the time after a chunk. This is a hook of `fit`.
+
+        Args:
+            samples: the total number of samples.
+            loss: ignored.
+        """
+        now = time.process_time()
+        # The first chunk includes compilation, and the time of a short one is mostly overhead.
+        if self._last is not None and samples - self._last[1] >= LONG_ENOUGH:
+            spent = (now - self._last[0]) / (samples - self._last[1])
+            self.best = spent if self.best is None else min(self.best, spent)
+        self._last = time.process_time(), samples
+
+
+def train_run(settings: Settings, path: Path) -> Record | None:
+    """Train one run of a sweep to its end.
+
+    If a method rejects the model or a run diverges, there is a record too: its `problem`
+    says what happened.
+
+    Args:
+        settings: the settings of the run.
+        path: its run folder.
+
+    Returns:
+        The record of the run, without versions; None if it was interrupted.
+    """
+    clock = Clock()
+    hooks = Hooks(chunk=clock.chunk, should_stop=stopping())
+    trained = replace(settings, metrics_every=settings.metrics_every or EVERY)
+    if (path / SETTINGS).exists() and read_toml(path / SETTINGS) != trained:
+        shutil.rmtree(path)  # left by another plan that used the same name
+    problem, diverged_at, carried = None, None, None
+    with RunFolder(path) as folder:
+        resumed = folder.saved is not None
+        folder.new = not resumed
+        try:
+            carried = _bytes(train_folder(trained, folder, hooks=hooks)[0].carry)
+        except (ModelError, SettingsError) as error:
+            problem = f"refused: {error}"
+        except NonFiniteError as error:
+            diverged_at, carried = int(error.run.samples) + 1, _bytes(error.run.carry)
+            problem = f"diverged: sample {diverged_at} gave numbers that are not finite"
+        except Diverged as error:
+            diverged_at, problem = error.samples, f"diverged: {error}"
+    if hooks.should_stop():
+        return None
+    lines = read_log(path / METRICS)
+    last = lines[-1] if lines else {}
+    curves = {"curve": "loss", "baseline": "baseline", "persistence": "persistence", "carry": "carry"}
+    if "persistence" not in last:
+        del curves["persistence"]
+    return {
+        "settings": settings.as_json(),
+        "seconds": last.get("seconds", 0.0),
+        "cpu_seconds": None if resumed else round(time.process_time(), 1),
+        "microseconds": None if clock.best is None else digits(1e6 * clock.best),
+        "carried_bytes": carried,
+        "samples": last.get("samples", 0),
+        "problem": problem,
+        "diverged_at": diverged_at,
+        "unit": unit_of(settings),
+        "mean": digits(last.get("mean")),
+        "every": trained.metrics_every,
+        **{name: [digits(line.get(entry)) for line in lines] for name, entry in curves.items()},
+    }
+
+
+def _bytes(carry: Tree) -> int:
+    return sum(leaf.nbytes for leaf in jax.tree.leaves(carry))
 
 
 def records(plan: Mapping[str, Any], out: Path, entry: str = "settings") -> dict[str, Record]:
@@ -32,8 +125,7 @@ def records(plan: Mapping[str, Any], out: Path, entry: str = "settings") -> dict
     Returns:
         The records by name, in the order of the plan. Records made with other settings are ignored.
     """
-    found = read_records(out)
-    finished = {}
+    found, finished = read_records(out), {}
     for name, run in plan.items():
         names = {field.name for field in fields(run)}
         made_with = found.get(name, {}).get(entry, {})
@@ -43,23 +135,6 @@ def records(plan: Mapping[str, Any], out: Path, entry: str = "settings") -> dict
         if all(getattr(made, field) == getattr(run, field) for field in names.difference(WITHOUT_EFFECT)):
             finished[name] = found[name]
     return finished
-
-
-def train_run(settings: Settings, folder: Path) -> Record | None:
-    """Train one run of a sweep, in its own process.
-
-    Args:
-        settings: the settings of the run.
-        folder: its run folder.
-
-    Returns:
-        The record of the run; None if it was interrupted.
-    """
-    from norewind.sweeps.trial import Clock, trial
-    from norewind.training.fit import Hooks
-
-    clock = Clock()
-    return trial(settings, folder, Hooks(chunk=clock.chunk, should_stop=stopping()), clock)
 
 
 def sweep(
@@ -95,13 +170,12 @@ def sweep(
     """
     out = Path(out)
     finished = records(plan, out, entry)
-    waiting = [name for name in plan if name not in finished]
-    with Progress(max(2, len(waiting)), quiet=quiet) as progress:
+    tasks = {name: (run, out / "folders" / name, out, train) for name, run in plan.items() if name not in finished}
+    with Progress(max(2, len(tasks)), quiet=quiet) as progress:
         if finished:
             progress.say(f"{len(finished)} of {len(plan)} runs were finished before.")
-        if waiting:
-            tasks = {name: (plan[name], out / "folders" / name, out, train) for name in waiting}
-            Workers(_work, progress, jobs, ray).run(tasks)
+        if tasks:
+            train_in_processes(_work, tasks, progress, jobs=jobs, ray=ray)
     return records(plan, out, entry)
 
 

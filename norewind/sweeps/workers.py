@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,71 +31,81 @@ class SweepError(RuntimeError):
     """Some runs of a sweep failed; the message says which, and why."""
 
 
-class Workers:
-    """Trains runs at the same time. If the process of one is killed, it continues in another; the rest are unaffected.
+def train_in_processes(
+    work: Callable[..., str],
+    tasks: Mapping[str, Task],
+    progress: Progress,
+    *,
+    jobs: int | None = None,
+    ray: str | None = None,
+) -> None:
+    """Train runs at the same time. If the process of one is killed, it continues in another; the rest are unaffected.
 
     Args:
         work: called in its own process with the name and the task of a run; returns how the run ended.
+        tasks: the further arguments of `work` for each run, by name.
         progress: shows the progress of the runs.
         jobs: the number of runs at a time; by default one per core.
         ray: the address of a Ray cluster, or "auto"; None for processes on this machine.
 
     Raises:
         SettingsError: the number of jobs is out of range, or Ray cannot be used.
+        SweepError: at the end, if some runs have failed.
     """
+    if jobs is not None and not 1 <= jobs <= MOST:
+        raise SettingsError(f"--jobs must be from 1 to {MOST}, but it is {jobs}.")
+    place = _Machine(jobs) if ray is None else _Ray(jobs, ray)
+    waiting, failed, restarts = list(tasks), [], dict.fromkeys(tasks, RESTARTS)
+    active: dict[Future, str] = {}
+    try:
+        while waiting or active:
+            while waiting and len(active) < place.jobs:
+                name = waiting.pop(0)
+                active[place.start(work, name, *tasks[name])] = name
+                samples = tasks[name][0].samples
+                progress.begin(name, "", 0, None if samples is None else int(samples))
+            done, _ = wait(active, timeout=SECONDS_BETWEEN_LOOKS, return_when=FIRST_COMPLETED)
+            show_progress(progress, {name: tasks[name][1] for name in active.values()})
+            for future in done:
+                name, error = active.pop(future), future.exception()
+                place.end(future)
+                if error is None:
+                    progress.end(name, future.result())
+                elif isinstance(error, place.killed) and restarts[name] > 0:
+                    restarts[name] -= 1
+                    waiting.append(name)
+                    words = "its process was killed: continuing from its last checkpoint, if it has one"
+                    progress.end(name, words, over=False)
+                else:
+                    cause = getattr(error, "cause", error)  # without the traceback that Ray adds
+                    failed.append(f"{name}: {type(cause).__name__}: {cause}")
+                    progress.end(name, "failed")
+    finally:
+        place.stop()
+    if failed:
+        raise SweepError("\n".join(failed))
 
-    def __init__(self, work: Callable[..., str], progress: Progress, jobs: int | None = None, ray: str | None = None):
-        self.work, self.progress = work, progress
-        if jobs is not None and not 1 <= jobs <= MOST:
-            raise SettingsError(f"--jobs must be from 1 to {MOST}, but it is {jobs}.")
-        self.place: Any = _Machine(jobs) if ray is None else _Ray(jobs, ray)
-        self.active: dict[Future, str] = {}
 
-    def run(self, tasks: Mapping[str, Task]) -> None:
-        """Train all runs.
+def show_progress(progress: Progress, folders: Mapping[str, Path]) -> None:
+    """Show how far runs are that other processes train.
 
-        Args:
-            tasks: the arguments of `work` for each run, by name.
+    Args:
+        progress: shows the progress.
+        folders: the run folder of each run, by name.
+    """
+    for name, folder in folders.items():
+        line = last_line(folder / "metrics.jsonl")
+        if line and line["samples"] > progress.runs[name].last and line["loss"] is not None:
+            progress.average(name, line)
+            progress.advance(name, line["samples"])
 
-        Raises:
-            SweepError: at the end, if some runs have failed.
-        """
-        waiting, failed, restarts = list(tasks), [], dict.fromkeys(tasks, RESTARTS)
-        try:
-            while waiting or self.active:
-                while waiting and len(self.active) < self.place.jobs:
-                    name = waiting.pop(0)
-                    self.active[self.place.start(self.work, name, *tasks[name])] = name
-                    samples = tasks[name][0].samples
-                    self.progress.begin(name, "", 0, None if samples is None else int(samples))
-                done, _ = wait(self.active, timeout=SECONDS_BETWEEN_LOOKS, return_when=FIRST_COMPLETED)
-                self._look(tasks)
-                for future in done:
-                    name, error = self.active.pop(future), future.exception()
-                    self.place.end(future)
-                    if error is None:
-                        self.progress.end(name, future.result())
-                    elif isinstance(error, self.place.killed) and restarts[name] > 0:
-                        restarts[name] -= 1
-                        waiting.append(name)
-                        words = "its process was killed: continuing from its last checkpoint, if it has one"
-                        self.progress.end(name, words, over=False)
-                    else:
-                        cause = getattr(error, "cause", error)  # without the traceback that Ray adds
-                        failed.append(f"{name}: {type(cause).__name__}: {cause}")
-                        self.progress.end(name, "failed")
-        finally:
-            self.place.stop()
-        if failed:
-            raise SweepError("\n".join(failed))
 
-    def _look(self, tasks: Mapping[str, Task]) -> None:
-        """Show the progress of each run, from its newest line of metrics."""
-        for name in self.active.values():
-            line = _last_line(tasks[name][1] / "metrics.jsonl")
-            if line and line["samples"] > self.progress.runs[name].last and line["loss"] is not None:
-                self.progress.average(name, line)
-                self.progress.advance(name, line["samples"])
+def last_line(path: Path) -> dict[str, Any] | None:
+    """Return the last complete line of a log that is being written; None if there is none yet."""
+    with suppress(OSError, ValueError, IndexError), path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - 10_000))
+        return json.loads(file.read().split(b"\n")[-2])
+    return None
 
 
 class _Machine:
@@ -200,14 +211,3 @@ def stopping() -> Callable[[], bool]:
     """Return a function for a process of `Workers` that returns whether to stop, as it must if its parent has ended."""
     parent = os.getppid()
     return lambda: (_event is not None and _event.is_set()) or os.getppid() != parent
-
-
-def _last_line(path: Path) -> dict[str, Any] | None:
-    """Return the last complete line of a log that is being written."""
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - 10_000))
-            lines = file.read().split(b"\n")
-        return json.loads(lines[-2]) if len(lines) > 1 else None
-    except (OSError, ValueError):
-        return None

@@ -148,9 +148,7 @@ class _Trial:
 
 def _in_double(model: Example) -> Example:
     def widen(leaf):
-        if not is_differentiable(leaf):
-            return leaf
-        return np.asarray(leaf, np.complex128 if np.iscomplexobj(leaf) else np.float64)
+        return np.asarray(leaf, np.result_type(leaf.dtype, np.float64)) if is_differentiable(leaf) else leaf
 
     params, state, xs, targets = jax.tree.map(widen, (model.params, model.state, model.xs, model.targets))
     return model._replace(params=params, state=state, xs=xs, targets=targets)
@@ -162,18 +160,15 @@ def _check_claim(trial: _Trial, proof: Callable) -> None:
         proof(lambda *_, **noise: trial.estimator_for(model, **noise), models=[model])
 
 
-def _check_shapes(trial: _Trial) -> None:
-    _assert_shapes(trial.estimator, trial.model())
-
-
 def _check_float32_stays(trial: _Trial) -> None:
     """Check that a float32 model stays float32 when float64 is enabled."""
     with jax.enable_x64(True):
-        model = trial.model(jnp.float32)
-        _assert_shapes(trial.estimator_for(model), model)
+        _check_shapes(trial, jnp.float32)
 
 
-def _assert_shapes(estimator: Estimator, model: Example) -> None:
+def _check_shapes(trial: _Trial, dtype: Any = float) -> None:
+    model = trial.model(dtype)
+    estimator = trial.estimator_for(model)
     carry = jax.eval_shape(estimator.init, model.params, model.state, jax.random.key(0))
     x, target = jax.tree.map(lambda leaf: leaf[0], (model.xs, model.targets))
     state, new_carry, estimate = jax.eval_shape(estimator.step, model.params, model.state, carry, x, target)

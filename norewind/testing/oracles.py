@@ -5,6 +5,7 @@ A tolerance of 1e-10 needs float64: use `jax.enable_x64` (or `jax_enable_x64`).
 
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 from typing import Any
 
 import jax
@@ -12,11 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from norewind.core.affine import affine_step, weight_grad
 from norewind.core.estimator import Estimate, Estimator, Loss, Transition
 from norewind.core.structure import for_each_leaf, mixed_by, structure_of
-from norewind.core.traces import own_product
-from norewind.core.trees import Tree, is_key, real_leaves, with_real_leaves
+from norewind.core.trees import Tree, is_key, named_leaves, real_leaves, with_real_leaves
+from norewind.estimators.kronecker import affine_step, weight_grad
+from norewind.estimators.traces import own_product
 from norewind.testing.examples import Example, examples
 
 MakeEstimator = Callable[..., Estimator]
@@ -146,21 +147,19 @@ def sign_paths(carry: Tree, bits_per_key: int) -> Tree:
     Raises:
         ValueError: there are too many paths.
     """
-    leaves, structure = jax.tree.flatten(carry)
-    sources = sum(leaf.size for leaf in leaves if is_key(leaf))
-    if sources * bits_per_key > 20:
-        raise ValueError(f"{sources * bits_per_key} signs have too many paths to enumerate. Use a smaller model.")
-    paths = np.arange(2 ** (sources * bits_per_key), dtype=np.uint32)
-    stacked, used = [], 0
-    for leaf in leaves:
-        if is_key(leaf):
-            shifts = bits_per_key * (used + np.arange(leaf.size, dtype=np.uint32))
-            own = (paths[:, None] >> shifts) & np.uint32(2**bits_per_key - 1)
-            stacked.append(own.reshape(-1, *leaf.shape))
-            used += leaf.size
-        else:
-            stacked.append(np.broadcast_to(leaf, (paths.size, *leaf.shape)))
-    return jax.tree.unflatten(structure, stacked)
+    signs = bits_per_key * sum(leaf.size for leaf in jax.tree.leaves(carry) if is_key(leaf))
+    if signs > 20:
+        raise ValueError(f"{signs} signs have too many paths to enumerate. Use a smaller model.")
+    paths = np.arange(2**signs, dtype=np.uint32)
+    shifts = iter(np.arange(0, signs, bits_per_key, dtype=np.uint32))
+
+    def on_all_paths(leaf):
+        if not is_key(leaf):
+            return np.broadcast_to(leaf, (paths.size, *leaf.shape))
+        own = paths[:, None] >> np.array([next(shifts) for _ in range(leaf.size)], np.uint32)
+        return (own & np.uint32(2**bits_per_key - 1)).reshape(-1, *leaf.shape)
+
+    return jax.tree.map(on_all_paths, carry)
 
 
 def check_unbiased(
@@ -313,16 +312,14 @@ def _check_units(transition, params, state, x, index) -> None:
     influence = jax.jit(jax.jacrev(lambda params: real_leaves(transition(params, state, x)[0])))(params)
     nowhere = -1
     units = for_each_leaf(lambda own, leaf: np.broadcast_to(nowhere if own is None else own, leaf.shape), index, params)
-    for (place, _), rows in zip(
-        jax.tree_util.tree_leaves_with_path(leaves), jax.tree.structure(leaves).flatten_up_to(influence), strict=True
-    ):
-        for (path, own), one in zip(jax.tree_util.tree_leaves_with_path(units), jax.tree.leaves(rows), strict=True):
+    by_leaf = jax.tree.structure(leaves).flatten_up_to(influence)
+    for (state_place, _), rows in zip(named_leaves("state", leaves), by_leaf, strict=True):
+        for (place, own), one in zip(named_leaves("params", units), jax.tree.leaves(rows), strict=True):
             reached, what = np.asarray(one) != 0, "reaches the state"
             if np.any(own != nowhere):
                 reached &= np.arange(len(reached)).reshape(-1, *(1,) * own.ndim) != own
                 what = "feeds a unit that is not the declared one"
-            where = f"state{jax.tree_util.keystr(place)}"
-            assert not reached.any(), f"params{jax.tree_util.keystr(path)} {what} ({where})"
+            assert not reached.any(), f"{place} {what} ({state_place})"
 
 
 def _check_elementwise(transition, params, state, x) -> None:
@@ -331,12 +328,11 @@ def _check_elementwise(transition, params, state, x) -> None:
     assert [len(shape) for shape in shapes] == [1], (
         f"an elementwise model keeps vectors of one length, an entry per unit, not leaves of shapes {sorted(shapes)}"
     )
-    places = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(leaves)]
+    places = [place for place, _ in named_leaves("state", leaves)]
     blocks = jax.tree.leaves(_state_jacobian(transition, params, state, x))
-    pairs = [(new, old) for new in places for old in places]
-    for (new, old), block in zip(pairs, blocks, strict=True):
+    for (new, old), block in zip(product(places, places), blocks, strict=True):
         among = np.asarray(block)[~np.eye(len(block), dtype=bool)]
-        assert np.all(among == 0), f"the model is not elementwise: state{old} of one unit reaches state{new} of another"
+        assert np.all(among == 0), f"the model is not elementwise: {old} of one unit reaches {new} of another"
 
 
 def _check_mixing(transition, params, state, x, mixing) -> None:
@@ -354,11 +350,12 @@ def _check_mixing(transition, params, state, x, mixing) -> None:
 def _check_layer(transition, params, state, x, layer) -> None:
     @jax.jit
     def influences():
-        step = affine_step("check_structure", transition, layer, params, state, x)
-        told = jax.vmap(lambda row: weight_grad(layer, row, step.inputs, params))(step.drive)
-        return told, jax.jacrev(lambda params: ravel_pytree(real_leaves(transition(params, state, x)[0]))[0])(params)
+        _, inputs, _, drive = affine_step("check_structure", transition, layer, params, state, x)
+        declared = jax.vmap(lambda row: weight_grad(layer, row, inputs, params))(drive)
+        return declared, jax.jacrev(lambda params: ravel_pytree(real_leaves(transition(params, state, x)[0]))[0])(
+            params
+        )
 
-    told, true = influences()
-    for (path, leaf), given in zip(jax.tree_util.tree_leaves_with_path(true), jax.tree.leaves(told), strict=True):
-        place = f"params{jax.tree_util.keystr(path)}"
+    declared, true = influences()
+    for (place, leaf), given in zip(named_leaves("params", true), jax.tree.leaves(declared), strict=True):
         assert np.allclose(leaf, given, rtol=1e-4, atol=1e-6), f"{place} does not act through the declared layer alone"

@@ -5,7 +5,8 @@ from norewind._lazy import exported
 __getattr__, __all__ = exported(
     __name__,
     {
-        "fit": ("Fitted", "Hooks", "Intervals"),
+        "fit": ("Fitted",),
         "settings": ("Settings", "SettingsError"),
+        "training_loop": ("Hooks", "Intervals", "Training"),
     },
 )

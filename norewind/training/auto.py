@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import optax
 
 from norewind import cells, estimators
@@ -12,16 +11,16 @@ from norewind.core.combinators import ensemble, window
 from norewind.core.estimator import Estimator, Loss
 from norewind.core.optimizers import adam, inverse_sqrt, scale_members
 from norewind.core.run import Run
-from norewind.learners.ahead import Ahead
 from norewind.learners.learner import Learner
 from norewind.learners.online import Online, online
 from norewind.learners.packing import pack
-from norewind.training.build import start
+from norewind.training.build import ahead_of, start
 from norewind.training.registry import AUTO_WINDOW
 
 # Modules for only one kind of stream are imported where they are used, since kernels take time to import.
 if TYPE_CHECKING:
     from norewind.learners.classes import ClassLearner
+    from norewind.learners.least_squares import LeastSquares
     from norewind.learners.series import Series
     from norewind.learners.text_learner import TextLearner
     from norewind.training.opening import Shape
@@ -30,7 +29,7 @@ RATE, ALPHA = 5e-3, 0.005
 # Microseconds per byte of counts, on one core of the machine they were measured on.
 COUNTS = 5
 # Microseconds per byte, by hidden units, of a GRU trained by truncated BPTT over 16 symbols.
-NETWORKS = {64: 14, 128: 33, 192: 75}
+NETWORKS = {64: 12, 128: 30, 160: 38, 192: 60}
 MEGABYTES = 128
 # Microseconds per row of all least-squares models together, and of one network of a series.
 LINEAR, NETWORK = 30, 10
@@ -39,6 +38,8 @@ CLASS_RATES = (3e-3, 3e-4)
 # The forgetting factors of least squares for classes.
 FORGETTING = (0.9998, 0.998)
 LRU = 32
+# Least squares for the rows of one key.
+KEY_LAGS, KEY_FORGETTING, KEY_LIMIT = 8, 0.9998, 5.0
 
 
 def text(symbols: int, budget: float, seed: int, *, whole: bool = True) -> tuple["TextLearner", Any]:
@@ -51,12 +52,14 @@ def text(symbols: int, budget: float, seed: int, *, whole: bool = True) -> tuple
         whole: see `TextLearner`.
     """
     from norewind.learners.text_learner import TextLearner
+    from norewind.learners.text_network import GruWindow
 
     hidden = max((size for size, cost in NETWORKS.items() if COUNTS + cost <= budget), default=None)
     networks = []
     if hidden is not None:
         cell = cells.gru(inputs=symbols, hidden=hidden, outputs=symbols, symbols=True)
-        estimator = estimators.bptt(*window(cell.transition, losses.cross_entropy))
+        _, loss = window(cell.transition, losses.cross_entropy)
+        estimator = estimators.bptt(GruWindow(cell.transition), loss)
         networks.append(_network(cell, estimator, inverse_sqrt(RATE, ALPHA), seed))
     learner: Any = TextLearner(networks, symbols, window=AUTO_WINDOW, megabytes=MEGABYTES, whole=whole)
     return learner, learner.init()
@@ -107,6 +110,23 @@ def classes(shape: "Shape", budget: float, seed: int) -> tuple["ClassLearner", A
     return made, made.init()
 
 
+def series_of_key(shape: "Shape") -> tuple["LeastSquares", Any]:
+    """Return a learner of the series of one key, and its run: least squares on the newest rows.
+
+    A single key has few rows. Least squares learns from tens of them what a network learns
+    from thousands.
+
+    Args:
+        shape: the inputs, targets and steps of the stream.
+    """
+    from norewind.learners.least_squares import LeastSquares
+
+    learner = LeastSquares(
+        shape.inputs, shape.targets, steps=shape.steps, lags=KEY_LAGS, forgetting=KEY_FORGETTING, limit=KEY_LIMIT
+    )
+    return learner, learner.init()
+
+
 def network(shape: "Shape", gaussian: bool, seed: int) -> tuple[Online, Run]:
     """Return one network like those that `series` trains, and its run.
 
@@ -132,11 +152,7 @@ def _networks(shape: "Shape", width: int, loss: Loss, rates: Sequence[float], se
     run = start(learner, cell, seed, members)
     if not shape.horizon:
         return learner, pack(run), members
-    ahead = Ahead(learner, None, shape.steps, parts=members)
-    x, output, target = (
-        np.zeros(size, np.float32) for size in (shape.inputs, members * outputs, len(shape.steps) * shape.targets)
-    )
-    first = ahead.init(run, x, output, target)
+    ahead, first = ahead_of(learner, run, shape, None, parts=members, outputs=members * outputs)
     return ahead, first._replace(run=pack(first.run)), members
 
 

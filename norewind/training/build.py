@@ -2,9 +2,9 @@
 
 import os
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,12 +20,12 @@ from norewind.core import losses
 from norewind.core.estimator import Loss
 from norewind.core.optimizers import inverse_sqrt
 from norewind.core.run import Run
+from norewind.fleets.fleet import Fleet
 from norewind.learners.ahead import Ahead
 from norewind.learners.learner import Learner
 from norewind.learners.online import SHORTEST_CHUNK, Online, online, started
 from norewind.training import registry
-from norewind.training.fleet_build import build_fleet
-from norewind.training.opening import Shape
+from norewind.training.opening import Shape, method_of
 from norewind.training.settings import Settings, SettingsError
 
 # The run that `fit` starts from, the new one after a chunk, and one more, which is a checkpoint or a gradient.
@@ -58,69 +58,58 @@ def build(settings: Settings, shape: Shape) -> Built:
     Raises:
         SettingsError: the settings do not fit together, or the run would not fit into memory.
     """
-    check_size(settings, shape)
-    if settings.key is not None:
-        return build_fleet(settings, shape)
-    return _auto(settings, shape) if settings.method == registry.AUTO else network(settings, shape)
+    try:
+        check_size(settings, shape)
+        built = _auto(settings, shape) if settings.method == registry.AUTO else _network(settings, shape)
+    except SettingsError:
+        raise
+    except ValueError as error:
+        raise SettingsError(f"method {settings.method} does not work with cell {settings.cell}: {error}") from None
+    if settings.key is None:
+        return built
+    fleet = Fleet(built.learner, built.run, share=settings.share, resident=settings.resident, table=shape.table)
+    return Built(fleet, fleet.init(), 1)
 
 
-def network(settings: Settings, shape: Shape) -> Built:
-    """Build one network, trained by the method that the settings name.
-
-    Args:
-        settings: the settings.
-        shape: the sizes that the network must fit.
-    """
+def _network(settings: Settings, shape: Shape) -> Built:
+    """Build one network, trained by the method that the settings name."""
     method, learner, begin = _single(settings, shape)
-    return Built(*ahead_of(settings, shape, learner, begin(), method.window), method.window)
+    learner, run = ahead_of(learner, begin(), shape, loss_of(settings, shape), method.window, parts=_parts(settings))
+    return Built(learner, run, method.window)
 
 
-def ahead_of(settings: Settings, shape: Shape, learner: Online, run: Run, window: int = 1) -> tuple[Learner, Any]:
+def ahead_of(
+    learner: Online, run: Run, shape: Shape, loss: Loss | None, window: int = 1, *, parts: int = 1, outputs: int = 0
+) -> tuple[Learner, Any]:
     """Wrap a network and its run to forecast rows ahead, if there is a horizon.
 
     Args:
-        settings: the settings.
-        shape: the sizes that the network must fit.
         learner: the learner of the network.
         run: its run.
+        shape: the sizes that the network must fit.
+        loss: the loss of the forecasts of one row; None for a member of a mixture, which scores them itself.
         window: the number of samples in one step.
+        parts: how many values the outputs hold per step and target.
+        outputs: the outputs for all steps; by default those of the shape.
     """
     if not shape.horizon:
         return learner, run
-    parts = 2 if settings.loss == "gaussian" else 1
-    ahead = Ahead(learner, loss_of(settings, shape), shape.steps, window, parts=parts)
+    ahead = Ahead(learner, loss, shape.steps, window, parts=parts)
     x, target = (np.zeros(width, np.float32) for width in (shape.inputs, len(shape.steps) * shape.targets))
     # Forecasts have the type of the parameters, also in double precision.
-    return ahead, ahead.init(run, x, np.asarray(jnp.zeros(len(shape.steps) * shape.outputs)), target)
+    return ahead, ahead.init(run, x, np.asarray(jnp.zeros(outputs or len(shape.steps) * shape.outputs)), target)
 
 
 def _single(settings: Settings, shape: Shape) -> tuple[registry.Method, Online, Callable[[], Run]]:
     """Return the method, its learner, and a function that starts a run. Only that function creates large arrays."""
-    try:
-        method = registry.parse_method(settings.method)
-    except ValueError as error:
-        raise SettingsError(f"method: {error}") from None
-    cell, loss = cell_of(settings, shape), loss_of(settings, shape)
+    method, cell, loss = method_of(settings), cell_of(settings, shape), loss_of(settings, shape)
     optimizer = registry.optimizer(settings.optimizer)(inverse_sqrt(settings.rate, settings.alpha))
     if settings.clip:
         optimizer = optax.chain(optax.clip_by_global_norm(settings.clip), optimizer)
     example: Any = np.int32(0) if shape.symbols else jnp.zeros(shape.inputs)
 
-    @contextmanager
-    def explained() -> Iterator[None]:
-        try:
-            yield
-        except ValueError as error:
-            refused = f"method {settings.method} does not work with cell {settings.cell}: {error}"
-            raise SettingsError(refused) from None
-
-    @explained()
-    def begin() -> Run:
-        return start(learner, cell, settings.seed)
-
-    with explained():
-        learner = online(method.make(cell.transition, loss, example), optimizer)
-    return method, learner, begin
+    learner = online(method.make(cell.transition, loss, example), optimizer)
+    return method, learner, partial(start, learner, cell, settings.seed)
 
 
 def start(learner: Online, cell: cells.Cell, seed: int, members: int | None = None) -> Run:
@@ -160,20 +149,22 @@ def check_size(settings: Settings, shape: Shape) -> None:
         return
     takes = f"about {decimal(int(size))}" if size < inf else "an astronomical amount"
     remedy = "Choose a smaller model"
-    options = ["horizon"] if shape.horizon > 1 and not settings.only_steps else []
-    options += ["alphabet_size"] if settings.kind == "text" and settings.alphabet is None else []
-    for name in [*options, "hidden"] if settings.method == registry.AUTO else ["hidden", *options]:
+    smaller: dict[str, Callable[[int], Shape]] = {}
+    if settings.method != registry.AUTO:
+        smaller["hidden"] = lambda hidden: shape
+    if shape.horizon > 1 and not settings.only_steps:
+        smaller["horizon"] = lambda rows: shape._replace(steps=range(1, rows + 1))
+    if settings.kind == "text" and settings.alphabet is None:
+        smaller["alphabet_size"] = lambda symbols: shape._replace(inputs=symbols, outputs=symbols)
 
-        def fits(value: int, name: str = name) -> bool:
-            smaller = {"horizon": {"steps": range(1, value + 1)}, "alphabet_size": {"inputs": value, "outputs": value}}
-            fitting = shape._replace(**smaller.get(name, {}))
-            try:
-                return bytes_of(replace(settings, **{name: value}), fitting) <= limit
-            except ValueError:
-                return False
+    def too_large(name: str, value: int) -> bool:
+        try:
+            return bytes_of(replace(settings, **{name: value}), smaller[name](value)) > limit
+        except ValueError:
+            return True
 
-        if fits(1):
-            most = bisect_left(range(1, getattr(settings, name)), True, key=lambda value: not fits(value))
+    for name in smaller:
+        if most := bisect_left(range(1, getattr(settings, name)), True, key=partial(too_large, name)):
             remedy = f"With the other settings as they are, --{name.replace('_', '-')} {most} would fit"
             break
     raise SettingsError(f"this run would take {takes} of memory, but this machine has {decimal(limit)}. {remedy}.")
@@ -240,12 +231,17 @@ def _auto(settings: Settings, shape: Shape) -> Built:
     from norewind.training import auto
 
     only_defaults(settings)
+    gaussian, budget, seed = settings.loss == "gaussian", settings.budget, settings.seed
     if shape.symbols:
-        learner, run = auto.text(shape.inputs, settings.budget, settings.seed, whole=settings.per == "symbol")
-        return Built(learner, run, registry.AUTO_WINDOW)
+        return Built(*auto.text(shape.inputs, budget, seed, whole=settings.per == "symbol"), registry.AUTO_WINDOW)
+    if settings.share:
+        single = auto.network(shape, gaussian, seed)
+        return Built(*ahead_of(*single, shape, loss_of(settings, shape), parts=_parts(settings)), 1)
+    if settings.key is not None:
+        return Built(*auto.series_of_key(shape), 1)
     if settings.loss == "classes":
-        return Built(*auto.classes(shape, settings.budget, settings.seed), 1)
-    return Built(*auto.series(shape, settings.loss == "gaussian", settings.budget, settings.seed), 1)
+        return Built(*auto.classes(shape, budget, seed), 1)
+    return Built(*auto.series(shape, gaussian, budget, seed), 1)
 
 
 def cell_of(settings: Settings, shape: Shape) -> cells.Cell:
@@ -276,6 +272,11 @@ def loss_of(settings: Settings, shape: Shape) -> Loss:
     if settings.loss == "classes":
         return losses.known_cross_entropy
     return losses.known_gaussian if settings.loss == "gaussian" else losses.known_squared_error
+
+
+def _parts(settings: Settings) -> int:
+    """Return how many outputs a target has: a mean, and with `gaussian` a variance."""
+    return 2 if settings.loss == "gaussian" else 1
 
 
 def set_precision(settings: Settings) -> None:

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from norewind.scoring.metrics import Tally, Watch
-from norewind.storage.checkpoint import CheckpointError, DamagedError
+from norewind.storage.checkpoint import DamagedError
 from norewind.streams.position import Count
 from norewind.streams.stream import Samples
 
@@ -61,47 +61,50 @@ def check_entries(path: Path, entries: dict[str, Any]) -> None:
         raise _damaged(path, str(error).replace("`", "")) from None
     samples, tally, watch, position = saved.samples, saved.tally, saved.watch, saved.position
     counts = (tally.all[0], watch.good, watch.bad, watch.waiting[0], watch.seen)
+    waiting = 0 if position.left is None else _waiting(path, position.left, position.stream)
     problems = {
         "its numbers of samples differ": not int(path.name[:15]) == samples == tally.samples,
         "it tallies more in an interval than in all": tally.interval[0] > tally.all[0],
         "it counts more than its samples": max(counts) > samples,
         "it has samples, but no last symbol": samples and position.stream.get("previous", 0) is None,
         "it has no metrics.jsonl": "metrics.jsonl" not in saved.logs,
+        "more samples were answered than are waiting": saved.answered > waiting,
     }
     for why, is_so in problems.items():
         if is_so:
             raise _damaged(path, why)
-    if saved.answered > (0 if position.left is None else _waiting(path, position.left, position.stream)):
-        raise _damaged(path, "more samples were answered than are waiting")
+
+
+def is_text(part: Any) -> bool:
+    """Return whether a field of saved samples is text, such as copied columns, which no array of a checkpoint holds."""
+    return isinstance(part, list) and all(isinstance(one, str) for one in part)
 
 
 def _waiting(path: Path, left: list[Any], stream: dict[str, Any]) -> int:
     """Return the number of samples that wait for their window, after checking that they can be from this stream."""
-    # Copied columns and keys are lists of text, which no array of a checkpoint can hold.
-    is_text = [isinstance(part, list) and all(isinstance(one, str) for one in part) for part in left]
-    arrays = jax.tree.leaves([np.asarray(part) if text else part for part, text in zip(left, is_text, strict=True)])
+    wait = "the samples that wait for their window"
+    arrays = jax.tree.leaves([np.asarray(part) if is_text(part) else part for part in left])
     are_arrays = all(isinstance(array, np.ndarray) and array.ndim for array in arrays)
-    first, symbols = left[:2], {"bytes": 256, "characters": len(str(stream.get("alphabet"))), "task": 256}
-    fits, kind = True, stream.get("kind")  # nothing is known about streams of other kinds
+    first, kind = left[:2], stream.get("kind")
     if not 2 <= len(left) <= len(Samples._fields) or any(part is None for part in first) or not are_arrays:
-        raise _damaged(path, "the samples that wait for their window are not arrays")
+        raise _damaged(path, f"{wait} are not arrays")
     if len({len(array) for array in arrays}) != 1:
-        raise _damaged(path, "the samples that wait for their window differ in length")
-    if kind == "rows":
-        fits = _are_like(first, np.float64 if has_keys(left) else np.float32, 2)
-        fits = fits and (has_keys(left) or bool(np.isfinite(left[0]).all()))
-    elif kind in symbols:
-        fits = _are_like(first, np.int32, 1) and all(((part >= 0) & (part < symbols[kind])).all() for part in first)
+        raise _damaged(path, f"{wait} differ in length")
+    if kind not in ("rows", "bytes", "characters", "task"):
+        return len(arrays[0])  # nothing is known about other kinds of streams
+    form = (np.float32, 2) if kind == "rows" else (np.int32, 1)
+    fits = all(isinstance(part, np.ndarray) and (part.dtype, part.ndim) == form for part in first)
+    if fits and kind == "rows":
+        fits = np.isfinite(left[0]).all()
+    elif fits:
+        symbols = len(str(stream.get("alphabet"))) if kind == "characters" else 256
+        fits = all(((part >= 0) & (part < symbols)).all() for part in first)
     if not fits:
-        raise _damaged(path, "the samples that wait for their window are not from its stream")
+        raise _damaged(path, f"{wait} are not from its stream")
     return len(arrays[0])
 
 
-def _are_like(parts: list[Any], dtype: Any, axes: int) -> bool:
-    return all(isinstance(part, np.ndarray) and (part.dtype, part.ndim) == (dtype, axes) for part in parts)
-
-
-def check_left(path: Path, left: list[Any] | None, window: int, inputs: int) -> None:
+def check_waiting(path: Path, left: list[Any] | None, window: int, inputs: int) -> None:
     """Reject waiting samples that fill their window, or are not inputs of the model.
 
     Args:
@@ -113,17 +116,10 @@ def check_left(path: Path, left: list[Any] | None, window: int, inputs: int) -> 
     Raises:
         DamagedError: something is wrong with them.
     """
-    if left is None:
-        return
-    if len(left[0]) >= window:
+    if left is not None and len(left[0]) >= window:
         raise _damaged(path, f"{len(left[0])} samples wait for a window of {window}")
-    if left[0].ndim > 1 and not has_keys(left) and left[0].shape[1] != inputs:
+    if left is not None and left[0].ndim > 1 and left[0].shape[1] != inputs:
         raise _damaged(path, f"the rows that wait for their window have {left[0].shape[1]} inputs, not {inputs}")
-
-
-def has_keys(left: list[Any]) -> bool:
-    """Return whether waiting samples are rows of many keys."""
-    return len(left) == len(Samples._fields) and left[-1] is not None
 
 
 def check_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
@@ -143,27 +139,18 @@ def check_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
             raise _damaged(path, f"{name} is negative")
 
 
-def check_score(path: Path, saved: dict[str, Any], own: dict[str, Any]) -> None:
-    """Reject the state of a score that does not have the form of a new one.
+def same_form(saved: Any, own: Any) -> bool:
+    """Return whether the saved state of a score can be that of another one of the same stream.
 
     Args:
-        path: the checkpoint.
-        saved: the state in it.
-        own: the state of a new score of the same stream.
-
-    Raises:
-        CheckpointError: their forms differ. (A score without a state accepts any.)
+        saved: the state in a checkpoint.
+        own: the state of a new score.
     """
-    if own and not _same_form(saved, own):
-        raise CheckpointError(f"{path}: its score does not fit this stream. Start a new run.")
-
-
-def _same_form(saved: Any, own: Any) -> bool:
     if isinstance(own, dict):
-        return isinstance(saved, dict) and saved.keys() == own.keys() and all(_same_form(saved[n], own[n]) for n in own)
+        return isinstance(saved, dict) and saved.keys() == own.keys() and all(same_form(saved[n], own[n]) for n in own)
     if isinstance(own, list):
         # One that begins empty may hold anything later.
-        return isinstance(saved, list) and (not own or (len(saved) == len(own) and all(map(_same_form, saved, own))))
+        return isinstance(saved, list) and (not own or (len(saved) == len(own) and all(map(same_form, saved, own))))
     if isinstance(own, np.ndarray):
         same = isinstance(saved, np.ndarray) and saved.dtype == own.dtype and saved.shape[1:] == own.shape[1:]
         if not same or not len(own):

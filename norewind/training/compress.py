@@ -4,8 +4,9 @@ import hashlib
 import json
 import platform
 from collections.abc import Callable
+from contextlib import suppress
 from math import isfinite
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 import numpy as np
@@ -18,7 +19,7 @@ from norewind.training.registry import AUTO_WINDOW
 
 MAGIC = b"norewind compressed\n"
 # The version of the format. It must change whenever any prediction of `counts` changes.
-FORMAT = 2
+FORMAT = 3
 SYMBOLS, MEGABYTES = 256, 128
 # The number of symbols coded in one call, without the network.
 CHUNK = 4_000
@@ -73,11 +74,11 @@ def compressed(
     if len(symbols):
         coder = _Coder(coding.ENCODE, budget if network else None)
         for start in range(0, len(symbols) - 1, coder.length):
-            coder.place, coder.data = 0, np.zeros(coder.length * BYTES_PER_SYMBOL, np.uint8)
+            coder.state[coding.PLACE], coder.data = 0, np.zeros(coder.length * BYTES_PER_SYMBOL, np.uint8)
             coder.code(symbols[start : start + coder.length + 1])
-            code += coder.data[: coder.place].tobytes()
+            code += coder.data[: coder.state[coding.PLACE]].tobytes()
             report(start)
-        code += coder.rest()
+        code += int(coder.state[coding.HIGH]).to_bytes(4, "big")
     return MAGIC + json.dumps(header).encode() + b"\n" + bytes(code)
 
 
@@ -98,17 +99,19 @@ def decompressed(data: bytes, *, report: Callable[[int], None] = lambda done: No
     content = bytearray() if header.first is None else bytearray([header.first])
     if content:
         coder = _Coder(coding.DECODE, header.budget)
-        coder.load(code)
+        coder.state[coding.VALUE] = int.from_bytes(code[:4].ljust(4, b"\0"), "big")
+        coder.data = np.array(bytearray(code[4:]), np.uint8)
         while len(content) < header.bytes:
             piece = np.zeros(1 + min(coder.length, header.bytes - len(content)), np.int32)
             piece[0] = content[-1]
             coder.code(piece)
-            if coder.place > len(coder.data):
+            if coder.state[coding.PLACE] > len(coder.data):
                 # Exactly as many bytes are read as were written. A forged header may ask for any number of symbols.
                 raise CodeError("the code of this file ends too early: it is damaged.")
             content += piece[1:].astype(np.uint8).tobytes()
             report(len(content))
-        if not coder.is_at_the_end():
+        # Everything must have been read, and the last bytes must be those that end a code.
+        if coder.state[coding.PLACE] != len(coder.data) or coder.state[coding.VALUE] != coder.state[coding.HIGH]:
             raise CodeError("the code of this file does not end as it should: it is damaged.")
     if hashlib.sha256(content).hexdigest() != header.sha256:
         raise CodeError("the file does not decompress to its original content: it is damaged.")
@@ -124,19 +127,23 @@ def _header(data: bytes) -> tuple[_Header, bytes]:
     if not data.startswith(MAGIC):
         raise CodeError("this file was not written by norewind compress.")
     line = data[len(MAGIC) :].partition(b"\n")[0]
-    found: Any = None
-    try:
+    found = None
+    with suppress(ValueError, RecursionError):
         found = json.loads(line)
+    if isinstance(found, dict) and found.get("format") != FORMAT:
+        raise CodeError(
+            f"this file has format {found.get('format', 0)!r} of compressed files, but this version of norewind reads "
+            f"format {FORMAT}. Decompress it with the version that wrote it."
+        )
+    header = None
+    with suppress(msgspec.ValidationError):
         header = msgspec.convert(found, _Header)
-        fits = (header.first is None) == (header.bytes == 0) and (header.network is None) == (header.budget is None)
-    except (ValueError, RecursionError):
-        if isinstance(found, dict) and found.get("format") != FORMAT:
-            raise CodeError(_other_format(found)) from None
-        raise CodeError("the header of this file is damaged.") from None
-    if not fits:
+    if (
+        not header
+        or (header.first is None) != (header.bytes == 0)
+        or (header.network is None) != (header.budget is None)
+    ):
         raise CodeError("the header of this file is damaged.")
-    if header.format != FORMAT:
-        raise CodeError(_other_format(found))
     here = _machine()
     for name, there in (header.network or {}).items():
         if there != here.get(name):
@@ -145,13 +152,6 @@ def _header(data: bytes) -> tuple[_Header, bytes]:
                 "of the predictions must agree: decompress it where it was made."
             )
     return header, code_of(data)
-
-
-def _other_format(header: dict) -> str:
-    return (
-        f"this file has format {header.get('format', 0)!r} of compressed files, but this version of norewind reads "
-        f"format {FORMAT}. Decompress it with the version that wrote it."
-    )
 
 
 def _machine() -> dict[str, str]:
@@ -167,7 +167,7 @@ def _machine() -> dict[str, str]:
 
 
 class _Coder:
-    """Counts with a coder that writes or reads, and, if there is a budget, a network that predicts with them."""
+    """Counts that write or read a code (see `coding`), and, if there is a budget, a network that predicts with them."""
 
     def __init__(self, mode: int, budget: float | None):
         self.state, self.data = coding.fresh_coder(mode), np.zeros(0, np.uint8)
@@ -182,28 +182,6 @@ class _Coder:
         self.counts, self.run, self.length = learner.counts, run.counts, AUTO_WINDOW
         if learner.networks:
             self.network, self.network_run, self.members = learner.networks[0], run.networks[0], learner.members
-
-    @property
-    def place(self) -> int:
-        """The number of bytes of the data that have been written or read."""
-        return int(self.state[coding.PLACE])
-
-    @place.setter
-    def place(self, place: int) -> None:
-        self.state[coding.PLACE] = place
-
-    def load(self, code: bytes) -> None:
-        """Begin to read a code."""
-        self.state[coding.VALUE] = int.from_bytes(code[:4].ljust(4, b"\0"), "big")
-        self.data = np.array(bytearray(code[4:]), np.uint8)
-
-    def rest(self) -> bytes:
-        """Return the code of the remaining interval."""
-        return int(self.state[coding.HIGH]).to_bytes(4, "big")
-
-    def is_at_the_end(self) -> bool:
-        """Return whether everything has been read, and the last bytes are those that `rest` wrote."""
-        return self.place == len(self.data) and self.state[coding.VALUE] == self.state[coding.HIGH]
 
     def code(self, symbols: np.ndarray) -> None:
         """Code all symbols but the first, which is known. When decoding, they are written into the array."""

@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -12,9 +13,10 @@ import jax
 import numpy as np
 
 from norewind.core.trees import Tree
+from norewind.scoring.score import Score
 from norewind.storage.checkpoint import CheckpointError, DamagedError, Writer, checkpoints, read, restored
 from norewind.storage.files import naming, open_itself, write_atomically
-from norewind.training.checkpoint_schema import check_arrays, check_entries
+from norewind.training.checkpoint_schema import check_arrays, check_entries, same_form
 from norewind.training.log import Log
 from norewind.training.settings import CHANGEABLE, SETTINGS, Settings, SettingsError, read_toml, write_toml
 
@@ -57,6 +59,19 @@ class Saved(NamedTuple):
         """
         return restored(self.path, self.arrays, like)
 
+    def score_state(self, score: Score) -> dict[str, Any]:
+        """Return the state of the score in the checkpoint.
+
+        Args:
+            score: a new score of the same stream.
+
+        Raises:
+            CheckpointError: the state does not have the form of a new one. (A score without a state accepts any.)
+        """
+        if score.state and not same_form(self.entries["score"], score.state):
+            raise CheckpointError(f"{self.path}: its score does not fit this stream. Start a new run.")
+        return deepcopy(self.entries["score"])
+
     def check_settings(self, settings: Settings) -> None:
         """Reject settings other than those the checkpoint was made with.
 
@@ -74,6 +89,14 @@ class Saved(NamedTuple):
                 raise SettingsError(f"{path} {differ}. Change it back, or start a new run.")
 
 
+def _checked(path: Path) -> Saved:
+    """Read a checkpoint, or raise `CheckpointError`."""
+    saved = Saved(path, *read(path))
+    check_entries(path, saved.entries)
+    check_arrays(path, saved.arrays)
+    return saved
+
+
 def newest_checkpoint(folder: Path, damaged: Damaged = "fail", say: Say = print_nothing) -> Saved | None:
     """Return the newest checkpoint in a run folder; None if there is none.
 
@@ -88,9 +111,7 @@ def newest_checkpoint(folder: Path, damaged: Damaged = "fail", say: Say = print_
     aside = []
     for path in reversed(checkpoints(folder / "checkpoints")):
         try:
-            saved = Saved(path, *read(path))
-            check_entries(path, saved.entries)
-            check_arrays(path, saved.arrays)
+            saved = _checked(path)
         except DamagedError as error:
             if not os.path.lexists(path):
                 # Another process is training the run and has replaced this checkpoint with a newer one.
@@ -111,13 +132,9 @@ def newest_checkpoint(folder: Path, damaged: Damaged = "fail", say: Say = print_
 def last_good(folder: Path) -> Path | None:
     """Return the newest checkpoint that was not written while the loss was above the baseline."""
     for path in reversed(checkpoints(folder / "checkpoints")):
-        try:
-            entries = read(path)[1]
-            check_entries(path, entries)
-        except CheckpointError:
-            continue
-        if not entries["watch"]["bad"]:
-            return path
+        with suppress(CheckpointError):
+            if not _checked(path).entries["watch"]["bad"]:
+                return path
     return None
 
 
@@ -183,7 +200,7 @@ class RunFolder:
         made = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
         self.path.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
-            stack.push(lambda error, *_: _remove_unused(made) if error and not self._saves else None)
+            stack.push(lambda error, *_: _remove_unused(made) if error and made and not self._saves else None)
             _check_is_ours(self.path)
             stack.enter_context(_locked(self.path))
             if self.new and checkpoints(self.path / "checkpoints"):
@@ -219,25 +236,19 @@ class RunFolder:
         self.saved = newest_checkpoint(self.path, self.damaged, self.say)
         self.entries = self.saved.entries if self.saved else {}
 
-    def begin(self, settings: Settings) -> None:
-        """Set the settings to train with; a new run saves them.
+    def begin(self, settings: Settings, columns: dict[str, Any] | None = None) -> None:
+        """Set the settings to train with. A new run saves them, and the columns of its table.
 
         Args:
             settings: the settings.
+            columns: the columns that the run uses and ignores; None if its stream has no columns.
         """
         self.settings, self.writer.keep = settings, settings.keep
         if self.new:
             write_atomically(self.path / SETTINGS, write_toml(settings).encode())
-
-    def note(self, name: str, content: dict[str, Any]) -> None:
-        """Write a JSON file about a new run, such as the columns it uses.
-
-        Args:
-            name: the name of the file.
-            content: its content.
-        """
-        if self.new:
-            write_atomically(self.path / name, (json.dumps(content, ensure_ascii=False, indent=1) + "\n").encode())
+        if self.new and columns is not None:
+            text = json.dumps(columns, ensure_ascii=False, indent=1) + "\n"
+            write_atomically(self.path / COLUMNS, text.encode())
 
     def log(self, name: str) -> "Log":
         """Return a log, continued at its length in the newest checkpoint.
@@ -257,14 +268,10 @@ class RunFolder:
         """
         self._stack.callback(do)
 
-    def wait(self) -> None:
-        """Wait until the newest checkpoint is written."""
-        self.writer.wait()
-
     @property
     def oldest(self) -> int:
         """The number of samples of the oldest checkpoint, after waiting for the newest."""
-        self.wait()
+        self.writer.wait()
         found = checkpoints(self.path / "checkpoints")
         return int(found[0].name[:15]) if found else 0
 
@@ -325,8 +332,6 @@ def _check_is_ours(folder: Path) -> None:
 
 def _remove_unused(made: list[Path]) -> None:
     """Remove folders, innermost first, that were created for a run that failed before it had anything to keep."""
-    if not made:
-        return
     folder = made[0]
     with suppress(OSError):
         kept = [path for path in folder.iterdir() if path.name not in (LOCK, SETTINGS, "checkpoints")]

@@ -5,7 +5,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -38,13 +37,8 @@ def live_plot(hooks: Any, unit: str) -> Iterator[Any]:
         yield hooks
         return
     plot = LivePlot(display, unit)
-
-    def on_metrics(line: dict[str, Any]) -> None:
-        hooks.metrics(line)
-        plot.see(line)
-
     try:
-        yield replace(hooks, metrics=on_metrics)
+        yield hooks.adding(metrics=plot.see)
     finally:
         plot.draw()
 
@@ -79,10 +73,10 @@ class LivePlot:
         """Draw the curve, unless the picture is up to date."""
         if not self.lines or self._drawn == self.lines[-1]["samples"]:
             return
-        from norewind.plotting.figures import as_png, curves_figure
+        from norewind.plotting.figures import curves_figure, rendered
 
         began = self.clock()
-        content = as_png(curves_figure([("model", self.lines)], self.unit))
+        content = rendered(curves_figure([("model", self.lines)], self.unit))
         picture = {"image/png": base64.b64encode(content).decode(), "text/plain": f"{len(self.lines)} points"}
         # The first call returns a handle that can replace the picture.
         if handle := self._show(picture, raw=True):

@@ -4,17 +4,17 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from norewind.scoring.class_score import ClassScore
-from norewind.scoring.line_score import LineScore
+from norewind.scoring.number_score import KeyScore
 from norewind.scoring.row_score import RowScore
 from norewind.scoring.score import Score
-from norewind.scoring.symbol_score import SymbolScore
-from norewind.streams import ByteStream, CharacterStream, Dialect, RowStream, Source, TaskStream
+from norewind.scoring.text_score import LineScore, SymbolScore
+from norewind.streams import ByteStream, CharacterStream, Dialect, KeyedStream, RowStream, Source, TaskStream
 from norewind.streams.kafka.client import SCHEME, Client
 from norewind.streams.table.columns import CATEGORIES
 from norewind.training import registry
-from norewind.training.fleet_build import check_fleet, open_keyed
 from norewind.training.settings import Settings, SettingsError
 
+ROW_FORMATS = ("csv", "jsonl")
 # The position of a stream, as JSON and arrays.
 Position = dict[str, Any]
 
@@ -78,7 +78,7 @@ def open_stream(settings: Settings, position: Position | None = None, *, source:
     if not settings.source:
         raise SettingsError(f"no source: name a file, - for standard input, or a task ({', '.join(registry.TASKS)}).")
     check_fleet(settings)
-    if settings.kind not in ("csv", "jsonl"):
+    if settings.kind not in ROW_FORMATS:
         _check_no_columns(settings)
     if settings.kind == "task":
         try:
@@ -93,74 +93,44 @@ def open_stream(settings: Settings, position: Position | None = None, *, source:
     if settings.kind == "text":
         size, bad = settings.alphabet_size, settings.bad
         return _symbols(CharacterStream(source, settings.alphabet, size=size, bad=bad, position=position), settings)
-    if settings.key is not None:
-        return open_keyed(settings, source, position)
-    inputs = settings.inputs
-    if inputs and settings.method == registry.AUTO and settings.horizon:
-        # The past of the targets is known, and is the most informative input.
-        inputs = tuple(dict.fromkeys([*inputs, *settings.targets]))
-    if settings.loss == "classes" and len(settings.targets) != 1:
-        raise SettingsError("loss is 'classes': name one target (--targets COLUMN).")
-    rows = RowStream(source, **row_options(settings, position, inputs))
-    if settings.loss == "classes":
-        shape = Shape(rows.width, CATEGORIES + 1, False, 1, settings.steps)
-        return Opened(rows, shape, ClassScore(CATEGORIES + 1, rows.class_name, settings.steps))
-    outputs = len(rows.targets) * (2 if settings.loss == "gaussian" else 1)
-    # Rules for targets that are known up to now need all of them.
-    known = tuple(rows.known) if len(rows.known) == len(rows.targets) else ()
-    shape = Shape(rows.width, outputs, False, len(rows.targets), settings.steps, known)
-    return Opened(rows, shape, RowScore(rows.targets, settings.loss, settings.steps, settings.period))
+    return _rows(settings, source, position)
 
 
-def row_options(settings: Settings, position: Position | None, inputs: tuple[str, ...]) -> dict[str, Any]:
-    """Return the options of a stream of rows, with or without keys.
+def check_fleet(settings: Settings) -> None:
+    """Reject settings of keys that do not fit together, before anything is read.
 
-    Args:
-        settings: the settings.
-        position: the position to start at; None for the beginning.
-        inputs: the names of the input columns.
+    Raises:
+        SettingsError: the settings do not fit together.
     """
-    assert settings.kind in ("csv", "jsonl")
-    dialect = Dialect(
-        settings.kind,
-        header=settings.header,
-        delimiter=settings.delimiter,
-        classes=settings.loss == "classes",
-        # A stream of keys does not know the previous row of the same key.
-        before=settings.method == registry.AUTO and settings.key is None,
-        missing=settings.missing,
-        bad=settings.bad,
-    )
-    # An answer has the key of the message that it answers.
-    key = ["@key"] if settings.predictions.startswith(SCHEME) and settings.key != "@key" else []
-    return {
-        "dialect": dialect,
-        "inputs": inputs or None,
-        "targets": settings.targets or None,
-        "copy": tuple(dict.fromkeys([*settings.copy, *key])),
-        "steps": settings.steps,
-        "standardise": settings.standardise,
-        "position": position,
-    }
+    if settings.key is None:
+        asked = [name for name in ("share", "resident", "shard") if getattr(settings, name)]
+        if asked or settings.shards > 1:
+            raise SettingsError(f"--{asked[0] if asked else 'shards'} needs keys: name their column (--key).")
+        return
+    if settings.kind not in ROW_FORMATS:
+        raise SettingsError(f"--key needs rows with columns (csv, jsonl), and {settings.source} is {settings.kind}.")
+    if settings.loss == "classes":
+        raise SettingsError("--key with --loss classes is not supported: train one run per key, or forecast numbers.")
+    if settings.method != registry.AUTO and method_of(settings).window > 1:
+        raise SettingsError(f"--key learns from every row as it arrives, but method {settings.method} has windows.")
+    if settings.method == registry.AUTO and settings.loss == "gaussian" and not settings.share:
+        raise SettingsError("--key with --method auto cannot forecast variances: choose another (--method snap1).")
+    if settings.share and settings.shards > 1:
+        raise SettingsError("--share has one model for all keys: it cannot be split by --shards (docs/scale.md).")
+    if settings.shard is not None and settings.shard >= settings.shards:
+        raise SettingsError(f"shard is {settings.shard}, but there are {settings.shards} shards, counted from 0.")
 
 
-def _source(
-    settings: Settings,
-    continues: bool = False,
-    stop: Callable[[], bool] = lambda: False,
-    report: Callable[[str], None] = lambda line: None,
-) -> Any:
-    options: dict[str, Any] = {"final": settings.final, "continues": continues, "stop": stop}
-    if not settings.source.startswith(SCHEME):
-        return Source(settings.source, **options)
-    from norewind.streams.kafka.topic import Topic
+def method_of(settings: Settings) -> registry.Method:
+    """Return the method that settings name.
 
-    if settings.kind != "jsonl":
-        raise SettingsError(
-            f"format is {settings.format!r}, but {settings.source} is read as JSON: one object per message."
-        )
-    client = Client(settings.brokers, settings.client)
-    return Topic(settings.source, client, group=settings.group, report=report, **options)
+    Raises:
+        SettingsError: there is no such method.
+    """
+    try:
+        return registry.parse_method(settings.method)
+    except ValueError as error:
+        raise SettingsError(f"method: {error}") from None
 
 
 def _check_no_columns(settings: Settings) -> None:
@@ -173,9 +143,69 @@ def _check_no_columns(settings: Settings) -> None:
             )
 
 
+def _source(settings: Settings, report: Callable[[str], None] = lambda line: None, **reading: Any) -> Any:
+    if not settings.source.startswith(SCHEME):
+        return Source(settings.source, final=settings.final, **reading)
+    from norewind.streams.kafka.topic import Topic
+
+    if settings.kind != "jsonl":
+        raise SettingsError(
+            f"format is {settings.format!r}, but {settings.source} is read as JSON: one object per message."
+        )
+    client = Client(settings.brokers, settings.client)
+    return Topic(settings.source, client, group=settings.group, final=settings.final, report=report, **reading)
+
+
 def _symbols(stream: ByteStream | CharacterStream | TaskStream, settings: Settings) -> Opened:
     name = int if isinstance(stream, ByteStream) else lambda symbol: stream.decode([symbol]).decode()
     shape = Shape(stream.symbols, stream.symbols, True)
     if settings.per == "symbol":
         return Opened(stream, shape, SymbolScore(stream.symbols, name))
     return Opened(stream, shape, LineScore(stream.symbols, name, stream.decode, settings.top))
+
+
+def _rows(settings: Settings, source: Any, position: Position | None) -> Opened:
+    is_auto, is_class, steps = settings.method == registry.AUTO, settings.loss == "classes", settings.steps
+    if is_class and len(settings.targets) != 1:
+        raise SettingsError("loss is 'classes': name one target (--targets COLUMN).")
+    inputs = settings.inputs
+    if inputs and is_auto and settings.horizon and settings.key is None:
+        # The past of the targets is known, and is the most informative input.
+        inputs = tuple(dict.fromkeys([*inputs, *settings.targets]))
+    assert settings.kind in ROW_FORMATS
+    dialect = Dialect(
+        settings.kind,
+        header=settings.header,
+        delimiter=settings.delimiter,
+        classes=is_class,
+        # A stream of keys does not know the previous row of the same key.
+        before=is_auto and settings.key is None,
+        missing=settings.missing,
+        bad=settings.bad,
+    )
+    # An answer has the key of the message that it answers.
+    key = ["@key"] if settings.predictions.startswith(SCHEME) and settings.key != "@key" else []
+    options: dict[str, Any] = {
+        "dialect": dialect,
+        "inputs": inputs or None,
+        "targets": settings.targets or None,
+        "copy": tuple(dict.fromkeys([*settings.copy, *key])),
+        "steps": steps,
+        "standardise": settings.standardise,
+        "position": position,
+    }
+    if settings.key is not None:
+        shard = settings.shard or 0, settings.shards if settings.shard is not None else 1
+        rows = KeyedStream(source, settings.key, shard=shard, **options)
+        score = KeyScore(rows.targets, settings.loss, steps, rows.key_name)
+        known, table = (), rows.layout
+    else:
+        rows, table = RowStream(source, **options), None
+        if is_class:
+            shape = Shape(rows.width, CATEGORIES + 1, False, 1, steps)
+            return Opened(rows, shape, ClassScore(CATEGORIES + 1, rows.class_name, steps))
+        score = RowScore(rows.targets, settings.loss, steps, settings.period)
+        # Rules for targets that are known up to now need all of them.
+        known = tuple(rows.known) if len(rows.known) == len(rows.targets) else ()
+    outputs = len(rows.targets) * (2 if settings.loss == "gaussian" else 1)
+    return Opened(rows, Shape(rows.width, outputs, False, len(rows.targets), steps, known, table), score)

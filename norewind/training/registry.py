@@ -162,11 +162,6 @@ def split_methods(text: str) -> list[str]:
     return specs
 
 
-def parse_methods(text: str) -> list[Method]:
-    """Parse several methods separated by commas."""
-    return [parse_method(spec) for spec in split_methods(text)]
-
-
 def _known(what: str, name: str, known: Sequence[str] | dict[str, Any]) -> str:
     if name not in known:
         raise ValueError(f"no {what} is called {name!r}: choose from {', '.join(known)}.")

@@ -20,6 +20,9 @@ CHANGEABLE = {
     *("source", "bad", "final", "brokers", "client", "resident"),
 }
 
+# The formats of files by the ends of their names; anything else is read as bytes.
+FORMATS: dict[str, Literal["csv", "jsonl"]] = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
+
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Rows = Annotated[int, msgspec.Meta(ge=1, le=10**6)]
 Amount = Annotated[float, msgspec.Meta(ge=0)]
@@ -43,90 +46,75 @@ def option(metavar: str, default: str) -> Any:
 
 @dataclass(frozen=True)
 class StreamSettings:
-    """The stream to learn from, and how to read it. Only the source has no default."""
+    """The stream to learn from, and how to read it. Only the source has no default.
+
+    Attributes:
+        source: The stream to learn from: a file, - for standard input, kafka://topic, or a built-in task (anbn,
+            brackets).
+        format: The format of the source. auto goes by the file name (.csv, .jsonl, .ndjson) and reads anything
+            else as bytes.
+        seed: The seed of the initial weights, the noise and the text of a built-in task.
+        bad: What to do with bad input (invalid UTF-8, an unknown symbol, a broken row): stop, or skip and count it.
+        final: The file is complete: use its last line even without a newline. kafka: stop at the current end of
+            the topic.
+        alphabet: text: all symbols that may occur.
+        alphabet_size: text: the largest number of different symbols, if no alphabet is given.
+        per: bytes, text: write one prediction per symbol, or one per line with its bits per symbol and a robust score.
+        top: bytes, text: with --per line, show this many of the most surprising lines at the end.
+        inputs: csv, jsonl: the columns that the model sees: numbers, booleans, text (as categories), times,
+            nested values.
+        targets: csv, jsonl: the columns to forecast.
+        copy: csv, jsonl: columns to copy unchanged into the predictions, such as an id or a time.
+        period: csv, jsonl: the length of a season in rows. Forecasts are compared with the value one season ago.
+        horizon: csv, jsonl: forecast every row up to this many rows ahead; 0 predicts targets of the same row.
+        only_steps: csv, jsonl: forecast only these numbers of rows ahead, such as 24, or 1 6 24.
+        loss: csv, jsonl: squared error, Gaussian log-likelihood with a forecast variance, or cross-entropy of a class.
+        missing: csv, jsonl: replace a missing input with the column's last value or its mean so far, stop, or
+            skip the row.
+        standardise: csv, jsonl: scale every column to mean 0 and standard deviation 1, using only the rows seen so far.
+        header: csv: the first line names the columns. Otherwise they are named 1, 2, 3, ...
+        delimiter: csv: the character between columns.
+        brokers: kafka: the addresses of the brokers, separated by commas.
+        group: kafka: the consumer group under which the run commits offsets and sends predictions.
+        client: kafka: a file with more client options, such as credentials, one name = value per line.
+        parameters: anbn, brackets: the parameters of the task.
+    """
 
     source: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="SOURCE", help_behavior_hint="(required)")] = ""
-    """The stream to learn from: a file, - for standard input, kafka://topic, or a built-in task (anbn, brackets)."""
-
     format: Literal["auto", "bytes", "text", "csv", "jsonl"] = "auto"
-    """The format of the source. auto goes by the file name (.csv, .jsonl, .ndjson) and reads anything else as bytes."""
-
     seed: Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)] = 0
-    """The seed of the initial weights, the noise and the text of a built-in task."""
-
     bad: Literal["fail", "skip"] = "fail"
-    """What to do with bad input (invalid UTF-8, an unknown symbol, a broken row): stop, or skip and count it."""
-
     final: bool = False
-    """The file is complete: use its last line even without a newline. kafka: stop at the current end of the topic."""
-
     alphabet: Annotated[str | None, option("TEXT", "grows as symbols appear")] = None
-    """text: all symbols that may occur."""
-
     alphabet_size: Annotated[int, msgspec.Meta(ge=1, le=0x110000)] = 256
-    """text: the largest number of different symbols, if no alphabet is given."""
-
     per: Literal["symbol", "line"] = "symbol"
-    """bytes, text: write one prediction per symbol, or one per line with its bits per symbol and a robust score."""
-
     top: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = 0
-    """bytes, text: with --per line, show this many of the most surprising lines at the end."""
-
     inputs: Annotated[tuple[str, ...], option("COLUMN ...", "all numbers except row numbers and times")] = ()
-    """csv, jsonl: the columns that the model sees: numbers, booleans, text (as categories), times, nested values."""
-
     targets: Annotated[tuple[str, ...], option("COLUMN ...", "the numbers among the inputs")] = ()
-    """csv, jsonl: the columns to forecast."""
-
     copy: Annotated[tuple[str, ...], option("COLUMN ...", "none")] = ()
-    """csv, jsonl: columns to copy unchanged into the predictions, such as an id or a time."""
-
     period: Annotated[Rows | None, option("ROWS", "the best of 7, 12, 24 and 168")] = None
-    """csv, jsonl: the length of a season in rows. Forecasts are compared with the value one season ago."""
-
     horizon: Annotated[int, msgspec.Meta(ge=0, le=100_000)] = 1
-    """csv, jsonl: forecast every row up to this many rows ahead; 0 predicts targets of the same row."""
-
     only_steps: Annotated[tuple[Rows, ...], option("ROWS ...", "all up to the horizon")] = ()
-    """csv, jsonl: forecast only these numbers of rows ahead, such as 24, or 1 6 24."""
-
     loss: Literal["squared", "gaussian", "classes"] = "squared"
-    """csv, jsonl: squared error, Gaussian log-likelihood with a forecast variance, or cross-entropy of a class."""
-
     missing: Literal["last", "mean", "fail", "skip"] = "last"
-    """csv, jsonl: replace a missing input with the column's last value or its mean so far, stop, or skip the row."""
-
     standardise: bool = True
-    """csv, jsonl: scale every column to mean 0 and standard deviation 1, using only the rows seen so far."""
-
     header: bool = True
-    """csv: the first line names the columns. Otherwise they are named 1, 2, 3, ..."""
-
     delimiter: Annotated[str, msgspec.Meta(min_length=1, max_length=1)] = ","
-    """csv: the character between columns."""
-
     brokers: Annotated[str | None, option("HOST:PORT", "none")] = None
-    """kafka: the addresses of the brokers, separated by commas."""
-
     group: Annotated[str | None, option("NAME", "none")] = None
-    """kafka: the consumer group under which the run commits offsets and sends predictions."""
-
     client: Annotated[str | None, option("FILE", "none")] = None
-    """kafka: a file with more client options, such as credentials, one name = value per line."""
-
     parameters: Annotated[tuple[int, ...], option("INT ...", "the paper's")] = ()
-    """anbn, brackets: the parameters of the task."""
 
     def __post_init__(self):
         """Convert and check every value, before anything is opened or compiled."""
         for name, kind in field_kinds(type(self)).items():
             object.__setattr__(self, name, _checked(name, getattr(self, name), kind))
         if self.only_steps:
-            object.__setattr__(self, "only_steps", tuple(sorted(set(self.only_steps))))
-            steps, horizon = self.only_steps, self.horizon
-            if horizon not in (1, steps[-1]):
-                raise SettingsError(f"horizon is {horizon}, but only_steps is {steps}. Choose one of the two.")
-            object.__setattr__(self, "horizon", self.only_steps[-1])
+            steps = tuple(sorted(set(self.only_steps)))
+            if self.horizon not in (1, steps[-1]):
+                raise SettingsError(f"horizon is {self.horizon}, but only_steps is {steps}. Choose one of the two.")
+            object.__setattr__(self, "only_steps", steps)
+            object.__setattr__(self, "horizon", steps[-1])
 
     @property
     def steps(self) -> tuple[int, ...]:
@@ -138,89 +126,70 @@ class StreamSettings:
         """The format of the source, with `auto` resolved."""
         if self.source in TASKS and not Path(self.source).exists():
             return "task"
-        if self.format == "auto" and self.source.startswith("kafka://"):
-            return "jsonl"
         if self.format != "auto":
             return self.format
-        suffix = Path(self.source).suffix.lower()
-        return "csv" if suffix == ".csv" else "jsonl" if suffix in (".jsonl", ".ndjson") else "bytes"
+        if self.source.startswith("kafka://"):
+            return "jsonl"
+        return FORMATS.get(Path(self.source).suffix.lower(), "bytes")
 
 
 @dataclass(frozen=True)
 class Settings(StreamSettings):
-    """The settings of a run: its stream, and everything that determines its numbers."""
+    """The settings of a run: its stream, and everything that determines its numbers.
+
+    Attributes:
+        key: csv, jsonl: train a model for every value of this column (docs/scale.md).
+        share: With --key: train one model on all keys, with a state for each, instead of a model for each.
+        resident: With --key: how many keys to hold in memory. The least recently seen keys are moved to disk.
+        shards: With --key: split the keys into this many parts, each trained by its own process.
+        shard: With --shards: train only this part, counted from 0. norewind sets this for its own processes.
+        cell: The recurrent cell. plain_lstm is the LSTM without embedding.
+        hidden: The number of hidden units in each layer.
+        layers: The number of layers.
+        method: auto mixes several learners. Others train one network: uoro:window=16,
+            rtrl, bptt:16, ... (docs/methods.md).
+        budget: auto: the time that one sample may take, in microseconds on one core.
+        optimizer: The optimizer.
+        rate: The initial learning rate. After t samples it is rate / (1 + alpha √t).
+        alpha: How fast the learning rate falls. 0 keeps it constant.
+        clip: Clip gradients to this norm; 0 turns clipping off. Clipping harms uoro, whose noise must average out.
+        precision: The precision of all floating-point numbers.
+        samples: Stop after this many samples in total, rounded down to whole windows; can be written as 1e6.
+        metrics_every: Write a line of metrics every N samples.
+        checkpoint_every: Write a checkpoint every N samples.
+        checkpoint_seconds: Also write a checkpoint this many seconds after the last one. 0 turns this off.
+        keep: The number of checkpoints to keep; fewer if they exceed 100 MB together.
+        predictions: Write every sample's prediction and surprise as JSON lines: to predictions.jsonl, stdout,
+            or a Kafka topic.
+        flush: Learn from samples, and write their predictions, at most this many seconds after they arrive.
+        tensorboard: Also write events for TensorBoard.
+        watch: Stop when the loss or the carry explodes. (Non-finite numbers always stop the run.)
+    """
 
     key: Annotated[str | None, option("COLUMN", "none: all rows are one series")] = None
-    """csv, jsonl: train a model for every value of this column (docs/scale.md)."""
-
     share: bool = False
-    """With --key: train one model on all keys, with a state for each, instead of a model for each."""
-
     resident: Annotated[Annotated[int, msgspec.Meta(ge=1, le=10**9)] | None, option("N", "as many as fit 1 GB")] = None
-    """With --key: how many keys to hold in memory. The least recently seen keys are moved to disk."""
-
     shards: Annotated[int, msgspec.Meta(ge=1, le=9_999)] = 1
-    """With --key: split the keys into this many parts, each trained by its own process."""
-
     shard: Annotated[Annotated[int, msgspec.Meta(ge=0)] | None, option("N", "all")] = None
-    """With --shards: train only this part, counted from 0. norewind sets this for its own processes."""
-
     cell: CellName = "gru"
-    """The recurrent cell. plain_lstm is the LSTM without embedding."""
-
     hidden: Annotated[int, msgspec.Meta(ge=1, le=10**9)] = 64
-    """The number of hidden units in each layer."""
-
     layers: Annotated[int, msgspec.Meta(ge=1, le=100)] = 1
-    """The number of layers."""
-
     method: str = "auto"
-    """auto mixes several learners. Others train one network: uoro:window=16, rtrl, bptt:16, ... (docs/methods.md)."""
-
     budget: Annotated[float, msgspec.Meta(gt=0)] = 50
-    """auto: the time that one sample may take, in microseconds on one core."""
-
     optimizer: OptimizerName = "adam"
-    """The optimizer."""
-
     rate: Annotated[float, msgspec.Meta(gt=0, le=LARGEST)] = 1e-3
-    """The initial learning rate. After t samples it is rate / (1 + alpha √t)."""
-
     alpha: Annotated[float, msgspec.Meta(ge=0, le=LARGEST)] = 0.02
-    """How fast the learning rate falls. 0 keeps it constant."""
-
     clip: Annotated[float, msgspec.Meta(ge=0, le=LARGEST)] = 0.0
-    """Clip gradients to this norm; 0 turns clipping off. Clipping harms uoro, whose noise must average out."""
-
     precision: Literal["single", "double"] = "single"
-    """The precision of all floating-point numbers."""
-
     samples: Annotated[Amount | None, option("N", "the whole stream")] = None
-    """Stop after this many samples in total, rounded down to whole windows; can be written as 1e6."""
-
     metrics_every: Annotated[Count | None, option("N", "about 200 lines, however long the stream is")] = None
-    """Write a line of metrics every N samples."""
-
     checkpoint_every: Annotated[Count | None, option("N", "100,000; with --key, by time only")] = None
-    """Write a checkpoint every N samples."""
-
     checkpoint_seconds: Amount = 60
-    """Also write a checkpoint this many seconds after the last one. 0 turns this off."""
-
     keep: Count = 3
-    """The number of checkpoints to keep; fewer if they exceed 100 MB together."""
-
     predictions: Annotated[str, option("{none,file,stdout,kafka://TOPIC}", "none")] = "none"
-    """Write every sample's prediction and surprise as JSON lines: to predictions.jsonl, stdout, or a Kafka topic."""
-
     flush: Annotated[Amount | None, option("SECONDS", "1 for rows from a pipe or Kafka; else full chunks")] = None
-    """Learn from samples, and write their predictions, at most this many seconds after they arrive."""
-
     tensorboard: bool = False
-    """Also write events for TensorBoard."""
-
     watch: bool = True
-    """Stop when the loss or the carry explodes. (Non-finite numbers always stop the run.)"""
 
     def __post_init__(self):
         super().__post_init__()

@@ -8,22 +8,23 @@ from pathlib import Path
 from typing import Any
 
 from norewind.engines.kernels import announcing
-from norewind.scoring.row_score import ROW_UNITS
-from norewind.scoring.symbol_score import SymbolScore
+from norewind.scoring.number_score import ROW_UNITS
+from norewind.scoring.text_score import SymbolScore
 from norewind.storage.checkpoint import glance
 from norewind.storage.files import naming
 from norewind.streams import RowStream
 from norewind.streams.kafka.client import SCHEME
 from norewind.streams.source import BaseSource
 from norewind.training.build import build, set_precision
-from norewind.training.checkpoint_schema import check_left
-from norewind.training.fit import Fitted, Hooks, Intervals, fit
-from norewind.training.folder import COLUMNS, METRICS, PREDICTIONS, RunFolder
+from norewind.training.checkpoint_schema import check_waiting
+from norewind.training.fit import Fitted, fit
+from norewind.training.folder import METRICS, PREDICTIONS, RunFolder
 from norewind.training.kafka_answers import answering
 from norewind.training.log import as_lines
 from norewind.training.opening import Opened, open_stream
 from norewind.training.progress import Progress
 from norewind.training.settings import Settings, SettingsError
+from norewind.training.training_loop import Hooks, Intervals
 
 # Samples between checkpoints. With keys, a checkpoint writes all changed keys, which may be as many as the samples, so
 # checkpoints are written by time only.
@@ -69,11 +70,11 @@ def train(
         with opened.stream:
             built = build(settings, opened.shape)
             if folder.saved:
-                check_left(folder.saved.path, folder.entries["position"]["left"], built.window, opened.shape.inputs)
+                check_waiting(folder.saved.path, folder.entries["position"]["left"], built.window, opened.shape.inputs)
             # Only now that the stream and the model are known to work: a mistake leaves no settings behind.
-            folder.begin(settings)
-            if isinstance(opened.stream, RowStream) and folder.new:
-                folder.note(COLUMNS, columns_of(opened.stream))
+            is_table = isinstance(opened.stream, RowStream)
+            folder.begin(settings, columns_of(opened.stream) if is_table else None)
+            if is_table and folder.new:
                 progress.say(column_words(opened.stream))
             with _hooks(settings, folder, opened, progress, hooks, answers) as all_hooks:
                 fitted = fit(
@@ -116,17 +117,12 @@ def _hooks(
         progress.begin(name, opened.score.unit, before, total, opened.score.trivial)
 
         def on_metrics(line):
-            hooks.metrics(line)
             progress.average(name, line)
             if events:
                 for entry, value in line.items():
                     if isinstance(value, float):
                         events.add_scalar(entry, value, line["samples"])
                 events.flush()
-
-        def on_chunk(samples, loss):
-            hooks.chunk(samples, loss)
-            progress.advance(name, samples)
 
         def on_predictions(*predicted):
             entries = list(opened.score.predictions(*predicted))
@@ -136,7 +132,6 @@ def _hooks(
                 hooks.lines(entries)
 
         def on_checkpoint(path):
-            hooks.checkpoint(path)
             if answers:
                 answers.commit(path)
             elif settings.source.startswith(SCHEME):
@@ -149,7 +144,9 @@ def _hooks(
         # The most surprising lines are collected whether or not predictions are written.
         if settings.predictions != "none" or settings.top or hooks.lines:
             hooks = replace(hooks, predictions=on_predictions)
-        yield replace(hooks, metrics=on_metrics, chunk=on_chunk, checkpoint=on_checkpoint, settles=answers is not None)
+        on_chunk = lambda samples, loss: progress.advance(name, samples)  # noqa: E731
+        hooks = replace(hooks, settles=answers is not None)
+        yield hooks.adding(metrics=on_metrics, chunk=on_chunk, checkpoint=on_checkpoint)
 
 
 def columns_of(stream: RowStream) -> dict[str, Any]:
@@ -159,10 +156,6 @@ def columns_of(stream: RowStream) -> dict[str, Any]:
 
 def column_words(stream: RowStream) -> str:
     """Describe the columns that a run uses and ignores, as text."""
-
-    def some(words: list[str]) -> str:
-        return ", ".join(words[:12]) + (f" and {len(words) - 12} more" if len(words) > 12 else "")
-
     same = "the same" if stream.targets == stream.inputs and len(stream.inputs) > 1 else some(stream.targets)
     when = steps_in_words(stream.steps)
     read = {"category": " (text: as categories)", "time": " (time)"}
@@ -171,6 +164,11 @@ def column_words(stream: RowStream) -> str:
     if stream.ignored:
         lines.append(f"ignored: {some([f'{name} ({why})' for name, why in stream.ignored.items()])}")
     return "\n".join(lines)
+
+
+def some(words: Sequence[str], most: int = 12) -> str:
+    """Join words with commas, and count those after the first few."""
+    return ", ".join(words[:most]) + (f" and {len(words) - most} more" if len(words) > most else "")
 
 
 def steps_in_words(steps: Sequence[int]) -> str:

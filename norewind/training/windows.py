@@ -2,7 +2,7 @@
 
 import json
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Any
 
@@ -14,35 +14,34 @@ from norewind.core.checks import ModelError
 from norewind.learners.learner import Learner
 from norewind.streams.position import damaged
 from norewind.streams.stream import Keyed, Samples, Stream
+from norewind.training.checkpoint_schema import is_text
+from norewind.training.folder import Saved
 
 Position = dict[str, Any]
 StreamLike = Stream | Iterable[tuple[Any, Any]] | Callable[[Position | None], Stream]
 
 
-def as_steps(stream: Any, window: int, position: Position | None, learned: int = 0, answered: int = 0) -> "Steps":
-    """Return the windows of a stream.
+def as_stream(stream: Any, window: int, position: Position | None) -> Stream:
+    """Return a stream at a position.
 
     Args:
         stream: a stream at the position, a function that opens one at a position, or an iterable of pairs.
-        window: the number of samples in a window.
-        position: a position returned by `Steps.position`; None for the start.
-        learned: the number of samples before the position.
-        answered: how many of the samples waiting at the position have been predicted.
+        window: the number of samples in a window, for an iterable.
+        position: a position returned by `Stream.position`; None for the start.
 
     Raises:
         ValueError: the stream is not at the position.
     """
-    position = position or {}
     if callable(stream):
-        stream = stream(position.get("stream"))
+        stream = stream(position)
     if not is_stream(stream):
-        stream = IteratedStream(stream, window, position.get("stream"))
-    elif position and fingerprint(stream.position()) != fingerprint(position["stream"]):
+        return IteratedStream(stream, window, position)
+    if position is not None and fingerprint(stream.position()) != fingerprint(position):
         raise ValueError(
             "fit: the folder holds a checkpoint, but the stream is not at its position. Pass a function that opens the "
             "stream at a position, e.g. lambda position: ByteStream(Source(path), position=position)."
         )
-    return Steps(stream, window, position.get("left"), learned, answered)
+    return stream
 
 
 def check_arguments(stream: Any, learner: Any, run: Any, window: int, samples: int | None) -> None:
@@ -83,9 +82,7 @@ class Steps:
     Args:
         stream: the stream.
         window: the number of samples in a window.
-        left: the samples that were waiting when the position was saved.
-        learned: the number of samples before these.
-        answered: how many of the waiting samples have been predicted.
+        saved: the checkpoint at whose position the stream is; None at the start.
 
     Attributes:
         predicted: the number of samples that have been predicted.
@@ -93,13 +90,17 @@ class Steps:
         waiting: the samples that wait for their window; None if there are none.
     """
 
-    def __init__(self, stream: Stream, window: int, left: list | None = None, learned: int = 0, answered: int = 0):
-        self.stream, self.window = stream, window
-        self.predicted, self.answered = learned + answered, answered
-        self.waiting = None
-        if left is not None:
-            # Text is saved as lists, since the arrays of a checkpoint cannot hold it.
-            self.waiting = Samples(*(np.array(part, object) if _is_text(part) else part for part in left))
+    def __init__(self, stream: Stream, window: int, saved: Saved | None = None):
+        self.stream: Any = stream  # callers know its kind
+        self.window = window
+        self.predicted = self.answered = 0
+        self.waiting: Samples | None = None
+        if saved:
+            entries = saved.entries
+            self.answered, left = entries["answered"], entries["position"]["left"]
+            self.predicted = entries["tally"]["samples"] + self.answered
+            if left is not None:
+                self.waiting = Samples(*(np.array(part, object) if is_text(part) else part for part in left))
 
     def take(self, steps: int, patience: float | None = None) -> Samples | None:
         """Return the samples of the next windows, in order; None at the end of the stream.
@@ -111,8 +112,7 @@ class Steps:
         Raises:
             StreamError: the input is bad, or the waiting samples differ in kind from those that follow.
         """
-        waiting = 0 if self.waiting is None else count_of(self.waiting)
-        wanted = steps * self.window
+        waiting, wanted = count_of(self.waiting), steps * self.window
         # Without a pause, an idle stream would be polled continuously.
         patience = None if patience is None else max(patience, 0.01)
         new = self.stream.take(wanted - waiting, patience) if waiting < wanted else None
@@ -121,7 +121,7 @@ class Steps:
         parts = [part for part in (self.waiting, new) if part is not None]
         if len({_kind_of(part) for part in parts}) > 1:
             raise damaged("the samples that wait for their window differ in kind from those that follow")
-        whole = jax.tree.map(lambda *parts: np.concatenate(parts), *parts)
+        whole = concatenated(parts)
         usable = min(count_of(whole) // self.window * self.window, wanted)
         self.waiting = None if usable == count_of(whole) else jax.tree.map(lambda leaf: leaf[usable:], whole)
         return jax.tree.map(lambda leaf: leaf[:usable], whole)
@@ -146,7 +146,7 @@ class Steps:
 
         return jax.tree.map(shaped, samples.xs), jax.tree.map(shaped, samples.targets)
 
-    def flat(self, outputs: Any, samples: int) -> Any:
+    def by_sample(self, outputs: Any, samples: int) -> Any:
         """Return the outputs of a chunk of steps as one output per sample, without the padding.
 
         Args:
@@ -161,15 +161,13 @@ class Steps:
         return jax.tree.map(unshaped, outputs)
 
     def position(self) -> Position:
-        """Return the position of the stream and the waiting samples, for `as_steps`."""
+        """Return the position of the stream and the waiting samples, as a checkpoint saves them."""
+        # Text is saved as lists, since the arrays of a checkpoint cannot hold it.
+        parts: Iterable[Any] = self.waiting or ()
+        saved = [part.tolist() if isinstance(part, np.ndarray) and part.dtype.hasobject else part for part in parts]
+        return {"stream": self.stream.position(), "left": saved or None}
 
-        def as_saved(part: Any) -> Any:
-            return part.tolist() if isinstance(part, np.ndarray) and part.dtype == np.dtype(object) else part
-
-        left = None if self.waiting is None else [as_saved(part) for part in self.waiting]
-        return {"stream": self.stream.position(), "left": left}
-
-    def early(self, outputs_of: Callable[[Samples], Any]) -> tuple[int, Samples, Any] | None:
+    def predict_waiting(self, outputs_of: Callable[[Samples], Any]) -> tuple[int, Samples, Any] | None:
         """Predict the waiting samples that have not been predicted yet.
 
         Args:
@@ -180,11 +178,11 @@ class Steps:
         """
         if self.waiting is None or (count := count_of(self.waiting)) == self.answered:
             return None
-        new = self.rest(self.waiting, self.flat(outputs_of(self.waiting), count))
+        new = self.not_predicted_early(self.waiting, self.by_sample(outputs_of(self.waiting), count))
         self.answered = count
         return new
 
-    def rest(self, samples: Samples, outputs: Any) -> tuple[int, Samples, Any]:
+    def not_predicted_early(self, samples: Samples, outputs: Any) -> tuple[int, Samples, Any]:
         """Return the samples of whole windows that have not been predicted early.
 
         Args:
@@ -244,13 +242,19 @@ class IteratedStream(Stream):
         return {"items": self._items}
 
 
-def _is_text(part: Any) -> bool:
-    return isinstance(part, list) and bool(part) and isinstance(part[0], str)
+def count_of(samples: Samples | None) -> int:
+    """Return the number of samples; 0 for None."""
+    return 0 if samples is None else len(jax.tree.leaves(samples.xs)[0])
 
 
-def count_of(samples: Samples) -> int:
-    """Return the number of samples."""
-    return len(jax.tree.leaves(samples.xs)[0])
+def concatenated(parts: Sequence[Any]) -> Any:
+    """Concatenate pytrees of arrays, leaf by leaf."""
+
+    def joined(*leaves):
+        arrays = [np.asarray(leaf) for leaf in leaves]
+        return np.concatenate(arrays) if len(arrays) > 1 else arrays[0]
+
+    return jax.tree.map(joined, *parts)
 
 
 def _kind_of(samples: Samples) -> tuple:
@@ -279,11 +283,8 @@ def check_fits(learner: Learner, horizon: int, window: int) -> None:
         ValueError: the learner does not fit.
     """
     if learner.horizon != horizon:
-        needed = (
-            "norewind.learners.Ahead(learner, loss, steps=stream.steps)"
-            if horizon
-            else "one without norewind.learners.Ahead"
-        )
+        ahead = "norewind.learners.Ahead"
+        needed = f"{ahead}(learner, loss, steps=stream.steps)" if horizon else f"one without {ahead}"
         differ = f"the learner forecasts {learner.horizon} rows ahead, but the horizon of the stream is {horizon}"
         raise ValueError(f"fit: {differ}: use {needed}.")
     if learner.window not in (0, window):

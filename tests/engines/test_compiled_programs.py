@@ -2,6 +2,8 @@
 
 import math
 import re
+import subprocess
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -142,3 +144,10 @@ def test_carries_share_one_evaluation_of_the_model():
     program = str(jax.make_jaxpr(learner.scan)(run, jnp.zeros(4, int), jnp.zeros(4, int)))
     shapes = re.findall(r":f\d+\[([\d,]*)\] = tanh", program)
     assert shapes == [str(HIDDEN)]
+
+
+@pytest.mark.parametrize("module", ["norewind.api", "norewind.training.auto", "norewind.forecasting.models"])
+def test_imports_do_not_start_jax(module):
+    """Otherwise single calls would be handed to another thread: the setting works only if nothing has run yet."""
+    code = f"import {module}; from jax._src import xla_bridge; assert not xla_bridge.backends_are_initialized()"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -8,8 +8,8 @@ import pytest
 import structured
 
 from norewind import average, window
-from norewind.core.traces import cut_product, unit_by_unit
 from norewind.estimators import anchored
+from norewind.estimators.traces import cut_product, unit_by_unit
 from norewind.testing import check_exact, check_unbiased
 
 

@@ -8,8 +8,8 @@ from structured import grads_of
 
 from norewind import window
 from norewind.core.structure import structure_of
-from norewind.core.traces import cut_product
 from norewind.estimators import rflo, snap1
+from norewind.estimators.traces import cut_product
 from norewind.testing import check_exact
 from norewind.testing.oracles import windows
 

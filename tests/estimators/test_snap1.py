@@ -10,8 +10,8 @@ from quick import slow_but
 
 from norewind import bptt, cells, declare, window
 from norewind.core.estimator import Estimate, Estimator, linearise, linearise_state, model_of
-from norewind.core.traces import along_traces, cut_product, next_traces, own_product, unit_by_unit, units_of
 from norewind.estimators import snap1
+from norewind.estimators.traces import along_traces, cut_product, next_traces, own_product, unit_by_unit, units_of
 from norewind.testing import check_exact, check_structure
 from norewind.testing.oracles import run_estimator, windows
 

@@ -10,8 +10,8 @@ import pytest
 from quick import slow_but
 
 from norewind import average, uoro, window
-from norewind.core.estimator import Estimate, Estimator, linearise, model_of, zeros_like
-from norewind.core.trees import norm, real_leaves
+from norewind.core.estimator import Estimate, Estimator, linearise, model_of
+from norewind.core.trees import norm, real_leaves, zeros_like
 from norewind.estimators.uoro import UOROCarry
 from norewind.testing import EXAMPLES, check_unbiased, example
 

@@ -7,14 +7,14 @@ import zlib
 import pytest
 from run_folders import assert_refused, norewind
 
-from norewind.fleets.store import Entry, Store
+from norewind.fleets.store import Store
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
 
 
 def test_keys_that_somebody_else_wrote(tmp_path):
     store = Store(tmp_path, "layout")
-    store.write([Entry(b"a", b"content")], 1, 0)
+    store.write([b"a"], [((0, 0, 0, 0), b"content")], 1, 0)
     store.close()
     for column, value in (("content", "text"), ("key", "a")):
         with sqlite3.connect(store.path) as base:

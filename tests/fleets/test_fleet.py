@@ -8,7 +8,7 @@ from quick import optimised
 
 import norewind
 from norewind.fleets.slots import Slots
-from norewind.fleets.store import Entry, Store
+from norewind.fleets.store import Store
 from norewind.learners.keys.private import LANES
 
 
@@ -16,7 +16,7 @@ from norewind.learners.keys.private import LANES
 def test_neither_batches_nor_other_keys_nor_the_disk_change_a_bit(tmp_path):
     made, start = learner()
     keys, xs, ys = rows(600, 23)
-    fleets = [norewind.fleets.fleet(made, start, resident=resident) for resident in (100, 100, 16)]
+    fleets = [norewind.fleets.Fleet(made, start, resident=resident) for resident in (100, 100, 16)]
     whole, cut, small = (
         scanned(f, keys, xs, ys, c)[1] for f, c in zip(fleets, ([], [7, 8, 300], [90, 91, 400]), strict=True)
     )
@@ -25,19 +25,19 @@ def test_neither_batches_nor_other_keys_nor_the_disk_change_a_bit(tmp_path):
     assert fleets[2].keys <= 16
     assert len(fleets[2].slots.store) > 0
     few = np.isin(keys, list(dict.fromkeys(keys))[:5])
-    _, losses = scanned(norewind.fleets.fleet(made, start), keys[few], xs[few], ys[few], [])
+    _, losses = scanned(norewind.fleets.Fleet(made, start), keys[few], xs[few], ys[few], [])
     assert np.array_equal(losses, whole[few])
     # In any place of a group, the same rows give the same numbers.
     alike = np.repeat([str(key).encode() for key in range(LANES)], 12).astype(object)
     _, losses = scanned(
-        norewind.fleets.fleet(made, start), alike, np.tile(xs[:12], (LANES, 1)), np.tile(ys[:12], (LANES, 1)), []
+        norewind.fleets.Fleet(made, start), alike, np.tile(xs[:12], (LANES, 1)), np.tile(ys[:12], (LANES, 1)), []
     )
     assert (losses.reshape(LANES, 12) == losses[:12]).all()
 
 
 def test_a_new_key_compiles_nothing():
     made, start = learner("bptt")
-    fleet = norewind.fleets.fleet(made, start)
+    fleet = norewind.fleets.Fleet(made, start)
     keys, xs, ys = rows(300, 40)
     run, _ = scanned(fleet, keys, xs, ys, [100, 110])
     with jax.log_compiles(), pytest.MonkeyPatch.context() as patch:
@@ -55,7 +55,7 @@ def test_numbers_that_are_not_finite_cost_one_key_that_sample_only():
     bad = 120
     odd = xs.copy()
     odd[bad] = np.inf
-    fine, spoilt = norewind.fleets.fleet(made, start), norewind.fleets.fleet(made, start)
+    fine, spoilt = norewind.fleets.Fleet(made, start), norewind.fleets.Fleet(made, start)
     _, losses = scanned(fine, keys, xs, ys, [])
     _, others = scanned(spoilt, keys, odd, ys, [])
     elsewhere = keys != keys[bad]
@@ -69,7 +69,7 @@ def test_numbers_that_are_not_finite_cost_one_key_that_sample_only():
 def test_shared_keys_come_and_go_and_cuts_change_nothing():
     made, start = learner("uoro")
     keys, xs, ys = rows(640, 30)
-    one, other = (norewind.fleets.fleet(made, start, share=True) for _ in range(2))
+    one, other = (norewind.fleets.Fleet(made, start, share=True) for _ in range(2))
     (first, whole), (second, cut) = (scanned(f, keys, xs, ys, c) for f, c in ((one, []), (other, [64, 320])))
     assert np.array_equal(whole, cut)
     assert all(np.array_equal(a, b) for a, b in zip(*map(jax.tree.leaves, (first, second)), strict=True))
@@ -101,7 +101,7 @@ def test_a_key_that_goes_to_disk_often_replaces_its_row_there(tmp_path):
 
 def test_damage_and_other_models_are_noticed(tmp_path):
     store = Store(tmp_path, "a")
-    store.write([Entry(b"k", b"12345678")], at=5, oldest=0)
+    store.write([b"k"], [((0, 0, 0, 0), b"12345678")], at=5, oldest=0)
     store._base.execute("UPDATE runs SET content = x'00'")
     with pytest.raises(norewind.checkpoint.CheckpointError, match="checksum"):
         store.read(b"k")

@@ -12,7 +12,7 @@ import pytest
 
 import norewind
 from norewind.cli import main
-from norewind.forecasting.models import rows_of
+from norewind.forecasting.base_model import rows_of
 from norewind.training.settings import SettingsError
 
 SMALL = {"method": "snap1", "cell": "lru", "hidden": 4, "rate": 1e-2}
@@ -36,7 +36,7 @@ def run_line(*words):
 
 def assert_same_run(one, other):
     """Every number of the two models is the same, bit for bit."""
-    mine, others = (model.run_state.__getstate__()["arrays"].values() for model in (one, other))
+    mine, others = (model.training.saved().arrays.values() for model in (one, other))
     assert len(mine) == len(others) > 3
     for leaf, another in zip(mine, others, strict=True):
         assert (leaf.dtype, leaf.shape, leaf.tobytes()) == (another.dtype, another.shape, another.tobytes())
@@ -53,10 +53,10 @@ def test_learning_one_by_one_is_fit_but_for_rounding(fitted):
         one.learn_one(row)
     assert one.samples == fitted.samples == 300
     np.testing.assert_allclose(one.forecast(5), fitted.forecast(5), rtol=1e-4, atol=1e-4)
-    for mine, other in zip(one.run_state.lines, fitted.run_state.lines, strict=True):
+    for mine, other in zip(one.lines, fitted.lines, strict=True):
         assert mine["samples"] == other["samples"]
         np.testing.assert_allclose(*(np.array(line["loss"], float) for line in (mine, other)), rtol=1e-4)
-    statistics = [model.run_state.opened.stream.position()["statistics"] for model in (one, fitted)]
+    statistics = [model.training.steps.stream.position()["statistics"] for model in (one, fitted)]
     assert statistics[0] == statistics[1]
 
 
@@ -71,7 +71,7 @@ def test_a_mixture_learns_one_by_one_as_by_fit_and_answers_leave_it_alone():
         made = [list(model.predict_one(row).values()) for model in (one, whole)]
         np.testing.assert_allclose(*made, rtol=1e-3, atol=1e-3)
     np.testing.assert_allclose(one.forecast(5), whole.forecast(5), rtol=1e-3, atol=1e-3)
-    mine, others = (model.run_state.__getstate__()["arrays"].values() for model in (one, whole))
+    mine, others = (model.training.saved().arrays.values() for model in (one, whole))
     for leaf, another in zip(mine, others, strict=True):
         assert leaf.dtype == another.dtype
         np.testing.assert_allclose(leaf, another, rtol=1e-2, atol=1e-3)
@@ -138,10 +138,10 @@ def test_what_is_learned_does_not_depend_on_the_rows_that_were_asked_about(kind)
             model.learn_one(row)
     assert_same_run(asked, silent)
     for mine, other in zip(
-        *(model.run_state.opened.stream.position().values() for model in (asked, silent)), strict=True
+        *(model.training.steps.stream.position().values() for model in (asked, silent)), strict=True
     ):
         np.testing.assert_equal(mine, other)
-    assert asked.run_state.lines == silent.run_state.lines
+    assert asked.lines == silent.lines
 
 
 def test_metrics_of_single_rows_do_not_depend_on_when_somebody_looks():
@@ -150,11 +150,11 @@ def test_metrics_of_single_rows_do_not_depend_on_when_somebody_looks():
         for model in (often, once):
             model.learn_one(row)
         if number % 3 == 0:
-            assert often.run_state.closing() is None or often.run_state.lines[-1]["samples"] <= number + 1
-    assert often.run_state.lines == once.run_state.lines
-    assert often.run_state.closing() == once.run_state.closing()
-    assert any(line["carry"] for line in once.run_state.lines)
-    np.testing.assert_equal(often.run_state.opened.score.state, once.run_state.opened.score.state)
+            assert often.training.unfinished_line() is None or often.lines[-1]["samples"] <= number + 1
+    assert often.lines == once.lines
+    assert often.training.unfinished_line() == once.training.unfinished_line()
+    assert any(line["carry"] for line in once.lines)
+    np.testing.assert_equal(often.training.score.state, once.training.score.state)
 
 
 def test_arrays_frames_and_dicts_are_the_same_rows(fitted):
@@ -234,7 +234,7 @@ def test_the_command_line_goes_on_with_a_saved_model_and_the_other_way_round(tmp
 def test_a_method_with_windows_answers_single_rows(method, tmp_path, capsys):
     """Also after rows that wait for their window."""
     model = small(method=method).fit(wave(120)[:-17])
-    assert model.run_state.entries["position"]["left"] is not None
+    assert model.training.steps.waiting is not None
     assert math.isfinite(model.predict_one(wave(1)[0]))
     model.save(tmp_path / "run")
     capsys.readouterr()

@@ -107,7 +107,7 @@ class Oracle:
         self.pointer, self.length, self.places = 0, 0, {12: {}, 4: {}}
 
     def learn(self, x, target, members):
-        """The loss of the target after x, in nats; `members` are their log-probabilities."""
+        """The loss of the target after x, in nats; `members` are their probabilities."""
         self.see(x)
         hashes = self.hashes()
         node, likelihood = 1, 1.0
@@ -221,9 +221,9 @@ class Oracle:
         sets.append(self.general[level])
         logits = [weighed(one.values, inputs) for one in sets]
         logit = clipped(sum(w * x for w, x in zip(final, logits, strict=True)) // WEIGHT)
-        mixed, curve = squash(logit), self.maps[rows[5]]
+        mixed, curves = squash(logit), [self.maps[row] for row in rows[5:]]
         knot, share = divmod(min(max(logit + 8 * UNIT, 0), 16 * UNIT - 1), 2048)
-        refined = (curve[knot] + ((curve[knot + 1] - curve[knot]) * share >> 11)) >> 6
+        refined = sum((curve[knot] + ((curve[knot + 1] - curve[knot]) * share >> 11)) >> 6 for curve in curves)
 
         for s, row in enumerate(rows[:5]):
             own = self.weights.setdefault((s, row), Weights(self.general[level].values))
@@ -231,23 +231,24 @@ class Oracle:
         self.general[level].learn(inputs, came - squash(logits[5]))
         for s in range(6):
             final[s] += (65 * (came - mixed) * logits[s] + 2**23) >> 24
-        for k, part in ((knot, 2048 - share), (knot + 1, share)):
-            curve[k] += ((2**22 * bit - curve[k]) * 1310 * part) >> 27
+        for curve in curves:
+            for k, part in ((knot, 2048 - share), (knot + 1, share)):
+                curve[k] += ((2**22 * bit - curve[k]) * 1310 * part) >> 27
         for one in cells:
             one.learn(bit)
         for slot in found:
             slot.learn(bit)
         if cell:
             cell.learn(int(match == 1 + bit))
-        return min(max((mixed + refined) // 2, 1), 65535)
+        return min(max((2 * mixed + refined) // 4, 1), 65535)
 
     def rows(self, level, node, bucket, match):
-        """What chooses the weights of each set but the general one, and the map."""
+        """What chooses the weights of each set but the general one, and the two maps."""
         plan, last, before = self.plan, self.recent(0) % 256, self.recent(1) % 256
         name = node if self.depth <= 8 else (level, node % 32)
         quality = (bucket > 0) + (bucket >= 16) + (bucket >= 20)
         kinds = self.kinds()
-        pair = scrambled(last * 257 + before) % min(512, plan.symbols**2)
+        pair = scrambled(last * 257 + before) * min(512, plan.symbols**2) >> 32
         return [
             (quality, name),
             (last, level),
@@ -255,22 +256,23 @@ class Oracle:
             (tuple(kinds[:4]), match, level),
             (pair, level),
             (last, name),
+            ("word", level, scrambled((self.words[0] * 0x2F0B4C47 + node) % WORD) * int(plan.hashed[2]) >> 32),
         ]
 
-    def member_input(self, log_probabilities, level, node):
+    def member_input(self, probabilities, level, node):
         """The log-odds of a one, from the masses of all symbols behind it and behind a zero."""
         masses = [0.0, 0.0]
         for bit in (0, 1):
-            leaves = self.sum_of(log_probabilities, 2 * node + bit, self.depth - level - 1)
+            leaves = self.sum_of(probabilities, 2 * node + bit, self.depth - level - 1)
             masses[bit] = log(leaves + 1e-30)
         odds = masses[1] - masses[0]
         return 0 if isnan(odds) else clipped(int(odds * UNIT)) // 16
 
-    def sum_of(self, log_probabilities, node, below):
+    def sum_of(self, probabilities, node, below):
         if below == 0:
             symbol = node - 2**self.depth
-            return exp(log_probabilities[symbol]) if symbol < len(log_probabilities) else 0.0
-        return sum(self.sum_of(log_probabilities, 2 * node + bit, below - 1) for bit in (0, 1))
+            return probabilities[symbol] if symbol < len(probabilities) else 0.0
+        return sum(self.sum_of(probabilities, 2 * node + bit, below - 1) for bit in (0, 1))
 
 
 def start_of(row):

@@ -11,12 +11,12 @@ from norewind.learners.class_squares import LEAST_SHARE, ClassSquares
 from norewind.learners.classes import LEAST, PRIOR, REMEMBERED, SWITCHING, ClassLearner
 from norewind.learners.learner import Learner
 from norewind.learners.least_squares import LeastSquares
-from norewind.plotting.row_figures import draw_classes
+from norewind.plotting.figures import classes_figure, save
 from norewind.scoring.class_score import ClassScore
 from norewind.storage.checkpoint import CheckpointError
 from norewind.streams import Dialect, RowStream, Samples, StreamError
 from norewind.testing import check_learner
-from norewind.training.checkpoint_schema import check_score
+from norewind.training.folder import Saved
 
 CLASSES = Dialect(classes=True)
 ROWS = 120
@@ -267,8 +267,8 @@ def test_the_newest_rows_have_their_class_its_forecast_and_its_probability(horiz
     shares = np.exp(logits[-1]) / np.exp(logits[-1]).sum()
     assert (came, made) == (targets[-1, 0], logits[-1].argmax())
     assert probability == pytest.approx(shares[int(came)])
-    assert draw_classes(stretch, str, 450, tmp_path / "stretch.png").stat().st_size > 10_000
-    assert draw_classes(np.full((3, 3), np.nan), str, 3, tmp_path / "none.png").stat().st_size > 5_000
+    assert save(classes_figure(stretch, str, 450), tmp_path / "stretch.png").stat().st_size > 10_000
+    assert save(classes_figure(np.full((3, 3), np.nan), str, 3), tmp_path / "none.png").stat().st_size > 5_000
 
 
 def test_the_warning_shows_by_how_much_a_rule_is_better_and_there_is_none_for_as_good():
@@ -281,8 +281,10 @@ def test_the_warning_shows_by_how_much_a_rule_is_better_and_there_is_none_for_as
 
 
 def test_the_state_of_another_score_is_refused(tmp_path):
-    state = ClassScore(3, str, (0,)).state
-    check_score(tmp_path, {**state, "stretch": np.zeros((4, 3))}, state)
+    score = ClassScore(3, str, (0,))
+    state = score.state
+    longer = {**state, "stretch": np.zeros((4, 3))}
+    assert Saved(tmp_path, {}, {"score": longer}).score_state(score).keys() == state.keys()
     for saved in ({**state, "stretch": np.zeros((4, 2))}, {**state, "rows": 1.5}, {**state, "rows": -1}, {}):
         with pytest.raises(CheckpointError, match="does not fit this stream"):
-            check_score(tmp_path, saved, state)
+            Saved(tmp_path, {}, {"score": saved}).score_state(score)

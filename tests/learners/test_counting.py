@@ -56,7 +56,7 @@ def test_every_loss_is_that_of_plain_python(symbols, members, megabytes):
     run, losses = learner.scan(learner.init(), stream[:-1], stream[1:], members=logs)
     oracle = Oracle(learner.plan, members, run.places.shape[1])
     expected = [
-        oracle.learn(int(x), int(target), member.astype(np.float64))
+        oracle.learn(int(x), int(target), np.exp(member).astype(np.float64))
         for x, target, member in zip(stream[:-1], stream[1:], logs, strict=True)
     ]
     np.testing.assert_array_equal(losses, expected)
@@ -177,6 +177,18 @@ def test_a_long_repeat_is_found_in_the_ring_and_forgotten_with_it():
     for stream, remembered in [(near, True), (far, False)]:
         _, losses = learner.scan(learner.init(), stream[:-1], stream[1:])
         assert (losses[-40:].mean() < 1.0) == remembered
+
+
+@pytest.mark.parametrize(("nearer", "found"), [(contexts.RECENT + 1, True), (0, False)])
+def test_a_match_whose_symbols_the_ring_has_overwritten_is_not_used(nearer, found):
+    """At the distance of the whole ring, the newest symbols would be compared with themselves."""
+    learner = counts(16, megabytes=0.5)
+    run = learner.init()
+    phrase = np.arange(1, 6)
+    zeros = np.zeros(len(run.ring) - nearer - len(phrase), int)
+    stream = np.concatenate([zeros[:50], phrase, zeros, phrase])
+    run, _ = learner.scan(run, stream, np.roll(stream, -1))
+    assert (run.past[contexts.LENGTH] > 0) == found
 
 
 def test_of_two_rows_the_one_used_less_makes_room():

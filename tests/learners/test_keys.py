@@ -25,7 +25,7 @@ def test_least_squares_of_a_key_are_those_of_its_rows_alone(steps, targets, resi
     ys = np.tile(np.concatenate([ys] * targets, axis=1), (1, len(steps)))
     ys[::17] = np.nan
     made = squares(steps, targets)
-    fleet, run, found = norewind.fleets.fleet(made, made.init(), resident=resident), None, []
+    fleet, run, found = norewind.fleets.Fleet(made, made.init(), resident=resident), None, []
     run = fleet.init()
     for start, stop in zip([0, *cuts], [*cuts, len(keys)], strict=True):
         part = slice(start, stop)
@@ -85,7 +85,7 @@ def test_networks_of_keys_forecast_all_steps(share):
     keys, xs, ys = rows(480, 1 if share else 9)
     ys = np.tile(ys, (1, len(steps)))
     ys[::11] = np.nan
-    fleet = norewind.fleets.fleet(ahead, begin, share=share)
+    fleet = norewind.fleets.Fleet(ahead, begin, share=share)
     run, found = fleet.init(), []
     for part in (slice(0, 100), slice(100, None)):
         run, seen = fleet.scan(run, norewind.fleets.Keyed(keys[part], xs[part]), ys[part], outputs=True)
@@ -104,10 +104,10 @@ def test_networks_of_keys_forecast_all_steps(share):
 def test_what_cannot_be_run_for_keys_says_so():
     made = squares((1,))
     with pytest.raises(norewind.core.ModelError, match="with share.*not a LeastSquares"):
-        norewind.fleets.fleet(made, made.init(), share=True)
-    keys = norewind.fleets.fleet(made, made.init())
+        norewind.fleets.Fleet(made, made.init(), share=True)
+    keys = norewind.fleets.Fleet(made, made.init())
     with pytest.raises(norewind.core.ModelError, match="not a Fleet"):
-        norewind.fleets.fleet(keys, keys.init())
+        norewind.fleets.Fleet(keys, keys.init())
     with pytest.raises(norewind.core.ModelError, match="fleet.answer"):
         keys.forward(keys.init(), np.zeros((1, 2)))
     with pytest.raises(norewind.core.ModelError, match="its own sequence"):
@@ -119,7 +119,7 @@ def test_every_key_learns_as_if_it_were_alone():
     """In single precision, to a few units of rounding after hundreds of updates: 1e-5 of losses of order one."""
     made, start = learner()
     keys, xs, ys = rows(600, 23)
-    _, losses = scanned(norewind.fleets.fleet(made, start), keys, xs, ys, [])
+    _, losses = scanned(norewind.fleets.Fleet(made, start), keys, xs, ys, [])
     for key in dict.fromkeys(keys):
         own = keys == key
         _, alone = made.scan(start, xs[own], ys[own])
@@ -130,7 +130,7 @@ def test_a_key_s_place_in_a_batch_depends_on_the_rows_alone(monkeypatch):
     """Not on its slot: a resumed run has other slots, and XLA does not promise that all places round alike."""
     made, start = learner("bptt")
     keys, xs, ys = rows(128, 40)
-    fleets = [norewind.fleets.fleet(made, start) for _ in range(2)]
+    fleets = [norewind.fleets.Fleet(made, start) for _ in range(2)]
     fleets[1].slots.places(sorted(keys), 0)
     assert fleets[0].slots.names != fleets[1].slots.names
     seen, batch = [[], []], private.Private._batch
@@ -150,7 +150,7 @@ def test_a_key_s_place_in_a_batch_depends_on_the_rows_alone(monkeypatch):
 def test_keys_that_share_a_network_do_not_depend_on_their_slots():
     made, start = learner("bptt")
     keys, xs, ys = rows(128, 40)
-    fleets = [norewind.fleets.fleet(made, start, share=True) for _ in range(2)]
+    fleets = [norewind.fleets.Fleet(made, start, share=True) for _ in range(2)]
     fleets[1].slots.places(sorted(keys), 0)
     found = []
     for fleet in fleets:
@@ -182,7 +182,7 @@ def test_keys_that_share_a_model_are_learned_row_by_row(horizon):
         if horizon:
             newest[key], output = transition(run.params, newest.get(key, start.state), x)
         outputs.append(np.asarray(output))
-    fleet = norewind.fleets.fleet(made, begin, share=True, resident=4)
+    fleet = norewind.fleets.Fleet(made, begin, share=True, resident=4)
     shared, ours = fleet.init(), []
     for part in (slice(0, 77), slice(77, None)):
         shared, (_, found) = fleet.scan(shared, norewind.fleets.Keyed(keys[part], xs[part]), ys[part], outputs=True)

@@ -23,8 +23,8 @@ def fragile(params, state, x):
 FRAGILE = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]
 
 
-def fragile_learner(**options):
-    learner = online(uoro(fragile, squared_error), optax.sgd(0.1), **options)
+def fragile_learner(optimizer=None, **options):
+    learner = online(uoro(fragile, squared_error), optimizer or optax.sgd(0.1), **options)
     return learner, learner.init(jnp.array(0.5), jnp.array(0.1), jax.random.key(0))
 
 
@@ -54,11 +54,14 @@ def test_stop_says_where_and_keeps_the_last_good_run(poison, mode):
 
 @pytest.mark.parametrize("poison", [8.0, 9.0])
 @pytest.mark.parametrize("mode", ["scan", "step"])
-def test_skip_drops_the_sample_and_counts_it(poison, mode):
+@pytest.mark.parametrize(
+    "optimizer", [optax.sgd(0.1), norewind.adam(0.1), optax.chain(optax.clip(1.0), norewind.adam(0.1))]
+)
+def test_skip_drops_the_sample_and_counts_it(poison, mode, optimizer):
     xs = np.array(FRAGILE, np.float32)
     clean = np.delete(xs, 3)
     xs[3] = poison
-    learner, run = fragile_learner(nonfinite="skip")
+    learner, run = fragile_learner(optimizer, nonfinite="skip")
     expected, _ = learner.scan(run, clean, clean)
     if mode == "scan":
         run, losses = learner.scan(run, xs, xs)

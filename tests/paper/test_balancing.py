@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from norewind.paper.balancing import Balancing, influence_plan, train_influence
+from norewind.paper.balancing import InfluenceRun, influence_plan, train_influence
 from norewind.sweeps.record import read_records, write_record
 from norewind.sweeps.sweep import records, sweep
 from norewind.tasks import influence_balancing
@@ -19,7 +19,7 @@ NOWHERE = Path()
 
 def test_uoro_converges_where_a_short_truncation_runs_away():
     """The paper's task in small: 4 units, 3 minus, where windows up to 5 are wrong."""
-    small = Balancing(method="uoro", rate=0.01, samples=20_000, n=4, minus=3)
+    small = InfluenceRun(method="uoro", rate=0.01, samples=20_000, n=4, minus=3)
     uoro = [train_influence(replace(small, seed=seed), NOWHERE) for seed in range(3)]
     short, long = (train_influence(replace(small, method=f"bptt:{window}"), NOWHERE) for window in (3, 20))
     target = influence_balancing(4, 3).limit
@@ -34,7 +34,7 @@ def test_uoro_converges_where_a_short_truncation_runs_away():
 
 def test_a_record_holds_what_a_plain_loop_gives():
     """Losses and θ after each sample of truncated BPTT, written out in NumPy with the gradient from the influences."""
-    run = Balancing(method="bptt:2", rate=0.05, samples=8, n=4, minus=3)
+    run = InfluenceRun(method="bptt:2", rate=0.05, samples=8, n=4, minus=3)
     record = train_influence(run, NOWHERE)
     v, state, theta = np.array([1, -1, -1, -1.0]), np.zeros(4), 0.5
     losses, thetas = [], []
@@ -55,7 +55,7 @@ def test_a_record_holds_what_a_plain_loop_gives():
 
 
 def test_a_run_that_is_not_finite_says_so():
-    run = Balancing(method="bptt:1", rate=1e200, samples=4_100, n=4, minus=3)
+    run = InfluenceRun(method="bptt:1", rate=1e200, samples=4_100, n=4, minus=3)
     record = train_influence(run, NOWHERE)
     assert record["problem"].startswith("not finite after")
     assert len(record["time"]) == len(record["losses"])
@@ -83,7 +83,7 @@ def test_runs_are_swept_and_finished_ones_kept(tmp_path):
 
 
 def test_seeds_differ_in_noise_alone():
-    run = Balancing(method="uoro", rate=1e-3, samples=60)
+    run = InfluenceRun(method="uoro", rate=1e-3, samples=60)
     one, two = (train_influence(replace(run, seed=seed), NOWHERE) for seed in range(2))
     assert one["losses"][0] == two["losses"][0]
     assert one["thetas"][-1] != two["thetas"][-1]

@@ -12,8 +12,8 @@ from norewind.training.settings import SettingsError
 
 @pytest.fixture(scope="module")
 def record():
-    run = memory.Remembering(task="grow", method="bptt:4", cell="rnn", hidden=16, samples=30_000, rate=3e-3)
-    return {**memory.train(run, Path()), "norewind": "0", "jax": "0"}
+    run = memory.MemoryRun(task="grow", method="bptt:4", cell="rnn", hidden=16, samples=30_000, rate=3e-3)
+    return {**memory.train_memory(run, Path()), "norewind": "0", "jax": "0"}
 
 
 def test_a_run_learns_to_repeat_one_letter_and_then_more(record):
@@ -26,10 +26,10 @@ def test_a_run_learns_to_repeat_one_letter_and_then_more(record):
 
 def test_the_best_rate_is_repeated_with_other_seeds_and_reported(record, tmp_path, monkeypatch):
     monkeypatch.setattr(memory, "KINDS", (("grow", "bptt:4", "rnn", 16),))
-    for run in memory.tries(30_000).values():
+    for run in memory.first_plan(30_000).values():
         reached = {1e-3: 9, 3e-3: 7}[run.rate]
         write(tmp_path, run, record, reached)
-    plan = memory.repeats(records(memory.tries(30_000), tmp_path, "memory"), 30_000, seeds=2)
+    plan = memory.second_plan(records(memory.first_plan(30_000), tmp_path, "memory"), 30_000, seeds=2)
     first, again = plan.values()
     assert (first.rate, first.seed, again.rate, again.seed) == (1e-3, 0, 1e-3, 1)
     write(tmp_path, again, record, 11)
@@ -41,9 +41,9 @@ def test_the_best_rate_is_repeated_with_other_seeds_and_reported(record, tmp_pat
 
 
 def test_runs_are_made_by_the_workers_of_all_sweeps(tmp_path, monkeypatch):
-    run = memory.Remembering(task="pause", method="bptt:4", cell="rnn", hidden=4, samples=1_000, rate=1e-3)
-    (found,) = sweep({run.name: run}, tmp_path, jobs=1, train=memory.train, entry="memory").values()
-    assert found["bits"] == memory.train(run, tmp_path)["bits"]
+    run = memory.MemoryRun(task="pause", method="bptt:4", cell="rnn", hidden=4, samples=1_000, rate=1e-3)
+    (found,) = sweep({run.name: run}, tmp_path, jobs=1, train=memory.train_memory, entry="memory").values()
+    assert found["bits"] == memory.train_memory(run, tmp_path)["bits"]
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(SettingsError, match="the package ray is not installed"):
         memory.reproduce_memory(tmp_path, samples=1_000, ray="auto")

@@ -8,20 +8,22 @@ import numpy as np
 import pytest
 
 from norewind.paper.balancing import influence_plan
-from norewind.paper.groups import Group, agreement, anbn_text_noise, grouped, of_paper
-from norewind.paper.plans import ANBN, BRACKETS, SAMPLES, TABLE, run_name, text_plan
-from norewind.paper.report import (
-    BRACKETS_COLUMNS,
-    COLUMNS,
-    crossings,
-    group_rows,
-    reproduce,
-    run_table,
-    table,
-    too_short,
-    verdicts,
-    write_report,
+from norewind.paper.report import BRACKETS_COLUMNS, COLUMNS, reproduce, run_table, table_row, write_report
+from norewind.paper.text_runs import (
+    ANBN,
+    BRACKETS,
+    SAMPLES,
+    TABLE,
+    SeedGroup,
+    TextRuns,
+    agreement,
+    anbn_text_noise,
+    grouped,
+    paper_runs,
+    run_name,
+    text_plan,
 )
+from norewind.plotting.tables import markdown
 from norewind.sweeps.record import read_records, write_record
 
 VERSIONS = {"norewind": "0", "commit": "0", "jax": "0", "python": "0", "seconds": 1.0}
@@ -38,7 +40,7 @@ def record(value, diverged_at=None, base=ANBN, **changes):
 
 
 def group(*values, **changes):
-    return Group([record(value, seed=seed, **changes) for seed, value in enumerate(values)])
+    return SeedGroup([record(value, seed=seed, **changes) for seed, value in enumerate(values)])
 
 
 def test_the_plan_is_the_papers():
@@ -112,10 +114,10 @@ def test_agreement_needs_seeds_length_and_the_noise_of_the_text():
 
 
 def test_diverged_runs_are_counted_and_not_averaged():
-    lost = Group([record(0.15, seed=0), record(1.26, 2_000_000, seed=1), record(0.17, seed=2)])
+    lost = SeedGroup([record(0.15, seed=0), record(1.26, 2_000_000, seed=1), record(0.17, seed=2)])
     assert lost.mean == pytest.approx(0.16)
     assert lost.diverged == 1
-    (row,) = group_rows([lost])
+    row = table_row(lost)
     assert (row["seeds"], row["diverged"]) == (3, 1)
     assert agreement(lost, 0.16).verdict == "too few seeds"
 
@@ -131,9 +133,9 @@ def full_set():
 
 
 def test_the_table_stands_beside_the_papers():
-    groups = of_paper(grouped(full_set()), "anbn")
+    groups = paper_runs(grouped(full_set()), "anbn")
     assert set(groups) == set(TABLE)
-    rows = group_rows(groups.values())
+    rows = [table_row(group) for group in groups.values()]
     assert len(rows) == 12
     for row, paper in zip(rows, TABLE.values(), strict=True):
         odd = (row["method"], row["cell"]) == ("truncated BPTT, T = 16", "LSTM")
@@ -143,14 +145,14 @@ def test_the_table_stands_beside_the_papers():
         low, high = map(float, row["95% of runs"].split(" to "))
         assert (low <= paper <= high) != odd
         assert len(row["runs"].split()) == 3
-    text = table(rows)
+    text = markdown(COLUMNS, rows)
     assert "| UORO, T = 2 | LSTM | 0.149 | 0.1490 | 0.0000 | 3 | 0 | 0.141 to 0.157 | 1 | agrees |" in text
 
 
 def test_verdicts_are_counted_and_controls_judged():
     groups = grouped(full_set())
-    assert verdicts(of_paper(groups, "anbn")) == "11 of 12 cells: agrees; 1 of 12 cells: differs (worse)"
-    (control,) = group_rows(group for group in groups if group.changes)
+    assert paper_runs(groups, "anbn").verdicts() == "11 of 12 cells: agrees; 1 of 12 cells: differs (worse)"
+    (control,) = [table_row(group) for group in groups if group.changes]
     assert (control["change"], control["paper"], control["ours"]) == ("the released ρ", "0.155", "0.2000")
     assert control["verdict"] == "differs (worse)"
 
@@ -167,17 +169,17 @@ def test_a_run_that_was_better_before_can_be_told():
 def test_a_control_does_not_get_into_the_table():
     longer = [record(0.15, cell="gru", seed=seed, samples=3 * SAMPLES) for seed in range(3)]
     double = [record(0.15, cell="gru", seed=seed, precision="double") for seed in range(3)]
-    chosen = of_paper(grouped(full_set() + longer + double), "anbn")["uoro", "gru"]
+    chosen = paper_runs(grouped(full_set() + longer + double), "anbn")["uoro", "gru"]
     assert chosen.mean == pytest.approx(0.155)
 
 
 def test_curves_are_cumulative_or_recent():
     run = record(0.0)
     run["curve"] = [1.0] * 500 + [0.0] * 500
-    samples, rows = Group([run]).curves(cumulative=True)
+    samples, rows = SeedGroup([run]).curves(cumulative=True)
     assert samples[-1] == 10**7
     assert rows[0][-1] == pytest.approx(0.5)
-    _, rows = Group([run]).curves(cumulative=False)
+    _, rows = SeedGroup([run]).curves(cumulative=False)
     assert rows[0][-1] == 0
     assert rows[0][504] == pytest.approx(0.5)
 
@@ -187,25 +189,25 @@ def test_brackets_are_placed_between_memoryless_and_the_optimum():
     halfway = (text.memoryless + text.floor) / 2
     kinds = {"uoro": halfway, "bptt:4": text.memoryless}
     groups = {(method, "gru"): group(value, base=BRACKETS, method=method) for method, value in kinds.items()}
-    rows = group_rows(groups.values())
+    rows = [table_row(group) for group in groups.values()]
     assert [row["from memoryless to the optimum"] for row in rows] == ["50%", "0%"]
-    assert f"| UORO | GRU | {halfway:.4f} |  | 1 | 0 | 50% |" in table(rows, BRACKETS_COLUMNS)
-    (above,) = group_rows([group(2.0, base=BRACKETS)])
+    assert f"| UORO | GRU | {halfway:.4f} |  | 1 | 0 | 50% |" in markdown(BRACKETS_COLUMNS, rows)
+    above = table_row(group(2.0, base=BRACKETS))
     assert above["from memoryless to the optimum"].startswith("-")
 
 
 def test_the_crossing_of_two_curves_is_found():
     late = record(0.1, base=BRACKETS)
     late["curve"] = [3.0] * 100 + [0.1] * 900
-    groups = {("uoro", "gru"): Group([late]), ("bptt:4", "gru"): group(1.0, base=BRACKETS, method="bptt:4")}
+    groups = {("uoro", "gru"): SeedGroup([late]), ("bptt:4", "gru"): group(1.0, base=BRACKETS, method="bptt:4")}
     # 100 intervals of 3 and n of 0.1 have a mean of 1 after 222.2 more.
-    assert crossings(groups) == [
+    assert TextRuns(groups).crossings() == [
         "GRU: UORO's mean loss from the start is below that of truncated BPTT after 3,220,000 samples."
     ]
     groups["uoro", "gru"] = group(2.0, base=BRACKETS)
-    assert "still above" in crossings(groups)[0]
+    assert "still above" in TextRuns(groups).crossings()[0]
     groups["uoro", "gru"] = group(0.5, base=BRACKETS)
-    assert "after 0 samples" in crossings(groups)[0]
+    assert "after 0 samples" in TextRuns(groups).crossings()[0]
 
 
 def test_a_report_holds_everything(tmp_path):
@@ -250,7 +252,7 @@ def test_quick_runs_are_marked_as_too_short(tmp_path, capsys):
     assert rows.count("too short to conclude (50,000 samples)") == 12
     assert "open" not in rows
     assert (tmp_path / "index.html").read_text().count("<strong>Too short to conclude") == 2
-    assert too_short(of_paper(grouped(full_set()), "anbn")) == ""
+    assert paper_runs(grouped(full_set()), "anbn").too_short() == ""
 
 
 @pytest.mark.slow

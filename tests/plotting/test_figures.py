@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from run_folders import assert_refused, norewind
 
-from norewind.plotting.figures import draw_curves
-from norewind.plotting.row_figures import draw_stretch, unscored
+from norewind.plotting.figures import curves_figure, rows_figure, save, unscored
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
 
@@ -35,10 +34,11 @@ def test_a_curve_that_somebody_else_wrote_into_is_refused(whole, tmp_path, capsy
 
 def test_figures_are_never_empty(tmp_path):
     for lines in ([], [{"samples": 3, "loss": None}], [{"samples": 3, "loss": 1.0, "baseline": 2.0}]):
-        assert draw_curves([("run", lines)], "squared error", tmp_path / "curve.png").stat().st_size > 5_000
+        figure = curves_figure([("run", lines)], "squared error")
+        assert save(figure, tmp_path / "curve.png").stat().st_size > 5_000
     recent = np.full((5, 2, 3), np.nan)
     recent[..., 0] = 1
-    assert draw_stretch(recent, ["a", "b"], 5, tmp_path / "stretch.png").stat().st_size > 5_000
+    assert save(rows_figure(recent, ["a", "b"], 5), tmp_path / "stretch.png").stat().st_size > 5_000
 
 
 def test_a_figure_says_why_nothing_was_scored():

@@ -6,8 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from norewind.sweeps.trial import Clock, trial
-from norewind.training.fit import Hooks
+from norewind.sweeps.sweep import train_run
 from norewind.training.settings import Settings
 
 ROOT = Path(__file__).parents[2]
@@ -72,7 +71,7 @@ def test_baselines_are_scored_as_runs_are(study, table, tmp_path):
     still = Settings(
         **{**settings.as_json(), "method": "readout_only", "rate": 1e-30, "optimizer": "sgd", "cell": "elman"}
     )
-    record = trial(still, tmp_path / "run", Hooks(), Clock())
+    record = train_run(still, tmp_path / "run")
     series = forecasts.read_series(settings)
     mine = forecasts.scored(forecasts.squared_errors(series, forecasts.simple_forecasts(series, "running mean")), 40)
     assert mine["samples"] == record["samples"] == 400

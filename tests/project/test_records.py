@@ -5,9 +5,9 @@ import sys
 from pathlib import Path
 
 from norewind.paper.balancing import influence_plan
-from norewind.paper.groups import grouped, of_paper
-from norewind.paper.plans import TABLE, text_plan
-from norewind.paper.report import group_rows, table
+from norewind.paper.report import COLUMNS, table_row
+from norewind.paper.text_runs import TABLE, grouped, paper_runs, text_plan
+from norewind.plotting.tables import markdown
 from norewind.sweeps.record import RECORDS, read_records
 from norewind.sweeps.sweep import records
 from norewind.training.settings import Settings
@@ -25,9 +25,9 @@ def test_the_records_of_the_paper():
     assert sorted(records(influence_plan(), out, "influence")) == influence
     assert len(influence) == 42
     groups = grouped(every.values())
-    assert set(of_paper(groups, "anbn")) == set(TABLE)
-    assert set(of_paper(groups, "brackets")) == {(m, c) for m in ("uoro", "bptt:4") for c in ("gru", "lstm")}
-    assert (out / "table.md").read_text() == table(group_rows(of_paper(groups, "anbn").values()))
+    assert set(paper_runs(groups, "anbn")) == set(TABLE)
+    assert set(paper_runs(groups, "brackets")) == {(m, c) for m in ("uoro", "bptt:4") for c in ("gru", "lstm")}
+    assert (out / "table.md").read_text() == markdown(COLUMNS, map(table_row, paper_runs(groups, "anbn").values()))
 
 
 def test_the_records_of_real_data(monkeypatch, tmp_path):

@@ -5,7 +5,7 @@ import pytest
 from run_folders import SMALL, everything, norewind
 
 from norewind.learners.text_learner import TextLearner
-from norewind.scoring.line_score import LineScore
+from norewind.scoring.text_score import LineScore
 from norewind.streams import ByteStream, Samples
 from norewind.training.log import read_log
 

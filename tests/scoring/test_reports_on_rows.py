@@ -8,7 +8,6 @@ from run_folders import SMALL, everything, norewind
 
 from norewind.learners.series import Series
 from norewind.scoring.row_score import RowScore
-from norewind.scoring.summary import summary, table
 from norewind.streams import RowStream, Source
 from norewind.training.log import read_log
 
@@ -60,6 +59,10 @@ def test_simple_forecasts_are_those_of_their_definition(daily, horizon):
         assert found["rmse"] == pytest.approx(np.sqrt((errors**2).mean()), rel=1e-4)
 
 
+def summary(lines):
+    return RowScore(["power"], "squared").summary(lines)
+
+
 def test_a_model_that_loses_is_told_so(daily):
     path, _ = daily
     score = scored(path, 1, np.full((ROWS, 1), 5.0, np.float32))
@@ -69,19 +72,19 @@ def test_a_model_that_loses_is_told_so(daily):
     line["errors"]["seasonal"]["power"]["rows"] = line["errors"]["model"]["power"]["rows"]
     result = summary([line])
     assert result.best_simple()[0] == "24 rows ago"
-    assert "Warning: 24 rows ago was a better forecast" in table(result)
+    assert "Warning: 24 rows ago was a better forecast" in result.table()
     # It hardly loses.
     rmse = line["errors"]["seasonal"]["power"]["rmse"]
     line["errors"]["model"]["power"]["rmse"] = 1.005 * rmse
-    assert "Warning: 24 rows ago was as good a forecast" in table(summary([line]))
+    assert "Warning: 24 rows ago was as good a forecast" in summary([line]).table()
     line["errors"]["model"]["power"]["rmse"] = 1.02 * rmse
-    assert "Warning: 24 rows ago was a better forecast" in table(summary([line]))
+    assert "Warning: 24 rows ago was a better forecast" in summary([line]).table()
     # One that knows the future does not lose.
     with RowStream(Source(path)) as stream:
         targets = np.nan_to_num(stream.take(ROWS).targets)
     result = summary([{"samples": ROWS, "loss": 0.0, **scored(path, 1, targets).take()}])
     assert result.best_simple()[1] >= 1
-    assert "Warning" not in table(result)
+    assert "Warning" not in result.table()
 
 
 def test_the_last_half_is_compared_even_if_the_best_period_changes():

@@ -15,14 +15,12 @@ from servers import Server as Client
 from servers import in_a_thread, table
 from starlette.requests import Request
 
-from norewind.serving import access, bodies, prediction_queue, server
+from norewind.serving import access, bodies, queues, server
 from norewind.serving.access import is_local
 from norewind.serving.app import application, stream
 from norewind.serving.bodies import Refusal
-from norewind.serving.incoming import BATCH, Incoming
-from norewind.serving.late_labels import LateLabels
 from norewind.serving.page_feed import PageFeed
-from norewind.serving.prediction_queue import PredictionQueue
+from norewind.serving.queues import BATCH, Incoming, LateLabels, PredictionQueue
 from norewind.serving.service import Service
 from norewind.streams.position import Mark, unread
 
@@ -183,7 +181,7 @@ def test_requests_of_one_moment_share_a_call_and_too_many_are_refused():
 
 
 def test_requests_that_come_while_another_waits_share_its_call(monkeypatch):
-    monkeypatch.setattr(prediction_queue, "APART", 0.2)
+    monkeypatch.setattr(queues, "APART", 0.2)
     calls = []
 
     async def ask():

@@ -11,7 +11,7 @@ from servers import table
 
 from norewind.forecasting.predict import predictions
 from norewind.serving.bodies import Refusal
-from norewind.serving.incoming import Incoming
+from norewind.serving.queues import Incoming
 from norewind.serving.row_model import RowModel
 from norewind.serving.service import Service
 from norewind.streams.stream import BadRow

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from run_folders import everything, norewind
 
-from norewind.serving.late_labels import LateLabels
+from norewind.serving.queues import LateLabels
 from norewind.storage.checkpoint import CheckpointError
 from norewind.training.log import read_log
 

@@ -16,7 +16,8 @@ from run_folders import holder
 from norewind.storage.checkpoint import checkpoints
 from norewind.sweeps import workers
 from norewind.sweeps.record import RECORDS, read_records, write_record
-from norewind.sweeps.sweep import SweepError, records, sweep
+from norewind.sweeps.sweep import records, sweep
+from norewind.sweeps.workers import SweepError
 from norewind.training.progress import Progress
 from norewind.training.settings import Settings, SettingsError
 
@@ -128,7 +129,7 @@ def test_ctrl_c_saves_every_run_and_the_next_call_continues(tmp_path):
     (tmp_path / "script.py").write_text(SCRIPT)
     process = subprocess.Popen([sys.executable, tmp_path / "script.py", tmp_path / "out"], stderr=subprocess.PIPE)
     folder = tmp_path / "out" / "folders" / "long"
-    wait_for(lambda: workers._last_line(folder / "metrics.jsonl"))
+    wait_for(lambda: workers.last_line(folder / "metrics.jsonl"))
     process.send_signal(signal.SIGINT)
     assert b"KeyboardInterrupt" in process.communicate()[1]
     assert process.returncode != 0
@@ -142,17 +143,17 @@ def test_ctrl_c_saves_every_run_and_the_next_call_continues(tmp_path):
 
 def kill_once_saved(monkeypatch, folder, times):
     """Kill the process that trains in a folder, so many times, whenever it has saved something new."""
-    killed, look = [], workers.Workers._look
+    killed, show = [], workers.show_progress
 
-    def look_and_kill(self, tasks):
-        look(self, tasks)
+    def show_and_kill(*arguments):
+        show(*arguments)
         saved = [path.name for path in checkpoints(folder / "checkpoints")]
         pid = holder(folder)
         if len(killed) < times and saved and pid and saved[-1] not in killed:
             killed.append(saved[-1])
             os.kill(pid, signal.SIGKILL)
 
-    monkeypatch.setattr(workers.Workers, "_look", look_and_kill)
+    monkeypatch.setattr(workers, "show_progress", show_and_kill)
     monkeypatch.setattr(workers, "SECONDS_BETWEEN_LOOKS", 0.05)
     return killed
 
@@ -166,7 +167,7 @@ def test_a_killed_run_does_not_take_the_others_with_it(tmp_path, monkeypatch):
     assert list(records(plan, tmp_path)) == ["short"]
 
 
-def test_a_run_that_is_killed_again_and_again_is_not_said_to_go_on(tmp_path):
+def test_a_run_that_is_killed_again_and_again_is_not_said_to_go_on(tmp_path, monkeypatch):
     class Place:
         jobs, killed = 1, RuntimeError
         stop = end = staticmethod(lambda *_: None)
@@ -177,10 +178,9 @@ def test_a_run_that_is_killed_again_and_again_is_not_said_to_go_on(tmp_path):
             return future
 
     said = StringIO()
-    some = workers.Workers(lambda: "", Progress(2, out=said))
-    some.place = Place()
+    monkeypatch.setattr(workers, "_Machine", lambda jobs: Place())
     with pytest.raises(SweepError, match="run: RuntimeError: killed"):
-        some.run({"run": (SMALL, tmp_path)})
+        workers.train_in_processes(lambda: "", {"run": (SMALL, tmp_path)}, Progress(2, out=said))
     lines = said.getvalue().splitlines()
     assert sum("continuing" in line for line in lines) == workers.RESTARTS
     assert lines[-1] == "run: failed"
@@ -229,4 +229,4 @@ def test_a_record_that_cannot_be_read_is_named(tmp_path, capsys, content):
 @pytest.mark.parametrize("jobs", [0, -1, 10**9])
 def test_a_number_of_processes_that_is_none(jobs):
     with pytest.raises(SettingsError, match="--jobs must be from 1 to 1000"):
-        workers.Workers(lambda: "", None, jobs)  # pyright: ignore[reportArgumentType]
+        workers.train_in_processes(lambda: "", {}, Progress(quiet=True), jobs=jobs)

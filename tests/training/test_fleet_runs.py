@@ -20,7 +20,8 @@ import norewind
 from norewind.fleets import store
 from norewind.forecasting.fleet_forecast import fleet_forecasts
 from norewind.storage.checkpoint import checkpoints
-from norewind.sweeps import shards, workers
+from norewind.sweeps import parts as fleet_parts
+from norewind.sweeps import workers
 from norewind.training.fit import Hooks
 from norewind.training.folder import RunFolder
 from norewind.training.progress import Progress
@@ -143,15 +144,15 @@ def test_only_changed_keys_are_written_again(settings, tmp_path):
 
 def killing(monkeypatch, folder):
     """Kill the process that trains in this folder, once, when it has saved something."""
-    killed, look = [], workers.Workers._look
+    killed, show = [], workers.show_progress
 
-    def look_and_kill(self, tasks):
-        look(self, tasks)
+    def show_and_kill(*arguments):
+        show(*arguments)
         if not killed and checkpoints(folder / "checkpoints") and (pid := holder(folder)):
             killed.append(pid)
             os.kill(pid, signal.SIGKILL)
 
-    monkeypatch.setattr(workers.Workers, "_look", look_and_kill)
+    monkeypatch.setattr(workers, "show_progress", show_and_kill)
     monkeypatch.setattr(workers, "SECONDS_BETWEEN_LOOKS", 0.05)
     return killed
 
@@ -162,24 +163,24 @@ def test_a_killed_worker_s_keys_go_on_elsewhere_bit_for_bit(ray, settings, whole
     if ray:
         pytest.importorskip("ray")
         monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    folders = shards.shard_folders(tmp_path / "run", 2)
+    folders = fleet_parts.shard_folders(tmp_path / "run", 2)
     killed = killing(monkeypatch, folders[1])
     with Progress(2, quiet=True) as progress:
         parts = replace(settings, shards=2, predictions="file")
-        shards.train_shards(parts, tmp_path / "run", progress, jobs=2, ray=ray, new=True)
+        fleet_parts.train_shards(parts, tmp_path / "run", progress, jobs=2, ray=ray, new=True)
     assert killed
     assert by_key(*folders) == by_key(whole)
     assert {**keys_in(folders[0]), **keys_in(folders[1])} == keys_in(whole)
-    assert shards.shard_words(tmp_path / "run", 2, json.loads).startswith(f"{ROWS:,} samples, mean loss 0.")
+    assert fleet_parts.shard_summary(tmp_path / "run", 2, json.loads).startswith(f"{ROWS:,} samples, mean loss 0.")
 
 
 def test_the_words_about_shards_count_all_samples_and_invent_no_loss(settings, tmp_path):
     source = tmp_path / "rows.csv"
     source.write_text("sensor,temp,power\n" + "".join(f"k{i},{i % 7},1\n" for i in range(250)))
-    for number, folder in enumerate(shards.shard_folders(tmp_path, 2)):
+    for number, folder in enumerate(fleet_parts.shard_folders(tmp_path, 2)):
         part = replace(settings, source=str(source), resident=300, shards=2, shard=number, predictions="none")
         trained(part, folder)
-    assert shards.shard_words(tmp_path, 2, json.loads) == "250 samples.\n250 keys; none has 20 scored rows yet."
+    assert fleet_parts.shard_summary(tmp_path, 2, json.loads) == "250 samples.\n250 keys; none has 20 scored rows yet."
 
 
 def test_keys_of_any_bytes_and_kinds_are_kept_apart(settings, tmp_path):
@@ -199,14 +200,14 @@ def test_keys_of_any_bytes_and_kinds_are_kept_apart(settings, tmp_path):
 def test_a_full_disk_says_so_and_loses_nothing(settings, whole, tmp_path, monkeypatch):
     write = store.Store.write
 
-    def on_a_small_disk(self, entries, at, *rest, **options):
+    def on_a_small_disk(self, keys, runs, at, *rest, **options):
         self._base.execute(f"PRAGMA max_page_count = {1_000 if at < 700 else 1}")
         if at >= 700:
             # SQLite does not go below what is there: let there be no room for anything more.
             pages = self._base.execute("PRAGMA page_count").fetchone()[0]
             self._base.execute(f"PRAGMA max_page_count = {pages}")
-            entries = [*entries, store.Entry(b"more", bytes(10_000_000))]
-        write(self, entries, at, *rest, **options)
+            keys, runs = [*keys, b"more"], [*runs, ((0, 0, 0, 0), bytes(10_000_000))]
+        write(self, keys, runs, at, *rest, **options)
 
     with monkeypatch.context() as patch:
         patch.setattr(store.Store, "write", on_a_small_disk)
@@ -266,6 +267,7 @@ def test_all_steps_are_forecast_each_by_the_nearest_that_reaches_it(model, ahead
     [
         ({"key": None, "share": True}, "name their column"),
         ({"method": "bptt:16"}, "has windows"),
+        ({"method": "nonsense"}, "method: no method is called 'nonsense'"),
         ({"loss": "classes"}, "not supported"),
         ({"share": True, "shards": 2, "resident": None}, "cannot be split"),
         ({"key": "nothing"}, "no column 'nothing' to take keys from"),
@@ -282,7 +284,7 @@ def test_what_is_not_supported_is_refused_in_words(changed, message, settings, t
 def test_shards_have_no_common_place_for_predictions(predictions, settings, tmp_path):
     parts = replace(settings, shards=2, predictions=predictions)
     with pytest.raises(SettingsError, match="several processes cannot"):
-        shards.train_shards(parts, tmp_path / "run", Progress(2, quiet=True), new=True)
+        fleet_parts.train_shards(parts, tmp_path / "run", Progress(2, quiet=True), new=True)
     assert not (tmp_path / "run").exists()
 
 

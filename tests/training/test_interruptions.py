@@ -15,7 +15,7 @@ from run_folders import ROWS, TEXT, Pipe, assert_refused, at_sample, crash, ever
 
 from norewind.storage.checkpoint import checkpoints
 from norewind.streams import ByteStream
-from norewind.training import fit as fitting
+from norewind.training import training_loop
 from norewind.training.log import read_log
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
@@ -104,7 +104,7 @@ def test_more_samples_make_the_longer_run(whole, tmp_path):
 def test_seconds_go_on_too(whole, tmp_path, monkeypatch):
     """With a clock that moves on by one for every chunk, interruptions do not even change the seconds."""
     clock = SimpleNamespace(now=0.0, perf_counter=lambda: clock.now)
-    monkeypatch.setattr(fitting, "time", clock)
+    monkeypatch.setattr(training_loop, "time", clock)
 
     def tick():
         clock.now += 1

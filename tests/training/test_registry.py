@@ -70,5 +70,5 @@ def test_options_reach_the_estimator():
 )
 def test_mistakes_are_explained(text, message):
     with pytest.raises(ValueError, match="method|option|whole|length") as error:
-        registry.parse_methods(text)
+        _ = [registry.parse_method(method) for method in registry.split_methods(text)]
     assert message in str(error.value)

@@ -1,9 +1,10 @@
 """Prediction of one bit: mixes the counters of every context, the match and the members to one probability.
 
 Logistic mixing in two layers: several sets of weights, in each of which the context selects a row;
-weights for their results; then an adaptive map. Every set of the first layer makes its own
-prediction and learns from its own error. The last set has one row for each level of the tree;
-rows of the other sets start as a copy of it when they are first used.
+weights for their results; then two adaptive maps, selected by the last symbol and by the
+current word. Every set of the first layer makes its own prediction and learns from its own
+error. The last set has one row for each level of the tree; rows of the other sets start as a
+copy of it when they are first used.
 
 Everything learned belongs to at most one level of the tree of bits. So learning from
 a symbol's first bits does not change the predictions of its last bits, and the
@@ -13,7 +14,7 @@ probabilities of all symbols can be computed at once.
 import numpy as np
 
 from norewind.engines.kernels import kernel
-from norewind.learners.counting.contexts import KINDS, LENGTH, LETTERS, NEWEST, scrambled
+from norewind.learners.counting.contexts import KINDS, LENGTH, LETTERS, NEWEST, WORD, scrambled
 from norewind.learners.counting.logistic import INPUT, LOGIT, ONE, clipped, probabilities, squash, stretch
 from norewind.learners.counting.table import (
     HALF,
@@ -27,13 +28,13 @@ from norewind.learners.counting.table import (
 
 SETS = 6
 GENERAL = SETS - 1
-# The entries of `chosen`: the rows of the sets of weights; the row of the map, and the place in it; the match.
-MAP, KNOT, SHARE, MATCH, BUCKET, CHOSEN = range(SETS, SETS + 6)
+# The entries of `chosen`: the rows of the sets of weights; the rows of the maps, and the place in them; the match.
+MAP, WORD_MAP, KNOT, SHARE, MATCH, BUCKET, CHOSEN = range(SETS, SETS + 7)
 # The number of inputs per context, and of other inputs: two of the match and a constant.
 PER_CONTEXT, OTHERS = 3, 3
 # The number of rows of weights selected by the last symbol, by the last two, and by the kinds of the last ones.
 RECENT_ROWS, PAIR_ROWS, KIND_ROWS = 256, 512, 256
-BUCKETS, KNOTS = 32, 33
+BUCKETS, KNOTS, WORD_MAPS = 32, 33, 2048
 # The unit of weights, and the multiple to which their rows are padded with zeros, for the processor's vectors.
 WEIGHT, VECTORS = 1 << 20, 32
 
@@ -41,7 +42,7 @@ _BIAS = int(0.3 * INPUT)
 _MAP_RATE, _LAST_RATE = int(0.02 * 65536), int(0.001 * 65536)
 # The learning rate of a row of weights decreases with the number of its uses, here in steps of 64.
 _MOST_USES, _USES_BITS = 65535, 6
-_RATES = ((0.002 + 0.013 / (1 + np.arange(1024) * 64 / 500)) * 65536).astype(np.int64)
+_RATES = ((0.002 + 0.013 / (1 + np.arange(1024) * 64 / 500)) * 65536).astype(np.int32)
 _REACH, _KNOT_BITS = 8 * LOGIT, 11
 FRESH_MAP = np.rint(probabilities(np.arange(KNOTS) / 2 - 8) * (ONE << 6)).astype(np.int32)
 # The step of a weight is a rate (16 bits) times an error (16 bits), of which 25 bits are kept, times an input (8 bits).
@@ -127,12 +128,13 @@ def hear_members(masses, node, first, inputs):
 
 
 @kernel
-def choose(past, sets, nodes, depth, level, node, chosen):
-    """Select the row of each set of weights, and of the adaptive map.
+def choose(past, sets, hashed, nodes, depth, level, node, chosen):
+    """Select the row of each set of weights, and of each adaptive map.
 
     Args:
         past: the summary of the past.
         sets: the first row of each set of weights.
+        hashed: the number of pairs of symbols, the first map of words, and the number of these at each level.
         nodes: the number of nodes that are distinguished.
         depth: the number of bits of a symbol.
         level: the level of the node.
@@ -143,7 +145,7 @@ def choose(past, sets, nodes, depth, level, node, chosen):
     quality = (bucket > 0) + (bucket >= 16) + (bucket >= 20)
     row = node if depth <= 8 else 32 * level + node % 32
     last, before = past[NEWEST] % RECENT_ROWS, past[NEWEST + 1] % RECENT_ROWS
-    pair = np.int64(scrambled(np.uint32(last * 257 + before))) % ((sets[GENERAL] - sets[4]) // depth)
+    pair = np.int64(scrambled(np.uint32(last * 257 + before))) * hashed[0] >> 32
     chosen[0] = sets[0] + quality * nodes + row
     chosen[1] = sets[1] + last * depth + level
     chosen[2] = sets[2] + past[LETTERS] * depth + level
@@ -151,11 +153,13 @@ def choose(past, sets, nodes, depth, level, node, chosen):
     chosen[4] = sets[4] + pair * depth + level
     chosen[GENERAL] = sets[GENERAL] + level
     chosen[MAP] = last * nodes + row
+    word = scrambled(np.uint32(np.uint32(past[WORD]) * np.uint32(0x2F0B4C47) + np.uint32(node)))
+    chosen[WORD_MAP] = hashed[1] + level * hashed[2] + (np.int64(word) * hashed[2] >> 32)
 
 
 @kernel
 def mix(weights, uses, last, maps, inputs, chosen, made):
-    """Compute the probability of a one by both layers and the map.
+    """Compute the probability of a one by both layers and the maps.
 
     Args:
         weights: the weights of the first layer.
@@ -163,7 +167,7 @@ def mix(weights, uses, last, maps, inputs, chosen, made):
         last: the weights of the second layer.
         maps: the adaptive maps.
         inputs: the mixer inputs.
-        chosen: the selected rows; where to write the place in the map.
+        chosen: the selected rows; where to write the place in the maps.
         made: where to write the log-odds and the probability of each set.
     """
     total = 0
@@ -179,9 +183,11 @@ def mix(weights, uses, last, maps, inputs, chosen, made):
     place = min(max(logit + _REACH, 0), 2 * _REACH - 1)
     knot, share = place >> _KNOT_BITS, place & ((1 << _KNOT_BITS) - 1)
     chosen[KNOT], chosen[SHARE] = knot, share
-    low, high = np.int64(maps[chosen[MAP], knot]), np.int64(maps[chosen[MAP], knot + 1])
-    refined = (low + ((high - low) * share >> _KNOT_BITS)) >> 6
-    return min(max((one + refined) // 2, 1), ONE - 1)
+    refined = 0
+    for row in (chosen[MAP], chosen[WORD_MAP]):
+        low, high = np.int64(maps[row, knot]), np.int64(maps[row, knot + 1])
+        refined += (low + ((high - low) * share >> _KNOT_BITS)) >> 6
+    return min(max((2 * one + refined) >> 2, 1), ONE - 1)
 
 
 @kernel
@@ -221,7 +227,7 @@ def count_match(histories, chosen, level, bit):
 
 @kernel
 def weigh_bit(weights, uses, last, maps, inputs, chosen, made, bit):
-    """Update the weights of both layers, and the map, with a bit.
+    """Update the weights of both layers, and the maps, with a bit.
 
     Args:
         weights: the weights of the first layer.
@@ -245,6 +251,7 @@ def weigh_bit(weights, uses, last, maps, inputs, chosen, made, bit):
         for i in range(len(inputs)):
             weights[row, i] += np.int32(np.int32(step * inputs[i] + _ROUND) >> _SHIFT)
         last[chosen[0], s] += (last_step * made[s, 0] + _LAST_ROUND) >> _LAST_SHIFT
-    row, knot, share = chosen[MAP], chosen[KNOT], chosen[SHARE]
-    for k, part in ((knot, (1 << _KNOT_BITS) - share), (knot + 1, share)):
-        maps[row, k] += ((bit * (ONE << 6) - maps[row, k]) * _MAP_RATE * part) >> (16 + _KNOT_BITS)
+    knot, share = chosen[KNOT], chosen[SHARE]
+    for row in (chosen[MAP], chosen[WORD_MAP]):
+        for k, part in ((knot, (1 << _KNOT_BITS) - share), (knot + 1, share)):
+            maps[row, k] += ((bit * (ONE << 6) - maps[row, k]) * _MAP_RATE * part) >> (16 + _KNOT_BITS)

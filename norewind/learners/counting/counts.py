@@ -189,7 +189,7 @@ class Counts(Learner):
                 f"members has shape {members.shape}, but these counts were made for {shape}: (samples, members, "
                 "symbols). Set their number with counts(members=...)."
             )
-        return np.ascontiguousarray(members, np.float32)
+        return np.exp(members, dtype=np.float32)
 
 
 def _count(what: str, count: int | None, length: int) -> int:

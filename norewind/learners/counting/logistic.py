@@ -49,7 +49,7 @@ def probabilities(logits: np.ndarray) -> np.ndarray:
 
 
 _MIDDLES = (np.arange(4096) + 0.5) / 4096
-_STRETCHED = np.rint((_logarithms(_MIDDLES) - _logarithms(1 - _MIDDLES)) * INPUT).astype(np.int32)
+_STRETCHED = np.rint((_logarithms(_MIDDLES) - _logarithms(1 - _MIDDLES)) * INPUT).astype(np.int16)
 _POINTS = (np.arange(2 * LARGEST // _STEP + 2) * _STEP - LARGEST) / LOGIT
 _SQUASHED = np.rint(probabilities(_POINTS) * (ONE << _FINE_BITS)).astype(np.int32)
 

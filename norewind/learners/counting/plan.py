@@ -30,6 +30,8 @@ class Plan(NamedTuple):
         starts: the first row of each group and context in the table. Regions never overlap.
         pairs: the number of pairs of rows in each region.
         sets: the first row of each set of weights.
+        hashed: what hashes select: the number of pairs of symbols, the first map of words, and the number of these at
+            each level.
     """
 
     symbols: int
@@ -42,6 +44,7 @@ class Plan(NamedTuple):
     starts: np.ndarray
     pairs: np.ndarray
     sets: np.ndarray
+    hashed: np.ndarray
 
 
 class CountsRun(NamedTuple):
@@ -119,9 +122,10 @@ def planned(symbols: int, members: int, megabytes: float, classes: np.ndarray | 
     of_kinds = 1 if classes is None else bits.KIND_ROWS
     sizes = np.array([recent, of_kinds, 3 * of_kinds, of_pairs, 1])
     sets = np.cumsum([0, 4 * nodes, *depth * sizes])
+    hashed = np.array([of_pairs, recent * nodes, min(recent * nodes // depth, bits.WORD_MAPS)])
     none = np.zeros((number, len(chosen)), np.int64)
     kinds = np.zeros(symbols, np.int32) if classes is None else classes
-    plan = Plan(symbols, depth, nodes, groups, *contexts.features_of(chosen), kinds, none, none, sets)
+    plan = Plan(symbols, depth, nodes, groups, *contexts.features_of(chosen), kinds, none, none, sets, hashed)
     run = _without_table(plan, members, megabytes * 1e6)
     size = megabytes * 1e6 - sum(leaf.nbytes for leaf in run)
     return _with_regions(plan, chosen, size), run
@@ -186,7 +190,6 @@ def _without_table(plan: Plan, members: int, size: float) -> CountsRun:
     guesses = np.array([_guess(history) for history in range(table.HISTORIES)])
     reliability = 1 - 0.5 / (np.arange(table.HISTORIES) + 1.5)
     histories = table.fresh_cell(np.array([*[guesses] * count, reliability]))
-    recent = min(plan.symbols, bits.RECENT_ROWS)
     return CountsRun(
         np.zeros((0, table.WIDTH), np.uint32),
         np.zeros(contexts.PAST, np.int64),
@@ -197,7 +200,7 @@ def _without_table(plan: Plan, members: int, size: float) -> CountsRun:
         np.tile((np.array(start) * bits.WEIGHT).astype(np.int32), (int(plan.sets[-1]), 1)),
         np.zeros(int(plan.sets[-1]), np.int32),
         np.full((int(plan.sets[1]), bits.SETS), bits.WEIGHT // bits.SETS, np.int32),
-        np.tile(bits.FRESH_MAP, (recent * plan.nodes, 1)),
+        np.tile(bits.FRESH_MAP, (int(plan.hashed[1] + plan.depth * plan.hashed[2]), 1)),
     )
 
 

@@ -20,14 +20,14 @@ def learn_chunk(plan, run, work, xs, targets, members, coder, data, losses, outp
         work: scratch arrays.
         xs: the symbols.
         targets: the symbols that follow them; written when decoding.
-        members: the members' log-probabilities (samples, members, symbols).
+        members: the members' probabilities (samples, members, symbols).
         coder: the state of the coder, which writes the targets' code to `data`, or reads the targets from it.
         data: the code.
         losses: where to write the losses, in nats.
         outputs: where to write the log-probabilities of all symbols; without rows, they are not computed.
     """
     # Unpacked here, because Numba counts references whenever an array is taken from a tuple.
-    symbols, depth, nodes, groups, used, multipliers, classes, starts, pairs, sets = plan
+    symbols, depth, nodes, groups, used, multipliers, classes, starts, pairs, sets, hashed = plan
     table, past, lines, ring, places, histories, weights, uses, last, maps = run
     features, hashes, checks, rows, masses, inputs, chosen, made = work
     keep_in_range(past, symbols)
@@ -48,7 +48,7 @@ def learn_chunk(plan, run, work, xs, targets, members, coder, data, losses, outp
                     bits.hear_contexts(table, histories, rows, level, inner, inputs)
                     bits.hear_match(past, histories, expects, depth, level, node, chosen, inputs)
                     bits.hear_members(masses, node, bits.PER_CONTEXT * len(rows) + bits.OTHERS, inputs)
-                    bits.choose(past, sets, nodes, depth, level, node, chosen)
+                    bits.choose(past, sets, hashed, nodes, depth, level, node, chosen)
                     one = bits.mix(weights, uses, last, maps, inputs, chosen, made)
                     bit = coded(coder, data, one, (target >> (depth - level - 1)) & 1)
                     likelihood *= (one if bit == 1 else ONE - one) / ONE
@@ -68,7 +68,7 @@ def look_chunk(plan, run, work, xs, members, outputs):
         run: the run; only its past changes.
         work: scratch arrays.
         xs: the symbols.
-        members: the members' log-probabilities (samples, members, symbols).
+        members: the members' probabilities (samples, members, symbols).
         outputs: where to write the log-probabilities; its length is the number of symbols to process.
     """
     keep_in_range(run.past, plan.symbols)
@@ -85,14 +85,14 @@ def sum_members(members, t, depth, masses):
     """Write the probability of every node of the tree by each member: the sum over the symbols below it.
 
     Args:
-        members: the members' log-probabilities (samples, members, symbols).
+        members: the members' probabilities (samples, members, symbols).
         t: the number of the sample.
         depth: the number of bits of a symbol.
         masses: where to write the probabilities.
     """
     for member in range(len(masses)):
         for symbol in range(members.shape[2]):
-            masses[member, (1 << depth) + symbol] = np.exp(np.float64(members[t, member, symbol]))
+            masses[member, (1 << depth) + symbol] = members[t, member, symbol]
         for node in range((1 << depth) - 1, 0, -1):
             masses[member, node] = masses[member, 2 * node] + masses[member, 2 * node + 1]
 
@@ -137,7 +137,7 @@ def all_symbols(plan, run, work, expects, out):
                         bits.hear_contexts(run.table, run.histories, rows, level, inner, inputs)
                         bits.hear_match(past, run.histories, expects, depth, level, node, chosen, inputs)
                         bits.hear_members(work.masses, node, bits.PER_CONTEXT * len(rows) + bits.OTHERS, inputs)
-                        bits.choose(past, plan.sets, plan.nodes, depth, level, node, chosen)
+                        bits.choose(past, plan.sets, plan.hashed, plan.nodes, depth, level, node, chosen)
                         one = bits.mix(run.weights, run.uses, run.last, run.maps, inputs, chosen, work.made)
                     likelihoods[2 * node] = likelihoods[node] * ((ONE - one) / ONE)
                     likelihoods[2 * node + 1] = likelihoods[node] * (one / ONE)

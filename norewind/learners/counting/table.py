@@ -16,9 +16,9 @@ WIDTH = 16
 HISTORY_BITS, COUNT_BITS, PROBABILITY_BITS = 6, 8, 18
 HISTORIES, HALF = 1 << HISTORY_BITS, 1 << (PROBABILITY_BITS - 1)
 _MOST = (1 << COUNT_BITS) - 1
-_RATES = (65536 / np.minimum(np.arange(_MOST + 1) + 1.08, 250)).astype(np.int64)
+_RATES = (65536 / np.minimum(np.arange(_MOST + 1) + 1.08, 250)).astype(np.int32)
 _CELL_LIMIT = 1023
-_CELL_RATES = (65536 / (np.arange(_CELL_LIMIT + 1) + 1.5)).astype(np.int64)
+_CELL_RATES = (65536 / (np.arange(_CELL_LIMIT + 1) + 1.5)).astype(np.int32)
 
 
 @kernel
@@ -50,7 +50,7 @@ def learned(slot, bit):
     p, n, past = probability(slot), times_seen(slot), max(history(slot), 1)
     p += (((bit << PROBABILITY_BITS) - p) * _RATES[n]) >> 16
     past = 2 * past + bit
-    past = past % HISTORIES | past // HISTORIES * (HISTORIES // 2)
+    past = past & (HISTORIES - 1) | past >> HISTORY_BITS << (HISTORY_BITS - 1)
     return np.uint32((p ^ HALF) << (COUNT_BITS + HISTORY_BITS) | min(n + 1, _MOST) << HISTORY_BITS | past)
 
 

@@ -4,7 +4,7 @@ Batches have a few fixed sizes, so that a new key compiles nothing.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -78,27 +78,26 @@ class Private:
         """
         order, (slots, starts, counts) = sorted_by_key(places)
         idle = np.add.reduceat(~learns[order], starts, dtype=int)
-        longest, found = LADDER[rung(len(slots))], _Found(order)
-        for visit in visits(starts, idle, longest):
-            places = slots[visit.keys]
-            after, outputs = self._answered(*self._batch(arrays, places, visit.at(order), rows[2:]))
-            self._put(arrays, places, after)
-            found.add(visit, outputs)
-        for visit in visits(starts + idle, counts - idle, longest):
-            places = slots[visit.keys]
-            batch = self._batch(arrays, places, visit.at(order), rows)
-            after, losses, outputs, finite = self._learned(*batch)
-            if not np.asarray(finite)[: len(places)].all():
+        longest, found = LADDER[rung(len(slots))], []
+        for keys, at in visits(order, starts, idle, longest):
+            after, outputs = self._answered(*self._batch(arrays, slots[keys], at, rows[2:]))
+            self._put(arrays, slots[keys], after)
+            found.append((at, (outputs, np.zeros(at.shape))))
+        for keys, at in visits(order, starts + idle, counts - idle, longest):
+            batch = self._batch(arrays, slots[keys], at, rows)
+            *results, finite = self._learned(*batch)
+            good = np.asarray(finite)
+            if not good[: len(keys)].all():
                 # Repeat the batch, dropping samples that give non-finite numbers. Other keys keep their results.
-                again, good = self._careful(*batch)[:3], np.asarray(finite)
-                after, losses, outputs = jax.tree.map(
+                results = jax.tree.map(
                     lambda new, old: np.where(good.reshape(-1, *(1,) * (old.ndim - 1)), old, new),  # noqa: B023
-                    again,
-                    (after, losses, outputs),
+                    [*self._careful(*batch)[:3]],
+                    results,
                 )
-            self._put(arrays, places, after)
-            found.add(visit, outputs, losses)
-        return shared, found.outputs, found.losses
+            after, losses, outputs = results
+            self._put(arrays, slots[keys], after)
+            found.append((at, (outputs, np.asarray(losses, np.float64))))
+        return shared, *in_order(len(order), found)
 
     def answer(self, arrays: dict[str, np.ndarray], xs: Tree) -> np.ndarray:
         """Return the outputs of runs for one more row each, without learning. The runs stay unchanged.
@@ -107,14 +106,11 @@ class Private:
             arrays: the arrays of the runs, with one entry per row.
             xs: the inputs of the rows.
         """
-        count = len(jax.tree.leaves(xs)[0])
-        made = [
-            np.asarray(self._answered(*self._batch(arrays, visit.keys, visit.at(np.arange(count)), (xs,)))[1])[
-                : len(visit.keys), 0
-            ]
-            for visit in visits(np.arange(count), np.ones(count, int), 1)
-        ]
-        return np.concatenate(made)
+        rows = np.arange(len(jax.tree.leaves(xs)[0]))
+        some = visits(rows, rows, np.ones_like(rows), 1)
+        return in_order(
+            len(rows), [(at, self._answered(*self._batch(arrays, keys, at, (xs,)))[1]) for keys, at in some]
+        )
 
     def _batch(self, arrays: dict[str, np.ndarray], places: np.ndarray, at: np.ndarray, rows: tuple) -> tuple:
         """Return the arguments of a program: runs and rows, padded to a fixed size with copies of the first key."""
@@ -139,20 +135,21 @@ class Private:
             arrays[name][places] = np.asarray(leaf)[: len(places)]
 
 
-class _Found:
-    """Collects the outputs and losses of rows, visit by visit."""
+def in_order(rows: int, found: list[tuple[np.ndarray, Tree]]) -> Any:
+    """Arrange results by row.
 
-    def __init__(self, order: np.ndarray):
-        self.order, self.losses, self.outputs = order, np.zeros(len(order)), None
+    Args:
+        rows: the number of rows.
+        found: pairs of rows, and the results for them, which are padded.
+    """
 
-    def add(self, visit: "Visit", outputs: Tree, losses: Any = None) -> None:
-        at, part = visit.at(self.order), np.s_[: len(visit.rows), : visit.length]
-        if self.outputs is None:
-            self.outputs = jax.tree.map(lambda leaf: np.zeros((len(self.order), *leaf.shape[2:]), leaf.dtype), outputs)
-        for into, leaf in zip(jax.tree.leaves(self.outputs), jax.tree.leaves(outputs), strict=True):
-            into[at] = np.asarray(leaf)[part]
-        if losses is not None:
-            self.losses[at] = np.asarray(losses)[part]
+    def arranged(*results: Any) -> np.ndarray:
+        whole = np.zeros((rows, *results[0].shape[2:]), results[0].dtype)
+        for (at, _), result in zip(found, results, strict=True):
+            whole[at] = np.asarray(result)[: at.shape[0], : at.shape[1]]
+        return whole
+
+    return jax.tree.map(arranged, *(results for _, results in found))
 
 
 def in_lanes(function: Callable, narrow: bool) -> Callable:
@@ -197,28 +194,6 @@ def aligned(count: int, like: np.ndarray) -> np.ndarray:
     return bytes_[start : start + size].view(like.dtype).reshape(count, *like.shape)
 
 
-class Visit(NamedTuple):
-    """Keys that learn from the same number of samples in a row.
-
-    Attributes:
-        keys: the numbers of the keys in a chunk.
-        rows: the first row of each key.
-        length: the number of samples.
-    """
-
-    keys: np.ndarray
-    rows: np.ndarray
-    length: int
-
-    def at(self, order: np.ndarray) -> np.ndarray:
-        """Return the places of each key's rows in the stream.
-
-        Args:
-            order: the order that sorts the rows of the stream by key.
-        """
-        return order[self.rows[:, None] + np.arange(self.length)]
-
-
 def sorted_by_key(places: np.ndarray) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
     """Sort rows by key.
 
@@ -237,23 +212,29 @@ def sorted_by_key(places: np.ndarray) -> tuple[np.ndarray, tuple[np.ndarray, ...
     return order, (places[rows], starts, counts)
 
 
-def visits(starts: np.ndarray, counts: np.ndarray, longest: int) -> list[Visit]:
+def visits(
+    order: np.ndarray, starts: np.ndarray, counts: np.ndarray, longest: int
+) -> list[tuple[np.ndarray, np.ndarray]]:
     """Cut the rows of every key into pieces of powers of two, and group pieces of the same length.
 
     Nothing is masked: all keys of a visit have the same number of rows. A visit has at most as many keys as the
     largest batch.
 
     Args:
-        starts: the first row of each key, whose rows are adjacent.
+        order: the order that sorts the rows of the stream by key.
+        starts: where in it the rows of each key start.
         counts: the number of rows of each key.
         longest: the length of the longest pieces.
+
+    Returns:
+        For each visit, the numbers of the keys, and the rows of each of them in the stream.
     """
     found, most = [], max(LADDER)
     done = np.zeros_like(counts)
     for length in [longest, *(longest >> shift for shift in range(1, longest.bit_length()))]:
         while len(keys := np.flatnonzero(counts - done >= length)):
             for part in (keys[start : start + most] for start in range(0, len(keys), most)):
-                found.append(Visit(part, starts[part] + done[part], length))
+                found.append((part, order[(starts + done)[part, None] + np.arange(length)]))
             done[keys] += length
     return found
 

@@ -8,11 +8,10 @@ import jax
 import numpy as np
 import pytest
 
+from norewind.analysis import compare as module
+from norewind.analysis.compare import Comparison, compare
 from norewind.cli import main
-from norewind.instruments import compare as instrument
-from norewind.instruments.compare import Comparison, compare
-from norewind.sweeps.trial import Clock, trial
-from norewind.training.fit import Hooks
+from norewind.sweeps.sweep import train_run
 from norewind.training.settings import Settings, SettingsError
 
 SMALL = Settings("anbn", cell="elman", hidden=4, samples=400, metrics_every=20)
@@ -24,10 +23,10 @@ def in_process(monkeypatch, tmp_path_factory):
 
     def sweep(plan, out, **_):
         folder = tmp_path_factory.mktemp("runs")
-        return {name: trial(run, folder / name, Hooks(), Clock()) for name, run in plan.items()}
+        return {name: train_run(run, folder / name) for name, run in plan.items()}
 
     before = jax.config.jax_enable_x64
-    monkeypatch.setattr(instrument, "sweep", sweep)
+    monkeypatch.setattr(module, "sweep", sweep)
     yield
     jax.config.update("jax_enable_x64", before)
 

@@ -1,31 +1,122 @@
-"""The partitions of a topic as separate runs, each trained by the worker to which the group assigns it.
+"""One stream trained in parts, each a separate run folder: shards of the keys, or partitions of a topic.
 
-Workers join a Kafka group only to divide the partitions among themselves. The run of a
-partition is a folder on storage that all workers share. A worker that is assigned a partition
-continues from its newest checkpoint, which holds its offset. A worker that has to give up a
-partition saves it and releases the folder before the group assigns it to another worker.
+Shards are trained in processes. Keys that share nothing need no communication, so every
+process reads the whole stream and ignores the keys of other shards. The shard of a key is
+determined by a checksum of the key, and the folder of a shard has everything needed to continue
+it in any process.
+
+Partitions are trained in threads. Workers join a Kafka group only to divide the partitions among
+themselves. The run of a partition is a folder on storage that all workers share. A worker that is
+assigned a partition continues from its newest checkpoint, which holds its offset. A worker that
+has to give up a partition saves it and releases the folder before the group assigns it to another
+worker.
 """
 
 import threading
 import time
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from norewind.scoring.metrics import counted
+from norewind.scoring.number_score import worst_keys
+from norewind.storage.checkpoint import checkpoints, glance
 from norewind.streams.kafka.client import EACH, SCHEME, Client, library, partitions_of, why
 from norewind.streams.source import SLICE
 from norewind.streams.stream import StreamError
-from norewind.training.fit import Hooks
-from norewind.training.folder import FolderInUse, RunFolder
+from norewind.sweeps.workers import stopping, train_in_processes
+from norewind.training.fit import Fitted, Hooks
+from norewind.training.folder import METRICS, FolderInUse, RunFolder
+from norewind.training.log import read_log
+from norewind.training.opening import check_fleet
 from norewind.training.progress import Progress
 from norewind.training.settings import Settings, SettingsError
 from norewind.training.train import train
 
 # Seconds that a folder may still be held by a worker that the group has excluded.
 PATIENCE = 60.0
+
+
+def _train_part(settings: Settings, path: Path, hooks: Hooks, progress: Progress | None = None) -> Fitted:
+    """Train one part in its folder, from its newest checkpoint if it has one."""
+    progress = progress or Progress(quiet=True)
+    with RunFolder(path, say=progress.say) as folder:
+        folder.new = folder.saved is None
+        return train(settings, folder, progress=progress, hooks=hooks)[0]
+
+
+def shard_folders(path: Path, shards: int) -> list[Path]:
+    """Return the run folders of all shards.
+
+    Args:
+        path: the run folder of the fleet.
+        shards: the number of shards.
+    """
+    return [path / "shards" / f"{number:04d}" for number in range(shards)]
+
+
+def train_shards(
+    settings: Settings, path: Path, progress: Progress, *, jobs: int | None = None, ray: str | None = None, new: bool
+) -> None:
+    """Train all shards of a fleet in a run folder, each in its own process.
+
+    Args:
+        settings: the settings of the fleet.
+        path: its run folder.
+        progress: shows the progress of the shards.
+        jobs: the number of shards to train at the same time; by default one per core.
+        ray: the address of a Ray cluster, or "auto"; None for processes on this machine.
+        new: whether the run is new. Otherwise it is continued.
+
+    Raises:
+        SettingsError: the settings do not fit together, or the folder already holds a run.
+        SweepError: some shards have failed.
+    """
+    check_fleet(settings)
+    if settings.source == "-":
+        raise SettingsError("--shards: every process reads the source itself, so it must be a file, not a pipe.")
+    if settings.predictions not in ("none", "file"):
+        shared = "share standard output" if settings.predictions == "stdout" else "answer in one transaction"
+        raise SettingsError(f"--shards: several processes cannot {shared}: use --predictions file.")
+    with RunFolder(path, new=new) as folder:
+        folders = shard_folders(path, settings.shards)
+        if new and any(one.exists() for one in folders):
+            raise SettingsError(f"{path} already holds a run: norewind resume {path}, or another --out.")
+        if new:
+            folder.begin(settings)
+        tasks = {one.name: (replace(settings, shard=place), one) for place, one in enumerate(folders)}
+        train_in_processes(_train_shard, tasks, progress, jobs=jobs, ray=ray)
+
+
+def _train_shard(name: str, settings: Settings, path: Path) -> str:
+    """Train one shard in its own process."""
+    should_stop = stopping()
+    fitted = _train_part(settings, path, Hooks(should_stop=should_stop))
+    return "interrupted" if should_stop() else counted(fitted.samples, "sample")
+
+
+def shard_summary(path: Path, shards: int, name: Callable[[bytes], Any]) -> str:
+    """Return a summary of all shards, as text.
+
+    Args:
+        path: the run folder of the fleet.
+        shards: the number of shards.
+        name: a function from a key to its name.
+    """
+    begun = [one for one in shard_folders(path, shards) if (one / METRICS).exists()]
+    lines = [lines[-1] for one in begun if (lines := read_log(one / METRICS))]
+    newest = [found[-1] for one in begun if (found := checkpoints(one / "checkpoints"))]
+
+    def over_all(entry: str) -> float | None:
+        known = [(line[entry], line["samples"]) for line in lines if line.get(entry) is not None]
+        return sum(value * weight for value, weight in known) / sum(weight for _, weight in known) if known else None
+
+    words = {"mean": "mean loss", "loss": "in the last intervals", "baseline": "the mean so far"}
+    losses = [f"{words[entry]} {loss:.4f}" for entry in words if (loss := over_all(entry)) is not None]
+    samples = counted(sum(glance(one)["samples"] for one in newest), "sample")
+    return f"{', '.join([samples, *losses])}.\n{worst_keys(begun, name)}"
 
 
 class Partition(threading.Thread):
@@ -50,22 +141,20 @@ class Partition(threading.Thread):
 
     def run(self) -> None:
         try:
-            with ExitStack() as stack:
-                folder = self._held(stack)
-                folder.new = folder.saved is None
-                hooks = Hooks(begin=lambda _: self.begun.set(), should_stop=self.ending.is_set, live=False)
-                train(self.settings, folder, progress=self.progress, hooks=hooks)
+            self._train()
         except BaseException as error:
             # A run that is stopped before its first message has nothing to save.
             if self.begun.is_set() or not self.ending.is_set():
                 self.error = error
                 self.progress.warn(f"{self.path} has failed.")
 
-    def _held(self, stack: ExitStack) -> RunFolder:
+    def _train(self) -> None:
         deadline = time.monotonic() + PATIENCE
+        hooks = Hooks(begin=lambda _: self.begun.set(), should_stop=self.ending.is_set, live=False)
         while True:
             try:
-                return stack.enter_context(RunFolder(self.path, say=self.progress.say))
+                _train_part(self.settings, self.path, hooks, self.progress)
+                return
             except FolderInUse:
                 if self.ending.wait(SLICE) or time.monotonic() > deadline:
                     raise

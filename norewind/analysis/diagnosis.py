@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from norewind.plotting.display import markdown_as_html, sparkline
-from norewind.plotting.tables import markdown
+from norewind.plotting.tables import markdown, markdown_as_html, sparkline
 from norewind.sweeps.curves import grouped_by
 from norewind.training.registry import Method
 
@@ -227,12 +226,11 @@ class Diagnosis:
         for (xlabel, points), panels in zip(rows, axes, strict=True):
             for ax, (what, title, scale) in zip(panels, PANELS, strict=True):
                 for number, (name, own) in enumerate(grouped_by(itemgetter(0), points).items()):
-                    values = [(x, *getattr(statistics, what)) for _, x, statistics in own]
+                    values = np.array([(x, *getattr(statistics, what)) for _, x, statistics in own], float)
                     # The variance of a method without noise is only rounding: it has no place on a logarithmic scale.
-                    kept = [(x, y, error) for x, y, error in values if scale == "linear" or y > ROUNDING]
-                    if kept:
-                        xs, ys, errors = zip(*kept, strict=True)
-                        style = {"marker": figures.MARKERS[number % len(figures.MARKERS)], **figures.look(number)}
+                    xs, ys, errors = values[(values[:, 1] > ROUNDING) | (scale == "linear")].T
+                    if len(xs):
+                        style = figures.curve_style(number, markers=True)
                         ax.errorbar(xs, ys, yerr=errors, label=name, markersize=4, capsize=2, **style)
                 if scale == "linear":
                     ax.axhline(0, color="grey", linewidth=0.8)

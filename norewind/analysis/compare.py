@@ -9,8 +9,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from norewind.core import checks
-from norewind.plotting.display import markdown_as_html, sparkline
-from norewind.plotting.tables import comma_separated, markdown
+from norewind.plotting.tables import comma_separated, markdown, markdown_as_html, sparkline
 from norewind.scoring.metrics import counted
 from norewind.sweeps.curves import final, grouped_by, losses, points, window_of
 from norewind.sweeps.record import Record
@@ -182,7 +181,7 @@ class Comparison:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "comparison.md").write_text(self.table() + "\n")
         rows = self.rows()
-        (folder / "comparison.csv").write_text(comma_separated(list(rows[0]), [list(row.values()) for row in rows]))
+        (folder / "comparison.csv").write_text(comma_separated(list(rows[0]), rows))
         self.figure(folder / "comparison.png")
 
     def figure(self, path: Path | str) -> None:
@@ -201,19 +200,18 @@ class Comparison:
             if not good:
                 continue
             mean = np.mean([losses(record) for record in good], axis=0)
-            look, marker = figures.look(number), figures.MARKERS[number % len(figures.MARKERS)]
-            every = max(1, len(mean) // 8)
-            curves.plot(points(good[0]), mean, label=row["method"], marker=marker, markevery=every, ms=5, **look)
-            point = {"marker": marker, "color": look["color"], "linestyle": ""}
+            style, every = figures.curve_style(number, markers=True), max(1, len(mean) // 8)
+            curves.plot(points(good[0]), mean, label=row["method"], markevery=every, ms=5, **style)
+            point = {"marker": style["marker"], "color": style["color"], "linestyle": ""}
             for ax, x in ((costs, row["CPU µs per sample"]), (memories, max(1, row["bytes carried"]))):
                 if x is not None:
                     ax.errorbar(x, row["final loss"], yerr=row["standard error"], **point)
-        for (name, value), style in zip(self.levels().items(), ("--", ":"), strict=False):
-            curves.axhline(value, color="black", linewidth=1, linestyle=style, label=name)
+        for (name, value), dashes in zip(self.levels().items(), ("--", ":"), strict=False):
+            curves.axhline(value, color="black", linewidth=1, linestyle=dashes, label=name)
         unit = next(iter(self.records.values()))["unit"]
         curves.set(xlabel="samples", ylabel=unit)
         if all(value > 0 for record in self.records.values() for value in losses(record)):
-            figures.plain_log(curves)
+            figures.log_axis(curves)
         figures.count_axis(curves)
         costs.set(xlabel="CPU µs per sample", ylabel=f"final {unit}", xlim=(0, None))
         if all(row["CPU µs per sample"] is None for row in rows):

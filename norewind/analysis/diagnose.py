@@ -10,13 +10,13 @@ import numpy as np
 import optax
 from jax.flatten_util import ravel_pytree
 
+from norewind.analysis.diagnosis import Diagnosis, Finding, Moments, mean_finding
 from norewind.core import checks
 from norewind.core.checks import ModelError
 from norewind.core.estimator import Estimator, Loss, Transition
 from norewind.core.structure import reaches_state
 from norewind.core.trees import Tree, is_key, real_leaves
 from norewind.estimators import rtrl, sliding_bptt
-from norewind.instruments.diagnosis import Diagnosis, Finding, Moments, mean_finding
 from norewind.training.registry import Method, parse_method
 
 # RTRL is the reference up to this many numbers in its influence matrix, e.g. a state of 64 with 6·10⁴ parameters.
@@ -27,6 +27,7 @@ LONG = 200
 
 # A model: (transition, loss, params, state).
 Subject = tuple[Transition, Loss, Tree, Tree]
+Optimizer = optax.GradientTransformation
 
 
 def diagnose(
@@ -38,7 +39,7 @@ def diagnose(
     repeats: int = 1,
     keys: int = 100,
     seed: int = 0,
-    optimizer: optax.GradientTransformation | None = None,
+    optimizer: Optimizer | None = None,
     readout: bool = False,
     report: Callable[[int, int, str], None] = lambda done, total, words: None,
 ) -> Diagnosis:
@@ -103,22 +104,22 @@ def diagnose(
         chosen = [Method(name, 1, lambda t, l, x, make=make: make(t, l)) for name, make in methods.items()]  # noqa: E741
     else:
         chosen = [parse_method(method) if isinstance(method, str) else method for method in methods]
-    instrument = _Instrument(stream, lcm(*(method.window for method in chosen)), keys, seed, optimizer, readout)
+    measurements = _Measurements(stream, lcm(*(method.window for method in chosen)), keys, seed, optimizer, readout)
     total = len(sizes) * len(numbers) * len(chosen)
     findings, references, done = [], [], 0
     for size in sizes:
         found: list[Finding] = []
         # Models of one size that share their transition also share their compiled functions.
-        instrument.compiled.clear()
+        measurements.compiled.clear()
         for number in numbers:
             where = "" if size is None else f", hidden {size}, model {number + 1} of {repeats}"
             report(done, total, f"exact gradient{where}")
             subject = make(size, number)
-            exact = instrument.exact(subject)
+            exact = measurements.exact(subject)
             references.append(exact.name)
             for method in chosen:
                 report(done, total, f"{method.name}{where}")
-                found.append(Finding.of(method, size, instrument.moments(subject, exact, method)))
+                found.append(Finding.of(method, size, measurements.moments(subject, exact, method)))
                 done += 1
         findings += [mean_finding(found[place :: len(chosen)]) for place in range(len(chosen))]
     return Diagnosis(findings, reference=", ".join(dict.fromkeys(references)), moving=optimizer is not None)
@@ -140,17 +141,11 @@ class Exact(NamedTuple):
     name: str
 
 
-class _Instrument:
+class _Measurements:
     """Measures methods on one stream. A block holds whole windows of all methods; parameters change between blocks."""
 
     def __init__(
-        self,
-        stream: tuple[Tree, Tree],
-        block: int,
-        keys: int,
-        seed: int,
-        optimizer: optax.GradientTransformation | None,
-        readout: bool,
+        self, stream: tuple[Tree, Tree], block: int, keys: int, seed: int, optimizer: Optimizer | None, readout: bool
     ):
         self.samples = checks.common_length("diagnose", xs=stream[0], targets=stream[1]) // block * block
         if self.samples == 0:
@@ -220,7 +215,7 @@ class _Instrument:
         return Moments(*(np.asarray(result, np.float64) for result in results))
 
 
-def _follower(reference: Estimator, optimizer: optax.GradientTransformation | None):
+def _follower(reference: Estimator, optimizer: Optimizer | None):
     """A function that returns the exact gradient of every step and the parameters of every block, both flat."""
 
     def one_block(loop, data):

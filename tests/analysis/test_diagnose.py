@@ -1,4 +1,4 @@
-"""The instrument measures what it says: against enumeration, against plain differences, and a known result."""
+"""`diagnose` measures what it says: against enumeration, against plain differences, and a known result."""
 
 import json
 import re
@@ -12,9 +12,9 @@ import pytest
 
 import norewind
 from norewind import bptt, cells, diagnose, uoro
+from norewind.analysis import diagnose as module
+from norewind.analysis.diagnosis import Moments
 from norewind.core import losses
-from norewind.instruments import diagnose as instrument
-from norewind.instruments.diagnosis import Moments
 from norewind.testing import Example, exact_grads, path_signs, run_estimator, sign_paths
 
 TEXT = np.random.default_rng(0).integers(0, 3, 31).astype(np.int32)
@@ -132,7 +132,7 @@ def test_the_ten_lines_of_the_documentation(tmp_path, monkeypatch, capsys):
 
 
 def test_where_rtrl_is_too_expensive_long_bptt_is_the_reference(monkeypatch):
-    monkeypatch.setattr(instrument, "AFFORDABLE", 0)
+    monkeypatch.setattr(module, "AFFORDABLE", 0)
     report = diagnose(["rtrl"], elman(4), stream(20))
     assert report.reference == "BPTT over 200 steps"
     assert report.findings[0].bias_squared.value < 1e-10

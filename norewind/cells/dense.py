@@ -1,0 +1,251 @@
+"""Cells whose units read one another: two tanh networks, the GRU and the LSTM."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from norewind.cells.cell import Cell, affine_layer, dense_cell, input_table, read_input, read_out, readout_init, uniform
+from norewind.core.structure import declare
+
+
+def rnn(inputs: int, hidden: int, outputs: int, *, symbols: bool = True, dtype=float) -> Cell:
+    """The tanh network of the paper's section "Background". Its state s is the pre-activation.
+
+        s' = W_x x + W_s tanh(s) + b          o = W_o tanh(s') + b_o
+
+    Args:
+        inputs: the number of symbols, or of entries in x.
+        hidden: the number of hidden units.
+        outputs: the number of outputs.
+        symbols: scale the initial W_x for integer symbols; False for float vectors.
+        dtype: the dtype of the parameters and the state.
+
+    Returns:
+        The cell.
+
+    >>> import jax, jax.numpy as jnp
+    >>> cell = rnn(inputs=3, hidden=4, outputs=2)
+    >>> state, output = cell.transition(cell.init(jax.random.key(0)), cell.initial_state(), jnp.array(1))
+    >>> state.shape, output.shape
+    ((4,), (2,))
+    """
+
+    def transition(params, state, x, product=jnp.matmul):
+        state = read_input(params["input"], x) + product(params["recurrent"], jnp.tanh(state)) + params["bias"]
+        return state, read_out(params["readout"], jnp.tanh(state))
+
+    return _tanh_network(transition, jnp.tanh, inputs, hidden, outputs, symbols, dtype)
+
+
+def elman(inputs: int, hidden: int, outputs: int, *, symbols: bool = True, dtype=float) -> Cell:
+    """The usual tanh network. Its state h is the activation.
+
+        h' = tanh(W_x x + W_h h + b)          o = W_o h' + b_o
+
+    It computes the same outputs as `rnn`, but the noise of a stochastic estimator enters
+    after the tanh instead of before it.
+
+    Reference: Elman, Finding structure in time (1990).
+
+    Args:
+        inputs: the number of symbols, or of entries in x.
+        hidden: the number of hidden units.
+        outputs: the number of outputs.
+        symbols: scale the initial W_x for integer symbols; False for float vectors.
+        dtype: the dtype of the parameters and the state.
+
+    Returns:
+        The cell.
+
+    >>> import jax, jax.numpy as jnp
+    >>> cell = elman(inputs=3, hidden=4, outputs=2)
+    >>> state, output = cell.transition(cell.init(jax.random.key(0)), cell.initial_state(), jnp.array(1))
+    >>> state.shape, output.shape
+    ((4,), (2,))
+    """
+
+    def transition(params, state, x, product=jnp.matmul):
+        state = jnp.tanh(read_input(params["input"], x) + product(params["recurrent"], state) + params["bias"])
+        return state, read_out(params["readout"], state)
+
+    return _tanh_network(transition, lambda state: state, inputs, hidden, outputs, symbols, dtype)
+
+
+def _tanh_network(transition, activation, inputs: int, hidden: int, outputs: int, symbols: bool, dtype) -> Cell:
+    def init(key):
+        keys = jax.random.split(key, 4)
+        return {
+            "input": input_table(keys[0], inputs, hidden, symbols, dtype),
+            "recurrent": uniform(keys[1], (hidden, hidden), hidden, dtype),
+            "bias": uniform(keys[2], (hidden,), hidden, dtype),
+            "readout": readout_init(keys[3], hidden, outputs, dtype),
+        }
+
+    return dense_cell(init, transition, activation, (inputs, outputs), hidden, dtype)
+
+
+def gru(inputs: int, hidden: int, outputs: int, *, symbols: bool = True, reset: str = "before", dtype=float) -> Cell:
+    """The authors' GRU: the reset gate is applied before the matrix product.
+
+        r = σ(E_r x + U_r h + b_r)            z = σ(E_z x + U_z h + b_z)
+        c = tanh(E_c x + U_c (r ⊙ h) + b_c)
+        h' = z ⊙ c + (1 − z) ⊙ h              o = W_o h' + b_o
+
+    `params["input"]` holds [E_r, E_z, E_c] side by side, `params["gates"]` stacks U_r
+    on U_z, and `params["bias"]` is [b_r, b_z, b_c].
+
+    With `reset="after"` it is the GRU of PyTorch and cuDNN, where the reset gate is
+    applied to the product, which has its own bias, and z keeps the old state:
+
+        c = tanh(E_c x + b_c + r ⊙ (U_c h + b_u))            h' = (1 − z) ⊙ c + z ⊙ h
+
+    `params["bias"]` is then [b_r, b_z, b_c, b_u]. In this form every weight feeds one unit,
+    which some methods need.
+
+    Args:
+        inputs: the number of symbols, or of entries in x.
+        hidden: the number of hidden units.
+        outputs: the number of outputs.
+        symbols: scale the initial E for integer symbols; False for float vectors.
+        reset: apply the reset gate `"before"` or `"after"` the matrix product.
+        dtype: the dtype of the parameters and the state.
+
+    Returns:
+        The cell.
+
+    Raises:
+        ValueError: `reset` is neither `"before"` nor `"after"`.
+
+    >>> import jax, jax.numpy as jnp
+    >>> cell = gru(inputs=3, hidden=4, outputs=2)
+    >>> state, output = cell.transition(cell.init(jax.random.key(0)), cell.initial_state(), jnp.array(1))
+    >>> state.shape, output.shape
+    ((4,), (2,))
+    """
+    if reset not in ("before", "after"):
+        raise ValueError(f'gru: reset must be "before" or "after" (the matrix product), not {reset!r}.')
+    after = reset == "after"
+    blocks = 4 if after else 3
+
+    def init(key):
+        keys = jax.random.split(key, 5)
+        return {
+            "input": input_table(keys[0], inputs, 3 * hidden, symbols, dtype),
+            "gates": uniform(keys[1], (2 * hidden, hidden), hidden, dtype),
+            "candidate": uniform(keys[2], (hidden, hidden), hidden, dtype),
+            "bias": uniform(keys[3], (blocks * hidden,), hidden, dtype),
+            "readout": readout_init(keys[4], hidden, outputs, dtype),
+        }
+
+    def gates_of(params, state, x, product):
+        drive = read_input(params["input"], x) + params["bias"][: 3 * hidden]
+        gates = jax.nn.sigmoid(drive[: 2 * hidden] + product(params["gates"], state))
+        return gates[:hidden], gates[hidden:], drive[2 * hidden :]
+
+    def transition(params, state, x, product=jnp.matmul):
+        reset, update, drive = gates_of(params, state, x, product)
+        if after:
+            inner = product(params["candidate"], state) + params["bias"][3 * hidden :]
+            state = (1 - update) * jnp.tanh(drive + reset * inner) + update * state
+        else:
+            candidate = jnp.tanh(drive + product(params["candidate"], reset * state))
+            state = update * candidate + (1 - update) * state
+        return state, read_out(params["readout"], state)
+
+    def fed_by(row):
+        matrices = {"input": row[: 3 * hidden], "gates": row[: 2 * hidden, None], "candidate": row[-hidden:, None]}
+        return {**matrices, "bias": row, "readout": None}
+
+    def units(params):
+        return fed_by(np.tile(np.arange(hidden), blocks))
+
+    def recurrent_inputs(params, state, x):
+        seen = state if after else gates_of(params, state, x, jnp.matmul)[0] * state
+        return {"gates": state, "candidate": seen}
+
+    declared = declare(
+        transition,
+        # A reset gate reaches all units through the product: only where that is cut does every weight feed one unit.
+        units=units if after else None,
+        mixing=lambda product: declare(partial(transition, product=product), units=units),
+        layer=affine_layer(lambda params: fed_by(np.arange(blocks * hidden)), recurrent_inputs),
+        sizes=(inputs, outputs),
+    )
+    return Cell(init, lambda: jnp.zeros(hidden, dtype), declared)
+
+
+def lstm(inputs: int, hidden: int, outputs: int, *, symbols: bool = True, embedding: bool = True, dtype=float) -> Cell:
+    """The authors' LSTM: one embedding for all gates, and −0.3 on the forget gate.
+
+        e = E x                               a = W e + b + U h + d
+        i, f, o, g = σ(a_i), σ(a_f − 0.3), σ(a_o), tanh(a_g)
+        c' = f ⊙ c + i ⊙ g                    h' = o ⊙ tanh(c')             y = W_o h' + b_o
+
+    The four blocks of a are in the order i, f, o, g.
+
+    Args:
+        inputs: the number of symbols, or of entries in x.
+        hidden: the number of hidden units.
+        outputs: the number of outputs.
+        symbols: scale the initial E for integer symbols; False for float vectors.
+        embedding: feed the gates from an embedding. Otherwise the input feeds the gates directly, e = x, as in 1997:
+            then every weight feeds one unit, which some methods need.
+        dtype: the dtype of the parameters and the state.
+
+    Returns:
+        The cell.
+
+    >>> import jax, jax.numpy as jnp
+    >>> cell = lstm(inputs=3, hidden=4, outputs=2)
+    >>> state, output = cell.transition(cell.init(jax.random.key(0)), cell.initial_state(), jnp.array(1))
+    >>> state["h"].shape, state["c"].shape, output.shape
+    ((4,), (4,), (2,))
+    """
+
+    def init(key):
+        keys = jax.random.split(key, 6)
+        if embedding:
+            feed = {
+                "embedding": input_table(keys[0], inputs, hidden, symbols, dtype),
+                "input": uniform(keys[1], (4 * hidden, hidden), hidden, dtype),
+            }
+        else:
+            feed = {"input": input_table(keys[0], inputs, 4 * hidden, symbols, dtype)}
+        return feed | {
+            "input_bias": uniform(keys[2], (4 * hidden,), hidden, dtype),
+            "recurrent": uniform(keys[3], (4 * hidden, hidden), hidden, dtype),
+            "recurrent_bias": uniform(keys[4], (4 * hidden,), hidden, dtype),
+            "readout": readout_init(keys[5], hidden, outputs, dtype),
+        }
+
+    def initial_state():
+        return {"h": jnp.zeros(hidden, dtype), "c": jnp.zeros(hidden, dtype)}
+
+    def transition(params, state, x, product=jnp.matmul):
+        fed = params["input"] @ read_input(params["embedding"], x) if embedding else read_input(params["input"], x)
+        drive = fed + params["input_bias"]
+        drive = drive + product(params["recurrent"], state["h"]) + params["recurrent_bias"]
+        enter, forget, leave, new = drive.reshape(4, hidden)
+        c = jax.nn.sigmoid(forget - 0.3) * state["c"] + jax.nn.sigmoid(enter) * jnp.tanh(new)
+        h = jax.nn.sigmoid(leave) * jnp.tanh(c)
+        return {"h": h, "c": c}, read_out(params["readout"], h)
+
+    def fed_by(row):
+        feed = {"embedding": None, "input": row[:, None]} if embedding else {"input": row}
+        return feed | {"input_bias": row, "recurrent": row[:, None], "recurrent_bias": row, "readout": None}
+
+    def others(params, state, x):
+        return {"recurrent": state["h"], "input_bias": jnp.ones(())}
+
+    layer = affine_layer(lambda params: fed_by(np.arange(4 * hidden)), others, "recurrent_bias")
+    declared = declare(
+        transition,
+        units=lambda params: fed_by(np.tile(np.arange(hidden), 4)),
+        memory=lambda state: state["c"],
+        mixing=lambda product: partial(transition, product=product),
+        layer=None if embedding else layer,
+        sizes=(inputs, outputs),
+    )
+    return Cell(init, initial_state, declared)

@@ -1,0 +1,352 @@
+"""The base of the models for tables: a run in memory that learns from rows, one at a time or many."""
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from copy import deepcopy
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from norewind.engines.cache import keep_compiled_from_now
+from norewind.plotting import tables
+from norewind.scoring.metrics import counted
+from norewind.storage.files import write_atomically
+from norewind.streams import Samples, StreamError, afresh
+from norewind.streams.stream import BadRow
+from norewind.streams.table.parsing import FIRST_ROWS
+from norewind.streams.table.python_rows import SIMPLE, PythonRows, plain
+from norewind.training import registry
+from norewind.training.build import build, set_precision
+from norewind.training.folder import METRICS, RunFolder, Saved
+from norewind.training.log import read_log
+from norewind.training.notebook import live_plot
+from norewind.training.opening import Opened, open_stream
+from norewind.training.settings import SETTINGS, Settings, SettingsError
+from norewind.training.train import columns_of, some, steps_in_words
+from norewind.training.training_loop import Hooks, Intervals, Training
+from norewind.training.windows import Steps
+
+Row = dict[str, Any]
+# The number of rows from which the columns can be determined when a prediction is requested.
+SOON = 20
+# The file in a run folder that holds the name of the model's class, and the original labels of a classifier.
+MODEL = "model.json"
+
+
+class ForecastingModel:
+    """The base class of the models: a stream of rows, its learner and its run, with the settings of the command line.
+
+    Which columns are used depends on the first rows. These are therefore held back until there
+    are enough of them, or until a prediction is requested.
+
+    Args:
+        settings: the settings of the run.
+        saved: the checkpoint to continue from; None for a new run.
+        home: the folder that the run is loaded from; None if there is none.
+
+    Attributes:
+        settings: the settings of the run.
+        training: the run in training; None while the first rows are held back.
+    """
+
+    labels: Any = None
+    """The original labels of the classes, by name; None if the targets are numbers."""
+
+    def __init__(self, settings: Settings, saved: Saved | None = None, home: Path | None = None):
+        set_precision(settings)
+        keep_compiled_from_now()
+        self.settings = settings
+        self.training: Training | None = None
+        # The folder that the run was loaded from or saved to.
+        self._home = home
+        # The first rows, while they are held back.
+        self._first: list[Row] = []
+        self._lines: list[dict[str, Any]] = []
+        if saved and home:
+            lines = read_log(home / METRICS)
+            self._lines = [line for line in lines if line["samples"] <= saved.entries["samples"]]
+        # The number of lines of metrics in the folder.
+        self._logged = len(self._lines)
+        if saved:
+            self._continue(saved)
+
+    def _continue(self, saved: Saved) -> None:
+        """Continue with single rows from a checkpoint."""
+        self._given = PythonRows(lasts=True)
+        opened = open_stream(self.settings, saved.entries["position"]["stream"], source=self._given)
+        self.training = self._training(opened, saved, Hooks(metrics=self._lines.append))
+
+    def _training(self, opened: Opened, saved: Saved | None, hooks: Hooks, *, watch: bool = False) -> Training:
+        settings = replace(self.settings, source="", format="jsonl", inputs=(), targets=(), copy=())
+        learner, run, window = _built(settings, opened.shape)
+        intervals = Intervals(metrics_every=self.settings.metrics_every, checkpoint_every=None)
+        steps = Steps(opened.stream, window, saved)
+        return Training(steps, learner, run, saved, score=opened.score, intervals=intervals, watch=watch, hooks=hooks)
+
+    def _saved(self) -> Saved | None:
+        return self.training.saved() if self.training else None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The state for pickle and copy. A copy is a separate run: the folder belongs to the original."""
+        return {**self.__dict__, "training": None, "_given": None, "_home": None, "saved": self._saved()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        saved = state.pop("saved")
+        self.__dict__.update(deepcopy(state))
+        set_precision(self.settings)
+        if saved:
+            self._continue(saved)
+
+    def learn_one(self, row: Any) -> None:
+        """Learn from one more row.
+
+        Args:
+            row: a dict by column, a row of a data frame, or a vector.
+
+        Raises:
+            StreamError: if the row is bad; it is discarded.
+            SettingsError: if the method learns from windows of several rows.
+        """
+        row, method = row_of(row), self.settings.method
+        if method != registry.AUTO and (window := registry.parse_method(method).window) > 1:
+            why = f"the method {method} learns from windows of {window} rows"
+            raise SettingsError(f"learn_one: {why}. Use fit, or a method without windows.")
+        if self.training is None:
+            self._first.append(row)
+            if len(self._first) >= (1 if self.settings.inputs and self.settings.targets else FIRST_ROWS):
+                self._open()
+        else:
+            self._given.put(row)
+            self._learn_next(self.training)
+        self._seen(row)
+
+    def _learn_next(self, training: Training) -> None:
+        try:
+            sample = training.steps.stream.take(1)
+        except StreamError:
+            self._given.discard()  # a bad row must not block the next one
+            raise
+        if sample is not None and len(sample.xs):
+            training.learn_one(sample)
+
+    def _open(self, *, only_if: int = 1) -> Training | None:
+        """Determine the columns from the first rows, and learn from these rows.
+
+        Args:
+            only_if: do so only if there are at least this many rows.
+
+        Returns:
+            The run in training; None if there are not enough rows.
+
+        Raises:
+            StreamError: if a row is bad.
+            SettingsError: if the settings do not fit the columns.
+        """
+        if self.training is None and len(self._first) >= only_if:
+            given = PythonRows(self._first, lasts=True)
+            try:
+                opened = open_stream(self.settings, None, source=given)
+                training = self._training(opened, None, Hooks(metrics=self._lines.append))
+            except (StreamError, SettingsError):
+                del self._first[-1]  # only the newest row is rejected
+                raise
+            self._given, self.training, self._first = given, training, []
+            problem = None
+            while given.peek():
+                try:
+                    self._learn_next(training)
+                except StreamError as error:
+                    problem = problem or error
+            if problem:
+                raise problem
+        return self.training
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        """The lines of metrics so far, up to date."""
+        if self.training:
+            self.training.add_up()
+        return self._lines
+
+    @property
+    def samples(self) -> int:
+        """The number of rows that the model has learned from."""
+        return (self.training.samples if self.training else 0) + len(self._first)
+
+    def _answer(self, row: Any) -> tuple[Any, Samples, Any] | None:
+        """Predict at a row, as if it were the next one, without learning from it.
+
+        Args:
+            row: a dict by column, a row of a data frame, or a vector.
+
+        Returns:
+            The score, the row as a sample, and the outputs of the learner; None if there are too few rows so far.
+
+        Raises:
+            StreamError: if the row is bad.
+        """
+        row, training = row_of(row), self._open(only_if=SOON)
+        if training is None:
+            return None
+        try:
+            samples = training.steps.stream.peek([row])
+        except BadRow as problem:
+            raise StreamError(f"the row is bad: {problem}.") from None
+        return training.score, samples, training.learner.forward(training.run_so_far(), samples.xs)[1]
+
+    def fit(self, data: Any, hooks: Hooks = Hooks()) -> Self:  # noqa: B008 (frozen)
+        """Learn from many rows. A second call continues with more rows. If it fails, the model is unchanged.
+
+        Args:
+            data: a pandas or Polars data frame or series, an array, an iterable of rows, or the path of a file.
+            hooks: callbacks of the training loop.
+
+        Returns:
+            The model itself.
+
+        Raises:
+            StreamError: if the data or one of the rows cannot be read.
+            SettingsError: if the settings do not fit the data.
+        """
+        rows = None if isinstance(data, str | os.PathLike) else map(self._seen, rows_of(data))
+        if self._first:
+            self._open()
+        before, saved, given = self.settings, self._saved(), None
+        position = saved.entries["position"]["stream"] if saved else None
+        if rows is None:
+            settings = self._file_settings(os.fspath(data))
+            position = position and afresh(position)
+        else:
+            settings, given = before, PythonRows(rows)
+            if not given.peek():
+                return self
+        opened, lines = open_stream(settings, position, source=given), []
+        with opened.stream, live_plot(hooks, opened.score.unit) as hooks:
+            self.settings = settings
+            try:
+                training = self._training(opened, saved, hooks.adding(metrics=lines.append), watch=settings.watch)
+                training.until()
+                if not hooks.should_stop() and (line := training.unfinished_line()):
+                    hooks.metrics(line)
+            except BaseException:
+                self.settings = before
+                raise
+        self._lines += lines
+        self._continue(training.saved())
+        return self
+
+    def _file_settings(self, path: str) -> Settings:
+        """The settings to read a file with."""
+        settings = replace(self.settings, source=path, format="auto", final=True).settled()
+        if settings.kind not in ("csv", "jsonl"):
+            raise SettingsError(f"{path}: pass rows, or a file whose name ends in .csv, .jsonl or .ndjson.")
+        if self.training and settings.kind != self.settings.kind:
+            kinds = f"the model has learned from {self.settings.kind}, but this file is {settings.kind}"
+            raise SettingsError(f"{path}: {kinds}. Read it into a data frame, and pass that.")
+        return settings
+
+    def save(self, folder: str | Path) -> None:
+        """Save the model as a run folder, which `norewind.load` and the command line can open.
+
+        Args:
+            folder: a new folder, or the one that this model was loaded from or saved to before.
+
+        Raises:
+            SettingsError: if there is nothing to save yet, or if the folder holds another run or a later state.
+        """
+        training = self._open()
+        if training is None:
+            raise SettingsError("there is nothing to save yet: fit the model, or let it learn some rows.")
+        path = Path(folder)
+        is_home = path.resolve() == self._home
+        with RunFolder(path, keep=self.settings.keep, new=not is_home) as run_folder:
+            if (path / SETTINGS).exists() and not is_home:
+                raise SettingsError(f"{path} already holds a run. Choose another folder.")
+            if run_folder.entries.get("samples", 0) > self.samples:
+                raise SettingsError(f"{path} holds a later state of this run. Load it, or choose another folder.")
+            run_folder.begin(self.settings, columns_of(training.steps.stream))
+            log = run_folder.log(METRICS)
+            log.write(self.lines[self._logged if is_home else 0 :])
+            run_folder.save(self.samples, training.run, training.entries(), lambda path: None)
+            run_folder.writer.wait()
+            if line := training.unfinished_line():
+                log.write([line])
+        self._home, self._logged = path.resolve(), len(self.lines)
+        about = {"model": type(self).__name__} | ({} if self.labels is None else {"labels": self.labels})
+        write_atomically(path / MODEL, json.dumps(about, ensure_ascii=False).encode())
+
+    def _seen(self, row: Row) -> Row:
+        """Note a row that is learned from. Returns it."""
+        return row
+
+    def __repr__(self) -> str:
+        return tables.facts_as_text(*self._facts())
+
+    def _repr_html_(self) -> str:
+        return tables.facts_as_html(*self._facts())
+
+    def _facts(self) -> tuple[str, dict[str, str]]:
+        training = self.training
+        title = f"{type(self).__name__} after {counted(self.samples, 'row')}"
+        if training is None:
+            return title, {"method": self.settings.method}
+        stream, last = training.steps.stream, training.unfinished_line()
+        lines = [*self.lines, *([last] if last else [])]
+        facts = {
+            "inputs": some(stream.inputs, 6),
+            "targets": f"{some(stream.targets, 6)}, {steps_in_words(stream.steps)}",
+            "method": self.settings.method,
+        }
+        if lines and (loss := lines[-1]["mean"]) is not None:
+            facts["loss"] = f"{loss:.4g} {training.score.unit} (mean)"
+        if curve := tables.sparkline(line["loss"] for line in lines):
+            facts["curve"] = curve
+        return title, facts
+
+
+# Learners with their compiled functions, shared by all models with the same settings and columns.
+_built = lru_cache(maxsize=16)(build)
+
+
+def rows_of(data: Any) -> Iterator[dict[str, Any]]:
+    """Iterate over the rows of a pandas or Polars frame or series, an array, or any iterable of rows.
+
+    Raises:
+        StreamError: if the data is not a collection of rows.
+    """
+    if hasattr(data, "to_frame"):  # a series; without a name, its column is called 1, as in an array
+        data = data.to_frame(name=data.name or "1")
+    if isinstance(data, Mapping):
+        raise StreamError("fit takes many rows; learn_one takes one. Convert a dict of columns to a data frame first.")
+    if hasattr(data, "iter_rows"):  # Polars
+        return map(row_of, data.iter_rows(named=True))
+    if hasattr(data, "itertuples"):  # pandas
+        names = [str(name) for name in data.columns]
+        return (row_of(dict(zip(names, values, strict=True))) for values in data.itertuples(index=False, name=None))
+    if isinstance(data, bytes) or not isinstance(data, Iterable):
+        kinds = "a data frame, an array or an iterable of dicts"
+        raise StreamError(f"rows must be {kinds}, not a {type(data).__name__}. To read a file, pass its path.")
+    return map(row_of, data)
+
+
+def row_of(row: Any) -> dict[str, Any]:
+    """Convert a row to a dict by column. The columns of an array are called 1, 2, ..., as in a file without a header.
+
+    Raises:
+        StreamError: if it is neither a mapping nor a vector.
+    """
+    if isinstance(row, Mapping):
+        return {
+            name if type(name) is str else str(name): value if type(value) in SIMPLE else plain(value)
+            for name, value in row.items()
+        }
+    if hasattr(row, "to_dict"):  # a row of pandas
+        return row_of(row.to_dict())
+    if isinstance(row, str | bytes) or not (hasattr(row, "__len__") or hasattr(row, "__float__")) or np.ndim(row) > 1:
+        raise StreamError(f"a row must be a dict or a vector of numbers, not a {type(row).__name__}.")
+    values = np.atleast_1d(np.asarray(row)).tolist()
+    return {str(number): plain(value) for number, value in enumerate(values, 1)}

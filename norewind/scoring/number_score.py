@@ -1,0 +1,228 @@
+"""Scores of forecasts of numbers, in the units of the table: of one series, or of many keys together."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from norewind.core.losses import log_variance
+from norewind.fleets.store import KeyErrors, Store
+from norewind.scoring.metrics import counted, mean, running_sum, seven_digits
+from norewind.scoring.score import StepScore, place_of
+from norewind.streams.stream import Samples
+
+ROW_UNITS = {"squared": "squared error", "gaussian": "nats per value", "classes": "bits"}
+# The number of keys listed at the end, and the minimum number of their scored rows.
+WORST, FEWEST = 5, 20
+
+
+class NumberScore(StepScore):
+    """Scores forecasts of standardised numbers: mean squared errors, or nats with `gaussian`, per value and step.
+
+    The baseline is the loss of forecasting the running mean, and `persistence` the mean squared
+    error of forecasting the last known value.
+
+    Args:
+        columns: the names of the targets.
+        loss: "squared" or "gaussian".
+        steps: the forecast steps, in rows ahead.
+    """
+
+    trivial = "running mean"
+
+    def __init__(self, columns: Sequence[str], loss: str, steps: Sequence[int]):
+        super().__init__(steps)
+        self.columns, self.gaussian, self.unit = list(columns), loss == "gaussian", ROW_UNITS[loss]
+        self.scale = (1 if self.gaussian else 2) / (len(self.columns) * len(self.steps))
+        self.state = {"baseline": [0, 0.0], "persistence": [0, 0.0]}
+
+    def add(self, samples: Samples, outputs: Any = None) -> int:
+        targets = samples.targets.astype(np.float64)
+        for name, errors in (("baseline", targets), ("persistence", targets - samples.last)):
+            known = errors[~np.isnan(errors)]
+            count, total = self.state[name]
+            self.state[name] = [count + len(known), running_sum(total, known**2)]
+        return super().add(samples)
+
+    def take(self) -> dict[str, Any]:
+        line = {name: mean(self.state[name]) for name in ("baseline", "persistence")}
+        self.state |= {"baseline": [0, 0.0], "persistence": [0, 0.0]}
+        if self.gaussian:
+            squares = line["baseline"]
+            return {"baseline": None if squares is None else (squares + np.log(2 * np.pi)) / 2}
+        return line
+
+    def predictions(self, first: int, samples: Samples, outputs: Any) -> Iterator[dict[str, Any]]:
+        """Yield, for each row, the forecasts made there, and how good the newest forecast of this row was.
+
+        All are in the units of the stream. The surprise is the root mean square of the errors in
+        standard deviations.
+
+        Args:
+            first: the number of the first row.
+            samples: consecutive rows.
+            outputs: the forecasts of the learner.
+        """
+        ahead, (predicted, errors) = self.forecast(samples, outputs).tolist(), self.predicted(samples, outputs)
+        _, spreads = self.forecasts(self.made_and_due(outputs)[0])
+        spread = ((samples.ahead if self.horizon else samples.scales)[..., 1] * spreads).tolist()
+        came, predicted, known = samples.values.tolist(), predicted.tolist(), self.was_forecast(samples).tolist()
+        for i in range(len(came)):
+            entry = self.place(first + i, samples, i)
+            if self.horizon:
+                entry["forecast"] = self.row(ahead[i])
+            if self.gaussian:
+                entry["deviation"] = self.row(spread[i])
+            if known[i]:
+                target = dict(zip(self.columns, map(_as_sent, came[i]), strict=False))
+                entry |= {"prediction": self.row(predicted[i]), "target": target}
+                entry["surprise"] = self.surprise(errors[i])
+            yield entry
+
+    def forecast(self, samples: Samples, outputs: Any) -> np.ndarray:
+        """Convert the forecasts made at each row to the units of the stream.
+
+        Args:
+            samples: consecutive rows.
+            outputs: the forecasts of the learner.
+
+        Returns:
+            The forecasts; the last value while there are too few rows for a scale.
+        """
+        made, _ = self.forecasts(self.made_and_due(outputs)[0])
+        ahead = samples.ahead[..., 0] + samples.ahead[..., 1] * made
+        return np.where(np.isnan(ahead), samples.values, ahead)
+
+    def predicted(self, samples: Samples, outputs: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Convert the earlier forecasts of each row, by the nearest step, to the units of the stream.
+
+        Args:
+            samples: consecutive rows.
+            outputs: the forecasts of the learner.
+
+        Returns:
+            The forecasts, and their errors in standard deviations.
+        """
+        width = len(self.columns)
+        made, deviations = (part[:, :width] for part in self.forecasts(self.made_and_due(outputs)[1]))
+        scales, targets = samples.scales[:, :width], samples.targets[:, :width].astype(np.float64)
+        return scales[..., 0] + scales[..., 1] * made, (targets - made) / deviations
+
+    def was_forecast(self, samples: Samples) -> np.ndarray:
+        """Return whether each row was forecast. The first rows were not.
+
+        Args:
+            samples: consecutive rows.
+        """
+        return np.asarray((~np.isnan(samples.scales[:, : len(self.columns), 0])).any(axis=1))
+
+    def surprise(self, errors: np.ndarray) -> float | None:
+        """Return the root mean square of the errors of one row; None if no error is known.
+
+        Args:
+            errors: the errors; NaN means unknown.
+        """
+        known = errors[~np.isnan(errors)]
+        return round(float(np.sqrt(np.mean(known**2))), 6) if len(known) else None
+
+    def forecasts(self, outputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Split outputs into standardised forecasts and their standard deviations.
+
+        Args:
+            outputs: outputs of the learner.
+        """
+        width = outputs.shape[1] // (2 if self.gaussian else 1)
+        forecasts = np.asarray(outputs[:, :width], np.float64, order="C")
+        if not self.gaussian:
+            return forecasts, np.ones(forecasts.shape)
+        return forecasts, np.exp(log_variance(np.asarray(outputs[:, width:], np.float64)) / 2)
+
+    def row(self, values: Sequence[float]) -> dict[str, Any]:
+        """Arrange numbers by column, or by step and column, rounded to the seven digits of a forecast.
+
+        Args:
+            values: the numbers of all columns, or of all steps and columns.
+        """
+        width = len(self.columns)
+        if len(values) > width:
+            return self.by_step([self.row(values[start : start + width]) for start in range(0, len(values), width)])
+        return dict(zip(self.columns, map(seven_digits, values), strict=True))
+
+
+class KeyScore(NumberScore):
+    """Scores forecasts of the rows of many keys, each standardised by its own past.
+
+    The outputs end with the standardised samples, because the fleet standardises them.
+
+    Args:
+        columns: the names of the targets.
+        loss: "squared" or "gaussian".
+        steps: the forecast steps, in rows (of the same key) ahead.
+        name: converts a key to its name.
+    """
+
+    def __init__(self, columns: Sequence[str], loss: str, steps: Sequence[int], name: Callable[[bytes], Any]):
+        super().__init__(columns, loss, steps)
+        self.name = name
+
+    def add(self, samples: Samples, outputs: Any = None) -> int:
+        return super().add(outputs[2])
+
+    def predictions(self, first: int, samples: Samples, outputs: Any) -> Iterator[dict[str, Any]]:
+        """Yield predictions as for a single series, with the key.
+
+        There is no `for` entry, because the future rows of a key have no number yet.
+
+        Args:
+            first: the number of the first row.
+            samples: consecutive rows with their keys.
+            outputs: the outputs of the fleet: `(made, due, samples)`.
+        """
+        made, due, scaled = outputs
+        described = scaled._replace(keys=samples.keys, lines=samples.lines, copied=samples.copied)
+        return super().predictions(first, described, (made, due) if self.horizon else made)
+
+    def place(self, number: int, samples: Samples, i: int) -> dict[str, Any]:
+        assert samples.keys is not None
+        return {"sample": number, "key": self.name(samples.keys[i])} | place_of(samples, i)
+
+    def closing(self, lines: Sequence[dict[str, Any]], folder: Path) -> str:
+        """Describe the keys with the largest errors.
+
+        Args:
+            lines: unused.
+            folder: the run folder.
+        """
+        return worst_keys([folder], self.name)
+
+
+def worst_keys(folders: Iterable[Path], name: Callable[[bytes], Any]) -> str:
+    """Describe the keys with the largest errors, compared with simple forecasts, as text.
+
+    Args:
+        folders: run folders, each with some of the keys.
+        name: converts a key to its name.
+    """
+    worst: list[KeyErrors] = []
+    keys = 0
+    for folder in folders:
+        store = Store(folder, None, write=False)
+        worst += store.worst(WORST, FEWEST)
+        keys += len(store)
+        store.close()
+    if not worst:
+        return f"{counted(keys, 'key')}; none has {FEWEST} scored rows yet."
+    words = "Those with the largest squared errors (this model, the last value, the mean so far):"
+    lines = [f"{counted(keys, 'key')}. {words}"]
+    for key, rows, model, persistence, average in sorted(worst, key=lambda key: -key.model)[:WORST]:
+        lines.append(f"  {name(key)!s:.40}: {model:.4f}, {persistence:.4f}, {average:.4f} ({counted(rows, 'row')})")
+    return "\n".join(lines)
+
+
+def _as_sent(value: float) -> float | None:
+    """Return a number as it was sent; None if it was missing."""
+    if not isfinite(value):
+        return None
+    return int(value) if value.is_integer() and abs(value) < 2**53 else value

@@ -1,0 +1,259 @@
+"""Rows that wait: to be learned from, to be predicted, or for their labels."""
+
+import asyncio
+import json
+import threading
+import timeit
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from norewind.serving.bodies import Refusal, busy
+from norewind.storage.checkpoint import CheckpointError
+from norewind.storage.files import write_atomically
+from norewind.streams.table.python_rows import PythonRows
+
+# The learning thread checks whether it should stop at least this often (in seconds).
+IDLE = 0.5
+# How long the first row waits for more, so that they are learned from together (in seconds).
+GATHER = 0.02
+# The most rows that are learned from together: few enough to let predictions through.
+BATCH = 256
+# The most rows that one call answers.
+MOST_PER_CALL = 64
+# One call should not block the event loop for longer than this (in seconds).
+LONGEST_CALL = 0.004
+# The shortest time between two calls, so that requests in quick succession share one (in seconds).
+APART = 0.003
+# The cost of a request in addition to its prediction (in seconds).
+REQUEST = 0.0004
+# Requests that would wait longer than this for their turn are rejected (in seconds).
+LONGEST_TURN = 0.1
+WAITING = "waiting.json"
+
+
+class Incoming(PythonRows):
+    """A source to which one thread adds rows, and from which another reads them.
+
+    Rows that arrive within a moment are read together, unless a client waits for the answer.
+    Each row carries the line it would be in a file, so that positions equal those in a file
+    with the same rows.
+
+    Args:
+        most: the largest number of rows that may wait to be read.
+    """
+
+    name = "the service"
+
+    def __init__(self, most: int):
+        super().__init__(lasts=True)
+        self.most = most
+        self._queue: list[tuple[dict[str, Any], bytes]] = []
+        self._lines: deque[bytes] = deque()
+        self._changed, self._hurry = threading.Condition(), False
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def add(self, rows: list[tuple[dict[str, Any], bytes]], *, hurry: bool = False) -> bool:
+        """Add rows, all or none.
+
+        Args:
+            rows: rows with their lines.
+            hurry: read them without waiting for more.
+
+        Returns:
+            Whether they were added; False if there would be too many, or if the source is closed.
+        """
+        with self._changed:
+            if self.closed or len(self._queue) + len(rows) > self.most:
+                return False
+            self._queue += rows
+            self._hurry = self._hurry or hurry
+            self._changed.notify()
+        return True
+
+    def close(self) -> None:
+        """Accept no more rows. Those that were accepted can still be read."""
+        with self._changed:
+            self.closed = True
+            self._changed.notify()
+
+    def catch_up(self) -> None:
+        """Continue where the run stopped. If that was within a line, the line ends here."""
+        if self.progress.here.inside:
+            self.progress.read(b"\n")
+
+    def set_patience(self, patience: float | None) -> None:
+        """Wait for rows, unless some are left from the last time.
+
+        Args:
+            patience: ignored; this source has its own limits.
+        """
+        if not self._waiting:
+            with self._changed:
+                self._changed.wait_for(lambda: self._queue or self.closed, IDLE)
+                if self._queue:
+                    self._changed.wait_for(lambda: len(self._queue) >= BATCH or self.closed or self._hurry, GATHER)
+                some, self._queue = self._queue[:BATCH], self._queue[BATCH:]
+                self._hurry = bool(self._queue)
+                self._lasts = not self.closed or bool(self._queue)
+            for row, line in some:
+                self.put(row)
+                self._lines.append(line)
+
+    def drop(self, records: Sequence[dict[str, Any]]) -> None:
+        for _ in records:
+            self.discard()
+        self.progress.read(b"".join([self._lines.popleft() for _ in records]))
+
+
+class PredictionQueue:
+    """A queue of rows to predict, emptied in the event loop. Rows that arrive within a moment share one call.
+
+    Args:
+        answers: computes the answers to rows.
+        seconds: the time per row. It determines how many rows may wait, and how many are answered at a time.
+    """
+
+    def __init__(self, answers: Callable[[Sequence[Any]], list[Any]], seconds: float):
+        self.answers = answers
+        self.size = max(1, min(MOST_PER_CALL, int(LONGEST_CALL / seconds)))
+        self.most = max(4, int(LONGEST_TURN / (seconds + REQUEST)))
+        self._waiting: deque[tuple[Any, asyncio.Future]] = deque()
+        self._next = 0.0
+
+    def ask(self, rows: Sequence[Any]) -> list[asyncio.Future]:
+        """Queue rows, all or none.
+
+        Args:
+            rows: the rows to predict.
+
+        Returns:
+            A future for the answer to each row.
+
+        Raises:
+            Refusal: too many rows are waiting.
+        """
+        waiting = len(self._waiting)
+        if waiting + len(rows) > max(self.most, 0 if waiting else len(rows)):
+            raise busy(f"{waiting} rows wait for their prediction")
+        loop = asyncio.get_running_loop()
+        futures = [loop.create_future() for _ in rows]
+        self._waiting.extend(zip(rows, futures, strict=True))
+        if not waiting:
+            loop.call_at(self._next, self._answer)
+        return futures
+
+    def _answer(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._next = loop.time() + APART
+        some = [self._waiting.popleft() for _ in range(min(self.size, len(self._waiting)))]
+        if self._waiting:
+            loop.call_soon(self._answer)
+        try:
+            answers = self.answers([row for row, _ in some])
+        except Exception as error:
+            answers = [error] * len(some)
+        for (_, future), answer in zip(some, answers, strict=True):
+            if not future.done():
+                future.set_exception(answer) if isinstance(answer, Exception) else future.set_result(answer)
+
+
+def seconds_per_row(call: Callable[[int], Any]) -> float:
+    """Measure the shortest time of `call(rows)` per row, for one row or many. This also compiles it."""
+    best = min(timeit.repeat(lambda: call(1), number=1, repeat=4))
+    if best < LONGEST_CALL:  # otherwise rows are answered one at a time
+        best = min(
+            best,
+            *(seconds / MOST_PER_CALL for seconds in timeit.repeat(lambda: call(MOST_PER_CALL), number=1, repeat=4)),
+        )
+    return best
+
+
+class LateLabels:
+    """Predicted rows that wait for their remaining columns, which are sent later with the same id.
+
+    A completed row is kept, with its sample number, until a checkpoint contains it, so that its
+    label can be sent again after a crash. The file is written with every checkpoint.
+
+    Args:
+        folder: the run folder.
+        most: the largest number of waiting rows; beyond it, the oldest is dropped.
+        durable: the number of samples in the newest checkpoint.
+
+    Raises:
+        CheckpointError: the file in the folder is damaged.
+    """
+
+    def __init__(self, folder: Path, most: int, durable: int):
+        self.path, self.most = folder / WAITING, most
+        self.learned: dict[str, tuple[int, dict[str, Any]]] = {}
+        try:
+            saved = json.loads(self.path.read_bytes()) if self.path.exists() else {}
+            saved = msgspec.convert(saved, dict[str, tuple[int | None, dict[str, Any]]])
+        except (ValueError, RecursionError):
+            message = f"{self.path} is damaged: remove it. The rows that waited for their labels are lost."
+            raise CheckpointError(message) from None
+        self.waiting = {id: row for id, (number, row) in saved.items() if number is None or number > durable}
+
+    def add(self, id: str, row: dict[str, Any]) -> None:
+        """Add a waiting row. It replaces one with the same id.
+
+        Args:
+            id: the id of the row.
+            row: the columns that are known.
+        """
+        self.waiting.pop(id, None)
+        self.waiting[id] = row
+        while len(self.waiting) > self.most:
+            del self.waiting[next(iter(self.waiting))]
+
+    def completed(self, id: str, rest: dict[str, Any]) -> dict[str, Any]:
+        """Return the waiting row with this id together with its remaining columns.
+
+        Args:
+            id: the id of the row.
+            rest: the remaining columns.
+
+        Raises:
+            Refusal: no row waits with this id.
+        """
+        if id in self.learned:
+            raise Refusal(409, f"the row with the id {id!r} was already accepted, as row {self.learned[id][0]}.")
+        if id not in self.waiting:
+            raise Refusal(
+                404,
+                f"no row waits with the id {id!r}: it was not sent to /predict, was already learned from, or was "
+                f"dropped when more than {self.most} rows waited.",
+            )
+        return {**self.waiting[id], **rest}
+
+    def done(self, id: str, number: int) -> None:
+        """Mark a row as accepted.
+
+        Args:
+            id: the id of the row.
+            number: the number of its sample.
+        """
+        # `save` copies the two in the opposite order, so that it never misses a row that moves between them.
+        self.learned[id] = number, self.waiting[id]
+        del self.waiting[id]
+
+    def forget(self, durable: int) -> None:
+        """Drop completed rows that a checkpoint contains.
+
+        Args:
+            durable: the number of samples in the checkpoint.
+        """
+        self.learned = {id: entry for id, entry in self.learned.items() if entry[0] > durable}
+
+    def save(self) -> None:
+        """Write all rows to the file. May be called from another thread."""
+        waiting = self.waiting.copy()
+        both = {**{id: (None, row) for id, row in waiting.items()}, **self.learned.copy()}
+        if both or self.path.exists():
+            write_atomically(self.path, json.dumps(both).encode())

@@ -1,0 +1,383 @@
+"""A run in training: what it learns from samples, reports in its metrics, and saves in its checkpoints."""
+
+import time
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from msgspec.structs import asdict
+
+from norewind.core import checks
+from norewind.core.trees import Tree, copied, floating, norm
+from norewind.learners.learner import Learner
+from norewind.scoring.metrics import SEEN_AT_ONCE, Diverged, Tally, Watch, digits, next_line
+from norewind.scoring.score import Score
+from norewind.storage.checkpoint import arrays_of
+from norewind.streams.stream import Samples, StreamError
+from norewind.training.folder import METRICS, RunFolder, Saved
+from norewind.training.windows import Steps, check_fits, concatenated, count_of, fingerprint
+
+# Metrics of single rows are computed for this many rows at once, unless they are read earlier. Row by row, they would
+# take as long as learning.
+TOGETHER = 200
+
+
+@dataclass(frozen=True)
+class Intervals:
+    """How often `fit` reports and saves.
+
+    Args:
+        metrics_every: samples between lines of metrics; None for about 200 lines, however long the stream is.
+        checkpoint_every: samples between checkpoints; None to write only the last one.
+        checkpoint_seconds: also save this many seconds after the last checkpoint; None or 0 turns this off.
+        keep: the number of checkpoints to keep; fewer if they exceed 100 MB together.
+        flush: learn and predict at most this many seconds after a sample arrives; None to wait for full chunks.
+    """
+
+    metrics_every: int | None = None
+    checkpoint_every: int | None = 100_000
+    checkpoint_seconds: float | None = None
+    keep: int = 3
+    flush: float | None = None
+
+    def __post_init__(self):
+        for name in ("metrics_every", "checkpoint_every", "keep"):
+            if getattr(self, name) is not None:
+                checks.at_least_one(f"fit: {name}", getattr(self, name))
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """Functions that `fit` calls along the way.
+
+    Args:
+        metrics: called with every line of metrics.
+        checkpoint: called with the path of every checkpoint, in the thread that writes it.
+        begin: called once before the first chunk, with the `Training`.
+        chunk: called after every chunk with the samples so far and the chunk's mean loss.
+        predictions: called with the number of the first sample, the samples, and outputs made before learning.
+        lines: called by `train` with the entries of predictions, whether or not they are written to a file.
+        should_stop: called before every chunk; True ends the training early.
+        settles: wait until each checkpoint is written and its hook has returned, and predict nothing early.
+        live: in a notebook, draw the learning curve while it grows, at most once a second.
+    """
+
+    metrics: Callable[[dict[str, Any]], None] = lambda line: None
+    checkpoint: Callable[[Path], None] = lambda path: None
+    begin: Callable[["Training"], None] = lambda training: None
+    chunk: Callable[[int, float], None] = lambda samples, loss: None
+    predictions: Callable[[int, Samples, Any], None] | None = None
+    lines: Callable[[list[dict[str, Any]]], None] | None = None
+    should_stop: Callable[[], bool] = lambda: False
+    settles: bool = False
+    live: bool = True
+
+    def adding(self, **more: Callable[..., None]) -> "Hooks":
+        """Return hooks that also call other functions, after their own.
+
+        Args:
+            more: the functions, by the names of the hooks.
+        """
+
+        def both(first: Callable[..., None], second: Callable[..., None]) -> Callable[..., None]:
+            def call(*arguments: Any) -> None:
+                first(*arguments)
+                second(*arguments)
+
+            return call
+
+        return replace(self, **{name: both(getattr(self, name), function) for name, function in more.items()})
+
+
+class Training:
+    """A run in training: its learner, stream and metrics, and what a checkpoint saves of them.
+
+    `fit` trains it on its stream, in chunks (`until`). The forecasting models give it single rows (`learn_one`).
+
+    Args:
+        steps: the stream in windows, at the position of `saved`.
+        learner: the learner.
+        run: a new run of the learner.
+        saved: the checkpoint to continue from; None for a new run.
+        score: how predictions are scored.
+        intervals: how often to report and save.
+        watch: stop when the loss or the carry explodes.
+        hooks: functions to call along the way.
+        folder: an entered run folder to write to; None to write nothing.
+
+    Attributes:
+        run: always the newest run of the learner.
+        tally: the sums of losses.
+        watch: the state of the detection of divergence.
+
+    Raises:
+        CheckpointError: the checkpoint does not fit the learner or the score.
+        ValueError: the learner does not fit the stream.
+    """
+
+    def __init__(
+        self,
+        steps: Steps,
+        learner: Learner,
+        run: Any,
+        saved: Saved | None = None,
+        *,
+        score: Score,
+        intervals: Intervals = Intervals(),  # noqa: B008 (frozen)
+        watch: bool = True,
+        hooks: Hooks = Hooks(),  # noqa: B008 (frozen)
+        folder: RunFolder | None = None,
+    ):
+        self.steps, self.learner, self.window, self.score, self.hooks = steps, learner, steps.window, score, hooks
+        self.intervals, self.watches, self.folder = intervals, watch, folder
+        entries = saved.entries if saved else {}
+        # A copy, since some learners modify the run in place.
+        self.run = saved.restore(run) if saved else copied(run)
+        self.tally, self.watch = Tally(**entries.get("tally", {})), Watch(**entries.get("watch", {}))
+        # A fleet stores its keys in the folder itself, in their state at each checkpoint.
+        if folder:
+            learner.keep_in(folder, self.tally.samples)
+        check_fits(learner, steps.stream.horizon, self.window)
+        if saved:
+            score.state = saved.score_state(score)
+        # A line reports the carry at that sample; a learner without a carry need not stop there.
+        # Lines at a given interval, and those with a carry, are written before anything later can go wrong.
+        self.cut_at_lines = intervals.metrics_every is not None or bool(jax.tree.leaves(learner.carry(run)))
+        self.chunk = max(1, learner.chunk(run) // self.window)
+        self.log = folder.log(METRICS) if folder else None
+        self._seconds, self._began = entries.get("seconds", 0.0), None
+        self.saved_at, self.saved_when = fingerprint(entries.get("position")), time.perf_counter()
+        # Single samples that are not in the metrics yet, and the state of the run at the lines that are due among them.
+        self._unscored: list[tuple[Samples, Any, Any]] = []
+        self._states: dict[int, dict[str, Any]] = {}
+        self._next_line = self._end_of_line()
+
+    @property
+    def samples(self) -> int:
+        """The number of samples learned from."""
+        return self.tally.samples + len(self._unscored)
+
+    @property
+    def received(self) -> int:
+        """The number of samples learned from, and those that wait for their window."""
+        return self.samples + count_of(self.steps.waiting)
+
+    def until(self, samples: int | None = None) -> bool:
+        """Train until the stream ends, a total number of samples is reached, or a stop is requested.
+
+        Args:
+            samples: the total number of samples; None for no limit.
+
+        Returns:
+            Whether the stream has ended.
+        """
+        self._began = time.perf_counter() - self._seconds
+        self.hooks.begin(self)
+        ended = False
+        while not ended and not self.hooks.should_stop():
+            wanted = self._steps_to_take(samples)
+            if wanted < 1:
+                break
+            try:
+                taken = self.steps.take(wanted, self.intervals.flush)
+            except StreamError:
+                # Everything before the bad input has been learned from, and is worth keeping.
+                if self.samples:
+                    self.save()
+                raise
+            if taken is None:
+                ended = True
+            elif count_of(taken):
+                self.learn(taken)
+            elif self._is_late() and self.is_healthy():
+                self.save()  # while the stream is silent
+            if not ended:
+                self._predict_early()
+        # Samples waiting for their window count too: a stream that continues does not send them again.
+        self.save()
+        if self.folder:
+            self.folder.writer.wait()
+        return ended
+
+    def _steps_to_take(self, samples: int | None) -> int:
+        """Return the number of steps in the next chunk.
+
+        It ends no later than the next checkpoint and, with a carry, the next line of metrics.
+        """
+        done, saves = self.samples, self.intervals.checkpoint_every
+        left = self.chunk if samples is None else (samples - done) // self.window
+        line = self._steps_to_line() if self.cut_at_lines else self.chunk
+        checkpoint = self.chunk if saves is None else -(-(saves - done % saves) // self.window)
+        return min(self.chunk, left, line, checkpoint)
+
+    def _end_of_line(self) -> int:
+        """Return the number of samples at the next line of metrics."""
+        return next_line(self.samples, self.intervals.metrics_every, self.window)
+
+    def _steps_to_line(self) -> int:
+        return -(-(self._end_of_line() - self.samples) // self.window)
+
+    def learn(self, taken: Samples) -> None:
+        """Learn from samples, report, and save if it is time.
+
+        Args:
+            taken: the samples, in whole windows.
+        """
+        before, count = self.samples, count_of(taken)
+        predicts = self.hooks.predictions is not None or self.score.needs_outputs
+        self.run, seen = self.learner.scan(
+            self.run, *self.steps.windows(taken, self.chunk), count=count // self.window, outputs=predicts
+        )
+        losses, outputs = seen if predicts else (seen, None)
+        losses = np.asarray(losses, np.float64)[: count // self.window]
+        if not np.isfinite(losses).all():
+            # Most learners raise this error themselves.
+            raise Diverged(f"the loss after sample {before} is not a finite number.", before)
+        outputs = self.steps.by_sample(outputs, count)
+        if self.hooks.predictions is not None:
+            self.hooks.predictions(*self.steps.not_predicted_early(taken, outputs))
+        self._unscored.append((taken, losses, outputs))
+        self.add_up()
+        self.hooks.chunk(self.samples, float((losses * self.score.scale).sum()) / count)
+
+        saves = self.intervals.checkpoint_every
+        is_due = self._is_late() or (saves is not None and self.samples // saves > before // saves)
+        if is_due and (self.is_healthy() or self.hooks.settles):
+            self.save()
+
+    def learn_one(self, sample: Samples) -> None:
+        """Learn from a single sample. It is added to the metrics later, together with others.
+
+        Args:
+            sample: the sample, with arrays of length 1.
+        """
+        self.run, (losses, outputs) = self.learner.scan(self.run, sample.xs, sample.targets, outputs=True)
+        self._unscored.append((sample, losses, outputs))
+        if self.samples >= self._next_line:
+            self._states[self.samples] = self._state()
+            self._next_line = self._end_of_line()
+        if len(self._unscored) >= TOGETHER:
+            self.add_up()
+
+    def add_up(self) -> None:
+        """Add the samples learned from to the metrics, and publish the lines that are due."""
+        if not self._unscored:
+            return
+        unscored, self._unscored = self._unscored, []
+        taken, losses, outputs = concatenated(unscored)
+        losses, start = np.asarray(losses, np.float64) * self.score.scale, 0
+        while start < len(losses):
+            left = self._steps_to_line()
+            steps = slice(start, min(start + left, len(losses)))
+            rows = slice(steps.start * self.window, steps.stop * self.window)
+            part, seen = jax.tree.map(lambda leaf, rows=rows: leaf[rows], (taken, outputs))
+            self.tally.add(losses[steps], rows.stop - rows.start, self.score.add(part, seen))
+            start = steps.stop
+            if steps.stop - steps.start == left:
+                line = self._line()
+                self.publish(line)
+                if self.watches:
+                    self.watch.see(line, SEEN_AT_ONCE if self.intervals.metrics_every is None else 0)
+
+    def _line(self) -> dict[str, Any]:
+        """Return the line of metrics that ends here, and start a new interval."""
+        state = self._states.pop(self.tally.samples, None) or self._state()
+        return {**self.tally.take(), **self.score.take(), **state}
+
+    def _state(self) -> dict[str, Any]:
+        """Return the entries of a line of metrics that describe the run."""
+        skipped = self.steps.stream.counts
+        state = {"carry": digits(carry_norm(self.learner.carry(self.run))), "seconds": self._seconds_so_far()}
+        return {**state, "skipped": dict(skipped)} if skipped else state
+
+    def unfinished_line(self) -> dict[str, Any] | None:
+        """Return the line of metrics of the current interval, which continues; None if it is empty."""
+        self.add_up()
+        if not self.tally.interval[0]:
+            return None
+        before = deepcopy((self.tally, self.score.state))
+        line = self._line()
+        self.tally, self.score.state = before
+        return line
+
+    def publish(self, line: dict[str, Any]) -> None:
+        """Write a line of metrics.
+
+        Args:
+            line: the line.
+        """
+        if self.log:
+            self.log.write([line])
+        self.hooks.metrics(line)
+
+    def _predict_early(self) -> None:
+        """With `flush`, predict all samples that have arrived, including those that wait for their window."""
+        predict, later = self.hooks.predictions, self.intervals.flush is None or self.hooks.settles
+        if predict and not later and (new := self.steps.predict_waiting(self.outputs_of)):
+            predict(*new)
+
+    def outputs_of(self, waiting: Samples) -> Any:
+        """Return the outputs for samples in an incomplete window. Nothing is learned: a copy of the run is used.
+
+        Args:
+            waiting: the samples.
+        """
+        windows = self.steps.windows(waiting, self.chunk)
+        return self.learner.scan(copied(self.run), *windows, count=1, outputs=True)[1][1]
+
+    def run_so_far(self) -> Any:
+        """Return the run after all samples, including those that wait for their window, for `Learner.forward`."""
+        waiting = self.steps.waiting
+        return self.run if waiting is None else self.learner.forward(self.run, waiting.xs)[0]
+
+    def _seconds_so_far(self) -> float:
+        """Return the time spent in `until`, also before the checkpoint that the training continued from."""
+        return self._seconds if self._began is None else round(time.perf_counter() - self._began, 3)
+
+    def _is_late(self) -> bool:
+        oldest = self.intervals.checkpoint_seconds
+        return bool(oldest) and time.perf_counter() - self.saved_when > oldest
+
+    def is_healthy(self) -> bool:
+        """Return whether the run shows no sign of divergence. Otherwise, it must not replace the good checkpoints."""
+        return self.watch.healthy or not self.watches
+
+    def entries(self) -> dict[str, Any]:
+        """Return everything that a checkpoint saves besides the run."""
+        self.add_up()
+        return {
+            "seconds": self._seconds_so_far(),
+            "position": self.steps.position(),
+            "answered": self.steps.answered,
+            "tally": asdict(self.tally),
+            "score": deepcopy(self.score.state),
+            "watch": asdict(self.watch),
+        }
+
+    def saved(self) -> Saved:
+        """Return the training as a checkpoint in memory, from which another one can continue."""
+        return Saved(Path("memory"), arrays_of(self.run), self.entries())
+
+    def save(self) -> None:
+        """Write a checkpoint, if there is a folder and the stream has advanced since the last one."""
+        if not self.folder or (position := fingerprint(self.steps.position())) == self.saved_at:
+            return
+        entries, self.saved_at = self.entries(), position
+        self.learner.settle(self.samples)
+        # A checkpoint with signs of divergence is kept in addition to the good ones.
+        self.folder.save(self.samples, self.run, entries, self.hooks.checkpoint, replaces=self.is_healthy())
+        if self.hooks.settles:
+            self.folder.writer.wait()
+        self.saved_when = time.perf_counter()  # after saving, so that slow saving leaves time to learn
+
+
+def carry_norm(carry: Tree) -> float:
+    """Return the Euclidean norm of a carry; 0 if there is none."""
+    return float(_norm(carry)) if jax.tree.leaves(carry) else 0.0
+
+
+_norm = jax.jit(lambda carry: norm(floating(carry)))
