@@ -1,5 +1,6 @@
 """How far a stream has been read, and saved positions, which may be damaged or belong to another stream."""
 
+import sys
 import zlib
 from copy import deepcopy
 from typing import Annotated, Any, NamedTuple
@@ -7,6 +8,7 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 
 from norewind.streams.stream import StreamError
+from norewind.streams.table.columns import CATEGORIES, LARGEST, REMEMBERED, Kind
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
@@ -28,7 +30,7 @@ class Mark(NamedTuple):
     counts: dict[str, int] = {}  # noqa: RUF012 (never changed)
     inside: bool = False
 
-    def after(self, data: bytes) -> "Mark":
+    def after(self, data: bytes | bytearray) -> "Mark":
         """Return the mark after reading more bytes.
 
         Args:
@@ -63,7 +65,7 @@ class SourceProgress:
     def counts(self) -> dict[str, int]:
         return dict(self.marked.counts if self.start is None else self.start["counts"])
 
-    def read(self, data: bytes) -> None:
+    def read(self, data: bytes | bytearray) -> None:
         """Advance past some bytes.
 
         Args:
@@ -157,6 +159,32 @@ class MessagesPosition(msgspec.Struct, forbid_unknown_fields=True):
     topic: str
     offsets: dict[Partition, Count]
     until: dict[Partition, Count]
+
+
+# In positions None stands for NaN, which JSON does not have.
+Value = Annotated[float, msgspec.Meta(ge=-LARGEST, le=LARGEST)]
+SavedColumn = tuple[Count, Value, Annotated[float, msgspec.Meta(ge=0, le=sys.float_info.max)], Value | None]
+Names = Annotated[list[str], msgspec.Meta(min_length=1)]
+
+
+class RowPosition(SourcePosition):
+    """The fields of the position of a stream of rows."""
+
+    inside: bool
+    format: str
+    steps: Annotated[list[Count], msgspec.Meta(min_length=1)]
+    standardise: bool
+    columns: list[str]
+    inputs: Names
+    targets: Names
+    kinds: dict[str, Kind]
+    cycles: dict[str, list[str]]
+    categories: dict[str, Annotated[list[str], msgspec.Meta(max_length=CATEGORIES)]]
+    clock: str | None
+    times: Annotated[list[str | int | float | None], msgspec.Meta(max_length=REMEMBERED)]
+    statistics: list[SavedColumn]
+    waiting: Any
+    messages: MessagesPosition | None = None
 
 
 def check_position(position: Any, kind: str, fields: type[msgspec.Struct], same: dict[str, Any]) -> None:

@@ -9,16 +9,17 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+
 from norewind.engines.machine import give_back_free_memory
-from norewind.streams.base_source import BaseSource
-from norewind.streams.position import Mark, damaged
+from norewind.streams.position import Mark, SourceProgress, damaged
 from norewind.streams.stream import BadRow, Stream, StreamError
 
 BLOCK = 1 << 16
 # A request to stop is noticed within this time (in seconds).
 SLICE = 0.2
 # Seconds to wait, after the first line of a pipe, for more lines from which to infer the kinds of its columns.
-SECONDS = 1.0
+PREVIEW_SECONDS = 1.0
 LONGEST = 1 << 20
 UNUSABLE: dict[type[Exception], str] = {
     FileNotFoundError: "does not exist. Check the path.",
@@ -26,6 +27,129 @@ UNUSABLE: dict[type[Exception], str] = {
     PermissionError: "cannot be read: permission denied. Allow it, e.g. with chmod +r.",
 }
 SAME_AGAIN = "Provide the same stream from its start, or say that it starts where the run stopped (--continues)."
+
+
+class BaseSource:
+    """Records in order: lines, messages or rows from Python. Peek at the next ones, then move past them.
+
+    The default methods suit rows from Python, which start where the run stopped.
+
+    Attributes:
+        name: the name of the source in messages.
+        has_rows: whether records are dicts by column rather than text.
+        progress: how far the source has been read.
+        ended: whether all of it has been read.
+        unfinished: the number of bytes at the end of a file that belong to an incomplete line.
+        closed: whether it has been closed. Nothing more can be read then.
+        deadline: the time at which to stop waiting for more; None for never.
+        late: whether the deadline has passed.
+    """
+
+    name = ""
+    has_rows = False
+    progress: SourceProgress
+    ended = False
+    unfinished = 0
+    closed = False
+    deadline: float | None = None
+    late = False
+
+    def start(self, position: dict[str, Any]) -> None:
+        """Start reading at a position.
+
+        Args:
+            position: a position of the stream.
+        """
+        self.progress = SourceProgress(position)
+
+    def catch_up(self) -> None:
+        """Move to the position that was passed to `start`."""
+
+    def set_patience(self, patience: float | None) -> None:
+        """Set how long to wait for records from now on.
+
+        Args:
+            patience: the time in seconds; None to wait indefinitely. Data that is already available is read even
+                if it is 0.
+
+        Raises:
+            ValueError: the source is closed.
+        """
+        if self.closed:
+            raise ValueError(f"{self.name} is closed, so no more samples can be taken. Open a new stream.")
+        self.deadline, self.late = None if patience is None else time.monotonic() + patience, False
+
+    def peek(self, count: int = 1) -> list[Any]:
+        """Return the next records without moving past them.
+
+        Args:
+            count: the maximum number of records.
+
+        Returns:
+            The records; an empty list at the end, at the deadline or when stopped.
+        """
+        raise NotImplementedError
+
+    def preview(self, count: int) -> list[Any]:
+        """Return the first records, from which the kinds of the columns are inferred, without moving past them.
+
+        Args:
+            count: the maximum number of records.
+        """
+        return self.peek(count)
+
+    def drop(self, records: Sequence[Any]) -> None:
+        """Move past the next records.
+
+        Args:
+            records: the records, as returned by `peek`.
+        """
+        raise NotImplementedError
+
+    def parse(self, record: Any, parse: Callable[[str], Any]) -> Any:
+        """Return the row in a record, as a dict by column.
+
+        Args:
+            record: the record.
+            parse: the function that parses the text of a record, if it has any.
+        """
+        return record
+
+    def line_numbers(self, records: Sequence[Any]) -> np.ndarray:
+        """Return the line numbers of the next records, counted from 1.
+
+        Args:
+            records: the records, as returned by `peek`.
+        """
+        first = self.progress.here.lines + 1
+        return np.arange(first, first + len(records))
+
+    def location(self, record: Any) -> str:
+        """Describe the location of the next record, for messages.
+
+        Args:
+            record: the record.
+        """
+        return f"row {self.progress.here.lines + 1}"
+
+    def report(self, record: Any, problem: str) -> None:
+        """Report that the next record is bad and is skipped.
+
+        Args:
+            record: the record.
+            problem: what is wrong with it.
+        """
+
+    def show(self, position: dict[str, Any]) -> None:
+        """Publish how far the source has been learned from, for monitoring.
+
+        Args:
+            position: the position of the stream.
+        """
+
+    def close(self) -> None:
+        """Close the source."""
+        self.closed = True
 
 
 class Source(BaseSource):
@@ -76,9 +200,8 @@ class Source(BaseSource):
         self._largest = 0
         self._poll = select.poll()
         self._poll.register(self._file, select.POLLIN)
-        # Whole lines that were read, those before `_at` already dropped, and the beginning of the next line.
-        self._block, self._at, self._rest = b"", 0, bytearray()
-        self._dropping, self._long = False, 0
+        # The bytes read but not dropped, whether the rest of a dropped line follows them, and the bytes of long lines.
+        self._ahead, self._dropping, self._long = bytearray(), False, 0
 
     @property
     def size(self) -> int | None:
@@ -165,49 +288,37 @@ class Source(BaseSource):
         Returns:
             The lines; an empty list if there are none, or none yet.
         """
-        while self._at == len(self._block):
-            if len(self._rest) > LONGEST:
-                return [bytes(self._rest)]
-            data = self.read()
-            if not data:
-                if self.complete and self._rest:
-                    return [bytes(self._rest)]
-                self.unfinished = len(self._rest) if self.ended else 0
+        while (end := self._ahead.rfind(b"\n")) < 0:
+            if len(self._ahead) > LONGEST or (self._ahead and self.complete):
+                return [bytes(self._ahead)]
+            if not self._read_ahead() and not (self._ahead and self.complete):
+                self.unfinished = len(self._ahead) if self.ended else 0
                 return []
-            self._add(data)
         here = self.progress.here
         # The first line and a very long one are read on their own.
-        if count == 1 or not here.offset or here.inside or len(self._block) > LONGEST:
-            return [self._block[self._at : self._block.index(b"\n", self._at)]]
-        return self._block[self._at :].split(b"\n", count)[:-1]
+        if count == 1 or not here.offset or here.inside or end > LONGEST:
+            return [bytes(self._ahead[: self._ahead.index(b"\n")])]
+        return bytes(self._ahead[:end]).split(b"\n", count)[:count]
 
-    def ahead(self, count: int) -> list[bytes]:
+    def preview(self, count: int) -> list[bytes]:
         # A file is there already; the sender of a pipe may wait for the answer to its first row.
-        self.set_patience(SECONDS if self.size is None else None)
-        size, whole = 0, self._block.count(b"\n", self._at)
-        while whole < count and size + len(self._rest) <= LONGEST and (data := self.read()):
-            self._add(data)
-            size, whole = size + len(data), whole + data.count(b"\n")
-        *lines, _ = self._block[self._at :].split(b"\n")
-        rest = [bytes(self._rest)] if self.ended and self._rest else []
-        return [*lines, *rest][:count]
+        self.set_patience(PREVIEW_SECONDS if self.size is None else None)
+        while self._ahead.count(b"\n") < count and len(self._ahead) <= LONGEST + BLOCK and self._read_ahead():
+            pass
+        *lines, rest = bytes(self._ahead).split(b"\n")
+        return [*lines, rest][:count] if self.ended and rest else lines[:count]
 
     def drop(self, records: Sequence[bytes]) -> None:
-        if self._at < len(self._block):
-            end = self._at + sum(map(len, records)) + len(records)
-            data, self._at = self._block[self._at : end], end
-        else:
-            data, self._rest, self._dropping = bytes(self._rest), bytearray(), True
+        end = sum(map(len, records)) + len(records)
+        data = self._ahead[:end]
+        del self._ahead[:end]
+        self._dropping = not data.endswith(b"\n")
         self.progress.read(data)
         # The C library keeps the memory of long lines, and lines of varying lengths do not fit into its gaps.
         self._long += len(data) if len(data) > 2 * BLOCK else 0
         if self._long > 4 * LONGEST:
             self._long = 0
             give_back_free_memory()
-
-    def is_blank(self, record: bytes, *, csv: bool) -> bool:
-        """Return whether a line is blank. In CSV, a line of spaces is not: the spaces may be fields or delimiters."""
-        return record in (b"", b"\r") if csv else not record.strip()
 
     def parse(self, record: bytes, parse: Callable[[str], Any]) -> Any:
         here = self.progress.here
@@ -217,22 +328,21 @@ class Source(BaseSource):
         # The source may begin with a byte order mark.
         return parse((text if here.offset else text.removeprefix("\N{ZERO WIDTH NO-BREAK SPACE}")).removesuffix("\r"))
 
-    def place(self, record: bytes) -> str:
-        cut = "; it has no newline and may be cut off" if self.ended and self._at == len(self._block) else ""
+    def location(self, record: bytes) -> str:
+        cut = "; it has no newline and may be cut off" if self.ended and b"\n" not in self._ahead else ""
         here = self.progress.here
         return f"line {here.lines + 1} (byte {here.offset}{cut})"
 
-    def _add(self, data: bytes) -> None:
+    def _read_ahead(self) -> bool:
+        """Read more bytes; return whether there were any."""
+        data = self.read()
+        found = bool(data)
         if self._dropping:
             head, newline, data = data.partition(b"\n")
             self.progress.read(head + newline)
             self._dropping = not newline
-        cut = data.rfind(b"\n") + 1
-        if cut:
-            self._block, self._at = b"".join([self._block[self._at :], self._rest, data[:cut]]), 0
-            self._rest = bytearray()
-        # A line may be a megabyte long, so only its own bytes are copied.
-        self._rest += data[cut:]
+        self._ahead += data
+        return found
 
 
 def _open_at_once(path: str, flags: int) -> int:

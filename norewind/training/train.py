@@ -13,8 +13,8 @@ from norewind.scoring.text_score import SymbolScore
 from norewind.storage.checkpoint import glance
 from norewind.storage.files import naming
 from norewind.streams import RowStream
-from norewind.streams.base_source import BaseSource
 from norewind.streams.kafka.client import SCHEME
+from norewind.streams.source import BaseSource
 from norewind.training.build import build, set_precision
 from norewind.training.checkpoint_schema import check_waiting
 from norewind.training.fit import Fitted, fit

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from stream_pipes import Pipe, loaded, quick, row_stream, saved
 
 from norewind.streams import Dialect, RowStream, Source, StreamError, afresh
-from norewind.streams.table.columns import as_time, judged, time_of, times_ahead
+from norewind.streams.table.columns import as_time, infer_kind, time_of, times_ahead
 
 JSONL = Dialect("jsonl")
 
@@ -52,7 +52,7 @@ def taken(text, **options):
     ids=str,
 )
 def test_columns_are_judged_by_most_of_their_first_values(values, kind, why):
-    assert judged(values) == (kind, why)
+    assert infer_kind(values) == (kind, why)
 
 
 def test_times():

@@ -70,12 +70,15 @@ class Rounds:
         self._heads: list[tuple[int, int]] = []
         self._lacking: set[int] = set()
         self._ordered: deque[Message] = deque()
-        for partition in offsets:
-            self._look(partition)
+        self.begin(self.until)
 
     def is_over(self) -> bool:
         """Return whether no message of the current round is left."""
         return not (self._ordered or self._heads or self._lacking)
+
+    def is_arriving(self) -> bool:
+        """Return whether some messages of the current round have not been fetched yet."""
+        return any(self.reached[partition] < until for partition, until in self.until.items())
 
     def begin(self, until: dict[int, int]) -> bool:
         """Begin a round.
@@ -120,8 +123,10 @@ class Rounds:
         Args:
             count: the maximum number of messages.
         """
-        while len(self._ordered) < count and self._order():
-            pass
+        while len(self._ordered) < count and self._heads and not self._lacking:
+            _, partition = heappop(self._heads)
+            self._ordered.append(self._waiting[partition].popleft())
+            self._look(partition)
         return list(islice(self._ordered, count))
 
     def drop(self) -> None:
@@ -129,14 +134,6 @@ class Rounds:
         message = self._ordered.popleft()
         self.sizes[message.partition] -= len(message.value or b"")
         self.passed[message.partition] = message.offset + 1
-
-    def _order(self) -> bool:
-        if self._lacking or not self._heads:
-            return False
-        _, partition = heappop(self._heads)
-        self._ordered.append(self._waiting[partition].popleft())
-        self._look(partition)
-        return True
 
     def _look(self, partition: int) -> None:
         """Find the partition's next message in this round, or note that it has not arrived yet."""

@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from norewind.streams.base_source import BaseSource
 from norewind.streams.kafka.client import AT_START, AWAY, Address, Client, library, partitions_of, why
 from norewind.streams.kafka.messages import Message, MessageProgress, Rounds, after, key_text
-from norewind.streams.source import SLICE, decoded
+from norewind.streams.source import SLICE, BaseSource, decoded
 from norewind.streams.stream import BadRow, StreamError, as_line
 
 PROBE = 5.0
@@ -20,6 +19,13 @@ HELD = 64 << 20
 YEAR_10000 = 253_402_300_800_000
 # Bad messages that are reported one by one; after that only the hundredth, the thousandth and so on.
 REPORTED = 10
+CONSUMER = {
+    "enable.auto.commit": False,
+    "enable.partition.eof": True,
+    "auto.offset.reset": "error",
+    "isolation.level": "read_committed",
+    "queued.max.messages.kbytes": 16_384,
+}
 
 
 class Topic(BaseSource):
@@ -56,17 +62,7 @@ class Topic(BaseSource):
         self._client, self._continues, self._stop, self._final, self._report = client, continues, stop, final, report
         self._kafka = library()
         self._group = group
-        self._consumer = client.make(
-            "Consumer",
-            {
-                "group.id": group or "norewind",
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-                "auto.offset.reset": "error",
-                "isolation.level": "read_committed",
-                "queued.max.messages.kbytes": 16_384,
-            },
-        )
+        self._consumer = client.make("Consumer", {"group.id": group or "norewind", **CONSUMER})
         self._paused: set[int] = set()
         self._away: float | None = None
         self._probed, self._reported = 0.0, 0
@@ -106,7 +102,7 @@ class Topic(BaseSource):
                 offsets[partition] = first
         until = {int(partition): end for partition, end in saved.get("until", {}).items()}
         self.rounds, self._has_begun = Rounds(offsets, until), False
-        self._consumer.assign([self._place(partition, offset) for partition, offset in offsets.items()])
+        self._consumer.assign([self._topic_partition(partition, offset) for partition, offset in offsets.items()])
         self.progress = MessageProgress(position, self._topic, self.rounds)
         if lost:
             self.progress.skip("messages deleted before they were read", lost)
@@ -116,7 +112,7 @@ class Topic(BaseSource):
             pass
         return found
 
-    def ahead(self, count: int) -> list[Message]:
+    def preview(self, count: int) -> list[Message]:
         """Return the next messages of this round without moving past them.
 
         All of them exist already, so the result does not depend on timing.
@@ -125,28 +121,26 @@ class Topic(BaseSource):
             count: the maximum number of messages.
         """
         rounds = self.rounds
-        while len(rounds.ahead(count)) < count and any(rounds.reached[p] < rounds.until[p] for p in rounds.until):
-            if not self._has_more():
-                break
-        return rounds.ahead(count)
+        while len(found := rounds.ahead(count)) < count and rounds.is_arriving() and self._has_more():
+            pass
+        return found
 
     def drop(self, records: Sequence[Message]) -> None:
         for message in records:
             self.progress.here = after(self.progress.here, message)
             self.rounds.drop()
 
-    def numbers(self, records: Sequence[Message]) -> np.ndarray:
+    def line_numbers(self, records: Sequence[Message]) -> np.ndarray:
         return np.array([as_line(message.partition, message.offset) for message in records])
 
-    def place(self, record: Message) -> str:
+    def location(self, record: Message) -> str:
         return f"partition {record.partition}, offset {record.offset}"
 
     def report(self, record: Message, problem: str) -> None:
-        self._reported += 1
-        number = self._reported
+        self._reported = number = self._reported + 1
         if number <= REPORTED or str(number).strip("0") == "1":
             so_far = f" ({number:,} so far)" if number > REPORTED else ""
-            self._report(f"{self.name}, {self.place(record)} is bad and is skipped: {problem}.{so_far}")
+            self._report(f"{self.name}, {self.location(record)} is bad and is skipped: {problem}.{so_far}")
 
     def parse(self, record: Message, parse: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
         """Return the value of a message as a dict by column, with its key and time.
@@ -208,9 +202,9 @@ class Topic(BaseSource):
         full = {partition for partition, size in self.rounds.sizes.items() if size > limit} - self._paused
         free = {partition for partition in self._paused if self.rounds.sizes[partition] < limit / 2}
         if full:
-            self._consumer.pause([self._place(partition) for partition in full])
+            self._consumer.pause([self._topic_partition(partition) for partition in full])
         if free:
-            self._consumer.resume([self._place(partition) for partition in free])
+            self._consumer.resume([self._topic_partition(partition) for partition in free])
         self._paused = (self._paused | full) - free
 
     def _check_alive(self, came: bool) -> None:
@@ -252,11 +246,11 @@ class Topic(BaseSource):
 
     def _range(self, partition: int) -> tuple[int, int]:
         try:
-            return self._consumer.get_watermark_offsets(self._place(partition), timeout=AT_START)
+            return self._consumer.get_watermark_offsets(self._topic_partition(partition), timeout=AT_START)
         except self._kafka.KafkaException as error:
             raise self._client.unreachable(error) from None
 
-    def _place(self, partition: int, *offset: int) -> Any:
+    def _topic_partition(self, partition: int, *offset: int) -> Any:
         return self._kafka.TopicPartition(self._topic, partition, *offset)
 
     def show(self, position: dict[str, Any]) -> None:
@@ -267,7 +261,9 @@ class Topic(BaseSource):
         """
         messages = position.get("messages")
         if self._group and messages and not self.closed:
-            offsets = [self._place(int(partition), offset) for partition, offset in messages["offsets"].items()]
+            offsets = [
+                self._topic_partition(int(partition), offset) for partition, offset in messages["offsets"].items()
+            ]
             self._consumer.commit(offsets=offsets, asynchronous=True)
 
     def close(self) -> None:

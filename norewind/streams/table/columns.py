@@ -34,104 +34,49 @@ MISSING = frozenset(["", "na", "nan", "null"])
 LARGEST = 3e38
 
 
-class Judged(NamedTuple):
+class InferredKind(NamedTuple):
     """The inferred kind of a column.
 
     Attributes:
         kind: how the column can be read; None if it cannot.
-        why_not: why it is not used unless it is named; empty if it is used by default.
+        why_unused: why it is not used unless it is named; empty if it is used by default.
     """
 
     kind: Kind | None
-    why_not: str = ""
+    why_unused: str = ""
 
 
-def judged(values: list[Any]) -> Judged:
+def infer_kind(values: list[Any]) -> InferredKind:
     """Infer the kind of a column from its first values.
 
     Args:
         values: the values.
 
-    >>> judged(["1", "", "3"])
-    Judged(kind='number', why_not='')
-    >>> judged(["2024-05-01 10:00", "2024-05-01 11:00"])
-    Judged(kind='time', why_not='a timestamp')
+    >>> infer_kind(["1", "", "3"])
+    InferredKind(kind='number', why_unused='')
+    >>> infer_kind(["2024-05-01 10:00", "2024-05-01 11:00"])
+    InferredKind(kind='time', why_unused='a timestamp')
     """
     present = [value for value in values if not is_missing(value)]
     if not present:
-        return Judged("number", f"empty in the first {len(values)} rows" if len(values) > 1 else "empty")
+        return InferredKind("number", f"empty in the first {len(values)} rows" if len(values) > 1 else "empty")
     most = len(present) / 2
-    if sum(reads(boolean_of, value) for value in present) > most:
-        return Judged("boolean")
-    numbers = [number_of(value) for value in present if reads(number_of, value)]
+    if sum(can_read(boolean_of, value) for value in present) > most:
+        return InferredKind("boolean")
+    numbers = [number_of(value) for value in present if can_read(number_of, value)]
     if len(numbers) > most:
-        return Judged("number", _counts(numbers)) if not _is_unix_time(numbers) else Judged("time", "a timestamp")
-    if sum(reads(time_of, value) for value in present) > most:
-        return Judged("time", "a timestamp")
+        return (
+            InferredKind("number", _counts(numbers))
+            if not _is_unix_time(numbers)
+            else InferredKind("time", "a timestamp")
+        )
+    if sum(can_read(time_of, value) for value in present) > most:
+        return InferredKind("time", "a timestamp")
     if any(isinstance(value, dict | list) for value in present):
-        return Judged(None, "neither a number nor text")
+        return InferredKind(None, "neither a number nor text")
     if sum(bool(COMMA.fullmatch(str(value).strip())) for value in present) > most:
-        return Judged("category", f"text: {present[0]!r} has a decimal comma, but numbers need a point")
-    return Judged("category", "text")
-
-
-def kind_of(name: str, column: Judged, *, target: bool, classes: bool) -> Kind:
-    """Return how to read a column that is used.
-
-    Args:
-        name: the name of the column.
-        column: its inferred kind.
-        target: whether it is a target.
-        classes: whether targets are classes, whatever they look like.
-
-    Raises:
-        BadRow: the column cannot be used in this way.
-    """
-    if target and classes:
-        return "category"
-    if target and column.kind == "category":
-        if column.why_not != "text":
-            raise BadRow(f"the target {name!r} is {column.why_not}. Write it with points")
-        raise BadRow(f"the target {name!r} is text. Learn it as a class: --loss classes.")
-    if column.kind is None:
-        inside = f"Name one of the values inside it, such as {name}.0 or {name}.key."
-        raise BadRow(f"the column {name!r} is {column.why_not}. {inside}")
-    return "number" if target and column.kind == "time" else column.kind
-
-
-def unusable(
-    seen: dict[str, Judged], inputs: list[str], targets: list[str], copied: list[str], *, same_row: bool, hint: str
-) -> str | None:
-    """Describe the problem with a choice of columns, if there is one.
-
-    Args:
-        seen: all columns with their inferred kinds.
-        inputs: the names of the inputs.
-        targets: the names of the targets.
-        copied: the names of the columns to copy.
-        same_row: whether the targets are in the same row as the inputs.
-        hint: text to add for a column that does not exist.
-
-    Returns:
-        The rest of a sentence that starts with the name of the source; None if all is well.
-    """
-    names = list(seen)
-    columns = ", ".join(map(repr, names[:20])) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
-    if missing := [name for name in [*inputs, *targets, *copied] if name not in seen]:
-        if all(part in seen for part in missing[0].split(",")):
-            hint = f". Put spaces between columns: {missing[0].replace(',', ' ')}"
-        return f"has no column {missing[0]!r}. It has {columns}{hint}."
-    if inputs and targets:
-        return None
-    if len(names) == 1 and (found := next((sign for sign in ";\t|" if sign in names[0]), None)):
-        return f"has only one column, {names[0]!r}, with {found!r} between its parts: add --delimiter {found!r}."
-    why = [f"{name!r} ({column.why_not})" for name, column in seen.items() if column.why_not][:20]
-    return (
-        f"has no usable numeric column to {'forecast' if inputs else 'learn from'}"
-        + (" besides the targets" if same_row and targets else "")
-        + f" (row counters and timestamps are ignored). Its columns are {columns}. Name the inputs and the targets"
-        + (f"; by default these are not used: {', '.join(why)}." if why else ".")
-    )
+        return InferredKind("category", f"text: {present[0]!r} has a decimal comma, but numbers need a point")
+    return InferredKind("category", "text")
 
 
 def _counts(numbers: list[float]) -> str:
@@ -156,7 +101,7 @@ def _is_unix_time(numbers: list[float]) -> bool:
     return known and numbers == sorted(numbers) and len(numbers) >= ENOUGH_TO_COUNT
 
 
-def reads(read: Any, value: Any) -> bool:
+def can_read(read: Any, value: Any) -> bool:
     """Return whether a value is present and can be read.
 
     Args:
@@ -186,7 +131,7 @@ def number_of(value: Any) -> float:
     # Python would read 1_000 and the digits of other scripts as numbers; True is a kind of int.
     is_text = type(value) is str
     if type(value) not in (str, float, int) or (is_text and ("_" in value or not value.strip().isascii())):
-        raise BadRow(f"{shown(value)} is not a number")
+        raise BadRow(f"{quoted(value)} is not a number")
     try:
         number = float(value)
     except OverflowError:
@@ -194,9 +139,9 @@ def number_of(value: Any) -> float:
     except ValueError:
         if value.strip().lower() in MISSING:
             return math.nan
-        raise BadRow(f"{shown(value)} is not a number") from None
+        raise BadRow(f"{quoted(value)} is not a number") from None
     if abs(number) > LARGEST:
-        raise BadRow(f"{shown(value)} is too large: numbers must be within ±{LARGEST:g}")
+        raise BadRow(f"{quoted(value)} is too large: numbers must be within ±{LARGEST:g}")
     return number
 
 
@@ -205,7 +150,7 @@ def boolean_of(value: Any) -> float:
         return math.nan
     truth = value if isinstance(value, bool) else TRUTH.get(value.strip().lower()) if isinstance(value, str) else None
     if truth is None:
-        raise BadRow(f"{shown(value)} is neither true nor false")
+        raise BadRow(f"{quoted(value)} is neither true nor false")
     return float(truth)
 
 
@@ -233,7 +178,7 @@ def time_of(value: Any) -> float:
     for low, high, unit in UNIX_TIMES:
         if low <= number <= high:
             return number / unit
-    raise BadRow(f"{shown(value)} is not a time: write it as 2024-05-31T18:00:00, or in seconds since 1970")
+    raise BadRow(f"{quoted(value)} is not a time: write it as 2024-05-31T18:00:00, or in seconds since 1970")
 
 
 def iso(text: str) -> str:
@@ -244,7 +189,7 @@ def iso(text: str) -> str:
 def category_of(value: Any) -> str:
     """Return a field of a row as the name of a category. Booleans and numbers have names too."""
     if isinstance(value, dict | list):
-        raise BadRow(f"{shown(value)} is not a category")
+        raise BadRow(f"{quoted(value)} is not a category")
     return value.strip() if isinstance(value, str) else str(value)
 
 
@@ -257,7 +202,7 @@ READ: dict[Kind, Callable[[Any], Any]] = {
 }
 
 
-def shown(value: Any) -> str:
+def quoted(value: Any) -> str:
     if isinstance(value, int) and abs(value) > LARGEST:
         return "it"  # thousands of digits, which Python may not even print
     text = repr(value)
@@ -302,7 +247,7 @@ def at(row: dict[str, Any], name: str) -> Any:
 
 def varying(values: list[Any]) -> list[str]:
     """Return the parts of times that vary: the hour of the day, the day of the week, the gap between rows."""
-    times = [time_of(value) for value in values if not is_missing(value) and reads(time_of, value)]
+    times = [time_of(value) for value in values if not is_missing(value) and can_read(time_of, value)]
     gaps = {after - before for before, after in pairwise(times)}
     cycles = {"hour": {time % DAY for time in times}, "weekday": {time // DAY for time in times}, "gap": gaps}
     return [name for name, found in cycles.items() if len(found) > 1]

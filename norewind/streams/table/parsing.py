@@ -3,18 +3,18 @@
 import csv
 import io
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, Literal
 
 import msgspec
 
-from norewind.streams.base_source import BaseSource
-from norewind.streams.source import LONGEST
+from norewind.streams.source import LONGEST, BaseSource
 from norewind.streams.stream import BadRow, MissingValue, StreamError, check_choice
 from norewind.streams.table.columns import at, leaves
-from norewind.streams.table.conversion import Conversion, Rows, converted, joined_rows
+from norewind.streams.table.conversion import Conversion, Getter, Rows, joined_rows
 
 FIRST_ROWS = 100
 # How many fields are converted at a time, since lists of fields take far more memory than arrays of numbers.
@@ -57,8 +57,10 @@ csv.field_size_limit(max(csv.field_size_limit(), 2 * LONGEST))
 class RowReader:
     """Reads the rows of a source as numbers, with NaN for missing values.
 
-    A bad row is an error, or is skipped and counted, depending on the dialect. After an
-    error, the next attempt fails at the same row again.
+    A parsed row is a list of fields for CSV, and a dict by column for JSON and rows from
+    Python; `getters` return the values in it. A bad row is an error, or is skipped and
+    counted, depending on the dialect. After an error, the next attempt fails at the same
+    row again.
 
     Args:
         source: the source of the rows.
@@ -66,7 +68,8 @@ class RowReader:
 
     Attributes:
         columns: the names of all columns, known after `read_header` or `first_rows`.
-        conversion: how they are converted to numbers.
+        getters: for each of them, the function that returns its value in a parsed row.
+        conversion: how rows are converted to numbers; set by the stream.
 
     Raises:
         StreamError: an option of the dialect is invalid.
@@ -79,65 +82,81 @@ class RowReader:
         if len(dialect.delimiter) != 1 or dialect.delimiter in '"\r\n':
             raise StreamError(f"the delimiter must be one character, not a quote or line break: {dialect.delimiter!r}.")
         self.columns: list[str] = []
+        self.getters: dict[str, Getter] = {}
         self.conversion: Conversion
-        self._source = source
-        self.dialect, self.is_csv = dialect, dialect.format == "csv" and not source.has_rows
+        self._batch = 1
+        self._source, self._dialect = source, dialect
+        self.is_csv = dialect.format == "csv" and not source.has_rows
+
+    def name_columns(self, names: Sequence[str]) -> None:
+        """Set the names of the columns.
+
+        Args:
+            names: the names; for CSV in the order of the fields.
+        """
+        self.columns = list(names)
+        # Changed in place, since the conversion uses it too.
+        for place, name in enumerate(names):
+            self.getters[name] = itemgetter(place) if self.is_csv else _by_name(name)
 
     def read_header(self) -> None:
         """Read the header of a CSV file, if it has one."""
-        if not self.is_csv or not self.dialect.header:
+        if not self.is_csv or not self._dialect.header:
             return
         line = self._first()
         try:
-            fields = self._source.parse(line, lambda text: _fields(text, self.dialect.delimiter))
-            self.columns = _names(fields)
+            fields = self._source.parse(line, lambda text: _fields(text, self._dialect.delimiter))
+            self.name_columns(_names(fields))
         except BadRow as problem:
             raise self._error(line, problem, "Fix the header.") from None
         self._source.drop([line])
 
-    def first_rows(self) -> list[dict[str, Any]]:
-        """Return the first good rows, at least one, as dicts by column. They stay in the source for `take`."""
+    def first_rows(self) -> list[Any]:
+        """Return the first good rows, at least one, and name the columns. The rows stay in the source for `take`."""
         rows = []
         while not rows:
             record = self._first()
             try:
-                rows.append(self._source.parse(record, self._parsed))
+                rows += self._parsed([record])
             except BadRow as problem:
                 self._skip(record, problem)
-        self.columns = self.columns or list(rows[0])
-        for record in self._source.ahead(FIRST_ROWS)[1:]:
-            try:
-                if not self._source.is_blank(record, csv=self.is_csv):
-                    rows.append(self._source.parse(record, self._parsed))
-            except BadRow:
-                continue  # reported when `take` reaches it
+        if self.is_csv and not self.columns:
+            self.name_columns(_names([""] * len(rows[0])))
+        for record in self._source.preview(FIRST_ROWS)[1:]:
+            with suppress(BadRow):  # reported when `take` reaches it
+                if not self._is_blank(record):
+                    rows += self._parsed([record])
         if not self.is_csv:
-            self._name_columns(rows)
+            self.name_columns(self._keys_of(rows))
         return rows
 
     def _first(self) -> Any:
         """The next record that is not blank."""
         self._source.set_patience(None)
         while records := self._source.peek():
-            if not self._source.is_blank(records[0], csv=self.is_csv):
+            if not self._is_blank(records[0]):
                 return records[0]
             self._source.drop(records)
         raise self.too_short()
 
-    def _name_columns(self, rows: list[dict[str, Any]]) -> None:
-        """Name the columns of JSON objects: all keys, and those inside nested values unless they are bad rows."""
-        names: dict[str, None] = {}
-        for row in rows:
-            try:
-                names |= dict.fromkeys(name for name, _ in leaves(row))
-            except BadRow as problem:
-                remedy = "Leave some out, or put them into a list inside a column."
-                raise self._error(self._first(), problem, remedy) from None
-        outer = {name for name in names if "." not in name}
-        self.columns = [name for name in names if name in outer or name.split(".")[0] not in outer]
+    def _is_blank(self, record: Any) -> bool:
+        """Whether a record is a blank line. In CSV, a line of spaces is not: they may be fields or delimiters."""
+        if not isinstance(record, bytes):
+            return False
+        return record in (b"", b"\r") if self.is_csv else not record.strip()
+
+    def _keys_of(self, rows: list[dict[str, Any]]) -> list[str]:
+        """Return all keys of JSON objects, and those inside nested values, unless these are bad rows."""
+        try:
+            names = dict.fromkeys(name for row in rows for name, _ in leaves(row))
+        except BadRow as problem:
+            remedy = "Leave some out, or put them into a list inside a column."
+            raise self._error(self._first(), problem, remedy) from None
         for name in names:
             if not name.isascii() and any("\ud800" <= letter <= "\udfff" for letter in name):
                 raise self._error(self._first(), BadRow(f"the key {name!r} has half a character"), "Rename it.")
+        outer = {name for name in names if "." not in name}
+        return [name for name in names if name in outer or name.split(".")[0] not in outer]
 
     def take(self, count: int, patience: float | None) -> tuple[Rows, StreamError | None]:
         """Return the next rows.
@@ -150,67 +169,74 @@ class RowReader:
             The rows, and the error that ended them, if any: the next call finds it again.
         """
         self._source.set_patience(patience)
-        parts, left, ended_by = [], count, None
-        most = max(1, BATCH // len(self.columns))
+        parts, left, ended_by = [self.conversion.none], count, None
         try:
-            while left and (records := self._source.peek(min(left, most))):
-                if self._source.is_blank(records[0], csv=self.is_csv):
-                    self._source.drop(records[:1])
-                    continue
+            while left and (records := self._source.peek(min(left, self._batch))):
                 try:
-                    rows = self._next(records)
+                    parts.append(self._next(records))
+                    left -= len(parts[-1].values)
+                    self._batch = min(2 * self._batch, max(1, BATCH // len(self.columns)))
                 except BadRow as problem:
-                    self._skip(records[0], problem)
-                    continue
-                parts.append(rows)
-                left -= len(rows.lines)
+                    # One of them is unusual: they are read in ever smaller batches up to there.
+                    self._batch = max(1, len(records) // 2)
+                    if len(records) == 1:
+                        self._skip(records[0], problem)
         except StreamError as error:
             ended_by = error
-        return joined_rows(parts or [self.conversion.none]), ended_by
+        return joined_rows(parts[1:] or parts), ended_by
 
     def _next(self, records: list[Any]) -> Rows:
-        """Convert records and move past them, up to the first unusual one, which is converted on its own."""
-        lines = self._source.numbers(records)
-        rows, passed = self.conversion.none, 0
-        if len(records) > 1:
-            count, column = self._columns_of(records)
-            rows, passed = self.conversion.rows(column, lines[:count])
-        if not passed:
-            rows, passed = self.conversion.row(self._source.parse(records[0], self._parsed), lines[:1]), 1
+        """Convert records and move past them, all or none."""
+        rows, passed = self.conversion.none, 1
+        if not self._is_blank(records[0]):
+            rows, passed = self.conversion.convert(self._parsed(records), self._source.line_numbers(records))
         self._source.drop(records[:passed])
-        if len(rows.lines):
+        if len(rows.values):
             self._source.progress.mark()
         return rows
 
-    def _columns_of(self, records: list[Any]) -> tuple[int, Callable[[str], Sequence[Any]]]:
-        """Return the number of records before the first unusual one, and a function from a name to their values."""
-        if self.is_csv:
-            fields = self._fields_of(records)
-            places = {name: place for place, name in enumerate(self.columns)}
-            return len(fields), lambda name: list(map(itemgetter(places[name]), fields))
-        rows = records
-        if not self._source.has_rows:
-            is_text = isinstance(records[0], bytes)
-            decode = JSON.decode if is_text else lambda record: self._source.parse(record, self._parsed)
-            rows = converted(decode, records)
-        return len(rows), lambda name: [at(row, name) for row in rows]
-
-    def _fields_of(self, lines: list[bytes]) -> list[list[str]]:
-        """Return the fields of lines of CSV, up to the first unusual line."""
-        block, width = b"\n".join(lines), len(self.columns)
+    def _parsed(self, records: list[Any]) -> Sequence[Any]:
+        """Parse records: lines are parsed together, unless there is only one, whose problem is then explained."""
+        if len(records) == 1 or not isinstance(records[0], bytes):
+            return [self._source.parse(record, self._row) for record in records]
         try:
-            texts = block.decode().split("\n")
-        except UnicodeDecodeError:
-            return []
+            return self._parsed_together(records) if self.is_csv else list(map(JSON.decode, records))
+        except (UnicodeDecodeError, RecursionError, msgspec.DecodeError) as problem:
+            raise BadRow(str(problem)) from None
+
+    def _parsed_together(self, records: list[bytes]) -> list[list[str]]:
+        """Return the fields of lines of CSV."""
+        block, delimiter = b"\n".join(records), self._dialect.delimiter
+        texts = block.decode().split("\n")
         if b'"' in block or b"\r" in block:
-            fields = converted(lambda line: _fields(line.removesuffix("\r"), self.dialect.delimiter), texts)
+            fields = [_fields(line.removesuffix("\r"), delimiter) for line in texts]
         else:
-            fields = [line.split(self.dialect.delimiter) for line in texts]
+            fields = [line.split(delimiter) for line in texts]
         # A blank line has one field.
-        if set(map(len, fields)) != {width} or width == 1:
-            good = (len(row) == width and line not in (b"", b"\r") for line, row in zip(lines, fields, strict=False))
-            fields = fields[: [*good, False].index(False)]
+        has_blank = len(self.columns) == 1 and (b"" in records or b"\r" in records)
+        if has_blank or set(map(len, fields)) != {len(self.columns)}:
+            raise BadRow("one of them is blank, or has another number of fields")
         return fields
+
+    def _row(self, text: str) -> Any:
+        if not self.is_csv:
+            return _object(text)
+        fields = _fields(text, self._dialect.delimiter)
+        if self.columns and len(fields) != len(self.columns):
+            raise BadRow(f"it has {len(fields)} fields, but there are {len(self.columns)} columns")
+        return fields
+
+    def converted(self, rows: Sequence[dict[str, Any]]) -> Rows:
+        """Return rows that are not in the source as numbers, without remembering new categories.
+
+        Args:
+            rows: the rows, as dicts by column.
+
+        Raises:
+            BadRow: one of them cannot be used.
+        """
+        parsed = [[row.get(name) for name in self.columns] for row in rows] if self.is_csv else rows
+        return self.conversion.convert(parsed, None, new=False)[0]
 
     def written(self, row: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
         """Return a row as it would be read from a file, and its line in that file, with its newline.
@@ -223,18 +249,17 @@ class RowReader:
         """
         text = io.StringIO()
         try:
-            if self.dialect.format == "jsonl":
+            if self._dialect.format == "jsonl":
                 text.write(json.dumps(row, ensure_ascii=False) + "\n")
             else:
                 row = {name: _field(at(row, name)) for name in self.columns}
-                csv.writer(text, delimiter=self.dialect.delimiter, lineterminator="\n").writerow(row.values())
+                csv.writer(text, delimiter=self._dialect.delimiter, lineterminator="\n").writerow(row.values())
             line = text.getvalue().encode()
         except RecursionError:
             raise BadRow("it is nested too deeply") from None
         except UnicodeEncodeError:
             raise BadRow("it has half a character, which UTF-8 cannot hold") from None
-        self.conversion.values(row, new=False)
-        if self.conversion.key is not None and self.conversion.key_of(row) is None:
+        if not len(self.converted([row]).values):
             raise BadRow("its key belongs to another shard")
         if len(line) > LONGEST:
             raise BadRow(f"it is longer than {LONGEST} bytes")
@@ -246,25 +271,21 @@ class RowReader:
             return StreamError(f"{source.name}: stopped before its first row arrived.")
         return source.progress.too_short(source.name, "rows: 0", "a row", source.unfinished)
 
-    def _parsed(self, text: str) -> dict[str, Any]:
-        if not self.is_csv:
-            return _object(text)
-        fields = _fields(text, self.dialect.delimiter)
-        names = self.columns or [str(number) for number in range(1, len(fields) + 1)]
-        if len(fields) != len(names):
-            raise BadRow(f"it has {len(fields)} fields, but there are {len(names)} columns")
-        return dict(zip(names, fields, strict=True))
-
     def _skip(self, record: Any, problem: BadRow) -> None:
         option = "missing" if isinstance(problem, MissingValue) else "bad"
-        if getattr(self.dialect, option) != "skip":
+        if getattr(self._dialect, option) != "skip":
             raise self._error(record, problem, f"Fix it, or skip and count such rows (--{option} skip).") from None
         self._source.progress.skip(problem.counted_as)
         self._source.report(record, str(problem))
         self._source.drop([record])
 
     def _error(self, record: Any, problem: BadRow, remedy: str) -> StreamError:
-        return StreamError(f"{self._source.name}, {self._source.place(record)} is bad: {problem}. {remedy}")
+        return StreamError(f"{self._source.name}, {self._source.location(record)} is bad: {problem}. {remedy}")
+
+
+def _by_name(name: str) -> Getter:
+    """Return the getter of a column of dicts."""
+    return (lambda row: at(row, name)) if "." in name else (lambda row: row.get(name))
 
 
 def _fields(text: str, delimiter: str) -> list[str]:

@@ -7,7 +7,7 @@ from datetime import date, datetime
 from itertools import islice
 from typing import Any
 
-from norewind.streams.base_source import BaseSource
+from norewind.streams.source import BaseSource
 from norewind.streams.stream import StreamError
 
 SIMPLE = (float, int, str, bool, type(None))

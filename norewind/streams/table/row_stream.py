@@ -1,51 +1,25 @@
-"""Streams of rows: numbers in columns, from CSV or JSON lines."""
+"""Streams of rows, with or without keys: numbers in columns, from CSV, JSON lines or Python."""
 
-import sys
+import json
 from collections import deque
 from collections.abc import Sequence
-from typing import Annotated, Any
+from functools import partial
+from typing import Any
 
-import msgspec
 import numpy as np
 
-from norewind.streams.base_source import BaseSource
-from norewind.streams.position import Count, MessagesPosition, SourcePosition, check_position, damaged, unread
-from norewind.streams.source import SourceStream, closed_on_error
-from norewind.streams.stream import MESSAGE_COLUMNS, BadRow, Samples, StreamError, check_count
+from norewind.streams.position import RowPosition, check_position, damaged, unread
+from norewind.streams.source import BaseSource, SourceStream, closed_on_error
+from norewind.streams.stream import MESSAGE_COLUMNS, Samples, StreamError, check_count
 from norewind.streams.table import columns, scaling
-from norewind.streams.table.columns import ANOTHER, CATEGORIES, LARGEST, REMEMBERED, Judged, Kind, at, judged
+from norewind.streams.table.columns import ANOTHER, REMEMBERED, InferredKind, Kind, infer_kind
 from norewind.streams.table.conversion import Conversion, Key, Rows
 from norewind.streams.table.parsing import CSV, Dialect, RowReader
 from norewind.streams.table.scaling import SeriesStatistics, TableLayout, newest_scales, scaled
 
 UNREAD = unread("rows")
+_array = partial(np.array, dtype=np.int64)
 LATE_KEY = " (a key may be null at first, but must be present in one of the first lines)"
-
-
-# In positions None stands for NaN, which JSON does not have.
-Value = Annotated[float, msgspec.Meta(ge=-LARGEST, le=LARGEST)]
-SavedColumn = tuple[Count, Value, Annotated[float, msgspec.Meta(ge=0, le=sys.float_info.max)], Value | None]
-Names = Annotated[list[str], msgspec.Meta(min_length=1)]
-
-
-class RowPosition(SourcePosition):
-    """The fields of the position of a stream of rows."""
-
-    inside: bool
-    format: str
-    steps: Annotated[list[Count], msgspec.Meta(min_length=1)]
-    standardise: bool
-    columns: list[str]
-    inputs: Names
-    targets: Names
-    kinds: dict[str, Kind]
-    cycles: dict[str, list[str]]
-    categories: dict[str, Annotated[list[str], msgspec.Meta(max_length=CATEGORIES)]]
-    clock: str | None
-    times: Annotated[list[str | int | float | None], msgspec.Meta(max_length=REMEMBERED)]
-    statistics: list[SavedColumn]
-    waiting: Any
-    messages: MessagesPosition | None = None
 
 
 class RowStream(SourceStream):
@@ -88,12 +62,8 @@ class RowStream(SourceStream):
     >>> os.close(writer)
     >>> stream = RowStream(Source(reader), targets=["power"], standardise=False)
     >>> samples = stream.take(1000)
-    >>> samples.xs, samples.targets
-    (array([[ 3., 10.],
-           [ 4., 20.],
-           [ 5., 40.]], dtype=float32), array([[nan],
-           [20.],
-           [40.]], dtype=float32))
+    >>> samples.xs.tolist(), samples.targets.tolist()
+    ([[3.0, 10.0], [4.0, 20.0], [5.0, 40.0]], [[nan], [20.0], [40.0]])
     """
 
     key: str | None = None  # see KeyedStream
@@ -114,31 +84,28 @@ class RowStream(SourceStream):
     ):
         with closed_on_error(source):
             self.steps = scaling.steps_of(horizon, steps)
-            start = UNREAD if position is None else position
-            if start != UNREAD:
-                asked = {"format": dialect.format, "steps": list(self.steps), "standardise": standardise}
-                named = {name: list(value) for name, value in (("inputs", inputs), ("targets", targets)) if value}
-                check_position(start, "rows", RowPosition, asked | named)
-            self._source, self._reader = source, RowReader(source, dialect)
-            source.start(start)
-            self._dialect, self.horizon, self._standardise = dialect, self.steps[-1], standardise
+            self._source, self._reader, self._dialect = source, RowReader(source, dialect), dialect
+            self.horizon, self._standardise = self.steps[-1], standardise
             self.inputs, self.targets, self._copied = list(inputs or []), list(targets or []), list(copy)
             self.ignored: dict[str, str] = {}
             self.kinds: dict[str, Kind] = {}
             self._newest_times: deque[Any] = deque(maxlen=REMEMBERED)
-            if start == UNREAD:
+            if position in (None, UNREAD):
+                source.start(UNREAD)
                 self._begin()
             else:
-                self._restore(start)
+                self._restore(position)
 
     def _begin(self) -> None:
+        """Choose the columns by the first rows."""
         self._reader.read_header()
         rows = self._reader.first_rows()
-        seen = {name: judged([at(row, name) for row in rows]) for name in self._reader.columns if name != self.key}
-        seen |= {name: seen[name]._replace(why_not="not in the value") for name in seen.keys() & MESSAGE_COLUMNS}
-        named = bool(self.inputs)
-        if not named:
-            usable = [name for name, column in seen.items() if not column.why_not]
+        first = {name: list(map(get, rows)) for name, get in self._reader.getters.items() if name != self.key}
+        seen = {name: infer_kind(values) for name, values in first.items()}
+        seen |= {name: seen[name]._replace(why_unused="not in the value") for name in seen.keys() & MESSAGE_COLUMNS}
+        why_ignored = "not among the inputs" if self.inputs else ""
+        if not self.inputs:
+            usable = [name for name, column in seen.items() if not column.why_unused]
             self.inputs = [name for name in usable if self.horizon > 0 or name not in self.targets]
             if self._dialect.classes and self.horizon:
                 # The class up to now is the best predictor of the next one.
@@ -146,29 +113,51 @@ class RowStream(SourceStream):
         if not self.targets:
             self.targets = [name for name in self.inputs if name in seen and seen[name].kind == "number"]
         self._check_columns(seen)
-        used, classes = dict.fromkeys([*self.inputs, *self.targets]), self._dialect.classes
-        try:
-            self.kinds = {n: columns.kind_of(n, seen[n], target=n in self.targets, classes=classes) for n in used}
-        except BadRow as problem:
-            raise StreamError(f"{self._source.name}: {problem}") from None
-        times = [name for name in self.inputs if self.kinds[name] == "time"]
-        self._cycles = {name: columns.varying([at(row, name) for row in rows]) for name in times}
-        why = "not among the inputs" if named else ""
-        self.ignored = {name: why or column.why_not for name, column in seen.items() if name not in used}
+        self.kinds = {name: self._kind(name, seen[name]) for name in dict.fromkeys([*self.inputs, *self.targets])}
+        self._cycles = {name: columns.varying(first[name]) for name in self.inputs if self.kinds[name] == "time"}
+        self.ignored = {name: why_ignored or seen[name].why_unused for name in seen if name not in self.kinds}
         self._clock = next((name for name, column in seen.items() if column.kind == "time"), None)
         self._choose()
         self._series = scaling.nothing_known(self.layout)
 
-    def _check_columns(self, seen: dict[str, Judged]) -> None:
+    def _kind(self, name: str, column: InferredKind) -> Kind:
+        """Return how to read a column that is used."""
+        is_target = name in self.targets
+        if is_target and self._dialect.classes:
+            return "category"
+        if is_target and column.kind == "category":
+            remedy = "Learn it as a class: --loss classes." if column.why_unused == "text" else "Write it with points."
+            raise StreamError(f"{self._source.name}: the target {name!r} is {column.why_unused}. {remedy}")
+        if column.kind is None:
+            remedy = f"Name one of the values inside it, such as {name}.0 or {name}.key."
+            raise StreamError(f"{self._source.name}: the column {name!r} is {column.why_unused}. {remedy}")
+        return "number" if is_target and column.kind == "time" else column.kind
+
+    def _check_columns(self, seen: dict[str, InferredKind]) -> None:
+        """Reject a choice of columns that do not exist, or that leave nothing to learn."""
+        source, names = self._source.name, list(seen)
+        found = ", ".join(map(repr, names[:20])) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
         if self.key in [*self.inputs, *self.targets]:
             raise StreamError(f"column {self.key!r} is the key, so it cannot be an input or a target.")
         if self.key not in [None, *self._reader.columns]:
-            found = ", ".join(map(repr, self._reader.columns[:20]))
-            raise StreamError(f"{self._source.name} has no column {self.key!r} to take keys from. It has {found}.")
-        hint = LATE_KEY if self._dialect.format == "jsonl" else ""
-        names = self.inputs, self.targets, self._copied
-        if problem := columns.unusable(seen, *names, same_row=self.horizon == 0, hint=hint):
-            raise StreamError(f"{self._source.name} {problem}")
+            raise StreamError(f"{source} has no column {self.key!r} to take keys from. It has {found}.")
+        if missing := [name for name in [*self.inputs, *self.targets, *self._copied] if name not in seen]:
+            hint = LATE_KEY if self._dialect.format == "jsonl" else ""
+            if all(part in seen for part in missing[0].split(",")):
+                hint = f". Put spaces between columns: {missing[0].replace(',', ' ')}"
+            raise StreamError(f"{source} has no column {missing[0]!r}. It has {found}{hint}.")
+        if self.inputs and self.targets:
+            return
+        if len(names) == 1 and (sign := next((sign for sign in ";\t|" if sign in names[0]), None)):
+            parts = f"has only one column, {names[0]!r}, with {sign!r} between its parts"
+            raise StreamError(f"{source} {parts}: add --delimiter {sign!r}.")
+        why = [f"{name!r} ({column.why_unused})" for name, column in seen.items() if column.why_unused][:20]
+        raise StreamError(
+            f"{source} has no usable numeric column to {'forecast' if self.inputs else 'learn from'}"
+            + (" besides the targets" if self.horizon == 0 and self.targets else "")
+            + f" (row counters and timestamps are ignored). Its columns are {found}. Name the inputs and the targets"
+            + (f"; by default these are not used: {', '.join(why)}." if why else ".")
+        )
 
     def _choose(self) -> None:
         """Decide how the columns in use become inputs and targets."""
@@ -178,27 +167,30 @@ class RowStream(SourceStream):
                 f"with a horizon of 0, the target {min(both)!r} is an input of the same row: nothing is left to "
                 "predict. Choose a horizon of 1 or more, or targets that are not inputs."
             )
-        used = {name: number for number, name in enumerate(self.kinds)}
-        times = [used[name] for name in self._cycles]
+        index = {name: number for number, name in enumerate(self.kinds)}
+
+        def inputs_of(*kinds: Kind) -> list[int]:
+            return [index[name] for name in self.inputs if self.kinds[name] in kinds]
+
+        numbers, times, targets = inputs_of("number", "boolean"), inputs_of("time"), [index[n] for n in self.targets]
         self._reader.conversion = Conversion(
+            self._reader.getters,
             self.kinds,
             required=self.inputs if self._dialect.missing in ("fail", "skip") else [],
             copied=self._copied,
             clock=self._clock if self.key is None else None,
             gaps=len(times),
             key=None if self.key is None else Key(self.key, *self.shard),
-            nested=not self._reader.is_csv,
         )
         # The time since the previous row is an additional column, after those of the table.
-        gaps = [len(used) + place for place, cycles in enumerate(self._cycles.values()) if "gap" in cycles]
-        numbers = [used[name] for name in self.inputs if self.kinds[name] in ("number", "boolean")]
-        cycles = [(used[n], scaling.CYCLES[c]) for n, cycles in self._cycles.items() for c in cycles if c != "gap"]
+        gaps = [len(index) + place for place, cycles in enumerate(self._cycles.values()) if "gap" in cycles]
+        cycles = [(index[n], scaling.CYCLES[c]) for n, cycles in self._cycles.items() for c in cycles if c != "gap"]
         self.layout = TableLayout(
-            columns=len(used) + len(times),
+            columns=self._reader.conversion.width,
             steps=_array(self.steps),
             numbers=_array([*numbers, *gaps]),
-            targets=_array([used[column] for column in self.targets]),
-            categories=_array([used[name] for name in self.inputs if self.kinds[name] == "category"]),
+            targets=_array(targets),
+            categories=_array(inputs_of("category")),
             cycles=_array([column for column, _ in cycles]),
             periods=np.array([period for _, period in cycles], np.float64),
             times=_array(times),
@@ -207,33 +199,39 @@ class RowStream(SourceStream):
             classes=self._dialect.classes,
             before=self._dialect.before and self.horizon == 0,
         )
+        self.width = self.layout.width
         if not self.width:
             raise StreamError(f"the inputs {', '.join(self.inputs)} are times that do not vary: name other inputs.")
-        self.known = [numbers.index(used[target]) for target in self.targets if used[target] in numbers]
+        self.known = [numbers.index(target) for target in targets if target in numbers]
         if self.layout.before and not self._dialect.classes:
             self.known = list(range(self.width - len(self.targets), self.width))
 
     def _restore(self, position: dict[str, Any]) -> None:
-        self._reader.columns = list(position["columns"])
+        """Continue at a saved position."""
+        same = {"format": self._dialect.format, "steps": list(self.steps), "standardise": self._standardise}
+        named = {name: value for name, value in (("inputs", self.inputs), ("targets", self.targets)) if value}
+        check_position(position, "rows", RowPosition, same | named)
         self.inputs, self.targets = list(position["inputs"]), list(position["targets"])
         self.kinds, self._cycles = dict(position["kinds"]), position["cycles"]
-        self._clock, self._newest_times = position["clock"], deque(position["times"], REMEMBERED)
-        names, times = self._reader.columns, [name for name, kind in self.kinds.items() if kind == "time"]
+        self._clock = position["clock"]
+        self._newest_times.extend(position["times"])
+        names, times = position["columns"], [name for name, kind in self.kinds.items() if kind == "time"]
         if list(self.kinds) != list(dict.fromkeys([*self.inputs, *self.targets])) or set(times) != set(self._cycles):
             raise damaged("its kinds or cycles do not match its columns")
         if self._clock not in ([] if self._newest_times else [None]) + names or len(set(names)) < len(names):
             raise damaged("its clock is not one of its columns, or two columns have the same name")
-        self._check_columns(dict.fromkeys(self._reader.columns, Judged("number")))
         self._choose()
         self._reader.conversion.restore(position["categories"])
         self._series = scaling.restored_series(self.layout, position["statistics"], position["waiting"])
+        self._reader.name_columns(names)
+        self._source.start(position)
         self._source.catch_up()
         if self._source.progress.here.offset == 0:
             # The start of another source (see `afresh`), which may have its columns in another order.
             self._series = scaling.nothing_known(self.layout)._replace(statistics=self._series.statistics)
             self._newest_times.clear()
             self._reader.read_header()
-            self._check_columns(dict.fromkeys(self._reader.columns, Judged("number")))
+        self._check_columns(dict.fromkeys(self._reader.columns, InferredKind("number")))
 
     @property
     def classes(self) -> list[str]:
@@ -248,11 +246,6 @@ class RowStream(SourceStream):
         """
         known = self.classes
         return known[number] if number < len(known) else ANOTHER
-
-    @property
-    def width(self) -> int:
-        """The length of a row of inputs."""
-        return self.layout.width
 
     def position(self) -> dict[str, Any]:
         return self._source.progress.position(
@@ -320,11 +313,7 @@ class RowStream(SourceStream):
             BadRow: one of the rows cannot be read.
         """
         series = self._series if moment is None else moment
-        return Samples(*scaled(self.layout, series, self._values(rows), mode=scaling.TRY))
-
-    def _values(self, rows: Sequence[dict[str, Any]]) -> np.ndarray:
-        values = np.array([self._reader.conversion.values(row, new=False) for row in rows], np.float64)
-        return values.reshape(len(rows), self.layout.columns)
+        return Samples(*scaled(self.layout, series, self._reader.converted(rows).values, mode=scaling.TRY))
 
     def written(self, row: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
         """Return a row as this stream would read it from a file, and its line in that file; see `RowReader.written`.
@@ -359,5 +348,53 @@ class RowStream(SourceStream):
         self._source.show(position)
 
 
-def _array(places: Sequence[int]) -> np.ndarray:
-    return np.array(places, np.int64)
+class KeyedStream(RowStream):
+    """Rows of numbers that belong to keys, not standardised: a fleet standardises every key by its own past.
+
+    A key is the JSON text of the column's value, as bytes: in CSV always that of a text, in
+    JSON lines of a text, a number, true or false. A row without a key is a bad row.
+
+    Samples have `keys`; `xs` are the values of all columns in use, in float64 and NaN where
+    missing, and `targets` those of the targets. Categories are numbered by a checksum, modulo
+    16. Any other source of such samples can be used with a fleet too.
+
+    Args:
+        source: the source of the rows. It is closed with the stream.
+        key: the name of the column that holds the key.
+        shard: a pair such as (2, 8) to take only the keys of the third of eight parts.
+        options: the other arguments of `RowStream`.
+
+    >>> from norewind.streams.table.python_rows import PythonRows
+    >>> rows = [{"sensor": "a", "power": 10}, {"sensor": "b", "power": 20}, {"sensor": "a", "power": 40}]
+    >>> stream = KeyedStream(PythonRows(rows), "sensor")
+    >>> samples = stream.take(1000)
+    >>> samples.keys.tolist(), samples.targets.tolist()
+    ([b'"a"', b'"b"', b'"a"'], [[10.0], [20.0], [40.0]])
+    """
+
+    def __init__(self, source: BaseSource, key: str, *, shard: tuple[int, int] = (0, 1), **options: Any):
+        self.key, self.shard = key, shard
+        super().__init__(source, **options)
+
+    def peek(self, rows: Sequence[dict[str, Any]], moment: SeriesStatistics | None = None) -> Samples:
+        """Return each of the rows as a sample, with its key. The stream does not change.
+
+        Args:
+            rows: the rows, as dicts by column.
+            moment: ignored, since the rows are not standardised.
+        """
+        return self._samples(self._reader.converted(rows), None)
+
+    @staticmethod
+    def key_name(key: bytes) -> Any:
+        """Return the form in which a key is written as JSON."""
+        try:
+            value = json.loads(key)
+        except ValueError:
+            return key.decode("latin-1")
+        # Half a character cannot be encoded.
+        return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
+
+    def _samples(self, rows: Rows, copied: np.ndarray | None) -> Samples:
+        keys = np.array(rows.keys, object)
+        return Samples(rows.values, rows.values[:, self.layout.targets], lines=rows.lines, copied=copied, keys=keys)

@@ -39,9 +39,8 @@ class _SymbolStream(SourceStream):
     """Every symbol of a source together with the next one. The bytes in `_ahead` have been read but not decoded."""
 
     def _begin(self, source: Source, start: dict[str, Any]) -> None:
-        self._source = self._bytes = source
-        self._ahead = b""
-        self._kind, self._previous = start["kind"], start["previous"]
+        self._source: Any = source  # a `Source`
+        self._ahead, self._kind, self._previous = b"", start["kind"], start["previous"]
         source.start(start)
         source.catch_up()
 
@@ -55,39 +54,36 @@ class _SymbolStream(SourceStream):
 
     def take(self, count: int, patience: float | None = None) -> Samples | None:
         check_count(count)
-        missing = count + (self._previous is None)
-        parts = [np.empty(0, np.int32) if self._previous is None else np.array([self._previous], np.int32)]
-        problem = None
-        self._source.set_patience(patience)
+        source, progress, problem = self._source, self._source.progress, None
+        parts = [np.array([] if self._previous is None else [self._previous], np.int32)]
+        missing = count + 1 - len(parts[0])
+        source.set_patience(patience)
         try:
             while missing:
                 part = self._next(missing)
                 if part is None:
-                    fragment = self._bytes.read()
+                    fragment = source.read()
                     self._ahead += fragment
-                    if not fragment and not (self._bytes.complete and self._ahead):
+                    if not fragment and not (source.complete and self._ahead):
                         break
                 elif len(part):
                     parts.append(part)
                     missing -= len(part)
-                    self._source.progress.mark()
+                    progress.mark()
         except StreamError as error:
             # Symbols before the problem are returned first; the next call finds the same problem again.
             problem = error
         symbols = np.concatenate(parts)
-        samples = Samples(symbols[:-1], symbols[1:])
         if len(symbols):
             self._previous = int(symbols[-1])
-        self._source.progress.hand_out(len(samples.xs), problem)
-        if len(samples.xs) or not self._source.ended or (self._ahead and self._bytes.complete):
-            return samples
-        self._source.unfinished = len(self._ahead)
-        start = self._source.progress.start
-        if start and start["previous"] is None:
-            found = f"{self._kind}: {0 if self._previous is None else 1}"
-            raise self._source.progress.too_short(self._source.name, found, f"two {self._kind}", len(self._ahead))
-        self._source.progress.end()
-        return None
+        progress.hand_out(len(symbols[1:]), problem)
+        if len(symbols) > 1 or not source.ended or (self._ahead and source.complete):
+            return Samples(symbols[:-1], symbols[1:])
+        source.unfinished = len(self._ahead)
+        if progress.start and progress.start["previous"] is None:
+            found = f"{self._kind}: {len(symbols)}"
+            raise progress.too_short(source.name, found, f"two {self._kind}", source.unfinished)
+        return progress.end()
 
     def position(self) -> dict[str, Any]:
         return self._source.progress.position(previous=self._previous)
@@ -108,15 +104,25 @@ class _Alphabet:
         Raises:
             StreamError: the text is not valid UTF-8, or has a character without a symbol.
         """
-        return encode(text, self.alphabet)
+        try:
+            letters = text if isinstance(text, str) else text.decode()
+        except UnicodeError as error:
+            raise StreamError(f"the text is not valid UTF-8: {error}.") from None
+        numbers = {letter: number for number, letter in enumerate(self.alphabet)}
+        for index, letter in enumerate(letters):
+            if letter not in numbers:
+                where = f"the text has the character {letter!r} at index {index}"
+                raise StreamError(f"{where}, which is not in the alphabet so far: {self.alphabet!r}.")
+        return np.array([numbers[letter] for letter in letters], np.int32)
 
     def decode(self, symbols: Sequence[int] | np.ndarray) -> bytes:
-        """Return the text of some symbols, in UTF-8.
+        """Return the text of some symbols, in UTF-8. Symbols without a character yet become replacement characters.
 
         Args:
             symbols: the symbols.
         """
-        return decode(symbols, self.alphabet, self.symbols)
+        letters = self.alphabet.ljust(self.symbols, "\N{REPLACEMENT CHARACTER}")
+        return "".join([letters[symbol] for symbol in np.asarray(symbols).tolist()]).encode()
 
 
 class ByteStream(_SymbolStream):
@@ -145,7 +151,7 @@ class ByteStream(_SymbolStream):
     def __init__(self, source: Source, *, position: dict[str, Any] | None = None):
         with closed_on_error(source):
             if position is not None:
-                check_symbols(position, "bytes")
+                check_position(position, "bytes", _BytePosition, {})
             self._begin(source, position or unread("bytes", previous=None))
 
     def _next(self, limit: int) -> np.ndarray | None:
@@ -215,8 +221,13 @@ class CharacterStream(_Alphabet, _SymbolStream):
             self.alphabet = alphabet or ""
             self._skips = bad == "skip"
             if position is not None:
-                check_symbols(position, "characters", alphabet, self.symbols)
-                self.alphabet = position["alphabet"]
+                same = {} if alphabet is None else {"alphabet": alphabet}
+                check_position(position, "characters", _CharacterPosition, same)
+                self.alphabet, previous = position["alphabet"], position["previous"]
+                if len(self.alphabet) > self.symbols or (self.alphabet and _alphabet_fault(self.alphabet)):
+                    raise damaged("its alphabet cannot be used")
+                if previous is not None and previous >= len(self.alphabet):
+                    raise damaged(f"its alphabet has no symbol {previous}")
             self._table = np.full(UNICODE, -1, np.int32)
             self._table[_codes(self.alphabet)] = np.arange(len(self.alphabet))
             self._begin(source, position or unread("characters", alphabet=self.alphabet, previous=None))
@@ -225,7 +236,7 @@ class CharacterStream(_Alphabet, _SymbolStream):
         # Where many are skipped, looking further ahead finds more symbols. But new ones must be numbered in order.
         sight = max(limit, SIGHT) if self._skips and len(self.alphabet) == self.symbols else limit
         window = self._ahead[: 4 * sight]  # a character has at most four bytes
-        final = self._bytes.complete and len(window) == len(self._ahead)
+        final = self._source.complete and len(window) == len(self._ahead)
         try:
             text, _ = codecs.utf_8_decode(window, "strict", final)
         except UnicodeDecodeError as error:
@@ -317,61 +328,6 @@ class TaskStream(_Alphabet, Stream):
 
     def position(self) -> dict[str, Any]:
         return {"kind": "task", "task": self._text.name, "seed": self._seed, "characters": self._taken}
-
-
-def check_symbols(position: dict[str, Any], kind: str, alphabet: str | None = None, size: int = 256) -> None:
-    """Check a position of bytes or characters.
-
-    Args:
-        position: the position.
-        kind: "bytes" or "characters".
-        alphabet: the alphabet of the stream; None if characters are numbered as they appear.
-        size: the maximum number of symbols.
-
-    Raises:
-        StreamError: the position is damaged, or was saved with another alphabet.
-    """
-    if kind == "bytes":
-        return check_position(position, kind, _BytePosition, {})
-    check_position(position, kind, _CharacterPosition, {} if alphabet is None else {"alphabet": alphabet})
-    known, previous = position["alphabet"], position["previous"]
-    if len(known) > size or (known and _alphabet_fault(known)):
-        raise damaged("its alphabet cannot be used")
-    if previous is not None and previous >= len(known):
-        raise damaged(f"its alphabet has no symbol {previous}")
-
-
-def encode(text: bytes | str, alphabet: str) -> np.ndarray:
-    """Return text as symbols: the index of each character in the alphabet.
-
-    Args:
-        text: text, or its bytes in UTF-8.
-        alphabet: the characters, in the order of their numbers.
-
-    Raises:
-        StreamError: the text is not valid UTF-8, or has a character that is not in the alphabet.
-    """
-    try:
-        letters = text if isinstance(text, str) else text.decode()
-    except UnicodeError as error:
-        raise StreamError(f"the text is not valid UTF-8: {error}.") from None
-    for index, letter in enumerate(letters):
-        if letter not in alphabet:
-            where = f"the text has the character {letter!r} at index {index}"
-            raise StreamError(f"{where}, which is not in the alphabet so far: {alphabet!r}.")
-    return np.array([alphabet.index(letter) for letter in letters], np.int32)
-
-
-def decode(symbols: Sequence[int] | np.ndarray, alphabet: str, size: int) -> bytes:
-    """Return symbols as text in UTF-8.
-
-    Args:
-        symbols: the symbols.
-        alphabet: the characters, in the order of their numbers.
-        size: the number of symbols. Those without a character yet become replacement characters.
-    """
-    letters = alphabet.ljust(size, "\N{REPLACEMENT CHARACTER}")
-    return "".join([letters[symbol] for symbol in np.asarray(symbols).tolist()]).encode()
 
 
 def _codes(text: str) -> np.ndarray:
