@@ -26,7 +26,7 @@ class GruWindow(WindowedTransition):
     def __call__(self, params: Tree, state: Tree, x: Tree) -> tuple[Tree, Tree]:
         drives = jax.vmap(read_input, (None, 0))(params["input"], x) + params["bias"]
         matrices = {name: params[name] for name in ("gates", "candidate")}
-        states = _states(self.transition, matrices, drives, state)
+        states: Any = _states(self.transition, matrices, drives, state)
         return states[-1], jax.vmap(read_out, (None, 0))(params["readout"], states)
 
 
@@ -38,6 +38,7 @@ def _states(transition: Transition, matrices: Tree, drives: jax.Array, state: ja
 
 def _loop(transition: Transition, matrices: Tree, drives: jax.Array, state: jax.Array) -> tuple[jax.Array, Any]:
     """Return the state after each step, and the vectors by which the matrices were multiplied."""
+    mixing: Any = structure_of(transition).mixing
 
     def step(state, drive):
         factors = []
@@ -47,7 +48,7 @@ def _loop(transition: Transition, matrices: Tree, drives: jax.Array, state: jax.
             return matrix @ vector
 
         params = {**matrices, "input": drive[None], "bias": jnp.zeros_like(drive), "readout": None}
-        state, _ = structure_of(transition).mixing(product)(params, state, jnp.array(0))
+        state, _ = mixing(product)(params, state, jnp.array(0))
         return state, (state, factors)
 
     return jax.lax.scan(step, state, drives)[1]
