@@ -226,17 +226,13 @@ class RowReader:
             raise BadRow(f"it has {len(fields)} fields, but there are {len(self.columns)} columns")
         return fields
 
-    def converted(self, rows: Sequence[dict[str, Any]]) -> Rows:
-        """Return rows that are not in the source as numbers, without remembering new categories.
+    def from_dicts(self, rows: Sequence[dict[str, Any]]) -> Sequence[Any]:
+        """Return rows that are not in the source in the form of parsed rows.
 
         Args:
             rows: the rows, as dicts by column.
-
-        Raises:
-            BadRow: one of them cannot be used.
         """
-        parsed = [[row.get(name) for name in self.columns] for row in rows] if self.is_csv else rows
-        return self.conversion.convert(parsed, None, new=False)[0]
+        return [[row.get(name) for name in self.columns] for row in rows] if self.is_csv else rows
 
     def written(self, row: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
         """Return a row as it would be read from a file, and its line in that file, with its newline.
@@ -259,7 +255,8 @@ class RowReader:
             raise BadRow("it is nested too deeply") from None
         except UnicodeEncodeError:
             raise BadRow("it has half a character, which UTF-8 cannot hold") from None
-        if not len(self.converted([row]).values):
+        rows, _ = self.conversion.convert(self.from_dicts([row]), None, new=False)
+        if not len(rows.values):
             raise BadRow("its key belongs to another shard")
         if len(line) > LONGEST:
             raise BadRow(f"it is longer than {LONGEST} bytes")

@@ -88,7 +88,6 @@ class RowStream(SourceStream):
             self.horizon, self._standardise = self.steps[-1], standardise
             self.inputs, self.targets, self._copied = list(inputs or []), list(targets or []), list(copy)
             self.ignored: dict[str, str] = {}
-            self.kinds: dict[str, Kind] = {}
             self._newest_times: deque[Any] = deque(maxlen=REMEMBERED)
             if position in (None, UNREAD):
                 source.start(UNREAD)
@@ -212,8 +211,8 @@ class RowStream(SourceStream):
         named = {name: value for name, value in (("inputs", self.inputs), ("targets", self.targets)) if value}
         check_position(position, "rows", RowPosition, same | named)
         self.inputs, self.targets = list(position["inputs"]), list(position["targets"])
-        self.kinds, self._cycles = dict(position["kinds"]), position["cycles"]
-        self._clock = position["clock"]
+        self.kinds: dict[str, Kind] = dict(position["kinds"])
+        self._cycles, self._clock = position["cycles"], position["clock"]
         self._newest_times.extend(position["times"])
         names, times = position["columns"], [name for name, kind in self.kinds.items() if kind == "time"]
         if list(self.kinds) != list(dict.fromkeys([*self.inputs, *self.targets])) or set(times) != set(self._cycles):
@@ -313,7 +312,8 @@ class RowStream(SourceStream):
             BadRow: one of the rows cannot be read.
         """
         series = self._series if moment is None else moment
-        return Samples(*scaled(self.layout, series, self._reader.converted(rows).values, mode=scaling.TRY))
+        values = self._reader.conversion.values(self._reader.from_dicts(rows), new=False)
+        return Samples(*scaled(self.layout, series, values, mode=scaling.TRY))
 
     def written(self, row: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
         """Return a row as this stream would read it from a file, and its line in that file; see `RowReader.written`.
@@ -351,12 +351,11 @@ class RowStream(SourceStream):
 class KeyedStream(RowStream):
     """Rows of numbers that belong to keys, not standardised: a fleet standardises every key by its own past.
 
-    A key is the JSON text of the column's value, as bytes: in CSV always that of a text, in
-    JSON lines of a text, a number, true or false. A row without a key is a bad row.
+    A key is the JSON text of the column's value, as bytes: in CSV always that of a text, in JSON lines of a text, a
+    number, true or false. A row without a key is a bad row.
 
-    Samples have `keys`; `xs` are the values of all columns in use, in float64 and NaN where
-    missing, and `targets` those of the targets. Categories are numbered by a checksum, modulo
-    16. Any other source of such samples can be used with a fleet too.
+    Samples have `keys`; `xs` are the values of all columns in use, in float64 and NaN where missing, and `targets`
+    those of the targets. Categories are numbered by a checksum, modulo 16.
 
     Args:
         source: the source of the rows. It is closed with the stream.
@@ -383,7 +382,8 @@ class KeyedStream(RowStream):
             rows: the rows, as dicts by column.
             moment: ignored, since the rows are not standardised.
         """
-        return self._samples(self._reader.converted(rows), None)
+        parsed = self._reader.from_dicts(rows)
+        return self._samples(self._reader.conversion.convert(parsed, None, new=False)[0], None)
 
     @staticmethod
     def key_name(key: bytes) -> Any:

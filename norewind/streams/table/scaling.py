@@ -236,6 +236,7 @@ def scale_rows(layout, series, slots, rows, mode, out):
                 time = layout.times[place]
                 row[layout.columns - len(layout.times) + place] = row[time] - known[NEWEST, time]
             observe(known, row)
+        write_inputs(layout, known, row, xs[t])
         write_scales(layout, known, standardise, now)
         here = seen[slot] % depth
         for s in range(len(layout.steps)):
@@ -254,7 +255,8 @@ def scale_rows(layout, series, slots, rows, mode, out):
                 scales[t, place, 0], scales[t, place, 1] = mean, deviation
                 ahead[t, place, 0], ahead[t, place, 1] = now[k, 0], now[k, 1]
                 values[t, place] = sent
-        write_inputs(layout, known, row, last[t], xs[t])
+        if layout.before:
+            write_before(layout, last[t], xs[t])
         if mode == LEARN:
             waiting[slot, here] = now
             seen[slot] += 1
@@ -279,14 +281,13 @@ def observe(known, row):
 
 
 @kernel
-def write_inputs(layout, known, row, last, x):
-    """Write the inputs of a row.
+def write_inputs(layout, known, row, x):
+    """Write the inputs of a row, except the newest targets of the previous rows.
 
     Args:
         layout: how columns become inputs and targets.
         known: the statistics of the series, of shape (4, columns).
         row: the numbers of the columns; NaN is missing.
-        last: the newest targets of the previous rows; NaN if there are none.
         x: the inputs to write.
     """
     place = 0
@@ -300,19 +301,14 @@ def write_inputs(layout, known, row, last, x):
     for column in layout.categories:
         # Categories have no mean.
         value = filled(known, row, column, True) if layout.fill_with_newest else row[column]
-        place = write_category(x, place, value)
+        for category in range(CATEGORIES):
+            x[place] = 1.0 if value == category else 0.0
+            place += 1
     for k in range(len(layout.cycles)):
         value = filled(known, row, layout.cycles[k], layout.fill_with_newest)
         angle = 2 * math.pi * (value % layout.periods[k]) / layout.periods[k]
         x[place], x[place + 1] = math.cos(angle), math.sin(angle)
         place += 2
-    if layout.before:
-        for k in range(len(layout.targets)):
-            if layout.classes:
-                place = write_category(x, place, last[k])
-            else:
-                x[place] = 0.0 if math.isnan(last[k]) else last[k]
-                place += 1
 
 
 @kernel
@@ -336,17 +332,23 @@ def write_scales(layout, known, standardise, now):
 
 
 @kernel
-def write_category(x, place, value):
-    """Write a category as a group of 0s and 1s, and return the place after it.
+def write_before(layout, last, x):
+    """Write the newest targets of the previous rows as the last inputs; 0 where there are none.
 
     Args:
-        x: the inputs to write.
-        place: the place of the group.
-        value: the number of the category; others, such as NaN, are all 0s.
+        layout: how columns become inputs and targets.
+        last: the newest targets.
+        x: the inputs of the row.
     """
-    for category in range(CATEGORIES):
-        x[place + category] = 1.0 if value == category else 0.0
-    return place + CATEGORIES
+    size = CATEGORIES if layout.classes else 1
+    place = len(x) - size * len(layout.targets)
+    for k in range(len(layout.targets)):
+        if layout.classes:
+            for category in range(CATEGORIES):
+                x[place + category] = 1.0 if last[k] == category else 0.0
+        else:
+            x[place] = 0.0 if math.isnan(last[k]) else last[k]
+        place += size
 
 
 @kernel
