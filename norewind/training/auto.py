@@ -29,7 +29,7 @@ RATE, ALPHA = 5e-3, 0.005
 # Microseconds per byte of counts, on one core of the machine they were measured on.
 COUNTS = 5
 # Microseconds per byte, by hidden units, of a GRU trained by truncated BPTT over 16 symbols.
-NETWORKS = {64: 12, 128: 30, 160: 38, 192: 60}
+NETWORKS = {64: 20, 128: 36, 144: 43, 192: 62}
 MEGABYTES = 128
 # Microseconds per row of all least-squares models together, and of one network of a series.
 LINEAR, NETWORK = 30, 10
