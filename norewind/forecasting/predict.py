@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from norewind.core.trees import copied
 from norewind.learners.steps import nearest_steps
 from norewind.scoring.class_score import ClassScore
 from norewind.scoring.metrics import seven_digits
@@ -76,7 +77,7 @@ def predictions(
             return run, outputs
 
         def outputs_of(waiting):
-            return answer(run, *steps.windows(waiting, chunk), 1)[1]
+            return answer(copied(run), *steps.windows(waiting, chunk), 1)[1]
 
         done = 0
         while not should_stop():

@@ -136,6 +136,20 @@ def test_predictions_from_a_pipe(whole, capsys, table, text):
         assert len(predicted(capsys, whole / "bytes", source)) == len(text) - 1
 
 
+def test_learning_predictions_from_a_slow_pipe_are_those_from_a_file(tmp_path, capsys, text):
+    """Counts change in place: predicting the samples that wait for their window must not teach them these samples."""
+    (tmp_path / "text").write_bytes(text)
+    run, auto = tmp_path / "run", ("--method", "auto", "--budget", 6)
+    assert norewind("train", tmp_path / "text", "--out", run, *auto, "--samples", 480) == 0
+    expected = predicted(capsys, run, tmp_path / "text", "--learn", "--samples", 480)
+    pieces = [text[i : i + 37] for i in range(0, 600, 37)]
+    with Pipe(*pieces, pause=0.03) as source:
+        guesses = predicted(capsys, run, source, "--learn", "--flush", 0.01)[: len(expected)]
+    assert [guess["surprise"] for guess in guesses] == pytest.approx(
+        [guess["surprise"] for guess in expected], abs=1e-5
+    )
+
+
 def test_other_columns_are_refused(whole, tmp_path, capsys):
     (tmp_path / "other.csv").write_text("moon,wind\n1,2\n")
     code = norewind("predict", whole / "rows", tmp_path / "other.csv")
