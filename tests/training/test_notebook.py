@@ -100,8 +100,7 @@ def test_ipython_is_not_imported_elsewhere():
 
 
 IN_A_KERNEL = """
-from norewind import Hooks
-from norewind.training import notebook
+from norewind.training import Hooks, notebook
 
 with notebook.live_plot(Hooks(), "nats") as hooks:
     for samples in (1, 2, 3):
