@@ -148,12 +148,15 @@ def killing(monkeypatch, folder):
 
     def show_and_kill(*arguments):
         show(*arguments)
-        if not killed and checkpoints(folder / "checkpoints") and (pid := holder(folder)):
+        if not killed and (pid := holder(folder)):
+            # It may be done before the next look.
+            while not checkpoints(folder / "checkpoints") and holder(folder) == pid:
+                time.sleep(0.001)
             killed.append(pid)
             os.kill(pid, signal.SIGKILL)
 
     monkeypatch.setattr(workers, "show_progress", show_and_kill)
-    monkeypatch.setattr(workers, "SECONDS_BETWEEN_LOOKS", 0.005)
+    monkeypatch.setattr(workers, "SECONDS_BETWEEN_LOOKS", 0.05)
     return killed
 
 
