@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from norewind.core import checks
 from norewind.core.checks import ModelError
-from norewind.core.trees import library
+from norewind.core.trees import array_module
 
 
 def cross_entropy(logits: jax.Array, target: jax.Array) -> jax.Array:
@@ -132,7 +132,7 @@ def log_variance(output: Any) -> Any:
     Returns:
         The logarithms, in the same shape.
     """
-    return 10 * library(output).tanh(output / 10)
+    return 10 * array_module(output).tanh(output / 10)
 
 
 # One bit in nats: divide a cross entropy by it to get bits.

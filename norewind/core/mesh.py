@@ -16,7 +16,7 @@ from norewind.core.run import Run
 from norewind.core.trees import Tree, is_key
 
 STREAMS = "streams"
-__all__ = ["gathered", "spread", "spread_samples", "stream_mesh"]
+__all__ = ["gathered", "spread_run", "spread_samples", "stream_mesh"]
 
 
 def stream_mesh(devices: Any = None) -> Mesh:
@@ -31,7 +31,7 @@ def stream_mesh(devices: Any = None) -> Mesh:
     return Mesh(np.array(jax.devices() if devices is None else devices), (STREAMS,))
 
 
-def spread(run: Run, mesh: Mesh) -> Run:
+def spread_run(run: Run, mesh: Mesh) -> Run:
     """Spread the streams of a run of `parallel` over the devices of a mesh.
 
     A run that was saved on any number of devices can be spread over any other number that
@@ -48,12 +48,12 @@ def spread(run: Run, mesh: Mesh) -> Run:
         ModelError: the number of devices does not divide the number of streams.
 
     >>> import jax, jax.numpy as jnp, norewind
-    >>> from norewind.core.mesh import gathered, spread, spread_samples, stream_mesh
+    >>> from norewind.core.mesh import gathered, spread_run, spread_samples, stream_mesh
     >>> cell = norewind.cells.gru(inputs=3, hidden=4, outputs=3)
     >>> estimator = norewind.parallel(norewind.uoro(cell.transition, norewind.losses.cross_entropy), 4)
     >>> learner = norewind.online(estimator, norewind.adam(1e-2))
     >>> state = jnp.stack([cell.initial_state()] * 4)
-    >>> run = spread(learner.init(cell.init(jax.random.key(0)), state, jax.random.key(1)), stream_mesh())
+    >>> run = spread_run(learner.init(cell.init(jax.random.key(0)), state, jax.random.key(1)), stream_mesh())
     >>> text = jnp.array([[0, 1, 2, 0], [1, 2, 0, 1], [2, 0, 1, 2]])
     >>> run, losses = learner.scan(run, *spread_samples((text[:-1], text[1:]), stream_mesh()))
     >>> int(gathered(run).steps)
@@ -61,7 +61,7 @@ def spread(run: Run, mesh: Mesh) -> Run:
     """
     streams = jax.tree.leaves(run.state)[0].shape[0]
     if streams % mesh.size:
-        raise checks.ModelError(f"spread: {streams} streams cannot be spread evenly over {mesh.size} devices.")
+        raise checks.ModelError(f"spread_run: {streams} streams cannot be spread evenly over {mesh.size} devices.")
 
     def place(name: str, part: Tree) -> Tree:
         by_stream = name in ("state", "carry", "initial_state", "ahead")

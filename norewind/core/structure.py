@@ -320,7 +320,7 @@ def for_each_leaf(function: Callable, index: Tree, params: Tree) -> Tree:
     return jax.tree.map(subtree, index, params, is_leaf=lambda units: units is None)
 
 
-def spread(index: Tree, values: jax.Array, params: Tree) -> Tree:
+def per_weight(index: Tree, values: jax.Array, params: Tree) -> Tree:
     """For every weight, the value of the unit that it feeds; 0 if it feeds none.
 
     Args:

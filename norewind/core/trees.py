@@ -11,7 +11,7 @@ Tree = Any
 FOLDS = 8  # measured: with fewer, more is written; with more, too many places are read at once (docs/speed.md)
 
 
-def library(array: Any) -> Any:
+def array_module(array: Any) -> Any:
     """The array library of an array, so that a formula is written once: NumPy for its own arrays, otherwise JAX's."""
     return np if isinstance(array, np.ndarray | np.generic) else jnp
 

@@ -18,7 +18,7 @@ FOLDER = "JAX_COMPILATION_CACHE_DIR"
 # The names of the files in JAX's cache (jax._src.lru_cache).
 PROGRAM, USED, LOCK = "-cache", "-atime", ".lockfile"
 # The largest size of JAX's cache in bytes. Beyond it, JAX removes the least recently used programs.
-LARGEST = 100_000_000
+MAX_CACHE_BYTES = 100_000_000
 # The folders of this package whose files contain Numba kernels.
 KERNELS = ("engines", "learners", "streams", "fleets", "scoring")
 
@@ -69,7 +69,7 @@ def _jax_options() -> dict[str, Any]:
     warnings.filterwarnings("ignore", "Error .* persistent compilation cache entry")
     return {
         FOLDER: str(folder),
-        "JAX_COMPILATION_CACHE_MAX_SIZE": LARGEST,
+        "JAX_COMPILATION_CACHE_MAX_SIZE": MAX_CACHE_BYTES,
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": 0.05,
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": -1,
     }

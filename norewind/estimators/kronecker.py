@@ -15,7 +15,7 @@ from norewind.core import checks
 from norewind.core.combinators import WindowedTransition
 from norewind.core.estimator import Estimate, Estimator, Loss, Transition, checked, linearise, linearise_state, model_of
 from norewind.core.noise import Noise, as_key, random_signs
-from norewind.core.structure import Layer, for_each_leaf, required, spread, unfed_leaf
+from norewind.core.structure import Layer, for_each_leaf, per_weight, required, unfed_leaf
 from norewind.core.trees import Tree, real_leaves
 from norewind.estimators.uoro import NORMALISERS, merge
 
@@ -306,7 +306,7 @@ def weight_grad(layer: Layer, rows: jax.Array, inputs: Tree, params: Tree) -> Tr
     Returns:
         A tree like the parameters.
     """
-    factors = spread(layer.rows(params), rows, params)
+    factors = per_weight(layer.rows(params), rows, params)
 
     def one(leaf, factor, value):
         return jnp.broadcast_to(factor if value is None else factor * value, jnp.shape(leaf))

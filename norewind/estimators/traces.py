@@ -308,7 +308,7 @@ def along_traces(units: Tree, row: Tree, traces: Traces, params: Tree) -> Tree:
     """
     total = jax.tree.map(lambda leaf: jnp.zeros((), jnp.result_type(leaf)), params)
     for values, trace in zip(ravel_pytree(row)[0].reshape(len(traces), -1), traces, strict=True):
-        factors = structure.spread(units, values, params)
+        factors = structure.per_weight(units, values, params)
         total = jax.tree.map(lambda t, f, g: t if g is None else t + f * g, total, factors, trace)
     return total
 

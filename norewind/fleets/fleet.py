@@ -11,14 +11,14 @@ from norewind.core.trees import Tree
 from norewind.engines.kernels import kernel
 from norewind.fleets.slots import Slots
 from norewind.learners.learner import Learner
-from norewind.storage.checkpoint import LARGEST
+from norewind.storage.checkpoint import MAX_CHECKPOINT_BYTES
 from norewind.streams.stream import Keyed, Samples
 from norewind.streams.table.scaling import SeriesStatistics, TableLayout, nothing_known, scaled
 
 # Bytes for resident keys, if their number is not given.
-MEMORY = 1_000_000_000
+RESIDENT_BYTES = 1_000_000_000
 # The most numbers in one chunk: if rows are wide, chunks have fewer of them.
-NUMBERS = 1 << 26
+MAX_CHUNK_NUMBERS = 1 << 26
 
 
 class Engine(Protocol):
@@ -133,7 +133,7 @@ class Fleet(Learner):
             statistics, waiting, seen = (part[0] for part in nothing_known(table))
             own |= {"statistics": statistics, "waiting": waiting, "seen": seen, "errors": np.zeros(4)}
         size = sum(part.nbytes for part in own.values())
-        most = max(1, MEMORY // size) if resident is None else resident
+        most = max(1, RESIDENT_BYTES // size) if resident is None else resident
         checks.at_least_one("fleet: resident", most)
         self.slots = Slots(own, most)
         self.samples = 0
@@ -267,7 +267,7 @@ class Fleet(Learner):
             run: the run.
         """
         width = 32 + sum(part.size for name, part in self.engine.own.items() if name in ("xs", "targets", "outputs"))
-        return max(1, min(self.engine.chunk, NUMBERS // width))
+        return max(1, min(self.engine.chunk, MAX_CHUNK_NUMBERS // width))
 
     def keep_in(self, folder: Any, samples: int) -> None:
         """Keep the keys in a run folder, starting from one of its checkpoints.
@@ -287,7 +287,7 @@ class Fleet(Learner):
             samples: the number of samples at the checkpoint.
         """
         self.slots.settle(samples, self._folder.oldest)
-        if self.slots.store.size > LARGEST:
+        if self.slots.store.size > MAX_CHECKPOINT_BYTES:
             self._folder.writer.keep = 1
 
 

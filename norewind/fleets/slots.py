@@ -14,9 +14,9 @@ from norewind.fleets.store import KEYS, Store
 from norewind.storage.checkpoint import DamagedError
 
 # When slots run out, at least one in this many resident keys is moved to disk, so that this happens rarely.
-EVICTED = 16
+EVICTED_SHARE = 16
 # The number of keys converted to or from records at a time.
-AT_ONCE = 256
+KEYS_AT_ONCE = 256
 
 
 class Slots:
@@ -157,8 +157,8 @@ class Slots:
 
     def _bring(self, keys: list[bytes]) -> None:
         """Assign slots to keys, and fill them from disk where the key is stored there."""
-        for start in range(0, len(keys), AT_ONCE):
-            part, stored = keys[start : start + AT_ONCE], self.fresh
+        for start in range(0, len(keys), KEYS_AT_ONCE):
+            part, stored = keys[start : start + KEYS_AT_ONCE], self.fresh
             if self._store is not None:
                 records = (self.record(key, self._store.read(key)) for key in part)
                 stored = np.frombuffer(b"".join(map(np.ndarray.tobytes, records)), self.dtype)
@@ -200,7 +200,7 @@ class Slots:
         age = self._used[: len(self.names)].copy()
         age[needed] = np.iinfo(np.int64).max
         age[self._free] = np.iinfo(np.int64).max
-        wanted = max(count, min(self.resident // EVICTED, len(self) - len(needed)))
+        wanted = max(count, min(self.resident // EVICTED_SHARE, len(self) - len(needed)))
         oldest = np.argpartition(age, wanted - 1)[:wanted].tolist() if wanted < len(age) else range(len(age))
         changed = [place for place in oldest if self._changed[place]]
         if changed:
@@ -229,8 +229,8 @@ class Slots:
 
     def _runs(self, places: list[int]) -> Iterator[tuple[Sequence[float], bytes]]:
         """Yield the errors of keys, and their records as bytes."""
-        for start in range(0, len(places), AT_ONCE):
-            records = self._records(places[start : start + AT_ONCE])
+        for start in range(0, len(places), KEYS_AT_ONCE):
+            records = self._records(places[start : start + KEYS_AT_ONCE])
             errors = records["errors"].tolist() if "errors" in self.arrays else repeat([0.0] * 4)
             yield from zip(errors, records.view(f"V{self.dtype.itemsize}").tolist(), strict=False)
 

@@ -21,9 +21,9 @@ from norewind.storage.checkpoint import CheckpointError, DamagedError
 from norewind.storage.files import open_itself
 
 KEYS = "keys.sqlite"
-FORMAT = 1
+KEYS_FORMAT = 1
 # More samples than any run has.
-LAST = 2**63 - 1
+MAX_SAMPLES = 2**63 - 1
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS runs (
@@ -33,8 +33,8 @@ CREATE TABLE IF NOT EXISTS runs (
 );
 CREATE UNIQUE INDEX IF NOT EXISTS by_key ON runs (key, at);
 """
-NEWEST = "FROM runs WHERE at = (SELECT max(at) FROM runs AS other WHERE other.key = runs.key)"
-FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_SHMSIZE)
+NEWEST_RUNS = "FROM runs WHERE at = (SELECT max(at) FROM runs AS other WHERE other.key = runs.key)"
+DISK_FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_SHMSIZE)
 
 
 class KeyErrors(NamedTuple):
@@ -87,9 +87,9 @@ class Store:
             found = dict(self._base.execute("SELECT name, value FROM about"))
             layout = layout or found.get("layout", "")
             if not found and write:
-                about = [("format", str(FORMAT)), ("layout", layout)]
+                about = [("format", str(KEYS_FORMAT)), ("layout", layout)]
                 self._base.executemany("INSERT INTO about VALUES (?, ?)", about)
-            elif found != {"format": str(FORMAT), "layout": layout}:
+            elif found != {"format": str(KEYS_FORMAT), "layout": layout}:
                 raise CheckpointError(
                     f"{self.path}: its keys were trained with another model, method, optimizer or set of columns. "
                     "Continue with the same settings, or start a new run."
@@ -146,7 +146,7 @@ class Store:
                     self._base.execute("ROLLBACK")
                 raise
 
-    def read(self, key: bytes, until: int = LAST) -> bytes | None:
+    def read(self, key: bytes, until: int = MAX_SAMPLES) -> bytes | None:
         """Return the newest run of a key.
 
         Args:
@@ -167,7 +167,7 @@ class Store:
     def all(self) -> Iterator[tuple[bytes, bytes]]:
         """Iterate over all keys in order, with their newest runs."""
         with self._naming():
-            for key, crc, content in self._base.execute(f"SELECT key, crc, content {NEWEST} ORDER BY key"):
+            for key, crc, content in self._base.execute(f"SELECT key, crc, content {NEWEST_RUNS} ORDER BY key"):
                 yield key, self._checked(key, crc, content)
 
     def worst(self, count: int, fewest: int) -> list[KeyErrors]:
@@ -178,7 +178,7 @@ class Store:
             fewest: the minimum number of scored rows of a key.
         """
         with self._naming():
-            query = f"SELECT key, rows, model / rows, persistence / rows, mean / rows {NEWEST} AND rows >= ?"
+            query = f"SELECT key, rows, model / rows, persistence / rows, mean / rows {NEWEST_RUNS} AND rows >= ?"
             found = self._base.execute(f"{query} ORDER BY model / rows DESC, key LIMIT ?", (fewest, count))
             return [KeyErrors(*row) for row in found]
 
@@ -207,6 +207,6 @@ class Store:
             yield
         except sqlite3.Error as error:
             code = getattr(error, "sqlite_errorcode", None)
-            if code in FULL:
+            if code in DISK_FULL:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), os.fspath(self.path)) from None
             raise CheckpointError(f"{self.path}: cannot be used: {error}.") from None

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.random import wrap_key_data
 
-from norewind.core.trees import Tree, is_key, library
+from norewind.core.trees import Tree, array_module, is_key
 
 Vectors = tuple[jax.Array | np.ndarray, ...]
 # An array of at least this many numbers is a separate vector, which saves a copy.
@@ -198,7 +198,7 @@ def _kind(dtype: np.dtype) -> str:
 def _flat(value: Any) -> Any:
     """Return the bits of an array of NumPy or JAX as a vector."""
     if value.dtype.kind == "c":
-        value = library(value).stack([value.real, value.imag])
+        value = array_module(value).stack([value.real, value.imag])
     kind = _kind(np.dtype(value.dtype))
     return (value.astype(kind) if value.dtype == bool else value.view(kind)).ravel()
 

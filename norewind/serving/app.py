@@ -17,14 +17,14 @@ from starlette.types import Receive, Scope, Send
 
 from norewind.serving.access import AccessControl
 from norewind.serving.bodies import BROKEN, Refusal, body_of, busy, json_of, lines_of, rows_of
-from norewind.serving.page_feed import TICK, PageFeed
+from norewind.serving.page_feed import TICK_SECONDS, PageFeed
 from norewind.serving.prometheus import RequestCounts
 from norewind.serving.service import Service
 
-MOST_STREAMS = 64
-MOST_VIEWERS = 32
+MAX_STREAMS = 64
+MAX_VIEWERS = 32
 # When this many lines of a stream wait for their answers, no more are read.
-AHEAD = 256
+MAX_UNANSWERED = 256
 PAGE = {"/": "html", "/page.js": "javascript", "/page.css": "css"}
 UNBUFFERED = {"x-accel-buffering": "no"}
 
@@ -154,13 +154,13 @@ async def stream(service: Service, request: Request) -> Streamed:
     Raises:
         Refusal: too many streams are open.
     """
-    if len(service.streams) >= MOST_STREAMS:
-        raise busy(f"{MOST_STREAMS} streams are open")
+    if len(service.streams) >= MAX_STREAMS:
+        raise busy(f"{MAX_STREAMS} streams are open")
     return Streamed(_answer_lines(service, request), 200, UNBUFFERED, "application/x-ndjson")
 
 
 async def _answer_lines(service: Service, request: Request) -> AsyncIterator[bytes]:
-    answers: asyncio.Queue[asyncio.Future | dict[str, Any] | None] = asyncio.Queue(AHEAD)
+    answers: asyncio.Queue[asyncio.Future | dict[str, Any] | None] = asyncio.Queue(MAX_UNANSWERED)
     reading = asyncio.create_task(_read_lines(service, request, answers))
     service.streams.add(reading)
     ready = b""
@@ -219,8 +219,8 @@ async def events(feed: PageFeed, request: Request) -> Streamed:
     Raises:
         Refusal: too many pages are open.
     """
-    if feed.viewers >= MOST_VIEWERS:
-        raise busy(f"{MOST_VIEWERS} pages are open")
+    if feed.viewers >= MAX_VIEWERS:
+        raise busy(f"{MAX_VIEWERS} pages are open")
     return Streamed(_send_news(feed, request), 200, UNBUFFERED, "text/event-stream")
 
 
@@ -231,6 +231,6 @@ async def _send_news(feed: PageFeed, request: Request) -> AsyncIterator[bytes]:
         while not feed.ended and not await request.is_disconnected():
             told, event, content = feed.news(told)
             yield f"event: {event}\ndata: ".encode() + _encoded(content) + b"\n\n"  # JSON has no line breaks
-            await asyncio.sleep(TICK)
+            await asyncio.sleep(TICK_SECONDS)
     finally:
         feed.viewers -= 1

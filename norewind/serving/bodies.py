@@ -9,17 +9,17 @@ import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 
-MOST_BYTES = 1 << 20
-MOST_ROWS = 256
-LONGEST_LINE = 1 << 16
-LONGEST_ID = 200
+MAX_BODY = 1 << 20
+MAX_ROWS = 256
+MAX_LINE_BYTES = 1 << 16
+MAX_ID_LENGTH = 200
 BODY_SECONDS = 10.0
 # How long a stream may send nothing. A blank line keeps it open.
 IDLE_SECONDS = 300.0
 # Headers of error responses, by status.
 HEADERS = {401: {"www-authenticate": "Bearer"}, 429: {"retry-after": "1"}}
 BROKEN = "internal error: see the log of the service."
-Id = Annotated[str, msgspec.Meta(min_length=1, max_length=LONGEST_ID)]
+Id = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_ID_LENGTH)]
 
 
 class OneRow(msgspec.Struct, forbid_unknown_fields=True):
@@ -32,7 +32,7 @@ class OneRow(msgspec.Struct, forbid_unknown_fields=True):
 class ManyRows(msgspec.Struct, forbid_unknown_fields=True):
     """The body `{"rows": [{...}, ...]}`."""
 
-    rows: Annotated[list[dict[str, Any]], msgspec.Meta(min_length=1, max_length=MOST_ROWS)]
+    rows: Annotated[list[dict[str, Any]], msgspec.Meta(min_length=1, max_length=MAX_ROWS)]
     ids: list[Id | None] | None = None
 
 
@@ -66,15 +66,15 @@ async def body_of(request: Request) -> bytes:
     Raises:
         Refusal: it is too large, too slow or incomplete.
     """
-    too_large = Refusal(413, f"the body is larger than {MOST_BYTES} bytes. Send fewer rows at a time, or use /stream.")
-    if int(request.headers.get("content-length", 0)) > MOST_BYTES:
+    too_large = Refusal(413, f"the body is larger than {MAX_BODY} bytes. Send fewer rows at a time, or use /stream.")
+    if int(request.headers.get("content-length", 0)) > MAX_BODY:
         raise too_large
     body = bytearray()
     try:
         async with asyncio.timeout(BODY_SECONDS):
             async for part in request.stream():
                 body += part
-                if len(body) > MOST_BYTES:
+                if len(body) > MAX_BODY:
                     raise too_large
     except TimeoutError:
         raise Refusal(408, f"the body did not arrive within {BODY_SECONDS:g} seconds.") from None
@@ -102,8 +102,8 @@ async def lines_of(request: Request) -> AsyncIterator[bytes]:
         *lines, rest = rest.split(b"\n")
         for line in lines:
             yield line
-        if len(rest) > LONGEST_LINE:
-            raise Refusal(413, f"a line is longer than {LONGEST_LINE} bytes.")
+        if len(rest) > MAX_LINE_BYTES:
+            raise Refusal(413, f"a line is longer than {MAX_LINE_BYTES} bytes.")
     if rest:
         yield rest
 
@@ -144,7 +144,7 @@ def rows_of(body: bytes) -> tuple[Sequence[dict[str, Any]], Sequence[str | None]
         many = msgspec.convert(content, ManyRows)
     except msgspec.ValidationError as error:
         form = '{"row": {...}} or {"rows": [{...}, ...]}, with "id" or "ids" if needed'
-        raise Refusal(400, f"the body must be {form}, with at most {MOST_ROWS} rows. {error}.") from None
+        raise Refusal(400, f"the body must be {form}, with at most {MAX_ROWS} rows. {error}.") from None
     ids = [None] * len(many.rows) if many.ids is None else many.ids
     if len(ids) != len(many.rows):
         raise Refusal(400, '"ids" must have one id for each of the rows.')

@@ -19,19 +19,19 @@ from norewind.training.folder import COLUMNS, METRICS, PREDICTIONS, settings_of
 from norewind.training.log import as_entry
 from norewind.training.train import unit_of
 
-RECENT = 200
-MOST_LINES = 1_000
-MOST_KEYS = 10_000
+RECENT_ROWS = 200
+MAX_LINES = 1_000
+MAX_KEYS = 10_000
 SHOWN_KEYS = 12
-TICK = 0.5
+TICK_SECONDS = 0.5
 # The weight of the newest row in the mean surprise of a key.
-WEIGHT = 0.1
+NEWEST_WEIGHT = 0.1
 # Larger checkpoints are not read for their newest rows (in bytes).
-LARGEST = 50_000_000
+MAX_CHECKPOINT_READ = 50_000_000
 # After this time without a line of metrics, the speed of a run is no longer shown (in seconds).
-SILENT = 15
+SILENT_SECONDS = 15
 # The most bytes of a log to read at a time. If there are more, only the end is read.
-AT_ONCE = 4_000_000
+MAX_READ_BYTES = 4_000_000
 # The entries of a line of metrics that the page shows.
 ENTRIES = ("samples", "seconds", "loss", "baseline", "persistence", "seasonal", "carry")
 
@@ -78,7 +78,7 @@ class PageFeed:
     def __init__(self, about: Entry, lines: Iterable[Entry] = (), status: Callable[[], Entry] = dict):
         self.about, self.status = about, status
         self.metrics: list[Entry] = []
-        self.rows: deque[Entry] = deque(maxlen=RECENT)
+        self.rows: deque[Entry] = deque(maxlen=RECENT_ROWS)
         self.keys: dict[str, tuple[float, int, float]] = {}
         self.viewers, self.ended = 0, False
         self._restarts = self._lines_added = self._rows_added = 0
@@ -93,8 +93,8 @@ class PageFeed:
         """
         self.metrics.append({name: line[name] for name in ENTRIES if line.get(name) is not None})
         self._lines_added += 1
-        if len(self.metrics) > MOST_LINES:
-            del self.metrics[: MOST_LINES // 2 : 2]  # thin out the older half
+        if len(self.metrics) > MAX_LINES:
+            del self.metrics[: MAX_LINES // 2 : 2]  # thin out the older half
 
     def add_rows(self, entries: list[Entry]) -> None:
         """Add rows with their predictions.
@@ -111,8 +111,8 @@ class PageFeed:
             key = str(entry["key"])
             mean, rows, _ = self.keys.pop(key, (surprise, 0, 0))
             # Moved to the end of the dictionary, so that the key without rows for longest is dropped first.
-            self.keys[key] = mean + WEIGHT * (surprise - mean), rows + 1, surprise
-            if len(self.keys) > MOST_KEYS:
+            self.keys[key] = mean + NEWEST_WEIGHT * (surprise - mean), rows + 1, surprise
+            if len(self.keys) > MAX_KEYS:
                 del self.keys[next(iter(self.keys))]
 
     def restart(self) -> None:
@@ -176,7 +176,7 @@ class Tail:
                 restarts = file.read(len(self._before)) != self._before
                 if restarts:
                     self._offset, self._before = 0, b""
-                start = max(self._offset, size - AT_ONCE)
+                start = max(self._offset, size - MAX_READ_BYTES)
                 file.seek(start)
                 data = file.read(size - start)
         except OSError:
@@ -200,14 +200,14 @@ class FolderFeed(PageFeed):
     def __init__(self, folder: Path):
         super().__init__(about(folder), status=self.folder_status)
         self.folder = folder
-        self._metrics, self._predictions = Tail(folder / METRICS), Tail(folder / PREDICTIONS, RECENT)
+        self._metrics, self._predictions = Tail(folder / METRICS), Tail(folder / PREDICTIONS, RECENT_ROWS)
         self._checkpoint: Path | None = None
         self._bad = 0
         self.apply(*self.look())
 
     async def run(self) -> None:
         while True:
-            await asyncio.sleep(TICK)
+            await asyncio.sleep(TICK_SECONDS)
             self.apply(*await asyncio.to_thread(self.look))
 
     def look(self) -> tuple[bool, list[Entry], list[Entry]]:
@@ -238,7 +238,7 @@ class FolderFeed(PageFeed):
     def _rows_in(self, checkpoint: Path) -> list[Entry]:
         """The newest rows in a checkpoint."""
         try:
-            if checkpoint.stat().st_size > LARGEST:
+            if checkpoint.stat().st_size > MAX_CHECKPOINT_READ:
                 return []
             _, entries = read(checkpoint)
             check_entries(checkpoint, entries)
@@ -258,7 +258,7 @@ class FolderFeed(PageFeed):
             log = self._metrics.path.stat()
             silent = max(0, round(time.time() - log.st_mtime)) if log.st_size else None
         # The intervals between lines grow. A run that is silent for much longer than the last interval has ended.
-        lives = silent is not None and silent < SILENT + 3 * (now - began)
+        lives = silent is not None and silent < SILENT_SECONDS + 3 * (now - began)
         return {
             "samples": max(samples, durable),
             "durable": durable,

@@ -17,22 +17,22 @@ from norewind.storage.files import write_atomically
 from norewind.streams.table.python_rows import PythonRows
 
 # The learning thread checks whether it should stop at least this often (in seconds).
-IDLE = 0.5
+IDLE_SECONDS = 0.5
 # How long the first row waits for more, so that they are learned from together (in seconds).
 GATHER = 0.02
 # The most rows that are learned from together: few enough to let predictions through.
-BATCH = 256
+MAX_BATCH = 256
 # The most rows that one call answers.
-MOST_PER_CALL = 64
+ROWS_PER_CALL = 64
 # One call should not block the event loop for longer than this (in seconds).
-LONGEST_CALL = 0.004
+MAX_CALL_SECONDS = 0.004
 # The shortest time between two calls, so that requests in quick succession share one (in seconds).
-APART = 0.003
+SECONDS_BETWEEN_CALLS = 0.003
 # The cost of a request in addition to its prediction (in seconds).
-REQUEST = 0.0004
+REQUEST_SECONDS = 0.0004
 # Requests that would wait longer than this for their turn are rejected (in seconds).
-LONGEST_TURN = 0.1
-WAITING = "waiting.json"
+MAX_TURN_SECONDS = 0.1
+WAITING_FILE = "waiting.json"
 
 
 class Incoming(PythonRows):
@@ -95,10 +95,10 @@ class Incoming(PythonRows):
         """
         if not self._waiting:
             with self._changed:
-                self._changed.wait_for(lambda: self._queue or self.closed, IDLE)
+                self._changed.wait_for(lambda: self._queue or self.closed, IDLE_SECONDS)
                 if self._queue:
-                    self._changed.wait_for(lambda: len(self._queue) >= BATCH or self.closed or self._hurry, GATHER)
-                some, self._queue = self._queue[:BATCH], self._queue[BATCH:]
+                    self._changed.wait_for(lambda: len(self._queue) >= MAX_BATCH or self.closed or self._hurry, GATHER)
+                some, self._queue = self._queue[:MAX_BATCH], self._queue[MAX_BATCH:]
                 self._hurry = bool(self._queue)
                 self._lasts = not self.closed or bool(self._queue)
             for row, line in some:
@@ -121,8 +121,8 @@ class PredictionQueue:
 
     def __init__(self, answers: Callable[[Sequence[Any]], list[Any]], seconds: float):
         self.answers = answers
-        self.size = max(1, min(MOST_PER_CALL, int(LONGEST_CALL / seconds)))
-        self.most = max(4, int(LONGEST_TURN / (seconds + REQUEST)))
+        self.size = max(1, min(ROWS_PER_CALL, int(MAX_CALL_SECONDS / seconds)))
+        self.most = max(4, int(MAX_TURN_SECONDS / (seconds + REQUEST_SECONDS)))
         self._waiting: deque[tuple[Any, asyncio.Future]] = deque()
         self._next = 0.0
 
@@ -150,7 +150,7 @@ class PredictionQueue:
 
     def _answer(self) -> None:
         loop = asyncio.get_running_loop()
-        self._next = loop.time() + APART
+        self._next = loop.time() + SECONDS_BETWEEN_CALLS
         some = [self._waiting.popleft() for _ in range(min(self.size, len(self._waiting)))]
         if self._waiting:
             loop.call_soon(self._answer)
@@ -166,10 +166,10 @@ class PredictionQueue:
 def seconds_per_row(call: Callable[[int], Any]) -> float:
     """Measure the shortest time of `call(rows)` per row, for one row or many. This also compiles it."""
     best = min(timeit.repeat(lambda: call(1), number=1, repeat=4))
-    if best < LONGEST_CALL:  # otherwise rows are answered one at a time
+    if best < MAX_CALL_SECONDS:  # otherwise rows are answered one at a time
         best = min(
             best,
-            *(seconds / MOST_PER_CALL for seconds in timeit.repeat(lambda: call(MOST_PER_CALL), number=1, repeat=4)),
+            *(seconds / ROWS_PER_CALL for seconds in timeit.repeat(lambda: call(ROWS_PER_CALL), number=1, repeat=4)),
         )
     return best
 
@@ -190,7 +190,7 @@ class LateLabels:
     """
 
     def __init__(self, folder: Path, most: int, durable: int):
-        self.path, self.most = folder / WAITING, most
+        self.path, self.most = folder / WAITING_FILE, most
         self.learned: dict[str, tuple[int, dict[str, Any]]] = {}
         try:
             saved = json.loads(self.path.read_bytes()) if self.path.exists() else {}

@@ -8,7 +8,7 @@ import numpy as np
 
 from norewind.core.trees import copied
 from norewind.fleets.fleet import Fleet
-from norewind.fleets.store import LAST, Store
+from norewind.fleets.store import MAX_SAMPLES, Store
 from norewind.scoring.class_score import ClassScore
 from norewind.scoring.number_score import NumberScore
 from norewind.streams.stream import Samples
@@ -25,13 +25,13 @@ class State(NamedTuple):
         rows: the number of rows so far.
         run: a copy of the run; None for a fleet.
         moment: the statistics of the stream; None for a fleet.
-        until: for a fleet, the number of samples of the checkpoint to answer from; `LAST` for the current state.
+        until: for a fleet, the number of samples of the checkpoint to answer from; `MAX_SAMPLES` for the current state.
     """
 
     rows: int
     run: Any = None
     moment: SeriesStatistics | None = None
-    until: int = LAST
+    until: int = MAX_SAMPLES
 
 
 def rows_so_far(training: Training) -> int:
@@ -184,7 +184,7 @@ class FleetModel(RowModel):
         return self.fleet.answer(np.concatenate([self._record(key, state.until) for key in samples.keys]), samples.xs)
 
     def _record(self, key: bytes, until: int) -> np.ndarray:
-        record = self.slots.seen(key) if until == LAST else None
+        record = self.slots.seen(key) if until == MAX_SAMPLES else None
         if record is not None:
             return record
         return self.slots.record(key, self.store.read(key, until))

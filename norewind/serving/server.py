@@ -9,10 +9,10 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-MOST_CONNECTIONS = 512
-LONGEST_HEAD = 1 << 14
+MAX_CONNECTIONS = 512
+MAX_HEAD_BYTES = 1 << 14
 HEAD_SECONDS = 10.0
-IDLE_SECONDS = 60
+KEEP_ALIVE_SECONDS = 60
 GRACE = 10
 POLICY = "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
 # Headers of every response.
@@ -30,7 +30,7 @@ class Protocol(HttpToolsProtocol):
     def connection_made(self, transport: Any) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._expect_head()
-        if len(self.connections) > MOST_CONNECTIONS:
+        if len(self.connections) > MAX_CONNECTIONS:
             self._reject(429, b"too many connections")
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -43,7 +43,7 @@ class Protocol(HttpToolsProtocol):
         self._received += len(data)
         super().data_received(data)
         in_head = not self._deadline.cancelled() and not self.transport.is_closing()
-        if in_head and self._received > LONGEST_HEAD:
+        if in_head and self._received > MAX_HEAD_BYTES:
             self._reject(431, b"the header is too long")
 
     def on_message_begin(self) -> None:
@@ -88,7 +88,7 @@ def serve(app: Any, listener: socket, *, stop: Callable[[], bool], end: Callable
         date_header=False,
         proxy_headers=False,
         headers=list(SAFE.items()),
-        timeout_keep_alive=IDLE_SECONDS,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=GRACE,
     )
     server = uvicorn.Server(config)

@@ -29,7 +29,7 @@ SWITCH = 0.0005
 # The time to learn from accepted rows when the service stops (in seconds).
 DRAIN = 20.0
 # The longest time that /learn?wait=1 waits (in seconds).
-LONGEST_WAIT = 60
+MAX_WAIT_SECONDS = 60
 FLUSH = 0.01
 ENDED = {"error": "learning ended before this row was learned from."}
 
@@ -230,7 +230,7 @@ class Service:
             number: the number of the row.
         """
         if self.learned < number and not self.problem:
-            await asyncio.wait([self._answer_to(number)], timeout=LONGEST_WAIT)
+            await asyncio.wait([self._answer_to(number)], timeout=MAX_WAIT_SECONDS)
 
     async def follow(self, row: dict[str, Any]) -> asyncio.Future:
         """Accept a row to predict and learn from, waiting while the queue is full.

@@ -29,7 +29,7 @@ __all__ = ["CheckpointError", "DamagedError", "checkpoints", "load", "save"]
 FORMAT = 6
 
 # The largest total size of a run's checkpoints in bytes. The newest is kept regardless of its size.
-LARGEST = 100_000_000
+MAX_CHECKPOINT_BYTES = 100_000_000
 ARRAY = "stored as"
 _NAME = re.compile(r"(\d{15})-([0-9a-f]{16})\.safetensors")
 
@@ -249,12 +249,12 @@ def _write(folder: Path, samples: int, arrays: dict[str, np.ndarray], extra: dic
 
 
 def _clean(path: Path, keep: int | None) -> None:
-    """Remove the checkpoints that the one just written replaces: all but the newest `keep` that fit in `LARGEST`."""
+    """Remove the checkpoints that a new one replaces: all but the newest `keep` that fit in `MAX_CHECKPOINT_BYTES`."""
     # Names are ordered by samples: of two with the same number, only the newly written one stays.
     twins = [twin for twin in checkpoints(path.parent) if twin.name[:15] == path.name[:15] and twin != path]
     newest = [old for old in checkpoints(path.parent)[::-1] if old not in twins]
     sizes = np.cumsum([old.lstat().st_size for old in newest])
-    too_many = [] if keep is None else newest[max(1, min(keep, int(np.sum(sizes <= LARGEST)))) :]
+    too_many = [] if keep is None else newest[max(1, min(keep, int(np.sum(sizes <= MAX_CHECKPOINT_BYTES)))) :]
     for old in [*twins, *too_many]:
         # A machine that has lost the run, but has not noticed yet, may have left a checkpoint with a later name.
         if old != path:

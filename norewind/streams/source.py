@@ -17,10 +17,10 @@ from norewind.streams.stream import BadRow, Stream, StreamError
 
 BLOCK = 1 << 16
 # A request to stop is noticed within this time (in seconds).
-SLICE = 0.2
+SLICE_SECONDS = 0.2
 # Seconds to wait, after the first line of a pipe, for more lines from which to infer the kinds of its columns.
 PREVIEW_SECONDS = 1.0
-LONGEST = 1 << 20
+MAX_LINE_BYTES = 1 << 20
 UNUSABLE: dict[type[Exception], str] = {
     FileNotFoundError: "does not exist. Check the path.",
     IsADirectoryError: "is a folder. Give the path of a file, or - for standard input.",
@@ -158,7 +158,7 @@ class Source(BaseSource):
     A stream that resumes at a position reads the source again from its start, drops the part
     that was read before, and checks that it is unchanged. A pipe has to send that part again.
 
-    To limit memory, a line longer than `LONGEST` bytes is cut somewhere after that
+    To limit memory, a line longer than `MAX_LINE_BYTES` bytes is cut somewhere after that
     length. If its beginning is dropped, the rest is dropped too.
 
     Args:
@@ -263,7 +263,7 @@ class Source(BaseSource):
         """Wait until there are bytes to read, or the end; return False at the deadline or when stopped."""
         seconds = 0.0
         while not self._poll.poll(1000 * seconds):
-            seconds = SLICE if self.deadline is None else min(SLICE, self.deadline - time.monotonic())
+            seconds = SLICE_SECONDS if self.deadline is None else min(SLICE_SECONDS, self.deadline - time.monotonic())
             if seconds <= 0 or self._stop():
                 return False
         return True
@@ -289,21 +289,21 @@ class Source(BaseSource):
             The lines; an empty list if there are none, or none yet.
         """
         while (end := self._ahead.rfind(b"\n")) < 0:
-            if len(self._ahead) > LONGEST or (self._ahead and self.complete):
+            if len(self._ahead) > MAX_LINE_BYTES or (self._ahead and self.complete):
                 return [bytes(self._ahead)]
             if not self._read_ahead() and not (self._ahead and self.complete):
                 self.unfinished = len(self._ahead) if self.ended else 0
                 return []
         here = self.progress.here
         # The first line and a very long one are read on their own.
-        if count == 1 or not here.offset or here.inside or end > LONGEST:
+        if count == 1 or not here.offset or here.inside or end > MAX_LINE_BYTES:
             return [bytes(self._ahead[: self._ahead.index(b"\n")])]
         return bytes(self._ahead[:end]).split(b"\n", count)[:count]
 
     def preview(self, count: int) -> list[bytes]:
         # A file is there already; the sender of a pipe may wait for the answer to its first row.
         self.set_patience(PREVIEW_SECONDS if self.size is None else None)
-        while self._ahead.count(b"\n") < count and len(self._ahead) <= LONGEST + BLOCK and self._read_ahead():
+        while self._ahead.count(b"\n") < count and len(self._ahead) <= MAX_LINE_BYTES + BLOCK and self._read_ahead():
             pass
         *lines, rest = bytes(self._ahead).split(b"\n")
         return [*lines, rest][:count] if self.ended and rest else lines[:count]
@@ -316,7 +316,7 @@ class Source(BaseSource):
         self.progress.read(data)
         # The C library keeps the memory of long lines, and lines of varying lengths do not fit into its gaps.
         self._long += len(data) if len(data) > 2 * BLOCK else 0
-        if self._long > 4 * LONGEST:
+        if self._long > 4 * MAX_LINE_BYTES:
             self._long = 0
             give_back_free_memory()
 
@@ -391,8 +391,8 @@ def decoded(line: bytes, offset: int = 0) -> str:
     Raises:
         BadRow: the line is too long or not valid UTF-8.
     """
-    if len(line) > LONGEST:
-        raise BadRow(f"it is longer than {LONGEST} bytes")
+    if len(line) > MAX_LINE_BYTES:
+        raise BadRow(f"it is longer than {MAX_LINE_BYTES} bytes")
     try:
         return line.decode()
     except UnicodeDecodeError as error:

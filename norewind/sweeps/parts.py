@@ -23,8 +23,8 @@ from typing import Any
 from norewind.scoring.metrics import counted
 from norewind.scoring.number_score import worst_keys
 from norewind.storage.checkpoint import checkpoints, glance
-from norewind.streams.kafka.client import EACH, SCHEME, Client, library, partitions_of, why
-from norewind.streams.source import SLICE
+from norewind.streams.kafka.client import EACH, SCHEME, Client, kafka_module, partitions_of, why
+from norewind.streams.source import SLICE_SECONDS
 from norewind.streams.stream import StreamError
 from norewind.sweeps.workers import stopping, train_in_processes
 from norewind.training.fit import Fitted, Hooks
@@ -156,7 +156,7 @@ class Partition(threading.Thread):
                 _train_part(self.settings, self.path, hooks, self.progress)
                 return
             except FolderInUse:
-                if self.ending.wait(SLICE) or time.monotonic() > deadline:
+                if self.ending.wait(SLICE_SECONDS) or time.monotonic() > deadline:
                     raise
 
 
@@ -238,7 +238,7 @@ def train_partitions(settings: Settings, path: Path, progress: Progress, stop: C
     if settings.final or settings.shards > 1:
         raise SettingsError(f"{settings.source}: workers run until they are stopped: leave out --final and --shards.")
     worker, client = Worker(settings, path, progress), Client(settings.brokers, settings.client)
-    codes: Any = library().KafkaError
+    codes: Any = kafka_module().KafkaError
     # A separate group: brokers accept offsets from outside a group only while it has no members.
     options = {
         "group.id": f"{settings.group}-workers",
@@ -255,7 +255,7 @@ def train_partitions(settings: Settings, path: Path, progress: Progress, stop: C
         # Temporary errors: each run waits for its brokers itself, for a limited time.
         passing = codes._ALL_BROKERS_DOWN, codes._TRANSPORT, codes._PARTITION_EOF, codes._MAX_POLL_EXCEEDED
         while not stop() and not any(run.error for run in worker.runs.values()):
-            message = consumer.poll(SLICE)
+            message = consumer.poll(SLICE_SECONDS)
             error = None if message is None else message.error()
             if error is not None and not error.retriable() and error.code() not in passing:
                 raise StreamError(f"the group {options['group.id']!r} cannot be joined: {why(error)}.")

@@ -25,19 +25,19 @@ if TYPE_CHECKING:
     from norewind.learners.text_learner import TextLearner
     from norewind.training.opening import Shape
 
-RATE, ALPHA = 5e-3, 0.005
+TEXT_RATE, TEXT_ALPHA = 5e-3, 0.005
 # Microseconds per byte of counts, on one core of the machine they were measured on.
-COUNTS = 5
+COUNTS_MICROSECONDS = 5
 # Microseconds per byte, by hidden units, of a GRU trained by truncated BPTT over 16 symbols.
-NETWORKS = {64: 20, 128: 36, 144: 43, 192: 62}
-MEGABYTES = 128
+GRU_MICROSECONDS = {64: 20, 128: 36, 144: 43, 192: 62}
+COUNTS_MEGABYTES = 128
 # Microseconds per row of all least-squares models together, and of one network of a series.
-LINEAR, NETWORK = 30, 10
-RATES = (1e-3, 3e-4)
+LINEAR_MICROSECONDS, NETWORK_MICROSECONDS = 30, 10
+SERIES_RATES = (1e-3, 3e-4)
 CLASS_RATES = (3e-3, 3e-4)
 # The forgetting factors of least squares for classes.
-FORGETTING = (0.9998, 0.998)
-LRU = 32
+CLASS_FORGETTING = (0.9998, 0.998)
+LRU_UNITS = 32
 # Least squares for the rows of one key.
 KEY_LAGS, KEY_FORGETTING, KEY_LIMIT = 8, 0.9998, 5.0
 
@@ -54,14 +54,15 @@ def text(symbols: int, budget: float, seed: int, *, whole: bool = True) -> tuple
     from norewind.learners.text_learner import TextLearner
     from norewind.learners.text_network import GruWindow
 
-    hidden = max((size for size, cost in NETWORKS.items() if COUNTS + cost <= budget), default=None)
+    left = budget - COUNTS_MICROSECONDS
+    hidden = max((size for size, cost in GRU_MICROSECONDS.items() if cost <= left), default=None)
     networks = []
     if hidden is not None:
         cell = cells.gru(inputs=symbols, hidden=hidden, outputs=symbols, symbols=True)
         _, loss = window(cell.transition, losses.cross_entropy)
         estimator = estimators.bptt(GruWindow(cell.transition), loss)
-        networks.append(_network(cell, estimator, inverse_sqrt(RATE, ALPHA), seed))
-    learner: Any = TextLearner(networks, symbols, window=AUTO_WINDOW, megabytes=MEGABYTES, whole=whole)
+        networks.append(_network(cell, estimator, inverse_sqrt(TEXT_RATE, TEXT_ALPHA), seed))
+    learner: Any = TextLearner(networks, symbols, window=AUTO_WINDOW, megabytes=COUNTS_MEGABYTES, whole=whole)
     return learner, learner.init()
 
 
@@ -76,7 +77,7 @@ def series(shape: "Shape", gaussian: bool, budget: float, seed: int) -> tuple["S
     """
     from norewind.learners.series import Series, linear_models
 
-    rates = RATES[: max(0, int((budget - LINEAR) / NETWORK))]
+    rates = SERIES_RATES[: max(0, int((budget - LINEAR_MICROSECONDS) / NETWORK_MICROSECONDS))]
     members = [_networks(shape, shape.targets, losses.known_squared_error, rates, seed)] if rates else []
     learner = Series(
         shape.inputs,
@@ -103,8 +104,8 @@ def classes(shape: "Shape", budget: float, seed: int) -> tuple["ClassLearner", A
     from norewind.learners.class_squares import ClassSquares
     from norewind.learners.classes import ClassLearner
 
-    linear = [ClassSquares(shape.inputs, shape.outputs, steps=shape.steps, forgetting=rate) for rate in FORGETTING]
-    rates = CLASS_RATES[: max(1, int(budget / NETWORK))]
+    linear = [ClassSquares(shape.inputs, shape.outputs, steps=shape.steps, forgetting=f) for f in CLASS_FORGETTING]
+    rates = CLASS_RATES[: max(1, int(budget / NETWORK_MICROSECONDS))]
     networks = _networks(shape, shape.outputs, losses.known_cross_entropy, rates, seed)
     made = ClassLearner([*((one, one.init(), 1) for one in linear), networks], shape.outputs, shape.steps)
     return made, made.init()
@@ -137,7 +138,7 @@ def network(shape: "Shape", gaussian: bool, seed: int) -> tuple[Online, Run]:
     """
     loss = losses.known_gaussian if gaussian else losses.known_squared_error
     cell = _cell(shape.inputs, len(shape.steps) * shape.outputs)
-    return _network(cell, estimators.snap1(cell.transition, loss), RATES[0], seed)
+    return _network(cell, estimators.snap1(cell.transition, loss), SERIES_RATES[0], seed)
 
 
 def _networks(shape: "Shape", width: int, loss: Loss, rates: Sequence[float], seed: int) -> tuple[Learner, Any, int]:
@@ -157,8 +158,8 @@ def _networks(shape: "Shape", width: int, loss: Loss, rates: Sequence[float], se
 
 
 def _cell(inputs: int, outputs: int) -> cells.Cell:
-    lru = cells.lru(inputs, LRU, outputs, symbols=False)
-    return cells.with_readout(lru, inputs, outputs, hidden=LRU, symbols=False)
+    lru = cells.lru(inputs, LRU_UNITS, outputs, symbols=False)
+    return cells.with_readout(lru, inputs, outputs, hidden=LRU_UNITS, symbols=False)
 
 
 def _network(cell: cells.Cell, estimator: Estimator, rate: Any, seed: int) -> tuple[Online, Run]:

@@ -22,7 +22,7 @@ from norewind.training.settings import CHANGEABLE, SETTINGS, Settings, SettingsE
 
 METRICS, PREDICTIONS, CURVE = "metrics.jsonl", "predictions.jsonl", "curve.png"
 # The file that one process holds at a time. Its content marks the folder as a run folder.
-LOCK, SIGN = "lock", b"This folder belongs to a run of norewind.\n"
+LOCK, MARKER = "lock", b"This folder belongs to a run of norewind.\n"
 COLUMNS, STRETCH, FORECAST, BY_STEP = "columns.json", "stretch.png", "forecast.png", "by_step.png"
 
 
@@ -317,16 +317,16 @@ def _locked(folder: Path) -> Iterator[None]:
     with lock:
         with naming(path):
             if not path.stat().st_size:
-                path.write_bytes(SIGN)
+                path.write_bytes(MARKER)
         yield
 
 
 def _check_is_ours(folder: Path) -> None:
     """Reject a folder with files that are not from a run, since training might overwrite them."""
     lock = folder / LOCK
-    begins = lock.read_bytes()[: len(SIGN)] if lock.is_file() and not lock.is_symlink() else None
+    begins = lock.read_bytes()[: len(MARKER)] if lock.is_file() and not lock.is_symlink() else None
     names = set(os.listdir(folder)) - ({LOCK} if begins == b"" else set())
-    if names and begins != SIGN and not checkpoints(folder / "checkpoints"):
+    if names and begins != MARKER and not checkpoints(folder / "checkpoints"):
         raise SettingsError(f"{folder} is not empty, and its files are not from a run. Choose another folder.")
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from norewind.storage.checkpoint import checkpoints, glance
 from norewind.storage.files import write_atomically
-from norewind.streams.kafka.client import AT_START, AWAY, SCHEME, Address, Client, library, partitions_of, why
+from norewind.streams.kafka.client import AT_START, AWAY, SCHEME, Address, Client, kafka_module, partitions_of, why
 from norewind.streams.stream import StreamError
 from norewind.training.folder import RunFolder
 from norewind.training.log import as_lines
@@ -25,7 +25,7 @@ MARK = "norewind "
 # A file that records that answers were committed, since brokers forget it after a week without commits.
 NOTE = "answers.txt"
 # Seconds; by default, brokers do not allow more.
-LONGEST_TRANSACTION = 900.0
+MAX_TRANSACTION = 900.0
 
 
 @contextmanager
@@ -67,20 +67,20 @@ class Answers:
             raise SettingsError("predictions can only go to a topic if the source is one too: kafka://topic.")
         if not settings.group:
             raise SettingsError("predictions go to a topic: name the --group that answers.")
-        self._kafka, self._stop = library(), stop
+        self._kafka, self._stop = kafka_module(), stop
         self._source, self._topic = Address.of(settings.source), Address.of(settings.predictions).topic
         if self._source.topic == self._topic:
             raise SettingsError("predictions must go to a different topic than the one that is read.")
-        if not 0 < settings.checkpoint_seconds <= LONGEST_TRANSACTION / 2:
+        if not 0 < settings.checkpoint_seconds <= MAX_TRANSACTION / 2:
             raise SettingsError(
                 f"checkpoint_seconds is {settings.checkpoint_seconds:g}, but answers are committed with checkpoints, "
-                f"and brokers wait at most {LONGEST_TRANSACTION:g} seconds: choose at most half of that, and not 0."
+                f"and brokers wait at most {MAX_TRANSACTION:g} seconds: choose at most half of that, and not 0."
             )
         self._group, self._client = settings.group, Client(settings.brokers, settings.client)
         options = {"group.id": settings.group, "enable.auto.commit": False, "isolation.level": "read_committed"}
         self._consumer = self._client.make("Consumer", options)
         some = "".join(f"-{partition}" for partition in self._source.partitions)
-        seconds = min(LONGEST_TRANSACTION, 60 + 2 * settings.checkpoint_seconds)
+        seconds = min(MAX_TRANSACTION, 60 + 2 * settings.checkpoint_seconds)
         self._producer = self._client.make(
             "Producer",
             {

@@ -11,7 +11,7 @@ from norewind.storage.checkpoint import CheckpointError
 from norewind.storage.files import naming, open_itself
 
 # Entries of logs that are drawn and shown.
-NUMBERS = ("samples", "loss", "mean", "baseline", "persistence", "seasonal", "seconds", "carry", "surprise")
+NUMERIC_ENTRIES = ("samples", "loss", "mean", "baseline", "persistence", "seasonal", "seconds", "carry", "surprise")
 
 
 class Log:
@@ -77,7 +77,7 @@ def as_entry(line: bytes) -> dict[str, Any] | None:
         return None
     if not isinstance(entry, dict):
         return None
-    numbers = [entry[name] for name in NUMBERS if entry.get(name) is not None]
+    numbers = [entry[name] for name in NUMERIC_ENTRIES if entry.get(name) is not None]
     are_finite = all(type(value) in (int, float) and abs(value) <= sys.float_info.max for value in numbers)
     return entry if are_finite else None
 

@@ -11,7 +11,7 @@ from typing import Any
 # Seconds between two drawings; longer if drawing would take more than a tenth of the time.
 SECONDS = 1.0
 # The maximum number of points. When it is reached, every second one is dropped.
-MOST = 1_000
+MAX_LINES = 1_000
 
 
 def notebook_display() -> Callable[..., Any] | None:
@@ -63,7 +63,7 @@ class LivePlot:
         Args:
             line: the line of metrics.
         """
-        if len(self.lines) >= MOST:
+        if len(self.lines) >= MAX_LINES:
             del self.lines[1::2]
         self.lines.append(line)
         if self.clock() >= self._next:

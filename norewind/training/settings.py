@@ -27,7 +27,7 @@ Count = Annotated[int, msgspec.Meta(ge=1)]
 Rows = Annotated[int, msgspec.Meta(ge=1, le=10**6)]
 Amount = Annotated[float, msgspec.Meta(ge=0)]
 # Larger rates would not fit single precision, or overflow at the first step.
-LARGEST = 3e38
+MAX_RATE = 3e38
 
 
 class SettingsError(ValueError):
@@ -177,9 +177,9 @@ class Settings(StreamSettings):
     method: str = "auto"
     budget: Annotated[float, msgspec.Meta(gt=0)] = 50
     optimizer: OptimizerName = "adam"
-    rate: Annotated[float, msgspec.Meta(gt=0, le=LARGEST)] = 1e-3
-    alpha: Annotated[float, msgspec.Meta(ge=0, le=LARGEST)] = 0.02
-    clip: Annotated[float, msgspec.Meta(ge=0, le=LARGEST)] = 0.0
+    rate: Annotated[float, msgspec.Meta(gt=0, le=MAX_RATE)] = 1e-3
+    alpha: Annotated[float, msgspec.Meta(ge=0, le=MAX_RATE)] = 0.02
+    clip: Annotated[float, msgspec.Meta(ge=0, le=MAX_RATE)] = 0.0
     precision: Literal["single", "double"] = "single"
     samples: Annotated[Amount | None, option("N", "the whole stream")] = None
     metrics_every: Annotated[Count | None, option("N", "about 200 lines, however long the stream is")] = None

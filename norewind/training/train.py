@@ -28,7 +28,7 @@ from norewind.training.training_loop import Hooks, Intervals
 
 # Samples between checkpoints. With keys, a checkpoint writes all changed keys, which may be as many as the samples, so
 # checkpoints are written by time only.
-EVERY = 100_000
+CHECKPOINT_EVERY = 100_000
 
 
 def train(
@@ -93,7 +93,7 @@ def train(
 def _intervals(settings: Settings) -> Intervals:
     intervals = Intervals(**{field.name: getattr(settings, field.name) for field in fields(Intervals)})
     if intervals.checkpoint_every is None and settings.key is None:
-        intervals = replace(intervals, checkpoint_every=EVERY)
+        intervals = replace(intervals, checkpoint_every=CHECKPOINT_EVERY)
     # Rows may arrive slowly and without end, so a chunk may never be full.
     comes_slowly = settings.source.startswith(SCHEME) or (settings.source == "-" and settings.kind in ("csv", "jsonl"))
     return replace(intervals, flush=1.0) if intervals.flush is None and comes_slowly else intervals

@@ -23,7 +23,7 @@ from norewind.training.windows import Steps, check_fits, concatenated, count_of,
 
 # Metrics of single rows are computed for this many rows at once, unless they are read earlier. Row by row, they would
 # take as long as learning.
-TOGETHER = 200
+SCORED_TOGETHER = 200
 
 
 @dataclass(frozen=True)
@@ -260,7 +260,7 @@ class Training:
         if self.samples >= self._next_line:
             self._states[self.samples] = self._state()
             self._next_line = self._end_of_line()
-        if len(self._unscored) >= TOGETHER:
+        if len(self._unscored) >= SCORED_TOGETHER:
             self.add_up()
 
     def add_up(self) -> None:

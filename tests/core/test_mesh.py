@@ -51,7 +51,7 @@ def work(folder, begin):
     part = slice(STEPS, None) if begin != "start" else slice(0, STEPS)
     own = slice(0, 2) if jax.process_index() == 0 else slice(2, 4)
     xs, ys = (part_of[part, own] for part_of in samples())
-    run, losses = made.scan(mesh.spread(start, devices), *mesh.spread_samples((xs, ys), devices, local=True))
+    run, losses = made.scan(mesh.spread_run(start, devices), *mesh.spread_samples((xs, ys), devices, local=True))
     run, losses = mesh.gathered(run), np.asarray(mesh.gathered(losses))
     if jax.process_index() == 0:
         checkpoint.save(folder, STEPS, run, {"losses": losses.tolist()})
@@ -110,4 +110,4 @@ def test_streams_that_the_devices_do_not_divide_are_refused():
         size = 3
 
     with pytest.raises(norewind.core.ModelError, match="4 streams cannot be spread evenly over 3"):
-        mesh.spread(start, Three())
+        mesh.spread_run(start, Three())

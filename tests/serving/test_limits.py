@@ -20,7 +20,7 @@ from norewind.serving.access import is_local
 from norewind.serving.app import application, stream
 from norewind.serving.bodies import Refusal
 from norewind.serving.page_feed import PageFeed
-from norewind.serving.queues import BATCH, Incoming, LateLabels, PredictionQueue
+from norewind.serving.queues import MAX_BATCH, Incoming, LateLabels, PredictionQueue
 from norewind.serving.service import Service
 from norewind.streams.position import Mark, unread
 
@@ -56,7 +56,7 @@ def test_slow_and_long_headers_are_cut_off(monkeypatch):
 
 
 def test_too_many_connections_are_refused(monkeypatch):
-    monkeypatch.setattr(server, "MOST_CONNECTIONS", 2)
+    monkeypatch.setattr(server, "MAX_CONNECTIONS", 2)
     with in_a_thread(page()) as port:
         held = [socket.create_connection(("127.0.0.1", port)) for _ in range(2)]
         time.sleep(0.2)
@@ -157,7 +157,7 @@ def test_lines_come_as_they_are_sent_whatever_the_pieces():
 
     assert asyncio.run(lines(b"a\nb", b"c\n\n", b"d")) == [b"a", b"bc", b"", b"d"]
     with pytest.raises(Refusal):
-        asyncio.run(lines(b"x" * (bodies.LONGEST_LINE + 1)))
+        asyncio.run(lines(b"x" * (bodies.MAX_LINE_BYTES + 1)))
 
 
 def test_requests_of_one_moment_share_a_call_and_too_many_are_refused():
@@ -181,7 +181,7 @@ def test_requests_of_one_moment_share_a_call_and_too_many_are_refused():
 
 
 def test_requests_that_come_while_another_waits_share_its_call(monkeypatch):
-    monkeypatch.setattr(queues, "APART", 0.2)
+    monkeypatch.setattr(queues, "SECONDS_BETWEEN_CALLS", 0.2)
     calls = []
 
     async def ask():
@@ -246,14 +246,14 @@ def test_incoming_rows_are_read_together_in_order_and_to_the_end():
     incoming = Incoming(most=1000)
     incoming.start(unread("rows", inside=True))
     incoming.catch_up()
-    assert incoming.add(rows(range(BATCH + 5)))
+    assert incoming.add(rows(range(MAX_BATCH + 5)))
     assert not incoming.add(rows(range(1000)))
-    assert [row["n"] for row in together()] == list(range(BATCH))
-    incoming.drop(incoming.peek(BATCH))
+    assert [row["n"] for row in together()] == list(range(MAX_BATCH))
+    incoming.drop(incoming.peek(MAX_BATCH))
     assert len(together()) == 5
     assert len(together()) == 5  # until they are moved past
     incoming.drop(incoming.peek(5))
-    assert incoming.progress.here == Mark().after(b"\n" + b"".join(line for _, line in rows(range(BATCH + 5))))
+    assert incoming.progress.here == Mark().after(b"\n" + b"".join(line for _, line in rows(range(MAX_BATCH + 5))))
     threading.Timer(0.05, incoming.close).start()
     while not incoming.ended:
         assert not together()

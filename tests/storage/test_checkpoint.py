@@ -328,7 +328,7 @@ def test_a_folder_may_be_a_string(tmp_path):
 
 
 def test_large_checkpoints_are_fewer(tmp_path, monkeypatch):
-    monkeypatch.setattr(checkpoint, "LARGEST", 10_000)
+    monkeypatch.setattr(checkpoint, "MAX_CHECKPOINT_BYTES", 10_000)
     run = {"table": np.zeros(1_000, np.float32)}
     for samples in range(1, 6):
         checkpoint.save(tmp_path, samples, run, keep=4)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from run_folders import assert_refused, at_sample, crash, everything, norewind
 
-from norewind.training.auto import RATES, series
+from norewind.training.auto import SERIES_RATES, series
 from norewind.training.log import read_log
 from norewind.training.opening import Shape
 
@@ -83,7 +83,10 @@ def test_what_it_chooses_itself_cannot_be_set(whole, tmp_path, capsys):
     assert not (tmp_path / "run" / "settings.toml").exists()
 
 
-@pytest.mark.parametrize(("budget", "networks"), [(1, 0), (15, 0), (30, 0), (40, 1), (50, 2), (1000, len(RATES))])
+BUDGETS = [(1, 0), (15, 0), (30, 0), (40, 1), (50, 2), (1000, len(SERIES_RATES))]
+
+
+@pytest.mark.parametrize(("budget", "networks"), BUDGETS)
 def test_the_budget_decides_how_many_networks_there_are(budget, networks):
     learner, _ = series(Shape(1, 1, False, targets=1, steps=(1,), known=(0,)), False, budget, 0)
     least, _ = series(Shape(1, 1, False, targets=1, steps=(1,), known=(0,)), False, 1, 0)

@@ -19,7 +19,7 @@ from run_folders import (
 from norewind import __version__
 from norewind.storage.checkpoint import FORMAT, CheckpointError, checkpoints, read
 from norewind.storage.files import write_atomically
-from norewind.training.folder import SIGN, settings_of
+from norewind.training.folder import MARKER, settings_of
 from norewind.training.log import read_log
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
@@ -204,7 +204,7 @@ def test_a_failed_start_leaves_no_folder(tmp_path, options):
 
 
 def test_a_run_that_was_killed_before_its_first_checkpoint_can_begin_again(whole, tmp_path):
-    for place, content in (("lock", SIGN), ("settings.toml", b"seed = 3\n"), ("metrics.jsonl", b"{")):
+    for place, content in (("lock", MARKER), ("settings.toml", b"seed = 3\n"), ("metrics.jsonl", b"{")):
         write_atomically(tmp_path / "run" / place, content)
     write_atomically(tmp_path / "empty" / "lock", b"")
     for name in ("run", "empty"):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from run_folders import SMALL, TEXT, assert_refused, at_sample, everything, newest, norewind
 
-from norewind.training.folder import SIGN
+from norewind.training.folder import MARKER
 from norewind.training.log import Log
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
@@ -107,7 +107,7 @@ def test_nothing_is_written_through_a_link(whole, tmp_path, capsys, name):
     mine.write_text("mine")
     run.mkdir()
     if name != "lock":
-        (run / "lock").write_bytes(SIGN)
+        (run / "lock").write_bytes(MARKER)
     (run / name).symlink_to(mine)
     code = norewind("train", whole / "text", "--out", run, *TEXT)
     assert_refused(capsys, code, "not empty" if name == "lock" else "a symbolic link")

@@ -61,7 +61,7 @@ def test_a_long_run_keeps_few_points(monkeypatch):
     plot = notebook.LivePlot(Screen(), "nats")
     for samples in range(1, 3_001):
         plot.see(line(samples))
-    assert 500 <= len(plot.lines) <= notebook.MOST
+    assert 500 <= len(plot.lines) <= notebook.MAX_LINES
     assert (plot.lines[0], plot.lines[-1]) == (line(1), line(3_000))
 
 

@@ -51,7 +51,7 @@ class Address(NamedTuple):
         return cls(topic, tuple(sorted({int(number) for number in numbers})))
 
 
-def library() -> Any:
+def kafka_module() -> Any:
     try:
         import confluent_kafka
     except ImportError:
@@ -89,7 +89,7 @@ class Client:
         Raises:
             StreamError: the library is not installed, or rejects the options.
         """
-        kafka = library()
+        kafka = kafka_module()
         ours = {"bootstrap.servers": self.brokers, "error_cb": self._complain, "client.id": "norewind", **options}
         try:
             return getattr(kafka, kind)({**self._options, **ours}, logger=_LOG)
@@ -98,7 +98,7 @@ class Client:
 
     def _complain(self, error: Any) -> None:
         # "All brokers are down" is less informative than the error of a single broker.
-        if not self.complaint or error.code() != library().KafkaError._ALL_BROKERS_DOWN:
+        if not self.complaint or error.code() != kafka_module().KafkaError._ALL_BROKERS_DOWN:
             self.complaint = why(error)
 
     def unreachable(self, error: Exception, for_seconds: float | None = None) -> StreamError:
@@ -149,7 +149,7 @@ def partitions_of(client: Client, consumer: Any, topic: str) -> list[int]:
     Raises:
         StreamError: the topic does not exist, or the brokers do not answer.
     """
-    kafka = library()
+    kafka = kafka_module()
     try:
         about = consumer.list_topics(topic, timeout=AT_START).topics[topic]
     except kafka.KafkaException as error:

@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from norewind.streams.kafka.client import AT_START, AWAY, Address, Client, library, partitions_of, why
+from norewind.streams.kafka.client import AT_START, AWAY, Address, Client, kafka_module, partitions_of, why
 from norewind.streams.kafka.messages import Message, MessageProgress, Rounds, after, key_text
-from norewind.streams.source import SLICE, BaseSource, decoded
+from norewind.streams.source import SLICE_SECONDS, BaseSource, decoded
 from norewind.streams.stream import BadRow, StreamError, as_line
 
-PROBE = 5.0
-AT_ONCE = 1_000
+PROBE_SECONDS = 5.0
+MESSAGES_AT_ONCE = 1_000
 # Bytes of messages that are held for the order, over all partitions.
-HELD = 64 << 20
+MAX_HELD_BYTES = 64 << 20
 YEAR_10000 = 253_402_300_800_000
 # Bad messages that are reported one by one; after that only the hundredth, the thousandth and so on.
 REPORTED = 10
@@ -60,7 +60,7 @@ class Topic(BaseSource):
         self.name = address
         self._topic, self._wanted = Address.of(address)
         self._client, self._continues, self._stop, self._final, self._report = client, continues, stop, final, report
-        self._kafka = library()
+        self._kafka = kafka_module()
         self._group = group
         self._consumer = client.make("Consumer", {"group.id": group or "norewind", **CONSUMER})
         self._paused: set[int] = set()
@@ -165,9 +165,9 @@ class Topic(BaseSource):
         while not (self.late or self.ended or self._stop()):
             if self.rounds.is_over() and self._next_round():
                 return True
-            left = SLICE if self.deadline is None else self.deadline - time.monotonic()
+            left = SLICE_SECONDS if self.deadline is None else self.deadline - time.monotonic()
             self.late = left <= 0
-            if not self.ended and self._fetch(min(SLICE, max(0.0, left))):
+            if not self.ended and self._fetch(min(SLICE_SECONDS, max(0.0, left))):
                 return True
         return False
 
@@ -181,7 +181,7 @@ class Topic(BaseSource):
 
     def _fetch(self, seconds: float) -> bool:
         """Fetch the messages that have arrived, or wait for some; return whether there were any."""
-        found = self._consumer.consume(AT_ONCE, seconds)
+        found = self._consumer.consume(MESSAGES_AT_ONCE, seconds)
         for message in found:
             error, partition, offset = message.error(), message.partition(), message.offset()
             if error is None:
@@ -198,7 +198,7 @@ class Topic(BaseSource):
 
     def _hold_back(self) -> None:
         """Pause partitions that are far ahead of the others, until half of their waiting messages have been used."""
-        limit = max(1 << 20, HELD // len(self.rounds.sizes))
+        limit = max(1 << 20, MAX_HELD_BYTES // len(self.rounds.sizes))
         full = {partition for partition, size in self.rounds.sizes.items() if size > limit} - self._paused
         free = {partition for partition in self._paused if self.rounds.sizes[partition] < limit / 2}
         if full:
@@ -212,7 +212,7 @@ class Topic(BaseSource):
         if not came and self._client.complaint:
             now = time.monotonic()
             self._away = self._away or now
-            if now - self._probed < min(PROBE, AWAY / 4):
+            if now - self._probed < min(PROBE_SECONDS, AWAY / 4):
                 return
             self._probed = now
             try:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from norewind.streams.source import LONGEST, BaseSource
+from norewind.streams.source import MAX_LINE_BYTES, BaseSource
 from norewind.streams.stream import BadRow, MissingValue, StreamError, check_choice
 from norewind.streams.table.columns import at, leaves
 from norewind.streams.table.conversion import Conversion, Getter, Rows, joined_rows
@@ -51,7 +51,7 @@ class Dialect:
 
 CSV = Dialect()
 # A field with quotes may be as long as one without.
-csv.field_size_limit(max(csv.field_size_limit(), 2 * LONGEST))
+csv.field_size_limit(max(csv.field_size_limit(), 2 * MAX_LINE_BYTES))
 
 
 class RowReader:
@@ -258,8 +258,8 @@ class RowReader:
         rows, _ = self.conversion.convert(self.from_dicts([row]), None, new=False)
         if not len(rows.values):
             raise BadRow("its key belongs to another shard")
-        if len(line) > LONGEST:
-            raise BadRow(f"it is longer than {LONGEST} bytes")
+        if len(line) > MAX_LINE_BYTES:
+            raise BadRow(f"it is longer than {MAX_LINE_BYTES} bytes")
         return row, line
 
     def too_short(self) -> StreamError:
