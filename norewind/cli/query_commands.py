@@ -42,15 +42,15 @@ def forecast(
     from norewind.forecasting.predict import forecast as ahead
     from norewind.forecasting.predict import forecast_class
     from norewind.plotting import figures
-    from norewind.training.folder import FORECAST, saved_run, settings_of
+    from norewind.training.folder import FORECAST, read_settings, saved_run
     from norewind.training.train import print_lines
 
-    if settings_of(run).key is not None:
+    if read_settings(run).key is not None:
         from norewind.forecasting.fleet_forecast import fleet_forecasts
 
         if format == "csv" or figure is not None:
             raise SettingsError("a run with keys prints JSON lines only: leave out --format csv and --figure.")
-        for entry in fleet_forecasts(run, settings_of(run), steps):
+        for entry in fleet_forecasts(run, read_settings(run), steps):
             print_lines([entry])
         return
     settings, saved = saved_run(run)

@@ -48,7 +48,7 @@ def compare(
     from norewind.analysis.compare import compare as run
     from norewind.training.registry import split_methods
 
-    result = run(split_methods(methods), settings.settled(), seeds=seeds, out=out, quiet=quiet, **vars(processes))
+    result = run(split_methods(methods), settings.with_format(), seeds=seeds, out=out, quiet=quiet, **vars(processes))
     print(f"{result}\n\nTable, figure and records are in {out}.")
 
 

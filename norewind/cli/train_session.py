@@ -17,7 +17,7 @@ from norewind.streams import KeyedStream
 from norewind.sweeps.parts import shard_summary, train_partitions, train_shards
 from norewind.sweeps.workers import SweepError
 from norewind.training.fit import Fitted, Hooks
-from norewind.training.folder import BY_STEP, CURVE, METRICS, STRETCH, RunFolder, settings_of
+from norewind.training.folder import BY_STEP, CURVE, METRICS, STRETCH, RunFolder, read_settings
 from norewind.training.log import read_log
 from norewind.training.opening import Opened
 from norewind.training.progress import Progress
@@ -100,7 +100,7 @@ def draw(*paths: Path, out: Path | None = None) -> None:
     """
     from norewind.plotting import figures  # imports matplotlib
 
-    all_settings = [settings_of(path) for path in paths]
+    all_settings = [read_settings(path) for path in paths]
     units = {unit_of(settings) for settings in all_settings}
     if len(units) > 1:
         raise SettingsError(f"these runs are measured in {' and '.join(sorted(units))}: draw them separately.")

@@ -94,7 +94,7 @@ def run(what: str, value: Any, kind: type | tuple[type, ...]) -> None:
     """Check that a learner was given a run.
 
     Args:
-        what: the beginning of the message, such as the name of the function that was called.
+        what: the name of the function that was called, for the message.
         value: the object to check.
         kind: the types that count as a run.
 
@@ -176,7 +176,7 @@ def common_length(
     """The length of the leading axis that all leaves of all trees share.
 
     Args:
-        what: the beginning of the message.
+        what: the name of the function that was called, for the message.
         entries: the name of one entry along the axis: a sample or a stream.
         remedy: the advice at the end of the message.
         **trees: the trees, by their names in messages.
@@ -210,7 +210,7 @@ def estimator(what: str, value: Any) -> None:
     """Check that an object has the functions of an estimator.
 
     Args:
-        what: the beginning of the message, the name of the function that was called.
+        what: the name of the function that was called, for the message.
         value: the object to check.
 
     Raises:
@@ -227,7 +227,7 @@ def in_range(what: str, symbols: Any, size: int, where: str = "") -> None:
         what: `INPUT` or `TARGET`.
         symbols: one integer or an array of them.
         size: the number of symbols that the model knows.
-        where: the beginning of the message.
+        where: the name of the function that was called, for the message.
 
     Raises:
         ModelError: a symbol is out of range.
@@ -238,7 +238,8 @@ def in_range(what: str, symbols: Any, size: int, where: str = "") -> None:
     low, high = (values.min(), values.max()) if values.size else (0, 0)
     if low < 0 or high >= size:
         found = low if low < 0 else high
-        raise ModelError(f"{where}{what} {found} is out of range: this model takes 0 to {size - 1}. {ADVICE[what]}")
+        place = f"{where}: " if where else ""
+        raise ModelError(f"{place}{what} {found} is out of range: this model takes 0 to {size - 1}. {ADVICE[what]}")
 
 
 def at_least_one(what: str, number: Any) -> None:

@@ -198,7 +198,7 @@ def explain(what: str, error: Exception, update: Update, run: Any, *inputs: Tree
     The cause is often a run of another learner, or data that is not made of arrays.
 
     Args:
-        what: the beginning of the message.
+        what: the name of the function that was called, for the message.
         error: the original error.
         update: the learner's estimator and optimizer.
         run: the run that the learner was given.
@@ -210,18 +210,18 @@ def explain(what: str, error: Exception, update: Update, run: Any, *inputs: Tree
     if isinstance(error, ValueError):
         return  # our own errors are ValueErrors, and already explain themselves
     for name, part in zip(("x", "target"), inputs, strict=False):
-        checks.arrays(what + name, part)
+        checks.arrays(f"{what}: {name}", part)
     carry = jax.eval_shape(update.estimator.init, run.params, run.state, jax.random.key(0))
     expected = {"carry": carry, "opt_state": jax.eval_shape(update.optimizer.init, run.params)}
     for name, part in expected.items():
         if _kinds(part) != _kinds(getattr(run, name)):
             raise checks.ModelError(
-                f"{what}this run was made by another learner: its {name} differs from the one this learner would make. "
-                "Start a run with this learner's init(params, state, key)."
+                f"{what}: this run was made by another learner: its {name} differs from the one this learner would "
+                "make. Start a run with this learner's init(params, state, key)."
             )
     error.add_note(
-        f"{what}was the run made by this learner's init(params, state, key), with the arguments in this order, and do "
-        "x and target suit its model and loss?"
+        f"{what}: was the run made by this learner's init(params, state, key), with the arguments in this order, and "
+        "do x and target suit its model and loss?"
     )
 
 

@@ -30,7 +30,7 @@ class Symbols:
         """Reject symbols and labels out of range.
 
         Args:
-            what: the beginning of the message.
+            what: the name of the function that was called, for the message.
             xs: one input or an array of inputs.
             targets: one target or an array of targets.
             count: check only the first `count` entries of an array; None for all.

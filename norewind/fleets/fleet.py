@@ -280,13 +280,13 @@ class Fleet(Learner):
         self.samples, self._folder = samples, folder
         folder.at_end(self.slots.close)
 
-    def settle(self, samples: int) -> None:
+    def write_keys(self, samples: int) -> None:
         """Write the keys that have changed. The checkpoint file, written afterwards, makes them valid.
 
         Args:
             samples: the number of samples at the checkpoint.
         """
-        self.slots.settle(samples, self._folder.oldest)
+        self.slots.write_keys(samples, self._folder.oldest)
         if self.slots.store.size > MAX_CHECKPOINT_BYTES:
             self._folder.writer.keep = 1
 

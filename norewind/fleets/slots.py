@@ -43,13 +43,13 @@ class Slots:
         for name, part in fresh.items():
             self.fresh[name] = part
         self.resident = resident
-        self.arrays = {name: room(resident, part) for name, part in fresh.items()}
+        self.arrays = {name: allocate_slots(resident, part) for name, part in fresh.items()}
         self.names: list[bytes] = []
         self._places: dict[bytes, int] = {}
         self._used = np.zeros(resident, np.int64)
         self._changed = np.zeros(resident, bool)
         self._free: list[int] = []
-        self._oldest = self._settled = 0
+        self._oldest = self._written = 0
         self._folder: Path | None = None
         self._store: Store | None = None
         self._files = ExitStack()
@@ -91,7 +91,7 @@ class Slots:
         """
         if self.names:
             raise ValueError("this fleet already has keys. Create a new fleet for another folder.")
-        self._folder, self._oldest, self._settled = folder, samples, samples
+        self._folder, self._oldest, self._written = folder, samples, samples
         if samples:
             Store(folder, self.layout, write=False).close()  # raises an error if the keys are missing
         if samples or (folder / KEYS).exists():
@@ -204,14 +204,14 @@ class Slots:
         oldest = np.argpartition(age, wanted - 1)[:wanted].tolist() if wanted < len(age) else range(len(age))
         changed = [place for place in oldest if self._changed[place]]
         if changed:
-            self._write(changed, self._settled + 1)
+            self._write(changed, self._written + 1)
         with self._lock:  # only after they are on disk
             for place in oldest:
                 del self._places[self.names[place]]
                 self._changed[place] = False
             self._free += oldest
 
-    def settle(self, samples: int, oldest: int) -> None:
+    def write_keys(self, samples: int, oldest: int) -> None:
         """Write all keys that have changed, for a checkpoint.
 
         Args:
@@ -220,7 +220,7 @@ class Slots:
         """
         # In the order of the index, so that each of its pages is written once.
         changed = sorted(np.flatnonzero(self._changed).tolist(), key=self.names.__getitem__)
-        self._oldest, self._settled = oldest, samples
+        self._oldest, self._written = oldest, samples
         self._write(changed, samples, durable=True)
         self._changed[changed] = False
 
@@ -246,7 +246,7 @@ class Slots:
         self._files.close()
 
 
-def room(slots: int, like: np.ndarray) -> np.ndarray:
+def allocate_slots(slots: int, like: np.ndarray) -> np.ndarray:
     """Allocate zeros for all slots, in separate pages that JAX can use without a copy.
 
     Pages that have not been used take no memory.

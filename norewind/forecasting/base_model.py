@@ -241,7 +241,7 @@ class ForecastingModel:
 
     def _file_settings(self, path: str) -> Settings:
         """The settings to read a file with."""
-        settings = replace(self.settings, source=path, format="auto", final=True).settled()
+        settings = replace(self.settings, source=path, format="auto", final=True).with_format()
         if settings.kind not in ("csv", "jsonl"):
             raise SettingsError(f"{path}: pass rows, or a file whose name ends in .csv, .jsonl or .ndjson.")
         if self.training and settings.kind != self.settings.kind:

@@ -107,7 +107,7 @@ def restored(settings: Settings, saved: Saved, opened: Opened) -> Training:
     """
     set_precision(settings)
     learner, run, window = build(settings, opened.shape)
-    check_waiting(saved.path, saved.entries["position"]["left"], window, opened.shape.inputs)
+    check_waiting(saved.path, saved.entries, window, opened.shape.inputs)
     return Training(Steps(opened.stream, window, saved), learner, run, saved, score=opened.score)
 
 

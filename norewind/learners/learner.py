@@ -126,7 +126,7 @@ class Learner(ABC):
             samples: the number of samples at the checkpoint to continue from.
         """
 
-    def settle(self, samples: int) -> None:  # noqa: B027
+    def write_keys(self, samples: int) -> None:  # noqa: B027
         """Write the data kept in the run folder, just before a checkpoint.
 
         Args:

@@ -136,13 +136,13 @@ class Online(Learner):
         if not isinstance(run, PackedRun) or run.pending:
             _nothing_pending(run, "step", (Run, PackedRun))
         if isinstance(run, PackedRun):
-            vectors, estimate = self.single.step("step: ", run, x, target)
+            vectors, estimate = self.single.step("step", run, x, target)
             return PackedRun(run.layout, vectors), estimate  # pyright: ignore[reportReturnType] (a packed run stands for a run)
         try:
-            self.symbols.check("step: ", x, target)
+            self.symbols.check("step", x, target)
             new, estimate, finite = self.compiled_step(run, x, target)
         except Exception as error:
-            explain("step: ", error, self.update, run, x, target)
+            explain("step", error, self.update, run, x, target)
             raise
         if self.stops and _is_false(finite):
             raise nonfinite_error(run)
@@ -197,7 +197,7 @@ class Online(Learner):
         length = checks.common_length("scan", **inputs)
         _check_count("scan", count, length)
         if not isinstance(count, Tracer):
-            self.symbols.check("scan: ", xs, targets, length if count is None else int(count))
+            self.symbols.check("scan", xs, targets, length if count is None else int(count))
         steps = xs, targets, resets, newest
         (new,), seen, finite = self.fast_chunk((run,), steps, count, outputs)
         if self.stops:
@@ -250,10 +250,10 @@ class Online(Learner):
             return PackedRun(run.layout, run.vectors, (*run.pending, x), ahead), output  # pyright: ignore[reportReturnType] (a packed run stands for a run)
         checks.run("predict", run, Run)
         try:
-            self.symbols.check("predict: ", x)
+            self.symbols.check("predict", x)
             ahead, output = self.compiled_transition(run.params, run.ahead if run.pending else run.state, x)
         except Exception as error:
-            explain("predict: ", error, self.update, run, x)
+            explain("predict", error, self.update, run, x)
             raise
         return run._replace(pending=(*run.pending, x), ahead=ahead), output
 
@@ -279,7 +279,7 @@ class Online(Learner):
             raise ValueError("no input waits for a target: call predict(run, x) before learn(run, target).")
         x, *later = run.pending
         if isinstance(run, PackedRun):
-            vectors, estimate = self.single.step("learn: ", run, x, target)
+            vectors, estimate = self.single.step("learn", run, x, target)
             return PackedRun(run.layout, vectors, tuple(later), run.ahead_vectors if later else None), estimate  # pyright: ignore[reportReturnType] (a packed run stands for a run)
         new, estimate = self.step(run._replace(pending=(), ahead=None), x, target)
         if not later:

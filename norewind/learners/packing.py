@@ -162,7 +162,7 @@ class SingleCalls:
         """Learn from one sample.
 
         Args:
-            what: the start of error messages.
+            what: the name of the function that was called, for messages.
             run: the run.
             x: the input.
             target: the target.
@@ -189,7 +189,7 @@ class SingleCalls:
         needed = run.vectors[: run.layout.vectors_of_first(len(MODEL))]
         vectors = needed if run.ahead_vectors is None else (needed, run.ahead_vectors)
         function = self._answer if run.ahead_vectors is None else self._answer_next
-        return self._checked("predict: ", function, run, vectors, x)
+        return self._checked("predict", function, run, vectors, x)
 
     def scan_one(self, run: PackedRun, xs: Tree, targets: Tree, newest: Tree) -> tuple[PackedRun, tuple[Any, Tree]]:
         """Do what `Online.scan` does, for a chunk of one step.

@@ -9,10 +9,10 @@ import numpy as np
 
 BARS = "▁▂▃▄▅▆▇█"
 # The cells of a row, in the order of the header or by the names in it.
-Row = Sequence[Any] | Mapping[str, Any]
+TableRow = Sequence[Any] | Mapping[str, Any]
 
 
-def markdown(header: Sequence[str], rows: Iterable[Row], *, numbers: bool = False) -> str:
+def markdown(header: Sequence[str], rows: Iterable[TableRow], *, numbers: bool = False) -> str:
     r"""Format a Markdown table.
 
     Args:
@@ -35,7 +35,7 @@ def markdown(header: Sequence[str], rows: Iterable[Row], *, numbers: bool = Fals
     return "".join([line(header), "|" + "|".join(rule) + "|\n", *map(line, _cells(header, rows))])
 
 
-def comma_separated(header: Sequence[str], rows: Iterable[Row]) -> str:
+def comma_separated(header: Sequence[str], rows: Iterable[TableRow]) -> str:
     """Format a table as CSV.
 
     Args:
@@ -47,7 +47,7 @@ def comma_separated(header: Sequence[str], rows: Iterable[Row]) -> str:
     return buffer.getvalue()
 
 
-def _cells(header: Sequence[str], rows: Iterable[Row]) -> list[Sequence[Any]]:
+def _cells(header: Sequence[str], rows: Iterable[TableRow]) -> list[Sequence[Any]]:
     return [[row[name] for name in header] if isinstance(row, Mapping) else row for row in rows]
 
 

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from norewind.serving.bodies import Refusal, body_of
+from norewind.serving.bodies import Refusal, read_body
 from norewind.serving.prometheus import RequestCounts
 
 COOKIE = "norewind"
@@ -105,7 +105,7 @@ class AccessControl:
             request: the submitted form.
         """
         if self.token is not None:
-            form = parse_qs((await body_of(request)).decode("utf-8", "replace"))
+            form = parse_qs((await read_body(request)).decode("utf-8", "replace"))
             if not _same(form.get("token", [""])[0], self.token):
                 return HTMLResponse(LOGIN.replace("<form", "<p>Wrong token.</p><form"), 401)
         response = RedirectResponse("/", 303)

@@ -16,7 +16,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from norewind.serving.access import AccessControl
-from norewind.serving.bodies import BROKEN, Refusal, body_of, busy, json_of, lines_of, rows_of
+from norewind.serving.bodies import BROKEN, Refusal, busy, decode_json, decode_rows, read_body, read_lines
 from norewind.serving.page_feed import TICK_SECONDS, PageFeed
 from norewind.serving.prometheus import RequestCounts
 from norewind.serving.service import Service
@@ -42,7 +42,7 @@ def application(feed: PageFeed, token: str | None = None, service: Service | Non
     """
     access = AccessControl(token)
     routes = [Route("/events", partial(events, feed)), Route("/login", access.login, methods=["POST"])]
-    routes.append(Route("/health", partial(health, service.status if service else feed.present)))
+    routes.append(Route("/health", partial(health, service.status if service else feed.snapshot)))
     if service:
         posts = {"/predict": predict, "/learn": learn, "/stream": stream}
         routes += [Route(path, partial(answer, service), methods=["POST"]) for path, answer in posts.items()]
@@ -87,7 +87,7 @@ async def predict(service: Service, request: Request) -> Response:
         service: the service.
         request: one row or several, with optional ids.
     """
-    rows, ids, single = rows_of(await body_of(request))
+    rows, ids, single = decode_rows(await read_body(request))
     answers = await service.predict(rows, ids)
     return JSONResponse(answers[0] if single else {"rows": answers})
 
@@ -99,7 +99,7 @@ async def learn(service: Service, request: Request) -> Response:
         service: the service.
         request: one row or several, with optional ids; with `?wait=1`, the response is sent after learning.
     """
-    rows, ids, _ = rows_of(await body_of(request))
+    rows, ids, _ = decode_rows(await read_body(request))
     last = service.learn(rows, ids)
     if request.query_params.get("wait") in ("1", "true", "learned"):
         await service.until_learned(last)
@@ -185,12 +185,12 @@ async def _answer_lines(service: Service, request: Request) -> AsyncIterator[byt
 async def _read_lines(service: Service, request: Request, answers: asyncio.Queue) -> None:
     number = 0
     try:
-        async for line in lines_of(request):
+        async for line in read_lines(request):
             number += 1
             if not line.strip():
                 continue
             try:
-                row = json_of(line)
+                row = decode_json(line)
                 if not isinstance(row, dict):
                     raise Refusal(400, 'a line must be an object such as {"name": 1.5}.')
                 await answers.put(await service.follow(row))
@@ -226,10 +226,10 @@ async def events(feed: PageFeed, request: Request) -> Streamed:
 
 async def _send_news(feed: PageFeed, request: Request) -> AsyncIterator[bytes]:
     feed.viewers += 1
-    told = None
+    sent = None
     try:
         while not feed.ended and not await request.is_disconnected():
-            told, event, content = feed.news(told)
+            sent, event, content = feed.next_event(sent)
             yield f"event: {event}\ndata: ".encode() + _encoded(content) + b"\n\n"  # JSON has no line breaks
             await asyncio.sleep(TICK_SECONDS)
     finally:

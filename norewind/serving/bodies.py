@@ -60,7 +60,7 @@ def busy(what: str) -> Refusal:
     return Refusal(429, f"too busy: {what}. Try again in a second.", retry=1)
 
 
-async def body_of(request: Request) -> bytes:
+async def read_body(request: Request) -> bytes:
     """Read the whole body.
 
     Raises:
@@ -83,7 +83,7 @@ async def body_of(request: Request) -> bytes:
     return bytes(body)
 
 
-async def lines_of(request: Request) -> AsyncIterator[bytes]:
+async def read_lines(request: Request) -> AsyncIterator[bytes]:
     """Iterate over the lines of a body of any length as they arrive. The last one may lack its newline.
 
     Raises:
@@ -108,7 +108,7 @@ async def lines_of(request: Request) -> AsyncIterator[bytes]:
         yield rest
 
 
-def json_of(body: bytes) -> Any:
+def decode_json(body: bytes) -> Any:
     """Decode JSON.
 
     Raises:
@@ -126,7 +126,7 @@ def json_of(body: bytes) -> Any:
         raise Refusal(400, f"the JSON of the body cannot be read: {error}.") from None
 
 
-def rows_of(body: bytes) -> tuple[Sequence[dict[str, Any]], Sequence[str | None], bool]:
+def decode_rows(body: bytes) -> tuple[Sequence[dict[str, Any]], Sequence[str | None], bool]:
     """Decode the body of `/predict` and `/learn`.
 
     Returns:
@@ -135,7 +135,7 @@ def rows_of(body: bytes) -> tuple[Sequence[dict[str, Any]], Sequence[str | None]
     Raises:
         Refusal: the body has another form.
     """
-    content = json_of(body)
+    content = decode_json(body)
     single = not isinstance(content, dict) or "rows" not in content
     try:
         if single:

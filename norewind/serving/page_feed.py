@@ -15,7 +15,7 @@ import numpy as np
 from norewind.scoring.metrics import CARRY_LIMIT, seven_digits
 from norewind.storage.checkpoint import CheckpointError, checkpoints, read
 from norewind.training.checkpoint_schema import check_entries
-from norewind.training.folder import COLUMNS, METRICS, PREDICTIONS, settings_of
+from norewind.training.folder import COLUMNS, METRICS, PREDICTIONS, read_settings
 from norewind.training.log import as_entry
 from norewind.training.train import unit_of
 
@@ -48,7 +48,7 @@ class Columns(msgspec.Struct):
 
 def about(folder: Path) -> Entry:
     """The fixed facts about the run in a folder: its name, model, source and columns."""
-    settings = settings_of(folder)
+    settings = read_settings(folder)
     layers = f"{settings.layers} × " if settings.layers > 1 else ""
     model = f"{layers}{settings.cell}-{settings.hidden}, {settings.method}"
     try:
@@ -122,28 +122,28 @@ class PageFeed:
         self.keys.clear()
         self._restarts += 1
 
-    def present(self) -> Entry:
+    def snapshot(self) -> Entry:
         """The status of the run, and the keys with the highest mean surprise."""
         best = heapq.nlargest(SHOWN_KEYS, self.keys.items(), key=lambda item: item[1][0])
         keys = [{"key": key, "mean": round(mean, 4), "rows": rows, "last": last} for key, (mean, rows, last) in best]
         return {**self.status(), "keys": keys}
 
-    def news(self, told: tuple[int, int, int] | None) -> tuple[tuple[int, int, int], str, Entry]:
+    def next_event(self, sent: tuple[int, int, int] | None) -> tuple[tuple[int, int, int], str, Entry]:
         """The next event for a viewer.
 
         Args:
-            told: the first part of the previous result for this viewer; None at first.
+            sent: the first part of the previous result for this viewer; None at first.
 
         Returns:
             A marker of what the viewer has received including this event, the name of the event, and its content.
         """
         now = self._restarts, self._lines_added, self._rows_added
-        starts = told is None or told[0] != now[0]
-        _, lines, rows = (0, 0, 0) if told is None or starts else told
+        starts = sent is None or sent[0] != now[0]
+        _, lines, rows = (0, 0, 0) if sent is None or starts else sent
         content = {
             "metrics": self.metrics[max(0, len(self.metrics) - (now[1] - lines)) :],
             "rows": list(self.rows)[max(0, len(self.rows) - (now[2] - rows)) :],
-            "status": self.present(),
+            "status": self.snapshot(),
         }
         return now, "start" if starts else "tick", {"about": self.about, **content} if starts else content
 

@@ -94,13 +94,12 @@ class Service:
         hooks = Hooks(
             begin=self._begin,
             metrics=lambda line: self._call_soon(self.feed.add_metrics, line),
-            lines=self._publish,
             checkpoint=self._saved,
             should_stop=self._stop.is_set,
         )
         try:
             with RunFolder(self.folder) as folder:
-                train(self._settings, folder, continues=True, source=self.incoming, hooks=hooks)
+                train(self._settings, folder, continues=True, source=self.incoming, hooks=hooks, on_lines=self._publish)
             self.durable = self.learned
         except (Diverged, NonFiniteError) as error:
             message = str(error) if isinstance(error, Diverged) else "a sample gave numbers that are not finite."
@@ -261,7 +260,7 @@ class Service:
             "predicted": self.predicted,
             "waiting": len(self.labels.waiting),
             "queue": len(self.incoming),
-            "watch": self.problem or ("suspicious" if self.training.watch.bad else "healthy"),
+            "watch": self.problem or ("suspicious" if self.training.divergence.bad else "healthy"),
             "diverged": bool(self.problem),
         }
 

@@ -26,7 +26,7 @@ from norewind.storage.files import write_atomically
 __all__ = ["CheckpointError", "DamagedError", "checkpoints", "load", "save"]
 
 # Increased whenever a new version of norewind can no longer read the checkpoints of older ones.
-FORMAT = 6
+FORMAT = 7
 
 # The largest total size of a run's checkpoints in bytes. The newest is kept regardless of its size.
 MAX_CHECKPOINT_BYTES = 100_000_000
@@ -88,10 +88,10 @@ def load(path: Path | str, like: Tree) -> tuple[Tree, dict[str, Any]]:
     """
     path = Path(path)
     arrays, extra = read(path)
-    return restored(path, arrays, like), extra
+    return restore_run(path, arrays, like), extra
 
 
-def restored(path: Path, arrays: dict[str, np.ndarray], like: Tree) -> Tree:
+def restore_run(path: Path, arrays: dict[str, np.ndarray], like: Tree) -> Tree:
     """Build a run from the arrays of a checkpoint.
 
     Args:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 @contextmanager
-def naming(path: Path | str) -> Iterator[None]:
+def errors_name(path: Path | str) -> Iterator[None]:
     """Make errors of the operating system name a file. (The error of a full disk does not do so by itself.)
 
     Args:

@@ -144,7 +144,7 @@ class SourcePosition(msgspec.Struct, forbid_unknown_fields=True):
     counts: dict[str, Count]
 
 
-Partition = Annotated[str, msgspec.Meta(pattern="^[0-9]{1,5}$")]
+PartitionNumber = Annotated[str, msgspec.Meta(pattern="^[0-9]{1,5}$")]
 
 
 class MessagesPosition(msgspec.Struct, forbid_unknown_fields=True):
@@ -157,14 +157,14 @@ class MessagesPosition(msgspec.Struct, forbid_unknown_fields=True):
     """
 
     topic: str
-    offsets: dict[Partition, Count]
-    until: dict[Partition, Count]
+    offsets: dict[PartitionNumber, Count]
+    until: dict[PartitionNumber, Count]
 
 
 # In positions None stands for NaN, which JSON does not have.
-Value = Annotated[float, msgspec.Meta(ge=-LARGEST, le=LARGEST)]
-SavedColumn = tuple[Count, Value, Annotated[float, msgspec.Meta(ge=0, le=sys.float_info.max)], Value | None]
-Names = Annotated[list[str], msgspec.Meta(min_length=1)]
+SavedNumber = Annotated[float, msgspec.Meta(ge=-LARGEST, le=LARGEST)]
+SavedColumn = tuple[Count, SavedNumber, Annotated[float, msgspec.Meta(ge=0, le=sys.float_info.max)], SavedNumber | None]
+ColumnNames = Annotated[list[str], msgspec.Meta(min_length=1)]
 
 
 class RowPosition(SourcePosition):
@@ -175,8 +175,8 @@ class RowPosition(SourcePosition):
     steps: Annotated[list[Count], msgspec.Meta(min_length=1)]
     standardise: bool
     columns: list[str]
-    inputs: Names
-    targets: Names
+    inputs: ColumnNames
+    targets: ColumnNames
     kinds: dict[str, Kind]
     cycles: dict[str, list[str]]
     categories: dict[str, Annotated[list[str], msgspec.Meta(max_length=CATEGORIES)]]

@@ -1,9 +1,11 @@
 """The interface of all streams: samples in order, and positions to resume from."""
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
+
+# Where to continue a stream, as JSON values and NumPy arrays.
+Position = dict[str, Any]
 
 
 class StreamError(ValueError):
@@ -51,12 +53,6 @@ class Samples(NamedTuple):
     lines: np.ndarray | None = None
     copied: np.ndarray | None = None
     keys: np.ndarray | None = None
-
-
-def joined(parts: Sequence[Samples]) -> Samples:
-    """Concatenate consecutive parts of a stream."""
-    fields: list[Any] = [None if part[0] is None else np.concatenate(part) for part in zip(*parts, strict=True)]
-    return Samples(*fields)
 
 
 class Keyed(NamedTuple):

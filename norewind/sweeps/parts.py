@@ -42,8 +42,7 @@ PATIENCE = 60.0
 def _train_part(settings: Settings, path: Path, hooks: Hooks, progress: Progress | None = None) -> Fitted:
     """Train one part in its folder, from its newest checkpoint if it has one."""
     progress = progress or Progress(quiet=True)
-    with RunFolder(path, say=progress.say) as folder:
-        folder.new = folder.saved is None
+    with RunFolder(path, new=None, say=progress.say) as folder:
         return train(settings, folder, progress=progress, hooks=hooks)[0]
 
 

@@ -17,6 +17,7 @@ from rich.filesize import decimal
 
 from norewind import cells
 from norewind.core import losses
+from norewind.core.checks import ModelError
 from norewind.core.estimator import Loss
 from norewind.core.optimizers import inverse_sqrt
 from norewind.core.run import Run
@@ -145,7 +146,7 @@ def check_size(settings: Settings, shape: Shape) -> None:
     Raises:
         SettingsError: the run is too large.
     """
-    limit, size = memory(), bytes_of(settings, shape)
+    limit, size = available_bytes(), bytes_of(settings, shape)
     if size <= limit:
         return
     takes = f"about {decimal(int(size))}" if size < inf else "an astronomical amount"
@@ -194,16 +195,14 @@ def bytes_of(settings: Settings, shape: Shape) -> float:
     experts = EXPERTS if settings.method == registry.AUTO else 1
     try:
         run = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(jax.eval_shape(begin)))
-    except (OverflowError, MemoryError):
+    except ModelError:
+        raise  # the model is wrong, not its size
+    except (OverflowError, MemoryError, TypeError):  # JAX raises a TypeError for too many random numbers
         return inf
-    except TypeError as error:
-        if isinstance(error, ValueError):
-            raise  # the model is wrong, not its size
-        return inf  # too many random numbers to draw
     return COPIES * (run + experts * waiting) + max(SHORTEST_CHUNK, window) * row * width
 
 
-def memory() -> int:
+def available_bytes() -> int:
     """Return the memory that this process may use, in bytes."""
     limit = Path("/sys/fs/cgroup/memory.max")
     allowed = limit.read_text().strip() if limit.exists() else ""

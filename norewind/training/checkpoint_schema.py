@@ -23,7 +23,7 @@ class _Position(msgspec.Struct, forbid_unknown_fields=True):
     """The position of the stream, which the stream checks itself, and the samples that wait for their window."""
 
     stream: dict[str, Any]
-    left: list[Any] | None
+    waiting: list[Any] | None
 
 
 class _Entries(msgspec.Struct, forbid_unknown_fields=True):
@@ -61,7 +61,7 @@ def check_entries(path: Path, entries: dict[str, Any]) -> None:
         raise _damaged(path, str(error).replace("`", "")) from None
     samples, tally, watch, position = saved.samples, saved.tally, saved.watch, saved.position
     counts = (tally.all[0], watch.good, watch.bad, watch.waiting[0], watch.seen)
-    waiting = 0 if position.left is None else _waiting(path, position.left, position.stream)
+    waiting = 0 if position.waiting is None else _count_waiting(path, position.waiting, position.stream)
     problems = {
         "its numbers of samples differ": not int(path.name[:15]) == samples == tally.samples,
         "it tallies more in an interval than in all": tally.interval[0] > tally.all[0],
@@ -80,13 +80,13 @@ def is_text(part: Any) -> bool:
     return isinstance(part, list) and all(isinstance(one, str) for one in part)
 
 
-def _waiting(path: Path, left: list[Any], stream: dict[str, Any]) -> int:
+def _count_waiting(path: Path, waiting: list[Any], stream: dict[str, Any]) -> int:
     """Return the number of samples that wait for their window, after checking that they can be from this stream."""
     wait = "the samples that wait for their window"
-    arrays = jax.tree.leaves([np.asarray(part) if is_text(part) else part for part in left])
+    arrays = jax.tree.leaves([np.asarray(part) if is_text(part) else part for part in waiting])
     are_arrays = all(isinstance(array, np.ndarray) and array.ndim for array in arrays)
-    first, kind = left[:2], stream.get("kind")
-    if not 2 <= len(left) <= len(Samples._fields) or any(part is None for part in first) or not are_arrays:
+    first, kind = waiting[:2], stream.get("kind")
+    if not 2 <= len(waiting) <= len(Samples._fields) or any(part is None for part in first) or not are_arrays:
         raise _damaged(path, f"{wait} are not arrays")
     if len({len(array) for array in arrays}) != 1:
         raise _damaged(path, f"{wait} differ in length")
@@ -95,7 +95,7 @@ def _waiting(path: Path, left: list[Any], stream: dict[str, Any]) -> int:
     form = (np.float32, 2) if kind == "rows" else (np.int32, 1)
     fits = all(isinstance(part, np.ndarray) and (part.dtype, part.ndim) == form for part in first)
     if fits and kind == "rows":
-        fits = np.isfinite(left[0]).all()
+        fits = np.isfinite(waiting[0]).all()
     elif fits:
         symbols = len(str(stream.get("alphabet"))) if kind == "characters" else 256
         fits = all(((part >= 0) & (part < symbols)).all() for part in first)
@@ -104,22 +104,25 @@ def _waiting(path: Path, left: list[Any], stream: dict[str, Any]) -> int:
     return len(arrays[0])
 
 
-def check_waiting(path: Path, left: list[Any] | None, window: int, inputs: int) -> None:
+def check_waiting(path: Path, entries: dict[str, Any], window: int, inputs: int) -> None:
     """Reject waiting samples that fill their window, or are not inputs of the model.
 
     Args:
         path: the checkpoint.
-        left: the samples that wait for their window, if there are any.
+        entries: its entries other than arrays.
         window: the number of samples in a window.
         inputs: the number of inputs of the model.
 
     Raises:
         DamagedError: something is wrong with them.
     """
-    if left is not None and len(left[0]) >= window:
-        raise _damaged(path, f"{len(left[0])} samples wait for a window of {window}")
-    if left is not None and left[0].ndim > 1 and left[0].shape[1] != inputs:
-        raise _damaged(path, f"the rows that wait for their window have {left[0].shape[1]} inputs, not {inputs}")
+    if (waiting := entries["position"]["waiting"]) is None:
+        return
+    xs = waiting[0]
+    if len(xs) >= window:
+        raise _damaged(path, f"{len(xs)} samples wait for a window of {window}")
+    if xs.ndim > 1 and xs.shape[1] != inputs:
+        raise _damaged(path, f"the rows that wait for their window have {xs.shape[1]} inputs, not {inputs}")
 
 
 def check_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:

@@ -14,8 +14,8 @@ import numpy as np
 
 from norewind.core.trees import Tree
 from norewind.scoring.score import Score
-from norewind.storage.checkpoint import CheckpointError, DamagedError, Writer, checkpoints, read, restored
-from norewind.storage.files import naming, open_itself, write_atomically
+from norewind.storage.checkpoint import CheckpointError, DamagedError, Writer, checkpoints, read, restore_run
+from norewind.storage.files import errors_name, open_itself, write_atomically
 from norewind.training.checkpoint_schema import check_arrays, check_entries, same_form
 from norewind.training.log import Log
 from norewind.training.settings import CHANGEABLE, SETTINGS, Settings, SettingsError, read_toml, write_toml
@@ -30,7 +30,7 @@ Damaged = Literal["fail", "skip"]
 Say = Callable[[str], None]
 
 
-def print_nothing(line: str) -> None:
+def ignore(line: str) -> None:
     """Ignore a message."""
 
 
@@ -57,7 +57,7 @@ class Saved(NamedTuple):
         Args:
             like: a run of the same structure.
         """
-        return restored(self.path, self.arrays, like)
+        return restore_run(self.path, self.arrays, like)
 
     def score_state(self, score: Score) -> dict[str, Any]:
         """Return the state of the score in the checkpoint.
@@ -97,7 +97,7 @@ def _checked(path: Path) -> Saved:
     return saved
 
 
-def newest_checkpoint(folder: Path, damaged: Damaged = "fail", say: Say = print_nothing) -> Saved | None:
+def newest_checkpoint(folder: Path, damaged: Damaged = "fail", say: Say = ignore) -> Saved | None:
     """Return the newest checkpoint in a run folder; None if there is none.
 
     Args:
@@ -138,7 +138,7 @@ def last_good(folder: Path) -> Path | None:
     return None
 
 
-def settings_of(folder: Path) -> Settings:
+def read_settings(folder: Path) -> Settings:
     """Return the settings of a run folder.
 
     Raises:
@@ -157,7 +157,7 @@ def saved_run(folder: Path) -> tuple[Settings, Saved]:
         SettingsError: there are no settings, or they differ from those of the checkpoint.
     """
     saved = newest_checkpoint(folder)
-    settings = settings_of(folder)
+    settings = read_settings(folder)
     if saved is None:
         raise CheckpointError(f"{folder} has no checkpoint yet. Train it first: norewind resume {folder}")
     saved.check_settings(settings)
@@ -170,7 +170,7 @@ class RunFolder:
     Args:
         path: the folder, which is created if needed. A folder with other files in it is rejected.
         keep: the number of checkpoints to keep; fewer if they exceed 100 MB together.
-        new: reject a folder that already holds a run.
+        new: whether the run is new; then a folder that already holds one is rejected. None to find out.
         damaged: "fail" to raise an error for a damaged checkpoint, "skip" to use the previous one.
         say: called with messages for the user.
 
@@ -185,7 +185,7 @@ class RunFolder:
     """
 
     def __init__(
-        self, path: Path | str, *, keep: int = 3, new: bool = False, damaged: Damaged = "fail", say: Say = print_nothing
+        self, path: Path | str, *, keep: int = 3, new: bool | None = False, damaged: Damaged = "fail", say: Say = ignore
     ):
         self.path, self.keep, self.new, self.say = Path(path), keep, new, say
         self.damaged: Damaged = damaged
@@ -206,6 +206,7 @@ class RunFolder:
             if self.new and checkpoints(self.path / "checkpoints"):
                 raise SettingsError(f"{self.path} already holds a run: norewind resume {self.path}, or another --out.")
             self._find_newest()
+            self.new = self.saved is None if self.new is None else self.new
             before = self.entries.get("jax", jax.__version__)
             if before != jax.__version__:
                 found = f"was trained with JAX {before}, and this is JAX {jax.__version__}"
@@ -294,14 +295,14 @@ class RunFolder:
         if self.settings is not None:
             entries["settings"] = self.settings.as_json()
 
-        def settle(path: Path) -> None:
+        def finish(path: Path) -> None:
             after(path)
             if self._beside is not None and self._beside != path:
                 self._beside.unlink(missing_ok=True)
             self._beside = None if replaces else path
 
         sync = lambda: [log.sync() for log in self._logs.values()]  # noqa: E731
-        self.writer.submit(samples, run, entries, before=sync, after=settle, replaces=replaces)
+        self.writer.submit(samples, run, entries, before=sync, after=finish, replaces=replaces)
 
 
 @contextmanager
@@ -315,7 +316,7 @@ def _locked(folder: Path) -> Iterator[None]:
     except filelock.Timeout:
         raise FolderInUse(f"{folder}: another process is training in it. Wait until it ends.") from None
     with lock:
-        with naming(path):
+        with errors_name(path):
             if not path.stat().st_size:
                 path.write_bytes(MARKER)
         yield

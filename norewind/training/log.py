@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from norewind.storage.checkpoint import CheckpointError
-from norewind.storage.files import naming, open_itself
+from norewind.storage.files import errors_name, open_itself
 
 # Entries of logs that are drawn and shown.
 NUMERIC_ENTRIES = ("samples", "loss", "mean", "baseline", "persistence", "seasonal", "seconds", "carry", "surprise")
@@ -34,7 +34,7 @@ class Log:
                 f"{path}: has {present} bytes, but had {length} at the checkpoint. Lines were removed: put them back."
             )
         self._file = os.fdopen(open_itself(path, os.O_RDWR | os.O_APPEND | os.O_CREAT), "ab")
-        with naming(path):
+        with errors_name(path):
             if length and os.pread(self._file.fileno(), 1, length - 1) != b"\n":
                 self._file.close()
                 raise CheckpointError(f"{path}: byte {length}, its length at the checkpoint, is inside a line.")
@@ -48,17 +48,17 @@ class Log:
             entries: the entries.
         """
         content = as_lines(entries)
-        with naming(self.path):
+        with errors_name(self.path):
             self._file.write(content)
             self._file.flush()
         self.length += len(content)
 
     def sync(self) -> None:
-        with naming(self.path):
+        with errors_name(self.path):
             os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        with naming(self.path):
+        with errors_name(self.path):
             self._file.close()
 
 

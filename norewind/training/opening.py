@@ -10,13 +10,12 @@ from norewind.scoring.score import Score
 from norewind.scoring.text_score import LineScore, SymbolScore
 from norewind.streams import ByteStream, CharacterStream, Dialect, KeyedStream, RowStream, Source, TaskStream
 from norewind.streams.kafka.client import SCHEME, Client
+from norewind.streams.stream import Position
 from norewind.streams.table.columns import CATEGORIES
 from norewind.training import registry
 from norewind.training.settings import Settings, SettingsError
 
 ROW_FORMATS = ("csv", "jsonl")
-# The position of a stream, as JSON and arrays.
-Position = dict[str, Any]
 
 
 class Shape(NamedTuple):

@@ -31,7 +31,7 @@ class RunProgress:
         names: the names of simple forecasts, by their entries in a line of metrics.
         first: the number of samples before those that the losses are averaged over.
         last: the number of samples at the newest line of metrics.
-        spoke: the time of the last line printed about the run.
+        last_printed: the time of the last line printed about the run.
         losses: the losses of the run and of simple forecasts, all averaged over the same samples.
     """
 
@@ -40,7 +40,7 @@ class RunProgress:
     names: dict[str, str]
     first: int
     last: int
-    spoke: float
+    last_printed: float
     losses: dict[str, float] = field(default_factory=dict)
 
     def average(self, line: dict[str, Any]) -> None:
@@ -145,8 +145,8 @@ class Progress:
         self.bars.update(run.task.id, completed=samples)
         if not self.bars.disable:
             self.bars.update(run.task.id, words=run.words())
-        elif not self.quiet and now - run.spoke >= SECONDS_BETWEEN_LINES:
-            run.spoke = now
+        elif not self.quiet and now - run.last_printed >= SECONDS_BETWEEN_LINES:
+            run.last_printed = now
             self.say(f"{name}: {run.words()}" if self.many else run.words())
 
     def end(self, name: str, words: str, *, over: bool = True) -> None:

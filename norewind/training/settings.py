@@ -23,8 +23,8 @@ CHANGEABLE = {
 # The formats of files by the ends of their names; anything else is read as bytes.
 FORMATS: dict[str, Literal["csv", "jsonl"]] = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 
-Count = Annotated[int, msgspec.Meta(ge=1)]
-Rows = Annotated[int, msgspec.Meta(ge=1, le=10**6)]
+PositiveCount = Annotated[int, msgspec.Meta(ge=1)]
+RowCount = Annotated[int, msgspec.Meta(ge=1, le=10**6)]
 Amount = Annotated[float, msgspec.Meta(ge=0)]
 # Larger rates would not fit single precision, or overflow at the first step.
 MAX_RATE = 3e38
@@ -92,9 +92,9 @@ class StreamSettings:
     inputs: Annotated[tuple[str, ...], option("COLUMN ...", "all numbers except row numbers and times")] = ()
     targets: Annotated[tuple[str, ...], option("COLUMN ...", "the numbers among the inputs")] = ()
     copy: Annotated[tuple[str, ...], option("COLUMN ...", "none")] = ()
-    period: Annotated[Rows | None, option("ROWS", "the best of 7, 12, 24 and 168")] = None
+    period: Annotated[RowCount | None, option("ROWS", "the best of 7, 12, 24 and 168")] = None
     horizon: Annotated[int, msgspec.Meta(ge=0, le=100_000)] = 1
-    only_steps: Annotated[tuple[Rows, ...], option("ROWS ...", "all up to the horizon")] = ()
+    only_steps: Annotated[tuple[RowCount, ...], option("ROWS ...", "all up to the horizon")] = ()
     loss: Literal["squared", "gaussian", "classes"] = "squared"
     missing: Literal["last", "mean", "fail", "skip"] = "last"
     standardise: bool = True
@@ -182,10 +182,10 @@ class Settings(StreamSettings):
     clip: Annotated[float, msgspec.Meta(ge=0, le=MAX_RATE)] = 0.0
     precision: Literal["single", "double"] = "single"
     samples: Annotated[Amount | None, option("N", "the whole stream")] = None
-    metrics_every: Annotated[Count | None, option("N", "about 200 lines, however long the stream is")] = None
-    checkpoint_every: Annotated[Count | None, option("N", "100,000; with --key, by time only")] = None
+    metrics_every: Annotated[PositiveCount | None, option("N", "about 200 lines, however long the stream is")] = None
+    checkpoint_every: Annotated[PositiveCount | None, option("N", "100,000; with --key, by time only")] = None
     checkpoint_seconds: Amount = 60
-    keep: Count = 3
+    keep: PositiveCount = 3
     predictions: Annotated[str, option("{none,file,stdout,kafka://TOPIC}", "none")] = "none"
     flush: Annotated[Amount | None, option("SECONDS", "1 for rows from a pipe or Kafka; else full chunks")] = None
     tensorboard: bool = False
@@ -197,7 +197,7 @@ class Settings(StreamSettings):
         if written not in ("none", "file", "stdout") and not written.startswith("kafka://"):
             raise SettingsError(f"predictions is {written!r}, but it must be one of none, file, stdout, kafka://topic.")
 
-    def settled(self) -> "Settings":
+    def with_format(self) -> "Settings":
         """Return the settings with `auto` resolved, so that the format stays the same if the source changes later."""
         return self if self.kind == "task" else replace(self, format=self.kind)
 

@@ -1,7 +1,7 @@
 """One run, from its settings to its folder: started, interrupted and resumed."""
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import fields, replace
 from pathlib import Path
@@ -11,7 +11,7 @@ from norewind.engines.kernels import announcing
 from norewind.scoring.number_score import ROW_UNITS
 from norewind.scoring.text_score import SymbolScore
 from norewind.storage.checkpoint import glance
-from norewind.storage.files import naming
+from norewind.storage.files import errors_name
 from norewind.streams import RowStream
 from norewind.streams.kafka.client import SCHEME
 from norewind.streams.source import BaseSource
@@ -39,6 +39,7 @@ def train(
     source: BaseSource | None = None,
     progress: Progress | None = None,
     hooks: Hooks = Hooks(),  # noqa: B008 (frozen)
+    on_lines: Callable[[list[dict[str, Any]]], None] | None = None,
 ) -> tuple[Fitted, Opened]:
     """Train in a run folder, from its newest checkpoint if it has one.
 
@@ -49,6 +50,7 @@ def train(
         source: a source to use instead of the one that the settings name.
         progress: shows the progress of the run.
         hooks: functions to call along the way, in addition to those that the settings require.
+        on_lines: called with the lines of predictions, whether or not they are written to a file.
 
     Returns:
         The result of training, and the stream, which is closed.
@@ -70,13 +72,13 @@ def train(
         with opened.stream:
             built = build(settings, opened.shape)
             if folder.saved:
-                check_waiting(folder.saved.path, folder.entries["position"]["left"], built.window, opened.shape.inputs)
+                check_waiting(folder.saved.path, folder.entries, built.window, opened.shape.inputs)
             # Only now that the stream and the model are known to work: a mistake leaves no settings behind.
             is_table = isinstance(opened.stream, RowStream)
             folder.begin(settings, columns_of(opened.stream) if is_table else None)
             if is_table and folder.new:
                 progress.say(column_words(opened.stream))
-            with _hooks(settings, folder, opened, progress, hooks, answers) as all_hooks:
+            with _hooks(settings, folder, opened, progress, hooks, on_lines, answers) as all_hooks:
                 fitted = fit(
                     opened.stream,
                     **built._asdict(),
@@ -108,7 +110,7 @@ def _check_source(settings: Settings, folder: Path) -> None:
 
 @contextmanager
 def _hooks(
-    settings: Settings, folder: RunFolder, opened: Opened, progress: Progress, hooks: Hooks, answers: Any
+    settings: Settings, folder: RunFolder, opened: Opened, progress: Progress, hooks: Hooks, on_lines: Any, answers: Any
 ) -> Iterator[Hooks]:
     """Provide the given hooks, extended by progress and the outputs that the settings require."""
     total = None if settings.samples is None else int(settings.samples)
@@ -128,8 +130,8 @@ def _hooks(
             entries = list(opened.score.predictions(*predicted))
             if settings.predictions != "none":
                 write(entries)
-            if hooks.lines:
-                hooks.lines(entries)
+            if on_lines:
+                on_lines(entries)
 
         def on_checkpoint(path):
             if answers:
@@ -142,10 +144,10 @@ def _hooks(
         else:
             write = folder.log(PREDICTIONS).write if settings.predictions == "file" else print_lines
         # The most surprising lines are collected whether or not predictions are written.
-        if settings.predictions != "none" or settings.top or hooks.lines:
+        if settings.predictions != "none" or settings.top or on_lines:
             hooks = replace(hooks, predictions=on_predictions)
         on_chunk = lambda samples, loss: progress.advance(name, samples)  # noqa: E731
-        hooks = replace(hooks, settles=answers is not None)
+        hooks = replace(hooks, wait_for_checkpoints=answers is not None)
         yield hooks.adding(metrics=on_metrics, chunk=on_chunk, checkpoint=on_checkpoint)
 
 
@@ -191,7 +193,7 @@ def unit_of(settings: Settings) -> str:
 
 def print_lines(entries: Iterable[dict[str, Any]]) -> None:
     """Print JSON lines on standard output immediately, in UTF-8 whatever the locale."""
-    with naming("standard output"):
+    with errors_name("standard output"):
         sys.stdout.flush()
         sys.stdout.buffer.write(as_lines(entries))
         sys.stdout.buffer.flush()

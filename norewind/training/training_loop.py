@@ -60,9 +60,8 @@ class Hooks:
         begin: called once before the first chunk, with the `Training`.
         chunk: called after every chunk with the samples so far and the chunk's mean loss.
         predictions: called with the number of the first sample, the samples, and outputs made before learning.
-        lines: called by `train` with the entries of predictions, whether or not they are written to a file.
         should_stop: called before every chunk; True ends the training early.
-        settles: wait until each checkpoint is written and its hook has returned, and predict nothing early.
+        wait_for_checkpoints: wait until each checkpoint is written and its hook returns, and predict nothing early.
         live: in a notebook, draw the learning curve while it grows, at most once a second.
     """
 
@@ -71,9 +70,8 @@ class Hooks:
     begin: Callable[["Training"], None] = lambda training: None
     chunk: Callable[[int, float], None] = lambda samples, loss: None
     predictions: Callable[[int, Samples, Any], None] | None = None
-    lines: Callable[[list[dict[str, Any]]], None] | None = None
     should_stop: Callable[[], bool] = lambda: False
-    settles: bool = False
+    wait_for_checkpoints: bool = False
     live: bool = True
 
     def adding(self, **more: Callable[..., None]) -> "Hooks":
@@ -112,7 +110,7 @@ class Training:
     Attributes:
         run: always the newest run of the learner.
         tally: the sums of losses.
-        watch: the state of the detection of divergence.
+        divergence: the state of the detection of divergence.
 
     Raises:
         CheckpointError: the checkpoint does not fit the learner or the score.
@@ -133,11 +131,11 @@ class Training:
         folder: RunFolder | None = None,
     ):
         self.steps, self.learner, self.window, self.score, self.hooks = steps, learner, steps.window, score, hooks
-        self.intervals, self.watches, self.folder = intervals, watch, folder
+        self.intervals, self.watch, self.folder = intervals, watch, folder
         entries = saved.entries if saved else {}
         # A copy, since some learners modify the run in place.
         self.run = saved.restore(run) if saved else copied(run)
-        self.tally, self.watch = Tally(**entries.get("tally", {})), Watch(**entries.get("watch", {}))
+        self.tally, self.divergence = Tally(**entries.get("tally", {})), Watch(**entries.get("watch", {}))
         # A fleet stores its keys in the folder itself, in their state at each checkpoint.
         if folder:
             learner.keep_in(folder, self.tally.samples)
@@ -150,7 +148,7 @@ class Training:
         self.chunk = max(1, learner.chunk(run) // self.window)
         self.log = folder.log(METRICS) if folder else None
         self._seconds, self._began = entries.get("seconds", 0.0), None
-        self.saved_at, self.saved_when = fingerprint(entries.get("position")), time.perf_counter()
+        self._saved_position, self._saved_time = fingerprint(entries.get("position")), time.perf_counter()
         # Single samples that are not in the metrics yet, and the state of the run at the lines that are due among them.
         self._unscored: list[tuple[Samples, Any, Any]] = []
         self._states: dict[int, dict[str, Any]] = {}
@@ -246,7 +244,7 @@ class Training:
 
         saves = self.intervals.checkpoint_every
         is_due = self._is_late() or (saves is not None and self.samples // saves > before // saves)
-        if is_due and (self.is_healthy() or self.hooks.settles):
+        if is_due and (self.is_healthy() or self.hooks.wait_for_checkpoints):
             self.save()
 
     def learn_one(self, sample: Samples) -> None:
@@ -280,8 +278,8 @@ class Training:
             if steps.stop - steps.start == left:
                 line = self._line()
                 self.publish(line)
-                if self.watches:
-                    self.watch.see(line, SEEN_AT_ONCE if self.intervals.metrics_every is None else 0)
+                if self.watch:
+                    self.divergence.see(line, SEEN_AT_ONCE if self.intervals.metrics_every is None else 0)
 
     def _line(self) -> dict[str, Any]:
         """Return the line of metrics that ends here, and start a new interval."""
@@ -316,7 +314,7 @@ class Training:
 
     def _predict_early(self) -> None:
         """With `flush`, predict all samples that have arrived, including those that wait for their window."""
-        predict, later = self.hooks.predictions, self.intervals.flush is None or self.hooks.settles
+        predict, later = self.hooks.predictions, self.intervals.flush is None or self.hooks.wait_for_checkpoints
         if predict and not later and (new := self.steps.predict_waiting(self.outputs_of)):
             predict(*new)
 
@@ -340,11 +338,11 @@ class Training:
 
     def _is_late(self) -> bool:
         oldest = self.intervals.checkpoint_seconds
-        return bool(oldest) and time.perf_counter() - self.saved_when > oldest
+        return bool(oldest) and time.perf_counter() - self._saved_time > oldest
 
     def is_healthy(self) -> bool:
         """Return whether the run shows no sign of divergence. Otherwise, it must not replace the good checkpoints."""
-        return self.watch.healthy or not self.watches
+        return self.divergence.healthy or not self.watch
 
     def entries(self) -> dict[str, Any]:
         """Return everything that a checkpoint saves besides the run."""
@@ -355,7 +353,7 @@ class Training:
             "answered": self.steps.answered,
             "tally": asdict(self.tally),
             "score": deepcopy(self.score.state),
-            "watch": asdict(self.watch),
+            "watch": asdict(self.divergence),
         }
 
     def saved(self) -> Saved:
@@ -364,15 +362,15 @@ class Training:
 
     def save(self) -> None:
         """Write a checkpoint, if there is a folder and the stream has advanced since the last one."""
-        if not self.folder or (position := fingerprint(self.steps.position())) == self.saved_at:
+        if not self.folder or (position := fingerprint(self.steps.position())) == self._saved_position:
             return
-        entries, self.saved_at = self.entries(), position
-        self.learner.settle(self.samples)
+        entries, self._saved_position = self.entries(), position
+        self.learner.write_keys(self.samples)
         # A checkpoint with signs of divergence is kept in addition to the good ones.
         self.folder.save(self.samples, self.run, entries, self.hooks.checkpoint, replaces=self.is_healthy())
-        if self.hooks.settles:
+        if self.hooks.wait_for_checkpoints:
             self.folder.writer.wait()
-        self.saved_when = time.perf_counter()  # after saving, so that slow saving leaves time to learn
+        self._saved_time = time.perf_counter()  # after saving, so that slow saving leaves time to learn
 
 
 def carry_norm(carry: Tree) -> float:

@@ -13,11 +13,10 @@ from norewind.core import checks
 from norewind.core.checks import ModelError
 from norewind.learners.learner import Learner
 from norewind.streams.position import damaged
-from norewind.streams.stream import Keyed, Samples, Stream
+from norewind.streams.stream import Keyed, Position, Samples, Stream
 from norewind.training.checkpoint_schema import is_text
 from norewind.training.folder import Saved
 
-Position = dict[str, Any]
 StreamLike = Stream | Iterable[tuple[Any, Any]] | Callable[[Position | None], Stream]
 
 
@@ -97,10 +96,10 @@ class Steps:
         self.waiting: Samples | None = None
         if saved:
             entries = saved.entries
-            self.answered, left = entries["answered"], entries["position"]["left"]
+            self.answered, waiting = entries["answered"], entries["position"]["waiting"]
             self.predicted = entries["tally"]["samples"] + self.answered
-            if left is not None:
-                self.waiting = Samples(*(np.array(part, object) if is_text(part) else part for part in left))
+            if waiting is not None:
+                self.waiting = Samples(*(np.array(part, object) if is_text(part) else part for part in waiting))
 
     def take(self, steps: int, patience: float | None = None) -> Samples | None:
         """Return the samples of the next windows, in order; None at the end of the stream.
@@ -165,7 +164,7 @@ class Steps:
         # Text is saved as lists, since the arrays of a checkpoint cannot hold it.
         parts: Iterable[Any] = self.waiting or ()
         saved = [part.tolist() if isinstance(part, np.ndarray) and part.dtype.hasobject else part for part in parts]
-        return {"stream": self.stream.position(), "left": saved or None}
+        return {"stream": self.stream.position(), "waiting": saved or None}
 
     def predict_waiting(self, outputs_of: Callable[[Samples], Any]) -> tuple[int, Samples, Any] | None:
         """Predict the waiting samples that have not been predicted yet.

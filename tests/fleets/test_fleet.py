@@ -85,7 +85,7 @@ def test_a_key_that_goes_to_disk_often_replaces_its_row_there(tmp_path):
         place = slots.places([names[turn % 4]], turn)
         slots.arrays["samples"][place] += 1
         if turn in (9, 19):
-            slots.settle(turn + 1, 10)
+            slots.write_keys(turn + 1, 10)
 
     def counts(until):
         found = {key: slots.store.read(key, until) for key in names}
@@ -94,7 +94,7 @@ def test_a_key_that_goes_to_disk_often_replaces_its_row_there(tmp_path):
     assert (counts(10), counts(20)) == ([3, 3, 2, 2], [5, 5, 5, 5])
     (most,) = slots.store._base.execute("SELECT max(n) FROM (SELECT count(*) AS n FROM runs GROUP BY key)").fetchone()
     assert most <= 4  # at most two for each: when it went to disk before, and at the checkpoint
-    slots.settle(40, 20)
+    slots.write_keys(40, 20)
     assert (counts(20), counts(40)) == ([5, 5, 5, 5], [10, 10, 10, 10])
     slots.close()
 

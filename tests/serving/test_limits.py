@@ -126,14 +126,14 @@ def test_bodies_that_do_not_come(monkeypatch):
         await asyncio.sleep(10)
 
     with pytest.raises(Refusal) as refused:
-        asyncio.run(bodies.body_of(request(silence)))
+        asyncio.run(bodies.read_body(request(silence)))
     assert refused.value.status == 408
 
     async def endless():
         return {"type": "http.request", "body": b"x" * (1 << 18), "more_body": True}
 
     with pytest.raises(Refusal) as refused:
-        asyncio.run(bodies.body_of(request(endless)))
+        asyncio.run(bodies.read_body(request(endless)))
     assert refused.value.status == 413
 
 
@@ -150,7 +150,7 @@ def test_lines_come_as_they_are_sent_whatever_the_pieces():
     async def lines(*pieces):
         messages = [{"type": "http.request", "body": piece, "more_body": True} for piece in pieces]
         messages[-1]["more_body"] = False
-        return [line async for line in bodies.lines_of(request(lambda: _next(messages)))]
+        return [line async for line in bodies.read_lines(request(lambda: _next(messages)))]
 
     async def _next(messages):
         return messages.pop(0)
@@ -290,20 +290,20 @@ def test_an_answer_does_not_wait_for_the_next():
 
 def test_viewers_are_told_what_is_new():
     feed = PageFeed({"name": "x", "columns": None}, [{"samples": 1, "loss": 2.0}], lambda: {"samples": 1})
-    told, event, content = feed.news(None)
+    sent, event, content = feed.next_event(None)
     assert (event, content["about"]["name"], len(content["metrics"])) == ("start", "x", 1)
     for number in range(300):
         feed.add_rows([{"sample": number, "key": f"k{number % 3}", "surprise": float(number % 3)}])
-    assert [entry["key"] for entry in feed.present()["keys"]] == ["k2", "k1", "k0"]
-    told, event, content = feed.news(told)
+    assert [entry["key"] for entry in feed.snapshot()["keys"]] == ["k2", "k1", "k0"]
+    sent, event, content = feed.next_event(sent)
     assert (event, content["metrics"], len(content["rows"])) == ("tick", [], 200)
     feed.add_metrics({"samples": 2, "loss": 1.0})
     feed.add_rows([{"sample": 300}])
-    told, event, content = feed.news(told)
+    sent, event, content = feed.next_event(sent)
     assert (event, content["rows"], content["metrics"][0]["samples"]) == ("tick", [{"sample": 300}], 2)
     assert content["status"]["samples"] == 1
     feed.restart()
-    assert feed.news(told)[1] == "start"
+    assert feed.next_event(sent)[1] == "start"
 
 
 def test_viewers_are_few_and_let_go_at_the_end():

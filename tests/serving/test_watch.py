@@ -40,7 +40,7 @@ def test_the_newest_rows_come_from_predictions_or_from_the_checkpoint(run):
     assert len(logged.rows) == 200
     (run / "predictions.jsonl").unlink()
     saved = FolderFeed(run)
-    assert saved.present()["durable"] == 300
+    assert saved.snapshot()["durable"] == 300
     for one, other in zip(logged.rows, saved.rows, strict=True):
         for name in ("sample", "prediction", "target"):
             assert one[name] == pytest.approx(other[name], rel=1e-6)
@@ -113,7 +113,7 @@ class TestWatch:
         feed = FolderFeed(run)
         assert [line["samples"] for line in feed.metrics] == [7]
         assert feed.status()["samples"] >= 7
-        assert feed.present()["keys"][0]["mean"] == 2
+        assert feed.snapshot()["keys"][0]["mean"] == 2
 
     def test_a_checkpoint(self, run):
         path = newest(run)

@@ -98,7 +98,7 @@ def test_a_diverged_run_says_when(tmp_path):
     (tmp_path / "table.csv").write_text("\n".join(["a", *(str(i % 7) for i in range(500)), "1e30", "1", "2", ""]))
     rows = Settings(
         source=str(tmp_path / "table.csv"), hidden=2, method="bptt", standardise=False, metrics_every=100
-    ).settled()
+    ).with_format()
     (record,) = sweep({"rows": rows}, tmp_path / "out", quiet=True).values()
     assert record["diverged_at"] == 501
     assert record["problem"] == "diverged: sample 501 gave numbers that are not finite"
@@ -206,7 +206,7 @@ def test_a_run_that_fails_says_why_in_one_line(ray, tmp_path, monkeypatch):
         pytest.importorskip("ray")
         monkeypatch.delenv("RAY_ADDRESS", raising=False)
     (tmp_path / "rows.csv").write_text("a,b\n1,2\n3\n")
-    plan = {"short": Settings(str(tmp_path / "rows.csv"), method="bptt", final=True).settled()}
+    plan = {"short": Settings(str(tmp_path / "rows.csv"), method="bptt", final=True).with_format()}
     with pytest.raises(SweepError) as caught:
         sweep(plan, tmp_path / "out", jobs=1, ray=ray, quiet=True)
     assert str(caught.value).startswith("short: StreamError: ")

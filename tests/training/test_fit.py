@@ -361,7 +361,7 @@ def test_a_folder_is_held_by_one_thread_and_let_go(model, tmp_path):
 
 def test_what_is_saved_is_json(whole):
     extra = json.loads(json.dumps(everything(whole[0])["position"]))
-    assert extra == {"stream": {"items": 399}, "left": None}
+    assert extra == {"stream": {"items": 399}, "waiting": None}
     assert Path(whole[0], "metrics.jsonl").exists()
 
 

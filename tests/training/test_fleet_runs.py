@@ -59,12 +59,11 @@ def settings(tmp_path_factory):
     source = write_rows(tmp_path_factory.mktemp("data") / "rows.csv", ROWS)
     return Settings(
         str(source), key="sensor", resident=6, targets=("temp",), checkpoint_every=100, predictions="file"
-    ).settled()
+    ).with_format()
 
 
 def trained(settings, path, **hooks):
-    with RunFolder(path) as folder:
-        folder.new = folder.saved is None
+    with RunFolder(path, new=None) as folder:
         return train(settings, folder, hooks=Hooks(**hooks))
 
 

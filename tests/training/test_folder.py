@@ -19,7 +19,7 @@ from run_folders import (
 from norewind import __version__
 from norewind.storage.checkpoint import FORMAT, CheckpointError, checkpoints, read
 from norewind.storage.files import write_atomically
-from norewind.training.folder import MARKER, settings_of
+from norewind.training.folder import MARKER, read_settings
 from norewind.training.log import read_log
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
@@ -60,7 +60,7 @@ def test_a_folder_that_holds_a_run_is_refused(whole, capsys):
     code = norewind("train", whole / "text", "--out", whole / "bytes", *TEXT, "--seed", 3)
     assert_refused(capsys, code, "already holds a run", f"norewind resume {whole / 'bytes'}", "--out")
     assert everything(whole / "bytes") == before
-    assert settings_of(whole / "bytes").seed == 0
+    assert read_settings(whole / "bytes").seed == 0
 
 
 def test_a_mistake_does_not_take_the_folder(whole, tmp_path, capsys):

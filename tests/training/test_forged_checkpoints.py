@@ -67,12 +67,12 @@ FORGED = {
     "offset": put(-1, "position", "stream", "offset"),
     "previous": put("x", "position", "stream", "previous"),
     "previous large": put(999, "position", "stream", "previous"),
-    "left": put([1, 2], "position", "left"),
-    "left numbers": put([np.zeros((), np.int32)] * 2, "position", "left"),
-    "left one": put([short], "position", "left"),
-    "left None": put([None, short], "position", "left"),
-    "left lengths": put([short, np.zeros(2, np.int32)], "position", "left"),
-    "left full": put([np.zeros(3, np.int32)] * 2, "position", "left"),
+    "left": put([1, 2], "position", "waiting"),
+    "left numbers": put([np.zeros((), np.int32)] * 2, "position", "waiting"),
+    "left one": put([short], "position", "waiting"),
+    "left None": put([None, short], "position", "waiting"),
+    "left lengths": put([short, np.zeros(2, np.int32)], "position", "waiting"),
+    "left full": put([np.zeros(3, np.int32)] * 2, "position", "waiting"),
     "tally above samples": put([10**6, 1.0], "tally", "all"),
     "watch seen": put(10**6, "watch", "seen"),
     "watch good": put(10**6, "watch", "good"),
@@ -109,7 +109,7 @@ def test_a_number_of_samples_other_than_in_the_name_is_refused(run, capsys):
 
 @pytest.mark.parametrize("part", [np.zeros(1), np.zeros((1, 1), np.int32), np.array([256], np.int32)])
 def test_waiting_samples_of_another_kind_are_refused(run, capsys, part):
-    forge(run, put([part, part, None, None, None], "position", "left"))
+    forge(run, put([part, part, None, None, None], "position", "waiting"))
     code = norewind("predict", run, "--learn")
     assert_refused(capsys, code, "the samples that wait for their window")
 
@@ -135,7 +135,7 @@ def test_nothing_is_written_with_forged_symbols(run, capsys, seen):
 
 def waiting(rows, width, value=0):
     part = np.full((rows, width), value, np.float32)
-    return put([part, part, None, None, None], "position", "left")
+    return put([part, part, None, None, None], "position", "waiting")
 
 
 FORGED_ROWS = {

@@ -5,7 +5,7 @@ import gzip
 import pytest
 from run_folders import assert_refused, norewind
 
-from norewind.training.folder import settings_of
+from norewind.training.folder import read_settings
 from norewind.training.settings import Settings, SettingsError, read_toml
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
@@ -18,14 +18,14 @@ def test_options_go_before_the_file_and_the_file_before_the_defaults(whole, tmp_
         *("train", whole / "table.csv", "--config", config, "--rate", 0.5, "--out", tmp_path / "run", "--quiet")
     )
     assert code == 0
-    settings = settings_of(tmp_path / "run")
+    settings = read_settings(tmp_path / "run")
     assert (settings.hidden, settings.rate, settings.standardise, settings.inputs) == (5, 0.5, False, ("sun",))
     assert (settings.cell, settings.format) == ("gru", "csv")
     # The settings of a run make the same run once more.
     assert (
         norewind("train", "--config", tmp_path / "run" / "settings.toml", "--out", tmp_path / "again", "--quiet") == 0
     )
-    assert settings_of(tmp_path / "again") == settings
+    assert read_settings(tmp_path / "again") == settings
 
 
 @pytest.mark.parametrize(

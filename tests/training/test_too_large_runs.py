@@ -26,14 +26,14 @@ HUGE = {
 @pytest.mark.parametrize("name", HUGE)
 def test_a_run_that_is_too_large_is_refused_with_what_would_fit(name, monkeypatch):
     settings, shape, words = HUGE[name]
-    monkeypatch.setattr("norewind.training.build.memory", lambda: 10**10)
+    monkeypatch.setattr("norewind.training.build.available_bytes", lambda: 10**10)
     with pytest.raises(SettingsError, match=f"would take about .*this machine has 10.0 GB. .*{words}"):
         build(settings, shape)
 
 
 def test_what_would_fit_fits(monkeypatch):
     settings = Settings(method="uoro", hidden=10**6)
-    monkeypatch.setattr("norewind.training.build.memory", lambda: 10**7)
+    monkeypatch.setattr("norewind.training.build.available_bytes", lambda: 10**7)
     with pytest.raises(SettingsError) as refused:
         build(settings, SYMBOLS)
     most = int(str(refused.value).split("--hidden ")[1].split()[0])
