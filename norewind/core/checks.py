@@ -173,7 +173,7 @@ def common_length(
     remedy: str = "Every input needs one target: cut both to the same leading length.",
     **trees: Tree,
 ) -> int:
-    """The length of the leading axis that all leaves of all trees share.
+    """Return the length of the leading axis that all leaves of all trees share.
 
     Args:
         what: the name of the function that was called, for the message.
@@ -267,7 +267,7 @@ def _kind(value: Any) -> str:
 
 
 def _first_difference(before: Tree, after: Tree) -> str:
-    """The first path that is in one of two trees only."""
+    """Return the first path that is in one of two trees only."""
     old, new = ([place for place, _ in named_leaves("state", tree)] for tree in (before, after))
     missing = [f" (it does not return {place})" for place in old if place not in new]
     added = [f" ({place} is new)" for place in new if place not in old]

@@ -65,7 +65,7 @@ class StreamsLoss:
 
 
 def parallel_model(model: Model) -> Model:
-    """A model of many streams: everything but the parameters gets a leading axis with one entry per stream.
+    """Return a model of many streams: everything but the parameters gets a leading axis with one entry per stream.
 
     Args:
         model: the model of one stream.
@@ -92,7 +92,7 @@ def _ensemble_model(model: Model) -> Model:
 
 
 def one_step_of(transition: Transition) -> Transition:
-    """The single-step transition inside a windowed one; any other transition is returned as it is."""
+    """Return the single-step transition inside a windowed one; any other transition is returned as it is."""
     return transition.transition if isinstance(transition, WindowedTransition) else transition
 
 
@@ -164,7 +164,7 @@ def _mapped(
 
 
 def average(estimator: Estimator, r: int) -> Estimator:
-    """The mean gradient of r independent carries of an estimator.
+    """Average the gradients of r independent carries of an estimator.
 
     `average(uoro(transition, loss), r)` is rank-r UORO: its variance is r times smaller.
     Everything that does not depend on the carry (the model itself) is computed once.

@@ -14,14 +14,14 @@ Loss = Callable[[Tree, Tree], jax.Array]
 
 
 def one_sample(x: Tree) -> int:
-    """The number of samples in one x of an ordinary model: always 1."""
+    """Return the number of samples in one x of an ordinary model: always 1."""
     return 1
 
 
 class Model(NamedTuple):
     """A recurrent model as estimators see it: a black box.
 
-    Args:
+    Attributes:
         transition: one step, `transition(params, state, x) -> (new_state, output)`: the paper's F_state and F_out
             together.
         loss: the loss of one step, `loss(output, target)`, a scalar.
@@ -36,7 +36,7 @@ class Model(NamedTuple):
 class Estimate(NamedTuple):
     """The result of one step of an estimator.
 
-    Args:
+    Attributes:
         loss: the loss of the step.
         grad: the estimated gradient, shaped like the parameters.
         output: the output of the model.
@@ -62,7 +62,7 @@ class Estimator(NamedTuple):
 
     The carry is the data that the method carries forward in place of the past.
 
-    Args:
+    Attributes:
         init: makes the carry for the first step, `init(params, state, key) -> carry`.
         step: processes one sample or window, `step(params, state, carry, x, target) -> (state, carry, estimate)`.
         model: the model. A learner needs it to predict and to count samples.
@@ -85,7 +85,7 @@ class Estimator(NamedTuple):
 
 
 def checked(estimator: Estimator) -> Estimator:
-    """The same estimator, with a check of parameters and state before its `init`.
+    """Return an estimator that checks parameters and state before its `init`.
 
     Args:
         estimator: the estimator to check.
@@ -102,12 +102,12 @@ def checked(estimator: Estimator) -> Estimator:
 
 
 def samples_of(transition: Transition) -> Callable[[Tree], int]:
-    """The function that counts the samples in one x: the transition's own (a window has one), or `one_sample`."""
+    """Return the function that counts samples in one x: the transition's own (windows have one), or `one_sample`."""
     return getattr(transition, "samples", one_sample)
 
 
 def model_of(transition: Transition, loss: Loss) -> Model:
-    """The model made of a transition and a loss.
+    """Return the model made of a transition and a loss.
 
     Args:
         transition: one step of the model, `transition(params, state, x) -> (new_state, output)`.
@@ -124,7 +124,7 @@ def model_of(transition: Transition, loss: Loss) -> Model:
 
 
 def reset_carry(estimator: Estimator, params: Tree, state: Tree, carry: Tree, when: jax.Array) -> Tree:
-    """The carry with the past forgotten, by the estimator's own `reset` or by its `init`.
+    """Forget the past in a carry, by the estimator's own `reset` or by its `init`.
 
     Args:
         estimator: the estimator.
@@ -149,7 +149,7 @@ class Linearisation(NamedTuple):
 
     Here s are the floating leaves of the state as real numbers (see `real_leaves`), J = ∂s'/∂s and I = ∂s'/∂θ.
 
-    Args:
+    Attributes:
         state: the new state.
         output: the output.
         loss: the loss.
@@ -164,7 +164,7 @@ class Linearisation(NamedTuple):
     vjp: Callable[[Tree, jax.Array], tuple[Tree, Tree]]
 
     def loss_grads(self) -> tuple[Tree, Tree]:
-        """The gradients of the loss.
+        """Return the gradients of the loss.
 
         Returns:
             ∂ℓ/∂s, shaped like the real leaves of the state, and ∂ℓ/∂θ, shaped like the parameters.
@@ -172,7 +172,7 @@ class Linearisation(NamedTuple):
         return self.vjp(zeros_like(real_leaves(self.state)), jnp.ones_like(self.loss))
 
     def pull_back(self, c: Tree) -> tuple[Tree, Tree]:
-        """The products c J and c I.
+        """Return the products c J and c I.
 
         Args:
             c: a row vector shaped like the real leaves of the state.

@@ -11,7 +11,7 @@ from norewind.core.trees import array_module
 
 
 def cross_entropy(logits: jax.Array, target: jax.Array) -> jax.Array:
-    """The cross entropy −log p(target) in nats. Divide it by `BIT` to get bits.
+    """Return the cross entropy −log p(target) in nats. Divide it by `BIT` to get bits.
 
     Args:
         logits: one logit per symbol.
@@ -82,7 +82,7 @@ def known_squared_error(prediction: jax.Array, target: jax.Array) -> jax.Array:
 
 
 def known_gaussian(output: jax.Array, target: jax.Array) -> jax.Array:
-    """The negative log density of the known targets under Gaussians, in nats, summed.
+    """Return the negative log density of the known targets under Gaussians, in nats, summed.
 
     Args:
         output: the means, followed by as many numbers that `log_variance` turns into logarithms of variances.
@@ -104,7 +104,7 @@ def known_gaussian(output: jax.Array, target: jax.Array) -> jax.Array:
 
 
 def known_cross_entropy(logits: jax.Array, target: jax.Array) -> jax.Array:
-    """The cross entropy −log p(target) in nats, summed over the known targets.
+    """Return the cross entropy −log p(target) in nats, summed over the known targets.
 
     Args:
         logits: one logit per class for the first target, then for the second, and so on, in one vector.

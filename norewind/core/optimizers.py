@@ -65,7 +65,7 @@ def adam(
 
 
 def inverse_sqrt(rate: float, alpha: float = 1.0) -> optax.Schedule:
-    """The paper's learning rate, rate / (1 + α √t), with t the number of samples processed.
+    """Return the paper's learning rate, rate / (1 + α √t), with t the number of samples processed.
 
     Args:
         rate: the learning rate at the first sample.
@@ -105,7 +105,7 @@ def scale_members(rates: Sequence[float]) -> optax.GradientTransformation:
 
 
 def at_sample(optimizer_state: Tree, samples: jax.Array) -> Tree:
-    """An optax state with its schedules set to a number of samples.
+    """Set the schedules in an optax state to a number of samples.
 
     optax counts updates, but a window of T samples makes one update and moves time by T.
 

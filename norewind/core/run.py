@@ -18,7 +18,7 @@ class Run(NamedTuple):
 
     The three counts stop at 2³¹ − 1.
 
-    Args:
+    Attributes:
         params: the parameters of the model.
         state: the state of the model.
         carry: the carry of the estimator.
@@ -66,7 +66,7 @@ class NonFiniteError(ArithmeticError):
 
 
 def nonfinite_error(run: Any) -> NonFiniteError:
-    """The error for the step after `run`, the last good run."""
+    """Return the error for the step after `run`, the last good run."""
     step = int(run.steps) + 1
     return NonFiniteError(
         f"step {step} (counting from 1) gave a loss, gradient, state or carry that is not finite. The run before it "

@@ -28,7 +28,7 @@ Product = Callable[[jax.Array, jax.Array], jax.Array]
 class Layer(NamedTuple):
     """An affine layer z = W a that contains all weights of the recurrence. See `declare`.
 
-    Args:
+    Attributes:
         rows: `rows(params)` is the entry of z that each weight feeds, in the form of `units` (see `declare`).
         inputs: `inputs(params, state, x)` is the factor that each weight is multiplied by. It is a tree like the
             parameters with arrays that broadcast to each leaf (None where `rows` has None), the same for every row.
@@ -43,7 +43,7 @@ class Layer(NamedTuple):
 class Structure(NamedTuple):
     """The declarations of a model, each optional. See `declare`.
 
-    Args:
+    Attributes:
         units: the unit that each weight feeds.
         memory: the leaf of the state that is the memory cell.
         output_units: the positions of the output units in the state.
@@ -126,7 +126,7 @@ def declare(
 
 
 def structure_of(transition: Transition) -> Structure:
-    """The declarations of a transition.
+    """Return the declarations of a transition.
 
     Args:
         transition: any transition.
@@ -212,7 +212,7 @@ def required(who: str, use: str, transition: Transition, *names: str) -> list[An
 
 
 def reaches_state(transition: Transition, params: Tree, state: Tree, x: Tree) -> Tree:
-    """For every leaf of the parameters, whether the new state can depend on it at all.
+    """Find out for every leaf of the parameters whether the new state can depend on it at all.
 
     The answer is derived from the program of the transition, not from numbers: False is a proof.
 
@@ -232,7 +232,7 @@ def reaches_state(transition: Transition, params: Tree, state: Tree, x: Tree) ->
 
 
 def covered_units(who: str, transition: Transition, params: Tree, state: Tree, x: Tree) -> Tree:
-    """The declared unit of every weight, after checking that no weight that reaches the state lacks one.
+    """Return the declared unit of every weight, after checking that no weight that reaches the state lacks one.
 
     Args:
         who: the name of the method, for the message.
@@ -285,7 +285,7 @@ def declared_units(who: str, transition: Transition, params: Tree, state: Tree, 
 
 
 def unfed_leaf(index: Tree, transition: Transition, params: Tree, state: Tree, x: Tree) -> str | None:
-    """The path of the first leaf of the parameters that reaches the state but has no declared unit.
+    """Return the path of the first leaf of the parameters that reaches the state but has no declared unit.
 
     Args:
         index: the declared units.
@@ -321,7 +321,7 @@ def for_each_leaf(function: Callable, index: Tree, params: Tree) -> Tree:
 
 
 def per_weight(index: Tree, values: jax.Array, params: Tree) -> Tree:
-    """For every weight, the value of the unit that it feeds; 0 if it feeds none.
+    """Return for every weight the value of the unit that it feeds; 0 if it feeds none.
 
     Args:
         index: the declared units.
@@ -341,7 +341,7 @@ def per_weight(index: Tree, values: jax.Array, params: Tree) -> Tree:
 
 
 def sum_per_unit(index: Tree, weights: Tree, size: int) -> jax.Array:
-    """For every unit, the sum over the weights that feed it.
+    """Return for every unit the sum over the weights that feed it.
 
     Args:
         index: the declared units.

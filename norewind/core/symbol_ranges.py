@@ -59,7 +59,7 @@ def _are_symbols(part: Tree) -> bool:
 
 
 def _one_sample_loss(loss: Loss) -> Loss:
-    """The loss of one sample inside the loss of a window or of many streams."""
+    """Return the loss of one sample inside the loss of a window or of many streams."""
     while isinstance(loss, StreamsLoss | WindowLoss):
         loss = loss.loss
     return loss

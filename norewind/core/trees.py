@@ -12,22 +12,22 @@ FOLDS = 8  # measured: with fewer, more is written; with more, too many places a
 
 
 def array_module(array: Any) -> Any:
-    """The array library of an array, so that a formula is written once: NumPy for its own arrays, otherwise JAX's."""
+    """Return the module for an array's functions (NumPy or jax.numpy), so that a formula is written once for both."""
     return np if isinstance(array, np.ndarray | np.generic) else jnp
 
 
 def is_differentiable(leaf: Any) -> bool:
-    """Whether a leaf is an array (or the shape of one) of real or complex floating numbers."""
+    """Return whether a leaf is an array (or the shape of one) of real or complex floating numbers."""
     return hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jnp.inexact)
 
 
 def floating(tree: Tree) -> Tree:
-    """The tree with None in place of every leaf that is not differentiable."""
+    """Replace every leaf that is not differentiable by None."""
     return jax.tree.map(lambda leaf: leaf if is_differentiable(leaf) else None, tree)
 
 
 def named_leaves(name: str, tree: Tree) -> list[tuple[str, Any]]:
-    """All leaves of a tree with their places, such as params['bias'].
+    """List all leaves of a tree with their places, such as params['bias'].
 
     Args:
         name: the name of the tree, which begins every place.
@@ -40,7 +40,7 @@ def named_leaves(name: str, tree: Tree) -> list[tuple[str, Any]]:
 
 
 def as_arrays(tree: Tree) -> Tree:
-    """The tree with plain Python numbers converted to arrays."""
+    """Convert plain Python numbers in a tree to arrays."""
     return jax.tree.map(lambda leaf: leaf if hasattr(leaf, "dtype") else jnp.asarray(leaf), tree)
 
 
@@ -57,7 +57,7 @@ def zeros_like(tree: Tree) -> Tree:
 
 
 def real_leaves(state: Tree) -> Tree:
-    """The part of a state that carries influence: its floating leaves, as real numbers.
+    """Return the part of a state that carries influence: its floating leaves, as real numbers.
 
     A complex leaf becomes a real one with a leading axis of two (real and imaginary
     part), and a leaf that is not floating (a counter, a PRNG key) becomes None. So
@@ -78,7 +78,7 @@ def real_leaves(state: Tree) -> Tree:
 
 
 def with_real_leaves(state: Tree, leaves: Tree) -> Tree:
-    """A state with its floating leaves replaced: the inverse of `real_leaves`.
+    """Replace the floating leaves of a state: the inverse of `real_leaves`.
 
     Args:
         state: the state.
@@ -98,7 +98,7 @@ def with_real_leaves(state: Tree, leaves: Tree) -> Tree:
 
 
 def norm(tree: Tree) -> jax.Array:
-    """The Euclidean norm of all leaves, taken as one vector.
+    """Return the Euclidean norm of all leaves, taken as one vector.
 
     Args:
         tree: a tree of real or complex arrays.
@@ -121,7 +121,7 @@ def norm(tree: Tree) -> jax.Array:
 
 
 def combine(a: jax.Array, x: Tree, b: jax.Array, y: Tree) -> Tree:
-    """The linear combination a·x + b·y of two trees.
+    """Return the linear combination a·x + b·y of two trees.
 
     Args:
         a: the factor of x, a scalar.
@@ -141,7 +141,7 @@ def combine(a: jax.Array, x: Tree, b: jax.Array, y: Tree) -> Tree:
 
 
 def weighted_sum(weights: jax.Array, stack: Tree) -> Tree:
-    """The sum of weights[i]·stack[i] over the leading axis.
+    """Return the sum of weights[i]·stack[i] over the leading axis.
 
     Args:
         weights: one number per entry of the axis.
@@ -186,18 +186,33 @@ def copied(tree: Tree) -> Tree:
 
 
 def is_key(leaf: Any) -> bool:
-    """Whether a leaf is a typed PRNG key."""
+    """Return whether a leaf is a typed PRNG key."""
     return hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
+def key_numbers(leaf: Any) -> Any:
+    """Return the numbers of a typed PRNG key, and any other leaf as it is."""
+    return jax.random.key_data(leaf) if is_key(leaf) else leaf
+
+
+def as_key(leaf: Any, like: Any) -> Any:
+    """Turn the result of `key_numbers` back into a PRNG key, if `like` is one.
+
+    Args:
+        leaf: the numbers of a key, or any other leaf.
+        like: the leaf that they came from, or one of the same kind.
+    """
+    return jax.random.wrap_key_data(leaf, impl=jax.random.key_impl(like)) if is_key(like) else leaf
+
+
 def all_finite(tree: Tree) -> jax.Array:
-    """Whether all floating numbers in a tree are finite."""
+    """Return whether all floating numbers in a tree are finite."""
     means = [_means(leaf) for leaf in jax.tree.leaves(floating(tree))]
     return jnp.all(jnp.isfinite(jnp.concatenate(means))) if means else jnp.array(True)
 
 
 def _means(leaf: jax.Array) -> jax.Array:
-    """The mean of all numbers, which is finite if and only if all of them are. It is computed twice (see below)."""
+    """Return the mean of all numbers, twice (see below). It is finite if and only if all of them are."""
     if leaf.ndim == 0 or leaf.size == 0:
         return jnp.sum(leaf)[None]
     # Products with weights, for speed as in `norm`. No partial sum can overflow, because the weights add up to one.
@@ -209,5 +224,5 @@ def _means(leaf: jax.Array) -> jax.Array:
 
 
 def strong(tree: Tree) -> Tree:
-    """The same arrays without weak types, so that the result of a step can be passed back without a new trace."""
+    """Return arrays without weak types, so that the result of a step can be passed back without a new trace."""
     return jax.tree.map(lambda leaf: leaf if is_key(leaf) else jnp.asarray(leaf, jnp.result_type(leaf)), tree)

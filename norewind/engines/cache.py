@@ -35,7 +35,7 @@ def keep_compiled() -> None:
 
 
 def keep_compiled_from_now() -> None:
-    """`keep_compiled` for a process that has already imported JAX: all programs compiled from now on are stored."""
+    """Do what `keep_compiled` does after JAX has been imported: store all programs compiled from now on."""
     import jax
     from jax.experimental.compilation_cache import compilation_cache
 
@@ -48,7 +48,7 @@ def keep_compiled_from_now() -> None:
 
 
 def numba_folder() -> Path | None:
-    """The folder for Numba's cache; None if there is no safe one.
+    """Return the folder for Numba's cache; None if there is no safe one.
 
     Numba notices when the source file of a kernel has changed, but not when that of a kernel
     it calls has. So the name of the folder contains a checksum over all files with kernels.
@@ -60,7 +60,7 @@ def numba_folder() -> Path | None:
 
 
 def _jax_options() -> dict[str, Any]:
-    """JAX's options by the names of their environment variables; empty if caching is off or impossible."""
+    """Return JAX's options by the names of their environment variables; empty if caching is off or impossible."""
     folder = _folder(f"jax-{version('jax')}-{processor().replace(' ', '-')}")
     if folder is None or not os.access(folder / LOCK if (folder / LOCK).exists() else folder, os.R_OK | os.W_OK):
         return {}
@@ -76,7 +76,7 @@ def _jax_options() -> dict[str, Any]:
 
 
 def _folder(name: str) -> Path | None:
-    """A folder of this name in the cache, created if needed; None if caching is off, impossible or unsafe."""
+    """Return a folder in the cache, created if needed; None if caching is off, impossible or unsafe."""
     chosen = os.environ.get(VARIABLE, "")
     if chosen == "off":
         return None
@@ -95,7 +95,7 @@ def _folder(name: str) -> Path | None:
 
 
 def _unsafe(folder: Path) -> str | None:
-    """The reason why another user could plant code in a folder, if any. Both caches contain code that is executed."""
+    """Return the reason why another user could plant code in a folder, if any. Code in both caches is executed."""
     for place in (folder, *folder.parents):
         seen = place.lstat()
         if stat.S_ISLNK(seen.st_mode):

@@ -46,7 +46,7 @@ def compiled_loop(function: Callable, *, narrow: bool = False, **options: Any) -
 
 @lru_cache
 def _known(**options: Any) -> dict[str, Any]:
-    """The options if this version of XLA has them, otherwise none. XLA rejects unknown options, so try them once."""
+    """Return the options if this version of XLA has them, otherwise none. XLA rejects unknown options: try once."""
     if jax.default_backend() != "cpu":
         return {}
     try:

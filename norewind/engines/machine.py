@@ -14,7 +14,7 @@ def give_back_free_memory() -> None:
 
 
 def processor() -> str:
-    """The architecture and a checksum of model and features: code compiled for one processor may not run on another."""
+    """Return the architecture and a checksum of the processor, since code compiled for one may not run on another."""
     information = Path("/proc/cpuinfo")
     lines = information.read_text().splitlines() if information.exists() else []
     chosen = {line for line in lines if line.startswith(("model name", "flags", "Features"))}

@@ -207,7 +207,7 @@ def _points(lines: Sequence[dict[str, Any]], entry: str) -> np.ndarray:
 
 
 def unscored(values: np.ndarray) -> str:
-    """The reason why no forecast of these newest values was scored."""
+    """Return the reason why no forecast of these newest values was scored."""
     known = values[~np.isnan(values)]
     constant = len(known) > ENOUGH and np.ptp(known) == 0
     return "not scored: all values are the same" if constant else "no forecasts yet: there were too few values"

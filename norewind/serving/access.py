@@ -27,7 +27,7 @@ OPEN = ("/health", "/login", "/page.css")
 
 
 def is_local(host: str) -> bool:
-    """Whether a listening address can be reached only from this machine."""
+    """Return whether a listening address can be reached only from this machine."""
     with contextlib.suppress(ValueError):
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     return False

@@ -56,7 +56,7 @@ class Refusal(Exception):
 
 
 def busy(what: str) -> Refusal:
-    """The error response to a request beyond a limit."""
+    """Return the error response to a request beyond a limit."""
     return Refusal(429, f"too busy: {what}. Try again in a second.", retry=1)
 
 

@@ -47,7 +47,7 @@ class Columns(msgspec.Struct):
 
 
 def about(folder: Path) -> Entry:
-    """The fixed facts about the run in a folder: its name, model, source and columns."""
+    """Return the fixed facts about the run in a folder: its name, model, source and columns."""
     settings = read_settings(folder)
     layers = f"{settings.layers} × " if settings.layers > 1 else ""
     model = f"{layers}{settings.cell}-{settings.hidden}, {settings.method}"
@@ -123,13 +123,13 @@ class PageFeed:
         self._restarts += 1
 
     def snapshot(self) -> Entry:
-        """The status of the run, and the keys with the highest mean surprise."""
+        """Return the status of the run, and the keys with the highest mean surprise."""
         best = heapq.nlargest(SHOWN_KEYS, self.keys.items(), key=lambda item: item[1][0])
         keys = [{"key": key, "mean": round(mean, 4), "rows": rows, "last": last} for key, (mean, rows, last) in best]
         return {**self.status(), "keys": keys}
 
     def next_event(self, sent: tuple[int, int, int] | None) -> tuple[tuple[int, int, int], str, Entry]:
-        """The next event for a viewer.
+        """Return the next event for a viewer.
 
         Args:
             sent: the first part of the previous result for this viewer; None at first.
@@ -236,7 +236,7 @@ class FolderFeed(PageFeed):
         self.add_rows(rows)
 
     def _rows_in(self, checkpoint: Path) -> list[Entry]:
-        """The newest rows in a checkpoint."""
+        """Return the newest rows in a checkpoint."""
         try:
             if checkpoint.stat().st_size > MAX_CHECKPOINT_READ:
                 return []
@@ -248,7 +248,7 @@ class FolderFeed(PageFeed):
             return []  # it was replaced by a newer one, or written by another program
 
     def folder_status(self) -> Entry:
-        """The current state of the run, from its folder."""
+        """Return the current state of the run, from its folder."""
         saved = checkpoints(self.folder / "checkpoints")
         durable = samples_in(saved[-1]) if saved else 0
         newest = [(line.get("samples", 0), line.get("seconds", 0.0)) for line in self.metrics[-2:]]
@@ -269,12 +269,12 @@ class FolderFeed(PageFeed):
 
 
 def samples_in(checkpoint: Path) -> int:
-    """The number of samples in the name of a checkpoint."""
+    """Return the number of samples in the name of a checkpoint."""
     return int(checkpoint.name.split("-")[0])
 
 
 def recent_rows(entries: Entry, columns: Entry) -> list[Entry]:
-    """The newest rows in a checkpoint, like lines of predictions.
+    """Return the newest rows in a checkpoint, like lines of predictions.
 
     Args:
         entries: the entries of the checkpoint.

@@ -35,7 +35,7 @@ class State(NamedTuple):
 
 
 def rows_so_far(training: Training) -> int:
-    """The number of rows that were learned from or wait for their window."""
+    """Return the number of rows that were learned from or wait for their window."""
     steps = training.steps
     # Not from the tally, which is updated only after predictions are reported.
     return steps.predicted - steps.answered + (0 if steps.waiting is None else len(steps.waiting.xs))

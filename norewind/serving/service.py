@@ -152,7 +152,7 @@ class Service:
         self._answers.clear()
 
     def _answer_to(self, number: int) -> asyncio.Future:
-        """The future answer to an accepted row. Several tasks may await it, so it must not be cancelled."""
+        """Return the future answer to an accepted row. Several tasks may await it, so it must not be cancelled."""
         return self._answers.setdefault(number, asyncio.get_running_loop().create_future())
 
     def read(self, row: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
@@ -249,11 +249,11 @@ class Service:
         return self._answer_to(self.accepted)
 
     def standing(self) -> dict[str, int]:
-        """The number of rows accepted, learned from, and saved."""
+        """Return the number of rows accepted, learned from, and saved."""
         return {"accepted": self.accepted, "learned": self.learned, "durable": self.durable}
 
     def status(self) -> dict[str, Any]:
-        """The state of the service, as `/health` reports it."""
+        """Return the state of the service, as `/health` reports it."""
         return {
             **self.standing(),
             "samples": self.learned,

@@ -20,7 +20,7 @@ import safetensors
 import safetensors.numpy
 
 import norewind
-from norewind.core.trees import Tree, is_key, named_leaves
+from norewind.core.trees import Tree, as_key, is_key, key_numbers, named_leaves
 from norewind.storage.files import write_atomically
 
 __all__ = ["CheckpointError", "DamagedError", "checkpoints", "load", "save"]
@@ -61,7 +61,7 @@ def save(folder: Path | str, samples: int, run: Tree, extra: dict[str, Any] | No
 
 
 def checkpoints(folder: Path | str) -> list[Path]:
-    """The checkpoints in a folder, oldest first, without files that a crash left unfinished.
+    """List the checkpoints in a folder, oldest first, without files that a crash left unfinished.
 
     Args:
         folder: the folder.
@@ -270,12 +270,12 @@ def _named(run: Tree) -> dict[str, Any]:
 
 
 def arrays_of(run: Tree) -> dict[str, np.ndarray]:
-    """Copies of all leaves by name. They are copied because on a CPU NumPy would otherwise share JAX's own memory."""
+    """Copy all leaves by name. Without a copy, NumPy would share JAX's own memory on a CPU."""
     return {name: _as_stored(leaf) for name, leaf in _named(run).items()}
 
 
 def _as_stored(leaf: Any) -> np.ndarray:
-    array = np.array(jax.random.key_data(leaf) if is_key(leaf) else leaf, order="C")
+    array = np.array(key_numbers(leaf), order="C")
     # The format, or its reader, does not support every type: store complex numbers as pairs of reals,
     # and types that NumPy itself does not have (bfloat16) as their bits.
     if np.iscomplexobj(array):
@@ -289,7 +289,7 @@ def _restored(path: Path, name: str, like: Any, stored: np.ndarray) -> Any:
         found, asked = (f"{array.dtype} of shape {array.shape}" for array in (stored, expected))
         raise CheckpointError(f"{path}: {name} is {found} in the checkpoint, but the settings ask for {asked}.")
     if is_key(like):
-        return jax.random.wrap_key_data(jax.numpy.asarray(stored), impl=jax.random.key_impl(like))
+        return as_key(jax.numpy.asarray(stored), like)
     if np.iscomplexobj(like):
         # Not a sum: 1j times infinity is NaN in one of its parts.
         pairs, stored = stored, np.empty(expected.shape[1:], like.dtype)

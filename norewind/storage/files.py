@@ -45,7 +45,7 @@ def open_itself(path: Path, flags: int) -> int:
 
 
 def _temporary(path: Path) -> Path:
-    """A name next to the file that no other process and no other thread uses."""
+    """Return a name next to the file that no other process and no other thread uses."""
     return path.with_name(f".{path.name}.{os.getpid()}-{threading.get_native_id()}.part")
 
 

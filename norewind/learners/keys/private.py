@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from norewind.core.run import Run
-from norewind.core.trees import Tree, is_key
+from norewind.core.trees import Tree, as_key, key_numbers
 from norewind.engines.compilation import compiled_loop
 from norewind.learners.chunks import chunk_is_finite, fast_step, scan_some, skipping_step, watching_step
 from norewind.learners.online import Online, _forward
@@ -251,13 +251,9 @@ def with_keys(run: Tree, like: Tree) -> Tree:
         run: the run, with key data in place of keys.
         like: a run with keys.
     """
-    return jax.tree.map(
-        lambda leaf, was: jax.random.wrap_key_data(leaf, impl=jax.random.key_impl(was)) if is_key(was) else leaf,
-        run,
-        like,
-    )
+    return jax.tree.map(as_key, run, like)
 
 
 def without_keys(run: Tree) -> list[Any]:
     """Return the leaves of a run, with PRNG keys as numbers."""
-    return [jax.random.key_data(leaf) if is_key(leaf) else leaf for leaf in jax.tree.leaves(run)]
+    return list(map(key_numbers, jax.tree.leaves(run)))
