@@ -127,7 +127,7 @@ def reset_carry(estimator: Estimator, params: Tree, state: Tree, carry: Tree, wh
     """Forget the past in a carry, by the estimator's own `reset` or by its `init`.
 
     Args:
-        estimator: the estimator.
+        estimator: the estimator whose carry it is.
         params: the parameters.
         state: the state in which the new sequence starts.
         carry: the carry before the reset.
@@ -151,8 +151,8 @@ class Linearisation(NamedTuple):
 
     Attributes:
         state: the new state.
-        output: the output.
-        loss: the loss.
+        output: the output of the model.
+        loss: the loss ℓ of that output.
         jvp: the forward derivative, `jvp(ds) -> (J ds, (∂ℓ/∂s) ds)`.
         vjp: the reverse derivative, `vjp(c, d) -> (c J + d ∂ℓ/∂s, c I + d ∂ℓ/∂θ)`.
     """
@@ -192,7 +192,7 @@ def linearise(model: Model, params: Tree, state: Tree, x: Tree, target: Tree) ->
     (`jax.custom_vjp`, as surrogate gradients of spiking cells do).
 
     Args:
-        model: the model.
+        model: the transition and the loss.
         params: the parameters.
         state: the state before the step.
         x: the input.

@@ -219,7 +219,7 @@ def reaches_state(transition: Transition, params: Tree, state: Tree, x: Tree) ->
     Args:
         transition: one step of the model.
         params: the parameters.
-        state: the state.
+        state: a state, of which only the shapes are used.
         x: the input.
 
     Returns:
@@ -238,7 +238,7 @@ def covered_units(who: str, transition: Transition, params: Tree, state: Tree, x
         who: the name of the method, for the message.
         transition: one step of the model.
         params: the parameters.
-        state: the state.
+        state: a state, of which only the shapes are used.
         x: the input.
 
     Returns:
@@ -259,13 +259,13 @@ def covered_units(who: str, transition: Transition, params: Tree, state: Tree, x
 
 
 def declared_units(who: str, transition: Transition, params: Tree, state: Tree, x: Tree) -> Tree:
-    """`covered_units` for methods that also need one number per unit in every floating leaf of the state.
+    """Return the `covered_units`, for methods that also need one number per unit in every floating leaf of the state.
 
     Args:
         who: the name of the method, for the message.
         transition: one step of the model.
         params: the parameters.
-        state: the state.
+        state: a state, whose leaves are checked.
         x: the input.
 
     Returns:
@@ -291,7 +291,7 @@ def unfed_leaf(index: Tree, transition: Transition, params: Tree, state: Tree, x
         index: the declared units.
         transition: one step of the model.
         params: the parameters.
-        state: the state.
+        state: a state, of which only the shapes are used.
         x: the input.
 
     Returns:

@@ -31,7 +31,7 @@ def named_leaves(name: str, tree: Tree) -> list[tuple[str, Any]]:
 
     Args:
         name: the name of the tree, which begins every place.
-        tree: the tree.
+        tree: any pytree.
 
     Returns:
         Pairs of place and leaf.
@@ -48,7 +48,7 @@ def zeros_like(tree: Tree) -> Tree:
     """Make zeros in the shapes and dtypes of a tree of arrays.
 
     Args:
-        tree: the tree.
+        tree: a pytree of arrays, or of their shapes.
 
     Returns:
         A tree of zeros.
@@ -81,7 +81,7 @@ def with_real_leaves(state: Tree, leaves: Tree) -> Tree:
     """Replace the floating leaves of a state: the inverse of `real_leaves`.
 
     Args:
-        state: the state.
+        state: a state of the model.
         leaves: the new leaves, in the form that `real_leaves` returns.
 
     Returns:

@@ -264,7 +264,7 @@ class Fleet(Learner):
         """Return the number of rows that the engine prefers, or fewer if rows are wide.
 
         Args:
-            run: the run.
+            run: unused: the size depends on the engine alone.
         """
         width = 32 + sum(part.size for name, part in self.engine.own.items() if name in ("xs", "targets", "outputs"))
         return max(1, min(self.engine.chunk, MAX_CHUNK_NUMBERS // width))

@@ -82,7 +82,7 @@ class Slots:
         """Keep keys in a folder, starting from one of its checkpoints.
 
         Args:
-            folder: the folder.
+            folder: the run folder; the keys are in a file there.
             samples: the number of samples at that checkpoint; 0 for a new run.
 
         Raises:
@@ -137,7 +137,7 @@ class Slots:
         """Return the record of a resident key as it was at the last `show`. Safe to call from another thread.
 
         Args:
-            key: the key.
+            key: the key, as bytes.
 
         Returns:
             Its record, as an array of one; None if the key is not resident.

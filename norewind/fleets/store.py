@@ -41,7 +41,7 @@ class KeyErrors(NamedTuple):
     """The errors of one key.
 
     Attributes:
-        key: the key.
+        key: the key, as bytes.
         rows: the number of scored rows.
         model: the mean squared error of the model.
         persistence: that of forecasting the last value.
@@ -116,7 +116,7 @@ class Store:
         """Write keys, all or none, and remove rows that are no longer needed.
 
         Args:
-            keys: the keys.
+            keys: the keys to write; sorted ones are written faster.
             runs: for each key, the number of its scored rows and the sums of the squared errors of the model, the last
                 value and the mean; and its run as bytes.
             at: the number of samples to record for them, more than `oldest`.
@@ -150,7 +150,7 @@ class Store:
         """Return the newest run of a key.
 
         Args:
-            key: the key.
+            key: the key, as bytes.
             until: ignore rows written after more samples than this.
 
         Returns:

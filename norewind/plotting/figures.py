@@ -57,7 +57,7 @@ def save(figure: Figure, path: Path | str) -> Path:
     """Write a figure to a file.
 
     Args:
-        figure: the figure.
+        figure: a Matplotlib figure.
         path: the file; .png, .pdf or .svg. Without a suffix, it is .png.
 
     Returns:
@@ -73,7 +73,7 @@ def rendered(figure: Figure, suffix: str = ".png") -> bytes:
     """Return the content of an image file.
 
     Args:
-        figure: the figure.
+        figure: a Matplotlib figure.
         suffix: the format; .png, .pdf or .svg.
     """
     content = BytesIO()
@@ -97,8 +97,8 @@ def legend(figure: Figure, axes: Iterable[Axes], columns: int = 3) -> None:
     """Add one legend for all axes below them, with each label once.
 
     Args:
-        figure: the figure.
-        axes: the axes.
+        figure: the figure that gets the legend.
+        axes: the axes whose curves it names.
         columns: the largest number of columns of the legend.
     """
     entries: dict[str, Any] = {}
@@ -115,7 +115,7 @@ def reference_line(ax: Axes, value: float, label: str = "") -> None:
     Args:
         ax: the axes.
         value: the height of the line.
-        label: the label.
+        label: the text next to the line.
     """
     ax.axhline(value, color="black", linewidth=1, linestyle=(0, (1, 1)))
     ax.annotate(label, (1.01, value), xycoords=("axes fraction", "data"), va="center", fontsize=8)

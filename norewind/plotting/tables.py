@@ -91,7 +91,7 @@ def facts_as_text(title: str, facts: Mapping[str, Any]) -> str:
     """Format facts as text: a title, and one indented line per fact.
 
     Args:
-        title: the title.
+        title: the first line.
         facts: values by name.
     """
     return "\n".join([title, *(f"  {name}: {value}" for name, value in facts.items())])
@@ -101,7 +101,7 @@ def facts_as_html(title: str, facts: Mapping[str, Any]) -> str:
     """Format facts as an HTML table.
 
     Args:
-        title: the title.
+        title: the header of the first column.
         facts: values by name.
     """
     return markdown_as_html(markdown([title, ""], facts.items()))

@@ -72,7 +72,7 @@ async def refuse(request: Request, error: Exception) -> Response:
     """Answer a request that failed.
 
     Args:
-        request: the request.
+        request: named in the message if there is no such path or method.
         error: why it failed.
     """
     if isinstance(error, HTTPException):
@@ -84,7 +84,7 @@ async def predict(service: Service, request: Request) -> Response:
     """`POST /predict`: predict rows without learning from them.
 
     Args:
-        service: the service.
+        service: makes the predictions.
         request: one row or several, with optional ids.
     """
     rows, ids, single = decode_rows(await read_body(request))
@@ -96,7 +96,7 @@ async def learn(service: Service, request: Request) -> Response:
     """`POST /learn`: accept rows to learn from.
 
     Args:
-        service: the service.
+        service: queues the rows for the learning thread.
         request: one row or several, with optional ids; with `?wait=1`, the response is sent after learning.
     """
     rows, ids, _ = decode_rows(await read_body(request))
@@ -122,7 +122,7 @@ async def metrics(service: Service, counts: RequestCounts, _: Request) -> Respon
     """`GET /metrics`: the status and the newest metrics in the format of Prometheus.
 
     Args:
-        service: the service.
+        service: the source of the status and the newest line of metrics.
         counts: the requests so far.
         _: the request.
     """
@@ -148,7 +148,7 @@ async def stream(service: Service, request: Request) -> Streamed:
     A bad line is answered with an error.
 
     Args:
-        service: the service.
+        service: learns from the lines.
         request: a body of JSON lines, of any length.
 
     Raises:
@@ -214,7 +214,7 @@ async def events(feed: PageFeed, request: Request) -> Streamed:
 
     Args:
         feed: the content of the page.
-        request: the request.
+        request: the request of a viewer, whose connection stays open.
 
     Raises:
         Refusal: too many pages are open.

@@ -31,7 +31,7 @@ class RequestCounts:
         """Count a request.
 
         Args:
-            path: its path.
+            path: the path of the URL; unknown paths are counted together.
             status: the status of the response.
             seconds: how long it took.
         """

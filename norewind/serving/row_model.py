@@ -89,7 +89,7 @@ class RowModel:
 
         Args:
             state: the state to answer from.
-            samples: the samples.
+            samples: standardised samples; they need not be consecutive.
         """
         learner = self.training.learner
         made = [learner.forward(state.run, samples.xs[place : place + 1])[1] for place in range(len(samples.xs))]

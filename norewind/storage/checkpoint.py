@@ -64,7 +64,7 @@ def checkpoints(folder: Path | str) -> list[Path]:
     """List the checkpoints in a folder, oldest first, without files that a crash left unfinished.
 
     Args:
-        folder: the folder.
+        folder: the folder of the run's checkpoints, which need not exist.
 
     Returns:
         Their paths.
@@ -198,7 +198,7 @@ class Writer:
 
         Args:
             samples: the number of samples learned from so far.
-            run: the run.
+            run: the run, or any pytree of arrays.
             extra: JSON to save with it, which may contain NumPy arrays.
             before: called in the background before the checkpoint is written.
             after: called in the background with the path of the new checkpoint, before older ones are removed.

@@ -191,7 +191,7 @@ def check_position(position: Any, kind: str, fields: type[msgspec.Struct], same:
     """Check that a saved position fits a stream.
 
     Args:
-        position: the position.
+        position: a position from a checkpoint, which may be anything.
         kind: the kind of the stream.
         fields: the fields that the position must have, with their types.
         same: options that must have the same value as when the position was saved.

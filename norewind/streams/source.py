@@ -110,7 +110,7 @@ class BaseSource:
         """Return the row in a record, as a dict by column.
 
         Args:
-            record: the record.
+            record: a record, as returned by `peek`.
             parse: the function that parses the text of a record, if it has any.
         """
         return record
@@ -128,7 +128,7 @@ class BaseSource:
         """Describe the location of the next record, for messages.
 
         Args:
-            record: the record.
+            record: a record, as returned by `peek`.
         """
         return f"row {self.progress.here.lines + 1}"
 
@@ -136,7 +136,7 @@ class BaseSource:
         """Report that the next record is bad and is skipped.
 
         Args:
-            record: the record.
+            record: a record, as returned by `peek`.
             problem: what is wrong with it.
         """
 

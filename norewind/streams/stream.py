@@ -157,7 +157,7 @@ def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
 
     Args:
         name: the name of the option, for the message.
-        value: its value.
+        value: the value to check.
         choices: the allowed values.
     """
     if value not in choices:

@@ -39,7 +39,7 @@ class Built(NamedTuple):
     """A learner ready to train.
 
     Attributes:
-        learner: the learner.
+        learner: predicts and learns.
         run: the run it starts from.
         window: the number of samples in one step.
     """
@@ -53,7 +53,7 @@ def build(settings: Settings, shape: Shape) -> Built:
     """Build the learner that settings describe.
 
     Args:
-        settings: the settings.
+        settings: the method, and for a network its cell and optimizer.
         shape: the sizes that the model must fit.
 
     Raises:
@@ -86,7 +86,7 @@ def ahead_of(
 
     Args:
         learner: the learner of the network.
-        run: its run.
+        run: the run that the network starts from.
         shape: the sizes that the network must fit.
         loss: the loss of the forecasts of one row; None for a member of a mixture, which scores them itself.
         window: the number of samples in one step.
@@ -118,8 +118,8 @@ def start(learner: Online, cell: cells.Cell, seed: int, members: int | None = No
     """Return a learner's run with initial parameters and noise.
 
     Args:
-        learner: the learner.
-        cell: its cell.
+        learner: the learner to start.
+        cell: the cell that makes the initial parameters and state.
         seed: the seed of the parameters and the noise.
         members: the number of members of an ensemble, which all start with the same parameters.
     """
@@ -140,7 +140,7 @@ def check_size(settings: Settings, shape: Shape) -> None:
     """Reject a run that does not fit into the memory of this machine, and say what would fit.
 
     Args:
-        settings: the settings.
+        settings: the settings of the run, as for `build`.
         shape: the sizes that the model must fit.
 
     Raises:
@@ -178,7 +178,7 @@ def bytes_of(settings: Settings, shape: Shape) -> float:
     It consists of several copies of its arrays, rows that wait for their targets, and a chunk of samples.
 
     Args:
-        settings: the settings.
+        settings: the settings of the run, as for `build`.
         shape: the sizes that the model must fit.
     """
     if settings.method != registry.AUTO:
@@ -248,7 +248,7 @@ def cell_of(settings: Settings, shape: Shape) -> cells.Cell:
     """Return the cell that settings describe.
 
     Args:
-        settings: the settings.
+        settings: the name of the cell, its hidden units and layers.
         shape: the sizes that the cell must fit.
     """
     make, width, outputs = registry.cell(settings.cell), settings.hidden, len(shape.steps) * shape.outputs
@@ -264,7 +264,7 @@ def loss_of(settings: Settings, shape: Shape) -> Loss:
     """Return the loss of one sample, in which missing targets do not count.
 
     Args:
-        settings: the settings.
+        settings: the loss of a table; symbols have only one.
         shape: the sizes of the model.
     """
     if shape.symbols:

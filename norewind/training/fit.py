@@ -17,7 +17,7 @@ class Fitted(NamedTuple):
     """The result of `fit`.
 
     Attributes:
-        run: the run.
+        run: the trained run, to predict with or to train further.
         samples: the number of samples it has seen in total.
         ended: whether the stream has ended.
         carry: the carry of its estimator.

@@ -76,7 +76,7 @@ class Saved(NamedTuple):
         """Reject settings other than those the checkpoint was made with.
 
         Args:
-            settings: the settings.
+            settings: the settings to continue with.
 
         Raises:
             SettingsError: they differ in a setting that may not change.
@@ -241,7 +241,7 @@ class RunFolder:
         """Set the settings to train with. A new run saves them, and the columns of its table.
 
         Args:
-            settings: the settings.
+            settings: saved with every checkpoint; `keep` limits the number of checkpoints.
             columns: the columns that the run uses and ignores; None if its stream has no columns.
         """
         self.settings, self.writer.keep = settings, settings.keep
@@ -283,7 +283,7 @@ class RunFolder:
 
         Args:
             samples: the number of samples learned from.
-            run: the run.
+            run: the run, copied before this returns.
             entries: the other entries to save.
             after: called with the path of the checkpoint when it has been written.
             replaces: whether it replaces the oldest checkpoint. Otherwise it is kept in addition, until the next one.

@@ -35,7 +35,7 @@ def answering(settings: Settings, folder: RunFolder, *, continues: bool, stop: C
     The folder is moved to the checkpoint that was committed last.
 
     Args:
-        settings: the settings.
+        settings: where predictions are sent, and how often checkpoints are written.
         folder: the run folder, entered by the caller.
         continues: continue from the newest checkpoint if the brokers have forgotten the last commit.
         stop: called while waiting for the brokers. Once it returns True, errors are raised immediately.

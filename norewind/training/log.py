@@ -45,7 +45,7 @@ class Log:
         """Append entries, one line each, in a single write.
 
         Args:
-            entries: the entries.
+            entries: JSON objects, written in this order.
         """
         content = as_lines(entries)
         with errors_name(self.path):

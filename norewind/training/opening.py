@@ -63,7 +63,7 @@ def open_stream(settings: Settings, position: Position | None = None, *, source:
     """Open the stream that settings name.
 
     Args:
-        settings: the settings.
+        settings: the source, its format, and how its columns are read.
         position: the position to start at; None for the beginning.
         source: a source to use instead of the one that the settings name.
         reading: how to read the source that the settings name: `continues`, whether it starts at the position instead

@@ -175,7 +175,7 @@ class Progress:
         """Print a line unless quiet.
 
         Args:
-            line: the line.
+            line: the text; a newline is added.
         """
         if not self.quiet:
             self.console.print(line)

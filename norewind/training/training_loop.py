@@ -98,7 +98,7 @@ class Training:
 
     Args:
         steps: the stream in windows, at the position of `saved`.
-        learner: the learner.
+        learner: predicts and learns, step by step.
         run: a new run of the learner.
         saved: the checkpoint to continue from; None for a new run.
         score: how predictions are scored.
@@ -306,7 +306,7 @@ class Training:
         """Write a line of metrics.
 
         Args:
-            line: the line.
+            line: its entries by name, as in metrics.jsonl.
         """
         if self.log:
             self.log.write([line])

@@ -47,8 +47,8 @@ def check_arguments(stream: Any, learner: Any, run: Any, window: int, samples: i
     """Reject arguments that `fit` cannot use with an explanation, before anything is computed.
 
     Args:
-        stream: the stream.
-        learner: the learner.
+        stream: a stream, a function that opens one, or an iterable of pairs.
+        learner: an object that should be a `Learner`.
         run: the run to start from.
         window: the number of samples in one step.
         samples: the total number of samples, if it is limited.
@@ -79,7 +79,7 @@ class Steps:
     before their window is full.
 
     Args:
-        stream: the stream.
+        stream: where the samples come from.
         window: the number of samples in a window.
         saved: the checkpoint at whose position the stream is; None at the start.
 
@@ -274,7 +274,7 @@ def check_fits(learner: Learner, horizon: int, window: int) -> None:
     """Reject a learner made for another horizon or window.
 
     Args:
-        learner: the learner.
+        learner: its `horizon` and `window` are compared.
         horizon: the horizon of the stream.
         window: the number of samples in one step.
 

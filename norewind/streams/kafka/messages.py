@@ -21,7 +21,7 @@ class Message(NamedTuple):
     """A message as it was received.
 
     Attributes:
-        partition: its partition.
+        partition: the number of its partition.
         offset: its offset in the partition.
         time: its time in milliseconds since 1970; −1 if it has none.
         key: its key, if it has one.
@@ -98,7 +98,7 @@ class Rounds:
         """Add a message that was fetched.
 
         Args:
-            message: the message.
+            message: a message of any partition; one that was fetched before is ignored.
         """
         if message.offset < self.reached[message.partition]:
             return  # fetched twice
@@ -110,8 +110,8 @@ class Rounds:
         """Note that a partition has no more messages before an offset. (Offsets may have gaps.)
 
         Args:
-            partition: the partition.
-            offset: the offset.
+            partition: the number of the partition.
+            offset: the offset of the next message that may come.
         """
         self.reached[partition] = max(offset, self.reached[partition])
         if partition in self._lacking:

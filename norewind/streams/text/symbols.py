@@ -119,7 +119,7 @@ class _Alphabet:
         """Return the text of some symbols, in UTF-8. Symbols without a character yet become replacement characters.
 
         Args:
-            symbols: the symbols.
+            symbols: numbers of characters in the alphabet.
         """
         letters = self.alphabet.ljust(self.symbols, "\N{REPLACEMENT CHARACTER}")
         return "".join([letters[symbol] for symbol in np.asarray(symbols).tolist()]).encode()
