@@ -1,6 +1,7 @@
 """Small arithmetic on pytrees, shared by the estimators."""
 
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -183,6 +184,16 @@ def copied(tree: Tree) -> Tree:
     JAX's own arrays never change, so they are shared.
     """
     return jax.tree.map(lambda leaf: leaf.copy() if isinstance(leaf, np.ndarray) else leaf, tree)
+
+
+def concatenated(parts: Sequence[Tree]) -> Tree:
+    """Concatenate trees of arrays, leaf by leaf, as NumPy arrays."""
+
+    def leaf(*leaves):
+        arrays = [np.asarray(leaf) for leaf in leaves]
+        return np.concatenate(arrays) if len(arrays) > 1 else arrays[0]
+
+    return jax.tree.map(leaf, *parts)
 
 
 def is_key(leaf: Any) -> bool:

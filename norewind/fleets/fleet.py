@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from norewind.core import checks
-from norewind.core.trees import Tree
+from norewind.core.trees import Tree, concatenated
 from norewind.engines.kernels import kernel
 from norewind.fleets.slots import Slots
 from norewind.learners.learner import Learner
@@ -180,7 +180,7 @@ class Fleet(Learner):
             inputs = jax.tree.map(lambda leaf: np.asarray(leaf)[part], (xs.xs, targets))  # noqa: B023
             run, piece = self._piece(run, keys[part], *inputs)
             pieces.append(piece)
-        losses, *made = pieces[0] if len(pieces) == 1 else jax.tree.map(lambda *all: np.concatenate(all), *pieces)
+        losses, *made = concatenated(pieces)
         return run, (losses, made[0] if len(made) == 1 else tuple(made)) if outputs else losses
 
     def _piece(self, run: FleetRun, keys: list[bytes], xs: Tree, targets: Tree) -> tuple[FleetRun, tuple]:

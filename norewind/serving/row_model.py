@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
-from norewind.core.trees import copied
+from norewind.core.trees import concatenated, copied
 from norewind.fleets.fleet import Fleet
 from norewind.fleets.store import MAX_SAMPLES, Store
 from norewind.scoring.class_score import ClassScore
@@ -93,7 +92,7 @@ class RowModel:
         """
         learner = self.training.learner
         made = [learner.forward(state.run, samples.xs[place : place + 1])[1] for place in range(len(samples.xs))]
-        return jax.tree.map(lambda *parts: np.concatenate([np.asarray(part) for part in parts]), *made)
+        return concatenated(made)
 
     def publish(self) -> None:
         """Answer from the current state from now on."""

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from norewind.core.trees import Tree, copied
+from norewind.core.trees import Tree, concatenated, copied
 from norewind.learners.learner import Learner
 from norewind.storage import checkpoint
 from norewind.testing.oracles import Check, assert_same, named
@@ -116,7 +116,7 @@ def _check_cuts_change_nothing(trial: _Trial) -> None:
         run, first = trial.scan(copied(trial.start), data, cut)
         rolled = jax.tree.map(lambda leaf, cut=cut: np.roll(np.asarray(leaf), -cut, axis=0), data)
         run, second = trial.scan(run, rolled, trial.length - cut)
-        found = _joined([_part(first, 0, cut), _part(second, 0, trial.length - cut)])
+        found = concatenated([_part(first, 0, cut), _part(second, 0, trial.length - cut)])
         _assert_same(found, expected, f"cut after {cut} steps, losses and outputs")
         _assert_same(run, end, f"cut after {cut} steps, the run")
         assert not np.any(np.asarray(first[0])[cut:]), "losses beyond `count` must be zeros"
@@ -129,7 +129,7 @@ def _check_one_step_at_a_time(trial: _Trial) -> None:
         run, part = trial.scan(run, _part((trial.xs, trial.targets), step, step + 1))
         parts.append(part)
     tolerances = trial.tolerance, trial.tolerance
-    _assert_same(_joined(parts), expected, "one step at a time, losses and outputs", *tolerances)
+    _assert_same(concatenated(parts), expected, "one step at a time, losses and outputs", *tolerances)
     _assert_same(run, end, "one step at a time, the run", *tolerances)
 
 
@@ -196,7 +196,3 @@ _CHECKS = (
 
 def _part(tree: Tree, start: int, stop: int) -> Tree:
     return jax.tree.map(lambda leaf: np.asarray(leaf)[start:stop], tree)
-
-
-def _joined(parts: list[Tree]) -> Tree:
-    return jax.tree.map(lambda *leaves: np.concatenate([np.asarray(leaf) for leaf in leaves]), *parts)

@@ -12,14 +12,14 @@ import numpy as np
 from msgspec.structs import asdict
 
 from norewind.core import checks
-from norewind.core.trees import Tree, copied, floating, norm
+from norewind.core.trees import Tree, concatenated, copied, floating, norm
 from norewind.learners.learner import Learner
 from norewind.scoring.metrics import SEEN_AT_ONCE, Diverged, Tally, Watch, digits, next_line
 from norewind.scoring.score import Score
 from norewind.storage.checkpoint import arrays_of
 from norewind.streams.stream import Samples, StreamError
 from norewind.training.folder import METRICS, RunFolder, Saved
-from norewind.training.windows import Steps, check_fits, concatenated, count_of, fingerprint
+from norewind.training.windows import Steps, check_fits, count_of, fingerprint
 
 # Metrics of single rows are computed for this many rows at once, unless they are read earlier. Row by row, they would
 # take as long as learning.

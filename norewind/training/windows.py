@@ -2,7 +2,7 @@
 
 import json
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from norewind.core import checks
 from norewind.core.checks import ModelError
+from norewind.core.trees import concatenated
 from norewind.learners.learner import Learner
 from norewind.streams.position import damaged
 from norewind.streams.stream import Keyed, Position, Samples, Stream
@@ -244,16 +245,6 @@ class IteratedStream(Stream):
 def count_of(samples: Samples | None) -> int:
     """Return the number of samples; 0 for None."""
     return 0 if samples is None else len(jax.tree.leaves(samples.xs)[0])
-
-
-def concatenated(parts: Sequence[Any]) -> Any:
-    """Concatenate pytrees of arrays, leaf by leaf."""
-
-    def joined(*leaves):
-        arrays = [np.asarray(leaf) for leaf in leaves]
-        return np.concatenate(arrays) if len(arrays) > 1 else arrays[0]
-
-    return jax.tree.map(joined, *parts)
 
 
 def _kind_of(samples: Samples) -> tuple:
