@@ -27,14 +27,14 @@ class Engine(Protocol):
     Attributes:
         own: the initial arrays that every key has for itself, by name.
         shared: the initial value of everything that all keys share.
-        chunk: the number of rows to pass at a time.
+        chunk_size: the number of rows to pass at a time.
         any_order: whether the results of a key do not depend on other keys, not even by rounding, so that only the rows
             of each key need to be in order.
     """
 
     own: dict[str, np.ndarray]
     shared: Tree
-    chunk: int
+    chunk_size: int
     any_order: bool
 
     def learn(
@@ -260,14 +260,14 @@ class Fleet(Learner):
         """
         raise checks.ModelError("reset: every key of a fleet has its own sequence. Use a new key to begin a new one.")
 
-    def chunk(self, run: FleetRun) -> int:
+    def chunk_size(self, run: FleetRun) -> int:
         """Return the number of rows that the engine prefers, or fewer if rows are wide.
 
         Args:
             run: unused: the size depends on the engine alone.
         """
         width = 32 + sum(part.size for name, part in self.engine.own.items() if name in ("xs", "targets", "outputs"))
-        return max(1, min(self.engine.chunk, MAX_CHUNK_NUMBERS // width))
+        return max(1, min(self.engine.chunk_size, MAX_CHUNK_NUMBERS // width))
 
     def keep_in(self, folder: Any, samples: int) -> None:
         """Keep the keys in a run folder, starting from one of its checkpoints.

@@ -68,7 +68,7 @@ def predictions(
         window = training.window if learn else 1
         steps = Steps(opened.stream, window)
         steps.waiting = training.steps.waiting if source is None else None
-        chunk = max(1, learner.chunk(run) // window)
+        chunk = max(1, learner.chunk_size(run) // window)
 
         def answer(run, xs, targets, count):
             if not learn:

@@ -231,8 +231,8 @@ class Ahead(Learner):
     def carry(self, run: AheadRun) -> Tree:
         return self.learner.carry(run.run)
 
-    def chunk(self, run: AheadRun) -> int:
-        return self.learner.chunk(run.run)
+    def chunk_size(self, run: AheadRun) -> int:
+        return self.learner.chunk_size(run.run)
 
     def _due(self, made: np.ndarray, forecasts: np.ndarray) -> np.ndarray:
         """Return the earlier forecasts of each row; `made` starts `horizon` rows before the first of them."""

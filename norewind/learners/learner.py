@@ -96,7 +96,7 @@ class Learner(ABC):
         """
         return ()
 
-    def chunk(self, run: Any) -> int:
+    def chunk_size(self, run: Any) -> int:
         """Return a good chunk size: large enough to hide the cost of a call, small enough to stop soon.
 
         Args:

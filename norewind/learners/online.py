@@ -294,7 +294,7 @@ class Online(Learner):
         """
         return run.carry
 
-    def chunk(self, run: Run) -> int:
+    def chunk_size(self, run: Run) -> int:
         """Return the chunk size: smaller for a large model, so that it stops as quickly as a small one.
 
         Args:

@@ -134,8 +134,8 @@ class TextLearner(Learner):
     def carry(self, run: TextRun) -> Tree:
         return tuple(learner.carry(own) for learner, own in zip(self.networks, run.networks, strict=True))
 
-    def chunk(self, run: TextRun) -> int:
-        return self.counts.chunk(run.counts)
+    def chunk_size(self, run: TextRun) -> int:
+        return self.counts.chunk_size(run.counts)
 
     def _flat(self, steps: Any) -> np.ndarray:
         """Join windows of symbols, or of values per symbol, to one sequence."""

@@ -96,7 +96,7 @@ def _check_members(trial: _Trial) -> None:
     assert isinstance(learner, Learner), "the learner must be a subclass of norewind.learners.Learner"
     assert type(learner.horizon) is int, f"horizon must be an int, not {learner.horizon!r}"
     assert learner.window >= 0, f"window must be 0 or more, not {learner.window!r}"
-    assert learner.chunk(copied(trial.start)) >= 1, "chunk(run) must be at least 1"
+    assert learner.chunk_size(copied(trial.start)) >= 1, "chunk_size(run) must be at least 1"
     run, (losses, outputs) = trial.whole()
     assert np.shape(losses) == (trial.length,), f"there must be one loss per step, not {np.shape(losses)}"
     assert np.isfinite(losses).all(), "losses must be finite"

@@ -145,7 +145,7 @@ class Training:
         # A line reports the carry at that sample; a learner without a carry need not stop there.
         # Lines at a given interval, and those with a carry, are written before anything later can go wrong.
         self.cut_at_lines = intervals.metrics_every is not None or bool(jax.tree.leaves(learner.carry(run)))
-        self.chunk = max(1, learner.chunk(run) // self.window)
+        self.chunk_size = max(1, learner.chunk_size(run) // self.window)
         self.log = folder.log(METRICS) if folder else None
         self._seconds, self._began = entries.get("seconds", 0.0), None
         self._saved_position, self._saved_time = fingerprint(entries.get("position")), time.perf_counter()
@@ -207,10 +207,10 @@ class Training:
         It ends no later than the next checkpoint and, with a carry, the next line of metrics.
         """
         done, saves = self.samples, self.intervals.checkpoint_every
-        left = self.chunk if samples is None else (samples - done) // self.window
-        line = self._steps_to_line() if self.cut_at_lines else self.chunk
-        checkpoint = self.chunk if saves is None else -(-(saves - done % saves) // self.window)
-        return min(self.chunk, left, line, checkpoint)
+        left = self.chunk_size if samples is None else (samples - done) // self.window
+        line = self._steps_to_line() if self.cut_at_lines else self.chunk_size
+        checkpoint = self.chunk_size if saves is None else -(-(saves - done % saves) // self.window)
+        return min(self.chunk_size, left, line, checkpoint)
 
     def _end_of_line(self) -> int:
         """Return the number of samples at the next line of metrics."""
@@ -228,7 +228,7 @@ class Training:
         before, count = self.samples, count_of(taken)
         predicts = self.hooks.predictions is not None or self.score.needs_outputs
         self.run, seen = self.learner.scan(
-            self.run, *self.steps.windows(taken, self.chunk), count=count // self.window, outputs=predicts
+            self.run, *self.steps.windows(taken, self.chunk_size), count=count // self.window, outputs=predicts
         )
         losses, outputs = seen if predicts else (seen, None)
         losses = np.asarray(losses, np.float64)[: count // self.window]
@@ -324,7 +324,7 @@ class Training:
         Args:
             waiting: the samples.
         """
-        windows = self.steps.windows(waiting, self.chunk)
+        windows = self.steps.windows(waiting, self.chunk_size)
         return self.learner.scan(copied(self.run), *windows, count=1, outputs=True)[1][1]
 
     def run_so_far(self) -> Any:

@@ -99,7 +99,7 @@ def test_metrics_are_the_losses_of_the_learner(model, whole):
     taken = steps.take(133)
     assert taken is not None
     # The same compiled program: learning amplifies the rounding of another one.
-    run, losses = learner.scan(run, *steps.windows(taken, learner.chunk(run) // WINDOW), count=133)
+    run, losses = learner.scan(run, *steps.windows(taken, learner.chunk_size(run) // WINDOW), count=133)
     # The mean of every sample, although there is one loss per window of three.
     assert lines[0]["loss"] == pytest.approx(float(losses[:17].sum()) / 51, rel=1e-5)
     # Every line is about its own interval.
@@ -392,4 +392,4 @@ def test_what_waits_for_its_window_is_saved_even_if_nothing_was_learned_since(tm
 def test_large_models_get_short_chunks(model, numbers, samples):
     """So that an interruption does not wait for thousands of slow samples."""
     learner, _ = model
-    assert learner.chunk({"a": np.broadcast_to(0.0, numbers)}) == samples
+    assert learner.chunk_size({"a": np.broadcast_to(0.0, numbers)}) == samples

@@ -169,7 +169,7 @@ class Counts(Learner):
             past[kept] = run.past[kept]
         return run._replace(past=past, lines=np.zeros_like(run.lines))
 
-    def chunk(self, run: CountsRun) -> int:
+    def chunk_size(self, run: CountsRun) -> int:
         return 4_000
 
     def _symbols(self, name: str, values: Any) -> np.ndarray:

@@ -47,7 +47,7 @@ class Networks:
         waiting: the initial waiting rows of a key, to forecast rows ahead; None to predict the row itself.
     """
 
-    chunk, any_order = 1 << 17, False  # see `sorted_by_key`
+    chunk_size, any_order = 1 << 17, False  # see `sorted_by_key`
 
     def __init__(self, learner: Any, run: Run, share: bool, waiting: Waiting | None = None):
         self.program = Shared(learner, run) if share else Private(learner, run)

@@ -18,7 +18,7 @@ class Squares:
         run: the run that every key starts from.
     """
 
-    chunk, any_order = 1 << 17, True
+    chunk_size, any_order = 1 << 17, True
 
     def __init__(self, learner: LeastSquares, run: LeastSquaresRun):
         self.plan, self.steps, self.shared = learner.plan, learner.steps, ()
