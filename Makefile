@@ -1,4 +1,4 @@
-# make setup | demo | test | test-all | storm | fuzz | memory | lint | numbers | docs | bench | clean
+# make setup | demo | test | test-all | storm | fuzz | memory-use | lint | numbers | docs | bench | clean
 #
 # Everything runs in a virtual environment of the project's own, with pinned versions.
 # PYTHON chooses the interpreter; by default the newest supported one that really runs.
@@ -12,7 +12,7 @@ BIN := .venv/bin
 PIP_FLAGS := --quiet --disable-pip-version-check -c constraints.txt --build-constraint constraints.txt
 JOBS ?= 2
 
-.PHONY: setup demo test test-all storm fuzz memory lint numbers docs bench clean
+.PHONY: setup demo test test-all storm fuzz memory-use lint numbers docs bench clean
 
 setup: .venv/ready
 
@@ -41,7 +41,7 @@ storm: setup
 fuzz: setup
 	$(BIN)/python -m tools.fuzz $(FUZZ)
 
-memory: setup
+memory-use: setup
 	$(BIN)/python -m tools.memory $(MEMORY)
 
 lint: setup

@@ -120,7 +120,7 @@ def fuzz(root: Path) -> Named:
 
 
 def memory_use(root: Path) -> Named:
-    """`make memory`."""
+    """`make memory-use`."""
     record = _record(root, "memory-use", "memory")
     yield "memory-use/bytes", f"{record['settings']['bytes']:.0e}".replace("1e+08", "10⁸")
     rows = ["| stream | highest up to a fifth | highest after it | growth |", "|---|---:|---:|---:|"]

@@ -52,7 +52,7 @@ class Intervals:
 
 @dataclass(frozen=True)
 class Hooks:
-    """Functions that `fit` calls along the way.
+    """Functions that `fit` calls along the way, and two switches, which come last.
 
     Args:
         metrics: called with every line of metrics.

@@ -1,4 +1,4 @@
-"""The memory of `norewind train` does not grow with what it has seen; `make memory` does the same at full length."""
+"""The memory of `norewind train` does not grow with what it has seen; `make memory-use` does this at full length."""
 
 import gc
 import os
@@ -25,7 +25,7 @@ def test_growth_is_that_of_the_highest():
 
 @pytest.mark.slow
 def test_memory_is_flat():
-    """Keys, categories, depths and lengths; the other streams are left to `make memory`."""
+    """Keys, categories, depths and lengths; the other streams are left to `make memory-use`."""
     assert growth(looks("jsonl", 100_000_000, 0)) <= ALLOWED
 
 
@@ -54,7 +54,7 @@ def test_it_is_given_back_after_some_long_lines(tmp_path, monkeypatch, size, tim
 
 
 def test_what_lives_does_not_grow(tmp_path, monkeypatch):
-    """Keys, categories and nested values that never come twice: nothing is kept of them. (`make memory` also sees
+    """Keys, categories and nested values that never come twice: nothing is kept of them. (`make memory-use` also sees
     what the allocator keeps free.)"""
     rows = objects(random.Random(0))
     (tmp_path / "rows").write_bytes(b"".join(line for line in islice(rows, 14_000) if len(line) < 2_000))
