@@ -28,7 +28,7 @@ from norewind.streams import ByteStream, CharacterStream, Dialect, RowStream, So
 from norewind.streams.source import BLOCK
 from norewind.sweeps.record import versions, write_record
 from norewind.training.checkpoint_schema import check_entries
-from norewind.training.compress import FORMAT, MAGIC, CodeError, _header
+from norewind.training.compress import FILE_FORMAT, MAGIC, CodeError, _header
 from norewind.training.log import read_log
 from norewind.training.settings import Settings, SettingsError, field_kinds, read_toml, write_toml
 
@@ -263,7 +263,7 @@ def files(folder: Path, inputs: Counter):
         (folder / "metrics.jsonl").write_bytes(data)
         with suppress(CheckpointError):
             read_log(folder / "metrics.jsonl")
-        header = {"format": FORMAT, "bytes": 9, "first": 97, "sha256": "", **entries}
+        header = {"format": FILE_FORMAT, "bytes": 9, "first": 97, "sha256": "", **entries}
         for line in (data, json.dumps(header).encode()):
             with suppress(CodeError):
                 _header(MAGIC + line + b"\n")

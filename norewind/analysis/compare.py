@@ -15,7 +15,7 @@ from norewind.sweeps.curves import final, grouped_by, losses, points, window_of
 from norewind.sweeps.record import Record
 from norewind.sweeps.sweep import sweep
 from norewind.training import registry
-from norewind.training.build import CHOSEN
+from norewind.training.build import CHOSEN_BY_AUTO
 from norewind.training.opening import open_stream
 from norewind.training.settings import Settings, SettingsError
 
@@ -88,7 +88,7 @@ def compare(
             # The means of short intervals vary too much to detect divergence.
             settings = replace(settings, metrics_every=every, watch=settings.watch and every >= WATCHED)
     # The default method chooses its own networks.
-    defaults = {name: getattr(Settings(), name) for name in CHOSEN}
+    defaults = {name: getattr(Settings(), name) for name in CHOSEN_BY_AUTO}
     plan = {
         f"{method.replace(':', '-')}_seed{seed}": replace(
             settings, method=method, seed=seed, **(defaults if method == registry.AUTO else {})

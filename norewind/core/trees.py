@@ -206,7 +206,7 @@ def key_numbers(leaf: Any) -> Any:
     return jax.random.key_data(leaf) if is_key(leaf) else leaf
 
 
-def as_key(leaf: Any, like: Any) -> Any:
+def key_from_numbers(leaf: Any, like: Any) -> Any:
     """Turn the result of `key_numbers` back into a PRNG key, if `like` is one.
 
     Args:

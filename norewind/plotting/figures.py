@@ -151,7 +151,7 @@ def log_axis(ax: Axes) -> None:
 
 
 # A point of a learning curve is the mean of at least this many samples: a single error is too noisy.
-FEWEST = 20
+MIN_SAMPLES = 20
 
 
 def curves_figure(runs: Sequence[tuple[str, Sequence[dict[str, Any]]]], unit: str, trivial: str = "baseline") -> Figure:
@@ -183,7 +183,7 @@ def curves_figure(runs: Sequence[tuple[str, Sequence[dict[str, Any]]]], unit: st
     heights = np.concatenate([line.get_ydata() for line in ax.get_lines()]) if drawn else np.ones(1)
     if heights.min() > 0 and heights.max() > 20 * heights.min():
         log_axis(ax)  # on a linear axis, the first rows would flatten the rest
-    ax.set(xlabel="samples learned from", ylabel=f"mean {unit} of {FEWEST} samples or more")
+    ax.set(xlabel="samples learned from", ylabel=f"mean {unit} of {MIN_SAMPLES} samples or more")
     ax.set_title("how well it predicts")
     count_axis(ax)
     legend(figure, [ax], columns=1 if len(runs) > 1 else 4)
@@ -191,7 +191,7 @@ def curves_figure(runs: Sequence[tuple[str, Sequence[dict[str, Any]]]], unit: st
 
 
 def _points(lines: Sequence[dict[str, Any]], entry: str) -> np.ndarray:
-    """Samples and values. A value is the mean over at least `FEWEST` samples: of one line or, early on, of several."""
+    """Return samples and values: means over at least `MIN_SAMPLES` samples, of one line or, early on, of several."""
     known = [(line["samples"], line[entry]) for line in lines if line.get(entry) is not None]
     samples, values = np.array(known).reshape(-1, 2).T
     if not len(samples):
@@ -201,7 +201,7 @@ def _points(lines: Sequence[dict[str, Any]], entry: str) -> np.ndarray:
     edges = np.concatenate([[first], samples])
     sums = np.concatenate([[0], np.cumsum(np.diff(edges) * values)])
     numbers = np.arange(len(samples))
-    starts = np.clip(np.searchsorted(edges, samples - FEWEST, side="right") - 1, 0, numbers)
+    starts = np.clip(np.searchsorted(edges, samples - MIN_SAMPLES, side="right") - 1, 0, numbers)
     means = (sums[1:] - sums[starts]) / (samples - edges[starts])
     return np.stack([samples, np.where(numbers > starts, means, values)])
 

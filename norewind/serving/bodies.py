@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse
 
 MAX_BODY = 1 << 20
 MAX_ROWS = 256
-MAX_LINE_BYTES = 1 << 16
+MAX_STREAM_LINE = 1 << 16
 MAX_ID_LENGTH = 200
 BODY_SECONDS = 10.0
 # How long a stream may send nothing. A blank line keeps it open.
@@ -102,8 +102,8 @@ async def read_lines(request: Request) -> AsyncIterator[bytes]:
         *lines, rest = rest.split(b"\n")
         for line in lines:
             yield line
-        if len(rest) > MAX_LINE_BYTES:
-            raise Refusal(413, f"a line is longer than {MAX_LINE_BYTES} bytes.")
+        if len(rest) > MAX_STREAM_LINE:
+            raise Refusal(413, f"a line is longer than {MAX_STREAM_LINE} bytes.")
     if rest:
         yield rest
 

@@ -19,8 +19,8 @@ from norewind.training.folder import COLUMNS, METRICS, PREDICTIONS, read_setting
 from norewind.training.log import as_entry
 from norewind.training.train import unit_of
 
-RECENT_ROWS = 200
-MAX_LINES = 1_000
+SHOWN_ROWS = 200
+MAX_METRICS = 1_000
 MAX_KEYS = 10_000
 SHOWN_KEYS = 12
 TICK_SECONDS = 0.5
@@ -78,7 +78,7 @@ class PageFeed:
     def __init__(self, about: Entry, lines: Iterable[Entry] = (), status: Callable[[], Entry] = dict):
         self.about, self.status = about, status
         self.metrics: list[Entry] = []
-        self.rows: deque[Entry] = deque(maxlen=RECENT_ROWS)
+        self.rows: deque[Entry] = deque(maxlen=SHOWN_ROWS)
         self.keys: dict[str, tuple[float, int, float]] = {}
         self.viewers, self.ended = 0, False
         self._restarts = self._lines_added = self._rows_added = 0
@@ -93,8 +93,8 @@ class PageFeed:
         """
         self.metrics.append({name: line[name] for name in ENTRIES if line.get(name) is not None})
         self._lines_added += 1
-        if len(self.metrics) > MAX_LINES:
-            del self.metrics[: MAX_LINES // 2 : 2]  # thin out the older half
+        if len(self.metrics) > MAX_METRICS:
+            del self.metrics[: MAX_METRICS // 2 : 2]  # thin out the older half
 
     def add_rows(self, entries: list[Entry]) -> None:
         """Add rows with their predictions.
@@ -200,7 +200,7 @@ class FolderFeed(PageFeed):
     def __init__(self, folder: Path):
         super().__init__(about(folder), status=self.folder_status)
         self.folder = folder
-        self._metrics, self._predictions = Tail(folder / METRICS), Tail(folder / PREDICTIONS, RECENT_ROWS)
+        self._metrics, self._predictions = Tail(folder / METRICS), Tail(folder / PREDICTIONS, SHOWN_ROWS)
         self._checkpoint: Path | None = None
         self._bad = 0
         self.apply(*self.look())

@@ -17,7 +17,7 @@ from norewind.storage.files import write_atomically
 from norewind.streams.table.python_rows import PythonRows
 
 # The learning thread checks whether it should stop at least this often (in seconds).
-IDLE_SECONDS = 0.5
+POLL_SECONDS = 0.5
 # How long the first row waits for more, so that they are learned from together (in seconds).
 GATHER = 0.02
 # The most rows that are learned from together: few enough to let predictions through.
@@ -95,7 +95,7 @@ class Incoming(PythonRows):
         """
         if not self._waiting:
             with self._changed:
-                self._changed.wait_for(lambda: self._queue or self.closed, IDLE_SECONDS)
+                self._changed.wait_for(lambda: self._queue or self.closed, POLL_SECONDS)
                 if self._queue:
                     self._changed.wait_for(lambda: len(self._queue) >= MAX_BATCH or self.closed or self._hurry, GATHER)
                 some, self._queue = self._queue[:MAX_BATCH], self._queue[MAX_BATCH:]

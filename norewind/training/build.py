@@ -211,7 +211,7 @@ def available_bytes() -> int:
 
 
 # The settings of a network that `auto` chooses itself.
-CHOSEN = ("cell", "hidden", "layers", "optimizer", "rate", "alpha", "clip", "precision")
+CHOSEN_BY_AUTO = ("cell", "hidden", "layers", "optimizer", "rate", "alpha", "clip", "precision")
 
 
 def only_defaults(settings: Settings) -> None:
@@ -221,7 +221,7 @@ def only_defaults(settings: Settings) -> None:
         SettingsError: one of them does not have its default value.
     """
     defaults = Settings()
-    for name in CHOSEN:
+    for name in CHOSEN_BY_AUTO:
         if (value := getattr(settings, name)) != getattr(defaults, name):
             choice = "Set --budget, or choose a method, such as --method uoro:window=16"
             raise SettingsError(f"{name} is {value!r}, but auto chooses it itself. {choice}.")

@@ -19,10 +19,10 @@ from norewind.training.registry import AUTO_WINDOW
 
 MAGIC = b"norewind compressed\n"
 # The version of the format. It must change whenever any prediction of `counts` changes.
-FORMAT = 3
+FILE_FORMAT = 3
 SYMBOLS, MEGABYTES = 256, 128
 # The number of symbols coded in one call, without the network.
-CHUNK = 4_000
+CHUNK_BYTES = 4_000
 # An upper bound of a symbol's code: a bit determines at most four bytes.
 BYTES_PER_SYMBOL = 32
 
@@ -63,7 +63,7 @@ def compressed(
     if not (isfinite(budget) and budget > 0):
         raise CodeError(f"the budget must be a number of microseconds above 0, but it is {budget}.")
     header = {
-        "format": FORMAT,
+        "format": FILE_FORMAT,
         "bytes": len(content),
         "first": content[0] if content else None,
         "sha256": hashlib.sha256(content).hexdigest(),
@@ -130,10 +130,10 @@ def _header(data: bytes) -> tuple[_Header, bytes]:
     found = None
     with suppress(ValueError, RecursionError):
         found = json.loads(line)
-    if isinstance(found, dict) and found.get("format") != FORMAT:
+    if isinstance(found, dict) and found.get("format") != FILE_FORMAT:
         raise CodeError(
             f"this file has format {found.get('format', 0)!r} of compressed files, but this version of norewind reads "
-            f"format {FORMAT}. Decompress it with the version that wrote it."
+            f"format {FILE_FORMAT}. Decompress it with the version that wrote it."
         )
     header = None
     with suppress(msgspec.ValidationError):
@@ -171,7 +171,7 @@ class _Coder:
 
     def __init__(self, mode: int, budget: float | None):
         self.state, self.data = coding.fresh_coder(mode), np.zeros(0, np.uint8)
-        self.network, self.length = None, CHUNK
+        self.network, self.length = None, CHUNK_BYTES
         if budget is None:
             self.counts = counts(SYMBOLS, megabytes=MEGABYTES)
             self.run = self.counts.init()

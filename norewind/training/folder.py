@@ -22,7 +22,7 @@ from norewind.training.settings import CHANGEABLE, SETTINGS, Settings, SettingsE
 
 METRICS, PREDICTIONS, CURVE = "metrics.jsonl", "predictions.jsonl", "curve.png"
 # The file that one process holds at a time. Its content marks the folder as a run folder.
-LOCK, MARKER = "lock", b"This folder belongs to a run of norewind.\n"
+LOCK_FILE, MARKER = "lock", b"This folder belongs to a run of norewind.\n"
 COLUMNS, STRETCH, FORECAST, BY_STEP = "columns.json", "stretch.png", "forecast.png", "by_step.png"
 
 
@@ -308,7 +308,7 @@ class RunFolder:
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     """Hold the folder, or raise `FolderInUse`."""
-    path = folder / LOCK
+    path = folder / LOCK_FILE
     # A symbolic link could point to an unrelated file. The library does not follow links either.
     os.close(open_itself(path, os.O_RDWR | os.O_CREAT))
     try:
@@ -324,9 +324,9 @@ def _locked(folder: Path) -> Iterator[None]:
 
 def _check_is_ours(folder: Path) -> None:
     """Reject a folder with files that are not from a run, since training might overwrite them."""
-    lock = folder / LOCK
+    lock = folder / LOCK_FILE
     begins = lock.read_bytes()[: len(MARKER)] if lock.is_file() and not lock.is_symlink() else None
-    names = set(os.listdir(folder)) - ({LOCK} if begins == b"" else set())
+    names = set(os.listdir(folder)) - ({LOCK_FILE} if begins == b"" else set())
     if names and begins != MARKER and not checkpoints(folder / "checkpoints"):
         raise SettingsError(f"{folder} is not empty, and its files are not from a run. Choose another folder.")
 
@@ -335,12 +335,12 @@ def _remove_unused(made: list[Path]) -> None:
     """Remove folders, innermost first, that were created for a run that failed before it had anything to keep."""
     folder = made[0]
     with suppress(OSError):
-        kept = [path for path in folder.iterdir() if path.name not in (LOCK, SETTINGS, "checkpoints")]
+        kept = [path for path in folder.iterdir() if path.name not in (LOCK_FILE, SETTINGS, "checkpoints")]
         if any(path.is_dir() or path.stat().st_size for path in kept):
             return
         with suppress(FileNotFoundError):
             (folder / "checkpoints").rmdir()
-        for path in (*kept, folder / SETTINGS, folder / LOCK):
+        for path in (*kept, folder / SETTINGS, folder / LOCK_FILE):
             path.unlink(missing_ok=True)
         for path in made:
             path.rmdir()

@@ -18,7 +18,7 @@ SMOOTHED_OVER = 10_000
 # The speed is measured over the chunks of this many seconds.
 SPEED_SECONDS = 600
 # The names of simple forecasts, by their entries in a line of metrics.
-SIMPLE = {"persistence": "last value", "seasonal": "period ago"}
+SIMPLE_FORECASTS = {"persistence": "last value", "seasonal": "period ago"}
 
 
 @dataclass
@@ -120,7 +120,7 @@ class Progress:
             trivial: the name of its baseline.
         """
         self.bars.add_task(name, total=total, completed=samples, words="compiling")
-        names = {**SIMPLE, "baseline": trivial or "baseline"}
+        names = {**SIMPLE_FORECASTS, "baseline": trivial or "baseline"}
         self.runs[name] = RunProgress(self.bars.tasks[-1], unit, names, samples, samples, time.monotonic())
         if self.many and self.bars.disable:
             self.say(f"{name}: started")

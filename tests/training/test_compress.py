@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("shared_programs")
 
 TEXT = b"In the beginning was the word. " * 5 + bytes(range(0, 256, 32)) + b"and the word was with counts.\n" * 2
 # How a fixed text is coded. If this changes, every file that was compressed before becomes unreadable:
-# compress.FORMAT must then be another number, too.
+# compress.FILE_FORMAT must then be another number, too.
 CODE_OF_FORMAT_3 = "683d3ad6a4a80e2c"
 
 
@@ -57,7 +57,7 @@ def test_the_format_is_the_same_for_ever(portable):
     header, code = compress._header(portable)
     assert header.network is None, "nothing in the header names a machine"
     assert hashlib.sha256(code).hexdigest()[:16] == CODE_OF_FORMAT_3
-    assert compress.FORMAT == 3
+    assert compress.FILE_FORMAT == 3
 
 
 CODE = (
@@ -142,7 +142,7 @@ FORGED += [{"budget": "x"}, {"budget": 50}, {"budget": -1, "network": {}}, {"net
 
 @pytest.mark.parametrize("entry", FORGED, ids=str)
 def test_a_forged_header_of_a_compressed_file(entry):
-    header = {"format": compress.FORMAT, "bytes": 9, "first": 97, "sha256": "0" * 64, **entry}
+    header = {"format": compress.FILE_FORMAT, "bytes": 9, "first": 97, "sha256": "0" * 64, **entry}
     with pytest.raises(compress.CodeError, match="header of this file is damaged"):
         compress.decompressed(compress.MAGIC + json.dumps(header).encode() + b"\nabcd")
 
@@ -154,7 +154,7 @@ def test_a_header_nested_deeper_than_python_reads():
 
 def test_a_code_that_is_used_up_ends_the_decoding():
     """A header may ask for 10¹⁸ bytes of a code of four."""
-    header = {"format": compress.FORMAT, "bytes": 10**18, "first": 97, "sha256": "0" * 64}
+    header = {"format": compress.FILE_FORMAT, "bytes": 10**18, "first": 97, "sha256": "0" * 64}
     with pytest.raises(compress.CodeError, match="ends too early"):
         compress.decompressed(compress.MAGIC + json.dumps(header).encode() + b"\nabcd")
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from norewind.core.run import Run
-from norewind.core.trees import Tree, as_key, key_numbers
+from norewind.core.trees import Tree, key_from_numbers, key_numbers
 from norewind.engines.compilation import compiled_loop
 from norewind.learners.chunks import chunk_is_finite, fast_step, scan_some, skipping_step, watching_step
 from norewind.learners.online import Online, _forward
@@ -251,7 +251,7 @@ def with_keys(run: Tree, like: Tree) -> Tree:
         run: the run, with key data in place of keys.
         like: a run with keys.
     """
-    return jax.tree.map(as_key, run, like)
+    return jax.tree.map(key_from_numbers, run, like)
 
 
 def without_keys(run: Tree) -> list[Any]:
