@@ -86,9 +86,7 @@ def add_scaled(typingctx, a, i, b, j, length, factor):
     """
 
     def generate(context, builder, signature, arguments):
-        undefined, zeros = ir.Constant(_VECTOR, ir.Undefined), ir.Constant(ir.VectorType(ir.IntType(32), LANES), None)
-        first = builder.insert_element(undefined, arguments[5], ir.Constant(ir.IntType(32), 0))
-        factors = builder.shuffle_vector(first, undefined, zeros)
+        factors = _repeated(builder, arguments[5])
         for x, y in _blocks(context, builder, signature.args, arguments):
             product = builder.fmul(builder.load(y, align=8), factors)
             builder.store(builder.fadd(builder.load(x, align=8), product), x, align=8)
@@ -98,7 +96,41 @@ def add_scaled(typingctx, a, i, b, j, length, factor):
     return types.void(_contiguous(a), place, _contiguous(b), place, place, types.float64), generate
 
 
+@_for_llvm
+def add_each_other(typingctx, a, i, b, j, length, to_a, to_b):
+    """Add to_a × b[j + k] to a[i + k], and to_b × the old a[i + k] to b[j + k], for k < length.
+
+    Args:
+        typingctx: Numba's typing context, which callers do not pass.
+        a: a contiguous array of float64, changed in place.
+        i: the index of its first number.
+        b: another such array, also changed in place; the two must not overlap.
+        j: the index of its first number.
+        length: the number of terms, a multiple of `LANES`.
+        to_a: the factor of the numbers that are added to `a`.
+        to_b: the factor of the numbers that are added to `b`.
+    """
+
+    def generate(context, builder, signature, arguments):
+        to_a, to_b = _repeated(builder, arguments[5]), _repeated(builder, arguments[6])
+        for x, y in _blocks(context, builder, signature.args, arguments):
+            old_a, old_b = builder.load(x, align=8), builder.load(y, align=8)
+            builder.store(builder.fadd(old_a, builder.fmul(old_b, to_a)), x, align=8)
+            builder.store(builder.fadd(old_b, builder.fmul(old_a, to_b)), y, align=8)
+        return context.get_dummy_value()
+
+    place, number = types.intp, types.float64
+    return types.void(_contiguous(a), place, _contiguous(b), place, place, number, number), generate
+
+
 _VECTOR = ir.VectorType(ir.DoubleType(), LANES)
+
+
+def _repeated(builder, number):
+    """Return a vector with the same number in every lane."""
+    undefined, zeros = ir.Constant(_VECTOR, ir.Undefined), ir.Constant(ir.VectorType(ir.IntType(32), LANES), None)
+    first = builder.insert_element(undefined, number, ir.Constant(ir.IntType(32), 0))
+    return builder.shuffle_vector(first, undefined, zeros)
 
 
 def _contiguous(array: Any) -> Any:

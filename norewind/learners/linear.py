@@ -7,7 +7,7 @@ import numpy as np
 
 from norewind.core.checks import ModelError
 from norewind.engines.kernels import kernel
-from norewind.learners.arithmetic import LANES, add_scaled, dot, padded
+from norewind.learners.arithmetic import LANES, add_each_other, add_scaled, dot, padded
 
 # The largest input, in standard deviations. A larger one is most likely a fault, which a linear model would amplify.
 LARGEST_INPUT = 10.0
@@ -251,16 +251,11 @@ def update(factors, features, x, gain, forgetting, growth):
     for j in range(features):
         # Up to the diagonal, which is 1, and the zeros of the padding: whole vectors are faster.
         length = (j // LANES + 1) * LANES
-        column = factors[start : start + length]
-        inner = dot(column, 0, x, 0, length)
+        inner = dot(factors, start, x, 0, length)
         outer, before = diagonal[j] * inner, total
         total += inner * outer
         diagonal[j] *= before / total * growth
-        share = -inner / before
-        for i in range(length):
-            old = column[i]
-            column[i] = old + gain[i] * share
-            gain[i] += old * outer
+        add_each_other(factors, start, gain, 0, length, -inner / before, outer)
         start += length
     for i in range(features):
         gain[i] /= total
