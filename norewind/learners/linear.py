@@ -198,7 +198,6 @@ def linear_row(plan, number, model, row, x, targets, outputs):
         else:
             gain[:] = 0.0
     past, weights, spreads = model.past, model.weights, model.spreads
-    limits = limit * np.sqrt(np.maximum(spreads, LEAST_SPREAD))
     newest = row % ring * 2 * width
     for s in range(len(steps)):
         step, then = steps[s], (row - steps[s]) % ring * 2 * width
@@ -208,7 +207,8 @@ def linear_row(plan, number, model, row, x, targets, outputs):
                 outputs[i] = dot(weights, own, past, newest, width)
             if row >= step and np.isfinite(targets[i]):
                 error = targets[i] - dot(weights, own, past, then, width)
-                error = min(max(error, -limits[i]), limits[i])
+                largest = limit * np.sqrt(max(spreads[i], LEAST_SPREAD))
+                error = min(max(error, -largest), largest)
                 spreads[i] += 0.01 * (error * error - spreads[i])
                 add_scaled(weights, own, past, then + width, width, error)
             if step > 0:
