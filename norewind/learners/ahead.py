@@ -82,6 +82,7 @@ class Ahead(Learner):
         self.horizon = self.steps[-1]
         # The rows to learn from begin this many rows before the newest ones; all their targets have arrived.
         self.delay = self.horizon + window - 1
+        self._since_made = tuple(self.horizon - step for step in self.steps)
         self._losses = None if loss is None else _losses_of(loss)
 
     def init(self, run: Run, x: np.ndarray, output: np.ndarray, target: np.ndarray) -> AheadRun:
@@ -127,7 +128,7 @@ class Ahead(Learner):
         same_length(xs, targets)
         steps = len(xs)
         count = steps if count is None else count
-        newest, known = (self._flat(np.asarray(part)) for part in (xs, targets))
+        newest, known = self._flat(np.asarray(xs)), self._flat(np.asarray(targets))
         rows, seen = count * self.window, int(run.samples)
         old, came = np.concatenate([run.xs, newest]), np.concatenate([run.targets, known])
         # At the first rows, there is nothing to learn from yet.
@@ -171,7 +172,9 @@ class Ahead(Learner):
             shift_columns(came, row_offsets(self.steps, came.shape[1] // len(self.steps)), targets)
             # Rolled, not cut: chunks of the same length reuse the compiled program.
             parts = old[: len(newest)], targets, newest
-            xs, targets, newest = (self._steps(np.roll(part, -start, axis=0) if start else part) for part in parts)
+            if start:
+                parts = [np.roll(part, -start, axis=0) for part in parts]
+            xs, targets, newest = map(self._steps, parts)
             inner, (_, outputs) = self.learner.scan(inner, xs, targets, newest=newest, count=count - idle, outputs=True)
             later = np.asarray(outputs).reshape(forecasts.shape)
             forecasts = np.concatenate([forecasts[:start], later[: len(later) - start]]) if start else later
@@ -194,8 +197,8 @@ class Ahead(Learner):
         inner, outputs = self.learner.forward(run.run, xs, count=count)
         forecasts = np.asarray(outputs).reshape(len(xs), -1)
         made = np.concatenate([run.outputs, forecasts])
-        samples = _counted(run.samples, count)
-        new = run._replace(run=inner, outputs=made[count : count + self.horizon], samples=samples)
+        newest = made[count : count + self.horizon]
+        new = AheadRun(inner, run.xs, run.targets, newest, _counted(run.samples, count))
         return new, (forecasts, self._due(made, forecasts))
 
     def pending(self, run: AheadRun) -> np.ndarray:
@@ -236,9 +239,8 @@ class Ahead(Learner):
 
     def _due(self, made: np.ndarray, forecasts: np.ndarray) -> np.ndarray:
         """Return the earlier forecasts of each row; `made` starts `horizon` rows before the first of them."""
-        due, width = np.empty_like(forecasts), made.shape[1] // (self.parts * len(self.steps))
-        since_made = tuple(self.horizon - step for step in self.steps)
-        shift_columns(made, row_offsets(since_made, width, parts=self.parts), due)
+        due, width = np.empty(forecasts.shape, made.dtype), made.shape[1] // (self.parts * len(self.steps))
+        shift_columns(made, row_offsets(self._since_made, width, parts=self.parts), due)
         return due
 
     def _forecast_targets(self, known: np.ndarray, seen: int) -> np.ndarray:

@@ -185,7 +185,7 @@ class Online(Learner):
         """
         _nothing_pending(run, "scan", (Run, PackedRun))
         if isinstance(run, PackedRun):
-            if count in (None, 1) and resets is None and len(jax.tree.leaves(xs)[0]) == 1:
+            if count in (None, 1) and resets is None and _is_single(xs):
                 new, seen = self.single.scan_one(run, xs, targets, newest)
                 return new, seen if outputs else seen[0]  # pyright: ignore[reportReturnType] (a packed run stands for a run)
             new, seen = self.scan(run.unpack(), xs, targets, resets, newest=newest, count=count, outputs=outputs)
@@ -229,11 +229,11 @@ class Online(Learner):
             ValueError: `count` is out of range, or inputs are still waiting for their targets.
         """
         _nothing_pending(run, "forward", (Run, PackedRun))
+        if isinstance(run, PackedRun) and count in (None, 1) and _is_single(xs):
+            return self.single.forward_one(run, xs)  # pyright: ignore[reportReturnType] (a packed run stands for a run)
         length = checks.common_length("forward", xs=xs)
         _check_count("forward", count, length)
         if isinstance(run, PackedRun):
-            if length == 1 and count in (None, 1):
-                return self.single.forward_one(run, xs)  # pyright: ignore[reportReturnType] (a packed run stands for a run)
             new, outputs = self.forward(run.unpack(), xs, count=count)
             return pack(new), outputs  # pyright: ignore[reportReturnType]
         return self.compiled_forward(run, xs, length if count is None else count)
@@ -387,6 +387,11 @@ def _nothing_pending(run: Any, what: str, kinds: Any = Run) -> None:
             f"{what}: inputs still wait for their targets ({len(run.pending)} of them). "
             "Call learn(run, target) for each first."
         )
+
+
+def _is_single(xs: Tree) -> bool:
+    """Whether inputs hold a single entry along their leading axis."""
+    return len(xs if isinstance(xs, np.ndarray) else jax.tree.leaves(xs)[0]) == 1
 
 
 def _is_false(flag: jax.Array) -> bool:

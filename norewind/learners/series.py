@@ -173,7 +173,10 @@ class Series(Learner):
         others = forecasts_of(seen, self.horizon, rows, outputs)
         shape = rows, (1 + self.gaussian) * outputs
         losses, made, due = np.zeros(rows, np.float32), np.zeros(shape, np.float32), np.zeros(shape, np.float32)
-        _rows(self.plan, mixture, xs if count == rows else xs[:count], targets, others, losses, made, due)
+        linear, history, waiting, weighing, rings = mixture
+        # Numba takes twice as long to receive named tuples.
+        plan, run = tuple(self.plan), (tuple(linear), history, waiting, tuple(weighing), rings)
+        _rows(plan, run, xs if count == rows else xs[:count], targets, others, losses, made, due)
         return losses, (made, due) if self.horizon else made
 
     def pending(self, run: SeriesRun) -> np.ndarray | None:
@@ -202,8 +205,8 @@ def _rows(plan, run, xs, targets, others, losses, made, due):
     """Learn from each row's targets, then forecast from it. For forecasts of the row itself, forecast first.
 
     Args:
-        plan: the constants.
-        run: the state of the mixture, changed in place.
+        plan: the fields of a `SeriesPlan`.
+        run: the fields of a `MixtureRun`, whose arrays are changed in place.
         xs: inputs.
         targets: targets; NaN means unknown. Without any rows of targets, nothing is learned.
         others: the members' forecasts (rows, forecasts, outputs).
@@ -211,6 +214,8 @@ def _rows(plan, run, xs, targets, others, losses, made, due):
         made: where to write the forecasts made at the rows.
         due: where to write the earlier forecasts of the rows.
     """
+    linear, history, waiting, weighing, rings = run
+    plan, run = SeriesPlan(*plan), MixtureRun(LinearRun(*linear), history, waiting, densities.Weighing(*weighing), rings)
     steps, outputs, learns = plan.steps, targets.shape[1], len(targets) > 0
     experts, per_step = len(run.weighing.records), outputs // len(steps)
     forecasts, before = np.zeros((experts, outputs)), np.zeros((experts, outputs))
