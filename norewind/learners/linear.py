@@ -156,7 +156,8 @@ def model_at(plan, run, number):
         run: the run.
         number: the number of the model.
     """
-    _, width, past, factors, weights = plan.sizes[number]
+    sizes = plan.sizes
+    width, past, factors, weights = sizes[number, 1], sizes[number, 2], sizes[number, 3], sizes[number, 4]
     end = plan.sizes[number + 1, 3] if number + 1 < len(plan.sizes) else len(run.factors)
     ring, outputs = max(2, plan.steps[-1] + 1), run.spreads.shape[1]
     return LinearModel(
@@ -226,8 +227,7 @@ def see(before, x, features, count):
         count: the number of features.
     """
     features[0] = 1.0
-    for i in range(1 + len(x), count):
-        features[i] = before[i - len(x)]
+    features[1 + len(x) : count] = before[1 : count - len(x)]
     for i in range(len(x)):
         value = np.float64(x[i])
         features[1 + i] = min(max(value, -LARGEST_INPUT), LARGEST_INPUT) if value == value else 0.0

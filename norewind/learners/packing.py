@@ -274,8 +274,7 @@ class SingleCalls:
         run, field = layout.unpack(vectors), _moving(layout)
         transition = one_step_of(self._update.model.transition)
         state, output = transition(run.params, run[field], jax.tree.map(lambda leaf: leaf[0], xs))
-        new = layout.pack(run._replace(**{Run._fields[field]: strong(state)}))
-        return tuple(new[place] for place in layout.vectors_of(field)), jax.tree.map(lambda leaf: leaf[None], output)
+        return layout.replace(vectors, field, strong(state)), jax.tree.map(lambda leaf: leaf[None], output)
 
 
 def _moving(layout: Layout) -> int:
