@@ -172,9 +172,7 @@ class Ahead(Learner):
             shift_columns(came, row_offsets(self.steps, came.shape[1] // len(self.steps)), targets)
             # Rolled, not cut: chunks of the same length reuse the compiled program.
             parts = old[: len(newest)], targets, newest
-            if start:
-                parts = [np.roll(part, -start, axis=0) for part in parts]
-            xs, targets, newest = map(self._steps, parts)
+            xs, targets, newest = (self._steps(np.roll(part, -start, axis=0) if start else part) for part in parts)
             inner, (_, outputs) = self.learner.scan(inner, xs, targets, newest=newest, count=count - idle, outputs=True)
             later = np.asarray(outputs).reshape(forecasts.shape)
             forecasts = np.concatenate([forecasts[:start], later[: len(later) - start]]) if start else later

@@ -84,16 +84,8 @@ def add_scaled(typingctx, a, i, b, j, length, factor):
         length: the number of terms, a multiple of `LANES`.
         factor: the factor.
     """
-
-    def generate(context, builder, signature, arguments):
-        factors = _repeated(builder, arguments[5])
-        for x, y in _blocks(context, builder, signature.args, arguments):
-            product = builder.fmul(builder.load(y, align=8), factors)
-            builder.store(builder.fadd(builder.load(x, align=8), product), x, align=8)
-        return context.get_dummy_value()
-
     place = types.intp
-    return types.void(_contiguous(a), place, _contiguous(b), place, place, types.float64), generate
+    return types.void(_contiguous(a), place, _contiguous(b), place, place, types.float64), _additions
 
 
 @_for_llvm
@@ -110,27 +102,23 @@ def add_each_other(typingctx, a, i, b, j, length, to_a, to_b):
         to_a: the factor of the numbers that are added to `a`.
         to_b: the factor of the numbers that are added to `b`.
     """
-
-    def generate(context, builder, signature, arguments):
-        to_a, to_b = _repeated(builder, arguments[5]), _repeated(builder, arguments[6])
-        for x, y in _blocks(context, builder, signature.args, arguments):
-            old_a, old_b = builder.load(x, align=8), builder.load(y, align=8)
-            builder.store(builder.fadd(old_a, builder.fmul(old_b, to_a)), x, align=8)
-            builder.store(builder.fadd(old_b, builder.fmul(old_a, to_b)), y, align=8)
-        return context.get_dummy_value()
-
     place, number = types.intp, types.float64
-    return types.void(_contiguous(a), place, _contiguous(b), place, place, number, number), generate
+    return types.void(_contiguous(a), place, _contiguous(b), place, place, number, number), _additions
 
 
 _VECTOR = ir.VectorType(ir.DoubleType(), LANES)
 
 
-def _repeated(builder, number):
-    """Return a vector with the same number in every lane."""
+def _additions(context, builder, signature, arguments):
+    """Generate the loop of `add_scaled` (one factor) or `add_each_other` (two)."""
     undefined, zeros = ir.Constant(_VECTOR, ir.Undefined), ir.Constant(ir.VectorType(ir.IntType(32), LANES), None)
-    first = builder.insert_element(undefined, number, ir.Constant(ir.IntType(32), 0))
-    return builder.shuffle_vector(first, undefined, zeros)
+    firsts = [builder.insert_element(undefined, number, ir.Constant(ir.IntType(32), 0)) for number in arguments[5:]]
+    factors = [builder.shuffle_vector(first, undefined, zeros) for first in firsts]  # the number in every lane
+    for pointers in _blocks(context, builder, signature.args, arguments):
+        old = [builder.load(pointer, align=8) for pointer in pointers]
+        for pointer, own, other, factor in zip(pointers, old, reversed(old), factors, strict=False):
+            builder.store(builder.fadd(own, builder.fmul(other, factor)), pointer, align=8)
+    return context.get_dummy_value()
 
 
 def _contiguous(array: Any) -> Any:

@@ -76,8 +76,7 @@ class Layout:
             tree: the tree.
         """
         # Not joined by `concatenate`: once fused, that would search for the part of every single number.
-        vectors = tuple(jnp.zeros(shape, kind) for kind, shape in self.shapes)
-        return _written(vectors, self.leaves, tree)
+        return _written([jnp.zeros(shape, kind) for kind, shape in self.shapes], self.leaves, tree)
 
     def replace(self, vectors: Vectors, entry: int, value: Tree) -> Vectors:
         """Replace one entry of the tree, inside a compiled function.
@@ -90,7 +89,7 @@ class Layout:
         Returns:
             The vectors that hold the entry; see `vectors_of`.
         """
-        new = _written(vectors, self._leaves_of(entry), value)
+        new = _written(list(vectors), self._leaves_of(entry), value)
         return tuple(new[place] for place in self.vectors_of(entry))
 
     def unpack(self, vectors: Vectors) -> Tree:
@@ -201,16 +200,15 @@ def layout_of(tree: Tree) -> Layout:
     return _layouts[key]
 
 
-def _written(vectors: Vectors, leaves: list[Leaf], tree: Tree) -> Vectors:
+def _written(vectors: list[Any], leaves: list[Leaf], tree: Tree) -> Vectors:
     """Return vectors after writing the arrays of a tree to their places, inside a compiled function."""
-    new: list[Any] = list(vectors)
     for leaf, value in zip(leaves, jax.tree.leaves(tree), strict=True):
         if leaf.alone:
-            new[leaf.vector] = value
+            vectors[leaf.vector] = value
             continue
         part = _flat(jax.random.key_data(value) if leaf.impl else jnp.asarray(value))
-        new[leaf.vector] = jax.lax.dynamic_update_slice(new[leaf.vector], part, (leaf.start,))
-    return tuple(new)
+        vectors[leaf.vector] = jax.lax.dynamic_update_slice(vectors[leaf.vector], part, (leaf.start,))
+    return tuple(vectors)
 
 
 def _kind(dtype: np.dtype) -> str:

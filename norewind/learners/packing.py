@@ -187,9 +187,7 @@ class SingleCalls:
         """
         # Every argument costs a microsecond.
         needed = run.vectors[: run.layout.vectors_of_first(len(MODEL))]
-        vectors = needed if run.ahead_vectors is None else (needed, run.ahead_vectors)
-        function = self._answer if run.ahead_vectors is None else self._answer_next
-        return self._checked("predict: ", function, run, vectors, x)
+        return self._checked("predict: ", self._answer, run, (needed, run.ahead_vectors), x)
 
     def scan_one(self, run: PackedRun, xs: Tree, targets: Tree, newest: Tree) -> tuple[PackedRun, tuple[Any, Tree]]:
         """Do what `Online.scan` does, for a chunk of one step.
@@ -259,15 +257,11 @@ class SingleCalls:
             finite = None  # a bad sample has been skipped
         return layout.pack(strong(new)), jax.tree.map(lambda leaf: leaf[None], (finite, loss, output))
 
-    def _answer(self, layout: Layout, vectors: Vectors, x: Tree):
-        params, state = layout.unpack_first(vectors, len(MODEL))
+    def _answer(self, layout: Layout, vectors: tuple[Vectors, Vectors | None], x: Tree):
+        """Answer with the state in the run or, if earlier inputs are still waiting for their targets, that after them."""
+        (params, state), ahead = layout.unpack_first(vectors[0], len(MODEL)), vectors[1]
+        state = state if ahead is None else layout_of(state).unpack(ahead)
         state, output = self._update.transition(params, state, x)
-        return layout_of(state).pack(strong(state)), output
-
-    def _answer_next(self, layout: Layout, vectors: tuple[Vectors, Vectors], x: Tree):
-        """Answer when earlier inputs are still waiting for their targets."""
-        params, state = layout.unpack_first(vectors[0], len(MODEL))
-        state, output = self._update.transition(params, layout_of(state).unpack(vectors[1]), x)
         return layout_of(state).pack(strong(state)), output
 
     def _answer_first(self, layout: Layout, vectors: Vectors, xs: Tree):

@@ -10,6 +10,7 @@ from norewind.learners import densities
 from norewind.learners.learner import Learner
 from norewind.learners.linear import (
     Linear,
+    LinearPlan,
     LinearRun,
     linear_row,
     model_at,
@@ -31,9 +32,9 @@ class SeriesPlan(NamedTuple):
     """The constants of a `Series`.
 
     Attributes:
-        steps: see `LinearPlan`, and so are `sizes` and `rates`.
-        sizes: the sizes of the linear models.
-        rates: their rates.
+        steps: the steps, in rows ahead.
+        sizes: the sizes of the linear models; see `LinearPlan`.
+        rates: their forgetting and limits; see `LinearPlan`.
         ages: how many rows old the value repeated by each rule is (rules, steps).
         known: which inputs are the newest targets.
     """
@@ -116,7 +117,7 @@ class Series(Learner):
         """Start a run with equal weights."""
         outputs = len(self.steps) * self.targets
         mixture = MixtureRun(
-            start_of(self.plan, self.models, self.inputs, self.targets),
+            start_of(LinearPlan(*self.plan[:3]), self.models, self.inputs, self.targets),
             np.zeros((PERIODS[-1], len(self.plan.known)), np.float32),
             np.zeros((self.horizon, self.experts, outputs), np.float32),
             densities.fresh(self.experts, outputs),
@@ -161,8 +162,7 @@ class Series(Learner):
         count = len(xs) if count is None else count
         members, seen = forward_all(self.members, run.members, xs, count)
         linear, history, waiting, weighing, outputs = run.mixture
-        past, factors, weights, spreads, variances, rows = linear
-        linear = LinearRun(past.copy(), factors, weights, spreads, variances, rows.copy())
+        linear = LinearRun(linear.past.copy(), *linear[1:-1], linear.rows.copy())
         mixture = MixtureRun(linear, history.copy(), waiting, weighing, outputs.copy())
         return SeriesRun(members, mixture), self._rows(mixture, seen, xs, self._no_targets, count)[1]
 
@@ -215,7 +215,10 @@ def _rows(plan, run, xs, targets, others, losses, made, due):
         due: where to write the earlier forecasts of the rows.
     """
     linear, history, waiting, weighing, rings = run
-    plan, run = SeriesPlan(*plan), MixtureRun(LinearRun(*linear), history, waiting, densities.Weighing(*weighing), rings)
+    plan, run = (
+        SeriesPlan(*plan),
+        MixtureRun(LinearRun(*linear), history, waiting, densities.Weighing(*weighing), rings),
+    )
     steps, outputs, learns = plan.steps, targets.shape[1], len(targets) > 0
     experts, per_step = len(run.weighing.records), outputs // len(steps)
     forecasts, before = np.zeros((experts, outputs)), np.zeros((experts, outputs))

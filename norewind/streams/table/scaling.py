@@ -194,15 +194,11 @@ def scaled(
     Returns:
         The first six fields of `Samples`.
     """
-    count, targets = len(rows), len(layout.steps) * len(layout.targets)
-    out = (
-        np.empty((count, layout.width), np.float32),
-        np.empty((count, targets), np.float32),
-        np.empty((count, targets, 2)),
-        np.empty((count, targets), np.float32),
-        np.empty((count, targets, 2)),
-        np.empty((count, targets)),
-    )
+    count = len(rows)
+    shape = count, len(layout.steps) * len(layout.targets)
+    targets, last, values = np.empty(shape, np.float32), np.empty(shape, np.float32), np.empty(shape)
+    scales, ahead = np.empty((*shape, 2)), np.empty((*shape, 2))
+    out = np.empty((count, layout.width), np.float32), targets, scales, last, ahead, values
     slots = np.zeros(count, np.int64) if slots is None else slots
     scale_rows(tuple(layout), tuple(series), slots, rows, mode, out)  # Numba takes twice as long for named tuples
     return out
