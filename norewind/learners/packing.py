@@ -258,7 +258,7 @@ class SingleCalls:
         return layout.pack(strong(new)), jax.tree.map(lambda leaf: leaf[None], (finite, loss, output))
 
     def _answer(self, layout: Layout, vectors: tuple[Vectors, Vectors | None], x: Tree):
-        """Answer with the state in the run or, if earlier inputs are still waiting for their targets, that after them."""
+        """Answer with the state after the inputs that are still waiting for their targets, if there are any."""
         (params, state), ahead = layout.unpack_first(vectors[0], len(MODEL)), vectors[1]
         state = state if ahead is None else layout_of(state).unpack(ahead)
         state, output = self._update.transition(params, state, x)
