@@ -189,7 +189,7 @@ class SingleCalls:
         needed = run.vectors[: run.layout.vectors_of_first(len(MODEL))]
         return self._checked("predict: ", self._answer, run, (needed, run.ahead_vectors), x)
 
-    def scan_one(self, run: PackedRun, xs: Tree, targets: Tree, newest: Tree) -> tuple[PackedRun, tuple[Any, Tree]]:
+    def scan_one(self, run: PackedRun, xs: Tree, targets: Tree, newest: Tree) -> tuple[PackedRun, Any, Tree]:
         """Do what `Online.scan` does, for a chunk of one step.
 
         Args:
@@ -199,13 +199,13 @@ class SingleCalls:
             newest: a newer input to answer, likewise; or None.
 
         Returns:
-            The run, and the losses and outputs.
+            The run, the losses and the outputs.
         """
         call = self._call(self._advance_and_answer, run, run.vectors, xs, targets, newest)
         vectors, (finite, losses, outputs) = call(run.vectors, xs, targets, newest)
         if self._stops and not finite:
             raise nonfinite_error(run)
-        return PackedRun(run.layout, vectors), (losses, outputs)
+        return PackedRun(run.layout, vectors), losses, outputs
 
     def forward_one(self, run: PackedRun, xs: Tree) -> tuple[PackedRun, Tree]:
         """Do what `Online.forward` does, for one sample. Only the vectors that hold the moving state are written.

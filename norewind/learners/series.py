@@ -127,7 +127,7 @@ class Series(Learner):
 
     def scan(
         self, run: SeriesRun, xs: Any, targets: Any, *, count: int | None = None, outputs: bool = False
-    ) -> tuple[SeriesRun, Any]:
+    ) -> tuple[SeriesRun, Any, Any]:
         """Learn from a chunk of rows; see `Learner.scan`. Losses are squared errors, or nats if `gaussian`.
 
         Args:
@@ -135,16 +135,16 @@ class Series(Learner):
             xs: inputs (rows, inputs).
             targets: targets (rows, steps × targets); NaN means unknown.
             count: use only the first `count` rows.
-            outputs: whether to return the forecasts as well.
+            outputs: ignored, because forecasts cost nothing extra.
 
         Returns:
-            `(run, losses)`, or with `outputs` `(run, (losses, outputs))`.
+            `(run, losses, outputs)`.
         """
         same_length(xs, targets)
         count = len(xs) if count is None else count
         members, seen = scan_all(self.members, run.members, xs, targets, count)
         losses, shown = self._rows(run.mixture, seen, xs, targets, count)
-        return SeriesRun(members, run.mixture), (losses, shown) if outputs else losses
+        return SeriesRun(members, run.mixture), losses, shown
 
     def forward(self, run: SeriesRun, xs: Any, *, count: int | None = None) -> tuple[SeriesRun, Any]:
         """Forecast from a chunk of rows without learning; see `Learner.forward`.

@@ -193,7 +193,7 @@ class _Coder:
             state, logits = self.network.forward(state, symbols[i : i + 1])
             self._code(symbols[i : i + 2], self.members([np.asarray(logits)], 1))
         if len(symbols) == self.length + 1:
-            self.network_run, _ = self.network.scan(self.network_run, symbols[None, :-1], symbols[None, 1:])
+            self.network_run, _, _ = self.network.scan(self.network_run, symbols[None, :-1], symbols[None, 1:])
 
     def _code(self, symbols: np.ndarray, members: np.ndarray | None) -> None:
         losses, made = np.zeros(len(symbols) - 1), np.zeros((0, SYMBOLS), np.float32)
