@@ -13,7 +13,8 @@ from contextlib import AbstractContextManager, suppress
 from typing import Any
 
 import numba
-from numba.core import config, event
+from llvmlite import ir
+from numba.core import cgutils, config, event, types
 
 from norewind.engines.cache import numba_folder
 
@@ -38,6 +39,27 @@ def kernel(function: Callable) -> Any:
         with suppress(RuntimeError):  # Numba cannot find the source, as in a zip file
             compiled.enable_caching()
     return compiled
+
+
+@numba.extending.intrinsic
+def prefetch(_, array, row):
+    """Ask the processor, inside a kernel, to fetch the first entries of a row into its cache. No result depends on it.
+
+    Args:
+        array: an array of two dimensions.
+        row: the number of the row.
+    """
+
+    def generate(context, builder, signature, arguments):
+        kind, number = signature.args[0], ir.Constant(arguments[1].type, 0)
+        struct = context.make_array(kind)(context, builder, arguments[0])
+        place = cgutils.get_item_pointer(context, builder, kind, struct, [arguments[1], number])
+        hint = ir.FunctionType(ir.VoidType(), [place.type, *[ir.IntType(32)] * 3])
+        hint = cgutils.get_or_insert_function(builder.module, hint, "llvm.prefetch.p0")
+        builder.call(hint, [place, *(ir.Constant(ir.IntType(32), value) for value in (0, 3, 1))])
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64), generate
 
 
 def announcing(say: Callable[[str], None]) -> AbstractContextManager:

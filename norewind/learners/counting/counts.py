@@ -130,7 +130,7 @@ class Counts(Learner):
         Returns:
             The run after these symbols.
         """
-        run = run._replace(table=aligned(run.table))
+        run = aligned(run)
         coder = fresh_coder(SILENT) if coder is None else coder
         data = np.zeros(0, np.uint8) if data is None else data
         members = self._member_chunk(members, len(xs))
