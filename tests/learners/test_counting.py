@@ -46,7 +46,7 @@ def bytes_learner():
 
 
 @pytest.mark.parametrize(
-    ("symbols", "members", "megabytes"), [(256, 0, BYTES), (21, 2, 4), (2, 1, 0.1), (300, 0, BYTES)]
+    ("symbols", "members", "megabytes"), [(256, 0, BYTES), (21, 2, 4), (17, 0, 4), (2, 1, 0.1), (300, 0, BYTES)]
 )
 def test_every_loss_is_that_of_plain_python(symbols, members, megabytes):
     stream = symbols_of(symbols=symbols)[:301]

@@ -90,12 +90,10 @@ def hear_match(past, histories, expects, depth, level, node, chosen, inputs):
     """
     contexts = histories.shape[1] - 1
     first, symbol = PER_CONTEXT * contexts, expects + (1 << depth)
-    match, sign, bucket = 0, 0, _bucket(past[LENGTH])
+    length, match, sign, bucket = past[LENGTH], 0, 0, 0
     if expects >= 0 and symbol >> (depth - level) == node:
         bit = symbol >> (depth - level - 1) & 1
-        match, sign = 1 + bit, 2 * bit - 1
-    else:
-        bucket = 0
+        match, sign, bucket = 1 + bit, 2 * bit - 1, _bucket(length)
     right = np.int64(histories[level, contexts, bucket] >> 10)
     inputs[first] = sign * stretch(right >> 10)
     inputs[first + 1] = sign * (right - (1 << 21)) >> 13
@@ -127,7 +125,7 @@ def hear_members(masses, node, first, inputs):
 
 @kernel
 def choose(past, maps, sets, hashed, nodes, depth, level, node, chosen):
-    """Select the row of each set of weights, and of each adaptive map.
+    """Select the row of each set of weights, and of each adaptive map, and have the processor fetch these maps.
 
     Args:
         past: the summary of the past.

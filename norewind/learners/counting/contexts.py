@@ -42,6 +42,7 @@ _WORDS = {
     (_WORD, _LAST_WORD): 2.0,
     (_WORD, _LAST_WORD, _WORD_BEFORE): 0.8,
     (_WORD, _WORD_BEFORE): 0.8,
+    (_LAST_WORD, 0, 1): 1.0,
     (_KINDS, 0): 0.8,
 }
 _LINES = {(_ABOVE, _COLUMN, 0): 1.2, (_BEGINNING, 0, 1): 0.8, (_BEGINNING, _ABOVE, _WORD): 1.0}

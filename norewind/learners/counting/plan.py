@@ -146,9 +146,9 @@ def fresh(plan: Plan, start: CountsRun) -> CountsRun:
 
 
 def aligned(run: CountsRun) -> CountsRun:
-    """Return the run, with copies of the tables that do not begin at a line of the processor's cache, as after a restore.
+    """Return the run with its tables aligned to the lines of the processor's cache; they may not be after a restore.
 
-    A pair of rows of the table of counters is one such line, and so is an adaptive map.
+    A pair of rows of the table of counters fills one line, and so does an adaptive map.
     """
     return run._replace(table=_aligned_copy(run.table), maps=_aligned_copy(run.maps))
 
