@@ -19,6 +19,8 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+from benchmarks.timing import use_one_core
+
 WORDS = ["the", "rain", "in", "Spain", "falls", "mainly", "on", "a", "plain", "while", "quick", "foxes", "jump", "over"]
 PHASES = {
     "/jax/core/compile/jaxpr_trace_duration": "tracing",
@@ -126,6 +128,7 @@ def main() -> None:
     parser.add_argument("--starts", type=int, default=3, help="starts after the first; the best counts")
     parser.add_argument("--only", default="csv,text,uoro,row", help="which of csv, text, uoro and row")
     options = parser.parse_args()
+    use_one_core()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for kind, arguments in write_sources(folder).items():

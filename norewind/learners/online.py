@@ -17,7 +17,6 @@ from norewind.core.symbol_ranges import Symbols
 from norewind.core.trees import Tree, strong
 from norewind.learners.chunks import (
     careful_step,
-    chunk_is_finite,
     chunk_of,
     fast_step,
     noticing_step,
@@ -94,7 +93,7 @@ class Online(Learner):
     def __init__(self, update: Update, stops: bool):
         self.update, self.stops = update, stops
         self.compiled_step = jax.jit(update.advance_if_finite)
-        self.fast_chunk = chunk_of(update, fast_step if stops else noticing_step)
+        self.fast_chunk = chunk_of(update, fast_step if stops else noticing_step, with_optimizer=not stops)
         self.skipping_chunk = chunk_of(update, skipping_step)
         self.careful_chunk = chunk_of(update, careful_step)
         self.compiled_transition = jax.jit(update.transition)
@@ -200,18 +199,16 @@ class Online(Learner):
         if not isinstance(count, Tracer):
             self.symbols.check("scan: ", xs, targets, length if count is None else int(count))
         steps = xs, targets, resets, newest
-        (new,), seen = self.fast_chunk((run,), steps, count, outputs)
-        losses = seen[0] if outputs else seen
-        finite = chunk_is_finite(run, new, losses if self.stops else (losses, new.opt_state))
+        (new,), seen, finite = self.fast_chunk((run,), steps, count, outputs)
         if self.stops:
             if _is_false(finite):
                 # Repeat the chunk, checking every step, to find the last good run.
-                (last_good, _), _ = self.careful_chunk((run, jnp.array(True)), steps, count, False)
+                (last_good, _), _, _ = self.careful_chunk((run, jnp.array(True)), steps, count, False)
                 raise nonfinite_error(last_good)
         elif isinstance(finite, Tracer) or not bool(finite):
             # Repeat the chunk, checking every step. Inside a caller's own transformation it is unknown whether this is
             # needed: the first pass is then unused, and the compiler drops it.
-            (new,), seen = self.skipping_chunk((run,), steps, count, outputs)
+            (new,), seen, _ = self.skipping_chunk((run,), steps, count, outputs)
         return new, seen
 
     def forward(self, run: Run, xs: Tree, *, count: int | jax.Array | None = None) -> tuple[Run, Tree]:

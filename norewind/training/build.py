@@ -97,7 +97,8 @@ def ahead_of(
     ahead = Ahead(learner, loss, shape.steps, window, parts=parts)
     x, target = (np.zeros(width, np.float32) for width in (shape.inputs, len(shape.steps) * shape.targets))
     # Forecasts have the type of the parameters, also in double precision.
-    return ahead, ahead.init(run, x, np.asarray(jnp.zeros(outputs or len(shape.steps) * shape.outputs)), target)
+    output = np.zeros(outputs or len(shape.steps) * shape.outputs, jax.dtypes.canonicalize_dtype(float))
+    return ahead, ahead.init(run, x, output, target)
 
 
 def _single(settings: Settings, shape: Shape) -> tuple[registry.Method, Online, Callable[[], Run]]:

@@ -7,6 +7,7 @@ import pytest
 from structured import sigmoid
 
 from norewind import cells
+from norewind.cells.cell import uniform
 from norewind.training import registry
 
 CELLS = {"rnn": cells.rnn, "gru": cells.gru, "lstm": cells.lstm}
@@ -108,3 +109,11 @@ def test_every_cell_can_be_made_by_its_name(name, symbols):
     new, output = jax.eval_shape(cell.transition, params, state, x)
     assert jax.tree.map(jnp.shape, new) == jax.tree.map(jnp.shape, state)
     assert output.shape == (2,)
+
+
+@pytest.mark.parametrize("shape", [(1,), (5, 7), (1024,), (40, 60), (64, 64)])
+def test_initial_weights_are_the_numbers_that_jax_draws_for_the_shape(shape):
+    key = jax.random.key(3)
+    np.testing.assert_array_equal(
+        uniform(key, shape, 4, jnp.float32), jax.random.uniform(key, shape, minval=-0.5, maxval=0.5)
+    )
