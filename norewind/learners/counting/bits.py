@@ -16,15 +16,7 @@ import numpy as np
 from norewind.engines.kernels import kernel, prefetch
 from norewind.learners.counting.contexts import KINDS, LENGTH, LETTERS, NEWEST, WORD, scrambled
 from norewind.learners.counting.logistic import INPUT, LOGIT, ONE, clipped, probabilities, squash, stretch
-from norewind.learners.counting.table import (
-    HALF,
-    PROBABILITY_BITS,
-    adapted,
-    history,
-    learned,
-    probability,
-    times_seen,
-)
+from norewind.learners.counting.table import HALF, PROBABILITY_BITS, adapted, history, learned, probability, times_seen
 
 SETS = 6
 GENERAL = SETS - 1

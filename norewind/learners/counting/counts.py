@@ -164,9 +164,8 @@ class Counts(Learner):
         Args:
             run: the run to reset; it must not be used afterwards.
         """
-        past = np.zeros_like(run.past)
-        for kept in (contexts.POSITION, contexts.LEARNED):
-            past[kept] = run.past[kept]
+        past, kept = np.zeros_like(run.past), [contexts.POSITION, contexts.LEARNED]
+        past[kept] = run.past[kept]
         return run._replace(past=past, lines=np.zeros_like(run.lines))
 
     def chunk(self, run: CountsRun) -> int:

@@ -44,8 +44,8 @@ def learn_chunk(plan, run, work, xs, targets, members, coder, data, losses, outp
             find_rows(table, checks, firsts, True, rows)
             inner = 1
             for level in range(groups[group], groups[group + 1]):
-                bit, open_node = 0, can_be_one(symbols, depth, level, node)
-                if open_node:
+                bit, uncertain = 0, can_be_one(symbols, depth, level, node)
+                if uncertain:
                     bits.hear_contexts(table, histories, rows, level, inner, inputs)
                     bits.hear_match(past, histories, expects, depth, level, node, chosen, inputs)
                     bits.hear_members(masses, node, bits.PER_CONTEXT * len(rows) + bits.OTHERS, inputs)
@@ -56,7 +56,7 @@ def learn_chunk(plan, run, work, xs, targets, members, coder, data, losses, outp
                 if level + 1 == groups[group + 1] < depth:
                     # Learning from the bit gives the processor time to fetch the rows of the next group.
                     seek_pairs(table, starts, pairs, group + 1, 2 * node + bit, hashes, checks, firsts)
-                if open_node:
+                if uncertain:
                     bits.count_bit(table, histories, rows, level, inner, bit)
                     bits.count_match(histories, chosen, level, bit)
                     bits.weigh_bit(weights, uses, last, maps, inputs, chosen, made, bit)
