@@ -15,6 +15,7 @@ from typing import Any
 import numba
 from llvmlite import ir
 from numba.core import cgutils, config, event, types
+from numba.extending import intrinsic
 
 from norewind.engines.cache import numba_folder
 
@@ -41,25 +42,28 @@ def kernel(function: Callable) -> Any:
     return compiled
 
 
-@numba.extending.intrinsic
-def prefetch(_, array, row):
-    """Ask the processor, inside a kernel, to fetch the first entries of a row into its cache. No result depends on it.
+def _prefetch(_, array, row):
+    """Ask the processor, inside a kernel, to fetch a row of a matrix into its cache. This is a hint: no result changes.
 
     Args:
-        array: an array of two dimensions.
+        array: the matrix. Only the line of the cache in which its row begins is fetched.
         row: the number of the row.
     """
 
     def generate(context, builder, signature, arguments):
-        kind, number = signature.args[0], ir.Constant(arguments[1].type, 0)
-        struct = context.make_array(kind)(context, builder, arguments[0])
-        place = cgutils.get_item_pointer(context, builder, kind, struct, [arguments[1], number])
-        hint = ir.FunctionType(ir.VoidType(), [place.type, *[ir.IntType(32)] * 3])
-        hint = cgutils.get_or_insert_function(builder.module, hint, "llvm.prefetch.p0")
-        builder.call(hint, [place, *(ir.Constant(ir.IntType(32), value) for value in (0, 3, 1))])
+        matrix = context.make_array(array)(context, builder, arguments[0])
+        start = ir.Constant(arguments[1].type, 0)
+        address = cgutils.get_item_pointer(context, builder, array, matrix, [arguments[1], start])
+        # LLVM's arguments: to read, to be kept in all levels of the cache, data.
+        options = [ir.Constant(ir.IntType(32), option) for option in (0, 3, 1)]
+        kind = ir.FunctionType(ir.VoidType(), [address.type, *(option.type for option in options)])
+        builder.call(builder.module.declare_intrinsic("llvm.prefetch", [address.type], kind), [address, *options])
         return context.get_dummy_value()
 
     return types.void(array, types.int64), generate
+
+
+prefetch: Any = intrinsic(_prefetch)
 
 
 def announcing(say: Callable[[str], None]) -> AbstractContextManager:
