@@ -19,7 +19,7 @@ from norewind.training.registry import AUTO_WINDOW
 
 MAGIC = b"norewind compressed\n"
 # The version of the format. It must change whenever any prediction of `counts` changes.
-FORMAT = 3
+FORMAT = 4
 SYMBOLS, MEGABYTES = 256, 128
 # The number of symbols coded in one call, without the network.
 CHUNK = 4_000

@@ -10,8 +10,8 @@ from norewind.core.checks import ModelError
 from norewind.core.trees import copied
 from norewind.learners.counting import contexts
 from norewind.learners.counting.counts import counts
-from norewind.learners.counting.plan import empty_table, planned
-from norewind.learners.counting.table import WIDTH, find_rows
+from norewind.learners.counting.plan import planned
+from norewind.learners.counting.table import WIDTH, find_rows, seek_pairs
 from norewind.testing import check_learner
 
 BYTES = 24  # megabytes, of which most are the weights and the map
@@ -46,7 +46,7 @@ def bytes_learner():
 
 
 @pytest.mark.parametrize(
-    ("symbols", "members", "megabytes"), [(256, 0, BYTES), (21, 2, 4), (2, 1, 0.1), (300, 0, BYTES)]
+    ("symbols", "members", "megabytes"), [(256, 0, BYTES), (21, 2, 4), (17, 0, 4), (2, 1, 0.1), (300, 0, BYTES)]
 )
 def test_every_loss_is_that_of_plain_python(symbols, members, megabytes):
     stream = symbols_of(symbols=symbols)[:301]
@@ -137,15 +137,19 @@ def test_memory_is_fixed_and_changed_in_place(bytes_learner):
     assert all(one is other for one, other in zip(before, after, strict=True))
 
 
-def test_a_restored_table_is_put_where_its_rows_are_lines_of_the_cache(bytes_learner):
+def test_restored_tables_are_put_where_their_rows_are_lines_of_the_cache(bytes_learner):
     stream = symbols_of()[:301]
     run, _, _ = bytes_learner.scan(bytes_learner.init(), stream[:-1], stream[1:])
-    words = np.zeros(run.table.size + 1, np.uint32)[1:]
-    assert words.ctypes.data % 64, "a table where rows are not lines"
-    words[:] = run.table.ravel()
-    moved = run._replace(**copied(run._asdict()) | {"table": words.reshape(run.table.shape)})
-    again, losses, _ = bytes_learner.scan(moved, stream[:-1], stream[1:])
-    assert again.table.ctypes.data % 64 == 0
+
+    def elsewhere(table):
+        words = np.zeros(table.size + 1, table.dtype)[1:]
+        assert words.ctypes.data % 64, "a table where rows are not lines"
+        words[:] = table.ravel()
+        return words.reshape(table.shape)
+
+    tables = {name: elsewhere(getattr(run, name)) for name in ("table", "maps")}
+    again, losses, _ = bytes_learner.scan(run._replace(**copied(run._asdict()) | tables), stream[:-1], stream[1:])
+    assert again.table.ctypes.data % 64 == again.maps.ctypes.data % 64 == 0
     np.testing.assert_array_equal(losses, bytes_learner.scan(run, stream[:-1], stream[1:])[1])
 
 
@@ -193,11 +197,12 @@ def test_a_match_whose_symbols_the_ring_has_overwritten_is_not_used(nearer, foun
 
 def test_of_two_rows_the_one_used_less_makes_room():
     """In a table of one pair."""
-    table, rows, checks = empty_table(3), np.zeros(1, np.int64), np.zeros(1, np.uint32)
-    where = np.zeros((1, 1), np.int64)
+    table, checks = np.zeros((3, WIDTH), np.uint32), np.zeros(1, np.uint32)
+    where, firsts, rows = np.zeros((1, 1), np.int64), np.zeros(1, np.int64), np.zeros(1, np.int64)
 
     def found(context, learn=True):
-        find_rows(table, where, where + 1, 0, 1, learn, np.array([context], np.uint32), checks, rows)
+        seek_pairs(table, where, where + 1, 0, 1, np.array([context], np.uint32), checks, firsts)
+        find_rows(table, checks, firsts, learn, rows)
         return int(rows[0])
 
     first = found(7)

@@ -130,7 +130,7 @@ class Counts(Learner):
         Returns:
             The run after these symbols.
         """
-        run = run._replace(table=aligned(run.table))
+        run = aligned(run)
         coder = fresh_coder(SILENT) if coder is None else coder
         data = np.zeros(0, np.uint8) if data is None else data
         members = self._member_chunk(members, len(xs))
@@ -164,9 +164,8 @@ class Counts(Learner):
         Args:
             run: the run to reset; it must not be used afterwards.
         """
-        past = np.zeros_like(run.past)
-        for kept in (contexts.POSITION, contexts.LEARNED):
-            past[kept] = run.past[kept]
+        past, kept = np.zeros_like(run.past), [contexts.POSITION, contexts.LEARNED]
+        past[kept] = run.past[kept]
         return run._replace(past=past, lines=np.zeros_like(run.lines))
 
     def chunk(self, run: CountsRun) -> int:
