@@ -63,7 +63,7 @@ def _at(records: dict, section: str, case: str, **where: int) -> float:
 
 
 def real_data(root: Path) -> Named:
-    """`python examples/real_data`: the tables, and every method's loss on every stream."""
+    """`python -m examples.real_data`: the tables, and every method's loss on every stream."""
     folder = root / "results/real-data"
     for name in ("table", "verdict", "seeds", "compression"):
         yield f"real-data/{name}", (folder / f"{name}.md").read_text(encoding="utf-8")
@@ -84,7 +84,7 @@ def defaults(root: Path) -> Named:
 
 
 def paper(root: Path) -> Named:
-    """`norewind reproduce`: the table on aⁿbⁿ."""
+    """`python -m examples.paper`: the table on aⁿbⁿ."""
     yield "paper/table", (root / "results/paper/table.md").read_text(encoding="utf-8")
 
 
@@ -97,7 +97,7 @@ def instruments(root: Path) -> Named:
 
 
 def memory(root: Path) -> Named:
-    """`norewind reproduce memory`."""
+    """`python -m examples.paper memory`."""
     yield "memory/table", (root / "results/memory/table.md").read_text(encoding="utf-8")
 
 

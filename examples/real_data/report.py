@@ -4,11 +4,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from baselines import jobs_of, record_name
-from coded import compression_table
-from figure import draw
-from plan import KINDS, MANY_SEEDS, STREAMS, Stream, best_rate, first_plan, second_plan, seeds_plan
 
+from examples.real_data.baselines import jobs_of, record_name
+from examples.real_data.coded import compression_table
+from examples.real_data.figure import draw
+from examples.real_data.plan import KINDS, MANY_SEEDS, STREAMS, Stream, best_rate, first_plan, second_plan, seeds_plan
 from norewind.plotting.tables import comma_separated, markdown
 from norewind.sweeps.curves import final
 from norewind.sweeps.record import Record, read_records

@@ -1,6 +1,7 @@
 """Shared by all commands: signals, exit codes, messages without a traceback, and the options of parallel runs."""
 
 import errno
+import logging
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -11,7 +12,8 @@ from math import inf
 from pathlib import Path
 from typing import Annotated, NoReturn
 
-from norewind.cli.terminal import drop_output
+from norewind.cli import terminal
+from norewind.engines.cache import keep_compiled
 from norewind.training.settings import SettingsError, option
 
 # Something is wrong with the stream, the settings, the folder or a checkpoint.
@@ -72,11 +74,34 @@ class StopOnSignal:
 
 
 @contextmanager
+def command_line(program: str, command: str = "", mistakes: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+    """Run a command with safe standard output, a cache of compiled programs, and messages without a traceback.
+
+    Args:
+        program: the name of the program.
+        command: the name of the command, if the program has several.
+        mistakes: further types of errors for which the message is enough.
+    """
+    terminal.prepare()
+    keep_compiled()
+    # Without a home folder, matplotlib stores its list of fonts elsewhere, and prints five lines about it.
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
+    try:
+        with friendly(command, mistakes=mistakes, program=program):
+            yield
+    except KeyboardInterrupt:
+        leave(f"{program}: interrupted.", 128 + signal.SIGINT)
+    finally:
+        terminal.drop_output()
+
+
+@contextmanager
 def friendly(
     command: str,
     folder: Path | None = None,
     stop: StopOnSignal | None = None,
     mistakes: tuple[type[Exception], ...] = (),
+    program: str = "norewind",
 ) -> Iterator[None]:
     """End the command with a message and an exit code, not a traceback, on mistakes, full disks and divergence.
 
@@ -85,19 +110,20 @@ def friendly(
         folder: the run folder, if a run is being trained.
         stop: the signals. A failure after a signal ends with the signal's exit code.
         mistakes: further types of errors for which the message is enough.
+        program: the program that the command belongs to.
     """
 
     def fail(message: str, code: int = BAD_INPUT) -> NoReturn:
-        leave(f"norewind {command}: {message}", (stop and stop.exit_code) or code)
+        leave(f"{program} {command}".strip() + f": {message}", (stop and stop.exit_code) or code)
 
     try:
         yield
     except BrokenPipeError:
         # The reader has seen enough (head, for example).
-        drop_output()
+        terminal.drop_output()
         raise SystemExit(128 + signal.SIGPIPE) from None
     except OSError as error:
-        drop_output()
+        terminal.drop_output()
         named = error.filename or ("standard output" if error.errno in OUTPUT_ERRORS else None)
         where = f"{named}: " if named else ""
         fail(f"{where}{error.strerror or error}.{_kept(folder)}")

@@ -1,12 +1,13 @@
 """The committed records are found by the plans that made them, and give the committed tables."""
 
 import shutil
-import sys
 from pathlib import Path
 
-from norewind.paper.balancing import influence_plan
-from norewind.paper.report import COLUMNS, table_row
-from norewind.paper.text_runs import TABLE, grouped, paper_runs, text_plan
+from benchmarks import defaults
+from examples.paper.balancing import influence_plan
+from examples.paper.report import COLUMNS, table_row
+from examples.paper.text_runs import TABLE, grouped, paper_runs, text_plan
+from examples.real_data import plan, report
 from norewind.plotting.tables import markdown
 from norewind.sweeps.record import RECORDS, read_records
 from norewind.sweeps.sweep import records
@@ -30,11 +31,7 @@ def test_the_records_of_the_paper():
     assert (out / "table.md").read_text() == markdown(COLUMNS, map(table_row, paper_runs(groups, "anbn").values()))
 
 
-def test_the_records_of_real_data(monkeypatch, tmp_path):
-    monkeypatch.syspath_prepend(ROOT / "examples/real_data")
-    import plan
-    import report
-
+def test_the_records_of_real_data(tmp_path):
     cache, out = Path("runs/cache"), RESULTS / "real-data"
     tried = records(plan.first_plan(cache), out)
     again = records(plan.second_plan(cache, tried), out)
@@ -48,14 +45,9 @@ def test_the_records_of_real_data(monkeypatch, tmp_path):
     report.report(cache, tmp_path / "copy")
     for name in ("table.md", "table.csv", "verdict.md", "seeds.md", "compression.md"):
         assert (tmp_path / "copy" / name).read_text() == (out / name).read_text()
-    for name in ("plan", "report", "fetch", "baselines", "disturb", "forecasts", "figure", "coded"):
-        sys.modules.pop(name, None)
 
 
-def test_the_records_of_defaults(monkeypatch):
-    monkeypatch.syspath_prepend(ROOT)
-    from benchmarks import defaults
-
+def test_the_records_of_defaults():
     out = RESULTS / "defaults"
     found = records({**defaults.plan(), **defaults.clipping_plan()}, out)
     assert len(found) == len(read_records(out))

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from norewind.plotting.tables import as_range
 from norewind.sweeps.curves import final, grouped_by, losses, points
 from norewind.sweeps.record import Record
 from norewind.tasks import Text
@@ -286,7 +285,7 @@ class TextRuns(dict[tuple[str, str], SeedGroup]):
             return ""
         return (
             f"Too short to conclude: there are runs of {as_range(lengths[0], lengths[-1], ',')} samples. The runs of "
-            f"`norewind reproduce` without `--quick` are {SAMPLES:,} samples long, with at least three seeds."
+            f"`python -m examples.paper` without `--quick` are {SAMPLES:,} samples long, with at least three seeds."
         )
 
     def verdicts(self) -> str:
@@ -309,3 +308,17 @@ class TextRuns(dict[tuple[str, str], SeedGroup]):
                     when = "still above that of truncated BPTT at the end"
                 sentences.append(f"{cell.upper()}: UORO's mean loss from the start is {when}.")
         return sentences
+
+
+def as_range(low: float, high: float, digits: str) -> str:
+    """Format the smallest and the largest of some numbers; only one if they look the same.
+
+    Args:
+        low: the smallest.
+        high: the largest.
+        digits: the format of a number.
+
+    >>> as_range(1, 2.5, ".1f"), as_range(1, 1.01, ".1f")
+    ('1.0 to 2.5', '1.0')
+    """
+    return " to ".join(dict.fromkeys([format(low, digits), format(high, digits)]))

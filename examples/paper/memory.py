@@ -12,11 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 from matplotlib.ticker import FixedLocator
 
+from examples.paper.balancing import fit_or_fail
+from examples.paper.figures import median_and_range, reference_line
 from norewind.cells import with_readout
 from norewind.core.losses import cross_entropy
 from norewind.core.optimizers import adam
 from norewind.learners.online import online
-from norewind.paper.balancing import fit_or_fail
 from norewind.plotting import figures
 from norewind.plotting.tables import markdown
 from norewind.scoring.score import bits_of
@@ -257,10 +258,10 @@ def draw(groups: Sequence[Sequence[Record]], path: Path) -> None:
                 shortest = min(len(record[entry]) for record in group)
                 rows = np.array([record[entry][:shortest] for record in group])
                 style = figures.curve_style(methods.index(label.rpartition("-")[0]))
-                figures.median_and_range(ax, group[0]["time"][:shortest], rows, label=label, **style)
+                median_and_range(ax, group[0]["time"][:shortest], rows, label=label, **style)
         ax.set(xlabel="samples", ylabel=TASKS[task][2], title=TITLES[task], xlim=(0, None))
         figures.count_axis(ax)
-    figures.reference_line(axes[0, 0], 2.0, "chance")
+    reference_line(axes[0, 0], 2.0, "chance")
     figures.log_axis(axes[0, 1])
     axes[0, 1].yaxis.set_major_locator(FixedLocator([1, 2, 5, 10, 20, 50, 100]))
     axes[0, 1].axhspan(*PUBLISHED, color="0.85", label="KF-RTRL and OK, 128 units, as published, at 2M samples")

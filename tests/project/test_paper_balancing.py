@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from norewind.paper.balancing import InfluenceRun, influence_plan, train_influence
+from examples.paper.balancing import InfluenceRun, influence_plan, train_influence
 from norewind.sweeps.record import read_records, write_record
 from norewind.sweeps.sweep import records, sweep
 from norewind.tasks import influence_balancing

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from norewind.paper import memory
+from examples.paper import memory
 from norewind.sweeps.record import write_record
 from norewind.sweeps.sweep import records, sweep
 from norewind.training.settings import SettingsError
