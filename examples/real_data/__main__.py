@@ -33,7 +33,7 @@ def study(
     Finished work is kept: repeat the command to continue an interrupted one.
 
     Args:
-        steps: The parts of the study to run, in this order.
+        steps: The parts of the study to run, always in the order of the default.
         out: The folder of records, tables and the figure.
         cache: The folder of downloaded data.
         samples: At most this many samples of each stream.
