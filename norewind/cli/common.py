@@ -164,6 +164,22 @@ def _kept(folder: Path | None, remedy: str | None = None) -> str:
 
 
 @contextmanager
+def until_stopped(command: str, folder: Path | None = None) -> Iterator[StopOnSignal]:
+    """Run a command to its end or until a signal, then end the process with the exit code that a shell expects.
+
+    Args:
+        command: the name of the command.
+        folder: the run folder, if a run is being trained.
+
+    Yields:
+        A function that returns whether to stop.
+    """
+    with StopOnSignal() as stop, friendly(command, folder, stop):
+        yield stop
+    raise SystemExit(stop.exit_code)
+
+
+@contextmanager
 def progress_bar(words: str, total: int | None = None) -> Iterator[Callable[..., None]]:
     """Show a bar on a terminal while the block runs.
 
