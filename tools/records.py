@@ -78,9 +78,9 @@ def real_data(root: Path) -> Named:
 
 def defaults(root: Path) -> Named:
     """`python -m benchmarks.defaults`: the settings of `norewind train` and of the paper, after 10⁶ samples."""
-    found = sweep.records(plan(), root / "results/defaults")
+    found = sweep.finished_records(plan(), root / "results/defaults")
     yield "defaults/table", defaults_table(found).partition("\n\n")[0]
-    yield "defaults/clipping", clipping_table(sweep.records(clipping_plan(), root / "results/defaults"))
+    yield "defaults/clipping", clipping_table(sweep.finished_records(clipping_plan(), root / "results/defaults"))
 
 
 def paper(root: Path) -> Named:

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from examples.paper.balancing import influence_curves
 from examples.paper.text_runs import SAMPLES, TextRuns, method_words
 from norewind.plotting import figures
-from norewind.sweeps.curves import losses
+from norewind.sweeps.curves import loss_curve
 from norewind.sweeps.record import Record
 
 BLUE = "#08306b"
@@ -76,16 +76,16 @@ def influence_figure(records: Sequence[Record]) -> Figure:
         truncated = [(name, run) for name, curves in methods.items() if name != "uoro" for run in curves[rate]]
         for ax, entry in zip(axes[:, column], ("losses", "thetas"), strict=True):
             for record in seeds:
-                ax.plot(record["time"], losses(record, entry), color=BLUE, lw=0.5, alpha=0.35)
+                ax.plot(record["time"], loss_curve(record, entry), color=BLUE, lw=0.5, alpha=0.35)
             if seeds:
                 label = f"UORO: median of {len(seeds)} seeds (thin: each)" if len(seeds) > 1 else "UORO, one seed"
                 shortest = min(len(record["time"]) for record in seeds)
-                median = np.median([losses(record, entry)[:shortest] for record in seeds], axis=0)
+                median = np.median([loss_curve(record, entry)[:shortest] for record in seeds], axis=0)
                 ax.plot(seeds[0]["time"][:shortest], median, color=BLUE, lw=1.8, label=label)
             for number, (method, record) in enumerate(truncated):
                 color, line = SHADES[number % len(SHADES)], figures.LINES[(number + 1) % len(figures.LINES)]
                 style = {"color": color, "linestyle": line, "lw": 1.8, "label": method_words(method)}
-                ax.plot(record["time"], losses(record, entry), **style)
+                ax.plot(record["time"], loss_curve(record, entry), **style)
         title = f"η = {rate:g} / (1 + √t)"
         axes[0, column].set(xscale="log", xlim=(5, None), yscale="log", ylim=(1e-13, 1e13), title=title)
         axes[1, column].set_yscale("symlog", linthresh=1, linscale=1.2)

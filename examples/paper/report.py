@@ -21,7 +21,7 @@ from norewind.plotting import figures
 from norewind.plotting.tables import comma_separated, markdown, markdown_as_html
 from norewind.storage.files import write_atomically
 from norewind.sweeps.record import Record, read_records
-from norewind.sweeps.sweep import Plan, records, sweep
+from norewind.sweeps.sweep import Plan, finished_records, sweep
 from norewind.tasks import influence_balancing
 
 # The columns of the paper's table, and of the table on brackets.
@@ -58,7 +58,7 @@ def reproduce(
         _say("interrupted: finished runs and checkpoints are kept; the same command continues from there")
         raise SystemExit(130) from None
     finally:
-        finished = records(influence, out, "influence") | records(plan, out)
+        finished = finished_records(influence, out, "influence") | finished_records(plan, out)
         written = write_report(out, [name for name in [*influence, *plan] if name not in finished])
     groups = grouped(read_records(out).values())
     for source in TEXTS:

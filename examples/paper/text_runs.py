@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from norewind.sweeps.curves import final, grouped_by, losses, points
+from norewind.sweeps.curves import final_loss, group_by, interval_ends, loss_curve
 from norewind.sweeps.record import Record
 from norewind.tasks import Text
 from norewind.training import registry
@@ -142,7 +142,7 @@ class SeedGroup:
         self.recent_samples = min(RECENT, self.samples // 10)
         good = [record for record in records if record["problem"] is None]
         self.diverged = len(records) - len(good)
-        finals = [final(record, self.recent_samples / self.samples) for record in good]
+        finals = [final_loss(record, self.recent_samples / self.samples) for record in good]
         self.values = [value for value in finals if not isnan(value)]
         self.mean = float(np.mean(self.values)) if self.values else float("nan")
         self.spread = float(np.std(self.values, ddof=1)) if len(self.values) > 1 else float("nan")
@@ -179,17 +179,17 @@ class SeedGroup:
         width = max(1, min(RECENT, self.samples // 20) // longest["every"])
         rows = np.full((len(self.records), len(longest["curve"])), np.nan)
         for row, record in zip(rows, self.records, strict=True):
-            sums = np.concatenate([[0.0], np.cumsum(losses(record))])
+            sums = np.concatenate([[0.0], np.cumsum(loss_curve(record))])
             ends = np.arange(1, len(sums))
             starts = np.zeros_like(ends) if cumulative else np.maximum(0, ends - width)
             row[: len(ends)] = (sums[ends] - sums[starts]) / (ends - starts)
-        return points(longest), rows
+        return interval_ends(longest), rows
 
 
 def grouped(records: Iterable[Record]) -> list[SeedGroup]:
     """SeedGroup the runs on text among some records by everything but their seed."""
     in_order = sorted((one for one in records if "settings" in one), key=lambda record: record["settings"]["seed"])
-    groups = grouped_by(lambda record: str({**record["settings"], "seed": None}), in_order)
+    groups = group_by(lambda record: str({**record["settings"], "seed": None}), in_order)
     return [SeedGroup(group) for group in groups.values()]
 
 

@@ -87,16 +87,16 @@ def command_line(program: str, command: str = "", mistakes: tuple[type[Exception
     # Without a home folder, matplotlib stores its list of fonts elsewhere, and prints five lines about it.
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
     try:
-        with friendly(command, mistakes=mistakes, program=program):
+        with explain_errors(command, mistakes=mistakes, program=program):
             yield
     except KeyboardInterrupt:
-        leave(f"{program}: interrupted.", 128 + signal.SIGINT)
+        exit_with(f"{program}: interrupted.", 128 + signal.SIGINT)
     finally:
         terminal.drop_output()
 
 
 @contextmanager
-def friendly(
+def explain_errors(
     command: str,
     folder: Path | None = None,
     stop: StopOnSignal | None = None,
@@ -114,7 +114,7 @@ def friendly(
     """
 
     def fail(message: str, code: int = BAD_INPUT) -> NoReturn:
-        leave(f"{program} {command}".strip() + f": {message}", (stop and stop.exit_code) or code)
+        exit_with(f"{program} {command}".strip() + f": {message}", (stop and stop.exit_code) or code)
 
     try:
         yield
@@ -174,7 +174,7 @@ def until_stopped(command: str, folder: Path | None = None) -> Iterator[StopOnSi
     Yields:
         A function that returns whether to stop.
     """
-    with StopOnSignal() as stop, friendly(command, folder, stop):
+    with StopOnSignal() as stop, explain_errors(command, folder, stop):
         yield stop
     raise SystemExit(stop.exit_code)
 
@@ -215,7 +215,7 @@ def check_range(option: str, value: float | None, low: float, high: float = inf)
         raise SettingsError(f"{option} must be {'finite' if value == inf else bounds}, but it is {value}.")
 
 
-def leave(message: str, code: int) -> NoReturn:
+def exit_with(message: str, code: int) -> NoReturn:
     """Print a message on standard error and end the process.
 
     Args:

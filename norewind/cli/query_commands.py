@@ -166,10 +166,10 @@ def plot(runs: Annotated[tuple[Path, ...], Positional], *, out: Path = Path("cur
     if not runs:
         raise SettingsError("name at least one run folder.")
     _check_figure("--out", out)
-    from norewind.cli.train_session import draw
+    from norewind.cli.train_session import draw_curves
 
     out.parent.mkdir(parents=True, exist_ok=True)
-    draw(*runs, out=out)
+    draw_curves(*runs, out=out)
     print(f"See {out}.")
 
 

@@ -83,7 +83,7 @@ def diagnose(
     from norewind.training.registry import parse_method, split_methods
 
     chosen = [parse_method(method) for method in split_methods(methods)]
-    model, data = read(Settings(**vars(stream), cell=cell, method="rtrl"), int(min(samples, 1e9)))
+    model, data = models_and_samples(Settings(**vars(stream), cell=cell, method="rtrl"), int(min(samples, 1e9)))
     with progress_bar("compiling") as update:
         report = norewind.diagnose(
             chosen,
@@ -101,7 +101,7 @@ def diagnose(
     print(f"{report}\n\nTable, data and figure are in {out}.")
 
 
-def read(settings: Settings, count: int) -> tuple[Any, tuple[Any, Any]]:
+def models_and_samples(settings: Settings, count: int) -> tuple[Any, tuple[Any, Any]]:
     """Read the samples of a stream, and make models for it.
 
     Args:

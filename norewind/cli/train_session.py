@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from norewind.cli.common import leave, until_stopped
+from norewind.cli.common import exit_with, until_stopped
 from norewind.scoring.class_score import ClassScore
 from norewind.scoring.metrics import at_the_end, counted, listed
 from norewind.scoring.number_score import KeyScore
@@ -42,8 +42,8 @@ def run_in_folder(
         hooks = Hooks(should_stop=stop)
         with Progress(quiet=quiet) as progress, RunFolder(path, say=progress.say, **hold) as folder:
             fitted, opened = train(settings, folder, continues=continues, progress=progress, hooks=hooks)
-        draw(path)
-        words = summed_up(path, fitted, opened)
+        draw_curves(path)
+        words = run_summary(path, fitted, opened)
         if not quiet:
             print(words, file=sys.stderr)
             if stop():
@@ -66,7 +66,7 @@ def run_shards(path: Path, settings: Settings, *, quiet: bool, new: bool, **work
     except SweepError as error:
         raise SweepError(f"{error}\nTo continue: norewind resume {path}") from None
     except KeyboardInterrupt:
-        leave(f"Stopped; nothing is lost. To continue: norewind resume {path}", 128 + signal.SIGINT)
+        exit_with(f"Stopped; nothing is lost. To continue: norewind resume {path}", 128 + signal.SIGINT)
     if not quiet:
         print(shard_summary(path, settings.shards, KeyedStream.key_name), file=sys.stderr)
 
@@ -84,7 +84,7 @@ def run_partitions(path: Path, settings: Settings, *, quiet: bool) -> None:
         progress.say("Stopped; nothing is lost. To continue: run the same command again.")
 
 
-def draw(*paths: Path, out: Path | None = None) -> None:
+def draw_curves(*paths: Path, out: Path | None = None) -> None:
     """Draw the learning curves of runs in one figure.
 
     Args:
@@ -121,7 +121,7 @@ def _last_tenth(lines: list[dict[str, Any]], score: Score) -> str:
     return words if loss == loss else ""
 
 
-def summed_up(path: Path, fitted: Fitted, opened: Opened) -> str:
+def run_summary(path: Path, fitted: Fitted, opened: Opened) -> str:
     """Draw the figures that the learning curve does not cover, and return a summary of the run.
 
     Args:
@@ -140,11 +140,11 @@ def summed_up(path: Path, fitted: Fitted, opened: Opened) -> str:
             f"(if the file is complete: norewind resume {path} --final)"
         )
     closing = score.closing(lines, path)
-    figures = [path / CURVE, *_drawn(path, score, fitted.samples, lines)]
+    figures = [path / CURVE, *_draw_details(path, score, fitted.samples, lines)]
     return "\n".join([f"{words}.", *([closing] if closing else []), f"See {listed(figures)}."])
 
 
-def _drawn(path: Path, score: Score, samples: int, lines: list[dict[str, Any]]) -> list[Path]:
+def _draw_details(path: Path, score: Score, samples: int, lines: list[dict[str, Any]]) -> list[Path]:
     """Draw the newest rows, and the errors by step, if they were scored."""
     from norewind.plotting import figures
 

@@ -10,7 +10,7 @@ from examples.paper.text_runs import TABLE, grouped, paper_runs, text_plan
 from examples.real_data import plan, report
 from norewind.plotting.tables import markdown
 from norewind.sweeps.record import RECORDS, read_records
-from norewind.sweeps.sweep import records
+from norewind.sweeps.sweep import finished_records
 from norewind.training.settings import Settings
 
 ROOT = Path(__file__).parents[2]
@@ -19,11 +19,11 @@ RESULTS = ROOT / "results"
 
 def test_the_records_of_the_paper():
     out = RESULTS / "paper"
-    found = records(text_plan(), out)
+    found = finished_records(text_plan(), out)
     assert {(r["settings"]["method"], r["settings"]["cell"]) for r in found.values()} >= set(TABLE)
     every = read_records(out)
     influence = [name for name, record in every.items() if "influence" in record]
-    assert sorted(records(influence_plan(), out, "influence")) == influence
+    assert sorted(finished_records(influence_plan(), out, "influence")) == influence
     assert len(influence) == 42
     groups = grouped(every.values())
     assert set(paper_runs(groups, "anbn")) == set(TABLE)
@@ -33,12 +33,12 @@ def test_the_records_of_the_paper():
 
 def test_the_records_of_real_data(tmp_path):
     cache, out = Path("runs/cache"), RESULTS / "real-data"
-    tried = records(plan.first_plan(cache), out)
-    again = records(plan.second_plan(cache, tried), out)
+    tried = finished_records(plan.first_plan(cache), out)
+    again = finished_records(plan.second_plan(cache, tried), out)
     assert set(tried) == set(plan.first_plan(cache))
     assert set(again) == set(plan.second_plan(cache, tried))
     many = plan.seeds_plan(cache)
-    assert set(records(many, out)) == set(many)
+    assert set(finished_records(many, out)) == set(many)
     others = [name for name in read_records(out) if name.startswith(("baseline_", "compression_"))]
     assert len(tried) + len(again) + len(many) + len(others) == len(read_records(out))
     shutil.copytree(out, tmp_path / "copy", ignore=shutil.ignore_patterns("*.md", "*.csv", "*.png"))
@@ -49,7 +49,7 @@ def test_the_records_of_real_data(tmp_path):
 
 def test_the_records_of_defaults():
     out = RESULTS / "defaults"
-    found = records({**defaults.plan(), **defaults.clipping_plan()}, out)
+    found = finished_records({**defaults.plan(), **defaults.clipping_plan()}, out)
     assert len(found) == len(read_records(out))
     assert f"{defaults.table(found)}\n{defaults.clipping_table(found)}" == (out / "table.md").read_text()
 
