@@ -87,7 +87,7 @@ def command_line(program: str, command: str = "", mistakes: tuple[type[Exception
     # Without a home folder, matplotlib stores its list of fonts elsewhere, and prints five lines about it.
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
     try:
-        with explain_errors(command, mistakes=mistakes, program=program):
+        with explain_errors(f"{program} {command}".strip(), mistakes=mistakes):
             yield
     except KeyboardInterrupt:
         exit_with(f"{program}: interrupted.", 128 + signal.SIGINT)
@@ -101,20 +101,18 @@ def explain_errors(
     folder: Path | None = None,
     stop: StopOnSignal | None = None,
     mistakes: tuple[type[Exception], ...] = (),
-    program: str = "norewind",
 ) -> Iterator[None]:
     """End the command with a message and an exit code, not a traceback, on mistakes, full disks and divergence.
 
     Args:
-        command: the name of the command.
+        command: the program and its command, such as "norewind train", with which messages begin.
         folder: the run folder, if a run is being trained.
         stop: the signals. A failure after a signal ends with the signal's exit code.
         mistakes: further types of errors for which the message is enough.
-        program: the program that the command belongs to.
     """
 
     def fail(message: str, code: int = BAD_INPUT) -> NoReturn:
-        exit_with(f"{program} {command}".strip() + f": {message}", (stop and stop.exit_code) or code)
+        exit_with(f"{command}: {message}", (stop and stop.exit_code) or code)
 
     try:
         yield
@@ -174,7 +172,7 @@ def until_stopped(command: str, folder: Path | None = None) -> Iterator[StopOnSi
     Yields:
         A function that returns whether to stop.
     """
-    with StopOnSignal() as stop, explain_errors(command, folder, stop):
+    with StopOnSignal() as stop, explain_errors(f"norewind {command}", folder, stop):
         yield stop
     raise SystemExit(stop.exit_code)
 

@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from norewind.training.folder import METRICS
 from norewind.training.progress import Progress
 from norewind.training.settings import SettingsError
 
@@ -94,7 +95,7 @@ def show_progress(progress: Progress, folders: Mapping[str, Path]) -> None:
         folders: the run folder of each run, by name.
     """
     for name, folder in folders.items():
-        line = last_line(folder / "metrics.jsonl")
+        line = last_line(folder / METRICS)
         if line and line["samples"] > progress.runs[name].last and line["loss"] is not None:
             progress.average(name, line)
             progress.advance(name, line["samples"])
