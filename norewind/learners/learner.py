@@ -52,8 +52,8 @@ class Learner(ABC):
     def forward(self, run: Any, xs: Any, *, count: int | None = None) -> tuple[Any, Any]:
         """Predict each sample of a chunk, in order, without learning.
 
-        The run that is passed in stays unchanged. The one that is returned has seen the samples, but
-        shares the learned parameters: as soon as one of the two learns, the other must not be used.
+        The run that is passed in stays unchanged. The one that is returned has seen the samples, and serves only to
+        predict more: it cannot learn, and must not be used once the first run has learned.
 
         Args:
             run: the run to predict with.
