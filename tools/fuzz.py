@@ -209,7 +209,7 @@ def options(folder: Path, inputs: Counter):
 def saved_entries() -> dict:
     return {
         "seconds": 1.0,
-        "position": {"stream": {"kind": "bytes", "previous": 3}, "left": [np.zeros(2, np.int32)] * 2},
+        "position": {"stream": {"kind": "bytes", "previous": 3}, "waiting": [np.zeros(2, np.int32)] * 2},
         "answered": 0,
         "tally": {"samples": 7, "interval": [1, 1.0], "all": [2, 2.0]},
         "score": {"counts": [0] * 4},
