@@ -260,7 +260,7 @@ def check_ahead(settings: Settings, steps: int | None) -> None:
         SettingsError: if the run predicts symbols, if its horizon is 0, or if it forecasts classes and its horizon
             is less than `steps`.
     """
-    if settings.kind not in ("csv", "jsonl"):
+    if not settings.has_rows:
         raise SettingsError("this run predicts symbols: use norewind sample to generate text.")
     horizon = settings.horizon
     if not horizon:
@@ -289,7 +289,7 @@ def sampled(
     Raises:
         SettingsError: if the run is one on rows.
     """
-    if settings.kind in ("csv", "jsonl"):
+    if settings.has_rows:
         raise SettingsError("this run forecasts numbers; only a run on bytes or text can generate text.")
     training, random, written = at_the_end(settings, saved), np.random.default_rng(seed), []
     with training.steps.stream as stream:

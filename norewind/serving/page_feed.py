@@ -56,7 +56,7 @@ def about(folder: Path) -> Entry:
     except (OSError, msgspec.DecodeError, RecursionError):
         columns = None  # a run on symbols has no such file, and another program may have changed it
     return {
-        **{name: getattr(settings, name) for name in ("kind", "loss", "source")},
+        **{name: getattr(settings, name) for name in ("kind", "has_rows", "loss", "source")},
         "name": folder.resolve().name,
         "unit": unit_of(settings),
         "model": "auto" if settings.method == "auto" else model,

@@ -95,7 +95,7 @@ def _intervals(settings: Settings) -> Intervals:
     if intervals.checkpoint_every is None and settings.key is None:
         intervals = replace(intervals, checkpoint_every=EVERY)
     # Rows may arrive slowly and without end, so a chunk may never be full.
-    comes_slowly = settings.source.startswith(SCHEME) or (settings.source == "-" and settings.kind in ("csv", "jsonl"))
+    comes_slowly = settings.source.startswith(SCHEME) or (settings.source == "-" and settings.has_rows)
     return replace(intervals, flush=1.0) if intervals.flush is None and comes_slowly else intervals
 
 
@@ -186,7 +186,7 @@ def steps_in_words(steps: Sequence[int]) -> str:
 
 def unit_of(settings: Settings) -> str:
     """Return the unit of losses."""
-    return ROW_UNITS[settings.loss] if settings.kind in ("csv", "jsonl") else SymbolScore.unit
+    return ROW_UNITS[settings.loss] if settings.has_rows else SymbolScore.unit
 
 
 def print_lines(entries: Iterable[dict[str, Any]]) -> None:

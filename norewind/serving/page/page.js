@@ -163,7 +163,7 @@ function inner(value, target) {
   return nearest && typeof nearest === "object" ? nearest[target] : undefined;
 }
 
-function isText() { return run.about.kind !== "csv" && run.about.kind !== "jsonl"; }
+function isText() { return !run.about.has_rows; }
 
 function targets() {
   const named = run.about.columns ? run.about.columns.targets : [];

@@ -80,7 +80,7 @@ class LineFormat(Protocol):
         Raises:
             BadRow: they cannot be used.
         """
-        ...
+        return []
 
     def columns(self, rows: Sequence[Any]) -> list[str]:
         """Return the names of the columns if there is no header.
