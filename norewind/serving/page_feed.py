@@ -12,12 +12,12 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from norewind.scoring.metrics import CARRY_LIMIT, seven_digits
+from norewind.scoring.metrics import CARRY_LIMIT, OF_NUMBERS, seven_digits
 from norewind.storage.checkpoint import CheckpointError, checkpoints, read
 from norewind.training.checkpoint_schema import check_entries
 from norewind.training.folder import COLUMNS, METRICS, PREDICTIONS, settings_of
 from norewind.training.log import as_entry
-from norewind.training.train import unit_of
+from norewind.training.train import simple_forecasts, unit_of
 
 RECENT = 200
 MOST_LINES = 1_000
@@ -33,7 +33,7 @@ SILENT = 15
 # The most bytes of a log to read at a time. If there are more, only the end is read.
 AT_ONCE = 4_000_000
 # The entries of a line of metrics that the page shows.
-ENTRIES = ("samples", "seconds", "loss", "baseline", "persistence", "seasonal", "carry")
+ENTRIES = ("samples", "seconds", "loss", *OF_NUMBERS, "carry")
 
 
 Entry = dict[str, Any]
@@ -59,6 +59,7 @@ def about(folder: Path) -> Entry:
         **{name: getattr(settings, name) for name in ("kind", "has_rows", "loss", "source")},
         "name": folder.resolve().name,
         "unit": unit_of(settings),
+        "simple": simple_forecasts(settings),
         "model": "auto" if settings.method == "auto" else model,
         "columns": columns,
         "carry_limit": CARRY_LIMIT,

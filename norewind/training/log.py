@@ -7,11 +7,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from norewind.scoring.metrics import OF_NUMBERS
 from norewind.storage.checkpoint import CheckpointError
 from norewind.storage.files import naming, open_itself
 
 # Entries of logs that are drawn and shown.
-NUMBERS = ("samples", "loss", "mean", "baseline", "persistence", "seasonal", "seconds", "carry", "surprise")
+NUMBERS = ("samples", "loss", "mean", *OF_NUMBERS, "seconds", "carry", "surprise")
 
 
 class Log:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from norewind.engines.kernels import announcing
+from norewind.scoring.metrics import SIMPLE_FORECASTS
 from norewind.scoring.number_score import ROW_UNITS
 from norewind.scoring.text_score import SymbolScore
 from norewind.storage.checkpoint import glance
@@ -114,7 +115,7 @@ def _hooks(
     total = None if settings.samples is None else int(settings.samples)
     before, name = folder.entries.get("samples", 0), str(folder.path)
     with _events(folder.path, before) if settings.tensorboard else nullcontext() as events:
-        progress.begin(name, opened.score.unit, before, total, opened.score.trivial)
+        progress.begin(name, opened.score.unit, before, total, opened.score.simple)
 
         def on_metrics(line):
             progress.average(name, line)
@@ -187,6 +188,11 @@ def steps_in_words(steps: Sequence[int]) -> str:
 def unit_of(settings: Settings) -> str:
     """Return the unit of losses."""
     return ROW_UNITS[settings.loss] if settings.has_rows else SymbolScore.unit
+
+
+def simple_forecasts(settings: Settings) -> dict[str, str]:
+    """Return the simple forecasts that a run is compared with, in words, by their entries in a line of metrics."""
+    return SIMPLE_FORECASTS[settings.loss if settings.has_rows else "symbols"]
 
 
 def print_lines(entries: Iterable[dict[str, Any]]) -> None:
