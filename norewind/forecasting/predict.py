@@ -118,10 +118,19 @@ def at_the_end(settings: Settings, saved: Saved) -> Training:
         settings: the settings of the run.
         saved: its checkpoint.
     """
+    return restored(settings, saved, opened_at_the_end(settings, saved))
+
+
+def opened_at_the_end(settings: Settings, saved: Saved) -> Opened:
+    """Open the stream of a run folder where the run stopped, with an empty source.
+
+    Args:
+        settings: the settings of the run.
+        saved: its checkpoint.
+    """
     # A task generates its samples from its position, so it keeps its source.
     source = settings.source if settings.kind == "task" else os.devnull
-    opened = open_stream(replace(settings, source=source), saved.entries["position"]["stream"], continues=True)
-    return restored(settings, saved, opened)
+    return open_stream(replace(settings, source=source), saved.entries["position"]["stream"], continues=True)
 
 
 class Forecast(NamedTuple):

@@ -12,7 +12,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
 
-from norewind.scoring.metrics import OF_ANYTHING, counted
+from norewind.scoring.metrics import ANY_FORECASTS, counted
 from norewind.storage.files import write_atomically
 from norewind.streams.table.scaling import ENOUGH
 
@@ -157,7 +157,7 @@ FEWEST = 20
 
 
 def curves_figure(
-    runs: Sequence[tuple[str, Sequence[dict[str, Any]]]], unit: str, simple: dict[str, str] = OF_ANYTHING
+    runs: Sequence[tuple[str, Sequence[dict[str, Any]]]], unit: str, simple: dict[str, str] = ANY_FORECASTS
 ) -> Figure:
     """Draw the learning curves of runs: the loss in every line of metrics against samples.
 

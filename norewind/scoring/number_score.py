@@ -9,7 +9,7 @@ import numpy as np
 
 from norewind.core.losses import log_variance
 from norewind.fleets.store import KeyErrors, Store
-from norewind.scoring.metrics import OF_NUMBERS, counted, mean, running_sum, seven_digits
+from norewind.scoring.metrics import SIMPLE_FORECASTS, counted, mean, running_sum, seven_digits
 from norewind.scoring.score import StepScore, place_of
 from norewind.streams.stream import Samples
 
@@ -30,7 +30,7 @@ class NumberScore(StepScore):
         steps: the forecast steps, in rows ahead.
     """
 
-    simple = OF_NUMBERS
+    simple = SIMPLE_FORECASTS
 
     def __init__(self, columns: Sequence[str], loss: str, steps: Sequence[int]):
         super().__init__(steps)
@@ -214,7 +214,7 @@ def worst_keys(folders: Iterable[Path], name: Callable[[bytes], Any]) -> str:
         store.close()
     if not worst:
         return f"{counted(keys, 'key')}; none has {FEWEST} scored rows yet."
-    simple = f"{OF_NUMBERS['persistence']}, {OF_NUMBERS['baseline']}"
+    simple = f"{SIMPLE_FORECASTS['persistence']}, {SIMPLE_FORECASTS['baseline']}"
     lines = [f"{counted(keys, 'key')}. Those with the largest squared errors (this model, {simple}):"]
     for key, rows, model, persistence, average in sorted(worst, key=lambda key: -key.model)[:WORST]:
         lines.append(f"  {name(key)!s:.40}: {model:.4f}, {persistence:.4f}, {average:.4f} ({counted(rows, 'row')})")

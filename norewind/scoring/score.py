@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from norewind.core.losses import BIT
-from norewind.scoring.metrics import OF_ANYTHING
+from norewind.scoring.metrics import ANY_FORECASTS
 from norewind.streams.stream import Samples, as_place
 
 # The number of newest rows of a table that are kept and drawn.
@@ -42,7 +42,7 @@ class Score:
     needs_outputs = False
     unit = "loss"
     scale = 1.0
-    simple = OF_ANYTHING
+    simple = ANY_FORECASTS
 
     def __init__(self):
         self.state: dict[str, Any] = {}

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from norewind.scoring.metrics import CARRY_LIMIT, OF_NUMBERS, seven_digits
+from norewind.scoring.metrics import CARRY_LIMIT, SIMPLE_FORECASTS, seven_digits
 from norewind.storage.checkpoint import CheckpointError, checkpoints, read
 from norewind.training.checkpoint_schema import check_entries
 from norewind.training.folder import COLUMNS, METRICS, PREDICTIONS, settings_of
@@ -33,7 +33,7 @@ SILENT = 15
 # The most bytes of a log to read at a time. If there are more, only the end is read.
 AT_ONCE = 4_000_000
 # The entries of a line of metrics that the page shows.
-ENTRIES = ("samples", "seconds", "loss", *OF_NUMBERS, "carry")
+ENTRIES = ("samples", "seconds", "loss", *SIMPLE_FORECASTS, "carry")
 
 
 Entry = dict[str, Any]

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from norewind.scoring.metrics import OF_NUMBERS
+from norewind.scoring.metrics import SIMPLE_FORECASTS
 from norewind.storage.checkpoint import CheckpointError
 from norewind.storage.files import naming, open_itself
 
 # Entries of logs that are drawn and shown.
-NUMBERS = ("samples", "loss", "mean", *OF_NUMBERS, "seconds", "carry", "surprise")
+NUMBERS = ("samples", "loss", "mean", *SIMPLE_FORECASTS, "seconds", "carry", "surprise")
 
 
 class Log:

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Task, TextColumn
 from rich.progress import Progress as Bars
 
-from norewind.scoring.metrics import OF_ANYTHING, counted
+from norewind.scoring.metrics import ANY_FORECASTS, counted
 
 SECONDS_BETWEEN_LINES = 10
 # The losses shown are moving averages over about this many samples.
@@ -106,7 +106,7 @@ class Progress:
         self.bars.stop()
 
     def begin(
-        self, name: str, unit: str, samples: int = 0, total: int | None = None, simple: dict[str, str] = OF_ANYTHING
+        self, name: str, unit: str, samples: int = 0, total: int | None = None, simple: dict[str, str] = ANY_FORECASTS
     ) -> None:
         """Show a run.
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from norewind.engines.kernels import announcing
-from norewind.scoring.metrics import SIMPLE_FORECASTS
+from norewind.scoring.metrics import CLASS_FORECASTS, SIMPLE_FORECASTS, SYMBOL_FORECASTS
 from norewind.scoring.number_score import ROW_UNITS
 from norewind.scoring.text_score import SymbolScore
 from norewind.storage.checkpoint import glance
@@ -192,7 +192,9 @@ def unit_of(settings: Settings) -> str:
 
 def simple_forecasts(settings: Settings) -> dict[str, str]:
     """Return the simple forecasts that a run is compared with, in words, by their entries in a line of metrics."""
-    return SIMPLE_FORECASTS[settings.loss if settings.has_rows else "symbols"]
+    if not settings.has_rows:
+        return SYMBOL_FORECASTS
+    return CLASS_FORECASTS if settings.loss == "classes" else SIMPLE_FORECASTS
 
 
 def print_lines(entries: Iterable[dict[str, Any]]) -> None:

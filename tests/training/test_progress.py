@@ -6,7 +6,7 @@ import sys
 import pytest
 from run_folders import TEXT, newest, norewind
 
-from norewind.scoring.metrics import OF_NUMBERS
+from norewind.scoring.metrics import SIMPLE_FORECASTS
 from norewind.storage.checkpoint import read
 from norewind.training.progress import Progress
 
@@ -46,7 +46,7 @@ def test_all_numbers_of_a_line_are_averages_over_the_same_samples(monkeypatch):
     monkeypatch.setattr("norewind.training.progress.SECONDS_BETWEEN_LINES", 0)
     screen = Screen(live=False)
     progress = Progress(out=screen)
-    progress.begin("run", "squared error", 0, simple=OF_NUMBERS)
+    progress.begin("run", "squared error", 0, simple=SIMPLE_FORECASTS)
     lines = [(10, 8.0), (20, 4.0), (40, 2.0)]
     for samples, loss in lines:
         # A model that is always as good as the simple forecasts; no season is known at first.

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import msgspec
 
@@ -52,8 +52,8 @@ class Dialect:
 CSV = Dialect()
 
 
-class LineFormat(Protocol):
-    """The interface of formats with one row per line. See `FORMATS` at the end of this file.
+class LineFormat:
+    """The interface of formats with one row per line. By default, a parsed row is a dict by column.
 
     Args:
         dialect: how to read the rows.
@@ -71,45 +71,6 @@ class LineFormat(Protocol):
     def __init__(self, dialect: Dialect):
         pass
 
-    def header(self, text: str) -> list[str]:
-        """Return the names of the columns in the first line, if `has_header`.
-
-        Args:
-            text: the line, without its end.
-
-        Raises:
-            BadRow: they cannot be used.
-        """
-        return []
-
-    def columns(self, rows: Sequence[Any]) -> list[str]:
-        """Return the names of the columns if there is no header.
-
-        Args:
-            rows: the first parsed rows.
-
-        Raises:
-            BadRow: they cannot be used; the message ends with a remedy.
-        """
-        ...
-
-    def getter(self, column: str, place: int) -> Getter:
-        """Return the function that returns the value of a column in a parsed row.
-
-        Args:
-            column: the name of the column.
-            place: its index among all columns.
-        """
-        ...
-
-    def is_blank(self, line: bytes) -> bool:
-        """Return whether to ignore a line, because it is blank.
-
-        Args:
-            line: the line, which may end in a carriage return.
-        """
-        ...
-
     def parse(self, text: str, columns: Sequence[str]) -> Any:
         """Parse a line.
 
@@ -118,9 +79,9 @@ class LineFormat(Protocol):
             columns: the names of all columns; empty if they are not known yet.
 
         Raises:
-            BadRow: what is wrong with the line.
+            BadRow: the line is bad; the message says why.
         """
-        ...
+        raise NotImplementedError
 
     def parse_lines(self, lines: Sequence[bytes], columns: Sequence[str]) -> Sequence[Any]:
         """Parse many lines, as fast as possible.
@@ -130,18 +91,9 @@ class LineFormat(Protocol):
             columns: the names of all columns.
 
         Raises:
-            BadRow: one of the lines is bad; `parse` will say why.
+            BadRow: one of the lines is bad or blank. They are then parsed one by one.
         """
-        ...
-
-    def from_dicts(self, rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> Sequence[Any]:
-        """Return dicts by column in the form of parsed rows.
-
-        Args:
-            rows: the dicts.
-            columns: the names of all columns.
-        """
-        ...
+        raise NotImplementedError
 
     def write(self, row: dict[str, Any], columns: Sequence[str]) -> tuple[dict[str, Any], str]:
         """Return a row as it would be read from a file, and its line in that file, with its newline.
@@ -153,7 +105,52 @@ class LineFormat(Protocol):
         Raises:
             BadRow: the format cannot express the row.
         """
-        ...
+        raise NotImplementedError
+
+    def is_blank(self, line: bytes) -> bool:
+        """Return whether to ignore a line, because it is blank.
+
+        Args:
+            line: the line, which may end in a carriage return.
+        """
+        return not line.strip()
+
+    def columns(self, rows: Sequence[Any]) -> list[str]:
+        """Return the names of all columns: by default all keys, also those inside nested values.
+
+        Args:
+            rows: the first parsed rows; only the first line if `has_header`.
+
+        Raises:
+            BadRow: the names cannot be used; the message ends with a remedy.
+        """
+        try:
+            names = dict.fromkeys(name for row in rows for name, _ in leaves(row))
+        except BadRow as problem:
+            raise BadRow(f"{problem}. Leave some out, or put them into a list inside a column") from None
+        for name in names:
+            if not name.isascii() and any("\ud800" <= letter <= "\udfff" for letter in name):
+                raise BadRow(f"the key {name!r} has half a character. Rename it")
+        outer = {name for name in names if "." not in name}
+        return [name for name in names if name in outer or name.split(".")[0] not in outer]
+
+    def getter(self, column: str, place: int) -> Getter:
+        """Return the function that returns the value of a column in a parsed row.
+
+        Args:
+            column: the name of the column.
+            place: its index among all columns.
+        """
+        return (lambda row: at(row, column)) if "." in column else (lambda row: row.get(column))
+
+    def from_dicts(self, rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> Sequence[Any]:
+        """Return rows from elsewhere in the form of parsed rows.
+
+        Args:
+            rows: the rows, as dicts by column.
+            columns: the names of all columns.
+        """
+        return rows
 
 
 class CsvLines(LineFormat):
@@ -164,15 +161,13 @@ class CsvLines(LineFormat):
     def __init__(self, dialect: Dialect):
         self.has_header, self._delimiter = dialect.header, dialect.delimiter
 
-    def header(self, text: str) -> list[str]:
-        names = [field.strip() or str(number) for number, field in enumerate(self._fields(text), 1)]
+    def columns(self, rows: Sequence[list[str]]) -> list[str]:
+        fields = rows[0] if self.has_header else [""] * len(rows[0])
+        names = [field.strip() or str(number) for number, field in enumerate(fields, 1)]
         if len(set(names)) < len(names):
             twice = next(name for place, name in enumerate(names) if name in names[:place])
             raise BadRow(f"the header names the column {twice!r} twice; every column needs a different name")
         return names
-
-    def columns(self, rows: Sequence[list[str]]) -> list[str]:
-        return [str(number) for number in range(1, len(rows[0]) + 1)]
 
     def getter(self, column: str, place: int) -> Getter:
         return itemgetter(place)
@@ -231,27 +226,10 @@ def _csv_field(value: Any) -> Any:
 
 
 class JsonLines(LineFormat):
-    """Lines with one JSON object each, parsed to dicts. Rows from Python and messages have the same form."""
+    """Lines with one JSON object each."""
 
     suffixes = (".jsonl", ".ndjson")
     column_hint = " (a key may be null at first, but must be present in one of the first lines)"
-
-    def columns(self, rows: Sequence[dict[str, Any]]) -> list[str]:
-        try:
-            names = dict.fromkeys(name for row in rows for name, _ in leaves(row))
-        except BadRow as problem:
-            raise BadRow(f"{problem}. Leave some out, or put them into a list inside a column") from None
-        for name in names:
-            if not name.isascii() and any("\ud800" <= letter <= "\udfff" for letter in name):
-                raise BadRow(f"the key {name!r} has half a character. Rename it")
-        outer = {name for name in names if "." not in name}
-        return [name for name in names if name in outer or name.split(".")[0] not in outer]
-
-    def getter(self, column: str, place: int) -> Getter:
-        return (lambda row: at(row, column)) if "." in column else (lambda row: row.get(column))
-
-    def is_blank(self, line: bytes) -> bool:
-        return not line.strip()
 
     def parse(self, text: str, columns: Sequence[str]) -> dict[str, Any]:
         try:
@@ -271,9 +249,6 @@ class JsonLines(LineFormat):
             return list(map(JSON.decode, lines))
         except (UnicodeDecodeError, RecursionError, msgspec.DecodeError) as problem:
             raise BadRow(str(problem)) from None
-
-    def from_dicts(self, rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> Sequence[dict[str, Any]]:
-        return rows
 
     def write(self, row: dict[str, Any], columns: Sequence[str]) -> tuple[dict[str, Any], str]:
         return row, json.dumps(row, ensure_ascii=False) + "\n"

@@ -8,7 +8,7 @@ from typing import Any
 from norewind.streams.source import LONGEST, BaseSource
 from norewind.streams.stream import BadRow, MissingValue, StreamError, check_choice
 from norewind.streams.table.conversion import Conversion, Getter, Rows, joined_rows
-from norewind.streams.table.formats import FORMATS, Dialect, JsonLines
+from norewind.streams.table.formats import FORMATS, Dialect, LineFormat
 
 FIRST_ROWS = 100
 # How many fields are converted at a time, since lists of fields take far more memory than arrays of numbers.
@@ -48,7 +48,7 @@ class RowReader:
         self._batch = 1
         self._source, self._dialect = source, dialect
         self.file_format = FORMATS[dialect.format](dialect)
-        self._format = JsonLines(dialect) if source.has_rows else self.file_format
+        self._format = LineFormat(dialect) if source.has_rows else self.file_format
 
     def name_columns(self, names: Sequence[str]) -> None:
         """Set the names of the columns.
@@ -67,7 +67,7 @@ class RowReader:
             return
         line = self._first()
         try:
-            self.name_columns(self._source.parse(line, self._format.header))
+            self.name_columns(self._format.columns(self._parsed([line], [])))
         except BadRow as problem:
             raise self._error(line, f"{problem}. Fix the header") from None
         self._source.drop([line])
