@@ -15,9 +15,9 @@ from statistics import mean, stdev
 import tyro
 
 from norewind.plotting.tables import markdown
-from norewind.sweeps.curves import final
+from norewind.sweeps.curves import final_loss
 from norewind.sweeps.record import Record
-from norewind.sweeps.sweep import records, sweep
+from norewind.sweeps.sweep import finished_records, sweep
 from norewind.training.registry import TASKS
 from norewind.training.settings import Settings
 
@@ -76,7 +76,7 @@ def main(
         out: the folder of records and table.
     """
     runs = {**plan(seeds, paper_seeds, samples), **clipping_plan()}
-    found = records(runs, out) if report_only else sweep(runs, out, jobs=jobs)
+    found = finished_records(runs, out) if report_only else sweep(runs, out, jobs=jobs)
     if not found:
         raise SystemExit(f"There are no records of this plan in {out}.")
     text = f"{table(found)}\n{clipping_table(found)}"
@@ -91,7 +91,7 @@ def table(found: dict[str, Record]) -> str:
         row = [{"anbn": "aⁿbⁿ"}.get(task, task), cell.upper()]
         for name in ("defaults", "paper"):
             group = [record for run, record in found.items() if run.startswith(f"{task}-{cell}-{name}-")]
-            good = [final(r, LAST / r["samples"]) for r in group if r["problem"] is None]
+            good = [final_loss(r, LAST / r["samples"]) for r in group if r["problem"] is None]
             row += [mean_and_spread(good), f"{sum(r['problem'] is not None for r in group)} of {len(group)}"]
         rows.append(row)
     every = [record for name, record in found.items() if not name.startswith("clip-")]
@@ -133,7 +133,7 @@ def clipping_table(found: dict[str, Record]) -> str:
 
 
 def _ended(record: Record) -> str:
-    return f"{final(record, 0.1):.3f}" if record["problem"] is None else f"diverged at {record['diverged_at']:,}"
+    return f"{final_loss(record, 0.1):.3f}" if record["problem"] is None else f"diverged at {record['diverged_at']:,}"
 
 
 if __name__ == "__main__":

@@ -79,7 +79,7 @@ def measure(case: Case) -> dict:
         chosen = np.tile(names[first : first + keys], ROWS if keys > 1 else 4_096)
         xs = rng.normal(size=(len(chosen), 3)).astype(np.float32)
         began = time.process_time()
-        run, _ = fleet.scan(run, norewind.fleets.Keyed(chosen, xs), xs[:, :1])
+        run, _, _ = fleet.scan(run, norewind.fleets.Keyed(chosen, xs), xs[:, :1])
         return (time.process_time() - began) / len(chosen)
 
     # If not all keys fit in memory, a block is half of those that do, so that every key is read from disk.

@@ -76,7 +76,7 @@ def errors_of(path: Path, budget: float) -> tuple[list[float], float]:
     for start in range(0, len(xs), CHUNK):
         chunk = slice(start, start + CHUNK)
         began = time.process_time()
-        run, (_, (_, due)) = learner.scan(run, xs[chunk], targets[chunk], outputs=True)
+        run, _, (_, due) = learner.scan(run, xs[chunk], targets[chunk], outputs=True)
         seconds.append((time.process_time() - began) / len(due))
         scored = slice(max(0, protocol.unscored - start), None)
         errors = (due - targets[chunk])[scored].reshape(-1, len(steps), xs.shape[1])
@@ -106,7 +106,7 @@ def _scanning(learner, run, xs, targets, rows):
 
     def scan():
         for start in range(0, len(xs), rows):
-            runs[0], _ = learner.scan(runs[0], xs[start : start + rows], targets[start : start + rows], outputs=True)
+            runs[0], _, _ = learner.scan(runs[0], xs[start : start + rows], targets[start : start + rows], outputs=True)
 
     return scan
 

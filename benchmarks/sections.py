@@ -203,7 +203,7 @@ def memory() -> list[dict]:
     pairs = ours.TASK.pairs(0, chunk)
     for steps in (10**5, 10**6, 10**7):
         while done < steps:
-            run, losses = learner.scan(run, *next(pairs))
+            run, losses, _ = learner.scan(run, *next(pairs))
             done += chunk
         jax.block_until_ready(losses)
         rows.append({"case": f"{steps:.0e} steps", "steps": steps, "resident": _resident_bytes()})
@@ -234,7 +234,7 @@ print(imported - began, time.process_time() - began)
 """
 CALLS = {
     "first sample with step": "run, estimate = learner.step(run, jnp.array(0), jnp.array(1))",
-    "first chunk with scan": "run, losses = learner.scan(run, jnp.zeros(1000, int), jnp.ones(1000, int))",
+    "first chunk with scan": "run, losses, _ = learner.scan(run, jnp.zeros(1000, int), jnp.ones(1000, int))",
 }
 
 

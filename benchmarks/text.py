@@ -43,7 +43,7 @@ def learned(content: bytes, budget: float) -> tuple[float, float]:
         count = min(steps, length - start)
         chunk: list[Any] = [np.resize(part[start : start + count], (steps, window)) for part in (xs, targets)]
         began = time.process_time()
-        run, losses = learner.scan(run, *chunk, count=count)
+        run, losses, _ = learner.scan(run, *chunk, count=count)
         total += float(np.sum(losses[:count]))
         seconds += time.process_time() - began
     return total / np.log(2) / (length * window), 1e6 * seconds / (length * window)

@@ -63,7 +63,7 @@ def _at(records: dict, section: str, case: str, **where: int) -> float:
 
 
 def real_data(root: Path) -> Named:
-    """`python examples/real_data`: the tables, and every method's loss on every stream."""
+    """`python -m examples.real_data`: the tables, and every method's loss on every stream."""
     folder = root / "results/real-data"
     for name in ("table", "verdict", "seeds", "compression"):
         yield f"real-data/{name}", (folder / f"{name}.md").read_text(encoding="utf-8")
@@ -78,13 +78,13 @@ def real_data(root: Path) -> Named:
 
 def defaults(root: Path) -> Named:
     """`python -m benchmarks.defaults`: the settings of `norewind train` and of the paper, after 10⁶ samples."""
-    found = sweep.records(plan(), root / "results/defaults")
+    found = sweep.finished_records(plan(), root / "results/defaults")
     yield "defaults/table", defaults_table(found).partition("\n\n")[0]
-    yield "defaults/clipping", clipping_table(sweep.records(clipping_plan(), root / "results/defaults"))
+    yield "defaults/clipping", clipping_table(sweep.finished_records(clipping_plan(), root / "results/defaults"))
 
 
 def paper(root: Path) -> Named:
-    """`norewind reproduce`: the table on aⁿbⁿ."""
+    """`python -m examples.paper`: the table on aⁿbⁿ."""
     yield "paper/table", (root / "results/paper/table.md").read_text(encoding="utf-8")
 
 
@@ -97,7 +97,7 @@ def instruments(root: Path) -> Named:
 
 
 def memory(root: Path) -> Named:
-    """`norewind reproduce memory`."""
+    """`python -m examples.paper memory`."""
     yield "memory/table", (root / "results/memory/table.md").read_text(encoding="utf-8")
 
 

@@ -63,7 +63,7 @@ def watch(shared: mmap.mmap) -> None:
     during(norewind.training.train, "open_stream", 2, 2)
     during(norewind.training.train, "build", 3, 4)
     during(norewind.learners.online.Online, "scan", 4, 5)
-    during(norewind.cli.train_session, "draw", 6, 6)
+    during(norewind.cli.train_session, "draw_curves", 6, 6)
     during(norewind.storage.checkpoint, "_write", 1, 0, byte=1)
 
 

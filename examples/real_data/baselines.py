@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from forecasts import least_squares, read_series, scored, simple_forecasts, squared_errors
-from plan import RATES, STREAMS, Stream, settings_of
 
+from examples.real_data.forecasts import least_squares, read_series, scored, simple_forecasts, squared_errors
+from examples.real_data.plan import RATES, STREAMS, Stream, settings_of
 from norewind.scoring.metrics import digits
 from norewind.sweeps.record import Record, read_records, versions, write_record
 from norewind.training.settings import Settings

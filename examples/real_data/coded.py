@@ -5,9 +5,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from baselines import COMPRESSORS, record_name
-from plan import STREAMS, settings_of
-
+from examples.real_data.baselines import COMPRESSORS, record_name
+from examples.real_data.plan import STREAMS, settings_of
 from norewind.plotting.tables import markdown
 from norewind.sweeps.record import Record, read_records, versions, write_record
 from norewind.training import compress

@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib.ticker import FixedLocator, NullFormatter, ScalarFormatter
-from plan import KINDS
 
+from examples.real_data.plan import KINDS
 from norewind.plotting import figures
 
 WORST = 4.0

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from disturb import read_columns
 
+from examples.real_data.disturb import read_columns
 from norewind.scoring.metrics import digits
 from norewind.sweeps.record import Record
 from norewind.training.opening import open_stream

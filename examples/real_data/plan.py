@@ -5,9 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-import disturb
-import fetch
-
+from examples.real_data import disturb, fetch
 from norewind.sweeps.record import Record
 from norewind.training.settings import Settings
 

@@ -4,15 +4,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from baselines import jobs_of, record_name
-from coded import compression_table
-from figure import draw
-from plan import KINDS, MANY_SEEDS, STREAMS, Stream, best_rate, first_plan, second_plan, seeds_plan
 
+from examples.real_data.baselines import jobs_of, record_name
+from examples.real_data.coded import compression_table
+from examples.real_data.figure import draw
+from examples.real_data.plan import KINDS, MANY_SEEDS, STREAMS, Stream, best_rate, first_plan, second_plan, seeds_plan
 from norewind.plotting.tables import comma_separated, markdown
-from norewind.sweeps.curves import final
+from norewind.sweeps.curves import final_loss
 from norewind.sweeps.record import Record, read_records
-from norewind.sweeps.sweep import records
+from norewind.sweeps.sweep import finished_records
 
 LAST = 0.2  # "the last fifth"
 CLOSE = 1.01
@@ -45,7 +45,7 @@ class Entry(NamedTuple):
 def last_fifth(record: Record) -> float:
     # Except for methods with a window, the points of a curve are `every` samples apart.
     plain = record["settings"].get("method", "auto") == "auto"
-    return final({name: record[name] for name in ("every", "samples", "curve")} if plain else record, LAST)
+    return final_loss({name: record[name] for name in ("every", "samples", "curve")} if plain else record, LAST)
 
 
 class Found(NamedTuple):
@@ -78,14 +78,14 @@ def report(cache: Path, out: Path, samples: float | None = None) -> str:
     Returns:
         The tables.
     """
-    tried = records(first_plan(cache, samples), out)
-    again = records(second_plan(cache, tried, samples), out)
+    tried = finished_records(first_plan(cache, samples), out)
+    again = finished_records(second_plan(cache, tried, samples), out)
     every = read_records(out)
     found = [gathered(stream, tried | again, every) for stream in STREAMS]
     found = [one for one in found if one.auto.records and any(entry.is_baseline for entry in one.entries)]
     if not found:
         raise SystemExit(f"There are no records of this study in {out}.")
-    seeds = seeds_table(records(seeds_plan(cache, samples), out))
+    seeds = seeds_table(finished_records(seeds_plan(cache, samples), out))
     texts = {
         "table.md": "\n".join([*map(table, found), made_with([*tried.values(), *again.values()], found)]),
         "table.csv": comma_separated(

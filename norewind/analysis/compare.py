@@ -11,7 +11,7 @@ import numpy as np
 from norewind.core import checks
 from norewind.plotting.tables import comma_separated, markdown, markdown_as_html, sparkline
 from norewind.scoring.metrics import counted
-from norewind.sweeps.curves import final, grouped_by, losses, points, window_of
+from norewind.sweeps.curves import final_loss, group_by, interval_ends, loss_curve, window_of
 from norewind.sweeps.record import Record
 from norewind.sweeps.sweep import sweep
 from norewind.training import registry
@@ -119,12 +119,12 @@ class Comparison:
         return self.table()
 
     def _repr_html_(self) -> str:
-        curves = [[name, sparkline(losses(group[0]))] for name, group in self.methods().items()]
+        curves = [[name, sparkline(loss_curve(group[0]))] for name, group in self.methods().items()]
         return markdown_as_html(f"{self.table()}\n\n{markdown(['method', 'loss along the stream'], curves)}")
 
     def methods(self) -> dict[str, list[Record]]:
         """The records of each method, in the order in which the methods were named."""
-        return grouped_by(lambda record: record["settings"]["method"], self.records.values())
+        return group_by(lambda record: record["settings"]["method"], self.records.values())
 
     def rows(self) -> list[dict]:
         """One row per method: means over the seeds without problems, with the standard error if there are several."""
@@ -168,7 +168,7 @@ class Comparison:
             text = registry.task(self.settings.source, self.settings.parameters)
             return {"floor": text.floor, "memoryless": text.memoryless}
         good = next((record for record in self.records.values() if record["problem"] is None), None)
-        found = {} if good is None else {name: final(good, LAST, name) for name in ("baseline", "persistence")}
+        found = {} if good is None else {name: final_loss(good, LAST, name) for name in ("baseline", "persistence")}
         return {name: value for name, value in found.items() if not isnan(value)}
 
     def save(self, folder: Path | str) -> None:
@@ -199,9 +199,9 @@ class Comparison:
             good = [record for record in group if record["problem"] is None]
             if not good:
                 continue
-            mean = np.mean([losses(record) for record in good], axis=0)
+            mean = np.mean([loss_curve(record) for record in good], axis=0)
             style, every = figures.curve_style(number, markers=True), max(1, len(mean) // 8)
-            curves.plot(points(good[0]), mean, label=row["method"], markevery=every, ms=5, **style)
+            curves.plot(interval_ends(good[0]), mean, label=row["method"], markevery=every, ms=5, **style)
             point = {"marker": style["marker"], "color": style["color"], "linestyle": ""}
             for ax, x in ((costs, row["CPU µs per sample"]), (memories, max(1, row["bytes carried"]))):
                 if x is not None:
@@ -210,7 +210,7 @@ class Comparison:
             curves.axhline(value, color="black", linewidth=1, linestyle=dashes, label=name)
         unit = next(iter(self.records.values()))["unit"]
         curves.set(xlabel="samples", ylabel=unit)
-        if all(value > 0 for record in self.records.values() for value in losses(record)):
+        if all(value > 0 for record in self.records.values() for value in loss_curve(record)):
             figures.log_axis(curves)
         figures.count_axis(curves)
         costs.set(xlabel="CPU µs per sample", ylabel=f"final {unit}", xlim=(0, None))
@@ -223,7 +223,7 @@ class Comparison:
 
 def _row(method: str, group: Sequence[Record]) -> dict:
     good = [record for record in group if record["problem"] is None]
-    finals = [loss for record in good if not isnan(loss := final(record, LAST))]
+    finals = [loss for record in good if not isnan(loss := final_loss(record, LAST))]
     times = [record["microseconds"] for record in good if record["microseconds"] is not None]
     problems = dict.fromkeys(record["problem"] for record in group if record["problem"] is not None)
     samples = good[0]["samples"] if good else None

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from norewind.plotting.tables import markdown, markdown_as_html, sparkline
-from norewind.sweeps.curves import grouped_by
+from norewind.sweeps.curves import group_by
 from norewind.training.registry import Method
 
 # The number of spans that a stream is divided into.
@@ -150,7 +150,7 @@ def mean_finding(findings: Sequence[Finding]) -> Finding:
     def each(items, name: str) -> Value:
         return mean_value([getattr(item, name).value for item in items])
 
-    together = grouped_by(lambda span: span.end, (span for finding in findings for span in finding.over_time))
+    together = group_by(lambda span: span.end, (span for finding in findings for span in finding.over_time))
     spans = [Span(end, *(each(together[end], name) for name in STATISTICS)) for end in sorted(together)]
     whole = {name: each(findings, name) for name in STATISTICS}
     return replace(findings[0], models=len(findings), over_time=spans, **whole)
@@ -225,7 +225,7 @@ class Diagnosis:
         figure, axes = figures.new_figure(len(rows), 3, panel=(4.4, 3.6))
         for (xlabel, points), panels in zip(rows, axes, strict=True):
             for ax, (what, title, scale) in zip(panels, PANELS, strict=True):
-                for number, (name, own) in enumerate(grouped_by(itemgetter(0), points).items()):
+                for number, (name, own) in enumerate(group_by(itemgetter(0), points).items()):
                     values = np.array([(x, *getattr(statistics, what)) for _, x, statistics in own], float)
                     # The variance of a method without noise is only rounding: it has no place on a logarithmic scale.
                     xs, ys, errors = values[(values[:, 1] > ROUNDING) | (scale == "linear")].T

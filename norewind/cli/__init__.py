@@ -1,21 +1,17 @@
 """The command line. A new command is a function in this folder, and its name in USE or STUDY."""
 
-import logging
-import signal
 import sys
 
 import norewind
-from norewind.cli import terminal
-from norewind.cli.common import friendly, leave
+from norewind.cli.common import command_line
 from norewind.cli.compress_command import compress, decompress
 from norewind.cli.query_commands import forecast, plot, predict, sample
 from norewind.cli.serve_command import serve, watch
-from norewind.cli.study_commands import compare, diagnose, generate, reproduce
+from norewind.cli.study_commands import compare, diagnose, generate
 from norewind.cli.train_command import resume, train, with_config
-from norewind.engines.cache import keep_compiled
 
 USE = (train, resume, forecast, predict, sample, plot, serve, watch, compress, decompress)
-STUDY = (compare, diagnose, generate, reproduce)
+STUDY = (compare, diagnose, generate)
 COMMANDS = {command.__name__: command for command in (*USE, *STUDY)}
 
 
@@ -23,22 +19,13 @@ def main(arguments: list[str] | None = None) -> None:
     """Train recurrent models on endless streams: online, in one pass, in constant memory."""
     import tyro
 
-    terminal.prepare()
     arguments = sys.argv[1:] if arguments is None else arguments
-    if arguments == ["--version"]:
-        print(f"norewind {norewind.__version__}")
-        return
-    keep_compiled()
-    # Without a home folder, matplotlib stores its list of fonts elsewhere, and prints five lines about it.
-    logging.getLogger("matplotlib").setLevel(logging.ERROR)
     command = " ".join(arguments[:1])
     # In a study, every ValueError is a mistake in its options.
     mistakes = (ValueError,) if COMMANDS.get(command) in STUDY else ()
-    try:
-        with friendly(command, mistakes=mistakes):
-            commands = {**COMMANDS, "train": with_config(arguments)}
-            tyro.extras.subcommand_cli_from_dict(commands, prog="norewind", description=main.__doc__, args=arguments)
-    except KeyboardInterrupt:
-        leave("norewind: interrupted.", 128 + signal.SIGINT)
-    finally:
-        terminal.drop_output()
+    with command_line("norewind", command, mistakes):
+        if arguments == ["--version"]:
+            print(f"norewind {norewind.__version__}")
+            return
+        commands = {**COMMANDS, "train": with_config(arguments)}
+        tyro.extras.subcommand_cli_from_dict(commands, prog="norewind", description=main.__doc__, args=arguments)

@@ -1,6 +1,7 @@
 """Shared by all commands: signals, exit codes, messages without a traceback, and the options of parallel runs."""
 
 import errno
+import logging
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -11,7 +12,8 @@ from math import inf
 from pathlib import Path
 from typing import Annotated, NoReturn
 
-from norewind.cli.terminal import drop_output
+from norewind.cli import terminal
+from norewind.engines.cache import keep_compiled
 from norewind.training.settings import SettingsError, option
 
 # Something is wrong with the stream, the settings, the folder or a checkpoint.
@@ -72,7 +74,29 @@ class StopOnSignal:
 
 
 @contextmanager
-def friendly(
+def command_line(program: str, command: str = "", mistakes: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+    """Run a command with safe standard output, a cache of compiled programs, and messages without a traceback.
+
+    Args:
+        program: the name of the program.
+        command: the name of the command, if the program has several.
+        mistakes: further types of errors for which the message is enough.
+    """
+    terminal.prepare()
+    keep_compiled()
+    # Without a home folder, matplotlib stores its list of fonts elsewhere, and prints five lines about it.
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
+    try:
+        with explain_errors(f"{program} {command}".strip(), mistakes=mistakes):
+            yield
+    except KeyboardInterrupt:
+        exit_with(f"{program}: interrupted.", 128 + signal.SIGINT)
+    finally:
+        terminal.drop_output()
+
+
+@contextmanager
+def explain_errors(
     command: str,
     folder: Path | None = None,
     stop: StopOnSignal | None = None,
@@ -81,23 +105,23 @@ def friendly(
     """End the command with a message and an exit code, not a traceback, on mistakes, full disks and divergence.
 
     Args:
-        command: the name of the command.
+        command: the program and its command, such as "norewind train", with which messages begin.
         folder: the run folder, if a run is being trained.
         stop: the signals. A failure after a signal ends with the signal's exit code.
         mistakes: further types of errors for which the message is enough.
     """
 
     def fail(message: str, code: int = BAD_INPUT) -> NoReturn:
-        leave(f"norewind {command}: {message}", (stop and stop.exit_code) or code)
+        exit_with(f"{command}: {message}", (stop and stop.exit_code) or code)
 
     try:
         yield
     except BrokenPipeError:
         # The reader has seen enough (head, for example).
-        drop_output()
+        terminal.drop_output()
         raise SystemExit(128 + signal.SIGPIPE) from None
     except OSError as error:
-        drop_output()
+        terminal.drop_output()
         named = error.filename or ("standard output" if error.errno in OUTPUT_ERRORS else None)
         where = f"{named}: " if named else ""
         fail(f"{where}{error.strerror or error}.{_kept(folder)}")
@@ -138,6 +162,22 @@ def _kept(folder: Path | None, remedy: str | None = None) -> str:
 
 
 @contextmanager
+def until_stopped(command: str, folder: Path | None = None) -> Iterator[StopOnSignal]:
+    """Run a command to its end or until a signal, then end the process with the exit code that a shell expects.
+
+    Args:
+        command: the name of the command.
+        folder: the run folder, if a run is being trained.
+
+    Yields:
+        A function that returns whether to stop.
+    """
+    with StopOnSignal() as stop, explain_errors(f"norewind {command}", folder, stop):
+        yield stop
+    raise SystemExit(stop.exit_code)
+
+
+@contextmanager
 def progress_bar(words: str, total: int | None = None) -> Iterator[Callable[..., None]]:
     """Show a bar on a terminal while the block runs.
 
@@ -173,7 +213,7 @@ def check_range(option: str, value: float | None, low: float, high: float = inf)
         raise SettingsError(f"{option} must be {'finite' if value == inf else bounds}, but it is {value}.")
 
 
-def leave(message: str, code: int) -> NoReturn:
+def exit_with(message: str, code: int) -> NoReturn:
     """Print a message on standard error and end the process.
 
     Args:

@@ -1,6 +1,5 @@
 """`norewind forecast`, `predict`, `sample` and `plot`: the commands that use trained runs."""
 
-import csv
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from tyro.conf import Positional
 
-from norewind.cli.common import StopOnSignal, check_range, friendly
+from norewind.cli.common import check_range, until_stopped
 from norewind.training.settings import SettingsError, option
 
 
@@ -83,13 +82,15 @@ def print_csv(entries: list[dict[str, Any]], columns: list[str]) -> None:
         entries: the forecasts, one per row.
         columns: the names of the targets; empty for a class.
     """
-    writer = csv.writer(sys.stdout, lineterminator="\n")
+    from norewind.plotting.tables import comma_separated
+
     time = ["time"] if "time" in entries[0] else []
     names = [*columns, *(f"{column} deviation" for column in columns)] or ["forecast", "probability"]
-    writer.writerow(["row", *time, *names])
+    rows = []
     for entry in entries:
         both = [*entry["forecast"].values(), *entry["deviation"].values()] if columns else map(entry.get, names)
-        writer.writerow([entry["for"], *map(entry.get, time), *both])
+        rows.append([entry["for"], *map(entry.get, time), *both])
+    sys.stdout.write(comma_separated(["row", *time, *names], rows))
     sys.stdout.flush()
 
 
@@ -114,7 +115,7 @@ def predict(
         samples: Stop after this many samples; can be written as 1e6.
         flush: Predict at most this many seconds after a sample arrives.
     """
-    with StopOnSignal() as stop, friendly("predict", stop=stop):
+    with until_stopped("predict") as stop:
         from norewind.forecasting.predict import predictions
         from norewind.training.folder import saved_run
         from norewind.training.train import print_lines
@@ -123,7 +124,6 @@ def predict(
         settings = replace(settings, samples=samples, flush=flush)
         for entries in predictions(settings, saved, source, learn=learn, fresh=fresh, should_stop=stop):
             print_lines(entries)
-    raise SystemExit(stop.exit_code)
 
 
 def sample(
@@ -166,10 +166,10 @@ def plot(runs: Annotated[tuple[Path, ...], Positional], *, out: Path = Path("cur
     if not runs:
         raise SettingsError("name at least one run folder.")
     _check_figure("--out", out)
-    from norewind.cli.train_session import draw
+    from norewind.cli.train_session import draw_curves
 
     out.parent.mkdir(parents=True, exist_ok=True)
-    draw(*runs, out=out)
+    draw_curves(*runs, out=out)
     print(f"See {out}.")
 
 

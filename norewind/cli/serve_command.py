@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from tyro.conf import Positional
 
-from norewind.cli.common import StopOnSignal, check_range, friendly
+from norewind.cli.common import check_range, until_stopped
 from norewind.training.settings import SettingsError, option
 
 TOKEN = "NOREWIND_TOKEN"
@@ -46,7 +46,7 @@ def serve(
     """
     check_range("--queue", queue, 1)
     check_range("--waiting", waiting, 0)
-    with StopOnSignal() as stop, friendly("serve", run, stop), listening(host, port, token_file) as (listener, token):
+    with until_stopped("serve", run) as stop, listening(host, port, token_file) as (listener, token):
         from norewind.serving.app import application
         from norewind.serving.service import Service
 
@@ -57,7 +57,6 @@ def serve(
             service.close()
         if service.error is not None:
             raise service.error
-    raise SystemExit(stop.exit_code)
 
 
 def watch(
@@ -74,13 +73,12 @@ def watch(
         host: The address to listen on. An address that other machines can reach needs a token.
         token_file: A file with the token that requests must send.
     """
-    with StopOnSignal() as stop, friendly("watch", stop=stop), listening(host, port, token_file) as (listener, token):
+    with until_stopped("watch") as stop, listening(host, port, token_file) as (listener, token):
         from norewind.serving.app import application
         from norewind.serving.page_feed import FolderFeed
 
         feed = FolderFeed(run)
         listen("watch", application(feed, token), listener, stop, feed.end)
-    raise SystemExit(stop.exit_code)
 
 
 @contextmanager

@@ -1,10 +1,10 @@
-"""`norewind compare`, `diagnose`, `generate` and `reproduce`: comparisons of methods, and the paper's experiments."""
+"""`norewind compare`, `diagnose` and `generate`: comparisons of methods, and texts to compare them on."""
 
 import sys
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import tyro
 
@@ -83,7 +83,7 @@ def diagnose(
     from norewind.training.registry import parse_method, split_methods
 
     chosen = [parse_method(method) for method in split_methods(methods)]
-    model, data = read(Settings(**vars(stream), cell=cell, method="rtrl"), int(min(samples, 1e9)))
+    model, data = models_and_samples(Settings(**vars(stream), cell=cell, method="rtrl"), int(min(samples, 1e9)))
     with progress_bar("compiling") as update:
         report = norewind.diagnose(
             chosen,
@@ -101,7 +101,7 @@ def diagnose(
     print(f"{report}\n\nTable, data and figure are in {out}.")
 
 
-def read(settings: Settings, count: int) -> tuple[Any, tuple[Any, Any]]:
+def models_and_samples(settings: Settings, count: int) -> tuple[Any, tuple[Any, Any]]:
     """Read the samples of a stream, and make models for it.
 
     Args:
@@ -179,55 +179,3 @@ def generate(
     except BrokenPipeError:
         # The reader has seen enough (head, for example).
         drop_output()
-
-
-def reproduce(
-    what: Annotated[Literal["influence", "brackets", "anbn", "all", "memory"], tyro.conf.Positional],
-    *,
-    out: Annotated[Path | None, option("FOLDER", "results/paper, results/quick or results/memory")] = None,
-    quick: bool = False,
-    seeds: Annotated[int | None, option("N", "anbn 5, brackets 3, influence 10, memory 2")] = None,
-    samples: Annotated[float | None, option("N", "1e7; memory 1e6 and 2e6")] = None,
-    rates: tuple[float, ...] = (1e-3, 3e-4, 1e-4),
-    windows: tuple[int, ...] = (1, 10, 100, 200),
-    controls: bool = True,
-    report_only: bool = False,
-    processes: Annotated[Processes, tyro.conf.arg(name="")] = THIS_MACHINE,
-) -> None:
-    """Run the paper's experiments and write their figures, table, records and page.
-
-    Finished runs are kept: repeat the command to continue an interrupted one.
-
-    Args:
-        what: One experiment of the paper, or all of them; or memory, which is not from the paper.
-        out: The folder to write to.
-        quick: Run influence balancing in full, but text only briefly, too short for conclusions (a few minutes).
-        seeds: The number of runs per curve and per cell of the table.
-        samples: The length of each run on text; can be written as 1e7.
-        rates: Learning rates of influence balancing, one for each column of the figure.
-        windows: Truncation lengths of influence balancing.
-        controls: Also run controls that could explain a difference from the paper (rho, precision, length).
-        report_only: Train nothing; write figures, table and page from existing records.
-        processes: See below.
-    """
-    check_range("--samples", samples, 100)
-    check_range("--seeds", seeds, 1)
-    check_range("--jobs", processes.jobs, 1)
-    length = None if samples is None else int(samples)
-    options = {**vars(processes), "report_only": report_only}
-    if what == "memory":
-        from norewind.paper.memory import reproduce_memory
-
-        length = length or (20_000 if quick else None)
-        folder = out or Path("results/quick/memory" if quick else "results/memory")
-        print(reproduce_memory(folder, samples=length, seeds=seeds or 2, **options))
-        return
-    from norewind.paper.balancing import SEEDS, influence_plan
-    from norewind.paper.report import reproduce as run
-    from norewind.paper.text_runs import text_plan
-
-    plan = text_plan(what, quick=quick, seeds=seeds, samples=length, controls=controls)
-    texts_only = what in ("anbn", "brackets")
-    influence = {} if texts_only else influence_plan(seeds=seeds or SEEDS, rates=rates, windows=windows)
-    folder = out or Path("results/quick" if quick else "results/paper")
-    run(plan, influence, folder, **options)

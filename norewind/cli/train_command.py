@@ -43,7 +43,7 @@ def train(
         quiet: Print nothing unless something is wrong.
         processes: See below.
     """
-    from norewind.cli.train_session import run_in, run_partitions, run_shards
+    from norewind.cli.train_session import run_in_folder, run_partitions, run_shards
 
     name = settings.source
     if "://" in name:
@@ -52,10 +52,11 @@ def train(
     if processes.ray is not None and settings.shards == 1:
         settings = replace(settings, shards=max(2, os.cpu_count() or 1))
     if settings.shard is None and settings.shards > 1:
-        run_shards("train", folder, settings.settled(), quiet=quiet, new=True, **vars(processes))
-    if settings.source.startswith("kafka://") and settings.source.endswith("/*"):
-        run_partitions("train", folder, settings.settled(), quiet=quiet)
-    run_in("train", folder, settings.settled(), quiet=quiet, new=True)
+        run_shards(folder, settings.settled(), quiet=quiet, new=True, **vars(processes))
+    elif settings.source.startswith("kafka://") and settings.source.endswith("/*"):
+        run_partitions(folder, settings.settled(), quiet=quiet)
+    else:
+        run_in_folder("train", folder, settings.settled(), quiet=quiet, new=True)
 
 
 def resume(
@@ -86,15 +87,16 @@ def resume(
         quiet: Print nothing unless something is wrong.
         processes: See below.
     """
-    from norewind.cli.train_session import run_in, run_shards
+    from norewind.cli.train_session import run_in_folder, run_shards
     from norewind.training.folder import settings_of
 
     options = {"samples": samples, "source": source, "bad": bad, "final": final or None}
     changed = {name: value for name, value in options.items() if value is not None}
     settings = replace(settings_of(run), **changed)
     if settings.shards > 1 and settings.shard is None:
-        run_shards("resume", run, settings, quiet=quiet, new=False, **vars(processes))
-    run_in("resume", run, settings, quiet=quiet, continues=continues, damaged=damaged)
+        run_shards(run, settings, quiet=quiet, new=False, **vars(processes))
+    else:
+        run_in_folder("resume", run, settings, quiet=quiet, continues=continues, damaged=damaged)
 
 
 def with_config(arguments: list[str]) -> Callable[..., None]:

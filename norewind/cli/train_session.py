@@ -3,11 +3,11 @@
 import signal
 import sys
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
-from norewind.cli.common import StopOnSignal, friendly, leave
+from norewind.cli.common import exit_with, until_stopped
 from norewind.scoring.class_score import ClassScore
 from norewind.scoring.metrics import at_the_end, counted, listed
 from norewind.scoring.number_score import KeyScore
@@ -25,7 +25,9 @@ from norewind.training.settings import Settings, SettingsError
 from norewind.training.train import simple_forecasts, train, unit_of
 
 
-def run_in(command: str, path: Path, settings: Settings, *, quiet: bool, continues: bool = False, **hold: Any) -> None:
+def run_in_folder(
+    command: str, path: Path, settings: Settings, *, quiet: bool, continues: bool = False, **hold: Any
+) -> None:
     """Train in a folder, and end the process.
 
     Args:
@@ -36,59 +38,53 @@ def run_in(command: str, path: Path, settings: Settings, *, quiet: bool, continu
         continues: the source starts at the checkpoint, not at its beginning.
         hold: options of `RunFolder`.
     """
-    with StopOnSignal() as stop, friendly(command, path, stop):
+    with until_stopped(command, path) as stop:
         hooks = Hooks(should_stop=stop)
         with Progress(quiet=quiet) as progress, RunFolder(path, say=progress.say, **hold) as folder:
             fitted, opened = train(settings, folder, continues=continues, progress=progress, hooks=hooks)
-        draw(path)
-        words = summed_up(path, fitted, opened)
-    if not quiet:
-        print(words, file=sys.stderr)
-        if stop():
-            print(f"Stopped; nothing is lost. To continue: norewind resume {path}", file=sys.stderr)
-    raise SystemExit(stop.exit_code)
+        draw_curves(path)
+        words = run_summary(path, fitted, opened)
+        if not quiet:
+            print(words, file=sys.stderr)
+            if stop():
+                print(f"Stopped; nothing is lost. To continue: norewind resume {path}", file=sys.stderr)
 
 
-def run_shards(command: str, path: Path, settings: Settings, *, quiet: bool, new: bool, **workers: Any) -> NoReturn:
-    """Train a fleet in shards, and end the process.
+def run_shards(path: Path, settings: Settings, *, quiet: bool, new: bool, **workers: Any) -> None:
+    """Train a fleet in shards.
 
     Args:
-        command: the name of the command.
         path: the run folder of the fleet.
         settings: its settings.
         quiet: print nothing unless something is wrong.
         new: whether the run is new.
         workers: options of `train_shards`.
     """
-    with friendly(command):
-        try:
-            with Progress(max(2, settings.shards), quiet=quiet) as progress:
-                train_shards(settings, path, progress, new=new, **workers)
-        except SweepError as error:
-            raise SweepError(f"{error}\nTo continue: norewind resume {path}") from None
-        except KeyboardInterrupt:
-            leave(f"Stopped; nothing is lost. To continue: norewind resume {path}", 128 + signal.SIGINT)
-        if not quiet:
-            print(shard_summary(path, settings.shards, KeyedStream.key_name), file=sys.stderr)
-    raise SystemExit(0)
+    try:
+        with Progress(max(2, settings.shards), quiet=quiet) as progress:
+            train_shards(settings, path, progress, new=new, **workers)
+    except SweepError as error:
+        raise SweepError(f"{error}\nTo continue: norewind resume {path}") from None
+    except KeyboardInterrupt:
+        exit_with(f"Stopped; nothing is lost. To continue: norewind resume {path}", 128 + signal.SIGINT)
+    if not quiet:
+        print(shard_summary(path, settings.shards, KeyedStream.key_name), file=sys.stderr)
 
 
-def run_partitions(command: str, path: Path, settings: Settings, *, quiet: bool) -> NoReturn:
+def run_partitions(path: Path, settings: Settings, *, quiet: bool) -> None:
     """Train the partitions of a topic that a group assigns to this process, and end the process.
 
     Args:
-        command: the name of the command.
         path: the folder of the run folders.
         settings: the settings of the runs.
         quiet: print nothing unless something is wrong.
     """
-    with StopOnSignal() as stop, friendly(command, None, stop), Progress(None, quiet=quiet) as progress:
+    with until_stopped("train") as stop, Progress(None, quiet=quiet) as progress:
         train_partitions(settings, path, progress, stop)
         progress.say("Stopped; nothing is lost. To continue: run the same command again.")
-    raise SystemExit(stop.exit_code)
 
 
-def draw(*paths: Path, out: Path | None = None) -> None:
+def draw_curves(*paths: Path, out: Path | None = None) -> None:
     """Draw the learning curves of runs in one figure.
 
     Args:
@@ -123,7 +119,7 @@ def _last_tenth(lines: list[dict[str, Any]], score: Score) -> str:
     return words if loss == loss else ""
 
 
-def summed_up(path: Path, fitted: Fitted, opened: Opened) -> str:
+def run_summary(path: Path, fitted: Fitted, opened: Opened) -> str:
     """Draw the figures that the learning curve does not cover, and return a summary of the run.
 
     Args:
@@ -142,11 +138,11 @@ def summed_up(path: Path, fitted: Fitted, opened: Opened) -> str:
             f"(if the file is complete: norewind resume {path} --final)"
         )
     closing = score.closing(lines, path)
-    figures = [path / CURVE, *_drawn(path, score, fitted.samples, lines)]
+    figures = [path / CURVE, *_draw_details(path, score, fitted.samples, lines)]
     return "\n".join([f"{words}.", *([closing] if closing else []), f"See {listed(figures)}."])
 
 
-def _drawn(path: Path, score: Score, samples: int, lines: list[dict[str, Any]]) -> list[Path]:
+def _draw_details(path: Path, score: Score, samples: int, lines: list[dict[str, Any]]) -> list[Path]:
     """Draw the newest rows, and the errors by step, if they were scored."""
     from norewind.plotting import figures
 

@@ -55,7 +55,7 @@ def spread(run: Run, mesh: Mesh) -> Run:
     >>> state = jnp.stack([cell.initial_state()] * 4)
     >>> run = spread(learner.init(cell.init(jax.random.key(0)), state, jax.random.key(1)), stream_mesh())
     >>> text = jnp.array([[0, 1, 2, 0], [1, 2, 0, 1], [2, 0, 1, 2]])
-    >>> run, losses = learner.scan(run, *spread_samples((text[:-1], text[1:]), stream_mesh()))
+    >>> run, losses, _ = learner.scan(run, *spread_samples((text[:-1], text[1:]), stream_mesh()))
     >>> int(gathered(run).steps)
     2
     """

@@ -13,7 +13,9 @@ from contextlib import AbstractContextManager, suppress
 from typing import Any
 
 import numba
-from numba.core import config, event
+from llvmlite import ir
+from numba.core import cgutils, config, event, types
+from numba.extending import intrinsic
 
 from norewind.engines.cache import numba_folder
 
@@ -38,6 +40,30 @@ def kernel(function: Callable) -> Any:
         with suppress(RuntimeError):  # Numba cannot find the source, as in a zip file
             compiled.enable_caching()
     return compiled
+
+
+def _prefetch(_, array, row):
+    """Ask the processor, inside a kernel, to fetch a row of a matrix into its cache. This is a hint: no result changes.
+
+    Args:
+        array: the matrix. Only the line of the cache in which its row begins is fetched.
+        row: the number of the row.
+    """
+
+    def generate(context, builder, signature, arguments):
+        matrix = context.make_array(array)(context, builder, arguments[0])
+        start = ir.Constant(arguments[1].type, 0)
+        address = cgutils.get_item_pointer(context, builder, array, matrix, [arguments[1], start])
+        # LLVM's arguments: to read, to be kept in all levels of the cache, data.
+        options = [ir.Constant(ir.IntType(32), option) for option in (0, 3, 1)]
+        kind = ir.FunctionType(ir.VoidType(), [address.type, *(option.type for option in options)])
+        builder.call(builder.module.declare_intrinsic("llvm.prefetch", [address.type], kind), [address, *options])
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64), generate
+
+
+prefetch: Any = intrinsic(_prefetch)
 
 
 def announcing(say: Callable[[str], None]) -> AbstractContextManager:

@@ -112,7 +112,7 @@ class Fleet(Learner):
     >>> start = learner.init(cell.init(jax.random.key(0)), cell.initial_state(), jax.random.key(1))
     >>> sensors = norewind.fleets.Fleet(learner, start)
     >>> keys, xs = [b"north", b"south"] * 100, np.ones((200, 1), np.float32)
-    >>> run, losses = sensors.scan(sensors.init(), norewind.fleets.Keyed(keys, xs), xs)
+    >>> run, losses, _ = sensors.scan(sensors.init(), norewind.fleets.Keyed(keys, xs), xs)
     >>> sensors.keys, bool(losses[-1] < losses[0])
     (2, True)
     """
@@ -150,7 +150,7 @@ class Fleet(Learner):
 
     def scan(
         self, run: FleetRun, xs: Keyed, targets: Any = None, *, count: int | None = None, outputs: bool = False
-    ) -> tuple[FleetRun, Any]:
+    ) -> tuple[FleetRun, Any, Any]:
         """Learn from samples of any keys, in order; see `Learner.scan`.
 
         The runs of the keys are stored and changed in the fleet itself.
@@ -160,11 +160,11 @@ class Fleet(Learner):
             xs: inputs with their keys.
             targets: their targets; None with a table.
             count: use only the first `count` samples.
-            outputs: whether to return the outputs as well.
+            outputs: ignored, because outputs cost nothing extra.
 
         Returns:
-            `(run, losses)`, or with `outputs` `(run, (losses, outputs))`. Outputs are those at the samples; with a
-            horizon, `(made, due)`, as for `Ahead`; with a table, `(made, due, samples)`.
+            `(run, losses, outputs)`. Outputs are those at the samples; with a horizon, `(made, due)`, as for `Ahead`;
+            with a table, `(made, due, samples)`.
 
         Raises:
             ValueError: there are no samples.
@@ -181,7 +181,7 @@ class Fleet(Learner):
             run, piece = self._piece(run, keys[part], *inputs)
             pieces.append(piece)
         losses, *made = pieces[0] if len(pieces) == 1 else jax.tree.map(lambda *all: np.concatenate(all), *pieces)
-        return run, (losses, made[0] if len(made) == 1 else tuple(made)) if outputs else losses
+        return run, losses, made[0] if len(made) == 1 else tuple(made)
 
     def _piece(self, run: FleetRun, keys: list[bytes], xs: Tree, targets: Tree) -> tuple[FleetRun, tuple]:
         """Learn from samples of at most as many keys as may be resident."""

@@ -73,7 +73,7 @@ def predictions(
         def answer(run, xs, targets, count):
             if not learn:
                 return learner.forward(run, xs, count=count)
-            run, (_, outputs) = learner.scan(run, xs, targets, count=count, outputs=True)
+            run, _, outputs = learner.scan(run, xs, targets, count=count, outputs=True)
             return run, outputs
 
         def outputs_of(waiting):

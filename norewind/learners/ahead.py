@@ -71,7 +71,7 @@ class Ahead(Learner):
     >>> start = learner.init(cell.init(jax.random.key(0)), cell.initial_state(), jax.random.key(1))
     >>> row = np.zeros(1, np.float32)
     >>> wave = np.sin(np.arange(3_000) / 5, dtype=np.float32)[:, None]
-    >>> run, losses = ahead.scan(ahead.init(start, row, row, row), wave, wave)
+    >>> run, losses, _ = ahead.scan(ahead.init(start, row, row, row), wave, wave)
     >>> bool(losses[-100:].mean() < 0.3 * losses[10:110].mean())
     True
     """
@@ -82,6 +82,7 @@ class Ahead(Learner):
         self.horizon = self.steps[-1]
         # The rows to learn from begin this many rows before the newest ones; all their targets have arrived.
         self.delay = self.horizon + window - 1
+        self._since_made = tuple(self.horizon - step for step in self.steps)
         self._losses = None if loss is None else _losses_of(loss)
 
     def init(self, run: Run, x: np.ndarray, output: np.ndarray, target: np.ndarray) -> AheadRun:
@@ -107,7 +108,7 @@ class Ahead(Learner):
 
     def scan(
         self, run: AheadRun, xs: np.ndarray, targets: np.ndarray, *, count: int | None = None, outputs: bool = False
-    ) -> tuple[AheadRun, Any]:
+    ) -> tuple[AheadRun, Any, Any]:
         """Learn from a chunk of rows, or of windows of rows; see `Learner.scan`.
 
         Args:
@@ -115,11 +116,10 @@ class Ahead(Learner):
             xs: inputs, one entry per row, or per window and row.
             targets: targets of all steps, likewise; NaN means unknown.
             count: use only the first `count` entries.
-            outputs: whether to return the forecasts as well.
+            outputs: ignored, because forecasts cost nothing extra.
 
         Returns:
-            `(run, losses)`, or `(run, (losses, (made, due)))`: the forecasts made at these rows, and the earlier
-            forecasts of them.
+            `(run, losses, (made, due))`: the forecasts made at these rows, and the earlier forecasts of them.
 
         Raises:
             NonFiniteError: a number was not finite; it holds the last good run.
@@ -127,7 +127,7 @@ class Ahead(Learner):
         same_length(xs, targets)
         steps = len(xs)
         count = steps if count is None else count
-        newest, known = (self._flat(np.asarray(part)) for part in (xs, targets))
+        newest, known = self._flat(np.asarray(xs)), self._flat(np.asarray(targets))
         rows, seen = count * self.window, int(run.samples)
         old, came = np.concatenate([run.xs, newest]), np.concatenate([run.targets, known])
         # At the first rows, there is nothing to learn from yet.
@@ -135,7 +135,7 @@ class Ahead(Learner):
         try:
             inner, forecasts = self._learn(run, old, came, newest, (idle, count))
         except NonFiniteError as error:
-            good, _ = self.scan(run, xs, targets, count=idle + error.step - 1 - int(run.run.steps))
+            good, _, _ = self.scan(run, xs, targets, count=idle + error.step - 1 - int(run.run.steps))
             raise NonFiniteError(str(error), error.step, good) from None
         made = np.concatenate([run.outputs, forecasts])
         due = self._due(made, forecasts)
@@ -151,7 +151,7 @@ class Ahead(Learner):
             _counted(run.samples, rows),
         )
         losses = losses if self.window == 1 else losses.reshape(steps, self.window).sum(axis=1)
-        return new, (losses, (self._steps(forecasts), self._steps(due))) if outputs else losses
+        return new, losses, (self._steps(forecasts), self._steps(due))
 
     def _learn(self, run: AheadRun, old: np.ndarray, came: np.ndarray, newest: np.ndarray, steps: tuple[int, int]):
         """Return the inner run after these steps (the first ones idle), and the forecasts made at the newest rows."""
@@ -172,7 +172,7 @@ class Ahead(Learner):
             # Rolled, not cut: chunks of the same length reuse the compiled program.
             parts = old[: len(newest)], targets, newest
             xs, targets, newest = (self._steps(np.roll(part, -start, axis=0) if start else part) for part in parts)
-            inner, (_, outputs) = self.learner.scan(inner, xs, targets, newest=newest, count=count - idle, outputs=True)
+            inner, _, outputs = self.learner.scan(inner, xs, targets, newest=newest, count=count - idle, outputs=True)
             later = np.asarray(outputs).reshape(forecasts.shape)
             forecasts = np.concatenate([forecasts[:start], later[: len(later) - start]]) if start else later
         return inner, forecasts
@@ -194,8 +194,8 @@ class Ahead(Learner):
         inner, outputs = self.learner.forward(run.run, xs, count=count)
         forecasts = np.asarray(outputs).reshape(len(xs), -1)
         made = np.concatenate([run.outputs, forecasts])
-        samples = _counted(run.samples, count)
-        new = run._replace(run=inner, outputs=made[count : count + self.horizon], samples=samples)
+        newest = made[count : count + self.horizon]
+        new = AheadRun(inner, run.xs, run.targets, newest, _counted(run.samples, count))
         return new, (forecasts, self._due(made, forecasts))
 
     def pending(self, run: AheadRun) -> np.ndarray:
@@ -236,9 +236,8 @@ class Ahead(Learner):
 
     def _due(self, made: np.ndarray, forecasts: np.ndarray) -> np.ndarray:
         """Return the earlier forecasts of each row; `made` starts `horizon` rows before the first of them."""
-        due, width = np.empty_like(forecasts), made.shape[1] // (self.parts * len(self.steps))
-        since_made = tuple(self.horizon - step for step in self.steps)
-        shift_columns(made, row_offsets(since_made, width, parts=self.parts), due)
+        due, width = np.empty(forecasts.shape, made.dtype), made.shape[1] // (self.parts * len(self.steps))
+        shift_columns(made, row_offsets(self._since_made, width, parts=self.parts), due)
         return due
 
     def _forecast_targets(self, known: np.ndarray, seen: int) -> np.ndarray:

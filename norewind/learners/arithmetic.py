@@ -84,21 +84,41 @@ def add_scaled(typingctx, a, i, b, j, length, factor):
         length: the number of terms, a multiple of `LANES`.
         factor: the factor.
     """
-
-    def generate(context, builder, signature, arguments):
-        undefined, zeros = ir.Constant(_VECTOR, ir.Undefined), ir.Constant(ir.VectorType(ir.IntType(32), LANES), None)
-        first = builder.insert_element(undefined, arguments[5], ir.Constant(ir.IntType(32), 0))
-        factors = builder.shuffle_vector(first, undefined, zeros)
-        for x, y in _blocks(context, builder, signature.args, arguments):
-            product = builder.fmul(builder.load(y, align=8), factors)
-            builder.store(builder.fadd(builder.load(x, align=8), product), x, align=8)
-        return context.get_dummy_value()
-
     place = types.intp
-    return types.void(_contiguous(a), place, _contiguous(b), place, place, types.float64), generate
+    return types.void(_contiguous(a), place, _contiguous(b), place, place, types.float64), _additions
+
+
+@_for_llvm
+def add_each_other(typingctx, a, i, b, j, length, to_a, to_b):
+    """Add to_a × b[j + k] to a[i + k], and to_b × the old a[i + k] to b[j + k], for k < length.
+
+    Args:
+        typingctx: Numba's typing context, which callers do not pass.
+        a: a contiguous array of float64, changed in place.
+        i: the index of its first number.
+        b: another such array, also changed in place; the two must not overlap.
+        j: the index of its first number.
+        length: the number of terms, a multiple of `LANES`.
+        to_a: the factor of the numbers that are added to `a`.
+        to_b: the factor of the numbers that are added to `b`.
+    """
+    place, number = types.intp, types.float64
+    return types.void(_contiguous(a), place, _contiguous(b), place, place, number, number), _additions
 
 
 _VECTOR = ir.VectorType(ir.DoubleType(), LANES)
+
+
+def _additions(context, builder, signature, arguments):
+    """Generate the loop of `add_scaled` (one factor) or `add_each_other` (two)."""
+    undefined, zeros = ir.Constant(_VECTOR, ir.Undefined), ir.Constant(ir.VectorType(ir.IntType(32), LANES), None)
+    firsts = [builder.insert_element(undefined, number, ir.Constant(ir.IntType(32), 0)) for number in arguments[5:]]
+    factors = [builder.shuffle_vector(first, undefined, zeros) for first in firsts]  # the number in every lane
+    for pointers in _blocks(context, builder, signature.args, arguments):
+        old = [builder.load(pointer, align=8) for pointer in pointers]
+        for pointer, own, other, factor in zip(pointers, old, reversed(old), factors, strict=False):
+            builder.store(builder.fadd(own, builder.fmul(other, factor)), pointer, align=8)
+    return context.get_dummy_value()
 
 
 def _contiguous(array: Any) -> Any:

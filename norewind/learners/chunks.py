@@ -99,17 +99,16 @@ def _answer(update: Update, run: Run, newest: Tree, output: Tree) -> tuple[Run, 
     return run._replace(ahead=strong(ahead)), output
 
 
-def chunk_of(update: Update, one_step: Callable, *, with_optimizer: bool = False) -> Callable:
+def chunk_of(update: Update, one_step: Callable) -> Callable:
     """Compile a loop of one of the steps above over the leading axis of its inputs, including resets.
 
     Args:
         update: the estimator with the optimizer.
         one_step: the step.
-        with_optimizer: whether the state of the optimizer must be finite too.
 
     Returns:
-        A function of `(loop, inputs, count, outputs)`. It returns the loop's final carry, the losses (with `outputs`
-        also the outputs), and whether all numbers were finite.
+        A function of `(loop, inputs, count, outputs)`. It returns the loop's final carry, and the losses and the
+        outputs (None without `outputs`).
     """
 
     def chunk(loop, inputs, count, outputs):
@@ -119,11 +118,9 @@ def chunk_of(update: Update, one_step: Callable, *, with_optimizer: bool = False
             if when is not None:
                 run = update.reset(run, when)
             loop, loss, output = one_step(update, run, *rest, (x, target, newest))
-            return loop, (loss, output) if outputs else loss
+            return loop, (loss, output if outputs else None)
 
-        end, seen = jax.lax.scan(body, loop, inputs) if count is None else scan_some(body, loop, inputs, count)
-        checked = (seen[0] if outputs else seen), (end[0].opt_state if with_optimizer else None)
-        return end, seen, chunk_is_finite(loop[0], end[0], checked)
+        return jax.lax.scan(body, loop, inputs) if count is None else scan_some(body, loop, inputs, count)
 
     return compiled_loop(chunk, static_argnames="outputs")
 
@@ -158,6 +155,7 @@ def scan_some(body, carry, inputs, count):
     return jax.lax.fori_loop(0, count, write, (carry, empty))
 
 
+@jax.jit
 def chunk_is_finite(before: Run, after: Run, losses: Tree) -> jax.Array:
     """Return whether all numbers of a chunk were finite.
 

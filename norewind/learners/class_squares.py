@@ -28,7 +28,7 @@ class ClassSquares(Learner):
     >>> import numpy as np
     >>> xs = np.random.default_rng(0).normal(size=(300, 2)).astype(np.float32)
     >>> learner = ClassSquares(2, classes=2)
-    >>> run, _ = learner.scan(learner.init(), xs, (xs[:, :1] > xs[:, 1:]).astype(np.float32))
+    >>> run, _, _ = learner.scan(learner.init(), xs, (xs[:, :1] > xs[:, 1:]).astype(np.float32))
     >>> learner.forward(run, np.array([[1, -1], [-1, 1]], np.float32))[1].argmax(axis=1)
     array([1, 0])
     """
@@ -43,7 +43,7 @@ class ClassSquares(Learner):
 
     def scan(
         self, run: LeastSquaresRun, xs: Any, targets: Any, *, count: int | None = None, outputs: bool = False
-    ) -> tuple[LeastSquaresRun, Any]:
+    ) -> tuple[LeastSquaresRun, Any, Any]:
         """Learn from a chunk; see `Learner.scan`. The losses are squared errors of the shares.
 
         Args:
@@ -51,15 +51,15 @@ class ClassSquares(Learner):
             xs: inputs (rows, inputs).
             targets: numbers of classes (rows, steps); NaN means unknown.
             count: use only the first `count` rows.
-            outputs: whether to return the forecasts as well.
+            outputs: ignored, because forecasts cost nothing extra.
 
         Returns:
-            `(run, losses)`, or with `outputs` `(run, (losses, outputs))`.
+            `(run, losses, outputs)`.
         """
         targets = np.asarray(targets, np.float32)[:, :, None]
         hot = np.where(np.isnan(targets), np.float32(np.nan), targets == np.arange(self.classes, dtype=np.float32))
-        run, (losses, seen) = self._numbers.scan(run, xs, hot.reshape(len(hot), -1), count=count, outputs=True)
-        return run, (losses, _logarithms(seen)) if outputs else losses
+        run, losses, seen = self._numbers.scan(run, xs, hot.reshape(len(hot), -1), count=count, outputs=True)
+        return run, losses, _logarithms(seen)
 
     def forward(self, run: LeastSquaresRun, xs: Any, *, count: int | None = None) -> tuple[LeastSquaresRun, Any]:
         """Forecast from a chunk without learning; see `Learner.forward`.

@@ -87,7 +87,7 @@ class ClassLearner(Learner):
 
     def scan(
         self, run: ClassRun, xs: Any, targets: Any, *, count: int | None = None, outputs: bool = False
-    ) -> tuple[ClassRun, Any]:
+    ) -> tuple[ClassRun, Any, Any]:
         """Learn from a chunk of rows; see `Learner.scan`. Losses are in nats.
 
         Args:
@@ -95,16 +95,16 @@ class ClassLearner(Learner):
             xs: inputs (rows, inputs).
             targets: numbers of classes (rows, steps); NaN means unknown.
             count: use only the first `count` rows.
-            outputs: whether to return the forecasts as well.
+            outputs: ignored, because forecasts cost nothing extra.
 
         Returns:
-            `(run, losses)`, or with `outputs` `(run, (losses, outputs))`.
+            `(run, losses, outputs)`.
         """
         same_length(xs, targets)
         count = len(xs) if count is None else count
         members, seen = scan_all(self.members, run.members, xs, targets, count)
         losses, shown = self._rows(run.counting, seen, np.asarray(targets), count)
-        return ClassRun(members, run.counting), (losses, shown) if outputs else losses
+        return ClassRun(members, run.counting), losses, shown
 
     def forward(self, run: ClassRun, xs: Any, *, count: int | None = None) -> tuple[ClassRun, Any]:
         """Forecast from a chunk of rows without learning. Since there are no targets, the newest known class stays the

@@ -53,7 +53,7 @@ def weigh(weighing, due, targets):
     """
     experts, outputs = due.shape
     values, share, kept, trust = np.zeros(outputs), np.zeros(outputs), np.zeros(outputs), np.zeros(outputs)
-    ratio, logarithm, scratch = np.empty(outputs), np.empty(outputs), np.empty(outputs)
+    ratios, logarithms = np.empty((experts, outputs)), np.empty((experts, outputs))
     for i in range(outputs):
         kept[i] = 1.0
         if np.isfinite(targets[i]):
@@ -61,13 +61,15 @@ def weigh(weighing, due, targets):
             values[i], kept[i], trust[i] = targets[i], REMEMBERED, TRUST
             share[i] = max(1 / (weighing.known[i] + 1), SLOWEST)
     for e in range(experts):
-        variance, record, forecast = weighing.variances[e], weighing.records[e], due[e]
+        variance, forecast, ratio, logarithm = weighing.variances[e], due[e], ratios[e], logarithms[e]
         for i in range(outputs):
             error = (forecast[i] - values[i]) * (forecast[i] - values[i])
             variance[i] = max(variance[i] + share[i] * (error - variance[i]), LEAST_VARIANCE)
             ratio[i] = error / variance[i]
             logarithm[i] = variance[i]
-        log_each(logarithm, scratch)
+    log_each(logarithms.reshape(-1), np.empty(experts * outputs))
+    for e in range(experts):
+        record, ratio, logarithm = weighing.records[e], ratios[e], logarithms[e]
         for i in range(outputs):
             record[i] = kept[i] * record[i] + trust[i] * (ratio[i] + logarithm[i])
 
@@ -83,7 +85,8 @@ def blend(weighing, forecasts, mean, variance):
         variance: where to write its variance.
     """
     experts, outputs = forecasts.shape
-    weights, least, total, scratch = np.empty((experts, outputs)), np.full(outputs, np.inf), np.zeros(outputs), mean
+    weights, scratch = np.empty((experts, outputs)), np.empty(experts * outputs)
+    least, total = np.full(outputs, np.inf), np.zeros(outputs)
     for e in range(experts):
         record = weighing.records[e]
         for i in range(outputs):
@@ -92,7 +95,7 @@ def blend(weighing, forecasts, mean, variance):
         record, weight = weighing.records[e], weights[e]
         for i in range(outputs):
             weight[i] = max((least[i] - record[i]) / 2, -700.0)
-        exp_each(weight, scratch)
+    exp_each(weights.reshape(-1), scratch)
     mean[:], variance[:] = 0.0, 0.0
     for e in range(experts):
         weight, forecast = weights[e], forecasts[e]

@@ -32,7 +32,7 @@ class Learner(ABC):
     @abstractmethod
     def scan(
         self, run: Any, xs: Any, targets: Any, *, count: int | None = None, outputs: bool = False
-    ) -> tuple[Any, Any]:
+    ) -> tuple[Any, Any, Any]:
         """Predict and learn from each step of a chunk, in order.
 
         Args:
@@ -40,20 +40,20 @@ class Learner(ABC):
             xs: inputs, one entry per step along the leading axis.
             targets: their targets, also one entry per step. NaN means unknown; nothing is learned from it.
             count: use only the first `count` steps; the results of the others are zeros.
-            outputs: whether to return the predictions as well.
+            outputs: whether the predictions are needed too. Otherwise they may be None, if they would cost time.
 
         Returns:
-            `(run, losses)`, with one loss per step, or with `outputs` `(run, (losses, outputs))`. Outputs are made
-            before anything is learned from the targets. With a horizon they are a pair: the forecasts made at these
-            rows, and the earlier forecasts of these rows.
+            `(run, losses, outputs)`, with one loss per step. Outputs are made before anything is learned from the
+            targets. With a horizon they are a pair: the forecasts made at these rows, and the earlier forecasts of
+            these rows.
         """
 
     @abstractmethod
     def forward(self, run: Any, xs: Any, *, count: int | None = None) -> tuple[Any, Any]:
         """Predict each sample of a chunk, in order, without learning.
 
-        The run that is passed in stays unchanged. The one that is returned has seen the samples, but
-        shares the learned parameters: as soon as one of the two learns, the other must not be used.
+        The run that is passed in stays unchanged. The one that is returned has seen the samples, and serves only to
+        predict more: it cannot learn, and must not be used once the first run has learned.
 
         Args:
             run: the run to predict with.

@@ -51,7 +51,7 @@ class LeastSquares(Learner):
     >>> rng = np.random.default_rng(0)
     >>> xs = rng.normal(size=(500, 2)).astype(np.float32)
     >>> learner = LeastSquares(2, 1)
-    >>> run, losses = learner.scan(learner.init(), xs, xs @ np.array([[2.0], [-1.0]], np.float32))
+    >>> run, losses, _ = learner.scan(learner.init(), xs, xs @ np.array([[2.0], [-1.0]], np.float32))
     >>> [round(weight, 1) for weight in learner.weights(run)[0, 1:].tolist()]
     [2.0, -1.0]
     """
@@ -89,7 +89,7 @@ class LeastSquares(Learner):
 
     def scan(
         self, run: LeastSquaresRun, xs: Any, targets: Any, *, count: int | None = None, outputs: bool = False
-    ) -> tuple[LeastSquaresRun, Any]:
+    ) -> tuple[LeastSquaresRun, Any, Any]:
         """Learn from a chunk; see `Learner.scan`. The losses are squared errors, ½ Σ (output − target)².
 
         Args:
@@ -97,14 +97,14 @@ class LeastSquares(Learner):
             xs: inputs (rows, inputs).
             targets: targets (rows, steps × targets); NaN means unknown.
             count: use only the first `count` rows.
-            outputs: whether to return the forecasts as well.
+            outputs: ignored, because forecasts cost nothing extra.
 
         Returns:
-            `(run, losses)`, or with `outputs` `(run, (losses, outputs))`.
+            `(run, losses, outputs)`.
         """
         same_length(xs, targets)
         losses, seen = self._rows(run, xs, targets, count)
-        return run, (losses, seen) if outputs else losses
+        return run, losses, seen
 
     def forward(self, run: LeastSquaresRun, xs: Any, *, count: int | None = None) -> tuple[LeastSquaresRun, Any]:
         """Forecast from a chunk without learning; see `Learner.forward`.

@@ -7,7 +7,7 @@ import numpy as np
 
 from norewind.core.checks import ModelError
 from norewind.engines.kernels import kernel
-from norewind.learners.arithmetic import LANES, add_scaled, dot, padded
+from norewind.learners.arithmetic import LANES, add_each_other, add_scaled, dot, padded
 
 # The largest input, in standard deviations. A larger one is most likely a fault, which a linear model would amplify.
 LARGEST_INPUT = 10.0
@@ -156,7 +156,8 @@ def model_at(plan, run, number):
         run: the run.
         number: the number of the model.
     """
-    _, width, past, factors, weights = plan.sizes[number]
+    sizes = plan.sizes
+    width, past, factors, weights = sizes[number, 1], sizes[number, 2], sizes[number, 3], sizes[number, 4]
     end = plan.sizes[number + 1, 3] if number + 1 < len(plan.sizes) else len(run.factors)
     ring, outputs = max(2, plan.steps[-1] + 1), run.spreads.shape[1]
     return LinearModel(
@@ -198,7 +199,6 @@ def linear_row(plan, number, model, row, x, targets, outputs):
         else:
             gain[:] = 0.0
     past, weights, spreads = model.past, model.weights, model.spreads
-    limits = limit * np.sqrt(np.maximum(spreads, LEAST_SPREAD))
     newest = row % ring * 2 * width
     for s in range(len(steps)):
         step, then = steps[s], (row - steps[s]) % ring * 2 * width
@@ -208,7 +208,8 @@ def linear_row(plan, number, model, row, x, targets, outputs):
                 outputs[i] = dot(weights, own, past, newest, width)
             if row >= step and np.isfinite(targets[i]):
                 error = targets[i] - dot(weights, own, past, then, width)
-                error = min(max(error, -limits[i]), limits[i])
+                largest = limit * np.sqrt(max(spreads[i], LEAST_SPREAD))
+                error = min(max(error, -largest), largest)
                 spreads[i] += 0.01 * (error * error - spreads[i])
                 add_scaled(weights, own, past, then + width, width, error)
             if step > 0:
@@ -226,8 +227,7 @@ def see(before, x, features, count):
         count: the number of features.
     """
     features[0] = 1.0
-    for i in range(1 + len(x), count):
-        features[i] = before[i - len(x)]
+    features[1 + len(x) : count] = before[1 : count - len(x)]
     for i in range(len(x)):
         value = np.float64(x[i])
         features[1 + i] = min(max(value, -LARGEST_INPUT), LARGEST_INPUT) if value == value else 0.0
@@ -251,16 +251,11 @@ def update(factors, features, x, gain, forgetting, growth):
     for j in range(features):
         # Up to the diagonal, which is 1, and the zeros of the padding: whole vectors are faster.
         length = (j // LANES + 1) * LANES
-        column = factors[start : start + length]
-        inner = dot(column, 0, x, 0, length)
+        inner = dot(factors, start, x, 0, length)
         outer, before = diagonal[j] * inner, total
         total += inner * outer
         diagonal[j] *= before / total * growth
-        share = -inner / before
-        for i in range(length):
-            old = column[i]
-            column[i] = old + gain[i] * share
-            gain[i] += old * outer
+        add_each_other(factors, start, gain, 0, length, -inner / before, outer)
         start += length
     for i in range(features):
         gain[i] /= total

@@ -24,7 +24,7 @@ def scan_all(learners: Sequence[Learner], runs: tuple, xs: Any, targets: Any, co
     done = [
         learner.scan(run, xs, targets, count=count, outputs=True) for learner, run in zip(learners, runs, strict=True)
     ]
-    return tuple(run for run, _ in done), [seen for _, (_, seen) in done]
+    return tuple(run for run, _, _ in done), [seen for _, _, seen in done]
 
 
 def forward_all(learners: Sequence[Learner], runs: tuple, xs: Any, count: int) -> tuple[tuple, list]:

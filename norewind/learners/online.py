@@ -17,6 +17,7 @@ from norewind.core.symbol_ranges import Symbols
 from norewind.core.trees import Tree, strong
 from norewind.learners.chunks import (
     careful_step,
+    chunk_is_finite,
     chunk_of,
     fast_step,
     noticing_step,
@@ -65,7 +66,7 @@ def online(
     >>> learner = norewind.online(estimator, optax.adam(norewind.inverse_sqrt(1e-2, alpha=0.03)))
     >>> run = learner.init(cell.init(jax.random.key(0)), cell.initial_state(), jax.random.key(1))
     >>> text = jnp.array([0, 0, 2, 1, 1, 2] * 50)
-    >>> run, losses = learner.scan(run, text[:-1], text[1:])
+    >>> run, losses, _ = learner.scan(run, text[:-1], text[1:])
     >>> int(run.steps), bool(losses[-50:].mean() < losses[:50].mean())
     (299, True)
     """
@@ -93,7 +94,7 @@ class Online(Learner):
     def __init__(self, update: Update, stops: bool):
         self.update, self.stops = update, stops
         self.compiled_step = jax.jit(update.advance_if_finite)
-        self.fast_chunk = chunk_of(update, fast_step if stops else noticing_step, with_optimizer=not stops)
+        self.fast_chunk = chunk_of(update, fast_step if stops else noticing_step)
         self.skipping_chunk = chunk_of(update, skipping_step)
         self.careful_chunk = chunk_of(update, careful_step)
         self.compiled_transition = jax.jit(update.transition)
@@ -158,7 +159,7 @@ class Online(Learner):
         newest: Tree = None,
         count: int | jax.Array | None = None,
         outputs: bool = False,
-    ) -> tuple[Run, Any]:
+    ) -> tuple[Run, Any, Any]:
         """Learn from a chunk in one fast compiled loop.
 
         The way a stream is cut into chunks changes nothing but rounding.
@@ -173,10 +174,10 @@ class Online(Learner):
                 outputs are then those of the newer inputs. Cannot be combined with `resets`.
             count: learn from the first `count` steps only, and return zeros for the rest. Every count runs the same
                 compiled loop, so partly filled chunks of one length do not even change rounding.
-            outputs: whether to return the outputs as well.
+            outputs: whether to return the outputs as well; otherwise None is returned in their place.
 
         Returns:
-            `(run, losses)`, or with `outputs` `(run, (losses, outputs))`.
+            `(run, losses, outputs)`.
 
         Raises:
             NonFiniteError: a number was not finite, unless such samples are skipped.
@@ -184,11 +185,10 @@ class Online(Learner):
         """
         _nothing_pending(run, "scan", (Run, PackedRun))
         if isinstance(run, PackedRun):
-            if count in (None, 1) and resets is None and len(jax.tree.leaves(xs)[0]) == 1:
-                new, seen = self.single.scan_one(run, xs, targets, newest)
-                return new, seen if outputs else seen[0]  # pyright: ignore[reportReturnType] (a packed run stands for a run)
-            new, seen = self.scan(run.unpack(), xs, targets, resets, newest=newest, count=count, outputs=outputs)
-            return pack(new), seen  # pyright: ignore[reportReturnType]
+            if count in (None, 1) and resets is None and _is_single(xs):
+                return self.single.scan_one(run, xs, targets, newest)  # pyright: ignore[reportReturnType] (a packed run stands for a run)
+            new, *seen = self.scan(run.unpack(), xs, targets, resets, newest=newest, count=count, outputs=outputs)
+            return pack(new), *seen  # pyright: ignore[reportReturnType]
         if newest is not None and (resets is not None or run.ahead is None):
             raise ValueError("scan: with `newest`, the run must have a state `ahead`, and resets are not supported.")
         resets = None if resets is None else jnp.asarray(resets)
@@ -199,17 +199,19 @@ class Online(Learner):
         if not isinstance(count, Tracer):
             self.symbols.check("scan: ", xs, targets, length if count is None else int(count))
         steps = xs, targets, resets, newest
-        (new,), seen, finite = self.fast_chunk((run,), steps, count, outputs)
+        (new,), seen = self.fast_chunk((run,), steps, count, outputs)
+        # A separate program: within the loop's, the check would change how the loop rounds.
+        finite = chunk_is_finite(run, new, seen[0] if self.stops else (seen[0], new.opt_state))
         if self.stops:
             if _is_false(finite):
                 # Repeat the chunk, checking every step, to find the last good run.
-                (last_good, _), _, _ = self.careful_chunk((run, jnp.array(True)), steps, count, False)
+                (last_good, _), _ = self.careful_chunk((run, jnp.array(True)), steps, count, False)
                 raise nonfinite_error(last_good)
         elif isinstance(finite, Tracer) or not bool(finite):
             # Repeat the chunk, checking every step. Inside a caller's own transformation it is unknown whether this is
             # needed: the first pass is then unused, and the compiler drops it.
-            (new,), seen, _ = self.skipping_chunk((run,), steps, count, outputs)
-        return new, seen
+            (new,), seen = self.skipping_chunk((run,), steps, count, outputs)
+        return new, *seen
 
     def forward(self, run: Run, xs: Tree, *, count: int | jax.Array | None = None) -> tuple[Run, Tree]:
         """Predict a chunk of inputs without learning. Only the state changes, or `run.ahead` if there is one.
@@ -226,11 +228,11 @@ class Online(Learner):
             ValueError: `count` is out of range, or inputs are still waiting for their targets.
         """
         _nothing_pending(run, "forward", (Run, PackedRun))
+        if isinstance(run, PackedRun) and count in (None, 1) and _is_single(xs):
+            return self.single.forward_one(run, xs)  # pyright: ignore[reportReturnType] (a packed run stands for a run)
         length = checks.common_length("forward", xs=xs)
         _check_count("forward", count, length)
         if isinstance(run, PackedRun):
-            if length == 1 and count in (None, 1):
-                return self.single.forward_one(run, xs)  # pyright: ignore[reportReturnType] (a packed run stands for a run)
             new, outputs = self.forward(run.unpack(), xs, count=count)
             return pack(new), outputs  # pyright: ignore[reportReturnType]
         return self.compiled_forward(run, xs, length if count is None else count)
@@ -384,6 +386,11 @@ def _nothing_pending(run: Any, what: str, kinds: Any = Run) -> None:
             f"{what}: inputs still wait for their targets ({len(run.pending)} of them). "
             "Call learn(run, target) for each first."
         )
+
+
+def _is_single(xs: Tree) -> bool:
+    """Whether inputs hold a single entry along their leading axis."""
+    return len(xs if isinstance(xs, np.ndarray) else jax.tree.leaves(xs)[0]) == 1
 
 
 def _is_false(flag: jax.Array) -> bool:

@@ -76,14 +76,21 @@ class Layout:
             tree: the tree.
         """
         # Not joined by `concatenate`: once fused, that would search for the part of every single number.
-        vectors: list[Any] = [jnp.zeros(shape, kind) for kind, shape in self.shapes]
-        for leaf, value in zip(self.leaves, jax.tree.leaves(tree), strict=True):
-            if leaf.alone:
-                vectors[leaf.vector] = value
-                continue
-            part = _flat(jax.random.key_data(value) if leaf.impl else jnp.asarray(value))
-            vectors[leaf.vector] = jax.lax.dynamic_update_slice(vectors[leaf.vector], part, (leaf.start,))
-        return tuple(vectors)
+        return _written([jnp.zeros(shape, kind) for kind, shape in self.shapes], self.leaves, tree)
+
+    def replace(self, vectors: Vectors, entry: int, value: Tree) -> Vectors:
+        """Replace one entry of the tree, inside a compiled function.
+
+        Args:
+            vectors: the vectors of the tree.
+            entry: the number of the entry.
+            value: the new entry.
+
+        Returns:
+            The vectors that hold the entry; see `vectors_of`.
+        """
+        new = _written(list(vectors), self._leaves_of(entry), value)
+        return tuple(new[place] for place in self.vectors_of(entry))
 
     def unpack(self, vectors: Vectors) -> Tree:
         """Convert vectors to the tree, inside a compiled function.
@@ -130,9 +137,12 @@ class Layout:
         Args:
             entry: the number of the entry.
         """
+        return sorted({leaf.vector for leaf in self._leaves_of(entry)})
+
+    def _leaves_of(self, entry: int) -> list[Leaf]:
         counts = [part.num_leaves for part in self.structure.children()]
         start = sum(counts[:entry])
-        return sorted({leaf.vector for leaf in self.leaves[start : start + counts[entry]]})
+        return self.leaves[start : start + counts[entry]]
 
     def pack_now(self, tree: Tree) -> Vectors:
         """Convert a tree to vectors on the device, outside of compiled functions and without compiling anything.
@@ -188,6 +198,17 @@ def layout_of(tree: Tree) -> Layout:
     if key not in _layouts:
         _layouts[key] = Layout(*key)
     return _layouts[key]
+
+
+def _written(vectors: list[Any], leaves: list[Leaf], tree: Tree) -> Vectors:
+    """Return vectors after writing the arrays of a tree to their places, inside a compiled function."""
+    for leaf, value in zip(leaves, jax.tree.leaves(tree), strict=True):
+        if leaf.alone:
+            vectors[leaf.vector] = value
+            continue
+        part = _flat(jax.random.key_data(value) if leaf.impl else jnp.asarray(value))
+        vectors[leaf.vector] = jax.lax.dynamic_update_slice(vectors[leaf.vector], part, (leaf.start,))
+    return tuple(vectors)
 
 
 def _kind(dtype: np.dtype) -> str:

@@ -187,11 +187,9 @@ class SingleCalls:
         """
         # Every argument costs a microsecond.
         needed = run.vectors[: run.layout.vectors_of_first(len(MODEL))]
-        vectors = needed if run.ahead_vectors is None else (needed, run.ahead_vectors)
-        function = self._answer if run.ahead_vectors is None else self._answer_next
-        return self._checked("predict: ", function, run, vectors, x)
+        return self._checked("predict: ", self._answer, run, (needed, run.ahead_vectors), x)
 
-    def scan_one(self, run: PackedRun, xs: Tree, targets: Tree, newest: Tree) -> tuple[PackedRun, tuple[Any, Tree]]:
+    def scan_one(self, run: PackedRun, xs: Tree, targets: Tree, newest: Tree) -> tuple[PackedRun, Any, Tree]:
         """Do what `Online.scan` does, for a chunk of one step.
 
         Args:
@@ -201,13 +199,13 @@ class SingleCalls:
             newest: a newer input to answer, likewise; or None.
 
         Returns:
-            The run, and the losses and outputs.
+            The run, the losses and the outputs.
         """
         call = self._call(self._advance_and_answer, run, run.vectors, xs, targets, newest)
         vectors, (finite, losses, outputs) = call(run.vectors, xs, targets, newest)
         if self._stops and not finite:
             raise nonfinite_error(run)
-        return PackedRun(run.layout, vectors), (losses, outputs)
+        return PackedRun(run.layout, vectors), losses, outputs
 
     def forward_one(self, run: PackedRun, xs: Tree) -> tuple[PackedRun, Tree]:
         """Do what `Online.forward` does, for one sample. Only the vectors that hold the moving state are written.
@@ -259,23 +257,18 @@ class SingleCalls:
             finite = None  # a bad sample has been skipped
         return layout.pack(strong(new)), jax.tree.map(lambda leaf: leaf[None], (finite, loss, output))
 
-    def _answer(self, layout: Layout, vectors: Vectors, x: Tree):
-        params, state = layout.unpack_first(vectors, len(MODEL))
+    def _answer(self, layout: Layout, vectors: tuple[Vectors, Vectors | None], x: Tree):
+        """Answer with the state after the inputs that are still waiting for their targets, if there are any."""
+        (params, state), ahead = layout.unpack_first(vectors[0], len(MODEL)), vectors[1]
+        state = state if ahead is None else layout_of(state).unpack(ahead)
         state, output = self._update.transition(params, state, x)
-        return layout_of(state).pack(strong(state)), output
-
-    def _answer_next(self, layout: Layout, vectors: tuple[Vectors, Vectors], x: Tree):
-        """Answer when earlier inputs are still waiting for their targets."""
-        params, state = layout.unpack_first(vectors[0], len(MODEL))
-        state, output = self._update.transition(params, layout_of(state).unpack(vectors[1]), x)
         return layout_of(state).pack(strong(state)), output
 
     def _answer_first(self, layout: Layout, vectors: Vectors, xs: Tree):
         run, field = layout.unpack(vectors), _moving(layout)
         transition = one_step_of(self._update.model.transition)
         state, output = transition(run.params, run[field], jax.tree.map(lambda leaf: leaf[0], xs))
-        new = layout.pack(run._replace(**{Run._fields[field]: strong(state)}))
-        return tuple(new[place] for place in layout.vectors_of(field)), jax.tree.map(lambda leaf: leaf[None], output)
+        return layout.replace(vectors, field, strong(state)), jax.tree.map(lambda leaf: leaf[None], output)
 
 
 def _moving(layout: Layout) -> int:

@@ -32,12 +32,16 @@ class SeriesPlan(NamedTuple):
     """The constants of a `Series`.
 
     Attributes:
-        linear: the constants of the linear models.
+        steps: the steps, in rows ahead.
+        sizes: the sizes of the linear models; see `LinearPlan`.
+        rates: their forgetting and limits; see `LinearPlan`.
         ages: how many rows old the value repeated by each rule is (rules, steps).
         known: which inputs are the newest targets.
     """
 
-    linear: LinearPlan
+    steps: np.ndarray
+    sizes: np.ndarray
+    rates: np.ndarray
     ages: np.ndarray
     known: np.ndarray
 
@@ -104,14 +108,16 @@ class Series(Learner):
         ahead = np.maximum(1, self.steps)
         ages = [0 * ahead, *(-ahead % period for period in PERIODS)] if len(known) else []
         ages = np.array(ages, np.int64).reshape(-1, len(ahead))
-        self.plan = SeriesPlan(plan_of(models, inputs, targets, steps, LIMIT), ages, np.array(known, np.int64))
+        linear = plan_of(models, inputs, targets, steps, LIMIT)
+        self.plan = SeriesPlan(*linear, ages, np.array(known, np.int64))
+        self._no_targets = np.empty((0, len(self.steps) * targets), np.float32)
         self.experts = 1 + len(ages) + len(self.models) + sum(number for *_, number in members)
 
     def init(self) -> SeriesRun:
         """Start a run with equal weights."""
         outputs = len(self.steps) * self.targets
         mixture = MixtureRun(
-            start_of(self.plan.linear, self.models, self.inputs, self.targets),
+            start_of(LinearPlan(*self.plan[:3]), self.models, self.inputs, self.targets),
             np.zeros((PERIODS[-1], len(self.plan.known)), np.float32),
             np.zeros((self.horizon, self.experts, outputs), np.float32),
             densities.fresh(self.experts, outputs),
@@ -121,7 +127,7 @@ class Series(Learner):
 
     def scan(
         self, run: SeriesRun, xs: Any, targets: Any, *, count: int | None = None, outputs: bool = False
-    ) -> tuple[SeriesRun, Any]:
+    ) -> tuple[SeriesRun, Any, Any]:
         """Learn from a chunk of rows; see `Learner.scan`. Losses are squared errors, or nats if `gaussian`.
 
         Args:
@@ -129,19 +135,21 @@ class Series(Learner):
             xs: inputs (rows, inputs).
             targets: targets (rows, steps × targets); NaN means unknown.
             count: use only the first `count` rows.
-            outputs: whether to return the forecasts as well.
+            outputs: ignored, because forecasts cost nothing extra.
 
         Returns:
-            `(run, losses)`, or with `outputs` `(run, (losses, outputs))`.
+            `(run, losses, outputs)`.
         """
         same_length(xs, targets)
         count = len(xs) if count is None else count
         members, seen = scan_all(self.members, run.members, xs, targets, count)
         losses, shown = self._rows(run.mixture, seen, xs, targets, count)
-        return SeriesRun(members, run.mixture), (losses, shown) if outputs else losses
+        return SeriesRun(members, run.mixture), losses, shown
 
     def forward(self, run: SeriesRun, xs: Any, *, count: int | None = None) -> tuple[SeriesRun, Any]:
         """Forecast from a chunk of rows without learning; see `Learner.forward`.
+
+        The experts' forecasts are not kept, so the returned run can continue to forecast, but not to learn.
 
         Args:
             run: the run to forecast with; it stays unchanged.
@@ -154,19 +162,21 @@ class Series(Learner):
         count = len(xs) if count is None else count
         members, seen = forward_all(self.members, run.members, xs, count)
         linear, history, waiting, weighing, outputs = run.mixture
-        linear = linear._replace(past=linear.past.copy(), rows=linear.rows.copy())
-        mixture = MixtureRun(linear, history.copy(), waiting.copy(), weighing, outputs.copy())
-        unknown = np.full((len(xs), len(self.steps) * self.targets), np.nan, np.float32)
-        return SeriesRun(members, mixture), self._rows(mixture, seen, xs, unknown, count)[1]
+        linear = LinearRun(linear.past.copy(), *linear[1:-1], linear.rows.copy())
+        mixture = MixtureRun(linear, history.copy(), waiting, weighing, outputs.copy())
+        return SeriesRun(members, mixture), self._rows(mixture, seen, xs, self._no_targets, count)[1]
 
     def _rows(self, mixture: MixtureRun, seen: list, xs: Any, targets: Any, count: int) -> tuple[np.ndarray, Any]:
         """Return the losses of the first rows, the forecasts made at them, and the earlier forecasts of them."""
         xs, targets = np.ascontiguousarray(xs, np.float32), np.ascontiguousarray(targets, np.float32)
-        others = forecasts_of(seen, self.horizon, *targets.shape)
-        losses, parts = np.zeros(len(xs), np.float32), 1 + self.gaussian
-        made, due = np.zeros((2, len(xs), parts, targets.shape[1]), np.float32)
-        _rows(self.plan, mixture, xs[:count], targets, others, losses, made, due)
-        made, due = made.reshape(len(xs), -1), due.reshape(len(xs), -1)
+        rows, outputs = len(xs), targets.shape[1]
+        others = forecasts_of(seen, self.horizon, rows, outputs)
+        shape = rows, (1 + self.gaussian) * outputs
+        losses, made, due = np.zeros(rows, np.float32), np.zeros(shape, np.float32), np.zeros(shape, np.float32)
+        linear, history, waiting, weighing, rings = mixture
+        # Numba takes twice as long to receive named tuples.
+        plan, run = tuple(self.plan), (tuple(linear), history, waiting, tuple(weighing), rings)
+        _rows(plan, run, xs if count == rows else xs[:count], targets, others, losses, made, due)
         return losses, (made, due) if self.horizon else made
 
     def pending(self, run: SeriesRun) -> np.ndarray | None:
@@ -195,41 +205,46 @@ def _rows(plan, run, xs, targets, others, losses, made, due):
     """Learn from each row's targets, then forecast from it. For forecasts of the row itself, forecast first.
 
     Args:
-        plan: the constants.
-        run: the state of the mixture, changed in place.
+        plan: the fields of a `SeriesPlan`.
+        run: the fields of a `MixtureRun`, whose arrays are changed in place.
         xs: inputs.
-        targets: targets; NaN means unknown.
+        targets: targets; NaN means unknown. Without any rows of targets, nothing is learned.
         others: the members' forecasts (rows, forecasts, outputs).
         losses: where to write the losses.
         made: where to write the forecasts made at the rows.
         due: where to write the earlier forecasts of the rows.
     """
-    steps, outputs = plan.linear.steps, targets.shape[1]
+    linear, history, waiting, weighing, rings = run
+    plan, run = (
+        SeriesPlan(*plan),
+        MixtureRun(LinearRun(*linear), history, waiting, densities.Weighing(*weighing), rings),
+    )
+    steps, outputs, learns = plan.steps, targets.shape[1], len(targets) > 0
     experts, per_step = len(run.weighing.records), outputs // len(steps)
     forecasts, before = np.zeros((experts, outputs)), np.zeros((experts, outputs))
     shown, moments, came = np.zeros((run.outputs.shape[1], outputs)), np.zeros((2, outputs)), np.zeros(outputs)
     for t in range(len(xs)):
         row = run.linear.rows[0]
         for i in range(outputs):
-            came[i] = targets[t, i] if row >= steps[i // per_step] else np.nan
+            came[i] = targets[t, i] if learns and row >= steps[i // per_step] else np.nan
         _forecast(plan, run, row, xs[t], came, forecasts)
         for number in range(others.shape[1]):
             forecasts[experts - others.shape[1] + number] = others[t, number]
         for e in range(experts):
             densities.usable(forecasts[e])
-        if steps[0] > 0:
+        if learns and steps[0] > 0:
             exchange(run.waiting, steps, row, forecasts, before)
             densities.weigh(run.weighing, before, came)
         densities.blend(run.weighing, forecasts, moments[0], moments[1])
-        if steps[0] == 0:
+        if learns and steps[0] == 0:
             densities.weigh(run.weighing, forecasts, came)
         if len(shown) == 2:
             densities.code_variances(moments[1])
         shown[:] = moments[: len(shown)]
-        made[t] = shown
+        made[t] = shown.reshape(-1)
         if steps[0] > 0:
             exchange(run.outputs, steps, row, shown, shown)
-        due[t] = shown
+        due[t] = shown.reshape(-1)
         losses[t] = densities.loss_of(shown, came)
         run.linear.rows[0] += 1
 
@@ -237,7 +252,7 @@ def _rows(plan, run, xs, targets, others, losses, made, due):
 @kernel
 def _forecast(plan, run, row, x, targets, forecasts):
     """Write the forecasts of the rules and the linear models. The models also learn from the targets."""
-    steps, known, rows = plan.linear.steps, plan.known, len(run.history)
+    steps, known, rows = plan.steps, plan.known, len(run.history)
     for i in range(len(known)):
         run.history[row % rows, i] = x[known[i]]
     for rule in range(len(plan.ages)):
@@ -246,9 +261,9 @@ def _forecast(plan, run, row, x, targets, forecasts):
             for i in range(len(known)):
                 forecasts[1 + rule, s * len(known) + i] = values[i]
     first = 1 + len(plan.ages)
-    for number in range(len(plan.linear.sizes)):
-        model = model_at(plan.linear, run.linear, number)
-        linear_row(plan.linear, number, model, row, x, targets, forecasts[first + number])
+    for number in range(len(plan.sizes)):
+        model = model_at(plan, run.linear, number)
+        linear_row(plan, number, model, row, x, targets, forecasts[first + number])
 
 
 def linear_models(inputs: int, outputs: int) -> list[Linear]:

@@ -64,7 +64,7 @@ class TextLearner(Learner):
 
     def scan(
         self, run: TextRun, xs: Any, targets: Any, *, count: int | None = None, outputs: bool = False
-    ) -> tuple[TextRun, Any]:
+    ) -> tuple[TextRun, Any, Any]:
         """Learn from a chunk of symbols, or of windows of symbols; see `Learner.scan`.
 
         Args:
@@ -75,7 +75,7 @@ class TextLearner(Learner):
             outputs: whether to return log-probabilities of all symbols, or of the targets unless `whole`.
 
         Returns:
-            `(run, losses)`, or with `outputs` `(run, (losses, outputs))`. Losses are sums over a window.
+            `(run, losses, outputs)`. Losses are sums over a window.
         """
         steps = checks.common_length("scan", xs=xs, targets=targets)
         count = steps if count is None else count
@@ -84,23 +84,22 @@ class TextLearner(Learner):
             for learner, own in zip(self.networks, run.networks, strict=True)
         ]
         samples, came = count * self.window, self._flat(targets)
-        members = self.members([self._flat(made) for _, (_, made) in done], len(came))
+        members = self.members([self._flat(made) for _, _, made in done], len(came))
         distributions = outputs and self.whole
-        table, seen = self.counts.scan(
+        table, losses, whole = self.counts.scan(
             run.counts, self._flat(xs), came, count=samples, outputs=distributions, members=members
         )
-        losses, whole = seen if distributions else (seen, None)
         own = [-np.take_along_axis(made, came[:, None], 1)[:, 0] for made in np.moveaxis(members, 1, 0)]
         losses = np.stack([*own, losses], axis=1)
         weights, mixed = self.mix.scan(run.mix, losses, count=samples)
-        new = TextRun(tuple(one for one, _ in done), table, weights)
+        new = TextRun(tuple(one for one, _, _ in done), table, weights)
         total = mixed.reshape(steps, self.window).sum(axis=1)
         if not outputs:
-            return new, total
+            return new, total, None
         if whole is None:
-            return new, (total, -mixed.reshape(np.shape(xs)).astype(np.float32))
+            return new, total, -mixed.reshape(np.shape(xs)).astype(np.float32)
         whole = self.mix.distributions(run.mix, losses, np.concatenate([members, whole[:, None]], axis=1))
-        return new, (total, whole.reshape(*np.shape(xs), -1).astype(np.float32))
+        return new, total, whole.reshape(*np.shape(xs), -1).astype(np.float32)
 
     def forward(self, run: TextRun, xs: Any, *, count: int | None = None) -> tuple[TextRun, np.ndarray]:
         """Predict the symbol after each symbol without learning; see `Learner.forward`.
@@ -116,7 +115,7 @@ class TextLearner(Learner):
         done = [learner.forward(own, xs, count=count) for learner, own in zip(self.networks, run.networks, strict=True)]
         members = self.members([np.asarray(made) for _, made in done], len(xs))
         table, whole = self.counts.forward(run.counts, xs, count=count, members=members)
-        new = TextRun(tuple(one for one, _ in done), table, run.mix)
+        new = TextRun(tuple(one for one, _, _ in done), table, run.mix)
         if not done:
             return new, whole
         experts = np.concatenate([members, whole[:, None]], axis=1)

@@ -111,33 +111,6 @@ def legend(figure: Figure, axes: Iterable[Axes], columns: int = 3) -> None:
     figure.legend(entries.values(), entries.keys(), loc="outside lower center", ncols=columns, frameon=False)
 
 
-def reference_line(ax: Axes, value: float, label: str = "") -> None:
-    """Draw a horizontal line, with its label to the right of the axes.
-
-    Args:
-        ax: the axes.
-        value: the height of the line.
-        label: the label.
-    """
-    ax.axhline(value, color="black", linewidth=1, linestyle=(0, (1, 1)))
-    ax.annotate(label, (1.01, value), xycoords=("axes fraction", "data"), va="center", fontsize=8)
-
-
-def median_and_range(ax: Axes, xs: Any, rows: np.ndarray, **style: Any) -> None:
-    """Draw the median over rows, and a band from the smallest to the largest value.
-
-    Args:
-        ax: the axes.
-        xs: the horizontal positions.
-        rows: one curve per row. NaN counts as infinite.
-        style: the style of the line; it must contain `color`.
-    """
-    rows = np.where(np.isnan(rows), np.inf, rows)
-    band = {"color": style["color"], "alpha": 0.15, "lw": 0}
-    ax.fill_between(xs, rows.min(axis=0), np.minimum(rows.max(axis=0), 1e3), **band)
-    ax.plot(xs, np.median(rows, axis=0), **style)
-
-
 def count_axis(ax: Axes) -> None:
     """Abbreviate large numbers on the horizontal axis: 50k, 2M."""
     ax.xaxis.set_major_formatter(EngFormatter(sep=""))

@@ -51,20 +51,6 @@ def _cells(header: Sequence[str], rows: Iterable[Row]) -> list[Sequence[Any]]:
     return [[row[name] for name in header] if isinstance(row, Mapping) else row for row in rows]
 
 
-def as_range(low: float, high: float, digits: str) -> str:
-    """Format the smallest and the largest of some numbers; only one if they look the same.
-
-    Args:
-        low: the smallest.
-        high: the largest.
-        digits: the format of a number.
-
-    >>> as_range(1, 2.5, ".1f"), as_range(1, 1.01, ".1f")
-    ('1.0 to 2.5', '1.0')
-    """
-    return " to ".join(dict.fromkeys([format(low, digits), format(high, digits)]))
-
-
 def sparkline(values: Iterable[float | None], width: int = 40, span: tuple[float, float] | None = None) -> str:
     """Draw a curve as one line of text.
 

@@ -91,7 +91,7 @@ class NumberScore(StepScore):
         Returns:
             The forecasts; the last value while there are too few rows for a scale.
         """
-        made, _ = self.forecasts(self.made_and_due(outputs)[0])
+        made = self.made_and_due(outputs)[0][:, : samples.values.shape[1]]  # without the variances
         ahead = samples.ahead[..., 0] + samples.ahead[..., 1] * made
         return np.where(np.isnan(ahead), samples.values, ahead)
 
@@ -145,10 +145,10 @@ class NumberScore(StepScore):
         Args:
             values: the numbers of all columns, or of all steps and columns.
         """
-        width = len(self.columns)
-        if len(values) > width:
-            return self.by_step([self.row(values[start : start + width]) for start in range(0, len(values), width)])
-        return dict(zip(self.columns, map(seven_digits, values), strict=True))
+        rounded, width = list(map(seven_digits, values)), len(self.columns)
+        starts = range(0, len(values), width)
+        rows = [dict(zip(self.columns, rounded[start : start + width], strict=True)) for start in starts]
+        return rows[0] if len(rows) == 1 else self.by_step(rows)
 
 
 class KeyScore(NumberScore):

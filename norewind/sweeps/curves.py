@@ -10,14 +10,14 @@ from norewind.sweeps.record import Record
 from norewind.training.registry import AUTO, AUTO_WINDOW, parse_method
 
 
-def grouped_by(key: Callable[[Any], Any], items: Iterable[Any]) -> dict[Any, list[Any]]:
+def group_by(key: Callable[[Any], Any], items: Iterable[Any]) -> dict[Any, list[Any]]:
     """Group items by a key, in the order of first appearance.
 
     Args:
         key: a function from an item to its key.
         items: the items.
 
-    >>> grouped_by(len, ["a", "bc", "d"])
+    >>> group_by(len, ["a", "bc", "d"])
     {1: ['a', 'd'], 2: ['bc']}
     """
     groups: dict[Any, list[Any]] = {}
@@ -26,18 +26,18 @@ def grouped_by(key: Callable[[Any], Any], items: Iterable[Any]) -> dict[Any, lis
     return groups
 
 
-def points(record: Record) -> np.ndarray:
+def interval_ends(record: Record) -> np.ndarray:
     """Return the numbers of samples at which the intervals of a curve end: at the end of a window, and of the run.
 
     Args:
         record: the record of a run.
 
-    >>> points({"every": 10, "curve": [0.3, 0.2, 0.1], "samples": 25}).tolist()
+    >>> interval_ends({"every": 10, "curve": [0.3, 0.2, 0.1], "samples": 25}).tolist()
     [10, 20, 25]
-    >>> points({"every": 10, "curve": [0.3, 0.2, 0.1], "samples": 24, "settings": {"method": "bptt:4"}}).tolist()
+    >>> interval_ends({"every": 10, "curve": [0.3, 0.2, 0.1], "samples": 24, "settings": {"method": "bptt:4"}}).tolist()
     [12, 20, 24]
     >>> auto = {"every": 40, "curve": [2.0, 1.0], "samples": 80, "settings": {"method": "auto"}}
-    >>> points({**auto, "unit": "bits"}).tolist(), points({**auto, "unit": "squared error"}).tolist()
+    >>> interval_ends({**auto, "unit": "bits"}).tolist(), interval_ends({**auto, "unit": "squared error"}).tolist()
     ([48, 80], [40, 80])
     """
     window = window_of(record)
@@ -54,7 +54,7 @@ def window_of(record: Record) -> int:
     return AUTO_WINDOW if record.get("unit") == "bits" and settings.get("loss") != "classes" else 1
 
 
-def losses(record: Record, entry: str = "curve") -> np.ndarray:
+def loss_curve(record: Record, entry: str = "curve") -> np.ndarray:
     """Return the mean loss of every interval; NaN where it is unknown.
 
     Args:
@@ -64,7 +64,7 @@ def losses(record: Record, entry: str = "curve") -> np.ndarray:
     return np.array([np.nan if value is None else value for value in record[entry]], float)
 
 
-def final(record: Record, share: float, entry: str = "curve") -> float:
+def final_loss(record: Record, share: float, entry: str = "curve") -> float:
     """Return the mean over the last part of a curve; NaN if it is unknown.
 
     Args:
@@ -72,9 +72,9 @@ def final(record: Record, share: float, entry: str = "curve") -> float:
         share: the part of the curve, as a fraction; at least the last interval is used.
         entry: the curve, such as "baseline" for the loss of the baseline.
 
-    >>> final({"every": 10, "curve": [9.0, 1.0, 2.0, 3.0], "samples": 40}, 0.5)
+    >>> final_loss({"every": 10, "curve": [9.0, 1.0, 2.0, 3.0], "samples": 40}, 0.5)
     2.5
     """
     if not record.get(entry):
         return float("nan")
-    return at_the_end(points(record), losses(record, entry), share)[1]
+    return at_the_end(interval_ends(record), loss_curve(record, entry), share)[1]

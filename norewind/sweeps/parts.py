@@ -26,7 +26,7 @@ from norewind.storage.checkpoint import checkpoints, glance
 from norewind.streams.kafka.client import EACH, SCHEME, Client, library, partitions_of, why
 from norewind.streams.source import SLICE
 from norewind.streams.stream import StreamError
-from norewind.sweeps.workers import stopping, train_in_processes
+from norewind.sweeps.workers import stop_check, train_in_processes
 from norewind.training.fit import Fitted, Hooks
 from norewind.training.folder import METRICS, FolderInUse, RunFolder
 from norewind.training.log import read_log
@@ -92,7 +92,7 @@ def train_shards(
 
 def _train_shard(name: str, settings: Settings, path: Path) -> str:
     """Train one shard in its own process."""
-    should_stop = stopping()
+    should_stop = stop_check()
     fitted = _train_part(settings, path, Hooks(should_stop=should_stop))
     return "interrupted" if should_stop() else counted(fitted.samples, "sample")
 

@@ -14,7 +14,7 @@ from norewind.core.run import NonFiniteError
 from norewind.core.trees import Tree
 from norewind.scoring.metrics import Diverged, digits
 from norewind.sweeps.record import Record, read_records, versions, write_record
-from norewind.sweeps.workers import stopping, train_in_processes
+from norewind.sweeps.workers import stop_check, train_in_processes
 from norewind.training.fit import Hooks
 from norewind.training.folder import METRICS, RunFolder
 from norewind.training.log import read_log
@@ -69,7 +69,7 @@ def train_run(settings: Settings, path: Path) -> Record | None:
         The record of the run, without versions; None if it was interrupted.
     """
     clock = Clock()
-    hooks = Hooks(chunk=clock.chunk, should_stop=stopping())
+    hooks = Hooks(chunk=clock.chunk, should_stop=stop_check())
     trained = replace(settings, metrics_every=settings.metrics_every or EVERY)
     if (path / SETTINGS).exists() and read_toml(path / SETTINGS) != trained:
         shutil.rmtree(path)  # left by another plan that used the same name
@@ -113,7 +113,7 @@ def _bytes(carry: Tree) -> int:
     return sum(leaf.nbytes for leaf in jax.tree.leaves(carry))
 
 
-def records(plan: Mapping[str, Any], out: Path, entry: str = "settings") -> dict[str, Record]:
+def finished_records(plan: Mapping[str, Any], out: Path, entry: str = "settings") -> dict[str, Record]:
     """Read the records of the finished runs in a plan.
 
     Args:
@@ -169,14 +169,14 @@ def sweep(
         SweepError: some runs have failed.
     """
     out = Path(out)
-    finished = records(plan, out, entry)
+    finished = finished_records(plan, out, entry)
     tasks = {name: (run, out / "folders" / name, out, train) for name, run in plan.items() if name not in finished}
     with Progress(max(2, len(tasks)), quiet=quiet) as progress:
         if finished:
             progress.say(f"{len(finished)} of {len(plan)} runs were finished before.")
         if tasks:
             train_in_processes(_work, tasks, progress, jobs=jobs, ray=ray)
-    return records(plan, out, entry)
+    return finished_records(plan, out, entry)
 
 
 def _work(name: str, settings: Any, folder: Path, out: Path, train: Callable[[Any, Path], Record | None]) -> str:

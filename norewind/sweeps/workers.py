@@ -14,12 +14,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from norewind.training.folder import METRICS
 from norewind.training.progress import Progress
 from norewind.training.settings import SettingsError
 
 SECONDS_BETWEEN_LOOKS = 0.5
 # The maximum number of processes at a time.
-MOST = 1_000
+MOST_JOBS = 1_000
 # How many times a run whose process was killed is continued in another process.
 RESTARTS = 3
 
@@ -52,26 +53,26 @@ def train_in_processes(
         SettingsError: the number of jobs is out of range, or Ray cannot be used.
         SweepError: at the end, if some runs have failed.
     """
-    if jobs is not None and not 1 <= jobs <= MOST:
-        raise SettingsError(f"--jobs must be from 1 to {MOST}, but it is {jobs}.")
-    place = _Machine(jobs) if ray is None else _Ray(jobs, ray)
+    if jobs is not None and not 1 <= jobs <= MOST_JOBS:
+        raise SettingsError(f"--jobs must be from 1 to {MOST_JOBS}, but it is {jobs}.")
+    processes = _LocalProcesses(jobs) if ray is None else _RayProcesses(jobs, ray)
     waiting, failed, restarts = list(tasks), [], dict.fromkeys(tasks, RESTARTS)
     active: dict[Future, str] = {}
     try:
         while waiting or active:
-            while waiting and len(active) < place.jobs:
+            while waiting and len(active) < processes.jobs:
                 name = waiting.pop(0)
-                active[place.start(work, name, *tasks[name])] = name
+                active[processes.start(work, name, *tasks[name])] = name
                 samples = tasks[name][0].samples
                 progress.begin(name, "", 0, None if samples is None else int(samples))
             done, _ = wait(active, timeout=SECONDS_BETWEEN_LOOKS, return_when=FIRST_COMPLETED)
             show_progress(progress, {name: tasks[name][1] for name in active.values()})
             for future in done:
                 name, error = active.pop(future), future.exception()
-                place.end(future)
+                processes.end(future)
                 if error is None:
                     progress.end(name, future.result())
-                elif isinstance(error, place.killed) and restarts[name] > 0:
+                elif isinstance(error, processes.killed) and restarts[name] > 0:
                     restarts[name] -= 1
                     waiting.append(name)
                     words = "its process was killed: continuing from its last checkpoint, if it has one"
@@ -81,7 +82,7 @@ def train_in_processes(
                     failed.append(f"{name}: {type(cause).__name__}: {cause}")
                     progress.end(name, "failed")
     finally:
-        place.stop()
+        processes.stop()
     if failed:
         raise SweepError("\n".join(failed))
 
@@ -94,7 +95,7 @@ def show_progress(progress: Progress, folders: Mapping[str, Path]) -> None:
         folders: the run folder of each run, by name.
     """
     for name, folder in folders.items():
-        line = last_line(folder / "metrics.jsonl")
+        line = last_line(folder / METRICS)
         if line and line["samples"] > progress.runs[name].last and line["loss"] is not None:
             progress.average(name, line)
             progress.advance(name, line["samples"])
@@ -108,7 +109,7 @@ def last_line(path: Path) -> dict[str, Any] | None:
     return None
 
 
-class _Machine:
+class _LocalProcesses:
     """Processes on this machine, one core each. Each has its own pool, since a killed process breaks its whole pool."""
 
     def __init__(self, jobs: int | None):
@@ -123,7 +124,7 @@ class _Machine:
 
     def start(self, work: Callable, *arguments: Any) -> Future:
         core = self.free.pop(0)
-        pool = ProcessPoolExecutor(1, self.context, initializer=_begin, initargs=(core, self.event))
+        pool = ProcessPoolExecutor(1, self.context, initializer=_prepare_process, initargs=(core, self.event))
         future = pool.submit(work, *arguments)
         self.pools[future] = pool, core
         return future
@@ -139,7 +140,7 @@ class _Machine:
             self.end(future)
 
 
-class _Ray:
+class _RayProcesses:
     """Processes of a Ray cluster, one processor each, on any machine. All machines must see the same folders."""
 
     def __init__(self, jobs: int | None, address: str):
@@ -198,7 +199,7 @@ class _Ray:
 _event: Any = None
 
 
-def _begin(core: int, event: Any) -> None:
+def _prepare_process(core: int, event: Any) -> None:
     global _event
     _event = event
     # Ctrl-C reaches all processes; the first one decides what to do.
@@ -207,7 +208,7 @@ def _begin(core: int, event: Any) -> None:
         os.sched_setaffinity(0, {core})
 
 
-def stopping() -> Callable[[], bool]:
-    """Return a function for a process of `Workers` that returns whether to stop, as it must if its parent has ended."""
+def stop_check() -> Callable[[], bool]:
+    """Return a function that tells a process whether to stop: when it is asked to, or when its parent has ended."""
     parent = os.getppid()
     return lambda: (_event is not None and _event.is_set()) or os.getppid() != parent

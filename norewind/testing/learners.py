@@ -29,8 +29,10 @@ class _Trial(NamedTuple):
     def length(self) -> int:
         return len(jax.tree.leaves(self.xs)[0])
 
-    def scan(self, run: Any, data: Any, count: int | None = None) -> tuple[Any, Any]:
-        return self.learner.scan(run, *data, count=count, outputs=True)
+    def scan(self, run: Any, data: Any, count: int | None = None) -> tuple[Any, tuple[Any, Any]]:
+        """Return the run, and the losses and outputs together, which are compared."""
+        run, losses, outputs = self.learner.scan(run, *data, count=count, outputs=True)
+        return run, (losses, outputs)
 
     def whole(self) -> tuple[Any, Any]:
         return self.scan(copied(self.start), (self.xs, self.targets))

@@ -19,7 +19,7 @@ from norewind.training.registry import AUTO_WINDOW
 
 MAGIC = b"norewind compressed\n"
 # The version of the format. It must change whenever any prediction of `counts` changes.
-FORMAT = 3
+FORMAT = 4
 SYMBOLS, MEGABYTES = 256, 128
 # The number of symbols coded in one call, without the network.
 CHUNK = 4_000
@@ -193,7 +193,7 @@ class _Coder:
             state, logits = self.network.forward(state, symbols[i : i + 1])
             self._code(symbols[i : i + 2], self.members([np.asarray(logits)], 1))
         if len(symbols) == self.length + 1:
-            self.network_run, _ = self.network.scan(self.network_run, symbols[None, :-1], symbols[None, 1:])
+            self.network_run, _, _ = self.network.scan(self.network_run, symbols[None, :-1], symbols[None, 1:])
 
     def _code(self, symbols: np.ndarray, members: np.ndarray | None) -> None:
         losses, made = np.zeros(len(symbols) - 1), np.zeros((0, SYMBOLS), np.float32)

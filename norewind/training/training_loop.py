@@ -229,10 +229,9 @@ class Training:
         """
         before, count = self.samples, count_of(taken)
         predicts = self.hooks.predictions is not None or self.score.needs_outputs
-        self.run, seen = self.learner.scan(
+        self.run, losses, outputs = self.learner.scan(
             self.run, *self.steps.windows(taken, self.chunk), count=count // self.window, outputs=predicts
         )
-        losses, outputs = seen if predicts else (seen, None)
         losses = np.asarray(losses, np.float64)[: count // self.window]
         if not np.isfinite(losses).all():
             # Most learners raise this error themselves.
@@ -255,7 +254,7 @@ class Training:
         Args:
             sample: the sample, with arrays of length 1.
         """
-        self.run, (losses, outputs) = self.learner.scan(self.run, sample.xs, sample.targets, outputs=True)
+        self.run, losses, outputs = self.learner.scan(self.run, sample.xs, sample.targets, outputs=True)
         self._unscored.append((sample, losses, outputs))
         if self.samples >= self._next_line:
             self._states[self.samples] = self._state()
@@ -327,7 +326,7 @@ class Training:
             waiting: the samples.
         """
         windows = self.steps.windows(waiting, self.chunk)
-        return self.learner.scan(copied(self.run), *windows, count=1, outputs=True)[1][1]
+        return self.learner.scan(copied(self.run), *windows, count=1, outputs=True)[2]
 
     def run_so_far(self) -> Any:
         """Return the run after all samples, including those that wait for their window, for `Learner.forward`."""

@@ -83,7 +83,7 @@ def test_uoro_trains_them_all_unchanged(library):
     learner = online(uoro(cell.transition, cross_entropy), optax.adam(1e-2))
     run = learner.init(cell.init(jax.random.key(0)), cell.initial_state(), jax.random.key(1))
     pattern = np.tile([0, 1, 2, 1], 300).astype(np.int32)
-    _, losses = learner.scan(run, pattern[:-1], pattern[1:])
+    _, losses, _ = learner.scan(run, pattern[:-1], pattern[1:])
     assert losses[-100:].mean() < 0.6 * losses[:100].mean()
 
 
@@ -92,7 +92,7 @@ def test_uoro_trains_the_user_made_model():
     learner = online(uoro(model.transition, model.loss), optax.adam(1e-2))
     run = learner.init(model.params, model.state, jax.random.key(0))
     time = np.arange(2000, dtype=np.float32)
-    run, losses = learner.scan(run, {"signal": np.sin(time)}, np.cos(time))
+    run, losses, _ = learner.scan(run, {"signal": np.sin(time)}, np.cos(time))
     assert losses[-200:].mean() < 0.6 * losses[:200].mean()
     assert int(run.state["clock"]["ticks"]) == 2000
 

@@ -63,7 +63,7 @@ def test_echo_state_network_learns_online():
     run = learner.init(jax.jit(cell.init)(jax.random.key(0)), cell.initial_state(), jax.random.key(1))
     before = run.params
     xs, ys = (data.astype(np.float32) for data in narma10(40001, 0))
-    run, values = learner.scan(run, xs, ys)
+    run, values, _ = learner.scan(run, xs, ys)
     error = 2 * np.asarray(values).reshape(8, -1).mean(axis=1) / np.var(ys)
     assert error[-1] < 0.2 < error[0]
     assert np.array_equal(before["recurrent"], run.params["recurrent"])
@@ -75,7 +75,7 @@ def test_liquid_state_machine_remembers():
     learner = online(readout_only(cell.transition, losses.cross_entropy), optax.adam(1e-2))
     run = learner.init(jax.jit(cell.init)(jax.random.key(0)), cell.initial_state(), jax.random.key(1))
     bits = np.random.default_rng(0).integers(0, 2, 12000).astype(np.int32)
-    run, values = learner.scan(run, bits[3:], bits[:-3])
+    run, values, _ = learner.scan(run, bits[3:], bits[:-3])
     spikes = float(jnp.mean(run.state["trace"]))
     assert 0.02 < spikes < 0.7
     assert np.mean(np.asarray(values)[-2000:]) < 0.6 < 0.65 < np.mean(np.asarray(values)[:200])

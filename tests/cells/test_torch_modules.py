@@ -141,7 +141,7 @@ def test_what_was_learned_is_written_back():
     learner = norewind.online(norewind.uoro(cell.transition, loss), optax.sgd(0.1))
     run = learner.init(cell.init(jax.random.key(0)), cell.initial_state(), jax.random.key(1))
     xs = np.random.default_rng(2).normal(size=(STEPS, INPUTS)).astype(np.float32)
-    run, _ = learner.scan(run, xs, np.ones((STEPS, HIDDEN), np.float32))
+    run, _, _ = learner.scan(run, xs, np.ones((STEPS, HIDDEN), np.float32))
     before = module(torch.from_numpy(xs))[0].detach().numpy()
     to_torch(run.params, module)
     after = module(torch.from_numpy(xs))[0].detach().numpy()

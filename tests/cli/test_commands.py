@@ -36,8 +36,6 @@ def test_wrong_arguments_are_refused(capsys):
         (["generate", "anbn", "--samples", "-5"], "must be at least 0"),
         (["generate", "anbn", "--parameters", "5", "2"], "1 <= k <= l"),
         (["generate", "anbn", "--parameters", "1", "2", "3"], "arguments"),
-        (["reproduce", "all", "--samples", "7"], "at least 100"),
-        (["reproduce", "all", "--seeds", "0"], "--seeds must be at least 1"),
     ],
 )
 def test_impossible_numbers_are_refused_in_a_sentence(arguments, words, capsys):
@@ -57,13 +55,13 @@ def test_matplotlib_does_not_say_where_its_fonts_are(capsys):
 def test_help_does_not_wait_for_jax():
     code = (
         "import sys; from norewind.cli import main\n"
-        "try: main(['reproduce', '--help'])\n"
+        "try: main(['compare', '--help'])\n"
         "except SystemExit: pass\n"
         "sys.exit('jax' in sys.modules)"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
-    assert "--quick" in result.stdout
+    assert "--methods" in result.stdout
 
 
 def test_a_closed_pipe_is_no_error():

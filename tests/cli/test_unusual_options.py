@@ -3,7 +3,7 @@
 import pytest
 from run_folders import assert_refused, norewind
 
-from norewind.cli.common import friendly
+from norewind.cli.common import explain_errors
 from norewind.cli.serve_command import listening
 from norewind.cli.study_commands import generate
 from norewind.cli.train_command import with_config
@@ -33,7 +33,7 @@ def test_strange_options(whole, capsys, command):
     [(MemoryError("Unable to allocate 9 TB"), "not enough memory. Unable"), (ModelError("snap1: no"), "snap1: no")],
 )
 def test_too_little_memory_and_a_model_that_a_method_refuses(capsys, error, words):
-    with pytest.raises(SystemExit), friendly("train"):
+    with pytest.raises(SystemExit), explain_errors("norewind train"):
         raise error
     assert_refused(capsys, 1, words)
 

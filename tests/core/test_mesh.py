@@ -51,7 +51,7 @@ def work(folder, begin):
     part = slice(STEPS, None) if begin != "start" else slice(0, STEPS)
     own = slice(0, 2) if jax.process_index() == 0 else slice(2, 4)
     xs, ys = (part_of[part, own] for part_of in samples())
-    run, losses = made.scan(mesh.spread(start, devices), *mesh.spread_samples((xs, ys), devices, local=True))
+    run, losses, _ = made.scan(mesh.spread(start, devices), *mesh.spread_samples((xs, ys), devices, local=True))
     run, losses = mesh.gathered(run), np.asarray(mesh.gathered(losses))
     if jax.process_index() == 0:
         checkpoint.save(folder, STEPS, run, {"losses": losses.tolist()})
@@ -85,8 +85,8 @@ def test_two_processes_learn_as_one_and_runs_move_between_them(tmp_path):
     """The gradients differ in the order of one sum: 1e-5 after 30 updates of float32."""
     made, start = learner()
     xs, ys = samples()
-    middle, first = made.scan(start, xs[:STEPS], ys[:STEPS])
-    end, second = made.scan(middle, xs[STEPS:], ys[STEPS:])
+    middle, first, _ = made.scan(start, xs[:STEPS], ys[:STEPS])
+    end, second, _ = made.scan(middle, xs[STEPS:], ys[STEPS:])
     # From one process to two ...
     begin = checkpoint.save(tmp_path / "one", STEPS, middle)
     saved = in_two_processes(tmp_path / "two", begin)
@@ -98,7 +98,7 @@ def test_two_processes_learn_as_one_and_runs_move_between_them(tmp_path):
     saved = in_two_processes(tmp_path / "begun")
     run, extra = checkpoint.load(saved, start)
     np.testing.assert_allclose(extra["losses"], first, rtol=1e-4, atol=1e-5)
-    run, losses = made.scan(run, xs[STEPS:], ys[STEPS:])
+    run, losses, _ = made.scan(run, xs[STEPS:], ys[STEPS:])
     np.testing.assert_allclose(losses, second, rtol=1e-4, atol=1e-5)
     assert json.dumps(extra["losses"])
 

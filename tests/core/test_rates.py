@@ -24,7 +24,7 @@ def test_time_is_counted_in_samples(name, length):
     learner = online(estimator, OPTIMIZERS[name](inverse_sqrt(0.1, alpha=0.5)))
     run = learner.init(CELL.init(jax.random.key(0)), CELL.initial_state(), jax.random.key(1))
     params, state = run.params, run.state
-    run, _ = learner.scan(run, xs, targets)
+    run, _, _ = learner.scan(run, xs, targets)
 
     plain = OPTIMIZERS[name](1.0)
     plain_state = plain.init(params)

@@ -110,11 +110,11 @@ def test_one_trace_and_one_compilation(method):
     learner, run = learner_and_run(method, cell._replace(transition=counting))
     chunk = jnp.zeros((4, norewind.registry.parse_method(method).window), int)
     chunk = chunk[:, 0] if chunk.shape[1] == 1 else chunk
-    run, _ = learner.scan(run, chunk, chunk)
+    run, _, _ = learner.scan(run, chunk, chunk)
     once = len(traces)
     with counted(compilations):
         for _ in range(3):
-            run, _ = learner.scan(run, chunk, chunk)
+            run, _, _ = learner.scan(run, chunk, chunk)
     assert once == 1
     assert len(traces) == once
     assert compilations == []

@@ -78,7 +78,7 @@ def test_bpdc_learns_to_predict_a_chaotic_series():
     cell = cells.feedback_reservoir(1, 50, 1, spectral_radius=0.8, input_scaling=0.3)
     learner = online(bpdc(cell.transition, losses.squared_error), optax.sgd(0.3))
     run = learner.init(jax.jit(cell.init)(jax.random.key(0)), cell.initial_state(), jax.random.key(1))
-    _, values = learner.scan(run, series[:-1], series[1:])
+    _, values, _ = learner.scan(run, series[:-1], series[1:])
     persistence = 0.5 * np.mean((series[1:] - series[:-1]) ** 2)
     assert np.mean(np.asarray(values)[-2000:]) < 0.5 * persistence
 

@@ -136,7 +136,7 @@ def test_it_beats_the_truncation_it_bootstraps_from(length):
         learner = online(estimator, optax.sgd(3e-3 / length), nonfinite="skip")
         run = learner.init({"theta": jnp.array(0.5)}, jnp.zeros(6), jax.random.key(0))
         shape = (steps, length) if length > 1 else (steps,)
-        run, values = learner.scan(run, jnp.zeros(shape), jnp.ones(shape))
+        run, values, _ = learner.scan(run, jnp.zeros(shape), jnp.ones(shape))
         return float(run.params["theta"]), float(np.mean(np.asarray(values)[-100:]))
 
     theta, loss = train(lambda *model: dni(*model, optimizer=optax.adam(1e-2)))
@@ -148,6 +148,6 @@ def test_it_beats_the_truncation_it_bootstraps_from(length):
 def test_a_reset_keeps_what_the_predictor_learned():
     learner = online(dni(balance, losses.squared_error), optax.sgd(1e-3))
     run = learner.init({"theta": jnp.array(0.5)}, jnp.zeros(6), jax.random.key(0))
-    run, _ = learner.scan(run, jnp.zeros(5), jnp.ones(5))
+    run, _, _ = learner.scan(run, jnp.zeros(5), jnp.ones(5))
     assert float(jnp.max(jnp.abs(run.carry.weights["b"]))) > 0
     assert np.array_equal(learner.reset(run).carry.weights["b"], run.carry.weights["b"])

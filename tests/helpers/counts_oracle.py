@@ -102,7 +102,7 @@ class Oracle:
         self.start += [int(0.3 * WEIGHT)] * members
         self.weights = {}
         self.last = defaultdict(lambda: [WEIGHT // 6] * 6)
-        self.maps = defaultdict(lambda: [round(2**22 / (1 + exp(8 - knot / 2))) for knot in range(33)])
+        self.maps = defaultdict(lambda: [round(2**22 / (1 + exp(7.5 - knot))) for knot in range(16)])
         self.general = [Weights(self.start) for _ in range(self.depth)]
         self.pointer, self.length, self.places = 0, 0, {12: {}, 4: {}}
 
@@ -222,8 +222,8 @@ class Oracle:
         logits = [weighed(one.values, inputs) for one in sets]
         logit = clipped(sum(w * x for w, x in zip(final, logits, strict=True)) // WEIGHT)
         mixed, curves = squash(logit), [self.maps[row] for row in rows[5:]]
-        knot, share = divmod(min(max(logit + 8 * UNIT, 0), 16 * UNIT - 1), 2048)
-        refined = sum((curve[knot] + ((curve[knot + 1] - curve[knot]) * share >> 11)) >> 6 for curve in curves)
+        knot, share = divmod(min(max(logit + 15 * UNIT // 2, 0), 15 * UNIT - 1), UNIT)
+        refined = sum((curve[knot] + ((curve[knot + 1] - curve[knot]) * share >> 12)) >> 6 for curve in curves)
 
         for s, row in enumerate(rows[:5]):
             own = self.weights.setdefault((s, row), Weights(self.general[level].values))
@@ -232,8 +232,8 @@ class Oracle:
         for s in range(6):
             final[s] += (65 * (came - mixed) * logits[s] + 2**23) >> 24
         for curve in curves:
-            for k, part in ((knot, 2048 - share), (knot + 1, share)):
-                curve[k] += ((2**22 * bit - curve[k]) * 1310 * part) >> 27
+            for k, part in ((knot, UNIT - share), (knot + 1, share)):
+                curve[k] += ((2**22 * bit - curve[k]) * 1310 * part) >> 28
         for one in cells:
             one.learn(bit)
         for slot in found:

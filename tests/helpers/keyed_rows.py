@@ -25,6 +25,6 @@ def rows(count, keys, seed=0):
 def scanned(fleet, keys, xs, ys, cuts):
     run, losses = fleet.init(), []
     for start, stop in zip([0, *cuts], [*cuts, len(keys)], strict=True):
-        run, lost = fleet.scan(run, norewind.fleets.Keyed(keys[start:stop], xs[start:stop]), ys[start:stop])
+        run, lost, _ = fleet.scan(run, norewind.fleets.Keyed(keys[start:stop], xs[start:stop]), ys[start:stop])
         losses.append(lost)
     return run, np.concatenate(losses)

@@ -68,7 +68,7 @@ def scanned(learner, run, xs, targets, cuts=(), steps=None):
     for start, stop in zip([0, *ends[:-1]], ends, strict=True):
         count = (stop - start) // size
         chunk = in_steps(learner, xs[start:stop], targets[start:stop], steps=steps)
-        run, (losses, outputs) = learner.scan(run, *chunk, count=count, outputs=True)
+        run, losses, outputs = learner.scan(run, *chunk, count=count, outputs=True)
         assert np.array_equal(losses[count:], np.zeros(len(losses) - count))
         flat = [np.reshape(part, (-1, part.shape[-1]))[: stop - start] for part in outputs]
         parts.append((*flat, losses[:count]))
@@ -179,7 +179,7 @@ def test_one_row_ahead_is_the_learner_itself_on_shifted_pairs(method):
     xs, targets = table()
     learner, start = ahead_of(method, (1,))
     run, made, _, losses = scanned(learner, start, xs, targets)
-    expected, (their_losses, outputs) = learner.learner.scan(
+    expected, their_losses, outputs = learner.learner.scan(
         start.run._replace(ahead=None), xs[:-1], targets[1:], outputs=True
     )
     np.testing.assert_allclose(made[:-1], outputs, rtol=1e-12, atol=1e-12)
@@ -263,7 +263,7 @@ def test_the_newest_state_of_the_last_good_run_stands_still_too():
     worse[17] = np.inf
     with pytest.raises(NonFiniteError) as caught:
         learner.learner.scan(start.run, xs[:-3], targets[3:], newest=worse[3:])
-    good, _ = learner.learner.scan(start.run, xs[:-3], targets[3:], newest=xs[3:], count=14)
+    good, _, _ = learner.learner.scan(start.run, xs[:-3], targets[3:], newest=xs[3:], count=14)
     assert caught.value.step == 15
     assert_same(caught.value.run, good, 1e-6)
 

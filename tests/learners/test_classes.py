@@ -38,7 +38,7 @@ class Logits(Learner):
         self.logits, self.horizon = logits, steps[-1]
 
     def scan(self, run, xs, targets, *, count=None, outputs=False):
-        return run + (len(xs) if count is None else count), (None, self._shown(run, xs))
+        return run + (len(xs) if count is None else count), None, self._shown(run, xs)
 
     def forward(self, run, xs, *, count=None):
         return run + (len(xs) if count is None else count), self._shown(run, xs)
@@ -100,7 +100,7 @@ def test_the_mixture_is_that_of_a_plain_loop(steps):
     xs, targets = table(steps)
     made_of = learner(steps)
     logits = made_of.members[0].logits.astype(float)
-    _, (losses, outputs) = made_of.scan(made_of.init(), xs, targets, outputs=True)
+    _, losses, outputs = made_of.scan(made_of.init(), xs, targets, outputs=True)
     made, due = outputs if steps[-1] else (outputs, outputs)
     total = np.zeros(ROWS)
     for place, step in enumerate(steps):
@@ -127,11 +127,11 @@ def test_they_are_learners(steps):
 def test_no_class_is_read_before_it_is_due():
     xs, targets = table(STEPS)
     mixture = learner(STEPS)
-    _, (_, (made, _)) = mixture.scan(mixture.init(), xs, targets, outputs=True)
+    _, _, (made, _) = mixture.scan(mixture.init(), xs, targets, outputs=True)
     for t in (20, 60, 119):
         changed = targets.copy()
         changed[t:] = 3
-        _, (_, (found, _)) = mixture.scan(mixture.init(), xs, changed, outputs=True)
+        _, _, (found, _) = mixture.scan(mixture.init(), xs, changed, outputs=True)
         np.testing.assert_array_equal(found[:t], made[:t])
         assert not np.array_equal(found[t], made[t])
 
@@ -139,9 +139,9 @@ def test_no_class_is_read_before_it_is_due():
 def test_a_new_sequence_does_not_know_the_newest_class():
     xs, targets = table((1,))
     mixture = ClassLearner([], 4, (1,))
-    run, _ = mixture.scan(mixture.init(), xs, targets)
+    run, _, _ = mixture.scan(mixture.init(), xs, targets)
     frequencies = run.counting.classes / run.counting.classes.sum()
-    run, (losses, (made, due)) = mixture.scan(mixture.reset(run), xs[:1], [[np.nan]], outputs=True)
+    run, losses, (made, due) = mixture.scan(mixture.reset(run), xs[:1], [[np.nan]], outputs=True)
     np.testing.assert_allclose(np.exp(made[0]), frequencies, atol=1e-5)
     assert not losses.any()
     assert not due.any()
@@ -151,7 +151,7 @@ def test_a_member_that_fails_does_not_take_the_others_along():
     xs, targets = table()
     for bad in (np.nan, np.inf, -np.inf):
         mixture = learner((1,), np.full((ROWS, 4), bad, np.float32))
-        _, (losses, (made, _)) = mixture.scan(mixture.init(), xs, targets, outputs=True)
+        _, losses, (made, _) = mixture.scan(mixture.init(), xs, targets, outputs=True)
         assert np.isfinite(made).all()
         assert losses[-60:].mean() < 0.75
 
@@ -161,7 +161,7 @@ def test_a_member_is_weighed_by_what_it_had_forecast(step):
     classes = np.random.default_rng(0).integers(0, 4, ROWS + step)
     mixture = learner((step,), 20 * np.eye(4, dtype=np.float32)[classes[step:]])
     came = classes[:ROWS, None].astype(np.float32)
-    _, losses = mixture.scan(mixture.init(), came, came)
+    _, losses, _ = mixture.scan(mixture.init(), came, came)
     assert losses[20:].max() < 0.01
 
 
@@ -172,7 +172,7 @@ def test_the_mixture_is_hardly_worse_than_its_best_member_on_any_stream():
     hot = np.eye(4, dtype=np.float32)[targets[:, 0].astype(int)]
     logits = np.where(np.arange(ROWS)[:, None] < ROWS // 2, 9 * hot, -9 * hot)
     mixture = learner((0,), logits)
-    _, losses = mixture.scan(mixture.init(), xs, targets)
+    _, losses, _ = mixture.scan(mixture.init(), xs, targets)
     alone = plain_loop(targets[:, 0], np.zeros((ROWS, 4)), 0)
     assert losses[: ROWS // 2].sum() < np.log(3) + ROWS // 2 * (np.log(1 / (1 - SWITCHING)) + 1e-3)
     second = np.arange(ROWS // 2, ROWS)
@@ -186,8 +186,8 @@ def test_least_squares_of_classes_are_those_of_ones_and_zeros():
     targets[9] = np.nan
     squares, numbers = ClassSquares(2, 3, steps=(1, 4)), LeastSquares(2, 3, steps=(1, 4))
     hot = np.where(np.isnan(targets)[:, :, None], np.nan, np.eye(3)[np.nan_to_num(targets).astype(int)])
-    run, (losses, (made, _)) = squares.scan(squares.init(), xs, targets, outputs=True)
-    other, (expected, (shares, _)) = numbers.scan(numbers.init(), xs, hot.reshape(80, 6), outputs=True)
+    run, losses, (made, _) = squares.scan(squares.init(), xs, targets, outputs=True)
+    other, expected, (shares, _) = numbers.scan(numbers.init(), xs, hot.reshape(80, 6), outputs=True)
     np.testing.assert_array_equal(losses, expected)
     np.testing.assert_array_equal(made, np.log(np.maximum(shares, LEAST_SHARE)))
     shares = numbers.forward(other, xs)[1][0]

@@ -10,8 +10,8 @@ from norewind.core.checks import ModelError
 from norewind.core.trees import copied
 from norewind.learners.counting import contexts
 from norewind.learners.counting.counts import counts
-from norewind.learners.counting.plan import empty_table, planned
-from norewind.learners.counting.table import WIDTH, find_rows
+from norewind.learners.counting.plan import planned
+from norewind.learners.counting.table import WIDTH, find_rows, seek_pairs
 from norewind.testing import check_learner
 
 BYTES = 24  # megabytes, of which most are the weights and the map
@@ -46,14 +46,14 @@ def bytes_learner():
 
 
 @pytest.mark.parametrize(
-    ("symbols", "members", "megabytes"), [(256, 0, BYTES), (21, 2, 4), (2, 1, 0.1), (300, 0, BYTES)]
+    ("symbols", "members", "megabytes"), [(256, 0, BYTES), (21, 2, 4), (17, 0, 4), (2, 1, 0.1), (300, 0, BYTES)]
 )
 def test_every_loss_is_that_of_plain_python(symbols, members, megabytes):
     stream = symbols_of(symbols=symbols)[:301]
     stream = stream * 7 % symbols if symbols > 256 else stream
     logs = member_distributions(len(stream) - 1, members, symbols)
     learner = learner_of(symbols, members, megabytes)
-    run, losses = learner.scan(learner.init(), stream[:-1], stream[1:], members=logs)
+    run, losses, _ = learner.scan(learner.init(), stream[:-1], stream[1:], members=logs)
     oracle = Oracle(learner.plan, members, run.places.shape[1])
     expected = [
         oracle.learn(int(x), int(target), np.exp(member).astype(np.float64))
@@ -68,14 +68,14 @@ def test_the_distribution_sums_to_one_and_gives_every_loss(symbols, members, meg
     xs, targets = stream[:-1], stream[1:]
     logs = member_distributions(len(xs), members, symbols)
     learner = learner_of(symbols, members, megabytes)
-    _, (losses, whole) = learner.scan(learner.init(), xs, targets, members=logs, outputs=True)
+    _, losses, whole = learner.scan(learner.init(), xs, targets, members=logs, outputs=True)
     assert whole.shape == (len(xs), symbols)
     np.testing.assert_allclose(np.exp(np.float64(whole)).sum(-1), 1, atol=1e-6)
     np.testing.assert_allclose(-whole[np.arange(len(xs)), targets], losses, rtol=1e-6)
-    _, again = learner.scan(learner.init(), xs, targets, members=logs)
+    _, again, _ = learner.scan(learner.init(), xs, targets, members=logs)
     np.testing.assert_array_equal(losses, again)
 
-    before, _ = learner.scan(learner.init(), xs, targets, members=logs, count=80)
+    before, _, _ = learner.scan(learner.init(), xs, targets, members=logs, count=80)
     kept = copied(before)
     later, later_logs = np.roll(xs, -80), np.roll(logs, -80, 0)
     moved, seen = learner.forward(before, later, count=1, members=later_logs)
@@ -94,7 +94,7 @@ def test_the_distribution_sums_to_one_and_gives_every_loss(symbols, members, meg
 def test_alphabets_of_any_size(symbols):
     stream = np.tile(np.random.default_rng(0).integers(0, symbols, 40), 8)
     learner = counts(symbols, megabytes=32)
-    run, losses = learner.scan(learner.init(), stream[:-1], stream[1:])
+    run, losses, _ = learner.scan(learner.init(), stream[:-1], stream[1:])
     assert losses[-100:].mean() < losses[:39].mean() / 4
     _, whole = learner.forward(run, stream[-1:])
     assert whole.shape == (1, symbols)
@@ -105,11 +105,11 @@ def test_alphabets_of_any_size(symbols):
 def test_how_a_stream_is_cut_changes_no_bit(bytes_learner):
     stream = symbols_of()[:301]
     xs, targets = stream[:-1], stream[1:]
-    whole_run, whole = bytes_learner.scan(bytes_learner.init(), xs, targets)
+    whole_run, whole, _ = bytes_learner.scan(bytes_learner.init(), xs, targets)
     for cuts in ([(0, 0), (0, 1), (1, 130), (131, 169)], [(start, 1) for start in range(300)]):
         run, pieces = bytes_learner.init(), []
         for start, count in cuts:
-            run, losses = bytes_learner.scan(run, np.roll(xs, -start), np.roll(targets, -start), count=count)
+            run, losses, _ = bytes_learner.scan(run, np.roll(xs, -start), np.roll(targets, -start), count=count)
             assert not losses[count:].any()
             pieces.append(losses[:count])
         np.testing.assert_array_equal(np.concatenate(pieces), whole)
@@ -121,8 +121,8 @@ def test_nothing_comes_from_the_future(bytes_learner):
     stream = symbols_of()[:301]
     other = stream.copy()
     other[200:] = stream[200:][::-1]
-    _, losses = bytes_learner.scan(bytes_learner.init(), stream[:-1], stream[1:])
-    _, others = bytes_learner.scan(bytes_learner.init(), other[:-1], other[1:])
+    _, losses, _ = bytes_learner.scan(bytes_learner.init(), stream[:-1], stream[1:])
+    _, others, _ = bytes_learner.scan(bytes_learner.init(), other[:-1], other[1:])
     np.testing.assert_array_equal(losses[:199], others[:199])
     assert (losses[199:] != others[199:]).any()
 
@@ -131,21 +131,25 @@ def test_memory_is_fixed_and_changed_in_place(bytes_learner):
     stream = symbols_of()[:301]
     before = bytes_learner.init()
     shapes = [(leaf.shape, leaf.dtype) for leaf in before]
-    after, _ = bytes_learner.scan(before, stream[:-1], stream[1:])
+    after, _, _ = bytes_learner.scan(before, stream[:-1], stream[1:])
     assert shapes == [(leaf.shape, leaf.dtype) for leaf in after]
     assert sum(leaf.nbytes for leaf in after) <= BYTES * 1e6
     assert all(one is other for one, other in zip(before, after, strict=True))
 
 
-def test_a_restored_table_is_put_where_its_rows_are_lines_of_the_cache(bytes_learner):
+def test_restored_tables_are_put_where_their_rows_are_lines_of_the_cache(bytes_learner):
     stream = symbols_of()[:301]
-    run, _ = bytes_learner.scan(bytes_learner.init(), stream[:-1], stream[1:])
-    words = np.zeros(run.table.size + 1, np.uint32)[1:]
-    assert words.ctypes.data % 64, "a table where rows are not lines"
-    words[:] = run.table.ravel()
-    moved = run._replace(**copied(run._asdict()) | {"table": words.reshape(run.table.shape)})
-    again, losses = bytes_learner.scan(moved, stream[:-1], stream[1:])
-    assert again.table.ctypes.data % 64 == 0
+    run, _, _ = bytes_learner.scan(bytes_learner.init(), stream[:-1], stream[1:])
+
+    def elsewhere(table):
+        words = np.zeros(table.size + 1, table.dtype)[1:]
+        assert words.ctypes.data % 64, "a table where rows are not lines"
+        words[:] = table.ravel()
+        return words.reshape(table.shape)
+
+    tables = {name: elsewhere(getattr(run, name)) for name in ("table", "maps")}
+    again, losses, _ = bytes_learner.scan(run._replace(**copied(run._asdict()) | tables), stream[:-1], stream[1:])
+    assert again.table.ctypes.data % 64 == again.maps.ctypes.data % 64 == 0
     np.testing.assert_array_equal(losses, bytes_learner.scan(run, stream[:-1], stream[1:])[1])
 
 
@@ -175,7 +179,7 @@ def test_a_long_repeat_is_found_in_the_ring_and_forgotten_with_it():
     near = np.concatenate([noise, phrase, noise[:100], phrase])
     far = np.concatenate([noise, phrase, rng.integers(0, 16, history), phrase])
     for stream, remembered in [(near, True), (far, False)]:
-        _, losses = learner.scan(learner.init(), stream[:-1], stream[1:])
+        _, losses, _ = learner.scan(learner.init(), stream[:-1], stream[1:])
         assert (losses[-40:].mean() < 1.0) == remembered
 
 
@@ -187,17 +191,18 @@ def test_a_match_whose_symbols_the_ring_has_overwritten_is_not_used(nearer, foun
     phrase = np.arange(1, 6)
     zeros = np.zeros(len(run.ring) - nearer - len(phrase), int)
     stream = np.concatenate([zeros[:50], phrase, zeros, phrase])
-    run, _ = learner.scan(run, stream, np.roll(stream, -1))
+    run, _, _ = learner.scan(run, stream, np.roll(stream, -1))
     assert (run.past[contexts.LENGTH] > 0) == found
 
 
 def test_of_two_rows_the_one_used_less_makes_room():
     """In a table of one pair."""
-    table, rows, checks = empty_table(3), np.zeros(1, np.int64), np.zeros(1, np.uint32)
-    where = np.zeros((1, 1), np.int64)
+    table, checks = np.zeros((3, WIDTH), np.uint32), np.zeros(1, np.uint32)
+    where, firsts, rows = np.zeros((1, 1), np.int64), np.zeros(1, np.int64), np.zeros(1, np.int64)
 
     def found(context, learn=True):
-        find_rows(table, where, where + 1, 0, 1, learn, np.array([context], np.uint32), checks, rows)
+        seek_pairs(table, where, where + 1, 0, 1, np.array([context], np.uint32), checks, firsts)
+        find_rows(table, checks, firsts, learn, rows)
         return int(rows[0])
 
     first = found(7)
@@ -218,7 +223,7 @@ def test_a_member_that_is_right_is_heard_and_one_that_is_no_number_is_not():
     learner = learner_of(21, 2, 4)
     good = np.log(np.where(np.arange(21) == stream[1:, None], 0.9, 0.005))
     logs = np.stack([good, np.full_like(good, np.nan)], 1)
-    _, losses = learner.scan(learner.init(), stream[:-1], stream[1:], members=logs)
+    _, losses, _ = learner.scan(learner.init(), stream[:-1], stream[1:], members=logs)
     assert losses[-100:].mean() < 0.4
     assert np.isfinite(losses).all()
 
@@ -231,7 +236,7 @@ def test_it_is_a_learner():
 
 def test_a_new_text_begins_without_a_past(bytes_learner):
     stream = symbols_of()
-    run, _ = bytes_learner.scan(bytes_learner.init(), stream[:-1], stream[1:])
+    run, _, _ = bytes_learner.scan(bytes_learner.init(), stream[:-1], stream[1:])
     other, _ = bytes_learner.forward(run, stream[100:150])
     seen = [bytes_learner.forward(bytes_learner.reset(one), stream[:1])[1] for one in (run, other)]
     assert seen[0].argmax() == seen[1].argmax()
@@ -265,10 +270,10 @@ def test_a_forged_past_is_never_read_from_outside_of_an_array():
     learner = counts(5, megabytes=4)
     text = np.random.default_rng(0).integers(0, 5, 200).astype(np.int32)
     for value in (-(2**62), -1, 2**40):
-        run, _ = learner.scan(learner.init(), text[:100], text[1:101])
+        run, _, _ = learner.scan(learner.init(), text[:100], text[1:101])
         run.past[:] = value
         run.places[:] = 2**32 - 1
-        run, losses = learner.scan(run, text[100:-1], text[101:])
+        run, losses, _ = learner.scan(run, text[100:-1], text[101:])
         assert np.isfinite(losses).all()
         _, made = learner.forward(run, text[:5])
         np.testing.assert_allclose(np.exp(made).sum(axis=1), 1, rtol=1e-6)

@@ -29,13 +29,13 @@ def test_least_squares_of_a_key_are_those_of_its_rows_alone(steps, targets, resi
     run = fleet.init()
     for start, stop in zip([0, *cuts], [*cuts, len(keys)], strict=True):
         part = slice(start, stop)
-        run, seen = fleet.scan(run, norewind.fleets.Keyed(keys[part], xs[part]), ys[part], outputs=True)
+        run, *seen = fleet.scan(run, norewind.fleets.Keyed(keys[part], xs[part]), ys[part], outputs=True)
         found.append(seen)
     ours = jax.tree.map(lambda *parts: np.concatenate(parts), *found)
     assert fleet.keys == min(resident, 23)
     for key in dict.fromkeys(keys):
         own = keys == key
-        alone = made.scan(made.init(), xs[own], ys[own], outputs=True)[1]
+        alone = list(made.scan(made.init(), xs[own], ys[own], outputs=True)[1:])
         assert_same(jax.tree.map(lambda leaf: leaf[own], ours), alone)  # noqa: B023
 
 
@@ -52,13 +52,13 @@ def test_raw_rows_are_standardised_by_their_key_s_past_alone():
     raw[::13, 0] = np.nan
     made = squares(steps)
     fleet = Fleet(made, made.init(), table=table(steps), resident=6)
-    _, (losses, (forecasts, due, samples)) = fleet.scan(fleet.init(), norewind.fleets.Keyed(keys, raw), outputs=True)
+    _, losses, (forecasts, due, samples) = fleet.scan(fleet.init(), norewind.fleets.Keyed(keys, raw), outputs=True)
     assert np.isfinite(samples.targets).sum() > 300
     for key in dict.fromkeys(keys):
         own = keys == key
         alone = scaled(table(steps), nothing_known(table(steps)), raw[own])
         assert_same([part[own] for part in samples[:6]], list(alone))
-        _, (lost, (there, was)) = made.scan(made.init(), *alone[:2], outputs=True)
+        _, lost, (there, was) = made.scan(made.init(), *alone[:2], outputs=True)
         assert_same([losses[own], forecasts[own], due[own]], [lost, there, was])
 
 
@@ -66,7 +66,7 @@ def test_errors_of_keys_are_added_up():
     keys, xs, _ = rows(400, 3)
     made = squares((1,))
     fleet = Fleet(made, made.init(), table=table((1,)))
-    _, (_, (_, due, samples)) = fleet.scan(fleet.init(), norewind.fleets.Keyed(keys, xs), outputs=True)
+    _, _, (_, due, samples) = fleet.scan(fleet.init(), norewind.fleets.Keyed(keys, xs), outputs=True)
     for place, name in enumerate(fleet.slots.names):
         target, last, was = (part[keys == name, 0].astype(float) for part in (samples.targets, samples.last, due))
         known = np.isfinite(target)
@@ -88,12 +88,12 @@ def test_networks_of_keys_forecast_all_steps(share):
     fleet = norewind.fleets.Fleet(ahead, begin, share=share)
     run, found = fleet.init(), []
     for part in (slice(0, 100), slice(100, None)):
-        run, seen = fleet.scan(run, norewind.fleets.Keyed(keys[part], xs[part]), ys[part], outputs=True)
+        run, *seen = fleet.scan(run, norewind.fleets.Keyed(keys[part], xs[part]), ys[part], outputs=True)
         found.append(seen)
     ours = jax.tree.map(lambda *parts: np.concatenate(parts), *found)
     for key in dict.fromkeys(keys):
         own = keys == key
-        run, alone = ahead.scan(begin, xs[own], ys[own], outputs=True)
+        run, *alone = ahead.scan(begin, xs[own], ys[own], outputs=True)
         for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(alone), strict=True):
             np.testing.assert_allclose(a[own], b, rtol=1e-4, atol=2e-5)
         place = fleet.slots.names.index(key)
@@ -122,7 +122,7 @@ def test_every_key_learns_as_if_it_were_alone():
     _, losses = scanned(norewind.fleets.Fleet(made, start), keys, xs, ys, [])
     for key in dict.fromkeys(keys):
         own = keys == key
-        _, alone = made.scan(start, xs[own], ys[own])
+        _, alone, _ = made.scan(start, xs[own], ys[own])
         np.testing.assert_allclose(losses[own], alone, rtol=1e-4, atol=1e-5)
 
 
@@ -154,7 +154,7 @@ def test_keys_that_share_a_network_do_not_depend_on_their_slots():
     fleets[1].slots.places(sorted(keys), 0)
     found = []
     for fleet in fleets:
-        run, seen = fleet.scan(fleet.init(), norewind.fleets.Keyed(keys, xs), ys, outputs=True)
+        run, *seen = fleet.scan(fleet.init(), norewind.fleets.Keyed(keys, xs), ys, outputs=True)
         own = [fleet.slots._records([fleet.slots.names.index(key)]).view(np.uint8) for key in keys]
         found.append([run, seen, own])
     assert fleets[0].slots.names != fleets[1].slots.names
@@ -185,7 +185,7 @@ def test_keys_that_share_a_model_are_learned_row_by_row(horizon):
     fleet = norewind.fleets.Fleet(made, begin, share=True, resident=4)
     shared, ours = fleet.init(), []
     for part in (slice(0, 77), slice(77, None)):
-        shared, (_, found) = fleet.scan(shared, norewind.fleets.Keyed(keys[part], xs[part]), ys[part], outputs=True)
+        shared, _, found = fleet.scan(shared, norewind.fleets.Keyed(keys[part], xs[part]), ys[part], outputs=True)
         ours.append(found[0] if horizon else found)
     np.testing.assert_allclose(np.concatenate(ours), outputs, rtol=1e-4, atol=2e-5)
     for one, other in zip(jax.tree.leaves(shared.shared.params), jax.tree.leaves(run.params), strict=True):

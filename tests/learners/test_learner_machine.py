@@ -102,7 +102,7 @@ def machine_of(learner):
         )
         def scan(self, pairs, count):
             xs, targets, resets = (np.array(part) for part in zip(*pairs, strict=True))
-            self.run, losses = learner.scan(self.run, jnp.array(xs), jnp.array(targets), resets, count=count)
+            self.run, losses, _ = learner.scan(self.run, jnp.array(xs), jnp.array(targets), resets, count=count)
             expected = np.zeros(LENGTH)
             for place in range(count):
                 if resets[place]:

@@ -67,7 +67,7 @@ def test_every_step_solves_the_weighted_ridge_regression(forgetting):
     targets[20] = np.nan
     targets[31:34] = np.nan
     learner = LeastSquares(2, 3, lags=3, forgetting=forgetting)
-    run, (losses, outputs) = learner.scan(learner.init(), xs, targets, outputs=True)
+    run, losses, outputs = learner.scan(learner.init(), xs, targets, outputs=True)
     penalty, gram, moments = np.diag(1 / prior_of(2, 3)), 0, np.zeros((7, 3))
     for t, (row, target) in enumerate(zip(features_of(xs, 3), targets.astype(float), strict=True)):
         weights = np.linalg.solve(penalty + gram, moments)
@@ -88,7 +88,7 @@ def test_it_is_exact_over_many_badly_conditioned_rows(forgetting):
     xs = wave.astype(np.float32)[:, None]
     targets = np.roll(xs, -3, axis=0)
     learner = LeastSquares(1, 1, lags=24, forgetting=forgetting)
-    run, _ = learner.scan(learner.init(), xs, targets)
+    run, _, _ = learner.scan(learner.init(), xs, targets)
     rows, age = features_of(xs.astype(float), 24), forgetting ** np.arange(len(xs))[::-1, None]
     gram = forgetting ** len(xs) * np.diag(1 / prior_of(1, 24)) + (rows * age).T @ rows
     assert np.linalg.cond(gram) > 3e6
@@ -111,11 +111,11 @@ def test_all_steps_are_as_many_separate_learners():
     options = {"lags": 5, "forgetting": 0.99, "limit": 3.0}
     together = LeastSquares(2, 2, steps=STEPS, **options)
     targets = np.tile(xs, 4)
-    run, (losses, (made, due)) = together.scan(together.init(), xs, targets, outputs=True)
+    run, losses, (made, due) = together.scan(together.init(), xs, targets, outputs=True)
     total = 0
     for place, step in enumerate(STEPS):
         alone = LeastSquares(2, 2, steps=(step,), **options)
-        own, (lost, (own_made, own_due)) = alone.scan(alone.init(), xs, xs, outputs=True)
+        own, lost, (own_made, own_due) = alone.scan(alone.init(), xs, xs, outputs=True)
         block = slice(2 * place, 2 * place + 2)
         np.testing.assert_allclose(together.weights(run)[block], alone.weights(own), rtol=0, atol=1e-10)
         np.testing.assert_array_equal(made[:, block], own_made)
@@ -135,7 +135,7 @@ def test_no_target_is_read_before_it_is_due():
     learner = LeastSquares(2, 2, steps=STEPS, lags=3)
 
     def made(inputs, targets):
-        return learner.scan(learner.init(), inputs, targets, outputs=True)[1][1][0]
+        return learner.scan(learner.init(), inputs, targets, outputs=True)[2][0]
 
     expected = made(xs, np.tile(xs, 4))
     for t in (0, 40, 41, 119):
@@ -150,18 +150,18 @@ def test_no_target_is_read_before_it_is_due():
 def test_a_row_whose_nearest_target_is_unknown_teaches_nothing_and_nothing_is_forgotten():
     xs = two_columns(60)
     learner = LeastSquares(2, 2, steps=(1, 3), forgetting=0.9)
-    run, _ = learner.scan(learner.init(), xs[:40], np.tile(xs[:40], 2))
+    run, _, _ = learner.scan(learner.init(), xs[:40], np.tile(xs[:40], 2))
     factors, weights = run.model.factors.copy(), learner.weights(run).copy()
     unknown = np.tile(xs[40:41], 2)
     unknown[:, :2] = np.nan
-    run, _ = learner.scan(run, xs[40:41], unknown)
+    run, _, _ = learner.scan(run, xs[40:41], unknown)
     np.testing.assert_array_equal(run.model.factors, factors)
     np.testing.assert_array_equal(learner.weights(run)[:2], weights[:2])
     # The farther step learns from row 37, whose nearest target had come.
     assert not np.array_equal(learner.weights(run)[2:], weights[2:])
-    run, _ = learner.scan(run, xs[41:42], np.full((1, 4), np.nan))
+    run, _, _ = learner.scan(run, xs[41:42], np.full((1, 4), np.nan))
     weights = learner.weights(run).copy()
-    run, _ = learner.scan(run, xs[42:43], np.tile(xs[42:43], 2))
+    run, _, _ = learner.scan(run, xs[42:43], np.tile(xs[42:43], 2))
     # Now it is due for row 39, whose nearest target did not come.
     np.testing.assert_array_equal(learner.weights(run)[2:], weights[2:])
     assert not np.array_equal(learner.weights(run)[:2], weights[:2])
@@ -175,10 +175,10 @@ def test_it_stays_finite_where_inputs_say_nothing():
     xs = np.stack([wave, wave], axis=1).astype(np.float32)
     targets = (wave + 0.01 * rng.normal(size=len(wave)))[:, None].astype(np.float32)
     learner = LeastSquares(2, 1, lags=8, forgetting=0.99)
-    run, losses = learner.scan(learner.init(), xs[:50_000], targets[:50_000])
+    run, losses, _ = learner.scan(learner.init(), xs[:50_000], targets[:50_000])
     covariance = covariance_of(learner, run)
     assert LARGEST / 2 < np.trace(covariance) / prior_of(2, 8).sum() < 1.2 * LARGEST
-    _, losses = learner.scan(run, xs[50_000:], targets[50_000:])
+    _, losses, _ = learner.scan(run, xs[50_000:], targets[50_000:])
     assert np.mean(losses[-1000:]) < 1e-3
 
 
@@ -188,7 +188,7 @@ def test_inputs_and_targets_that_are_not_numbers_do_no_harm():
     xs[50:60], targets[70] = np.nan, np.inf
     xs[90, 0] = -np.inf
     learner = LeastSquares(2, 2, steps=(1,), lags=2)
-    _, (losses, (made, _)) = learner.scan(learner.init(), xs, targets, outputs=True)
+    _, losses, (made, _) = learner.scan(learner.init(), xs, targets, outputs=True)
     assert np.isfinite(losses).all()
     assert np.isfinite(made).all()
 
@@ -201,7 +201,7 @@ def test_a_limit_keeps_an_outlier_from_spoiling_what_was_learned():
     after = {}
     for limit in (np.inf, 5.0):
         learner = LeastSquares(1, 1, forgetting=0.98, limit=limit)
-        _, losses = learner.scan(learner.init(), xs, targets)
+        _, losses, _ = learner.scan(learner.init(), xs, targets)
         after[limit] = float(np.mean(losses[1_001:1_050]))
     assert after[5.0] < after[np.inf] / 10
 
@@ -216,10 +216,10 @@ def test_it_is_a_learner(steps):
 def test_a_new_sequence_knows_nothing_of_the_last_one():
     xs = two_columns(80)
     learner = LeastSquares(2, 2, steps=STEPS, lags=3)
-    run, _ = learner.scan(learner.init(), xs, np.tile(xs, 4))
+    run, _, _ = learner.scan(learner.init(), xs, np.tile(xs, 4))
     weights = learner.weights(run).copy()
     run = learner.reset(run)
-    run, (losses, (made, due)) = learner.scan(run, xs[:5], np.tile(xs[:5], 4), outputs=True)
+    run, losses, (made, due) = learner.scan(run, xs[:5], np.tile(xs[:5], 4), outputs=True)
     np.testing.assert_allclose(made[0], features_of(xs[:1].astype(float), 3)[0] @ weights.T, rtol=1e-5)
     assert losses[0] == 0
     assert not due[0].any()
@@ -227,7 +227,7 @@ def test_a_new_sequence_knows_nothing_of_the_last_one():
 
 def test_what_nothing_forecast_teaches_nothing():
     learner = LeastSquares(2, 2, steps=(1, 3), limit=5.0)
-    run, losses = learner.scan(learner.init(), two_columns(3), np.full((3, 4), 50, np.float32))
+    run, losses, _ = learner.scan(learner.init(), two_columns(3), np.full((3, 4), 50, np.float32))
     np.testing.assert_array_equal(run.model.spreads[0, 2:], 1)
     assert run.model.spreads[0, 0] > 1
     assert not learner.weights(run)[2:].any()

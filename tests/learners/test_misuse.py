@@ -61,7 +61,7 @@ def test_a_model_of_the_user_may_take_any_symbol():
         return CELL.transition(params, state, x % 3)
 
     learner = online(uoro(transition, lambda output, target: cross_entropy(output, target % 3)), optax.sgd(0.1))
-    _, losses = learner.scan(learner.init(PARAMS, STATE, KEY), np.array([0, 4]), np.array([4, 8]))
+    _, losses, _ = learner.scan(learner.init(PARAMS, STATE, KEY), np.array([0, 4]), np.array([4, 8]))
     assert bool(jnp.isfinite(losses).all())
 
 

@@ -35,7 +35,7 @@ def test_stop_says_where_and_keeps_the_last_good_run(poison, mode):
     xs[3] = poison
     learner, run = fragile_learner()
     first = run
-    good, _ = learner.scan(run, xs[:3], xs[:3])
+    good, _, _ = learner.scan(run, xs[:3], xs[:3])
 
     def everything():
         if mode == "scan":
@@ -62,9 +62,9 @@ def test_skip_drops_the_sample_and_counts_it(poison, mode, optimizer):
     clean = np.delete(xs, 3)
     xs[3] = poison
     learner, run = fragile_learner(optimizer, nonfinite="skip")
-    expected, _ = learner.scan(run, clean, clean)
+    expected, _, _ = learner.scan(run, clean, clean)
     if mode == "scan":
-        run, losses = learner.scan(run, xs, xs)
+        run, losses, _ = learner.scan(run, xs, xs)
         assert losses.shape == (6,)
     else:
         for x in xs:
@@ -106,7 +106,7 @@ def test_any_part_alone_that_is_not_finite_is_noticed(part, place):
     with pytest.raises(NonFiniteError):
         learner.step(current, xs[place], xs[place])
     skipping = online(breaks_only(part), optax.sgd(0.1), nonfinite="skip")
-    last, _ = skipping.scan(run, xs, xs)
+    last, _, _ = skipping.scan(run, xs, xs)
     assert (int(last.steps), int(last.skipped), float(last.state), float(last.carry)) == (6, 1, 5.0, 5.0)
     last, _ = skipping.step(current, xs[place], xs[place])
     assert_same(last, current._replace(steps=last.steps, samples=last.samples, skipped=last.skipped))
@@ -133,9 +133,9 @@ def test_skip_looks_at_every_step_only_where_something_is_not_finite(monkeypatch
     monkeypatch.setattr(
         learner, "skipping_chunk", lambda *rest, chunk=learner.skipping_chunk: seen.append(1) or chunk(*rest)
     )
-    after, losses = learner.scan(run, xs, xs)
+    after, losses, _ = learner.scan(run, xs, xs)
     assert seen == []
-    assert_same((after, losses), stopping.scan(run, xs, xs), tolerance=1e-6)
+    assert_same((after, losses, None), stopping.scan(run, xs, xs), tolerance=1e-6)
     xs[3] = 9.0
     learner.scan(run, xs, xs)
     assert seen == [1]
@@ -145,8 +145,8 @@ def test_skip_inside_a_transformation_of_the_caller():
     xs = np.array(FRAGILE, np.float32)
     xs[3] = 9.0
     learner, run = fragile_learner(nonfinite="skip")
-    expected, _ = learner.scan(run, xs, xs)
-    after, _ = jax.jit(learner.scan)(run, xs, xs)
+    expected, _, _ = learner.scan(run, xs, xs)
+    after, _, _ = jax.jit(learner.scan)(run, xs, xs)
     assert int(after.skipped) == 1
     assert_same(after, expected, tolerance=1e-6)
 
@@ -171,9 +171,9 @@ def test_an_infinity_that_belongs_to_the_state_is_no_error():
         run = learner.init(jnp.array(0.5), {"h": jnp.array(0.1), "least": jnp.array(jnp.inf)}, jax.random.key(0))
         run = learner.reset(run)
         run, _ = learner.step(run, 0.5, 0.5)
-        run, _ = learner.scan(run, np.ones(3, np.float32), np.ones(3, np.float32))
+        run, _, _ = learner.scan(run, np.ones(3, np.float32), np.ones(3, np.float32))
         assert float(run.state["least"]) == 0.5
         xs = np.array([1, 1, -1], np.float32)
-        run, _ = learner.scan(run, xs, xs, resets=xs < 0)
+        run, _, _ = learner.scan(run, xs, xs, resets=xs < 0)
         assert float(run.state["least"]) == np.inf
         assert int(run.skipped) == 0

@@ -35,7 +35,7 @@ def test_steps_and_scan_agree(name):
     for x, target in zip(XS, TARGETS, strict=True):
         run, estimate = learner.step(run, x, target)
         losses.append(estimate.loss)
-    scanned, scanned_losses = learner.scan(start(learner), XS, TARGETS)
+    scanned, scanned_losses, _ = learner.scan(start(learner), XS, TARGETS)
     assert_same(scanned, run, tolerance=1e-9)
     np.testing.assert_allclose(scanned_losses, losses, rtol=1e-9)
     assert int(run.steps) == int(run.samples) == 40
@@ -44,10 +44,10 @@ def test_steps_and_scan_agree(name):
 @pytest.mark.usefixtures("x64")
 def test_other_chunks_change_nothing_but_rounding():
     learner = online(uoro(CELL.transition, cross_entropy), optax.adam(1e-2))
-    whole, losses = learner.scan(start(learner), XS, TARGETS)
+    whole, losses, _ = learner.scan(start(learner), XS, TARGETS)
     run, pieces = start(learner), []
     for a, b in ((0, 10), (10, 30), (30, 40)):
-        run, piece = learner.scan(run, XS[a:b], TARGETS[a:b])
+        run, piece, _ = learner.scan(run, XS[a:b], TARGETS[a:b])
         pieces.append(piece)
     assert_same(run, whole, tolerance=1e-9)
     np.testing.assert_allclose(np.concatenate(pieces), losses, rtol=1e-9)
@@ -57,7 +57,7 @@ def test_the_same_chunks_give_the_same_run_bit_for_bit(learner):
     def train(seed):
         run = start(learner, seed)
         for a in (0, 20):
-            run, _ = learner.scan(run, XS[a : a + 20], TARGETS[a : a + 20])
+            run, _, _ = learner.scan(run, XS[a : a + 20], TARGETS[a : a + 20])
         return run
 
     assert_same(train(0), train(0))
@@ -67,15 +67,15 @@ def test_the_same_chunks_give_the_same_run_bit_for_bit(learner):
 
 @pytest.mark.usefixtures("x64")
 def test_a_count_learns_from_the_first_steps_and_leaves_zeros(learner):
-    first, (losses, outputs) = learner.scan(start(learner), XS[:7], TARGETS[:7], outputs=True)
-    run, (some_losses, some_outputs) = learner.scan(start(learner), XS[:20], TARGETS[:20], count=7, outputs=True)
+    first, losses, outputs = learner.scan(start(learner), XS[:7], TARGETS[:7], outputs=True)
+    run, some_losses, some_outputs = learner.scan(start(learner), XS[:20], TARGETS[:20], count=7, outputs=True)
     assert_same(run, first, tolerance=1e-9)
     np.testing.assert_allclose(some_losses[:7], losses, rtol=1e-9)
     np.testing.assert_allclose(some_outputs[:7], outputs, rtol=1e-9)
     assert (some_losses.shape, some_outputs.shape) == ((20,), (20, 3))
     assert not np.any(some_losses[7:])
     assert not np.any(some_outputs[7:])
-    none, nothing = learner.scan(start(learner), XS[:20], TARGETS[:20], count=0)
+    none, nothing, _ = learner.scan(start(learner), XS[:20], TARGETS[:20], count=0)
     assert_same(none, start(learner))
     assert not np.any(nothing)
 
@@ -88,10 +88,10 @@ def test_a_count_beyond_the_chunk_is_refused(learner, count):
 
 def test_the_noise_of_a_step_depends_on_the_key_and_the_step_alone(learner):
     """Other data and other chunks, but the same keys after 40 steps."""
-    a, _ = learner.scan(start(learner), XS, TARGETS)
+    a, _, _ = learner.scan(start(learner), XS, TARGETS)
     b = start(learner)
     for i in (0, 20):
-        b, _ = learner.scan(b, TARGETS[i : i + 20], XS[i : i + 20])
+        b, _, _ = learner.scan(b, TARGETS[i : i + 20], XS[i : i + 20])
     assert_same(a.carry.key, b.carry.key)
     with pytest.raises(AssertionError):
         assert_same(a.carry.s_tilde, b.carry.s_tilde)
@@ -99,12 +99,12 @@ def test_the_noise_of_a_step_depends_on_the_key_and_the_step_alone(learner):
 
 def test_a_run_learns(learner):
     pattern = jnp.asarray(np.tile([0, 1, 2, 1], 500), jnp.int32)
-    _, losses = learner.scan(start(learner), pattern[:-1], pattern[1:])
+    _, losses, _ = learner.scan(start(learner), pattern[:-1], pattern[1:])
     assert losses[-100:].mean() < 0.3 * losses[:100].mean()
 
 
 def test_a_run_is_one_pytree_that_goes_through_bytes(learner):
-    run, _ = learner.scan(start(learner), XS[:20], TARGETS[:20])
+    run, _, _ = learner.scan(start(learner), XS[:20], TARGETS[:20])
     leaves, structure = jax.tree.flatten(run)
     assert all(isinstance(leaf, jax.Array) for leaf in leaves)
     is_key = [jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) for leaf in leaves]
@@ -161,7 +161,7 @@ def test_without_windows_it_is_plain_optax():
     optimizer = optax.adam(inverse_sqrt(1e-2, 0.5))
     estimator = bptt(CELL.transition, cross_entropy)
     learner = online(estimator, optimizer)
-    run, _ = learner.scan(start(learner), XS[:10], TARGETS[:10])
+    run, _, _ = learner.scan(start(learner), XS[:10], TARGETS[:10])
     params, state = CELL.init(jax.random.key(8)), CELL.initial_state()
     optimizer_state, step = optimizer.init(params), jax.jit(estimator.step)
     for x, target in zip(XS[:10], TARGETS[:10], strict=True):
@@ -181,7 +181,7 @@ def test_counts_stay_at_their_limit(learner):
     run = start(learner)
     limit = np.iinfo(np.int32).max
     run = run._replace(steps=jnp.array(limit - 1, jnp.int32), samples=jnp.array(limit, jnp.int32))
-    run, losses = learner.scan(run, XS, TARGETS)
+    run, losses, _ = learner.scan(run, XS, TARGETS)
     assert int(run.steps) == int(run.samples) == limit
     assert np.all(np.isfinite(losses))
 
@@ -195,7 +195,7 @@ def test_a_reset_begins_a_new_sequence(make):
     """State and carry are those of a new run; parameters, optimizer and noise continue."""
     estimator = make(CELL.transition, cross_entropy)
     learner = online(estimator, optax.sgd(0.0))
-    run, _ = learner.scan(start(learner), XS[:5], TARGETS[:5])
+    run, _, _ = learner.scan(start(learner), XS[:5], TARGETS[:5])
     again = learner.reset(run)
     assert_same(again.state, CELL.initial_state())
     fresh = start(learner)
@@ -213,10 +213,10 @@ def test_a_reset_begins_a_new_sequence(make):
 @pytest.mark.usefixtures("x64")
 def test_resets_inside_a_chunk():
     learner = online(uoro(CELL.transition, cross_entropy), optax.adam(1e-2))
-    run, _ = learner.scan(start(learner), XS[:7], TARGETS[:7])
-    by_hand, losses = learner.scan(learner.reset(run), XS[7:20], TARGETS[7:20])
+    run, _, _ = learner.scan(start(learner), XS[:7], TARGETS[:7])
+    by_hand, losses, _ = learner.scan(learner.reset(run), XS[7:20], TARGETS[7:20])
     resets = np.arange(20) == 7
-    inside, all_losses = learner.scan(start(learner), XS[:20], TARGETS[:20], resets=resets)
+    inside, all_losses, _ = learner.scan(start(learner), XS[:20], TARGETS[:20], resets=resets)
     assert_same(inside, by_hand, tolerance=1e-9)
     np.testing.assert_allclose(all_losses[7:], losses, rtol=1e-9)
 
@@ -240,7 +240,7 @@ def test_resets_per_stream(name):
     state = jnp.stack([CELL.initial_state()] * 2)
     run = learner.init(CELL.init(jax.random.key(8)), state, jax.random.key(0))
     xs, targets = XS.reshape(-1, 2)[:6], TARGETS.reshape(-1, 2)[:6]
-    run, _ = learner.scan(run, xs, targets)
+    run, _, _ = learner.scan(run, xs, targets)
     after = learner.reset(run, when=np.array([False, True]))
     assert_same(after.state[0], run.state[0])
     assert_same(after.state[1], CELL.initial_state())
@@ -249,8 +249,8 @@ def test_resets_per_stream(name):
     assert not any(np.any(leaf) for leaf in jax.tree.leaves(gone))
     resets = np.zeros((6, 2), bool)
     resets[0] = [False, True]
-    inside, _ = learner.scan(run, xs, targets, resets=resets)
-    by_hand, _ = learner.scan(after, xs, targets)
+    inside, _, _ = learner.scan(run, xs, targets, resets=resets)
+    by_hand, _, _ = learner.scan(after, xs, targets)
     assert_same(inside, by_hand, tolerance=1e-9)
 
 
@@ -272,7 +272,7 @@ def test_targets_may_come_late(delay):
     for i in range(12 - delay, 12):
         late, estimate = learner.learn(late, TARGETS[i])
         estimates.append(estimate)
-    prompt, losses = learner.scan(start(learner), XS[:12], TARGETS[:12])
+    prompt, losses, _ = learner.scan(start(learner), XS[:12], TARGETS[:12])
     assert_same(late, prompt, tolerance=1e-9)
     np.testing.assert_allclose([estimate.loss for estimate in estimates], losses, rtol=1e-9)
     if delay == 0:
@@ -306,10 +306,10 @@ def test_one_compilation_per_shape():
     def traced_by(run, call, *inputs):
         """How often the model is traced, the first time and then in three more calls of the same shapes."""
         traces.clear()
-        run, _ = call(run, *inputs)
+        run, *_ = call(run, *inputs)
         first = len(traces)
         for _ in range(3):
-            run, _ = call(run, *inputs)
+            run, *_ = call(run, *inputs)
         return run, first, len(traces) - first
 
     run, first, later = traced_by(start(learner), learner.scan, XS[:10], TARGETS[:10])
@@ -344,7 +344,7 @@ def test_weakly_typed_beginnings_compile_once_too():
 def test_learners_can_be_vmapped_over_seeds(learner):
     params = CELL.init(jax.random.key(8))
     runs = jax.vmap(lambda key: learner.init(params, CELL.initial_state(), key))(jax.random.split(jax.random.key(1), 3))
-    _, losses = jax.vmap(lambda run: learner.scan(run, XS, TARGETS))(runs)
+    _, losses, _ = jax.vmap(lambda run: learner.scan(run, XS, TARGETS))(runs)
     assert losses.shape == (3, 40)
     second = jax.tree.map(lambda leaf: leaf[1], runs)
     assert_same(losses[1], learner.scan(second, XS, TARGETS)[1], tolerance=1e-4)
@@ -363,7 +363,7 @@ def test_learners_can_be_vmapped_over_seeds(learner):
 )
 def test_any_optax_optimizer(optimizer):
     learner = online(bptt(CELL.transition, cross_entropy), optimizer)
-    run, losses = learner.scan(start(learner), XS, TARGETS)
+    run, losses, _ = learner.scan(start(learner), XS, TARGETS)
     assert np.all(np.isfinite(losses))
     with pytest.raises(AssertionError):
         assert_same(run.params, start(learner).params)
@@ -372,7 +372,7 @@ def test_any_optax_optimizer(optimizer):
 def test_an_estimator_without_a_model_learns_but_cannot_predict():
     full = bptt(CELL.transition, cross_entropy)
     learner = online(norewind.core.Estimator(full.init, full.step), optax.sgd(0.1))
-    run, _ = learner.scan(start(learner), XS, TARGETS)
+    run, _, _ = learner.scan(start(learner), XS, TARGETS)
     assert int(run.samples) == 40
     with pytest.raises(ValueError, match="made without its model"):
         learner.predict(run, XS[0])

@@ -96,7 +96,7 @@ def test_float32_is_as_close_to_scan_as_its_rounding():
     learner, run = learner_and_run()
     packed = norewind.learners.pack(run)
     for x, target in pairwise(TEXT[:10]):
-        run, losses = learner.scan(run, np.array([x]), np.array([target]), count=1)
+        run, losses, _ = learner.scan(run, np.array([x]), np.array([target]), count=1)
         packed, estimate = learner.step(packed, x, target)
         np.testing.assert_allclose(estimate.loss, losses[0], rtol=1e-5)
     assert_near(packed.params, run.params)

@@ -38,7 +38,7 @@ class Given(Learner):
 
     def scan(self, run, xs, targets, *, count=None, outputs=False):
         assert outputs
-        return run + (len(xs) if count is None else count), (None, self._shown(run, xs))
+        return run + (len(xs) if count is None else count), None, self._shown(run, xs)
 
     def forward(self, run, xs, *, count=None):
         return run + (len(xs) if count is None else count), self._shown(run, xs)
@@ -62,7 +62,7 @@ def plain_loop(xs, targets, steps):
     linear = []
     for lags, forgetting in MODELS:
         model = LeastSquares(2, 2, steps=steps, lags=lags, forgetting=forgetting, limit=LIMIT)
-        outputs = model.scan(model.init(), xs, targets, outputs=True)[1][1]
+        outputs = model.scan(model.init(), xs, targets, outputs=True)[2]
         linear.append(outputs[0] if steps[-1] else outputs)
     columns = []
     for column in range(targets.shape[1]):
@@ -96,7 +96,7 @@ def test_the_mixture_is_that_of_a_plain_loop(steps):
     xs = waves(300)
     targets = targets_of(xs, steps)
     series = learner(steps)
-    _, (losses, outputs) = series.scan(series.init(), xs, targets, outputs=True)
+    _, losses, outputs = series.scan(series.init(), xs, targets, outputs=True)
     made, due = outputs if steps[-1] else (outputs, outputs)
     np.testing.assert_allclose(made, plain_loop(xs, targets, steps), atol=1e-5)
     expected = np.zeros(len(xs))
@@ -119,10 +119,10 @@ def test_it_is_a_learner(steps, known):
 def test_all_steps_are_as_many_separate_mixtures():
     xs = waves(300)
     together = learner(member=False)
-    _, (_, (made, _)) = together.scan(together.init(), xs, np.tile(xs, 3), outputs=True)
+    _, _, (made, _) = together.scan(together.init(), xs, np.tile(xs, 3), outputs=True)
     for place, step in enumerate(STEPS):
         alone = learner((step,), member=False)
-        _, (_, (own, _)) = alone.scan(alone.init(), xs, xs, outputs=True)
+        _, _, (own, _) = alone.scan(alone.init(), xs, xs, outputs=True)
         np.testing.assert_array_equal(made[:, 2 * place : 2 * place + 2], own)
 
 
@@ -131,7 +131,7 @@ def test_no_target_is_read_before_it_is_due():
     series = learner()
 
     def made(targets):
-        return series.scan(series.init(), xs, targets, outputs=True)[1][1][0]
+        return series.scan(series.init(), xs, targets, outputs=True)[2][0]
 
     expected = made(np.tile(xs, 3))
     for t in (31, 60, 119):
@@ -147,14 +147,14 @@ def test_an_expert_that_fails_does_not_take_the_others_along():
     series = learner()
     series.members[0].outputs[:, :6] = np.nan
     series.members[0].outputs[:, 6:] = np.inf
-    _, (losses, (made, _)) = series.scan(series.init(), xs, targets_of(xs), outputs=True)
+    _, losses, (made, _) = series.scan(series.init(), xs, targets_of(xs), outputs=True)
     assert np.isfinite(made).all()
     alone = learner(member=False)
-    _, expected = alone.scan(alone.init(), xs, targets_of(xs))
+    _, expected, _ = alone.scan(alone.init(), xs, targets_of(xs))
     assert np.mean(losses[200:]) < 1.1 * np.mean(expected[200:])
     xs[100:110] = np.nan
     xs[150] = np.inf
-    _, (losses, (made, _)) = alone.scan(alone.init(), xs, np.tile(waves(400), 3), outputs=True)
+    _, losses, (made, _) = alone.scan(alone.init(), xs, np.tile(waves(400), 3), outputs=True)
     assert np.isfinite(made).all()
     assert np.isfinite(losses).all()
 
@@ -163,14 +163,14 @@ def test_the_variance_it_forecasts_is_that_of_its_errors():
     xs = waves(3_000)
     options = {"steps": (6,), "models": linear_models(2, 2), "known": (0, 1)}
     series = Series(2, 2, **options, gaussian=True)
-    _, (losses, (_, due)) = series.scan(series.init(), xs, xs, outputs=True)
+    _, losses, (_, due) = series.scan(series.init(), xs, xs, outputs=True)
     variance = np.exp(10 * np.tanh(due[1_000:, 2:] / 10))
     errors = (due[1_000:, :2] - xs[1_000:]) ** 2
     assert np.mean(errors / variance, axis=0) == pytest.approx([1, 1], abs=0.3)
     for t in (1_000, 2_345):
         assert losses[t] == pytest.approx(float(known_gaussian(due[t], xs[t])), abs=1e-4)
     plain = Series(2, 2, **options)
-    _, (_, (_, means)) = plain.scan(plain.init(), xs, xs, outputs=True)
+    _, _, (_, means) = plain.scan(plain.init(), xs, xs, outputs=True)
     np.testing.assert_array_equal(due[:, :2], means)
 
 
@@ -185,15 +185,15 @@ def test_variances_are_coded_as_losses_expect():
 def test_without_learning_the_weights_stay_and_a_new_sequence_begins_empty():
     xs = waves(150)
     series = learner(member=False)
-    run, _ = series.scan(series.init(), xs[:100], targets_of(xs)[:100])
+    run, _, _ = series.scan(series.init(), xs[:100], targets_of(xs)[:100])
     after, (made, due) = series.forward(run, xs[100:])
     np.testing.assert_array_equal(after.mixture.weighing.records, run.mixture.weighing.records)
     np.testing.assert_array_equal(due[6:, 2:4], made[:-6, 2:4])
     # Without its target, a row is one whose target is unknown.
-    _, (_, (unknown, _)) = series.scan(run, xs[100:], np.full((50, 6), np.nan), outputs=True)
+    _, _, (unknown, _) = series.scan(run, xs[100:], np.full((50, 6), np.nan), outputs=True)
     np.testing.assert_array_equal(unknown, made)
     run = series.reset(after)
-    _, (losses, (_, due)) = series.scan(run, xs[:1], targets_of(xs)[:1], outputs=True)
+    _, losses, (_, due) = series.scan(run, xs[:1], targets_of(xs)[:1], outputs=True)
     assert losses[0] == 0
     assert not due.any()
 

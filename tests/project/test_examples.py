@@ -54,7 +54,7 @@ def test_a_resumed_run_is_the_uninterrupted_one():
 
 
 def test_real_data_says_kindly_that_it_needs_the_network(tmp_path):
-    done = run([sys.executable, EXAMPLES / "real_data", "--cache", tmp_path, "--out", tmp_path], PIP_NO_INDEX="1")
+    done = run([sys.executable, "-m", "examples.real_data", "--cache", tmp_path, "--out", tmp_path], PIP_NO_INDEX="1")
     assert done.returncode == 1
     assert "could not be downloaded" in done.stderr
     assert "Traceback" not in done.stderr

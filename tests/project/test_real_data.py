@@ -1,24 +1,13 @@
 """The study of real data: what it extracts, how it scores, and that no baseline sees the future."""
 
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from examples.real_data import baselines, disturb, fetch, forecasts, others, plan
 from norewind.sweeps.sweep import train_run
 from norewind.training.settings import Settings
-
-ROOT = Path(__file__).parents[2]
-MODULES = ("fetch", "disturb", "plan", "forecasts", "baselines", "others")
-
-
-@pytest.fixture
-def study(monkeypatch):
-    monkeypatch.syspath_prepend(ROOT / "examples/real_data")
-    yield __import__
-    for name in MODULES:
-        sys.modules.pop(name, None)
 
 
 @pytest.fixture
@@ -36,25 +25,24 @@ def settings_for(path):
     return Settings(source=str(path), format="csv", inputs=("a", "b"), only_steps=(3,), samples=400, metrics_every=40)
 
 
-def test_translations_are_taken_without_originals_and_header(study):
+def test_translations_are_taken_without_originals_and_header():
     catalogue = (
         'msgid ""\nmsgstr ""\n"Language: de\\n"\n\nmsgid "a"\nmsgid_plural "b"\nmsgstr[0] "ä"\nmsgstr[1] "ü\\n"\n'
     )
     catalogue += '\n#: x\nmsgid "c"\nmsgstr ""\n'
-    assert study("fetch").translations(catalogue.encode()).decode() == "ä\nü\n\n"
+    assert fetch.translations(catalogue.encode()).decode() == "ä\nü\n\n"
 
 
-def test_outages_are_missing_values(study):
-    assert study("fetch").without_outages(b"t,flow\n1,100.5\n2,24.3\n3,101\n") == b"flow\n100.5\nNA\n101\n"
+def test_outages_are_missing_values():
+    assert fetch.without_outages(b"t,flow\n1,100.5\n2,24.3\n3,101\n") == b"flow\n100.5\nNA\n101\n"
 
 
-def test_one_airport_is_taken(study):
+def test_one_airport_is_taken():
     table = b"origin,temp,dewp,humid,wind_speed,pressure\nEWR,1,2,3,4,5\nJFK,6,7,8,9,NA\n"
-    assert study("fetch").weather_of_jfk(table) == b"temp,dewp,humid,wind_speed,pressure\n6,7,8,9,NA\n"
+    assert fetch.weather_of_jfk(table) == b"temp,dewp,humid,wind_speed,pressure\n6,7,8,9,NA\n"
 
 
-def test_disturbed_copies(study, table):
-    disturb = study("disturb")
+def test_disturbed_copies(table):
     disturb.write_copies(table, ("a", "b"), 400)
     before = disturb.read_columns(table, ("a", "b"), 400)
     large, jumped = (disturb.read_columns(disturb.path_of(table, name), ("a", "b"), 400) for name in disturb.CHANGES)
@@ -64,8 +52,7 @@ def test_disturbed_copies(study, table):
     assert (jumped - before)[200:] == pytest.approx(np.tile(10 * np.nanstd(before, axis=0), (200, 1)), rel=1e-4)
 
 
-def test_baselines_are_scored_as_runs_are(study, table, tmp_path):
-    forecasts = study("forecasts")
+def test_baselines_are_scored_as_runs_are(table, tmp_path):
     settings = settings_for(table)
     # A network that never learns forecasts 0: the running mean.
     still = Settings(
@@ -82,8 +69,7 @@ def test_baselines_are_scored_as_runs_are(study, table, tmp_path):
     assert nothing["curve"][3:] == pytest.approx(record["baseline"][3:], rel=1e-4)
 
 
-def test_least_squares_is_the_ridge_regression_on_all_rows_that_have_come(study, table):
-    forecasts = study("forecasts")
+def test_least_squares_is_the_ridge_regression_on_all_rows_that_have_come(table):
     series = forecasts.read_series(settings_for(table))
     made = forecasts.least_squares(series, 5, 0.3)
     row, h = 350, 3
@@ -97,8 +83,7 @@ def test_least_squares_is_the_ridge_regression_on_all_rows_that_have_come(study,
 
 
 @pytest.mark.parametrize("name", ["running mean", "newest value", "24 rows before", "least squares"])
-def test_simple_forecasts_use_only_the_past(study, table, name):
-    forecasts = study("forecasts")
+def test_simple_forecasts_use_only_the_past(table, name):
 
     def made(path):
         series = forecasts.read_series(settings_for(path))
@@ -143,8 +128,7 @@ class LagModel:
 
 
 @pytest.mark.parametrize("forward", [True, False])
-def test_models_of_others_are_rolled_over_the_past_only(study, forward):
-    others = study("others")
+def test_models_of_others_are_rolled_over_the_past_only(forward):
     values = np.arange(100.0)
     made, failures = others.rolled(values, 3, others.Schedule(10, 12, 20), MeanModel(), forward=forward)
     assert failures == 0
@@ -158,8 +142,7 @@ def test_models_of_others_are_rolled_over_the_past_only(study, forward):
     assert not np.array_equal(made[75:], changed[75:])
 
 
-def test_a_model_that_fails_forecasts_the_newest_value_and_is_counted(study):
-    others = study("others")
+def test_a_model_that_fails_forecasts_the_newest_value_and_is_counted():
 
     class Broken(MeanModel):
         def forward(self, values, h):
@@ -170,8 +153,7 @@ def test_a_model_that_fails_forecasts_the_newest_value_and_is_counted(study):
     assert failures == 21
 
 
-def test_regressions_of_others_learn_when_the_target_has_come(study):
-    others = study("others")
+def test_regressions_of_others_learn_when_the_target_has_come():
     values = np.arange(50.0)[:, None] ** 2
     made = others.regressed(values, 3, LagModel)
     # At row i, row i − 3 is learned from: i² − (i − 3)².
@@ -180,8 +162,7 @@ def test_regressions_of_others_learn_when_the_target_has_come(study):
     assert np.array_equal(made[:3], values[:3])
 
 
-def test_every_method_has_as_many_tries_and_the_same_samples(study):
-    plan = study("plan")
+def test_every_method_has_as_many_tries_and_the_same_samples():
     first = plan.first_plan(Path("runs/cache"))
     for samples in (None, 1_000):
         assert all(run.samples % 16 == 0 for run in plan.first_plan(Path("runs/cache"), samples).values())
@@ -190,12 +171,10 @@ def test_every_method_has_as_many_tries_and_the_same_samples(study):
         tries = [[s for s in own if (s.method, s.cell) == (kind.method, kind.cell)] for kind in plan.KINDS]
         assert {len(one) for one in tries} == {len(plan.RATES)}
         assert len({settings.samples for settings in own}) == 1
-    baselines = study("baselines")
     assert {len(tries) for tries in baselines.OTHERS.values()} == {1, len(plan.RATES)}
 
 
-def test_the_best_rate_goes_on_with_other_seeds(study):
-    plan = study("plan")
+def test_the_best_rate_goes_on_with_other_seeds():
     cache, stream, kind = Path("runs/cache"), plan.STREAMS[0], plan.KINDS[0]
     first = plan.first_plan(cache)
     found = {
@@ -210,8 +189,7 @@ def test_the_best_rate_goes_on_with_other_seeds(study):
     assert not set(first) & set(second)
 
 
-def test_the_seasonal_forecast_is_the_row_a_season_before_the_target(study, table):
-    forecasts = study("forecasts")
+def test_the_seasonal_forecast_is_the_row_a_season_before_the_target(table):
     series = forecasts.read_series(settings_for(table))
     made = forecasts.simple_forecasts(series, "24 rows before")
     assert np.array_equal(made[21:], series.values[: 400 - 21])

@@ -1,15 +1,16 @@
 """The committed records are found by the plans that made them, and give the committed tables."""
 
 import shutil
-import sys
 from pathlib import Path
 
-from norewind.paper.balancing import influence_plan
-from norewind.paper.report import COLUMNS, table_row
-from norewind.paper.text_runs import TABLE, grouped, paper_runs, text_plan
+from benchmarks import defaults
+from examples.paper.balancing import influence_plan
+from examples.paper.report import COLUMNS, table_row
+from examples.paper.text_runs import TABLE, grouped, paper_runs, text_plan
+from examples.real_data import plan, report
 from norewind.plotting.tables import markdown
 from norewind.sweeps.record import RECORDS, read_records
-from norewind.sweeps.sweep import records
+from norewind.sweeps.sweep import finished_records
 from norewind.training.settings import Settings
 
 ROOT = Path(__file__).parents[2]
@@ -18,11 +19,11 @@ RESULTS = ROOT / "results"
 
 def test_the_records_of_the_paper():
     out = RESULTS / "paper"
-    found = records(text_plan(), out)
+    found = finished_records(text_plan(), out)
     assert {(r["settings"]["method"], r["settings"]["cell"]) for r in found.values()} >= set(TABLE)
     every = read_records(out)
     influence = [name for name, record in every.items() if "influence" in record]
-    assert sorted(records(influence_plan(), out, "influence")) == influence
+    assert sorted(finished_records(influence_plan(), out, "influence")) == influence
     assert len(influence) == 42
     groups = grouped(every.values())
     assert set(paper_runs(groups, "anbn")) == set(TABLE)
@@ -30,34 +31,25 @@ def test_the_records_of_the_paper():
     assert (out / "table.md").read_text() == markdown(COLUMNS, map(table_row, paper_runs(groups, "anbn").values()))
 
 
-def test_the_records_of_real_data(monkeypatch, tmp_path):
-    monkeypatch.syspath_prepend(ROOT / "examples/real_data")
-    import plan
-    import report
-
+def test_the_records_of_real_data(tmp_path):
     cache, out = Path("runs/cache"), RESULTS / "real-data"
-    tried = records(plan.first_plan(cache), out)
-    again = records(plan.second_plan(cache, tried), out)
+    tried = finished_records(plan.first_plan(cache), out)
+    again = finished_records(plan.second_plan(cache, tried), out)
     assert set(tried) == set(plan.first_plan(cache))
     assert set(again) == set(plan.second_plan(cache, tried))
     many = plan.seeds_plan(cache)
-    assert set(records(many, out)) == set(many)
+    assert set(finished_records(many, out)) == set(many)
     others = [name for name in read_records(out) if name.startswith(("baseline_", "compression_"))]
     assert len(tried) + len(again) + len(many) + len(others) == len(read_records(out))
     shutil.copytree(out, tmp_path / "copy", ignore=shutil.ignore_patterns("*.md", "*.csv", "*.png"))
     report.report(cache, tmp_path / "copy")
     for name in ("table.md", "table.csv", "verdict.md", "seeds.md", "compression.md"):
         assert (tmp_path / "copy" / name).read_text() == (out / name).read_text()
-    for name in ("plan", "report", "fetch", "baselines", "disturb", "forecasts", "figure", "coded"):
-        sys.modules.pop(name, None)
 
 
-def test_the_records_of_defaults(monkeypatch):
-    monkeypatch.syspath_prepend(ROOT)
-    from benchmarks import defaults
-
+def test_the_records_of_defaults():
     out = RESULTS / "defaults"
-    found = records({**defaults.plan(), **defaults.clipping_plan()}, out)
+    found = finished_records({**defaults.plan(), **defaults.clipping_plan()}, out)
     assert len(found) == len(read_records(out))
     assert f"{defaults.table(found)}\n{defaults.clipping_table(found)}" == (out / "table.md").read_text()
 

@@ -69,7 +69,7 @@ def test_lines_need_only_the_probabilities_of_what_came():
     found = []
     for whole in (True, False):
         learner = TextLearner([], 4, window=4, megabytes=0.1, whole=whole)
-        _, (losses, outputs) = learner.scan(learner.init(), xs, targets, outputs=True)
+        _, losses, outputs = learner.scan(learner.init(), xs, targets, outputs=True)
         found.append((losses, outputs))
     (losses, all_symbols), (same, own) = found
     np.testing.assert_array_equal(losses, same)

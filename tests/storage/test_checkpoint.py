@@ -63,7 +63,7 @@ def test_a_restored_run_goes_on_as_the_original(tmp_path, make):
     learner = norewind.online(make(cell.transition, norewind.losses.cross_entropy), optax.adam(1e-2))
     start = learner.init(cell.init(jax.random.key(0)), cell.initial_state(), jax.random.key(1))
     symbols = jnp.arange(21) % 3
-    run, _ = learner.scan(start, symbols[:-1], symbols[1:])
+    run, _, _ = learner.scan(start, symbols[:-1], symbols[1:])
     restored, _ = load(save(tmp_path, 20, run, {}), start)
     assert same_bits(restored, run)
     assert same_bits(*(learner.scan(each, symbols[:-1], symbols[1:]) for each in (run, restored)))

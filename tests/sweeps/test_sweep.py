@@ -16,7 +16,7 @@ from run_folders import holder
 from norewind.storage.checkpoint import checkpoints
 from norewind.sweeps import workers
 from norewind.sweeps.record import RECORDS, read_records, write_record
-from norewind.sweeps.sweep import records, sweep
+from norewind.sweeps.sweep import finished_records, sweep
 from norewind.sweeps.workers import SweepError
 from norewind.training.progress import Progress
 from norewind.training.settings import Settings, SettingsError
@@ -73,7 +73,7 @@ def test_finished_runs_are_kept_and_changed_ones_trained_again(done, monkeypatch
     assert sweep(PLAN, out) == found
     assert "3 of 3 runs were finished before." in capsys.readouterr().err
     assert (out / RECORDS).stat().st_mtime_ns == before
-    assert set(records({**PLAN, "one": replace(PLAN["one"], rate=0.1)}, out)) == {"zero", "refused"}
+    assert set(finished_records({**PLAN, "one": replace(PLAN["one"], rate=0.1)}, out)) == {"zero", "refused"}
 
 
 def write_some(out, first):
@@ -164,7 +164,7 @@ def test_a_killed_run_does_not_take_the_others_with_it(tmp_path, monkeypatch):
     kill_once_saved(monkeypatch, tmp_path / "folders" / "long", 1)
     with pytest.raises(SweepError, match="long: BrokenProcessPool"):
         sweep(plan, tmp_path, jobs=2, quiet=True)
-    assert list(records(plan, tmp_path)) == ["short"]
+    assert list(finished_records(plan, tmp_path)) == ["short"]
 
 
 def test_a_run_that_is_killed_again_and_again_is_not_said_to_go_on(tmp_path, monkeypatch):
@@ -178,7 +178,7 @@ def test_a_run_that_is_killed_again_and_again_is_not_said_to_go_on(tmp_path, mon
             return future
 
     said = StringIO()
-    monkeypatch.setattr(workers, "_Machine", lambda jobs: Place())
+    monkeypatch.setattr(workers, "_LocalProcesses", lambda jobs: Place())
     with pytest.raises(SweepError, match="run: RuntimeError: killed"):
         workers.train_in_processes(lambda: "", {"run": (SMALL, tmp_path)}, Progress(2, out=said))
     lines = said.getvalue().splitlines()

@@ -99,7 +99,7 @@ def test_metrics_are_the_losses_of_the_learner(model, whole):
     taken = steps.take(133)
     assert taken is not None
     # The same compiled program: learning amplifies the rounding of another one.
-    run, losses = learner.scan(run, *steps.windows(taken, learner.chunk(run) // WINDOW), count=133)
+    run, losses, _ = learner.scan(run, *steps.windows(taken, learner.chunk(run) // WINDOW), count=133)
     # The mean of every sample, although there is one loss per window of three.
     assert lines[0]["loss"] == pytest.approx(float(losses[:17].sum()) / 51, rel=1e-5)
     # Every line is about its own interval.

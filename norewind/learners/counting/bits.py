@@ -13,18 +13,10 @@ probabilities of all symbols can be computed at once.
 
 import numpy as np
 
-from norewind.engines.kernels import kernel
+from norewind.engines.kernels import kernel, prefetch
 from norewind.learners.counting.contexts import KINDS, LENGTH, LETTERS, NEWEST, WORD, scrambled
 from norewind.learners.counting.logistic import INPUT, LOGIT, ONE, clipped, probabilities, squash, stretch
-from norewind.learners.counting.table import (
-    HALF,
-    PROBABILITY_BITS,
-    adapted,
-    history,
-    learned,
-    probability,
-    times_seen,
-)
+from norewind.learners.counting.table import HALF, PROBABILITY_BITS, adapted, history, learned, probability, times_seen
 
 SETS = 6
 GENERAL = SETS - 1
@@ -34,7 +26,7 @@ MAP, WORD_MAP, KNOT, SHARE, MATCH, BUCKET, CHOSEN = range(SETS, SETS + 7)
 PER_CONTEXT, OTHERS = 3, 3
 # The number of rows of weights selected by the last symbol, by the last two, and by the kinds of the last ones.
 RECENT_ROWS, PAIR_ROWS, KIND_ROWS = 256, 512, 256
-BUCKETS, KNOTS, WORD_MAPS = 32, 33, 2048
+BUCKETS, KNOTS, WORD_MAPS = 32, 16, 2048
 # The unit of weights, and the multiple to which their rows are padded with zeros, for the processor's vectors.
 WEIGHT, VECTORS = 1 << 20, 32
 
@@ -43,8 +35,8 @@ _MAP_RATE, _LAST_RATE = int(0.02 * 65536), int(0.001 * 65536)
 # The learning rate of a row of weights decreases with the number of its uses, here in steps of 64.
 _MOST_USES, _USES_BITS = 65535, 6
 _RATES = ((0.002 + 0.013 / (1 + np.arange(1024) * 64 / 500)) * 65536).astype(np.int32)
-_REACH, _KNOT_BITS = 8 * LOGIT, 11
-FRESH_MAP = np.rint(probabilities(np.arange(KNOTS) / 2 - 8) * (ONE << 6)).astype(np.int32)
+_REACH, _KNOT_BITS = 15 * LOGIT // 2, 12
+FRESH_MAP = np.rint(probabilities(np.arange(KNOTS) - 7.5) * (ONE << 6)).astype(np.int32)
 # The step of a weight is a rate (16 bits) times an error (16 bits), of which 25 bits are kept, times an input (8 bits).
 # A weight has 20 bits; 16 of them are used in sums, which must fit into 32 bits.
 _STEP_CUT, _WEIGHT_CUT = 7, 4
@@ -89,20 +81,16 @@ def hear_match(past, histories, expects, depth, level, node, chosen, inputs):
         inputs: where to write the inputs.
     """
     contexts = histories.shape[1] - 1
-    first = PER_CONTEXT * contexts
-    symbol = expects + (1 << depth)
-    bucket = _bucket(past[LENGTH])
-    inputs[first + 2] = _BIAS
-    if expects < 0 or symbol >> (depth - level) != node:
-        inputs[first] = inputs[first + 1] = 0
-        chosen[MATCH] = chosen[BUCKET] = 0
-    else:
+    first, symbol = PER_CONTEXT * contexts, expects + (1 << depth)
+    length, match, sign, bucket = past[LENGTH], 0, 0, 0
+    if expects >= 0 and symbol >> (depth - level) == node:
         bit = symbol >> (depth - level - 1) & 1
-        right = np.int64(histories[level, contexts, bucket] >> 10)
-        sign = 2 * bit - 1
-        inputs[first] = sign * stretch(right >> 10)
-        inputs[first + 1] = sign * (right - (1 << 21)) >> 13
-        chosen[MATCH], chosen[BUCKET] = 1 + bit, bucket
+        match, sign, bucket = 1 + bit, 2 * bit - 1, _bucket(length)
+    right = np.int64(histories[level, contexts, bucket] >> 10)
+    inputs[first] = sign * stretch(right >> 10)
+    inputs[first + 1] = sign * (right - (1 << 21)) >> 13
+    inputs[first + 2] = _BIAS
+    chosen[MATCH], chosen[BUCKET] = match, bucket
 
 
 @kernel
@@ -128,11 +116,12 @@ def hear_members(masses, node, first, inputs):
 
 
 @kernel
-def choose(past, sets, hashed, nodes, depth, level, node, chosen):
-    """Select the row of each set of weights, and of each adaptive map.
+def choose(past, maps, sets, hashed, nodes, depth, level, node, chosen):
+    """Select the row of each set of weights, and of each adaptive map, and have the processor fetch these maps.
 
     Args:
         past: the summary of the past.
+        maps: the adaptive maps.
         sets: the first row of each set of weights.
         hashed: the number of pairs of symbols, the first map of words, and the number of these at each level.
         nodes: the number of nodes that are distinguished.
@@ -155,6 +144,8 @@ def choose(past, sets, hashed, nodes, depth, level, node, chosen):
     chosen[MAP] = last * nodes + row
     word = scrambled(np.uint32(np.uint32(past[WORD]) * np.uint32(0x2F0B4C47) + np.uint32(node)))
     chosen[WORD_MAP] = hashed[1] + level * hashed[2] + (np.int64(word) * hashed[2] >> 32)
+    prefetch(maps, chosen[MAP])
+    prefetch(maps, chosen[WORD_MAP])
 
 
 @kernel
@@ -219,10 +210,9 @@ def count_match(histories, chosen, level, bit):
         level: the level of the node.
         bit: the bit.
     """
-    if chosen[MATCH] > 0:
-        match, bucket = histories.shape[1] - 1, chosen[BUCKET]
-        right = 1 if chosen[MATCH] == 1 + bit else 0
-        histories[level, match, bucket] = adapted(histories[level, match, bucket], right)
+    match, bucket = histories.shape[1] - 1, chosen[BUCKET]
+    cell = histories[level, match, bucket]
+    histories[level, match, bucket] = adapted(cell, np.int64(chosen[MATCH] == 1 + bit)) if chosen[MATCH] > 0 else cell
 
 
 @kernel

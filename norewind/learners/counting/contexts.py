@@ -25,15 +25,8 @@ _WORD, _LAST_WORD, _WORD_BEFORE, _KINDS, _ABOVE, _COLUMN, _BEGINNING, _EXPECTED,
     _HASHED, _HASHED + 10
 )
 # Contexts with their shares of the table: those with few different values need few rows.
-_ORDERS = {
-    (): 0.1,
-    (0,): 0.1,
-    (0, 1): 0.4,
-    (0, 1, 2): 1.0,
-    (0, 1, 2, 3): 2.0,
-    (0, 1, 2, 3, 4): 2.4,
-    (0, 1, 2, 3, 4, 5, 6, 7): 0.8,
-}
+_SHARES = {0: 0.1, 1: 0.1, 2: 0.4, 3: 1.0, 4: 2.0, 5: 2.4, 8: 0.8}
+_ORDERS = {tuple(range(order)): share for order, share in _SHARES.items()}
 _SKIPS = {(1, 2): 0.4}
 _MATCHES = {(_EXPECTED, 0): 0.6}
 _WORDS = {
@@ -42,6 +35,7 @@ _WORDS = {
     (_WORD, _LAST_WORD): 2.0,
     (_WORD, _LAST_WORD, _WORD_BEFORE): 0.8,
     (_WORD, _WORD_BEFORE): 0.8,
+    (_LAST_WORD, 0, 1): 1.0,
     (_KINDS, 0): 0.8,
 }
 _LINES = {(_ABOVE, _COLUMN, 0): 1.2, (_BEGINNING, 0, 1): 0.8, (_BEGINNING, _ABOVE, _WORD): 1.0}
@@ -92,17 +86,15 @@ def classes_of(characters: Sequence[str]) -> np.ndarray:
     Args:
         characters: the characters.
     """
-    letters = [FIRST_LETTER + ord(one.lower()[0]) if one.isalpha() else OTHER for one in characters]
-    newline = np.array([one == "\n" for one in characters])
-    return np.where(newline, NEWLINE, np.array(letters)).astype(np.int32)
+    others = {"\n": NEWLINE}
+    kinds = [FIRST_LETTER + ord(one.lower()[0]) if one.isalpha() else others.get(one, OTHER) for one in characters]
+    return np.array(kinds, np.int32)
 
 
 def byte_classes() -> np.ndarray:
     """Return the class of each byte, as `classes_of` does; bytes beyond ASCII count as parts of letters."""
-    code = np.arange(256)
-    lower = np.where((code >= ord("A")) & (code <= ord("Z")), code + 32, code)
-    letter = ((lower >= ord("a")) & (lower <= ord("z"))) | (code >= 128)
-    return np.where(letter, lower + FIRST_LETTER, np.where(code == ord("\n"), NEWLINE, OTHER)).astype(np.int32)
+    beyond = FIRST_LETTER + np.arange(128, 256, dtype=np.int32)
+    return np.concatenate([classes_of([chr(code) for code in range(128)]), beyond])
 
 
 @kernel
@@ -261,9 +253,8 @@ def hash_contexts(past, lines, expects, used, multipliers, features, hashes):
     """
     for i in range(_HASHED):
         features[i] = past[NEWEST + i] + 1
-    features[_WORD] = past[WORD]
-    features[_LAST_WORD] = past[LAST_WORD]
-    features[_WORD_BEFORE] = past[WORD_BEFORE]
+    for i in range(3):
+        features[_WORD + i] = past[WORD + i]
     features[_KINDS] = past[KINDS]
     features[_BEGINNING] = past[BEGINNING]
     column = past[COLUMN]

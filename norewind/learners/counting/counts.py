@@ -43,7 +43,7 @@ def counts(
     >>> from norewind.learners.counting.counts import counts
     >>> learner = counts(megabytes=16)
     >>> text = np.array(list(b"the cat sat on the mat, " * 20))
-    >>> run, losses = learner.scan(learner.init(), text[:-1], text[1:])
+    >>> run, losses, _ = learner.scan(learner.init(), text[:-1], text[1:])
     >>> bool(losses[:20].mean() > 3), bool(losses[-100:].mean() < 0.1)
     (True, True)
     """
@@ -78,7 +78,7 @@ class Counts(Learner):
 
     def scan(
         self, run: CountsRun, xs: Any, targets: Any, *, count: int | None = None, outputs: bool = False, members=None
-    ) -> tuple[CountsRun, Any]:
+    ) -> tuple[CountsRun, Any, Any]:
         """Predict and learn a chunk of symbols; see `Learner.scan`.
 
         Args:
@@ -91,7 +91,7 @@ class Counts(Learner):
                 x.
 
         Returns:
-            `(run, losses)`, or with `outputs` `(run, (losses, outputs))`.
+            `(run, losses, outputs)`.
 
         Raises:
             ModelError: a symbol is out of range, or `members` has the wrong shape.
@@ -101,7 +101,7 @@ class Counts(Learner):
         count = _count("scan", count, length)
         losses, made = np.zeros(length), np.zeros((length if outputs else 0, self.symbols), np.float32)
         run = self.coded(run, xs, targets, losses[:count], made[:count], members=members)
-        return run, (losses, made) if outputs else losses
+        return run, losses, made if outputs else None
 
     def coded(
         self,
@@ -130,7 +130,7 @@ class Counts(Learner):
         Returns:
             The run after these symbols.
         """
-        run = run._replace(table=aligned(run.table))
+        run = aligned(run)
         coder = fresh_coder(SILENT) if coder is None else coder
         data = np.zeros(0, np.uint8) if data is None else data
         members = self._member_chunk(members, len(xs))
@@ -164,9 +164,8 @@ class Counts(Learner):
         Args:
             run: the run to reset; it must not be used afterwards.
         """
-        past = np.zeros_like(run.past)
-        for kept in (contexts.POSITION, contexts.LEARNED):
-            past[kept] = run.past[kept]
+        past, kept = np.zeros_like(run.past), [contexts.POSITION, contexts.LEARNED]
+        past[kept] = run.past[kept]
         return run._replace(past=past, lines=np.zeros_like(run.lines))
 
     def chunk(self, run: CountsRun) -> int:

@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from norewind.core.checks import ModelError
 from norewind.learners.counting import bits, contexts, table
@@ -17,7 +18,7 @@ class Plan(NamedTuple):
     A symbol is a path of `depth` bits from the root of a binary tree, the highest bit first. A
     node is named by the bits that lead to it, after a leading one: the root is 1, the
     children of node c are 2c and 2c + 1, and symbol s is the leaf 2^depth + s. The levels
-    are in groups of at most four, each of which has one row of the table for each context.
+    are in groups of at most three, each of which has one row of the table for each context.
 
     Attributes:
         symbols: the number of symbols.
@@ -82,6 +83,7 @@ class Work(NamedTuple):
         features: the features of the past.
         hashes: the hash of each context.
         checks: the check of each context's row.
+        firsts: the first row of each context's pair of rows.
         rows: the row of each context.
         masses: the probability of every node by each member.
         inputs: the mixer inputs.
@@ -92,6 +94,7 @@ class Work(NamedTuple):
     features: np.ndarray
     hashes: np.ndarray
     checks: np.ndarray
+    firsts: np.ndarray
     rows: np.ndarray
     masses: np.ndarray
     inputs: np.ndarray
@@ -115,7 +118,7 @@ def planned(symbols: int, members: int, megabytes: float, classes: np.ndarray | 
         ModelError: there are too few megabytes.
     """
     chosen, depth = contexts.contexts_of(classes is not None), (symbols - 1).bit_length()
-    number = -(-depth // 4)
+    number = -(-depth // table.LEVELS)
     groups = np.array([-(-depth * i // number) for i in range(number + 1)])
     nodes = 1 << depth if depth <= 8 else 32 * depth
     recent, of_pairs = min(symbols, bits.RECENT_ROWS), min(symbols**2, bits.PAIR_ROWS)
@@ -139,23 +142,30 @@ def fresh(plan: Plan, start: CountsRun) -> CountsRun:
         start: the initial run without its table.
     """
     rows = int(plan.starts[-1, -1] + 2 * plan.pairs[-1, -1]) + 1
-    return CountsRun(empty_table(rows), *(leaf.copy() for leaf in start[1:]))
+    return aligned(CountsRun(_aligned_zeros((rows, table.WIDTH), np.uint32), *(leaf.copy() for leaf in start[1:])))
 
 
-def empty_table(rows: int) -> np.ndarray:
-    """Allocate rows of zeros, each of which is one line of the processor's cache."""
-    words = np.zeros((rows + 1) * table.WIDTH, np.uint32)
-    first = -words.ctypes.data % _LINE_OF_CACHE // words.itemsize
-    return words[first : first + rows * table.WIDTH].reshape(rows, table.WIDTH)
+def aligned(run: CountsRun) -> CountsRun:
+    """Return the run with its tables aligned to the lines of the processor's cache; they may not be after a restore.
+
+    A pair of rows of the table of counters fills one line, and so does an adaptive map.
+    """
+    return run._replace(table=_aligned_copy(run.table), maps=_aligned_copy(run.maps))
 
 
-def aligned(table: np.ndarray) -> np.ndarray:
-    """Return the table, copied if its rows are not aligned to cache lines, as after a restore."""
-    if table.ctypes.data % _LINE_OF_CACHE == 0:
-        return table
-    copy = empty_table(len(table))
-    copy[:] = table
+def _aligned_copy(array: np.ndarray) -> np.ndarray:
+    if array.ctypes.data % _LINE_OF_CACHE == 0:
+        return array
+    copy = _aligned_zeros(array.shape, array.dtype)
+    copy[:] = array
     return copy
+
+
+def _aligned_zeros(shape: tuple[int, ...], kind: DTypeLike) -> np.ndarray:
+    size = int(np.prod(shape)) * np.dtype(kind).itemsize
+    memory = np.zeros(size + _LINE_OF_CACHE, np.uint8)
+    first = -memory.ctypes.data % _LINE_OF_CACHE
+    return memory[first : first + size].view(kind).reshape(shape)
 
 
 def work_of(plan: Plan, run: CountsRun, members: int) -> Work:
@@ -171,6 +181,7 @@ def work_of(plan: Plan, run: CountsRun, members: int) -> Work:
         np.zeros(contexts.FEATURES, np.uint32),
         np.zeros(count, np.uint32),
         np.zeros(count, np.uint32),
+        np.zeros(count, np.int64),
         np.zeros(count, np.int64),
         np.zeros((members, 2 << plan.depth)),
         np.zeros(run.weights.shape[1], np.int32),
@@ -209,7 +220,7 @@ def _with_regions(plan: Plan, chosen: dict[tuple[int, ...], float], size: float)
 
     A symbol's later bits have more possible starting nodes than its first bits, and get more rows.
     """
-    shares = np.where(np.arange(len(plan.starts)) == 0, 1.0, 1.2)[:, None] * list(chosen.values())
+    shares = np.where(np.arange(len(plan.starts)) == 0, 1.0, 1.1)[:, None] * list(chosen.values())
     useful = [[contexts.useful_rows(one, plan.symbols) * 2.0**level for one in chosen] for level in plan.groups[:-1]]
 
     def pairs_of(share: float) -> np.ndarray:

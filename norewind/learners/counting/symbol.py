@@ -7,7 +7,7 @@ from norewind.learners.counting import bits
 from norewind.learners.counting.coding import coded
 from norewind.learners.counting.contexts import expected, hash_contexts, keep_in_range, see
 from norewind.learners.counting.logistic import ONE
-from norewind.learners.counting.table import find_rows
+from norewind.learners.counting.table import find_rows, seek_pairs
 
 
 @kernel
@@ -29,7 +29,7 @@ def learn_chunk(plan, run, work, xs, targets, members, coder, data, losses, outp
     # Unpacked here, because Numba counts references whenever an array is taken from a tuple.
     symbols, depth, nodes, groups, used, multipliers, classes, starts, pairs, sets, hashed = plan
     table, past, lines, ring, places, histories, weights, uses, last, maps = run
-    features, hashes, checks, rows, masses, inputs, chosen, made = work
+    features, hashes, checks, firsts, rows, masses, inputs, chosen, made = work
     keep_in_range(past, symbols)
     for t in range(len(losses)):
         see(past, lines, ring, places, classes, np.int64(xs[t]), True)
@@ -38,20 +38,25 @@ def learn_chunk(plan, run, work, xs, targets, members, coder, data, losses, outp
         sum_members(members, t, depth, masses)
         if len(outputs) > 0:
             all_symbols(plan, run, work, expects, outputs[t])
+        seek_pairs(table, starts, pairs, 0, 1, hashes, checks, firsts)
         node, likelihood, target = 1, 1.0, targets[t]
         for group in range(len(groups) - 1):
-            find_rows(table, starts, pairs, group, node, True, hashes, checks, rows)
+            find_rows(table, checks, firsts, True, rows)
             inner = 1
             for level in range(groups[group], groups[group + 1]):
-                bit = 0
-                if can_be_one(symbols, depth, level, node):
+                bit, uncertain = 0, can_be_one(symbols, depth, level, node)
+                if uncertain:
                     bits.hear_contexts(table, histories, rows, level, inner, inputs)
                     bits.hear_match(past, histories, expects, depth, level, node, chosen, inputs)
                     bits.hear_members(masses, node, bits.PER_CONTEXT * len(rows) + bits.OTHERS, inputs)
-                    bits.choose(past, sets, hashed, nodes, depth, level, node, chosen)
+                    bits.choose(past, maps, sets, hashed, nodes, depth, level, node, chosen)
                     one = bits.mix(weights, uses, last, maps, inputs, chosen, made)
                     bit = coded(coder, data, one, (target >> (depth - level - 1)) & 1)
                     likelihood *= (one if bit == 1 else ONE - one) / ONE
+                if level + 1 == groups[group + 1] < depth:
+                    # Learning from the bit gives the processor time to fetch the rows of the next group.
+                    seek_pairs(table, starts, pairs, group + 1, 2 * node + bit, hashes, checks, firsts)
+                if uncertain:
                     bits.count_bit(table, histories, rows, level, inner, bit)
                     bits.count_match(histories, chosen, level, bit)
                     bits.weigh_bit(weights, uses, last, maps, inputs, chosen, made, bit)
@@ -129,7 +134,8 @@ def all_symbols(plan, run, work, expects, out):
         for start in range(1 << first, 2 << first):
             if (start << (depth - first)) - (1 << depth) >= plan.symbols:
                 break
-            find_rows(run.table, plan.starts, plan.pairs, group, start, False, work.hashes, work.checks, rows)
+            seek_pairs(run.table, plan.starts, plan.pairs, group, start, work.hashes, work.checks, work.firsts)
+            find_rows(run.table, work.checks, work.firsts, False, rows)
             for level in range(first, end):
                 for inner in range(1 << (level - first), 2 << (level - first)):
                     node, one = ((start - 1) << (level - first)) + inner, 0
@@ -137,7 +143,7 @@ def all_symbols(plan, run, work, expects, out):
                         bits.hear_contexts(run.table, run.histories, rows, level, inner, inputs)
                         bits.hear_match(past, run.histories, expects, depth, level, node, chosen, inputs)
                         bits.hear_members(work.masses, node, bits.PER_CONTEXT * len(rows) + bits.OTHERS, inputs)
-                        bits.choose(past, plan.sets, plan.hashed, plan.nodes, depth, level, node, chosen)
+                        bits.choose(past, run.maps, plan.sets, plan.hashed, plan.nodes, depth, level, node, chosen)
                         one = bits.mix(run.weights, run.uses, run.last, run.maps, inputs, chosen, work.made)
                     likelihoods[2 * node] = likelihoods[node] * ((ONE - one) / ONE)
                     likelihoods[2 * node + 1] = likelihoods[node] * (one / ONE)

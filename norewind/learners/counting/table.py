@@ -1,7 +1,7 @@
-"""The table of counters: 16 words of 32 bits per row, and one row per context and group of up to four bits.
+"""The table of counters: 8 words of 32 bits per row, and one row per context and group of up to three bits.
 
 Word 0 is the context's check, so that a row of another context is noticed and
-reset. Word i is the slot of node i of the group (1 to 15). From the top it has 18 bits of the
+reset. Word i is the slot of node i of the group (1 to 7). From the top it has 18 bits of the
 probability of a one, 8 of how often the node was seen, and 6 of its history: the last five
 bits after a leading one. A fresh slot is all zeros, so the probability is kept with its
 top bit flipped.
@@ -9,10 +9,11 @@ top bit flipped.
 
 import numpy as np
 
-from norewind.engines.kernels import kernel
+from norewind.engines.kernels import kernel, prefetch
 from norewind.learners.counting.contexts import scrambled
 
-WIDTH = 16
+LEVELS = 3
+WIDTH = 1 << LEVELS
 HISTORY_BITS, COUNT_BITS, PROBABILITY_BITS = 6, 8, 18
 HISTORIES, HALF = 1 << HISTORY_BITS, 1 << (PROBABILITY_BITS - 1)
 _MOST = (1 << COUNT_BITS) - 1
@@ -55,11 +56,8 @@ def learned(slot, bit):
 
 
 @kernel
-def find_rows(table, starts, pairs, group, start, learn, hashes, checks, rows):
-    """Find each context's row for a group of bits: one of two neighbouring rows.
-
-    If neither belongs to the context, the less used one is replaced. Without
-    `learn`, nothing changes: the last row of the table, which is always empty, is used instead.
+def seek_pairs(table, starts, pairs, group, start, hashes, checks, firsts):
+    """Compute where each context's pair of rows for a group of bits is, and have the processor fetch it.
 
     Args:
         table: the table of counters.
@@ -67,28 +65,43 @@ def find_rows(table, starts, pairs, group, start, learn, hashes, checks, rows):
         pairs: the number of pairs of rows of each group and context.
         group: the group of bits.
         start: the node at which the group begins.
-        learn: whether rows may be replaced.
         hashes: the hash of each context.
-        checks: scratch: the check of each context.
-        rows: where to write the row of each context.
+        checks: where to write the check of each context.
+        firsts: where to write the first row of each pair.
     """
     for context in range(len(hashes)):
         check = scrambled(np.uint32(hashes[context] + np.uint32(start * 0x9E3779B1)))
         first = starts[group, context] + 2 * ((np.int64(check) * pairs[group, context]) >> 32)
-        # Nothing here depends on the values read, so the processor can fetch the rows of all contexts at once.
-        checks[context], rows[context] = check, first + (table[first, 0] != check)
-    for context in range(len(hashes)):
-        check, row = checks[context], rows[context]
+        prefetch(table, first)
+        checks[context], firsts[context] = check, first
+
+
+@kernel
+def find_rows(table, checks, firsts, learn, rows):
+    """Find each context's row in its pair.
+
+    If neither row belongs to the context, the less used one is replaced. Without
+    `learn`, nothing changes: the last row of the table, which is always empty, is used instead.
+
+    Args:
+        table: the table of counters.
+        checks: the check of each context.
+        firsts: the first row of each pair.
+        learn: whether rows may be replaced.
+        rows: where to write the row of each context.
+    """
+    for context in range(len(checks)):
+        check, first = checks[context], firsts[context]
+        row = first + (table[first, 0] != check)
         if table[row, 0] != check:
-            # Neither row belongs to the context; `row` is the second of the two.
-            row -= times_seen(table[row - 1, 1]) <= times_seen(table[row, 1])
+            row = first + (times_seen(table[first, 1]) > times_seen(table[first + 1, 1]))
             if learn:
                 table[row, 0] = check
                 for node in range(1, WIDTH):
                     table[row, node] = 0
             else:
                 row = len(table) - 1
-            rows[context] = row
+        rows[context] = row
 
 
 @kernel

@@ -2,14 +2,18 @@
 
 import csv
 import io
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from norewind.paper.balancing import influence_plan
-from norewind.paper.report import BRACKETS_COLUMNS, COLUMNS, reproduce, run_table, table_row, write_report
-from norewind.paper.text_runs import (
+from examples.paper.__main__ import main
+from examples.paper.balancing import influence_plan
+from examples.paper.report import BRACKETS_COLUMNS, COLUMNS, reproduce, run_table, table_row, write_report
+from examples.paper.text_runs import (
     ANBN,
     BRACKETS,
     SAMPLES,
@@ -26,6 +30,7 @@ from norewind.paper.text_runs import (
 from norewind.plotting.tables import markdown
 from norewind.sweeps.record import read_records, write_record
 
+ROOT = Path(__file__).parents[2]
 VERSIONS = {"norewind": "0", "commit": "0", "jax": "0", "python": "0", "seconds": 1.0}
 
 
@@ -267,3 +272,33 @@ def test_the_whole_command_in_small(tmp_path):
     record = read_records(tmp_path)["anbn-gru-bptt-16-1600-seed0"]
     assert record["samples"] == 1_600
     assert len(record["curve"]) == 100
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--samples", "7"], "--samples must be at least 100"),
+        (["--seeds", "0"], "--seeds must be at least 1"),
+        (["--jobs", "0"], "--jobs must be at least 1"),
+    ],
+)
+def test_impossible_options_are_refused_in_a_sentence(options, words, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["paper", "all", *options])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 1
+    assert f"python -m examples.paper: {words}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("study", "option"), [("paper", "--quick"), ("real_data", "--cache")])
+def test_the_help_of_a_study_does_not_wait_for_jax(study, option):
+    code = (
+        f"import sys; from examples.{study}.__main__ import main\n"
+        "sys.argv = ['study', '--help']\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "sys.exit('jax' in sys.modules)"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert result.returncode == 0, result.stderr
+    assert option in result.stdout

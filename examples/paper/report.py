@@ -1,4 +1,4 @@
-"""`norewind reproduce`: from plans to records, and from records to figures, tables and one self-contained page."""
+"""From plans to records, and from records to figures, tables and one self-contained page."""
 
 import base64
 import re
@@ -7,23 +7,21 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from importlib import resources
 from itertools import product
 from math import isnan
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 
-from norewind.paper.balancing import InfluenceRun, influence_curves, train_influence
-from norewind.paper.text_runs import RECENT, SAMPLES, SeedGroup, TextRuns, agreement, grouped, method_words, paper_runs
+from examples.paper.balancing import InfluenceRun, influence_curves, train_influence
+from examples.paper.figures import influence_figure, text_figure
+from examples.paper.text_runs import RECENT, SeedGroup, agreement, as_range, grouped, method_words, paper_runs
 from norewind.plotting import figures
-from norewind.plotting.tables import as_range, comma_separated, markdown, markdown_as_html
+from norewind.plotting.tables import comma_separated, markdown, markdown_as_html
 from norewind.storage.files import write_atomically
-from norewind.sweeps.curves import losses
 from norewind.sweeps.record import Record, read_records
-from norewind.sweeps.sweep import Plan, records, sweep
+from norewind.sweeps.sweep import Plan, finished_records, sweep
 from norewind.tasks import influence_balancing
 
 # The columns of the paper's table, and of the table on brackets.
@@ -33,19 +31,6 @@ BRACKETS_COLUMNS = ("method", "cell", "ours", "spread", "seeds", "diverged", "fr
 TEXTS = {"brackets": ("memoryless", 72, BRACKETS_COLUMNS), "anbn": ("without counting", 140, COLUMNS)}
 # Influence balancing starts from a loss of about 8: a run below this is converging to the solution.
 CONVERGED_LOSS = 0.1
-BLUE = "#08306b"
-# UORO in blue, BPTT in orange; longer windows are lighter.
-LOOKS = {
-    "uoro": (BLUE, "-"),
-    "uoro:window=2": ("#2171b5", (0, (7, 1.5, 1.5, 1.5))),
-    "uoro:window=16": ("#7fb8de", "-"),
-    "bptt:1": ("#7f2704", (0, (4, 1.6))),
-    "bptt:2": ("#d94801", (0, (1, 1))),
-    "bptt:4": ("#d94801", (0, (4, 1.6))),
-    "bptt:16": ("#fdae6b", (0, (4, 1.6))),
-}
-# BPTT on influence balancing, shorter windows darker.
-SHADES = ("#662506", "#cc4c02", "#fe9929", "#e0b030", "#8c6d31", "#b15928")
 
 
 def reproduce(
@@ -73,7 +58,7 @@ def reproduce(
         _say("interrupted: finished runs and checkpoints are kept; the same command continues from there")
         raise SystemExit(130) from None
     finally:
-        finished = records(influence, out, "influence") | records(plan, out)
+        finished = finished_records(influence, out, "influence") | finished_records(plan, out)
         written = write_report(out, [name for name in [*influence, *plan] if name not in finished])
     groups = grouped(read_records(out).values())
     for source in TEXTS:
@@ -127,78 +112,6 @@ def write_report(out: Path, missing: Sequence[str] = ()) -> list[Path]:
     for name, text in texts.items():
         write_atomically(out / name, text.encode())
     return [*written, *(out / name for name in texts)]
-
-
-def text_figure(groups: TextRuns, memoryless: str) -> Figure:
-    """Draw learning curves on a text: one column per cell, the mean loss from the start above, the recent one below.
-
-    Args:
-        groups: the runs by method and cell.
-        memoryless: the label of the level without memory.
-    """
-    cells = [cell for cell in ("lstm", "gru") if any(cell == of for _, of in groups)]
-    figure, axes = figures.new_figure(2, len(cells), panel=(5.2, 3.2), sharex=True, sharey="row")
-    first = next(iter(groups.values()))
-    text, longest = first.text(), max(group.samples for group in groups.values())
-    gap = text.memoryless - text.floor
-    for column, cell in enumerate(cells):
-        for ax, cumulative in zip(axes[:, column], (True, False), strict=True):
-            for method, (colour, line) in LOOKS.items():
-                if (method, cell) in groups:
-                    samples, rows = groups[method, cell].curves(cumulative=cumulative)
-                    # A figure of a few inches shows a few hundred points.
-                    every = max(1, len(samples) // 400)
-                    style = {"color": colour, "linestyle": line, "lw": 1.7, "label": method_words(method)}
-                    figures.median_and_range(ax, samples[::every], rows[:, ::every], **style)
-            last = column == len(cells) - 1
-            figures.reference_line(ax, text.floor, f"{text.floor:.3f}\nentropy rate" if last else "")
-            figures.reference_line(ax, text.memoryless, f"{text.memoryless:.3f}\n{memoryless}" if last else "")
-            highest = text.unigram if longest < SAMPLES / 10 else text.memoryless + gap * (1.1 if cumulative else 0.45)
-            ax.set(ylim=(text.floor - 0.12 * gap, highest + 0.12 * gap), xlim=(0, longest))
-            figures.count_axis(ax)
-        axes[0, column].set_title(f"{cell.upper()}, {first.settings['hidden']} units")
-        axes[1, column].set_xlabel("samples")
-    axes[0, 0].set_ylabel("bits, mean from the start")
-    axes[1, 0].set_ylabel("bits, recent mean")
-    counts = sorted({len(group.records) for group in groups.values()})
-    over = " to ".join(map(str, sorted({counts[0], counts[-1]})))
-    figure.suptitle(f"{text.name}: {'one seed' if counts == [1] else f'median and range over {over} seeds'}")
-    figures.legend(figure, axes.flat)
-    return figure
-
-
-def influence_figure(records: Sequence[Record]) -> Figure:
-    """Draw influence balancing: the loss above and θ below, one column per learning rate."""
-    methods = influence_curves(records)
-    rates = list(next(iter(methods.values())))
-    figure, axes = figures.new_figure(2, len(rates), panel=(3.8, 3.1), sharex=True, sharey="row")
-    for column, rate in enumerate(rates):
-        seeds = methods.get("uoro", {}).get(rate, [])
-        truncated = [(name, run) for name, curves in methods.items() if name != "uoro" for run in curves[rate]]
-        for ax, entry in zip(axes[:, column], ("losses", "thetas"), strict=True):
-            for record in seeds:
-                ax.plot(record["time"], losses(record, entry), color=BLUE, lw=0.5, alpha=0.35)
-            if seeds:
-                label = f"UORO: median of {len(seeds)} seeds (thin: each)" if len(seeds) > 1 else "UORO, one seed"
-                shortest = min(len(record["time"]) for record in seeds)
-                median = np.median([losses(record, entry)[:shortest] for record in seeds], axis=0)
-                ax.plot(seeds[0]["time"][:shortest], median, color=BLUE, lw=1.8, label=label)
-            for number, (method, record) in enumerate(truncated):
-                color, line = SHADES[number % len(SHADES)], figures.LINES[(number + 1) % len(figures.LINES)]
-                style = {"color": color, "linestyle": line, "lw": 1.8, "label": method_words(method)}
-                ax.plot(record["time"], losses(record, entry), **style)
-        title = f"η = {rate:g} / (1 + √t)"
-        axes[0, column].set(xscale="log", xlim=(5, None), yscale="log", ylim=(1e-13, 1e13), title=title)
-        axes[1, column].set_yscale("symlog", linthresh=1, linscale=1.2)
-        axes[1, column].set(ylim=(-1e4, 1e4), xlabel="sample")
-        target = records[0]["target"]
-        figures.reference_line(axes[1, column], target, f"θ* = {target:.4f}" if column == len(rates) - 1 else "")
-    axes[0, 0].set_ylabel("loss")
-    axes[1, 0].set_ylabel("θ")
-    first = records[0]["influence"]
-    figure.suptitle(f"Influence balancing, {first['n']} units, {first['minus']} minus")
-    figures.legend(figure, axes[0])
-    return figure
 
 
 def table_row(group: SeedGroup) -> dict[str, Any]:
@@ -269,7 +182,7 @@ def page(values: Mapping[str, Any], out: Path) -> str:
         values: the values by their names in report.md.
         out: the folder with the figures.
     """
-    folder = resources.files("norewind.paper")
+    folder = Path(__file__).parent
     values = {name: value for name, value in values.items() if value}
     kept = []
     for section in re.split(r"^(?=##)", (folder / "report.md").read_text("utf-8"), flags=re.MULTILINE):

@@ -12,17 +12,18 @@ import jax.numpy as jnp
 import numpy as np
 from matplotlib.ticker import FixedLocator
 
+from examples.paper.balancing import fit_or_fail
+from examples.paper.figures import median_and_range, reference_line
 from norewind.cells import with_readout
 from norewind.core.losses import cross_entropy
 from norewind.core.optimizers import adam
 from norewind.learners.online import online
-from norewind.paper.balancing import fit_or_fail
 from norewind.plotting import figures
 from norewind.plotting.tables import markdown
 from norewind.scoring.score import bits_of
-from norewind.sweeps.curves import grouped_by
+from norewind.sweeps.curves import group_by
 from norewind.sweeps.record import Record
-from norewind.sweeps.sweep import records, sweep
+from norewind.sweeps.sweep import finished_records, sweep
 from norewind.tasks.copying import UNSCORED, Copying, Curriculum
 from norewind.training import registry
 from norewind.training.fit import Hooks
@@ -125,7 +126,7 @@ def second_plan(found: Mapping[str, Record], samples: int | None = None, seeds: 
         return -np.inf if record["problem"] else reached(record) * (1 if run.task == "grow" else -1)
 
     made = [run for name, run in first_plan(samples).items() if name in found]
-    best = [max(runs, key=worth) for runs in grouped_by(lambda run: run.kind, made).values()]
+    best = [max(runs, key=worth) for runs in group_by(lambda run: run.kind, made).values()]
     again = [replace(run, seed=seed) for seed in range(seeds) for run in best]
     return {run.name: run for run in again}
 
@@ -204,14 +205,14 @@ def reproduce_memory(
 
     def get(plan: Mapping[str, MemoryRun]) -> dict[str, Record]:
         if report_only:
-            return records(plan, out, "memory")
+            return finished_records(plan, out, "memory")
         return sweep(plan, out, train=train_memory, entry="memory", **processes)
 
     tried = get(first_plan(samples))
     best = get(second_plan(tried, samples, seeds))
     if not best:
         raise SystemExit(f"There are no records of runs on long memory in {out}.")
-    groups = list(grouped_by(lambda record: MemoryRun(**record["memory"]).kind, best.values()).values())
+    groups = list(group_by(lambda record: MemoryRun(**record["memory"]).kind, best.values()).values())
     draw(groups, out / "figure.png")
     text = table(groups, list((tried | best).values()))
     (out / "table.md").write_text(text, encoding="utf-8")
@@ -257,10 +258,10 @@ def draw(groups: Sequence[Sequence[Record]], path: Path) -> None:
                 shortest = min(len(record[entry]) for record in group)
                 rows = np.array([record[entry][:shortest] for record in group])
                 style = figures.curve_style(methods.index(label.rpartition("-")[0]))
-                figures.median_and_range(ax, group[0]["time"][:shortest], rows, label=label, **style)
+                median_and_range(ax, group[0]["time"][:shortest], rows, label=label, **style)
         ax.set(xlabel="samples", ylabel=TASKS[task][2], title=TITLES[task], xlim=(0, None))
         figures.count_axis(ax)
-    figures.reference_line(axes[0, 0], 2.0, "chance")
+    reference_line(axes[0, 0], 2.0, "chance")
     figures.log_axis(axes[0, 1])
     axes[0, 1].yaxis.set_major_locator(FixedLocator([1, 2, 5, 10, 20, 50, 100]))
     axes[0, 1].axhspan(*PUBLISHED, color="0.85", label="KF-RTRL and OK, 128 units, as published, at 2M samples")

@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from norewind.plotting.tables import as_range
-from norewind.sweeps.curves import final, grouped_by, losses, points
+from norewind.sweeps.curves import final_loss, group_by, interval_ends, loss_curve
 from norewind.sweeps.record import Record
 from norewind.tasks import Text
 from norewind.training import registry
@@ -143,7 +142,7 @@ class SeedGroup:
         self.recent_samples = min(RECENT, self.samples // 10)
         good = [record for record in records if record["problem"] is None]
         self.diverged = len(records) - len(good)
-        finals = [final(record, self.recent_samples / self.samples) for record in good]
+        finals = [final_loss(record, self.recent_samples / self.samples) for record in good]
         self.values = [value for value in finals if not isnan(value)]
         self.mean = float(np.mean(self.values)) if self.values else float("nan")
         self.spread = float(np.std(self.values, ddof=1)) if len(self.values) > 1 else float("nan")
@@ -180,17 +179,17 @@ class SeedGroup:
         width = max(1, min(RECENT, self.samples // 20) // longest["every"])
         rows = np.full((len(self.records), len(longest["curve"])), np.nan)
         for row, record in zip(rows, self.records, strict=True):
-            sums = np.concatenate([[0.0], np.cumsum(losses(record))])
+            sums = np.concatenate([[0.0], np.cumsum(loss_curve(record))])
             ends = np.arange(1, len(sums))
             starts = np.zeros_like(ends) if cumulative else np.maximum(0, ends - width)
             row[: len(ends)] = (sums[ends] - sums[starts]) / (ends - starts)
-        return points(longest), rows
+        return interval_ends(longest), rows
 
 
 def grouped(records: Iterable[Record]) -> list[SeedGroup]:
     """SeedGroup the runs on text among some records by everything but their seed."""
     in_order = sorted((one for one in records if "settings" in one), key=lambda record: record["settings"]["seed"])
-    groups = grouped_by(lambda record: str({**record["settings"], "seed": None}), in_order)
+    groups = group_by(lambda record: str({**record["settings"], "seed": None}), in_order)
     return [SeedGroup(group) for group in groups.values()]
 
 
@@ -286,7 +285,7 @@ class TextRuns(dict[tuple[str, str], SeedGroup]):
             return ""
         return (
             f"Too short to conclude: there are runs of {as_range(lengths[0], lengths[-1], ',')} samples. The runs of "
-            f"`norewind reproduce` without `--quick` are {SAMPLES:,} samples long, with at least three seeds."
+            f"`python -m examples.paper` without `--quick` are {SAMPLES:,} samples long, with at least three seeds."
         )
 
     def verdicts(self) -> str:
@@ -309,3 +308,17 @@ class TextRuns(dict[tuple[str, str], SeedGroup]):
                     when = "still above that of truncated BPTT at the end"
                 sentences.append(f"{cell.upper()}: UORO's mean loss from the start is {when}.")
         return sentences
+
+
+def as_range(low: float, high: float, digits: str) -> str:
+    """Format the smallest and the largest of some numbers; only one if they look the same.
+
+    Args:
+        low: the smallest.
+        high: the largest.
+        digits: the format of a number.
+
+    >>> as_range(1, 2.5, ".1f"), as_range(1, 1.01, ".1f")
+    ('1.0 to 2.5', '1.0')
+    """
+    return " to ".join(dict.fromkeys([format(low, digits), format(high, digits)]))

@@ -8,9 +8,9 @@ import jax
 import numpy as np
 import pytest
 
-from norewind.paper.balancing import InfluenceRun, influence_plan, train_influence
+from examples.paper.balancing import InfluenceRun, influence_plan, train_influence
 from norewind.sweeps.record import read_records, write_record
-from norewind.sweeps.sweep import records, sweep
+from norewind.sweeps.sweep import finished_records, sweep
 from norewind.tasks import influence_balancing
 
 # Runs of influence balancing write nothing to their folder.
@@ -79,7 +79,7 @@ def test_runs_are_swept_and_finished_ones_kept(tmp_path):
     assert {"norewind", "commit", "jax", "python"} <= set(found[first])
     # A record of other settings does not count, whatever its name.
     write_record(tmp_path, first, {**again, "influence": {**again["influence"], "n": 5}})
-    assert list(records(plan, tmp_path, "influence")) == others
+    assert list(finished_records(plan, tmp_path, "influence")) == others
 
 
 def test_seeds_differ_in_noise_alone():

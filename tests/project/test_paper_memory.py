@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from norewind.paper import memory
+from examples.paper import memory
 from norewind.sweeps.record import write_record
-from norewind.sweeps.sweep import records, sweep
+from norewind.sweeps.sweep import finished_records, sweep
 from norewind.training.settings import SettingsError
 
 
@@ -29,7 +29,7 @@ def test_the_best_rate_is_repeated_with_other_seeds_and_reported(record, tmp_pat
     for run in memory.first_plan(30_000).values():
         reached = {1e-3: 9, 3e-3: 7}[run.rate]
         write(tmp_path, run, record, reached)
-    plan = memory.second_plan(records(memory.first_plan(30_000), tmp_path, "memory"), 30_000, seeds=2)
+    plan = memory.second_plan(finished_records(memory.first_plan(30_000), tmp_path, "memory"), 30_000, seeds=2)
     first, again = plan.values()
     assert (first.rate, first.seed, again.rate, again.seed) == (1e-3, 0, 1e-3, 1)
     write(tmp_path, again, record, 11)

@@ -1,0 +1,76 @@
+"""The paper's experiments, and runs on long memory, which are not from the paper.
+
+python -m examples.paper all            # or influence, brackets, anbn, memory
+python -m examples.paper all --quick    # influence balancing in full, the rest too short to draw conclusions
+"""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from norewind.cli.common import THIS_MACHINE, Processes, check_range, command_line
+from norewind.training.settings import option
+
+PROGRAM = "python -m examples.paper"
+
+
+def study(
+    what: Annotated[Literal["influence", "brackets", "anbn", "all", "memory"], tyro.conf.Positional],
+    *,
+    out: Annotated[Path | None, option("FOLDER", "results/paper, results/quick or results/memory")] = None,
+    quick: bool = False,
+    seeds: Annotated[int | None, option("N", "anbn 5, brackets 3, influence 10, memory 2")] = None,
+    samples: Annotated[float | None, option("N", "1e7; memory 1e6 and 2e6")] = None,
+    rates: tuple[float, ...] = (1e-3, 3e-4, 1e-4),
+    windows: tuple[int, ...] = (1, 10, 100, 200),
+    controls: bool = True,
+    report_only: bool = False,
+    processes: Annotated[Processes, tyro.conf.arg(name="")] = THIS_MACHINE,
+) -> None:
+    """Run the paper's experiments and write their figures, table, records and page.
+
+    Finished runs are kept: repeat the command to continue an interrupted one.
+
+    Args:
+        what: One experiment of the paper, or all of them; or memory, which is not from the paper.
+        out: The folder to write to.
+        quick: Run influence balancing in full, but text only briefly, too short for conclusions (a few minutes).
+        seeds: The number of runs per curve and per cell of the table.
+        samples: The length of each run on text; can be written as 1e7.
+        rates: Learning rates of influence balancing, one for each column of the figure.
+        windows: Truncation lengths of influence balancing.
+        controls: Also run controls that could explain a difference from the paper (rho, precision, length).
+        report_only: Train nothing; write figures, table and page from existing records.
+        processes: See below.
+    """
+    check_range("--samples", samples, 100)
+    check_range("--seeds", seeds, 1)
+    check_range("--jobs", processes.jobs, 1)
+    length = None if samples is None else int(samples)
+    options = {**vars(processes), "report_only": report_only}
+    if what == "memory":
+        from examples.paper.memory import reproduce_memory
+
+        length = length or (20_000 if quick else None)
+        folder = out or Path("results/quick/memory" if quick else "results/memory")
+        print(reproduce_memory(folder, samples=length, seeds=seeds or 2, **options))
+        return
+    from examples.paper.balancing import SEEDS, influence_plan
+    from examples.paper.report import reproduce
+    from examples.paper.text_runs import text_plan
+
+    plan = text_plan(what, quick=quick, seeds=seeds, samples=length, controls=controls)
+    texts_only = what in ("anbn", "brackets")
+    influence = {} if texts_only else influence_plan(seeds=seeds or SEEDS, rates=rates, windows=windows)
+    folder = out or Path("results/quick" if quick else "results/paper")
+    reproduce(plan, influence, folder, **options)
+
+
+def main() -> None:
+    with command_line(PROGRAM, mistakes=(ValueError,)):
+        tyro.cli(study, prog=PROGRAM)
+
+
+if __name__ == "__main__":
+    main()
