@@ -22,7 +22,7 @@ from norewind.training.log import read_log
 from norewind.training.opening import Opened
 from norewind.training.progress import Progress
 from norewind.training.settings import Settings, SettingsError
-from norewind.training.train import train, unit_of
+from norewind.training.train import simple_forecasts, train, unit_of
 
 
 def run_in_folder(
@@ -101,10 +101,8 @@ def draw_curves(*paths: Path, out: Path | None = None) -> None:
     if len(units) > 1:
         raise SettingsError(f"these runs are measured in {' and '.join(sorted(units))}: draw them separately.")
     curves = [(str(path), read_log(path / METRICS)) for path in paths]
-    first = all_settings[0]
-    rows = "class frequencies so far" if first.loss == "classes" else "the mean so far"
-    trivial = rows if first.kind in ("csv", "jsonl") else "order-0 entropy"
-    figures.save(figures.curves_figure(curves, units.pop(), trivial), out or paths[0] / CURVE)
+    simple = simple_forecasts(all_settings[0])
+    figures.save(figures.curves_figure(curves, units.pop(), simple), out or paths[0] / CURVE)
 
 
 def _last_tenth(lines: list[dict[str, Any]], score: Score) -> str:
@@ -115,8 +113,8 @@ def _last_tenth(lines: list[dict[str, Any]], score: Score) -> str:
         return at_the_end(ends, np.array([line.get(entry) for line in lines], float), 0.1)
 
     newest, loss = mean("loss")
-    simple = {score.trivial: "baseline", **({"last value": "persistence"} if isinstance(score, KeyScore) else {})}
-    known = [f"{name}: {value:.4f}" for name, entry in simple.items() if (value := mean(entry)[1]) == value]
+    simple = ("baseline", "persistence") if isinstance(score, KeyScore) else ("baseline",)
+    known = [f"{score.simple[entry]}: {value:.4f}" for entry in simple if (value := mean(entry)[1]) == value]
     words = f", {loss:.4f} {score.unit} over the last {newest:,}" + (f" ({', '.join(known)})" if known else "")
     return words if loss == loss else ""
 

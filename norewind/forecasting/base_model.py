@@ -242,7 +242,7 @@ class ForecastingModel:
     def _file_settings(self, path: str) -> Settings:
         """The settings to read a file with."""
         settings = replace(self.settings, source=path, format="auto", final=True).with_format()
-        if settings.kind not in ("csv", "jsonl"):
+        if not settings.has_rows:
             raise SettingsError(f"{path}: pass rows, or a file whose name ends in .csv, .jsonl or .ndjson.")
         if self.training and settings.kind != self.settings.kind:
             kinds = f"the model has learned from {self.settings.kind}, but this file is {settings.kind}"

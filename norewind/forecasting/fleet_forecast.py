@@ -1,6 +1,5 @@
 """Forecasts for every key of a fleet, read from the records of its keys."""
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,13 +8,12 @@ from typing import Any
 import numpy as np
 
 from norewind.fleets.store import Store
-from norewind.forecasting.predict import check_ahead
+from norewind.forecasting.predict import check_ahead, opened_at_the_end
 from norewind.learners.steps import nearest_steps
 from norewind.streams.table.scaling import NEWEST
 from norewind.sweeps.parts import shard_folders
 from norewind.training.build import build, set_precision
 from norewind.training.folder import saved_run
-from norewind.training.opening import open_stream
 from norewind.training.settings import Settings, SettingsError
 
 
@@ -44,7 +42,7 @@ def fleet_forecasts(path: Path, settings: Settings, steps: int | None = None) ->
 def _of_folder(folder: Path, steps: int) -> Iterator[dict[str, Any]]:
     settings, saved = saved_run(folder)
     set_precision(settings)
-    opened = open_stream(replace(settings, source=os.devnull), saved.entries["position"]["stream"], continues=True)
+    opened = opened_at_the_end(settings, saved)
     with opened.stream:
         # Keys are read one at a time.
         fleet: Any = build(replace(settings, resident=1), opened.shape).learner

@@ -232,7 +232,7 @@ def load(folder: str | Path) -> Any:
 
     folder = Path(folder)
     settings, saved = saved_run(folder)
-    if settings.kind not in ("csv", "jsonl"):
+    if not settings.has_rows:
         raise SettingsError(f"{folder} has learned from {settings.kind}: only runs on CSV or JSON lines can be loaded.")
     try:
         about = json.loads((folder / MODEL).read_bytes())

@@ -118,10 +118,19 @@ def at_the_end(settings: Settings, saved: Saved) -> Training:
         settings: the settings of the run.
         saved: its checkpoint.
     """
+    return restored(settings, saved, opened_at_the_end(settings, saved))
+
+
+def opened_at_the_end(settings: Settings, saved: Saved) -> Opened:
+    """Open the stream of a run folder where the run stopped, with an empty source.
+
+    Args:
+        settings: the settings of the run.
+        saved: its checkpoint.
+    """
     # A task generates its samples from its position, so it keeps its source.
     source = settings.source if settings.kind == "task" else os.devnull
-    opened = open_stream(replace(settings, source=source), saved.entries["position"]["stream"], continues=True)
-    return restored(settings, saved, opened)
+    return open_stream(replace(settings, source=source), saved.entries["position"]["stream"], continues=True)
 
 
 class Forecast(NamedTuple):
@@ -260,7 +269,7 @@ def check_ahead(settings: Settings, steps: int | None) -> None:
         SettingsError: if the run predicts symbols, if its horizon is 0, or if it forecasts classes and its horizon
             is less than `steps`.
     """
-    if settings.kind not in ("csv", "jsonl"):
+    if not settings.has_rows:
         raise SettingsError("this run predicts symbols: use norewind sample to generate text.")
     horizon = settings.horizon
     if not horizon:
@@ -289,7 +298,7 @@ def sampled(
     Raises:
         SettingsError: if the run is one on rows.
     """
-    if settings.kind in ("csv", "jsonl"):
+    if settings.has_rows:
         raise SettingsError("this run forecasts numbers; only a run on bytes or text can generate text.")
     training, random, written = at_the_end(settings, saved), np.random.default_rng(seed), []
     with training.steps.stream as stream:

@@ -12,7 +12,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
 
-from norewind.scoring.metrics import counted
+from norewind.scoring.metrics import ANY_FORECASTS, counted
 from norewind.storage.files import write_atomically
 from norewind.streams.table.scaling import ENOUGH
 
@@ -20,6 +20,8 @@ COLOURS = ("#08519c", "#d94801", "#238b45", "#6a51a3", "#b8860b", "#cb181d", "#4
 LINES = ("-", (0, (4, 1.6)), (0, (7, 1.5, 1.5, 1.5)), (0, (1, 1)), (0, (9, 2)))
 MARKERS = "osD^vP*X<>"
 GREY = "0.5"
+# The lines of simple forecasts, by their entries in a line of metrics.
+SIMPLE_LINES = {"persistence": ":", "seasonal": "-.", "baseline": "--"}
 # The most targets with a panel of their own, and the most characters of the name of a class.
 PANELS, LONGEST_NAME = 4, 20
 
@@ -127,7 +129,9 @@ def log_axis(ax: Axes) -> None:
 MIN_SAMPLES = 20
 
 
-def curves_figure(runs: Sequence[tuple[str, Sequence[dict[str, Any]]]], unit: str, trivial: str = "baseline") -> Figure:
+def curves_figure(
+    runs: Sequence[tuple[str, Sequence[dict[str, Any]]]], unit: str, simple: dict[str, str] = ANY_FORECASTS
+) -> Figure:
     """Draw the learning curves of runs: the loss in every line of metrics against samples.
 
     For a single run, the losses of simple forecasts are drawn as well.
@@ -135,7 +139,7 @@ def curves_figure(runs: Sequence[tuple[str, Sequence[dict[str, Any]]]], unit: st
     Args:
         runs: names and lines of metrics.
         unit: the unit of the loss.
-        trivial: the label of the baseline.
+        simple: the simple forecasts in words, by their entries in a line of metrics.
     """
     figure, axes = new_figure(panel=(8, 4.5))
     ax, drawn = axes[0, 0], 0
@@ -143,13 +147,12 @@ def curves_figure(runs: Sequence[tuple[str, Sequence[dict[str, Any]]]], unit: st
         points = _points(lines, "loss")
         drawn += points.shape[1]
         ax.plot(*points, label=name, marker="o", markersize=2.5, **curve_style(number))
-    simple = {"persistence": ("the last value", ":"), "seasonal": ("one period ago", "-."), "baseline": (trivial, "--")}
     if len(runs) == 1:
-        for entry, (words, style) in simple.items():
+        for entry, words in simple.items():
             samples, values = _points(runs[0][1], entry)
             if len(values):
                 marker = {"marker": "s", "markersize": 2} if len(values) < 5 else {}
-                ax.plot(samples, values, style, color=GREY, linewidth=1, label=words, **marker)
+                ax.plot(samples, values, SIMPLE_LINES.get(entry, "-"), color=GREY, linewidth=1, label=words, **marker)
     if not drawn:
         words = "Nothing to draw yet: no sample with a known target was predicted."
         ax.annotate(words, (0.5, 0.5), xycoords="axes fraction", ha="center", va="center")

@@ -8,7 +8,7 @@ import numpy as np
 
 from norewind.core.losses import BIT
 from norewind.engines.kernels import kernel
-from norewind.scoring.metrics import counted, last_half
+from norewind.scoring.metrics import CLASS_FORECASTS, counted, last_half
 from norewind.scoring.score import RECENT, StepScore, log_shares
 from norewind.streams.stream import Samples
 
@@ -30,7 +30,7 @@ class ClassScore(StepScore):
     """
 
     unit = "bits"
-    trivial = "class frequencies"
+    simple = CLASS_FORECASTS
 
     def __init__(self, classes: int, name: Callable[[int], Any], steps: Sequence[int]):
         super().__init__(steps)

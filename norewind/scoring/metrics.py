@@ -15,6 +15,12 @@ Number = Annotated[float, msgspec.Meta(ge=-sys.float_info.max, le=sys.float_info
 # The number of values, and their sum.
 Sums = tuple[Count, Number]
 
+# Simple forecasts in words, by their entries in a line of metrics: those of numbers, of classes and of symbols.
+SIMPLE_FORECASTS = {"persistence": "the last value", "seasonal": "one period ago", "baseline": "the mean so far"}
+CLASS_FORECASTS = {"baseline": "class frequencies so far"}
+SYMBOL_FORECASTS = {"baseline": "order-0 entropy"}
+# For a run on any of them.
+ANY_FORECASTS = SIMPLE_FORECASTS | {"baseline": "baseline"}
 # The number of bad lines in a row that count as divergence. A single one may be an unusual part of the stream.
 PATIENCE = 5
 # Below this fraction of the baseline, a run has learned something that it can lose.

@@ -9,7 +9,7 @@ import numpy as np
 
 from norewind.core.losses import log_variance
 from norewind.fleets.store import KeyErrors, Store
-from norewind.scoring.metrics import counted, mean, running_sum, seven_digits
+from norewind.scoring.metrics import SIMPLE_FORECASTS, counted, mean, running_sum, seven_digits
 from norewind.scoring.score import StepScore, place_of
 from norewind.streams.stream import Samples
 
@@ -21,7 +21,7 @@ WORST, FEWEST = 5, 20
 class NumberScore(StepScore):
     """Scores forecasts of standardised numbers: mean squared errors, or nats with `gaussian`, per value and step.
 
-    The baseline is the loss of forecasting the running mean, and `persistence` the mean squared
+    The baseline is the loss of forecasting the mean so far, and `persistence` the mean squared
     error of forecasting the last known value.
 
     Args:
@@ -30,7 +30,7 @@ class NumberScore(StepScore):
         steps: the forecast steps, in rows ahead.
     """
 
-    trivial = "running mean"
+    simple = SIMPLE_FORECASTS
 
     def __init__(self, columns: Sequence[str], loss: str, steps: Sequence[int]):
         super().__init__(steps)
@@ -214,8 +214,8 @@ def worst_keys(folders: Iterable[Path], name: Callable[[bytes], Any]) -> str:
         store.close()
     if not worst:
         return f"{counted(keys, 'key')}; none has {FEWEST} scored rows yet."
-    words = "Those with the largest squared errors (this model, the last value, the mean so far):"
-    lines = [f"{counted(keys, 'key')}. {words}"]
+    simple = f"{SIMPLE_FORECASTS['persistence']}, {SIMPLE_FORECASTS['baseline']}"
+    lines = [f"{counted(keys, 'key')}. Those with the largest squared errors (this model, {simple}):"]
     for key, rows, model, persistence, average in sorted(worst, key=lambda key: -key.model)[:WORST]:
         lines.append(f"  {name(key)!s:.40}: {model:.4f}, {persistence:.4f}, {average:.4f} ({counted(rows, 'row')})")
     return "\n".join(lines)

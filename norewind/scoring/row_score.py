@@ -8,7 +8,7 @@ import numpy as np
 
 from norewind.engines.kernels import kernel
 from norewind.learners.steps import PERIODS
-from norewind.scoring.metrics import counted, digits, last_half, mean
+from norewind.scoring.metrics import SIMPLE_FORECASTS, counted, digits, last_half, mean
 from norewind.scoring.number_score import NumberScore
 from norewind.scoring.score import RECENT
 from norewind.streams.stream import Samples
@@ -29,8 +29,8 @@ MODEL = "this model"
 # The titles of forecasts, with the names of their errors and of their losses in a line of metrics.
 FORECASTS = {
     MODEL: ("model", "loss"),
-    "the last value": ("persistence", "persistence"),
-    "the mean so far": ("mean", "baseline"),
+    SIMPLE_FORECASTS["persistence"]: ("persistence", "persistence"),
+    SIMPLE_FORECASTS["baseline"]: ("mean", "baseline"),
     "": ("seasonal", "seasonal"),
 }
 
@@ -56,7 +56,7 @@ class Summary(NamedTuple):
     def best_simple(self) -> tuple[str, float]:
         """Return the best simple forecast, and its squared error as a fraction of the model's."""
         # The squared errors of all columns, each as a fraction of that of the mean.
-        mean = self.errors["the mean so far"].items()
+        mean = self.errors[SIMPLE_FORECASTS["baseline"]].items()
         fractions = {
             name: float(np.mean([(errors[column][1] / rmse) ** 2 if rmse else 1.0 for column, (_, rmse) in mean]))
             for name, errors in self.errors.items()

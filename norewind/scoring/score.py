@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from norewind.core.losses import BIT
+from norewind.scoring.metrics import ANY_FORECASTS
 from norewind.streams.stream import Samples, as_place
 
 # The number of newest rows of a table that are kept and drawn.
@@ -34,14 +35,14 @@ class Score:
         needs_outputs: whether `add` has to be given the outputs of the learner.
         unit: the unit of losses after they are multiplied by `scale`.
         scale: the factor from the learner's losses to `unit`.
-        trivial: the name of the baseline.
+        simple: the simple forecasts that it compares with, in words, by their entries in a line of metrics.
         state: the part of the score that is saved in checkpoints, as JSON and arrays.
     """
 
     needs_outputs = False
     unit = "loss"
     scale = 1.0
-    trivial = ""
+    simple = ANY_FORECASTS
 
     def __init__(self):
         self.state: dict[str, Any] = {}

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from norewind.core.losses import BIT
+from norewind.scoring.metrics import SYMBOL_FORECASTS
 from norewind.scoring.score import Score, bits_of
 from norewind.streams.stream import Samples
 
@@ -29,7 +30,7 @@ class SymbolScore(Score):
 
     unit = "bits"
     scale = 1 / BIT
-    trivial = "order-0 entropy"
+    simple = SYMBOL_FORECASTS
 
     def __init__(self, symbols: int, name: Callable[[int], Any]):
         super().__init__()

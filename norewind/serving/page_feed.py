@@ -12,12 +12,12 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from norewind.scoring.metrics import CARRY_LIMIT, seven_digits
+from norewind.scoring.metrics import CARRY_LIMIT, SIMPLE_FORECASTS, seven_digits
 from norewind.storage.checkpoint import CheckpointError, checkpoints, read
 from norewind.training.checkpoint_schema import check_entries
 from norewind.training.folder import COLUMNS, METRICS, PREDICTIONS, read_settings
 from norewind.training.log import as_entry
-from norewind.training.train import unit_of
+from norewind.training.train import simple_forecasts, unit_of
 
 SHOWN_ROWS = 200
 MAX_METRICS = 1_000
@@ -33,7 +33,7 @@ SILENT_SECONDS = 15
 # The most bytes of a log to read at a time. If there are more, only the end is read.
 MAX_READ_BYTES = 4_000_000
 # The entries of a line of metrics that the page shows.
-ENTRIES = ("samples", "seconds", "loss", "baseline", "persistence", "seasonal", "carry")
+ENTRIES = ("samples", "seconds", "loss", *SIMPLE_FORECASTS, "carry")
 
 
 Entry = dict[str, Any]
@@ -56,9 +56,10 @@ def about(folder: Path) -> Entry:
     except (OSError, msgspec.DecodeError, RecursionError):
         columns = None  # a run on symbols has no such file, and another program may have changed it
     return {
-        **{name: getattr(settings, name) for name in ("kind", "loss", "source")},
+        **{name: getattr(settings, name) for name in ("kind", "has_rows", "loss", "source")},
         "name": folder.resolve().name,
         "unit": unit_of(settings),
+        "simple": simple_forecasts(settings),
         "model": "auto" if settings.method == "auto" else model,
         "columns": columns,
         "carry_limit": CARRY_LIMIT,

@@ -294,7 +294,7 @@ def served_settings(folder: Path) -> Settings:
     """
     settings, _ = saved_run(folder)
     problem = None
-    if settings.kind not in ("csv", "jsonl"):
+    if not settings.has_rows:
         problem = "predicts symbols, and only runs on rows can be served"
     elif settings.share:
         problem = "has one model for all keys, which answers only while it learns"

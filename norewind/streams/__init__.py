@@ -6,7 +6,7 @@ Importing this package does not import JAX.
 from norewind.streams.position import afresh
 from norewind.streams.source import Source
 from norewind.streams.stream import Samples, Stream, StreamError
-from norewind.streams.table.parsing import Dialect
+from norewind.streams.table.formats import Dialect
 from norewind.streams.table.row_stream import KeyedStream, RowStream
 from norewind.streams.text.symbols import ByteStream, CharacterStream, TaskStream
 

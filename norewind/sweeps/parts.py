@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from norewind.scoring.metrics import counted
+from norewind.scoring.metrics import SIMPLE_FORECASTS, counted
 from norewind.scoring.number_score import worst_keys
 from norewind.storage.checkpoint import checkpoints, glance
 from norewind.streams.kafka.client import EACH, SCHEME, Client, kafka_module, partitions_of, why
@@ -112,7 +112,7 @@ def shard_summary(path: Path, shards: int, name: Callable[[bytes], Any]) -> str:
         known = [(line[entry], line["samples"]) for line in lines if line.get(entry) is not None]
         return sum(value * weight for value, weight in known) / sum(weight for _, weight in known) if known else None
 
-    words = {"mean": "mean loss", "loss": "in the last intervals", "baseline": "the mean so far"}
+    words = {"mean": "mean loss", "loss": "in the last intervals", "baseline": SIMPLE_FORECASTS["baseline"]}
     losses = [f"{words[entry]} {loss:.4f}" for entry in words if (loss := over_all(entry)) is not None]
     samples = counted(sum(glance(one)["samples"] for one in newest), "sample")
     return f"{', '.join([samples, *losses])}.\n{worst_keys(begun, name)}"

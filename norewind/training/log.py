@@ -7,11 +7,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from norewind.scoring.metrics import SIMPLE_FORECASTS
 from norewind.storage.checkpoint import CheckpointError
 from norewind.storage.files import errors_name, open_itself
 
 # Entries of logs that are drawn and shown.
-NUMERIC_ENTRIES = ("samples", "loss", "mean", "baseline", "persistence", "seasonal", "seconds", "carry", "surprise")
+NUMERIC_ENTRIES = ("samples", "loss", "mean", *SIMPLE_FORECASTS, "seconds", "carry", "surprise")
 
 
 class Log:

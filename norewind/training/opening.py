@@ -12,10 +12,9 @@ from norewind.streams import ByteStream, CharacterStream, Dialect, KeyedStream, 
 from norewind.streams.kafka.client import SCHEME, Client
 from norewind.streams.stream import Position
 from norewind.streams.table.columns import CATEGORIES
+from norewind.streams.table.formats import FORMATS
 from norewind.training import registry
 from norewind.training.settings import Settings, SettingsError
-
-ROW_FORMATS = ("csv", "jsonl")
 
 
 class Shape(NamedTuple):
@@ -77,7 +76,7 @@ def open_stream(settings: Settings, position: Position | None = None, *, source:
     if not settings.source:
         raise SettingsError(f"no source: name a file, - for standard input, or a task ({', '.join(registry.TASKS)}).")
     check_fleet(settings)
-    if settings.kind not in ROW_FORMATS:
+    if not settings.has_rows:
         _check_no_columns(settings)
     if settings.kind == "task":
         try:
@@ -106,8 +105,9 @@ def check_fleet(settings: Settings) -> None:
         if asked or settings.shards > 1:
             raise SettingsError(f"--{asked[0] if asked else 'shards'} needs keys: name their column (--key).")
         return
-    if settings.kind not in ROW_FORMATS:
-        raise SettingsError(f"--key needs rows with columns (csv, jsonl), and {settings.source} is {settings.kind}.")
+    if not settings.has_rows:
+        formats = ", ".join(FORMATS)
+        raise SettingsError(f"--key needs rows with columns ({formats}), and {settings.source} is {settings.kind}.")
     if settings.loss == "classes":
         raise SettingsError("--key with --loss classes is not supported: train one run per key, or forecast numbers.")
     if settings.method != registry.AUTO and method_of(settings).window > 1:
@@ -137,8 +137,8 @@ def _check_no_columns(settings: Settings) -> None:
         if value := getattr(settings, name):
             raise SettingsError(
                 f"{name} is {value!r}, but {settings.source} is read as {settings.kind}, which has no columns. For a "
-                "table, add --format csv or jsonl; if it is compressed, unpack it: zcat FILE.gz | norewind train - "
-                "--format csv."
+                f"table, add --format {' or '.join(FORMATS)}; if it is compressed, unpack it: zcat FILE.gz | norewind "
+                "train - --format csv."
             )
 
 
@@ -171,7 +171,7 @@ def _rows(settings: Settings, source: Any, position: Position | None) -> Opened:
     if inputs and is_auto and settings.horizon and settings.key is None:
         # The past of the targets is known, and is the most informative input.
         inputs = tuple(dict.fromkeys([*inputs, *settings.targets]))
-    assert settings.kind in ROW_FORMATS
+    assert settings.kind in FORMATS
     dialect = Dialect(
         settings.kind,
         header=settings.header,

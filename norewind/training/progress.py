@@ -10,15 +10,13 @@ from rich.console import Console
 from rich.progress import BarColumn, Task, TextColumn
 from rich.progress import Progress as Bars
 
-from norewind.scoring.metrics import counted
+from norewind.scoring.metrics import ANY_FORECASTS, counted
 
 SECONDS_BETWEEN_LINES = 10
 # The losses shown are moving averages over about this many samples.
 SMOOTHED_OVER = 10_000
 # The speed is measured over the chunks of this many seconds.
 SPEED_SECONDS = 600
-# The names of simple forecasts, by their entries in a line of metrics.
-SIMPLE_FORECASTS = {"persistence": "last value", "seasonal": "period ago"}
 
 
 @dataclass
@@ -28,7 +26,7 @@ class RunProgress:
     Attributes:
         task: its bar, which also measures its speed.
         unit: the unit of its losses.
-        names: the names of simple forecasts, by their entries in a line of metrics.
+        simple: the simple forecasts to compare with, in words, by their entries in a line of metrics.
         first: the number of samples before those that the losses are averaged over.
         last: the number of samples at the newest line of metrics.
         last_printed: the time of the last line printed about the run.
@@ -37,7 +35,7 @@ class RunProgress:
 
     task: Task
     unit: str
-    names: dict[str, str]
+    simple: dict[str, str]
     first: int
     last: int
     last_printed: float
@@ -50,7 +48,7 @@ class RunProgress:
             line: the line of metrics.
         """
         samples = line["samples"]
-        new = {entry: line[entry] for entry in ("loss", *self.names) if line.get(entry) is not None}
+        new = {entry: line[entry] for entry in ("loss", *self.simple) if line.get(entry) is not None}
         if new.keys() != self.losses.keys():
             # Only numbers over the same samples can be compared.
             self.first, self.losses = self.last, new
@@ -67,7 +65,7 @@ class RunProgress:
         if self.task.time_remaining:
             parts.append(f"{timedelta(seconds=self.task.time_remaining)} left")
         if "loss" in self.losses:
-            simple = [f"{name} {self.losses[entry]:.4f}" for entry, name in self.names.items() if entry in self.losses]
+            simple = [f"{name} {self.losses[entry]:.4f}" for entry, name in self.simple.items() if entry in self.losses]
             parts.append(f"{self.losses['loss']:.4f} {self.unit}" + (f" ({', '.join(simple)})" if simple else ""))
         return ", ".join(parts)
 
@@ -108,7 +106,7 @@ class Progress:
         self.bars.stop()
 
     def begin(
-        self, name: str, unit: str, samples: int = 0, total: int | None = None, trivial: str = "baseline"
+        self, name: str, unit: str, samples: int = 0, total: int | None = None, simple: dict[str, str] = ANY_FORECASTS
     ) -> None:
         """Show a run.
 
@@ -117,11 +115,10 @@ class Progress:
             unit: the unit of its losses.
             samples: the number of samples that it has already learned from.
             total: the number of samples at its end, if known.
-            trivial: the name of its baseline.
+            simple: the simple forecasts to compare with, in words, by their entries in a line of metrics.
         """
         self.bars.add_task(name, total=total, completed=samples, words="compiling")
-        names = {**SIMPLE_FORECASTS, "baseline": trivial or "baseline"}
-        self.runs[name] = RunProgress(self.bars.tasks[-1], unit, names, samples, samples, time.monotonic())
+        self.runs[name] = RunProgress(self.bars.tasks[-1], unit, simple, samples, samples, time.monotonic())
         if self.many and self.bars.disable:
             self.say(f"{name}: started")
 

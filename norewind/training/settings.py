@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 import msgspec
 import tyro
 
+from norewind.streams.table.formats import FORMATS, FormatName
 from norewind.training.registry import TASKS, CellName, OptimizerName
 
 SETTINGS = "settings.toml"
@@ -21,7 +22,7 @@ CHANGEABLE = {
 }
 
 # The formats of files by the ends of their names; anything else is read as bytes.
-FORMATS: dict[str, Literal["csv", "jsonl"]] = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
+BY_SUFFIX: dict[str, FormatName] = {suffix: name for name, rows in FORMATS.items() for suffix in rows.suffixes}
 
 PositiveCount = Annotated[int, msgspec.Meta(ge=1)]
 RowCount = Annotated[int, msgspec.Meta(ge=1, le=10**6)]
@@ -81,7 +82,7 @@ class StreamSettings:
     """
 
     source: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="SOURCE", help_behavior_hint="(required)")] = ""
-    format: Literal["auto", "bytes", "text", "csv", "jsonl"] = "auto"
+    format: Literal["auto", "bytes", "text", FormatName] = "auto"
     seed: Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)] = 0
     bad: Literal["fail", "skip"] = "fail"
     final: bool = False
@@ -122,7 +123,7 @@ class StreamSettings:
         return self.only_steps or tuple(range(1, self.horizon + 1)) or (0,)
 
     @property
-    def kind(self) -> Literal["task", "bytes", "text", "csv", "jsonl"]:
+    def kind(self) -> Literal["task", "bytes", "text", FormatName]:
         """The format of the source, with `auto` resolved."""
         if self.source in TASKS and not Path(self.source).exists():
             return "task"
@@ -130,7 +131,12 @@ class StreamSettings:
             return self.format
         if self.source.startswith("kafka://"):
             return "jsonl"
-        return FORMATS.get(Path(self.source).suffix.lower(), "bytes")
+        return BY_SUFFIX.get(Path(self.source).suffix.lower(), "bytes")
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether the samples are rows of a table, not symbols."""
+        return self.kind in FORMATS
 
 
 @dataclass(frozen=True)

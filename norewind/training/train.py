@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from norewind.engines.kernels import announcing
+from norewind.scoring.metrics import CLASS_FORECASTS, SIMPLE_FORECASTS, SYMBOL_FORECASTS
 from norewind.scoring.number_score import ROW_UNITS
 from norewind.scoring.text_score import SymbolScore
 from norewind.storage.checkpoint import glance
@@ -97,7 +98,7 @@ def _intervals(settings: Settings) -> Intervals:
     if intervals.checkpoint_every is None and settings.key is None:
         intervals = replace(intervals, checkpoint_every=CHECKPOINT_EVERY)
     # Rows may arrive slowly and without end, so a chunk may never be full.
-    comes_slowly = settings.source.startswith(SCHEME) or (settings.source == "-" and settings.kind in ("csv", "jsonl"))
+    comes_slowly = settings.source.startswith(SCHEME) or (settings.source == "-" and settings.has_rows)
     return replace(intervals, flush=1.0) if intervals.flush is None and comes_slowly else intervals
 
 
@@ -116,7 +117,7 @@ def _hooks(
     total = None if settings.samples is None else int(settings.samples)
     before, name = folder.entries.get("samples", 0), str(folder.path)
     with _events(folder.path, before) if settings.tensorboard else nullcontext() as events:
-        progress.begin(name, opened.score.unit, before, total, opened.score.trivial)
+        progress.begin(name, opened.score.unit, before, total, opened.score.simple)
 
         def on_metrics(line):
             progress.average(name, line)
@@ -188,7 +189,14 @@ def steps_in_words(steps: Sequence[int]) -> str:
 
 def unit_of(settings: Settings) -> str:
     """Return the unit of losses."""
-    return ROW_UNITS[settings.loss] if settings.kind in ("csv", "jsonl") else SymbolScore.unit
+    return ROW_UNITS[settings.loss] if settings.has_rows else SymbolScore.unit
+
+
+def simple_forecasts(settings: Settings) -> dict[str, str]:
+    """Return the simple forecasts that a run is compared with, in words, by their entries in a line of metrics."""
+    if not settings.has_rows:
+        return SYMBOL_FORECASTS
+    return CLASS_FORECASTS if settings.loss == "classes" else SIMPLE_FORECASTS
 
 
 def print_lines(entries: Iterable[dict[str, Any]]) -> None:

@@ -91,6 +91,7 @@ def test_the_page_of_a_folder_follows_it_and_shows_keys_as_text(run):
 
 def test_the_page_of_a_text_shows_symbols_and_no_empty_chart():
     about = {"name": "book", "kind": "bytes", "unit": "bits", "model": "gru-4", "source": "book.txt", "columns": None}
+    about |= {"has_rows": False, "simple": {"baseline": "order-0 entropy"}}
     feed = PageFeed(about)
     said = {"prediction": 84, "probability": 0.9, "surprise": 1.0}
     feed.add_rows([{"sample": n, "symbol": symbol, **said} for n, symbol in enumerate(b"The fox\n", 1)])

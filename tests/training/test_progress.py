@@ -6,6 +6,7 @@ import sys
 import pytest
 from run_folders import TEXT, newest, norewind
 
+from norewind.scoring.metrics import SIMPLE_FORECASTS
 from norewind.storage.checkpoint import read
 from norewind.training.progress import Progress
 
@@ -45,7 +46,7 @@ def test_all_numbers_of_a_line_are_averages_over_the_same_samples(monkeypatch):
     monkeypatch.setattr("norewind.training.progress.SECONDS_BETWEEN_LINES", 0)
     screen = Screen(live=False)
     progress = Progress(out=screen)
-    progress.begin("run", "squared error", 0, trivial="running mean")
+    progress.begin("run", "squared error", 0, simple=SIMPLE_FORECASTS)
     lines = [(10, 8.0), (20, 4.0), (40, 2.0)]
     for samples, loss in lines:
         # A model that is always as good as the simple forecasts; no season is known at first.
@@ -53,8 +54,8 @@ def test_all_numbers_of_a_line_are_averages_over_the_same_samples(monkeypatch):
         progress.average("run", {"samples": samples, "loss": loss, **simple})
         progress.advance("run", samples)
     before, after = (line.split(", ", 1)[1].split("error ")[1] for line in screen.text.splitlines()[1:])
-    assert before == "(last value 6.0000, running mean 6.0000)"
-    assert after == "(last value 2.0000, period ago 2.0000, running mean 2.0000)"
+    assert before == "(the last value 6.0000, the mean so far 6.0000)"
+    assert after == "(the last value 2.0000, one period ago 2.0000, the mean so far 2.0000)"
     assert "6.0000 squared error" in screen.text.splitlines()[1]
     assert "2.0000 squared error" in screen.text.splitlines()[2]
 

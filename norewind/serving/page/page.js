@@ -2,13 +2,7 @@
 // The live page of a run. It receives everything as server-sent events, and keeps only the data it shows.
 
 const RECENT = 200;
-const CURVES = [
-  ["loss", "this model", "model"],
-  ["persistence", "last value", "persistence"],
-  ["seasonal", "one period ago", "seasonal"],
-  ["baseline", "trivial", "baseline"],
-];
-const run = { about: {}, metrics: [], rows: [], status: {} };
+const run = { about: { simple: {} }, metrics: [], rows: [], status: {} };
 // The newest states of the run with their times, to compute rates over about five seconds.
 const history = [];
 const view = { paused: false, span: 1, hidden: new Set(), target: null, key: null };
@@ -115,7 +109,9 @@ function showLoss() {
   const all = run.metrics;
   const last = all.length ? all[all.length - 1].samples : 0;
   const lines = all.filter((entry) => entry.samples >= last * (1 - view.span));
-  const present = CURVES.filter(([name]) => all.some((entry) => isNumber(entry[name])));
+  const simple = Object.entries(run.about.simple).map(([name, words]) => [name, words, name]);
+  const curves = [["loss", "this model", "model"], ...simple];
+  const present = curves.filter(([name]) => all.some((entry) => isNumber(entry[name])));
   const legend = get("legend");
   const kept = [...legend.children].map((child) => child.dataset.curve).join();
   if (kept !== present.map(([name]) => name).join()) {
@@ -163,7 +159,7 @@ function inner(value, target) {
   return nearest && typeof nearest === "object" ? nearest[target] : undefined;
 }
 
-function isText() { return run.about.kind !== "csv" && run.about.kind !== "jsonl"; }
+function isText() { return !run.about.has_rows; }
 
 function targets() {
   const named = run.about.columns ? run.about.columns.targets : [];
@@ -291,7 +287,7 @@ function showStatus() {
   const tiles = [
     tile("Samples", short(now.samples ?? 0), isNumber(now.durable) ? `saved up to ${short(now.durable)}` : ""),
     tile("Throughput", `${short(speed)} / s`, isNumber(predicting) ? `predicting ${short(predicting)} / s` : speed ? "learning" : "not learning now"),
-    tile("Loss", short(newest.loss), isNumber(newest.baseline) ? `trivial: ${short(newest.baseline)}` : "", newest.loss > newest.baseline ? "bad" : ""),
+    tile("Loss", short(newest.loss), isNumber(newest.baseline) ? `${run.about.simple.baseline}: ${short(newest.baseline)}` : "", newest.loss > newest.baseline ? "bad" : ""),
     tile("Divergence watch", now.diverged ? "diverged" : now.watch ?? "–",
       now.diverged ? now.watch : run.about.watches === false ? "turned off" : `carry ${short(newest.carry)} of ${short(run.about.carry_limit)}`, trouble ? "bad" : "good"),
   ];

@@ -14,12 +14,12 @@ from norewind.streams.stream import MESSAGE_COLUMNS, Samples, StreamError, check
 from norewind.streams.table import columns, scaling
 from norewind.streams.table.columns import ANOTHER, REMEMBERED, InferredKind, Kind, infer_kind
 from norewind.streams.table.conversion import Conversion, Key, Rows
-from norewind.streams.table.parsing import CSV, Dialect, RowReader
+from norewind.streams.table.formats import CSV, Dialect
+from norewind.streams.table.parsing import RowReader
 from norewind.streams.table.scaling import SeriesStatistics, TableLayout, newest_scales, scaled
 
 UNREAD = unread("rows")
 _array = partial(np.array, dtype=np.int64)
-LATE_KEY = " (a key may be null at first, but must be present in one of the first lines)"
 
 
 class RowStream(SourceStream):
@@ -141,7 +141,7 @@ class RowStream(SourceStream):
         if self.key not in [None, *self._reader.columns]:
             raise StreamError(f"{source} has no column {self.key!r} to take keys from. It has {found}.")
         if missing := [name for name in [*self.inputs, *self.targets, *self._copied] if name not in seen]:
-            hint = LATE_KEY if self._dialect.format == "jsonl" else ""
+            hint = self._reader.file_format.column_hint
             if all(part in seen for part in missing[0].split(",")):
                 hint = f". Put spaces between columns: {missing[0].replace(',', ' ')}"
             raise StreamError(f"{source} has no column {missing[0]!r}. It has {found}{hint}.")

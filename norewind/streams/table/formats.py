@@ -1,0 +1,258 @@
+"""The formats of rows: how lines of CSV or JSON are parsed and written."""
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any, Literal
+
+import msgspec
+
+from norewind.streams.source import MAX_LINE_BYTES
+from norewind.streams.stream import BadRow
+from norewind.streams.table.columns import at, leaves
+from norewind.streams.table.conversion import Getter
+
+# The names of `FORMATS`.
+FormatName = Literal["csv", "jsonl"]
+JSON = msgspec.json.Decoder(dict[str, Any])
+# A field with quotes may be as long as one without.
+csv.field_size_limit(max(csv.field_size_limit(), 2 * MAX_LINE_BYTES))
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """The format of rows and how to read them.
+
+    Attributes:
+        format: "csv", or "jsonl" for one JSON object per line (see `FORMATS`).
+        header: whether the first line of a CSV file names the columns. Otherwise they are named 1, 2 and so on.
+        delimiter: the character between the fields of a CSV file.
+        classes: whether the target is a class, in whatever form (text, true, 0 or 1).
+        before: with a horizon of 0, whether the targets of the previous row are inputs too.
+        missing: how to treat a missing input. It is replaced by the newest value of its column ("last") or by the mean
+            so far ("mean"), it is an error ("fail"), or the row is skipped and counted ("skip"). A value is missing if
+            its field is empty, NA, NaN or null, or if a JSON object lacks its key. A missing target is NaN, and is not
+            learned from.
+        bad: how to treat rows that cannot be read otherwise. They are errors ("fail"), or are skipped and counted
+            ("skip").
+    """
+
+    format: FormatName = "csv"
+    header: bool = True
+    delimiter: str = ","
+    classes: bool = False
+    before: bool = False
+    missing: Literal["last", "mean", "fail", "skip"] = "last"
+    bad: Literal["fail", "skip"] = "fail"
+
+
+CSV = Dialect()
+
+
+class LineFormat:
+    """The interface of formats with one row per line. By default, a parsed row is a dict by column.
+
+    Args:
+        dialect: how to read the rows.
+
+    Attributes:
+        suffixes: the ends of the names of files in this format.
+        column_hint: what to add to the message that a column does not exist.
+        has_header: whether the first line names the columns.
+    """
+
+    suffixes: tuple[str, ...] = ()
+    column_hint = ""
+    has_header = False
+
+    def __init__(self, dialect: Dialect):
+        pass
+
+    def parse(self, text: str, columns: Sequence[str]) -> Any:
+        """Parse a line.
+
+        Args:
+            text: the line, without its end.
+            columns: the names of all columns; empty if they are not known yet.
+
+        Raises:
+            BadRow: the line is bad; the message says why.
+        """
+        raise NotImplementedError
+
+    def parse_lines(self, lines: Sequence[bytes], columns: Sequence[str]) -> Sequence[Any]:
+        """Parse many lines, as fast as possible.
+
+        Args:
+            lines: the lines, which may end in a carriage return.
+            columns: the names of all columns.
+
+        Raises:
+            BadRow: one of the lines is bad or blank. They are then parsed one by one.
+        """
+        raise NotImplementedError
+
+    def write(self, row: dict[str, Any], columns: Sequence[str]) -> tuple[dict[str, Any], str]:
+        """Return a row as it would be read from a file, and its line in that file, with its newline.
+
+        Args:
+            row: the row, as a dict by column.
+            columns: the names of all columns.
+
+        Raises:
+            BadRow: the format cannot express the row.
+        """
+        raise NotImplementedError
+
+    def is_blank(self, line: bytes) -> bool:
+        """Return whether to ignore a line, because it is blank.
+
+        Args:
+            line: the line, which may end in a carriage return.
+        """
+        return not line.strip()
+
+    def columns(self, rows: Sequence[Any]) -> list[str]:
+        """Return the names of all columns: by default all keys, also those inside nested values.
+
+        Args:
+            rows: the first parsed rows; only the first line if `has_header`.
+
+        Raises:
+            BadRow: the names cannot be used; the message ends with a remedy.
+        """
+        try:
+            names = dict.fromkeys(name for row in rows for name, _ in leaves(row))
+        except BadRow as problem:
+            raise BadRow(f"{problem}. Leave some out, or put them into a list inside a column") from None
+        for name in names:
+            if not name.isascii() and any("\ud800" <= letter <= "\udfff" for letter in name):
+                raise BadRow(f"the key {name!r} has half a character. Rename it")
+        outer = {name for name in names if "." not in name}
+        return [name for name in names if name in outer or name.split(".")[0] not in outer]
+
+    def getter(self, column: str, place: int) -> Getter:
+        """Return the function that returns the value of a column in a parsed row.
+
+        Args:
+            column: the name of the column.
+            place: its index among all columns.
+        """
+        return (lambda row: at(row, column)) if "." in column else (lambda row: row.get(column))
+
+    def from_dicts(self, rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> Sequence[Any]:
+        """Return rows from elsewhere in the form of parsed rows.
+
+        Args:
+            rows: the rows, as dicts by column.
+            columns: the names of all columns.
+        """
+        return rows
+
+
+class CsvLines(LineFormat):
+    """Lines of CSV, each parsed to a list of fields. A quoted field cannot contain a line break."""
+
+    suffixes = (".csv",)
+
+    def __init__(self, dialect: Dialect):
+        self.has_header, self._delimiter = dialect.header, dialect.delimiter
+
+    def columns(self, rows: Sequence[list[str]]) -> list[str]:
+        fields = rows[0] if self.has_header else [""] * len(rows[0])
+        names = [field.strip() or str(number) for number, field in enumerate(fields, 1)]
+        if len(set(names)) < len(names):
+            twice = next(name for place, name in enumerate(names) if name in names[:place])
+            raise BadRow(f"the header names the column {twice!r} twice; every column needs a different name")
+        return names
+
+    def getter(self, column: str, place: int) -> Getter:
+        return itemgetter(place)
+
+    def is_blank(self, line: bytes) -> bool:
+        # A line of spaces is not blank: they may be fields or delimiters.
+        return line in (b"", b"\r")
+
+    def parse(self, text: str, columns: Sequence[str]) -> list[str]:
+        fields = self._fields(text)
+        if columns and len(fields) != len(columns):
+            raise BadRow(f"it has {len(fields)} fields, but there are {len(columns)} columns")
+        return fields
+
+    def parse_lines(self, lines: Sequence[bytes], columns: Sequence[str]) -> list[list[str]]:
+        block = b"\n".join(lines)
+        try:
+            texts = block.decode().split("\n")
+        except UnicodeDecodeError as problem:
+            raise BadRow(str(problem)) from None
+        if b'"' in block or b"\r" in block:
+            rows = [self._fields(text.removesuffix("\r")) for text in texts]
+        else:
+            rows = [text.split(self._delimiter) for text in texts]
+        # A blank line has one field.
+        has_blank = len(columns) == 1 and (b"" in lines or b"\r" in lines)
+        if has_blank or set(map(len, rows)) != {len(columns)}:
+            raise BadRow("one of them is blank, or has another number of fields")
+        return rows
+
+    def from_dicts(self, rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> list[list[Any]]:
+        return [[row.get(name) for name in columns] for row in rows]
+
+    def write(self, row: dict[str, Any], columns: Sequence[str]) -> tuple[dict[str, Any], str]:
+        text, row = io.StringIO(), {name: _csv_field(at(row, name)) for name in columns}
+        csv.writer(text, delimiter=self._delimiter, lineterminator="\n").writerow(row.values())
+        return row, text.getvalue()
+
+    def _fields(self, text: str) -> list[str]:
+        if '"' not in text:
+            return text.split(self._delimiter)
+        try:
+            return next(csv.reader([text], delimiter=self._delimiter, strict=True))
+        except csv.Error as error:
+            raise BadRow(f"its quotes do not match ({error}); a quoted field cannot contain a line break") from None
+
+
+def _csv_field(value: Any) -> Any:
+    """Return a JSON value as a field of a CSV file. Objects and lists stay as they are, and are rejected when read."""
+    if isinstance(value, dict | list):
+        return value
+    text = "" if value is None else str(value)
+    if "\n" in text or "\r" in text:
+        raise BadRow("a field of a CSV file cannot contain a line break")
+    return text
+
+
+class JsonLines(LineFormat):
+    """Lines with one JSON object each."""
+
+    suffixes = (".jsonl", ".ndjson")
+    column_hint = " (a key may be null at first, but must be present in one of the first lines)"
+
+    def parse(self, text: str, columns: Sequence[str]) -> dict[str, Any]:
+        try:
+            value = json.loads(text)
+        except json.JSONDecodeError as error:
+            other = "" if text.lstrip().startswith("{") else ". These rows are read as JSON lines, like the first ones"
+            raise BadRow(f"it is not valid JSON ({error.msg} at character {error.pos + 1}){other}") from None
+        except (ValueError, RecursionError) as error:
+            # Numbers with thousands of digits, or brackets nested thousands deep.
+            raise BadRow(f"its JSON cannot be read ({error})") from None
+        if not isinstance(value, dict):
+            raise BadRow(f'it is a JSON {type(value).__name__}, not an object such as {{"name": 1.5}}')
+        return value
+
+    def parse_lines(self, lines: Sequence[bytes], columns: Sequence[str]) -> list[dict[str, Any]]:
+        try:
+            return list(map(JSON.decode, lines))
+        except (UnicodeDecodeError, RecursionError, msgspec.DecodeError) as problem:
+            raise BadRow(str(problem)) from None
+
+    def write(self, row: dict[str, Any], columns: Sequence[str]) -> tuple[dict[str, Any], str]:
+        return row, json.dumps(row, ensure_ascii=False) + "\n"
+
+
+# All formats of rows. The command line, `RowStream` and the settings know them by these names.
+FORMATS: dict[FormatName, type[LineFormat]] = {"csv": CsvLines, "jsonl": JsonLines}
