@@ -67,8 +67,8 @@ class Engine(Protocol):
         """
         ...
 
-    def pending(self, record: np.ndarray) -> np.ndarray:
-        """Return the forecasts of the next rows of a key; see `Learner.pending`.
+    def upcoming(self, record: np.ndarray) -> np.ndarray:
+        """Return the forecasts of the next rows of a key; see `Learner.upcoming`.
 
         Args:
             record: the record of the key.

@@ -52,7 +52,7 @@ def _of_folder(folder: Path, steps: int) -> Iterator[dict[str, Any]]:
         for key, content in store.all():
             record = fleet.slots.record(key, content)[0]
             center, deviation = _scales(record, opened.shape.steps)
-            means, spreads = score.forecasts(fleet.engine.pending(record))
+            means, spreads = score.forecasts(fleet.engine.upcoming(record))
             means, spreads = center + deviation * means, deviation * spreads
             # Until there are enough values to scale by, forecast the last one, as the predictions do.
             newest = record["statistics"][NEWEST, fleet.table.targets]

@@ -215,7 +215,7 @@ def rows_to_come(settings: Settings, training: Training, steps: int | None) -> F
     scales = stream.scales_ahead(horizon)
     scales = np.pad(scales, ((horizon - len(scales), 0), (0, 0), (0, 0)), constant_values=np.nan)
     center, scale = scales[..., 0], scales[..., 1]
-    means, own = score.forecasts(learner.pending(run))
+    means, own = score.forecasts(learner.upcoming(run))
     means, own = center[made_at] + scale[made_at] * means, scale[made_at] * own
     errors = (own if score.gaussian else score.recent_errors()[reached])[:steps]
     means, spreads = list(means[:steps]), list(errors)
@@ -252,7 +252,7 @@ def forecast_class(settings: Settings, saved: Saved, steps: int | None = None) -
     training = at_the_end(settings, saved)
     assert isinstance(training.score, ClassScore)
     with training.steps.stream as stream:
-        names, shares = training.score.likeliest(log_shares(training.learner.pending(training.run_so_far())[:steps]))
+        names, shares = training.score.likeliest(log_shares(training.learner.upcoming(training.run_so_far())[:steps]))
         places = _places(training.received, len(names), stream.times_ahead(len(names)))
         classes = zip(places, names, shares, strict=True)
         return [place | {"forecast": name, "probability": share} for place, name, share in classes]

@@ -198,7 +198,7 @@ class Ahead(Learner):
         new = AheadRun(inner, run.xs, run.targets, newest, _counted(run.samples, count))
         return new, (forecasts, self._due(made, forecasts))
 
-    def pending(self, run: AheadRun) -> np.ndarray:
+    def upcoming(self, run: AheadRun) -> np.ndarray:
         # The newest rows, oldest first, are a ring whose next row is the first one.
         return ring_to_come(run.outputs.reshape(self.horizon, self.parts, -1), self.steps, 0)
 

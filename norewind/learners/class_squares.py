@@ -75,13 +75,13 @@ class ClassSquares(Learner):
         run, seen = self._numbers.forward(run, xs, count=count)
         return run, _logarithms(seen)
 
-    def pending(self, run: LeastSquaresRun) -> np.ndarray | None:
-        """Return the forecasts of future rows; see `Learner.pending`.
+    def upcoming(self, run: LeastSquaresRun) -> np.ndarray | None:
+        """Return the forecasts of future rows; see `Learner.upcoming`.
 
         Args:
             run: the run.
         """
-        return _logarithms(self._numbers.pending(run))
+        return _logarithms(self._numbers.upcoming(run))
 
     def reset(self, run: LeastSquaresRun) -> LeastSquaresRun:
         """Begin a new sequence; see `Learner.reset`.

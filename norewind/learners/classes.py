@@ -134,8 +134,8 @@ class ClassLearner(Learner):
         _rows(self._steps, counting, targets[:count], logits, losses, made, due)
         return losses, (made, due) if self.horizon else made
 
-    def pending(self, run: ClassRun) -> np.ndarray | None:
-        """Return the forecasts of future rows; see `Learner.pending`.
+    def upcoming(self, run: ClassRun) -> np.ndarray | None:
+        """Return the forecasts of future rows; see `Learner.upcoming`.
 
         Args:
             run: the run.

@@ -64,11 +64,11 @@ class Learner(ABC):
             `(run, outputs)`, with the same kind of outputs as those of `scan`.
         """
 
-    def pending(self, run: Any) -> Any:
+    def upcoming(self, run: Any) -> Any:
         """Return the forecasts of the next `horizon` rows, the nearest row first.
 
         Args:
-            run: the run.
+            run: the run, which stays unchanged.
 
         Returns:
             One forecast per row, made by the smallest step that reaches it; None without a horizon.

@@ -153,8 +153,8 @@ class LeastSquares(Learner):
 
         return super().for_keys(run, share=True) if share else Squares(self, run)
 
-    def pending(self, run: LeastSquaresRun) -> np.ndarray | None:
-        """Return the forecasts of future rows; see `Learner.pending`.
+    def upcoming(self, run: LeastSquaresRun) -> np.ndarray | None:
+        """Return the forecasts of future rows; see `Learner.upcoming`.
 
         Args:
             run: the run.

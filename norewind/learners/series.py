@@ -179,8 +179,8 @@ class Series(Learner):
         _rows(plan, run, xs if count == rows else xs[:count], targets, others, losses, made, due)
         return losses, (made, due) if self.horizon else made
 
-    def pending(self, run: SeriesRun) -> np.ndarray | None:
-        """Return the forecasts of future rows; see `Learner.pending`.
+    def upcoming(self, run: SeriesRun) -> np.ndarray | None:
+        """Return the forecasts of future rows; see `Learner.upcoming`.
 
         Args:
             run: the run.

@@ -105,9 +105,9 @@ def _check_members(trial: _Trial) -> None:
     assert (type(outputs) is tuple and len(outputs) == 2) == bool(learner.horizon), (
         "with a horizon, outputs must be a pair: the forecasts made at the rows, and the earlier ones of these rows"
     )
-    pending = learner.pending(run)
-    assert (pending is None) == (learner.horizon == 0), "pending(run) must be None without a horizon, and only then"
-    assert pending is None or len(pending) == learner.horizon, "pending(run) must have one entry for each future row"
+    upcoming = learner.upcoming(run)
+    assert (upcoming is None) == (learner.horizon == 0), "upcoming(run) must be None without a horizon, and only then"
+    assert upcoming is None or len(upcoming) == learner.horizon, "upcoming(run) must have one entry for each future row"
 
 
 def _check_cuts_change_nothing(trial: _Trial) -> None:

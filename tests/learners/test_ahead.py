@@ -158,7 +158,7 @@ def test_it_is_the_plain_loop(method, steps):
         np.testing.assert_array_equal(run.xs, xs[rows - learner.delay : rows])
         np.testing.assert_array_equal(run.outputs, made[-steps[-1] :])
         # Each row to come is forecast by the nearest step that reaches it.
-        for row, forecast in enumerate(learner.pending(run), 1):
+        for row, forecast in enumerate(learner.upcoming(run), 1):
             place = next(place for place, ahead in enumerate(steps) if ahead >= row)
             expected = made[rows - 1 - (steps[place] - row), 2 * place : 2 * place + 2]
             np.testing.assert_array_equal(forecast, expected)

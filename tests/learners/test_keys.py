@@ -98,7 +98,7 @@ def test_networks_of_keys_forecast_all_steps(share):
             np.testing.assert_allclose(a[own], b, rtol=1e-4, atol=2e-5)
         place = fleet.slots.names.index(key)
         record = fleet.slots._records([place])[0]
-        np.testing.assert_allclose(fleet.engine.pending(record), ahead.pending(run), rtol=1e-4, atol=2e-5)
+        np.testing.assert_allclose(fleet.engine.upcoming(record), ahead.upcoming(run), rtol=1e-4, atol=2e-5)
 
 
 def test_what_cannot_be_run_for_keys_says_so():

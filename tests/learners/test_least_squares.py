@@ -127,7 +127,7 @@ def test_all_steps_are_as_many_separate_learners():
     # Of every row to come, the forecast of the nearest step that reaches it.
     expected = [made[-1, :2], made[-1, 2:4], made[-3, 4:6], made[-2, 4:6], made[-1, 4:6]]
     expected += [made[-1 - late, 6:] for late in range(6, -1, -1)]
-    np.testing.assert_array_equal(together.pending(run), expected)
+    np.testing.assert_array_equal(together.upcoming(run), expected)
 
 
 def test_no_target_is_read_before_it_is_due():

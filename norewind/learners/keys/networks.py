@@ -108,7 +108,7 @@ class Networks:
             return made, made
         return made, before(arrays["outputs"], self._due, np.arange(len(xs)), arrays["rows"], made)
 
-    def pending(self, record: np.ndarray) -> np.ndarray:
+    def upcoming(self, record: np.ndarray) -> np.ndarray:
         """Return the forecasts of the next rows of a key.
 
         Args:

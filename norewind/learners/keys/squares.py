@@ -59,7 +59,7 @@ class Squares:
         _, _, made, due = self.learn((), arrays, np.arange(len(xs)), xs, unknown)
         return made, due
 
-    def pending(self, record: np.ndarray) -> np.ndarray:
+    def upcoming(self, record: np.ndarray) -> np.ndarray:
         """Return the forecasts of the next rows of a key.
 
         Args:
