@@ -16,13 +16,14 @@ from norewind.core.run import Run, Update, explain, nonfinite_error
 from norewind.core.symbol_ranges import Symbols
 from norewind.core.trees import Tree, strong
 from norewind.learners.chunks import (
-    careful_step,
     chunk_is_finite,
-    chunk_of,
-    fast_step,
-    noticing_step,
+    flagging_step,
+    gradients_persist,
+    loop_of,
     scan_some,
     skipping_step,
+    stopping_step,
+    unchecked_step,
 )
 from norewind.learners.learner import Learner
 from norewind.learners.packing import PackedRun, SingleCalls, pack
@@ -94,9 +95,8 @@ class Online(Learner):
     def __init__(self, update: Update, stops: bool):
         self.update, self.stops = update, stops
         self.compiled_step = jax.jit(update.advance_if_finite)
-        self.fast_chunk = chunk_of(update, fast_step if stops else noticing_step)
-        self.skipping_chunk = chunk_of(update, skipping_step)
-        self.careful_chunk = chunk_of(update, careful_step)
+        self.unchecked_loop, self.flagging_loop = loop_of(update, unchecked_step), loop_of(update, flagging_step)
+        self.skipping_loop, self.stopping_loop = loop_of(update, skipping_step), loop_of(update, stopping_step)
         self.compiled_transition = jax.jit(update.transition)
         self.compiled_forward = jax.jit(partial(_forward, update))
         self.compiled_reset = jax.jit(update.reset)
@@ -187,8 +187,8 @@ class Online(Learner):
         if isinstance(run, PackedRun):
             if count in (None, 1) and resets is None and _is_single(xs):
                 return self.single.scan_one(run, xs, targets, newest)  # pyright: ignore[reportReturnType] (a packed run stands for a run)
-            new, *seen = self.scan(run.unpack(), xs, targets, resets, newest=newest, count=count, outputs=outputs)
-            return pack(new), *seen  # pyright: ignore[reportReturnType]
+            new, *results = self.scan(run.unpack(), xs, targets, resets, newest=newest, count=count, outputs=outputs)
+            return pack(new), *results  # pyright: ignore[reportReturnType]
         if newest is not None and (resets is not None or run.ahead is None):
             raise ValueError("scan: with `newest`, the run must have a state `ahead`, and resets are not supported.")
         resets = None if resets is None else jnp.asarray(resets)
@@ -199,19 +199,20 @@ class Online(Learner):
         if not isinstance(count, Tracer):
             self.symbols.check("scan", xs, targets, length if count is None else int(count))
         steps = xs, targets, resets, newest
-        (new,), seen = self.fast_chunk((run,), steps, count, outputs)
+        loop = self.unchecked_loop if self.stops or gradients_persist(run.opt_state) else self.flagging_loop
+        (new,), results = loop((run,), steps, count, outputs)
         # A separate program: within the loop's, the check would change how the loop rounds.
-        finite = chunk_is_finite(run, new, seen[0] if self.stops else (seen[0], new.opt_state))
+        finite = chunk_is_finite(run, new, results[0] if self.stops else (results[0], new.opt_state))
         if self.stops:
             if _is_false(finite):
                 # Repeat the chunk, checking every step, to find the last good run.
-                (last_good, _), _ = self.careful_chunk((run, jnp.array(True)), steps, count, False)
+                (last_good, _), _ = self.stopping_loop((run, jnp.array(True)), steps, count, False)
                 raise nonfinite_error(last_good)
         elif isinstance(finite, Tracer) or not bool(finite):
             # Repeat the chunk, checking every step. Inside a caller's own transformation it is unknown whether this is
             # needed: the first pass is then unused, and the compiler drops it.
-            (new,), seen = self.skipping_chunk((run,), steps, count, outputs)
-        return new, *seen
+            (new,), results = self.skipping_loop((run,), steps, count, outputs)
+        return new, *results
 
     def forward(self, run: Run, xs: Tree, *, count: int | jax.Array | None = None) -> tuple[Run, Tree]:
         """Predict a chunk of inputs without learning. Only the state changes, or `run.ahead` if there is one.

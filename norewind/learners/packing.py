@@ -15,7 +15,7 @@ from norewind.core.run import Run, Update, explain, nonfinite_error
 from norewind.core.symbol_ranges import Symbols
 from norewind.core.trees import Tree, strong
 from norewind.engines.compilation import compiled_kernel
-from norewind.learners.chunks import careful_step, skipping_step
+from norewind.learners.chunks import skipping_step, stopping_step
 from norewind.learners.packed_layout import Layout, Vectors, layout_of
 
 # The fields of a run that a prediction needs: the parameters and the state.
@@ -251,7 +251,7 @@ class SingleCalls:
     def _advance_and_answer(self, layout: Layout, vectors: Vectors, xs: Tree, targets: Tree, newest: Tree):
         run, sample = layout.unpack(vectors), jax.tree.map(lambda leaf: leaf[0], (xs, targets, newest))
         if self._stops:
-            (new, finite), loss, output = careful_step(self._update, run, jnp.array(True), sample)
+            (new, finite), loss, output = stopping_step(self._update, run, jnp.array(True), sample)
         else:
             (new,), loss, output = skipping_step(self._update, run, sample)
             finite = None  # a bad sample has been skipped

@@ -131,7 +131,7 @@ def test_skip_looks_at_every_step_only_where_something_is_not_finite(monkeypatch
     stopping, _ = fragile_learner()
     seen = []
     monkeypatch.setattr(
-        learner, "skipping_chunk", lambda *rest, chunk=learner.skipping_chunk: seen.append(1) or chunk(*rest)
+        learner, "skipping_loop", lambda *rest, chunk=learner.skipping_loop: seen.append(1) or chunk(*rest)
     )
     after, losses, _ = learner.scan(run, xs, xs)
     assert seen == []

@@ -13,7 +13,7 @@ import numpy as np
 from norewind.core.run import Run
 from norewind.core.trees import Tree, key_from_numbers, key_numbers
 from norewind.engines.compilation import compiled_loop
-from norewind.learners.chunks import chunk_is_finite, fast_step, scan_some, skipping_step, watching_step
+from norewind.learners.chunks import chunk_is_finite, flagging_step, scan_some, skipping_step, unchecked_step
 from norewind.learners.online import Online, _forward
 
 # The number of keys that a program computes in parallel. The runs of this many small models fit a core's cache.
@@ -60,8 +60,8 @@ class Private:
             run, outputs = _forward(update, with_keys(run, start), xs, count)
             return without_keys(run), outputs
 
-        self._learned = learn(fast_step if learner.stops else watching_step, True)
-        self._careful, self._answered = learn(skipping_step, False), in_lanes(answer, narrow)
+        self._learned = learn(unchecked_step if learner.stops else flagging_step, True)
+        self._skipping, self._answered = learn(skipping_step, False), in_lanes(answer, narrow)
 
     def learn(self, shared: Tree, arrays: dict, places: np.ndarray, rows: tuple, learns: np.ndarray):
         """Predict the rows that cannot be learned from yet, then learn from the others.
@@ -91,7 +91,7 @@ class Private:
                 # Repeat the batch, dropping samples that give non-finite numbers. Other keys keep their results.
                 results = jax.tree.map(
                     lambda new, old: np.where(good.reshape(-1, *(1,) * (old.ndim - 1)), old, new),  # noqa: B023
-                    [*self._careful(*batch)[:3]],
+                    [*self._skipping(*batch)[:3]],
                     results,
                 )
             after, losses, outputs = results

@@ -10,7 +10,7 @@ import numpy as np
 from norewind.core.run import NonFiniteError, Run, Update
 from norewind.core.trees import Tree, all_finite, strong
 from norewind.engines.compilation import compiled_loop
-from norewind.learners.chunks import fast_step, scan_some, skipping_step
+from norewind.learners.chunks import scan_some, skipping_step, unchecked_step
 from norewind.learners.keys.private import with_keys, without_keys
 from norewind.learners.online import Online
 
@@ -33,7 +33,7 @@ class Shared:
         # Each key has its own state and carry after the rows learned from, and its own newest state.
         like = start.state, start.carry, start.ahead
         self.own = {str(place): np.asarray(leaf) for place, leaf in enumerate(without_keys(like))}
-        step = fast_step if learner.stops else skipping_step
+        step = unchecked_step if learner.stops else skipping_step
         self._learned = compiled_loop(_program(learner.update, step, like), donate_argnums=0)
 
     def learn(self, shared: Tree, arrays: dict, places: np.ndarray, rows: tuple, learns: np.ndarray):
