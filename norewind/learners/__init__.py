@@ -6,10 +6,10 @@ __getattr__, __all__ = exported(
     __name__,
     {
         "ahead": ("Ahead",),
+        "bayesian": ("bayes_mixture",),
         "counting.counts": ("Counts", "counts"),
         "learner": ("Learner",),
         "least_squares": ("LeastSquares",),
-        "mixing": ("mix",),
         "online": ("Online",),
         "packing": ("pack",),
         "series": ("Series",),

@@ -6,18 +6,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from norewind.engines.kernels import kernel
+from norewind.learners.bayesian import learn_weights
 from norewind.learners.learner import Learner
-from norewind.learners.mixing import mix_row
-from norewind.learners.mixture import forecasts_of, forward_all, reset_all, scan_all
+from norewind.learners.members import Member, forward_all, join_forecasts, reset_all, scan_all
 from norewind.learners.steps import exchange, ring_to_come, same_length
 
 # The share of its weight that each expert passes on after a row, so that the mixture can follow changes.
 SWITCHING = 0.002
-PRIOR = 0.1
+# The initial count of every class.
+PRIOR_COUNT = 0.1
 # The share of a count that is kept from row to row.
-REMEMBERED = 0.9995
+KEPT_COUNT = 0.9995
 # The least probability of a class, whatever an expert predicts.
-LEAST = 1e-6
+LEAST_PROBABILITY = 1e-6
 
 
 class CountingRun(NamedTuple):
@@ -53,30 +54,29 @@ class ClassLearner(Learner):
     """Forecasts a class, all steps of a horizon, by experts weighted by their recent performance.
 
     The experts are the frequencies of the classes, their frequencies after the newest
-    class, and `members`, mixed as in `mix`: for every step, over the rows whose class
+    class, and `members`, mixed as in `bayes_mixture`: for every step, over the rows whose class
     is known, the total loss is hardly more than that of the best expert. Targets are numbers of
     classes, of shape (rows, steps); an unknown one is NaN. Outputs are log-probabilities,
     of shape (rows, steps × classes).
 
     Args:
-        members: learners of the same steps, each as a tuple of the learner, the run it starts from, and the number of
-            forecasts (logits) that its outputs hold side by side.
+        members: other learners of the same steps, whose outputs are logits.
         classes: the number of classes.
         steps: the steps to forecast, in rows ahead, in increasing order; `(0,)` if classes belong to the row itself.
     """
 
-    def __init__(self, members: Sequence[tuple], classes: int, steps: Sequence[int] = (0,)):
-        self.members, self._runs = [learner for learner, *_ in members], tuple(run for _, run, _ in members)
+    def __init__(self, members: Sequence[Member], classes: int, steps: Sequence[int] = (0,)):
+        self.members, self._runs = [member.learner for member in members], tuple(member.run for member in members)
         self.classes, self.steps, self.horizon = classes, tuple(steps), steps[-1]
-        self.experts = 2 + sum(number for *_, number in members)
+        self.experts = 2 + sum(member.forecasts for member in members)
         self._steps = np.array(steps)
 
     def init(self) -> ClassRun:
         """Start a run with equal weights."""
         steps, classes, experts = len(self.steps), self.classes, self.experts
         counting = CountingRun(
-            np.full(classes, PRIOR),
-            np.full((steps, classes, classes), PRIOR),
+            np.full(classes, PRIOR_COUNT),
+            np.full((steps, classes, classes), PRIOR_COUNT),
             np.full(max(1, self.horizon) + 1, -1),
             np.full((steps, experts), -np.log(experts)),
             np.zeros((self.horizon, experts, steps * classes), np.float32),
@@ -102,9 +102,9 @@ class ClassLearner(Learner):
         """
         same_length(xs, targets)
         count = len(xs) if count is None else count
-        members, seen = scan_all(self.members, run.members, xs, targets, count)
-        losses, shown = self._rows(run.counting, seen, np.asarray(targets), count)
-        return ClassRun(members, run.counting), losses, shown
+        runs, logits = scan_all(self.members, run.members, xs, targets, count)
+        losses, forecasts = self._rows(run.counting, logits, np.asarray(targets), count)
+        return ClassRun(runs, run.counting), losses, forecasts
 
     def forward(self, run: ClassRun, xs: Any, *, count: int | None = None) -> tuple[ClassRun, Any]:
         """Forecast from a chunk of rows without learning. Since there are no targets, the newest known class stays the
@@ -119,16 +119,16 @@ class ClassLearner(Learner):
             `(run, outputs)`.
         """
         count = len(xs) if count is None else count
-        members, seen = forward_all(self.members, run.members, xs, count)
+        runs, logits = forward_all(self.members, run.members, xs, count)
         moving = {name: getattr(run.counting, name).copy() for name in ("newest", "waiting", "outputs", "rows")}
         counting = run.counting._replace(**moving)
         unknown = np.full((len(xs), len(self.steps)), np.nan)
-        return ClassRun(members, counting), self._rows(counting, seen, unknown, count)[1]
+        return ClassRun(runs, counting), self._rows(counting, logits, unknown, count)[1]
 
-    def _rows(self, counting: CountingRun, seen: list, targets: np.ndarray, count: int) -> tuple[np.ndarray, Any]:
+    def _rows(self, counting: CountingRun, outputs: list, targets: np.ndarray, count: int) -> tuple[np.ndarray, Any]:
         """Return the losses of the first rows, the forecasts made at them, and the earlier forecasts of them."""
         rows, width = len(targets), len(self.steps) * self.classes
-        logits = forecasts_of(seen, self.horizon, rows, width)
+        logits = join_forecasts(outputs, self.horizon, rows, width)
         targets = np.ascontiguousarray(targets, np.float32)
         losses, (made, due) = np.zeros(rows, np.float32), np.zeros((2, rows, width), np.float32)
         _rows(self._steps, counting, targets[:count], logits, losses, made, due)
@@ -189,16 +189,16 @@ def _rows(steps, run, targets, logits, losses, made, due):
             for s in range(len(steps)):
                 if row >= steps[s] and is_class(targets[t, s], classes):
                     lost[:] = -np.log(before[:, s * classes + np.int64(targets[t, s])])
-                    mix_row(run.log_weights[s], lost, SWITCHING)
+                    learn_weights(run.log_weights[s], lost, SWITCHING)
         for s in range(len(steps)):
-            _blend(run.log_weights[s], forecasts, s * classes, shown[0, s * classes : (s + 1) * classes])
+            _mix_probabilities(run.log_weights[s], forecasts, s * classes, shown[0, s * classes : (s + 1) * classes])
         made[t] = shown[0]
         if steps[0] > 0:
             exchange(run.outputs, steps, row, shown, shown)
         elif np.isfinite(came):
             _count(run, steps, row, came)
             lost[:] = -np.log(forecasts[:, np.int64(came)])
-            mix_row(run.log_weights[0], lost, SWITCHING)
+            learn_weights(run.log_weights[0], lost, SWITCHING)
         due[t] = shown[0]
         for s in range(len(steps)):
             if row >= steps[s] and is_class(targets[t, s], classes):
@@ -223,13 +223,13 @@ def _count(run, steps, row, came):
     if np.isnan(came):
         return
     for k in range(len(run.classes)):
-        run.classes[k] = REMEMBERED * run.classes[k] + (k == came)
+        run.classes[k] = KEPT_COUNT * run.classes[k] + (k == came)
     for s in range(len(steps)):
         ahead = max(1, steps[s])
         newest = run.newest[(row - ahead) % len(run.newest)]
         if row >= ahead and is_class(newest, len(run.classes)):
             for k in range(len(run.classes)):
-                run.pairs[s, newest, k] = REMEMBERED * run.pairs[s, newest, k] + (k == came)
+                run.pairs[s, newest, k] = KEPT_COUNT * run.pairs[s, newest, k] + (k == came)
 
 
 @kernel
@@ -253,11 +253,11 @@ def _forecast(run, s, newest, logits, forecasts):
         own = forecasts[e, start : start + classes]
         total = own.sum()
         for k in range(classes):
-            own[k] = (1 - classes * LEAST) * own[k] / total + LEAST
+            own[k] = (1 - classes * LEAST_PROBABILITY) * own[k] / total + LEAST_PROBABILITY
 
 
 @kernel
-def _blend(log_weights, forecasts, start, shown):
+def _mix_probabilities(log_weights, forecasts, start, shown):
     """Write the mixture's log-probabilities for one step."""
     shown[:] = 0.0
     for e in range(len(log_weights)):

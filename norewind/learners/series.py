@@ -18,7 +18,7 @@ from norewind.learners.linear import (
     reset_linear,
     start_of,
 )
-from norewind.learners.mixture import forecasts_of, forward_all, reset_all, scan_all
+from norewind.learners.members import Member, forward_all, join_forecasts, reset_all, scan_all
 from norewind.learners.steps import PERIODS, exchange, ring_to_come, same_length
 
 # Lags (to be divided by the number of inputs) and forgetting.
@@ -46,7 +46,7 @@ class SeriesPlan(NamedTuple):
     known: np.ndarray
 
 
-class MixtureRun(NamedTuple):
+class SeriesMixtureRun(NamedTuple):
     """The state of the mixture, without its members.
 
     Attributes:
@@ -68,7 +68,7 @@ class SeriesRun(NamedTuple):
     """The runs of the members, and the state of the mixture."""
 
     members: tuple
-    mixture: MixtureRun
+    mixture: SeriesMixtureRun
 
 
 class Series(Learner):
@@ -84,8 +84,7 @@ class Series(Learner):
         targets: the number of targets.
         steps: the steps to forecast, in rows ahead, in increasing order; `(0,)` if targets belong to the row itself.
         models: the linear models.
-        members: other learners of the same steps, each as a tuple of the learner, the run it starts from, and the
-            number of forecasts that its outputs hold side by side.
+        members: other learners of the same steps.
         known: which of the inputs are the newest known targets; empty if they are not among them.
         gaussian: whether to forecast variances as well, as `losses.known_gaussian` expects them.
     """
@@ -97,11 +96,11 @@ class Series(Learner):
         *,
         steps: Sequence[int] = (1,),
         models: Sequence[Linear] = (),
-        members: Sequence[tuple] = (),
+        members: Sequence[Member] = (),
         known: Sequence[int] = (),
         gaussian: bool = False,
     ):
-        self.members, self._runs = [learner for learner, *_ in members], tuple(run for _, run, _ in members)
+        self.members, self._runs = [member.learner for member in members], tuple(member.run for member in members)
         self.inputs, self.targets, self.steps, self.horizon = inputs, targets, tuple(steps), steps[-1]
         self.models, self.gaussian = list(models), gaussian
         # With step 0, targets are known up to the previous row.
@@ -111,12 +110,12 @@ class Series(Learner):
         linear = plan_of(models, inputs, targets, steps, LIMIT)
         self.plan = SeriesPlan(*linear, ages, np.array(known, np.int64))
         self._no_targets = np.empty((0, len(self.steps) * targets), np.float32)
-        self.experts = 1 + len(ages) + len(self.models) + sum(number for *_, number in members)
+        self.experts = 1 + len(ages) + len(self.models) + sum(member.forecasts for member in members)
 
     def init(self) -> SeriesRun:
         """Start a run with equal weights."""
         outputs = len(self.steps) * self.targets
-        mixture = MixtureRun(
+        mixture = SeriesMixtureRun(
             start_of(LinearPlan(*self.plan[:3]), self.models, self.inputs, self.targets),
             np.zeros((PERIODS[-1], len(self.plan.known)), np.float32),
             np.zeros((self.horizon, self.experts, outputs), np.float32),
@@ -142,9 +141,9 @@ class Series(Learner):
         """
         same_length(xs, targets)
         count = len(xs) if count is None else count
-        members, seen = scan_all(self.members, run.members, xs, targets, count)
-        losses, shown = self._rows(run.mixture, seen, xs, targets, count)
-        return SeriesRun(members, run.mixture), losses, shown
+        runs, others = scan_all(self.members, run.members, xs, targets, count)
+        losses, forecasts = self._rows(run.mixture, others, xs, targets, count)
+        return SeriesRun(runs, run.mixture), losses, forecasts
 
     def forward(self, run: SeriesRun, xs: Any, *, count: int | None = None) -> tuple[SeriesRun, Any]:
         """Forecast from a chunk of rows without learning; see `Learner.forward`.
@@ -160,23 +159,25 @@ class Series(Learner):
             `(run, outputs)`.
         """
         count = len(xs) if count is None else count
-        members, seen = forward_all(self.members, run.members, xs, count)
+        runs, others = forward_all(self.members, run.members, xs, count)
         linear, history, waiting, weighing, outputs = run.mixture
         linear = LinearRun(linear.past.copy(), *linear[1:-1], linear.rows.copy())
-        mixture = MixtureRun(linear, history.copy(), waiting, weighing, outputs.copy())
-        return SeriesRun(members, mixture), self._rows(mixture, seen, xs, self._no_targets, count)[1]
+        mixture = SeriesMixtureRun(linear, history.copy(), waiting, weighing, outputs.copy())
+        return SeriesRun(runs, mixture), self._rows(mixture, others, xs, self._no_targets, count)[1]
 
-    def _rows(self, mixture: MixtureRun, seen: list, xs: Any, targets: Any, count: int) -> tuple[np.ndarray, Any]:
+    def _rows(
+        self, mixture: SeriesMixtureRun, others: list, xs: Any, targets: Any, count: int
+    ) -> tuple[np.ndarray, Any]:
         """Return the losses of the first rows, the forecasts made at them, and the earlier forecasts of them."""
         xs, targets = np.ascontiguousarray(xs, np.float32), np.ascontiguousarray(targets, np.float32)
         rows, outputs = len(xs), targets.shape[1]
-        others = forecasts_of(seen, self.horizon, rows, outputs)
+        forecasts = join_forecasts(others, self.horizon, rows, outputs)
         shape = rows, (1 + self.gaussian) * outputs
         losses, made, due = np.zeros(rows, np.float32), np.zeros(shape, np.float32), np.zeros(shape, np.float32)
         linear, history, waiting, weighing, rings = mixture
         # Numba takes twice as long to receive named tuples.
         plan, run = tuple(self.plan), (tuple(linear), history, waiting, tuple(weighing), rings)
-        _rows(plan, run, xs if count == rows else xs[:count], targets, others, losses, made, due)
+        _rows(plan, run, xs if count == rows else xs[:count], targets, forecasts, losses, made, due)
         return losses, (made, due) if self.horizon else made
 
     def upcoming(self, run: SeriesRun) -> np.ndarray | None:
@@ -206,7 +207,7 @@ def _rows(plan, run, xs, targets, others, losses, made, due):
 
     Args:
         plan: the fields of a `SeriesPlan`.
-        run: the fields of a `MixtureRun`, whose arrays are changed in place.
+        run: the fields of a `SeriesMixtureRun`, whose arrays are changed in place.
         xs: inputs.
         targets: targets; NaN means unknown. Without any rows of targets, nothing is learned.
         others: the members' forecasts (rows, forecasts, outputs).
@@ -217,7 +218,7 @@ def _rows(plan, run, xs, targets, others, losses, made, due):
     linear, history, waiting, weighing, rings = run
     plan, run = (
         SeriesPlan(*plan),
-        MixtureRun(LinearRun(*linear), history, waiting, densities.Weighing(*weighing), rings),
+        SeriesMixtureRun(LinearRun(*linear), history, waiting, densities.Weighing(*weighing), rings),
     )
     steps, outputs, learns = plan.steps, targets.shape[1], len(targets) > 0
     experts, per_step = len(run.weighing.records), outputs // len(steps)

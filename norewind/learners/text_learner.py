@@ -9,10 +9,11 @@ import numpy as np
 
 from norewind.core import checks
 from norewind.core.trees import Tree
+from norewind.learners.bayesian import BayesMixtureRun, bayes_mixture
 from norewind.learners.counting.counts import counts
 from norewind.learners.counting.plan import CountsRun
 from norewind.learners.learner import Learner
-from norewind.learners.mixing import MixRun, mix
+from norewind.learners.members import forward_all, reset_all, scan_all
 
 # The share of its weight that each expert passes on after a symbol, so that the mixture can follow changes.
 SWITCHING = 1e-4
@@ -23,7 +24,7 @@ class TextRun(NamedTuple):
 
     networks: tuple
     counts: CountsRun
-    mix: MixRun
+    mix: BayesMixtureRun
 
 
 class TextLearner(Learner):
@@ -32,7 +33,7 @@ class TextLearner(Learner):
     The networks predict first. Their probabilities are mixed with those of the counts, bit
     by bit, with learned weights. The result is Bayes' mixture of this geometric
     mixture and of every network: its total loss is at most that of the best of them, plus
-    the few bits guaranteed by `mix`.
+    the few bits guaranteed by `bayes_mixture`.
 
     Args:
         networks: pairs of a learner from `online` and the run it starts from.
@@ -56,11 +57,11 @@ class TextLearner(Learner):
         self.networks, self._runs = [learner for learner, _ in networks], tuple(run for _, run in networks)
         self.window, self.whole = window, whole
         self.counts = counts(symbols, members=len(networks), megabytes=megabytes, classes=classes)
-        self.mix = mix(len(networks) + 1, switching=SWITCHING)
+        self.mixture = bayes_mixture(len(networks) + 1, switching=SWITCHING)
 
     def init(self) -> TextRun:
         """Start a run with equal weights."""
-        return TextRun(self._runs, self.counts.init(), self.mix.init())
+        return TextRun(self._runs, self.counts.init(), self.mixture.init())
 
     def scan(
         self, run: TextRun, xs: Any, targets: Any, *, count: int | None = None, outputs: bool = False
@@ -79,26 +80,23 @@ class TextLearner(Learner):
         """
         steps = checks.common_length("scan", xs=xs, targets=targets)
         count = steps if count is None else count
-        done = [
-            learner.scan(own, xs, targets, count=count, outputs=True)
-            for learner, own in zip(self.networks, run.networks, strict=True)
-        ]
+        networks, logits = scan_all(self.networks, run.networks, xs, targets, count)
         samples, came = count * self.window, self._flat(targets)
-        members = self.members([self._flat(made) for _, _, made in done], len(came))
+        members = self.members([self._flat(part) for part in logits], len(came))
         distributions = outputs and self.whole
         table, losses, whole = self.counts.scan(
             run.counts, self._flat(xs), came, count=samples, outputs=distributions, members=members
         )
         own = [-np.take_along_axis(made, came[:, None], 1)[:, 0] for made in np.moveaxis(members, 1, 0)]
         losses = np.stack([*own, losses], axis=1)
-        weights, mixed = self.mix.scan(run.mix, losses, count=samples)
-        new = TextRun(tuple(one for one, _, _ in done), table, weights)
+        weights, mixed = self.mixture.scan(run.mix, losses, count=samples)
+        new = TextRun(networks, table, weights)
         total = mixed.reshape(steps, self.window).sum(axis=1)
         if not outputs:
             return new, total, None
         if whole is None:
             return new, total, -mixed.reshape(np.shape(xs)).astype(np.float32)
-        whole = self.mix.distributions(run.mix, losses, np.concatenate([members, whole[:, None]], axis=1))
+        whole = self.mixture.distributions(run.mix, losses, np.concatenate([members, whole[:, None]], axis=1))
         return new, total, whole.reshape(*np.shape(xs), -1).astype(np.float32)
 
     def forward(self, run: TextRun, xs: Any, *, count: int | None = None) -> tuple[TextRun, np.ndarray]:
@@ -112,14 +110,14 @@ class TextLearner(Learner):
         Returns:
             `(run, outputs)`, with log-probabilities of all symbols.
         """
-        done = [learner.forward(own, xs, count=count) for learner, own in zip(self.networks, run.networks, strict=True)]
-        members = self.members([np.asarray(made) for _, made in done], len(xs))
+        networks, logits = forward_all(self.networks, run.networks, xs, count)
+        members = self.members([np.asarray(part) for part in logits], len(xs))
         table, whole = self.counts.forward(run.counts, xs, count=count, members=members)
-        new = TextRun(tuple(one for one, _, _ in done), table, run.mix)
-        if not done:
+        new = TextRun(networks, table, run.mix)
+        if not networks:
             return new, whole
         experts = np.concatenate([members, whole[:, None]], axis=1)
-        return new, np.stack([self.mix.distribution(run.mix, one) for one in experts]).astype(np.float32)
+        return new, np.stack([self.mixture.distribution(run.mix, one) for one in experts]).astype(np.float32)
 
     def reset(self, run: TextRun) -> TextRun:
         """Begin a new text, and keep everything learned.
@@ -127,8 +125,7 @@ class TextLearner(Learner):
         Args:
             run: the run to reset; it must not be used afterwards.
         """
-        networks = tuple(learner.reset(own) for learner, own in zip(self.networks, run.networks, strict=True))
-        return TextRun(networks, self.counts.reset(run.counts), run.mix)
+        return TextRun(reset_all(self.networks, run.networks), self.counts.reset(run.counts), run.mix)
 
     def carry(self, run: TextRun) -> Tree:
         return tuple(learner.carry(own) for learner, own in zip(self.networks, run.networks, strict=True))

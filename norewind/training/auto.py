@@ -11,7 +11,7 @@ from norewind.core.combinators import ensemble, window
 from norewind.core.estimator import Estimator, Loss
 from norewind.core.optimizers import adam, inverse_sqrt, scale_members
 from norewind.core.run import Run
-from norewind.learners.learner import Learner
+from norewind.learners.members import Member
 from norewind.learners.online import Online, online
 from norewind.learners.packing import pack
 from norewind.training.build import ahead_of, start
@@ -107,8 +107,8 @@ def classes(shape: "Shape", budget: float, seed: int) -> tuple["ClassLearner", A
     linear = [ClassSquares(shape.inputs, shape.outputs, steps=shape.steps, forgetting=f) for f in CLASS_FORGETTING]
     rates = CLASS_RATES[: max(1, int(budget / NETWORK_MICROSECONDS))]
     networks = _networks(shape, shape.outputs, losses.known_cross_entropy, rates, seed)
-    made = ClassLearner([*((one, one.init(), 1) for one in linear), networks], shape.outputs, shape.steps)
-    return made, made.init()
+    learner = ClassLearner([*(Member(one, one.init()) for one in linear), networks], shape.outputs, shape.steps)
+    return learner, learner.init()
 
 
 def series_of_key(shape: "Shape") -> tuple["LeastSquares", Any]:
@@ -141,8 +141,8 @@ def network(shape: "Shape", gaussian: bool, seed: int) -> tuple[Online, Run]:
     return _network(cell, estimators.snap1(cell.transition, loss), SERIES_RATES[0], seed)
 
 
-def _networks(shape: "Shape", width: int, loss: Loss, rates: Sequence[float], seed: int) -> tuple[Learner, Any, int]:
-    """Return networks with different rates, as one member of a mixture: the learner, its run, and their number.
+def _networks(shape: "Shape", width: int, loss: Loss, rates: Sequence[float], seed: int) -> Member:
+    """Return networks with different rates, as one member of a mixture.
 
     Each has `width` outputs per step. Their runs are packed, for single rows.
     """
@@ -152,9 +152,9 @@ def _networks(shape: "Shape", width: int, loss: Loss, rates: Sequence[float], se
     learner = online(estimator, optax.chain(adam(1.0), scale_members(rates)), nonfinite="skip")
     run = start(learner, cell, seed, members)
     if not shape.horizon:
-        return learner, pack(run), members
+        return Member(learner, pack(run), members)
     ahead, first = ahead_of(learner, run, shape, None, parts=members, outputs=members * outputs)
-    return ahead, first._replace(run=pack(first.run)), members
+    return Member(ahead, first._replace(run=pack(first.run)), members)
 
 
 def _cell(inputs: int, outputs: int) -> cells.Cell:

@@ -8,9 +8,10 @@ from stream_pipes import Pipe
 
 from norewind.core.losses import known_cross_entropy
 from norewind.learners.class_squares import LEAST_SHARE, ClassSquares
-from norewind.learners.classes import LEAST, PRIOR, REMEMBERED, SWITCHING, ClassLearner
+from norewind.learners.classes import KEPT_COUNT, LEAST_PROBABILITY, PRIOR_COUNT, SWITCHING, ClassLearner
 from norewind.learners.learner import Learner
 from norewind.learners.least_squares import LeastSquares
+from norewind.learners.members import Member
 from norewind.plotting.figures import classes_figure, save
 from norewind.scoring.class_score import ClassScore
 from norewind.storage.checkpoint import CheckpointError
@@ -58,22 +59,22 @@ def closing_words(lines):
 def learner(steps, logits=None):
     if logits is None:
         logits = np.random.default_rng(2).normal(size=(2 * ROWS, 4 * len(steps))).astype(np.float32)
-    return ClassLearner([(Logits(logits, steps), np.zeros(1, int), 1)], 4, steps)
+    return ClassLearner([Member(Logits(logits, steps), np.zeros(1, int))], 4, steps)
 
 
 def plain_loop(targets, logits, step):
     """What `ClassLearner` does for one step, in the words of its docstring: the forecast made at each row."""
-    counts, pairs = np.full(4, PRIOR), np.full((4, 4), PRIOR)
+    counts, pairs = np.full(4, PRIOR_COUNT), np.full((4, 4), PRIOR_COUNT)
     weights, classes, made, mixtures = np.full(3, 1 / 3), [], [], []
     ahead = max(1, step)
     for t, target in enumerate(targets):
 
         def learn(came, t=t):
             nonlocal weights
-            counts[:] = REMEMBERED * counts + np.eye(4)[came]
+            counts[:] = KEPT_COUNT * counts + np.eye(4)[came]
             before = classes[t - ahead] if t >= ahead else -1
             if before >= 0:
-                pairs[before] = REMEMBERED * pairs[before] + np.eye(4)[came]
+                pairs[before] = KEPT_COUNT * pairs[before] + np.eye(4)[came]
             if t >= step:
                 gained = weights * made[t - step][:, came]
                 weights = gained / gained.sum()
@@ -88,7 +89,7 @@ def plain_loop(targets, logits, step):
         of_all = counts / counts.sum()
         after = of_all if newest < 0 else (pairs[newest] + of_all) / (pairs[newest] + of_all).sum()
         own = np.exp(logits[t]) / np.exp(logits[t]).sum()
-        made.append((1 - 4 * LEAST) * np.stack([of_all, after, own]) + LEAST)
+        made.append((1 - 4 * LEAST_PROBABILITY) * np.stack([of_all, after, own]) + LEAST_PROBABILITY)
         mixtures.append(weights @ made[t])
         if not step and came >= 0:
             learn(came)

@@ -8,6 +8,7 @@ from norewind.learners import densities
 from norewind.learners.learner import Learner
 from norewind.learners.least_squares import LeastSquares
 from norewind.learners.linear import Linear
+from norewind.learners.members import Member
 from norewind.learners.series import LIMIT, PERIODS, Series, linear_models
 from norewind.testing import check_learner
 
@@ -52,7 +53,7 @@ class Given(Learner):
 
 
 def learner(steps=STEPS, *, gaussian=False, member=True, known=(0, 1)):
-    members = [(Given(steps), np.zeros(1, int), 2)] if member else []
+    members = [Member(Given(steps), np.zeros(1, int), 2)] if member else []
     return Series(2, 2, steps=steps, models=MODELS, members=members, known=known, gaussian=gaussian)
 
 

@@ -1,4 +1,4 @@
-"""A mixture of experts that is never much worse than the best of them, on any stream."""
+"""Bayes' mixture of experts, which is never much worse than the best of them, on any stream."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -9,8 +9,8 @@ from norewind.core.checks import ModelError
 from norewind.engines.kernels import kernel
 
 
-class MixRun(NamedTuple):
-    """The state of a mixture.
+class BayesMixtureRun(NamedTuple):
+    """The state of a `BayesMixture`.
 
     Attributes:
         log_weights: the logarithms of the experts' weights, with 64 bits.
@@ -19,8 +19,8 @@ class MixRun(NamedTuple):
     log_weights: np.ndarray
 
 
-class Mix(NamedTuple):
-    """The functions of a mixture, as returned by `mix`. All are pure functions of a run.
+class BayesMixture(NamedTuple):
+    """The functions of a mixture, as returned by `bayes_mixture`. All are pure functions of a run.
 
     Attributes:
         init: `init() -> run` starts with equal weights.
@@ -34,14 +34,14 @@ class Mix(NamedTuple):
         weights: `weights(run)` returns the weights.
     """
 
-    init: Callable[[], MixRun]
-    scan: Callable[..., tuple[MixRun, np.ndarray]]
-    distribution: Callable[[MixRun, Any], np.ndarray]
+    init: Callable[[], BayesMixtureRun]
+    scan: Callable[..., tuple[BayesMixtureRun, np.ndarray]]
+    distribution: Callable[[BayesMixtureRun, Any], np.ndarray]
     distributions: Callable[..., np.ndarray]
-    weights: Callable[[MixRun], np.ndarray]
+    weights: Callable[[BayesMixtureRun], np.ndarray]
 
 
-def mix(experts: int, *, switching: float = 0.0) -> Mix:
+def bayes_mixture(experts: int, *, switching: float = 0.0) -> BayesMixture:
     """Create Bayes' mixture of experts that predict the same stream: p(y) = Σᵢ wᵢ pᵢ(y), then wᵢ ← wᵢ pᵢ(y) / p(y).
 
     To learn, it needs only the loss of each expert, in nats.
@@ -62,55 +62,54 @@ def mix(experts: int, *, switching: float = 0.0) -> Mix:
         switching: the share α of its weight that each expert passes on after a sample, from 0 to less than 1.
 
     Returns:
-        The functions `init`, `scan`, `distribution`, `distributions` and `weights`; see `Mix`.
+        The functions `init`, `scan`, `distribution`, `distributions` and `weights`; see `BayesMixture`.
 
     Raises:
         ModelError: there is no expert, or `switching` is out of range.
 
     >>> import numpy as np
-    >>> from norewind.learners.mixing import mix
+    >>> from norewind.learners.bayesian import bayes_mixture
     >>> losses = np.log(2) * np.array([[1, 5], [1, 5], [1, 5]])
-    >>> mixture = mix(2)
+    >>> mixture = bayes_mixture(2)
     >>> run, mixed = mixture.scan(mixture.init(), losses)
     >>> (mixed / np.log(2)).round(3), mixture.weights(run).round(3)
     (array([1.913, 1.082, 1.005]), array([1., 0.]))
     """
     if experts < 1:
-        raise ModelError(f"mix: there must be at least one expert, not {experts}.")
+        raise ModelError(f"bayes_mixture: there must be at least one expert, not {experts}.")
     if not 0 <= switching < 1:
-        raise ModelError(f"mix: switching is {switching}, but it must be from 0 to less than 1.")
+        raise ModelError(f"bayes_mixture: switching is {switching}, but it must be from 0 to less than 1.")
 
     def scan(run, losses, *, count=None):
-        losses = _losses(losses, experts)
+        losses = _checked_losses(losses, experts)
         log_weights, mixed = run.log_weights.copy(), np.zeros(len(losses))
-        mix_rows(log_weights, losses, switching, len(losses) if count is None else count, mixed)
-        return MixRun(log_weights), mixed
+        _learn_chunk(log_weights, losses[:count], switching, mixed)
+        return BayesMixtureRun(log_weights), mixed
 
     def distribution(run, log_probabilities):
-        made = np.ascontiguousarray(log_probabilities, np.float64)
-        out = np.zeros(made.shape[1])
-        mix_log_probabilities(run.log_weights, made, out)
+        log_probabilities = np.ascontiguousarray(log_probabilities, np.float64)
+        out = np.zeros(log_probabilities.shape[1])
+        _mix_log_probabilities(run.log_weights, log_probabilities, out)
         return out
 
     def distributions(run, losses, log_probabilities):
-        made = np.ascontiguousarray(log_probabilities, np.float64)
-        out = np.zeros((len(made), made.shape[2]))
-        _mix_chunk(run.log_weights.copy(), _losses(losses, experts), made, switching, out)
+        log_probabilities = np.ascontiguousarray(log_probabilities, np.float64)
+        out = np.zeros((len(log_probabilities), log_probabilities.shape[2]))
+        _predict_chunk(run.log_weights.copy(), _checked_losses(losses, experts), log_probabilities, switching, out)
         return out
 
-    return Mix(
-        lambda: MixRun(equal_log_weights(experts)), scan, distribution, distributions, lambda run: np.exp(run[0])
+    return BayesMixture(
+        init=lambda: BayesMixtureRun(np.full(experts, -np.log(experts))),
+        scan=scan,
+        distribution=distribution,
+        distributions=distributions,
+        weights=lambda run: np.exp(run.log_weights),
     )
 
 
-def equal_log_weights(experts: int) -> np.ndarray:
-    """Return the logarithms of equal weights."""
-    return np.full(experts, -np.log(experts))
-
-
 @kernel
-def mix_row(log_weights, losses, switching):
-    """Learn from the experts' losses on one sample.
+def learn_weights(log_weights, losses, switching):
+    """Learn the experts' weights from their losses on one sample.
 
     Args:
         log_weights: the logarithms of the weights, changed in place.
@@ -143,7 +142,7 @@ def mix_row(log_weights, losses, switching):
 
 
 @kernel
-def mix_log_probabilities(log_weights, log_probabilities, out):
+def _mix_log_probabilities(log_weights, log_probabilities, out):
     """Write the mixture's log-probabilities of the next symbol.
 
     Args:
@@ -166,29 +165,20 @@ def mix_log_probabilities(log_weights, log_probabilities, out):
 
 
 @kernel
-def mix_rows(log_weights, losses, switching, count, mixed):
-    """Learn from rows of losses, and write the mixture's.
-
-    Args:
-        log_weights: the logarithms of the weights, changed in place.
-        losses: the experts' losses (samples, experts).
-        switching: the share of its weight that each expert passes on.
-        count: the number of rows to use.
-        mixed: where to write the mixture's losses.
-    """
-    for t in range(count):
-        mixed[t] = mix_row(log_weights, losses[t], switching)
+def _learn_chunk(log_weights, losses, switching, mixed):
+    for t in range(len(losses)):
+        mixed[t] = learn_weights(log_weights, losses[t], switching)
 
 
 @kernel
-def _mix_chunk(log_weights, losses, log_probabilities, switching, out):
+def _predict_chunk(log_weights, losses, log_probabilities, switching, out):
     for t in range(len(losses)):
-        mix_log_probabilities(log_weights, log_probabilities[t], out[t])
-        mix_row(log_weights, losses[t], switching)
+        _mix_log_probabilities(log_weights, log_probabilities[t], out[t])
+        learn_weights(log_weights, losses[t], switching)
 
 
-def _losses(losses: Any, experts: int) -> np.ndarray:
+def _checked_losses(losses: Any, experts: int) -> np.ndarray:
     losses = np.ascontiguousarray(losses, np.float64)
     if losses.ndim != 2 or losses.shape[1] != experts:
-        raise ModelError(f"mix: losses has shape {losses.shape}, but it must be (samples, {experts}).")
+        raise ModelError(f"bayes_mixture: losses has shape {losses.shape}, but it must be (samples, {experts}).")
     return losses
