@@ -15,7 +15,7 @@ from norewind.learners.learner import Learner
 from norewind.learners.online import Online
 from norewind.learners.steps import checked_steps, ring_to_come, row_offsets, same_length, shift_columns
 
-MOST = 2**31 - 1  # the largest count of samples
+LARGEST_COUNT = 2**31 - 1  # of samples
 
 
 class AheadRun(NamedTuple):
@@ -111,15 +111,8 @@ class Ahead(Learner):
     ) -> tuple[AheadRun, Any, Any]:
         """Learn from a chunk of rows, or of windows of rows; see `Learner.scan`.
 
-        Args:
-            run: the run to continue; it must not be used afterwards.
-            xs: inputs, one entry per row, or per window and row.
-            targets: targets of all steps, likewise; NaN means unknown.
-            count: use only the first `count` entries.
-            outputs: ignored, because forecasts cost nothing extra.
-
-        Returns:
-            `(run, losses, (made, due))`: the forecasts made at these rows, and the earlier forecasts of them.
+        Targets hold the values of all steps. Outputs are always returned, because they cost nothing extra: the
+        forecasts made at these rows, and the earlier forecasts of them.
 
         Raises:
             NonFiniteError: a number was not finite; it holds the last good run.
@@ -178,18 +171,7 @@ class Ahead(Learner):
         return inner, forecasts
 
     def forward(self, run: AheadRun, xs: np.ndarray, *, count: int | None = None) -> tuple[AheadRun, Any]:
-        """Forecast from a chunk of rows without learning; see `Learner.forward`.
-
-        The rows are not kept, so the returned run can continue to forecast, but not to learn.
-
-        Args:
-            run: the run to forecast with; it stays unchanged.
-            xs: inputs, one entry per row.
-            count: use only the first `count` rows.
-
-        Returns:
-            `(run, (made, due))`: the forecasts made at these rows, and the earlier forecasts of them.
-        """
+        """Forecast from a chunk of rows without learning; see `Learner.forward`."""
         count = len(xs) if count is None else count
         inner, outputs = self.learner.forward(run.run, xs, count=count)
         forecasts = np.asarray(outputs).reshape(len(xs), -1)
@@ -203,15 +185,7 @@ class Ahead(Learner):
         return ring_to_come(run.outputs.reshape(self.horizon, self.parts, -1), self.steps, 0)
 
     def for_keys(self, run: AheadRun, *, share: bool = False) -> Any:
-        """Return an engine for many keys; see `Learner.for_keys`.
-
-        Args:
-            run: the run that every key starts from.
-            share: whether all keys share one model.
-
-        Raises:
-            ModelError: the learner takes windows.
-        """
+        """Return an engine for many keys, unless the learner takes windows; see `Learner.for_keys`."""
         from norewind.learners.keys.networks import Networks, Waiting
 
         if self.window > 1:
@@ -220,11 +194,7 @@ class Ahead(Learner):
         return Networks(self.learner, run.run, share, waiting)
 
     def reset(self, run: AheadRun) -> AheadRun:
-        """Begin a new sequence: the state returns to the initial one, and nothing is waiting. The parameters stay.
-
-        Args:
-            run: the run to reset; it must not be used afterwards.
-        """
+        """Begin a new sequence, in which nothing is waiting yet; see `Learner.reset`."""
         xs, outputs, samples = (np.zeros_like(part) for part in (run.xs, run.outputs, run.samples))
         return AheadRun(self.learner.reset(run.run), xs, np.full_like(run.targets, np.nan), outputs, samples)
 
@@ -261,4 +231,4 @@ def _losses_of(loss: Loss) -> Callable:
 
 
 def _counted(samples: np.ndarray, more: int) -> np.ndarray:
-    return np.array(min(int(samples) + more, MOST), np.int32)
+    return np.array(min(int(samples) + more, LARGEST_COUNT), np.int32)

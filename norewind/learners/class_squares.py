@@ -44,17 +44,10 @@ class ClassSquares(Learner):
     def scan(
         self, run: LeastSquaresRun, xs: Any, targets: Any, *, count: int | None = None, outputs: bool = False
     ) -> tuple[LeastSquaresRun, Any, Any]:
-        """Learn from a chunk; see `Learner.scan`. The losses are squared errors of the shares.
+        """Learn from a chunk of rows; see `Learner.scan`.
 
-        Args:
-            run: the run to continue; it must not be used afterwards.
-            xs: inputs (rows, inputs).
-            targets: numbers of classes (rows, steps); NaN means unknown.
-            count: use only the first `count` rows.
-            outputs: ignored, because forecasts cost nothing extra.
-
-        Returns:
-            `(run, losses, outputs)`.
+        Targets are numbers of classes (rows, steps), and losses are squared errors of the shares. Outputs are always
+        returned, because they cost nothing extra.
         """
         targets = np.asarray(targets, np.float32)[:, :, None]
         hot = np.where(np.isnan(targets), np.float32(np.nan), targets == np.arange(self.classes, dtype=np.float32))
@@ -62,33 +55,16 @@ class ClassSquares(Learner):
         return run, losses, _logarithms(seen)
 
     def forward(self, run: LeastSquaresRun, xs: Any, *, count: int | None = None) -> tuple[LeastSquaresRun, Any]:
-        """Forecast from a chunk without learning; see `Learner.forward`.
-
-        Args:
-            run: the run to forecast with; it stays unchanged.
-            xs: inputs (rows, inputs).
-            count: use only the first `count` rows.
-
-        Returns:
-            `(run, outputs)`.
-        """
+        """Forecast from a chunk of rows without learning; see `Learner.forward`."""
         run, seen = self._numbers.forward(run, xs, count=count)
         return run, _logarithms(seen)
 
     def upcoming(self, run: LeastSquaresRun) -> np.ndarray | None:
-        """Return the forecasts of future rows; see `Learner.upcoming`.
-
-        Args:
-            run: the run.
-        """
+        """Return the forecasts of the next rows; see `Learner.upcoming`."""
         return _logarithms(self._numbers.upcoming(run))
 
     def reset(self, run: LeastSquaresRun) -> LeastSquaresRun:
-        """Begin a new sequence; see `Learner.reset`.
-
-        Args:
-            run: the run to reset, in place.
-        """
+        """Begin a new sequence, in place; see `Learner.reset`."""
         return self._numbers.reset(run)
 
 

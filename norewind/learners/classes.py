@@ -88,17 +88,9 @@ class ClassLearner(Learner):
     def scan(
         self, run: ClassRun, xs: Any, targets: Any, *, count: int | None = None, outputs: bool = False
     ) -> tuple[ClassRun, Any, Any]:
-        """Learn from a chunk of rows; see `Learner.scan`. Losses are in nats.
+        """Learn from a chunk of rows; see `Learner.scan`.
 
-        Args:
-            run: the run to continue; it must not be used afterwards.
-            xs: inputs (rows, inputs).
-            targets: numbers of classes (rows, steps); NaN means unknown.
-            count: use only the first `count` rows.
-            outputs: ignored, because forecasts cost nothing extra.
-
-        Returns:
-            `(run, losses, outputs)`.
+        Losses are in nats. Outputs are always returned, because they cost nothing extra.
         """
         same_length(xs, targets)
         count = len(xs) if count is None else count
@@ -107,16 +99,9 @@ class ClassLearner(Learner):
         return ClassRun(runs, run.counting), losses, forecasts
 
     def forward(self, run: ClassRun, xs: Any, *, count: int | None = None) -> tuple[ClassRun, Any]:
-        """Forecast from a chunk of rows without learning. Since there are no targets, the newest known class stays the
-        same.
+        """Forecast from a chunk of rows without learning; see `Learner.forward`.
 
-        Args:
-            run: the run to forecast with; it stays unchanged.
-            xs: inputs (rows, inputs).
-            count: use only the first `count` rows.
-
-        Returns:
-            `(run, outputs)`.
+        Without targets, the newest known class stays the same.
         """
         count = len(xs) if count is None else count
         runs, logits = forward_all(self.members, run.members, xs, count)
@@ -135,19 +120,11 @@ class ClassLearner(Learner):
         return losses, (made, due) if self.horizon else made
 
     def upcoming(self, run: ClassRun) -> np.ndarray | None:
-        """Return the forecasts of future rows; see `Learner.upcoming`.
-
-        Args:
-            run: the run.
-        """
+        """Return the forecasts of the next rows; see `Learner.upcoming`."""
         return None if not self.horizon else ring_to_come(run.counting.outputs, self.steps, run.counting.rows[0])
 
     def reset(self, run: ClassRun) -> ClassRun:
-        """Begin a new sequence, and keep everything learned.
-
-        Args:
-            run: the run to reset; it must not be used afterwards.
-        """
+        """Begin a new sequence, and keep everything learned; see `Learner.reset`."""
         counting = run.counting
         counting.newest[:] = -1
         for part in (counting.waiting, counting.outputs, counting.rows):

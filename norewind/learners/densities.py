@@ -8,15 +8,16 @@ from norewind.engines.kernels import kernel
 from norewind.learners.arithmetic import exp_each, log_each
 
 # The share of an expert's record that is kept from row to row, so that about the last hundred rows count.
-REMEMBERED = 0.99
-# The weight of a row. It is below one because the errors of overlapping forecasts are similar.
-TRUST = 0.1
-SLOWEST = 0.01
+KEPT_RECORD = 0.99
+# The weight of a row in a record. It is below one because the errors of overlapping forecasts are similar.
+ROW_WEIGHT = 0.1
+# The least weight of a row in the variance of errors, so that the variance can follow changes.
+LEAST_RATE = 0.01
 LEAST_VARIANCE = 1e-6
-LARGEST = 100.0
+LARGEST_FORECAST = 100.0
 
 
-class Weighing(NamedTuple):
+class Performance(NamedTuple):
     """The performance of every expert, by expert and output.
 
     Attributes:
@@ -30,56 +31,56 @@ class Weighing(NamedTuple):
     known: np.ndarray
 
 
-def fresh(experts: int, outputs: int) -> Weighing:
-    """Create the initial state, with equal weights.
+def equal_performance(experts: int, outputs: int) -> Performance:
+    """Return the performance of experts before the first target, which gives them equal weights.
 
     Args:
         experts: the number of experts.
         outputs: the number of outputs.
     """
-    return Weighing(np.ones((experts, outputs)), np.zeros((experts, outputs)), np.zeros(outputs, np.int64))
+    return Performance(np.ones((experts, outputs)), np.zeros((experts, outputs)), np.zeros(outputs, np.int64))
 
 
 @kernel
-def weigh(weighing, due, targets):
+def update_performance(performance, due, targets):
     """Update the experts' variances and records from targets.
 
     An expert is a Gaussian density with the variance of its errors so far.
 
     Args:
-        weighing: the performance of the experts, changed in place.
+        performance: the performance of the experts, changed in place.
         due: the experts' forecasts of these targets (experts, outputs).
         targets: the targets; NaN means unknown.
     """
     experts, outputs = due.shape
-    values, share, kept, trust = np.zeros(outputs), np.zeros(outputs), np.zeros(outputs), np.zeros(outputs)
+    values, rate, kept, weight = np.zeros(outputs), np.zeros(outputs), np.zeros(outputs), np.zeros(outputs)
     ratios, logarithms = np.empty((experts, outputs)), np.empty((experts, outputs))
     for i in range(outputs):
         kept[i] = 1.0
         if np.isfinite(targets[i]):
-            weighing.known[i] += 1
-            values[i], kept[i], trust[i] = targets[i], REMEMBERED, TRUST
-            share[i] = max(1 / (weighing.known[i] + 1), SLOWEST)
+            performance.known[i] += 1
+            values[i], kept[i], weight[i] = targets[i], KEPT_RECORD, ROW_WEIGHT
+            rate[i] = max(1 / (performance.known[i] + 1), LEAST_RATE)
     for e in range(experts):
-        variance, forecast, ratio, logarithm = weighing.variances[e], due[e], ratios[e], logarithms[e]
+        variance, forecast, ratio, logarithm = performance.variances[e], due[e], ratios[e], logarithms[e]
         for i in range(outputs):
             error = (forecast[i] - values[i]) * (forecast[i] - values[i])
-            variance[i] = max(variance[i] + share[i] * (error - variance[i]), LEAST_VARIANCE)
+            variance[i] = max(variance[i] + rate[i] * (error - variance[i]), LEAST_VARIANCE)
             ratio[i] = error / variance[i]
             logarithm[i] = variance[i]
     log_each(logarithms.reshape(-1), np.empty(experts * outputs))
     for e in range(experts):
-        record, ratio, logarithm = weighing.records[e], ratios[e], logarithms[e]
+        record, ratio, logarithm = performance.records[e], ratios[e], logarithms[e]
         for i in range(outputs):
-            record[i] = kept[i] * record[i] + trust[i] * (ratio[i] + logarithm[i])
+            record[i] = kept[i] * record[i] + weight[i] * (ratio[i] + logarithm[i])
 
 
 @kernel
-def blend(weighing, forecasts, mean, variance):
+def mix_densities(performance, forecasts, mean, variance):
     """Write the mean and variance of the mixture of the experts' densities, weighted by their records.
 
     Args:
-        weighing: the performance of the experts.
+        performance: the performance of the experts.
         forecasts: their forecasts (experts, outputs).
         mean: where to write the mean of each output.
         variance: where to write its variance.
@@ -88,11 +89,11 @@ def blend(weighing, forecasts, mean, variance):
     weights, scratch = np.empty((experts, outputs)), np.empty(experts * outputs)
     least, total = np.full(outputs, np.inf), np.zeros(outputs)
     for e in range(experts):
-        record = weighing.records[e]
+        record = performance.records[e]
         for i in range(outputs):
             least[i] = min(least[i], record[i])
     for e in range(experts):
-        record, weight = weighing.records[e], weights[e]
+        record, weight = performance.records[e], weights[e]
         for i in range(outputs):
             weight[i] = max((least[i] - record[i]) / 2, -700.0)
     exp_each(weights.reshape(-1), scratch)
@@ -105,24 +106,24 @@ def blend(weighing, forecasts, mean, variance):
     for i in range(outputs):
         mean[i] /= total[i]
     for e in range(experts):
-        weight, forecast, own = weights[e], forecasts[e], weighing.variances[e]
+        weight, forecast, spread = weights[e], forecasts[e], performance.variances[e]
         for i in range(outputs):
-            off = forecast[i] - mean[i]
-            variance[i] += weight[i] * (own[i] + off * off)
+            distance = forecast[i] - mean[i]
+            variance[i] += weight[i] * (spread[i] + distance * distance)
     for i in range(outputs):
         variance[i] /= total[i]
 
 
 @kernel
-def usable(forecasts):
+def clip_forecasts(forecasts):
     """Clip forecasts to a possible range, so that an expert that fails cannot spoil the mixture."""
     for i in range(len(forecasts)):
         value = forecasts[i]
-        forecasts[i] = min(max(value, -LARGEST), LARGEST) if value == value else 0.0
+        forecasts[i] = min(max(value, -LARGEST_FORECAST), LARGEST_FORECAST) if value == value else 0.0
 
 
 @kernel
-def code_variances(variances):
+def encode_variances(variances):
     """Replace variances by the numbers from which `losses.log_variance` computes their logarithms."""
     scratch = np.empty(len(variances))
     for i in range(len(variances)):
@@ -138,7 +139,7 @@ def code_variances(variances):
 
 
 @kernel
-def loss_of(outputs, targets):
+def known_loss(outputs, targets):
     """Compute ½ Σ (mean − target)² over the known targets or, with variances, −log of the density.
 
     Args:

@@ -90,33 +90,17 @@ class LeastSquares(Learner):
     def scan(
         self, run: LeastSquaresRun, xs: Any, targets: Any, *, count: int | None = None, outputs: bool = False
     ) -> tuple[LeastSquaresRun, Any, Any]:
-        """Learn from a chunk; see `Learner.scan`. The losses are squared errors, ½ Σ (output − target)².
+        """Learn from a chunk of rows; see `Learner.scan`.
 
-        Args:
-            run: the run to continue; it must not be used afterwards.
-            xs: inputs (rows, inputs).
-            targets: targets (rows, steps × targets); NaN means unknown.
-            count: use only the first `count` rows.
-            outputs: ignored, because forecasts cost nothing extra.
-
-        Returns:
-            `(run, losses, outputs)`.
+        Targets are (rows, steps × targets), and losses are squared errors, ½ Σ (output − target)². Outputs are always
+        returned, because they cost nothing extra.
         """
         same_length(xs, targets)
         losses, seen = self._rows(run, xs, targets, count)
         return run, losses, seen
 
     def forward(self, run: LeastSquaresRun, xs: Any, *, count: int | None = None) -> tuple[LeastSquaresRun, Any]:
-        """Forecast from a chunk without learning; see `Learner.forward`.
-
-        Args:
-            run: the run to forecast with; it stays unchanged.
-            xs: inputs (rows, inputs).
-            count: use only the first `count` rows.
-
-        Returns:
-            `(run, outputs)`.
-        """
+        """Forecast from a chunk of rows without learning; see `Learner.forward`."""
         model = run.model._replace(past=run.model.past.copy(), rows=run.model.rows.copy())
         run = LeastSquaresRun(model, run.outputs.copy())
         unknown = np.full((len(xs), len(self.steps) * self.targets), np.nan, np.float32)
@@ -140,33 +124,17 @@ class LeastSquares(Learner):
         return LinearModel(*shaped, spreads, variances), rows, run.outputs[None]
 
     def for_keys(self, run: LeastSquaresRun, *, share: bool = False) -> Any:
-        """Return an engine for many keys; see `Learner.for_keys`.
-
-        Args:
-            run: the run that every key starts from.
-            share: whether all keys share one model, which is not supported.
-
-        Raises:
-            ModelError: `share` is true.
-        """
+        """Return an engine for many keys, which cannot share one model; see `Learner.for_keys`."""
         from norewind.learners.keys.squares import Squares
 
         return super().for_keys(run, share=True) if share else Squares(self, run)
 
     def upcoming(self, run: LeastSquaresRun) -> np.ndarray | None:
-        """Return the forecasts of future rows; see `Learner.upcoming`.
-
-        Args:
-            run: the run.
-        """
+        """Return the forecasts of the next rows; see `Learner.upcoming`."""
         return None if not self.horizon else ring_to_come(run.outputs, self.steps, run.model.rows[0])
 
     def reset(self, run: LeastSquaresRun) -> LeastSquaresRun:
-        """Begin a new sequence; see `Learner.reset`.
-
-        Args:
-            run: the run to reset, in place.
-        """
+        """Begin a new sequence, in place; see `Learner.reset`."""
         reset_linear(run.model)
         run.outputs[:] = 0
         return run

@@ -12,9 +12,9 @@ from norewind.learners.arithmetic import LANES, add_each_other, add_scaled, dot,
 # The largest input, in standard deviations. A larger one is most likely a fault, which a linear model would amplify.
 LARGEST_INPUT = 10.0
 # Forgetting stops while the mean variance of the weights, relative to the prior, is above this.
-LARGEST = 1e4
+LARGEST_VARIANCE = 1e4
 # The number of rows between checks of that variance.
-LOOKS = 16
+CHECK_EVERY = 16
 LEAST_SPREAD = 1e-6
 
 
@@ -187,14 +187,14 @@ def linear_row(plan, number, model, row, x, targets, outputs):
     steps, forgetting, limit = plan.steps, plan.rates[number, 0], plan.rates[number, 1]
     ring, width, per_step = len(model.past), model.past.shape[2], len(targets) // len(steps)
     features = plan.sizes[number, 0]
-    see(model.past[(row - 1) % ring, 0], x, model.past[row % ring, 0], features)
+    write_features(model.past[(row - 1) % ring, 0], x, model.past[row % ring, 0], features)
     first = row - steps[0]
     if first >= 0:
         then, gain = model.past[first % ring, 0], model.past[first % ring, 1]
         if any_known(targets[:per_step]):
-            if first % LOOKS == 0:
+            if first % CHECK_EVERY == 0:
                 model.variance[0] = trace(model.factors, features, width) / plan.rates[number, 2]
-            growth = 1.0 if model.variance[0] > LARGEST else 1 / forgetting
+            growth = 1.0 if model.variance[0] > LARGEST_VARIANCE else 1 / forgetting
             update(model.factors, features, then, gain, forgetting, growth)
         else:
             gain[:] = 0.0
@@ -217,7 +217,7 @@ def linear_row(plan, number, model, row, x, targets, outputs):
 
 
 @kernel
-def see(before, x, features, count):
+def write_features(before, x, features, count):
     """Write the features of a row.
 
     Args:

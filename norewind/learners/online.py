@@ -290,29 +290,16 @@ class Online(Learner):
         return new._replace(pending=tuple(later), ahead=run.ahead), estimate
 
     def carry(self, run: Run) -> Tree:
-        """Return the estimator's carry.
-
-        Args:
-            run: the run.
-        """
+        """Return the estimator's carry."""
         return run.carry
 
     def chunk_size(self, run: Run) -> int:
-        """Return the chunk size: smaller for a large model, so that it stops as quickly as a small one.
-
-        Args:
-            run: the run.
-        """
+        """Return the chunk size: smaller for a large model, so that it stops as quickly as a small one."""
         numbers = sum(leaf.size for leaf in jax.tree.leaves(run))
         return min(CHUNK, max(SHORTEST_CHUNK, WORK // numbers))
 
     def for_keys(self, run: Run, *, share: bool = False) -> Any:
-        """Return an engine for many keys; see `Learner.for_keys`.
-
-        Args:
-            run: the run that every key starts from.
-            share: whether all keys share one model.
-        """
+        """Return an engine for many keys; see `Learner.for_keys`."""
         from norewind.learners.keys.networks import Networks
 
         return Networks(self, run, share)

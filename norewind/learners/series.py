@@ -25,7 +25,8 @@ from norewind.learners.steps import PERIODS, exchange, ring_to_come, same_length
 MODELS = ((8, 0.998), (32, 0.9998), (168, 0.9998), (168, 0.998))
 # With more outputs than this, weights take most of the time, and three models are as good as four.
 MANY_OUTPUTS, THEIR_MODELS = 200, ((32, 0.9998), (32, 0.998), (168, 0.9998))
-LIMIT = 5.0
+# The largest error that a linear model learns from, in standard deviations of its earlier errors.
+ERROR_LIMIT = 5.0
 
 
 class SeriesPlan(NamedTuple):
@@ -60,7 +61,7 @@ class SeriesMixtureRun(NamedTuple):
     linear: LinearRun
     history: np.ndarray
     waiting: np.ndarray
-    weighing: densities.Weighing
+    weighing: densities.Performance
     outputs: np.ndarray
 
 
@@ -107,7 +108,7 @@ class Series(Learner):
         ahead = np.maximum(1, self.steps)
         ages = [0 * ahead, *(-ahead % period for period in PERIODS)] if len(known) else []
         ages = np.array(ages, np.int64).reshape(-1, len(ahead))
-        linear = plan_of(models, inputs, targets, steps, LIMIT)
+        linear = plan_of(models, inputs, targets, steps, ERROR_LIMIT)
         self.plan = SeriesPlan(*linear, ages, np.array(known, np.int64))
         self._no_targets = np.empty((0, len(self.steps) * targets), np.float32)
         self.experts = 1 + len(ages) + len(self.models) + sum(member.forecasts for member in members)
@@ -119,7 +120,7 @@ class Series(Learner):
             start_of(LinearPlan(*self.plan[:3]), self.models, self.inputs, self.targets),
             np.zeros((PERIODS[-1], len(self.plan.known)), np.float32),
             np.zeros((self.horizon, self.experts, outputs), np.float32),
-            densities.fresh(self.experts, outputs),
+            densities.equal_performance(self.experts, outputs),
             np.zeros((self.horizon, 1 + self.gaussian, outputs), np.float32),
         )
         return SeriesRun(self._runs, mixture)
@@ -127,17 +128,10 @@ class Series(Learner):
     def scan(
         self, run: SeriesRun, xs: Any, targets: Any, *, count: int | None = None, outputs: bool = False
     ) -> tuple[SeriesRun, Any, Any]:
-        """Learn from a chunk of rows; see `Learner.scan`. Losses are squared errors, or nats if `gaussian`.
+        """Learn from a chunk of rows; see `Learner.scan`.
 
-        Args:
-            run: the run to continue; it must not be used afterwards.
-            xs: inputs (rows, inputs).
-            targets: targets (rows, steps × targets); NaN means unknown.
-            count: use only the first `count` rows.
-            outputs: ignored, because forecasts cost nothing extra.
-
-        Returns:
-            `(run, losses, outputs)`.
+        Targets are (rows, steps × targets), and losses are squared errors, or nats if `gaussian`. Outputs are always
+        returned, because they cost nothing extra.
         """
         same_length(xs, targets)
         count = len(xs) if count is None else count
@@ -146,18 +140,7 @@ class Series(Learner):
         return SeriesRun(runs, run.mixture), losses, forecasts
 
     def forward(self, run: SeriesRun, xs: Any, *, count: int | None = None) -> tuple[SeriesRun, Any]:
-        """Forecast from a chunk of rows without learning; see `Learner.forward`.
-
-        The experts' forecasts are not kept, so the returned run can continue to forecast, but not to learn.
-
-        Args:
-            run: the run to forecast with; it stays unchanged.
-            xs: inputs (rows, inputs).
-            count: use only the first `count` rows.
-
-        Returns:
-            `(run, outputs)`.
-        """
+        """Forecast from a chunk of rows without learning; see `Learner.forward`."""
         count = len(xs) if count is None else count
         runs, others = forward_all(self.members, run.members, xs, count)
         linear, history, waiting, weighing, outputs = run.mixture
@@ -181,19 +164,11 @@ class Series(Learner):
         return losses, (made, due) if self.horizon else made
 
     def upcoming(self, run: SeriesRun) -> np.ndarray | None:
-        """Return the forecasts of future rows; see `Learner.upcoming`.
-
-        Args:
-            run: the run.
-        """
+        """Return the forecasts of the next rows; see `Learner.upcoming`."""
         return None if not self.horizon else ring_to_come(run.mixture.outputs, self.steps, run.mixture.linear.rows[0])
 
     def reset(self, run: SeriesRun) -> SeriesRun:
-        """Begin a new sequence, and keep everything learned.
-
-        Args:
-            run: the run to reset; it must not be used afterwards.
-        """
+        """Begin a new sequence, and keep everything learned; see `Learner.reset`."""
         mixture = run.mixture
         reset_linear(mixture.linear)
         for part in (mixture.history, mixture.waiting, mixture.outputs):
@@ -218,7 +193,7 @@ def _rows(plan, run, xs, targets, others, losses, made, due):
     linear, history, waiting, weighing, rings = run
     plan, run = (
         SeriesPlan(*plan),
-        SeriesMixtureRun(LinearRun(*linear), history, waiting, densities.Weighing(*weighing), rings),
+        SeriesMixtureRun(LinearRun(*linear), history, waiting, densities.Performance(*weighing), rings),
     )
     steps, outputs, learns = plan.steps, targets.shape[1], len(targets) > 0
     experts, per_step = len(run.weighing.records), outputs // len(steps)
@@ -232,21 +207,21 @@ def _rows(plan, run, xs, targets, others, losses, made, due):
         for number in range(others.shape[1]):
             forecasts[experts - others.shape[1] + number] = others[t, number]
         for e in range(experts):
-            densities.usable(forecasts[e])
+            densities.clip_forecasts(forecasts[e])
         if learns and steps[0] > 0:
             exchange(run.waiting, steps, row, forecasts, before)
-            densities.weigh(run.weighing, before, came)
-        densities.blend(run.weighing, forecasts, moments[0], moments[1])
+            densities.update_performance(run.weighing, before, came)
+        densities.mix_densities(run.weighing, forecasts, moments[0], moments[1])
         if learns and steps[0] == 0:
-            densities.weigh(run.weighing, forecasts, came)
+            densities.update_performance(run.weighing, forecasts, came)
         if len(shown) == 2:
-            densities.code_variances(moments[1])
+            densities.encode_variances(moments[1])
         shown[:] = moments[: len(shown)]
         made[t] = shown.reshape(-1)
         if steps[0] > 0:
             exchange(run.outputs, steps, row, shown, shown)
         due[t] = shown.reshape(-1)
-        losses[t] = densities.loss_of(shown, came)
+        losses[t] = densities.known_loss(shown, came)
         run.linear.rows[0] += 1
 
 

@@ -68,15 +68,7 @@ class TextLearner(Learner):
     ) -> tuple[TextRun, Any, Any]:
         """Learn from a chunk of symbols, or of windows of symbols; see `Learner.scan`.
 
-        Args:
-            run: the run to continue; it must not be used afterwards.
-            xs: the symbols, one entry per step.
-            targets: the symbols that follow them.
-            count: use only the first `count` steps.
-            outputs: whether to return log-probabilities of all symbols, or of the targets unless `whole`.
-
-        Returns:
-            `(run, losses, outputs)`. Losses are sums over a window.
+        Losses are sums over a window. Outputs are log-probabilities of all symbols, or of the targets unless `whole`.
         """
         steps = checks.common_length("scan", xs=xs, targets=targets)
         count = steps if count is None else count
@@ -100,16 +92,7 @@ class TextLearner(Learner):
         return new, total, whole.reshape(*np.shape(xs), -1).astype(np.float32)
 
     def forward(self, run: TextRun, xs: Any, *, count: int | None = None) -> tuple[TextRun, np.ndarray]:
-        """Predict the symbol after each symbol without learning; see `Learner.forward`.
-
-        Args:
-            run: the run to predict with; it stays unchanged.
-            xs: the symbols.
-            count: use only the first `count` symbols.
-
-        Returns:
-            `(run, outputs)`, with log-probabilities of all symbols.
-        """
+        """Predict the log-probabilities of the symbol after each symbol; see `Learner.forward`."""
         networks, logits = forward_all(self.networks, run.networks, xs, count)
         members = self.members([np.asarray(part) for part in logits], len(xs))
         table, whole = self.counts.forward(run.counts, xs, count=count, members=members)
@@ -120,11 +103,7 @@ class TextLearner(Learner):
         return new, np.stack([self.mixture.distribution(run.mix, one) for one in experts]).astype(np.float32)
 
     def reset(self, run: TextRun) -> TextRun:
-        """Begin a new text, and keep everything learned.
-
-        Args:
-            run: the run to reset; it must not be used afterwards.
-        """
+        """Begin a new text, and keep everything learned; see `Learner.reset`."""
         return TextRun(reset_all(self.networks, run.networks), self.counts.reset(run.counts), run.mix)
 
     def carry(self, run: TextRun) -> Tree:

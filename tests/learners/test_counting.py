@@ -1,5 +1,6 @@
 """Counts, bit by bit: against the same arithmetic in plain Python, cut anywhere, in fixed memory, summing to one."""
 
+import zlib
 from functools import cache
 
 import numpy as np
@@ -8,12 +9,14 @@ from counts_oracle import Oracle
 
 from norewind.core.checks import ModelError
 from norewind.core.trees import copied
-from norewind.learners.counting import contexts
+from norewind.learners.counting import bits, contexts, logistic
 from norewind.learners.counting.counts import counts
 from norewind.learners.counting.plan import planned
 from norewind.learners.counting.table import WIDTH, find_rows, seek_pairs
 from norewind.testing import check_learner
 
+# Of the tables that compressed files were written with.
+CHECKSUMS = {"stretched": 413670705, "squashed": 2720574776, "map": 630566270}
 BYTES = 24  # megabytes, of which most are the weights and the map
 TEXT = (
     b"In the beginning God created the heaven and the earth.\nAnd the earth was without form, and void;\n"
@@ -277,3 +280,20 @@ def test_a_forged_past_is_never_read_from_outside_of_an_array():
         assert np.isfinite(losses).all()
         _, made = learner.forward(run, text[:5])
         np.testing.assert_allclose(np.exp(made).sum(axis=1), 1, rtol=1e-6)
+
+
+def test_the_tables_of_the_compressed_format_are_the_same_on_every_processor():
+    # `exp` and `log` are right to 12 digits everywhere, so no entry can be rounded to another number.
+    points = (np.arange(2 * logistic.LARGEST_LOGIT // 32 + 2) * 32 - logistic.LARGEST_LOGIT) / logistic.LOGIT
+    middles = (np.arange(4096) + 0.5) / 4096
+    exact = {
+        "stretched": (np.log(middles) - np.log(1 - middles)) * logistic.INPUT,
+        "squashed": logistic.probabilities(points) * (logistic.ONE << 6),
+        "map": logistic.probabilities(np.arange(bits.KNOTS) - 7.5) * (logistic.ONE << 6),
+    }
+    tables = {"stretched": logistic._STRETCHED, "squashed": logistic._SQUASHED, "map": bits.INITIAL_MAP}
+    for name, entries in exact.items():
+        assert np.abs(entries - np.floor(entries) - 0.5).min() > 1e-5, name
+        np.testing.assert_array_equal(tables[name], np.rint(entries))
+    checksums = {name: zlib.crc32(table.astype("<i4").tobytes()) for name, table in tables.items()}
+    assert checksums == CHECKSUMS

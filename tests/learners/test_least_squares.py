@@ -7,7 +7,7 @@ from norewind.core.checks import ModelError
 from norewind.engines.kernels import kernel
 from norewind.learners.arithmetic import add_scaled, dot, exp_each, log_each, padded
 from norewind.learners.least_squares import LeastSquares
-from norewind.learners.linear import LARGEST, Linear, model_at, plan_of, start_of, update
+from norewind.learners.linear import LARGEST_VARIANCE, Linear, model_at, plan_of, start_of, update
 from norewind.testing import check_learner
 
 
@@ -177,7 +177,7 @@ def test_it_stays_finite_where_inputs_say_nothing():
     learner = LeastSquares(2, 1, lags=8, forgetting=0.99)
     run, losses, _ = learner.scan(learner.init(), xs[:50_000], targets[:50_000])
     covariance = covariance_of(learner, run)
-    assert LARGEST / 2 < np.trace(covariance) / prior_of(2, 8).sum() < 1.2 * LARGEST
+    assert LARGEST_VARIANCE / 2 < np.trace(covariance) / prior_of(2, 8).sum() < 1.2 * LARGEST_VARIANCE
     _, losses, _ = learner.scan(run, xs[50_000:], targets[50_000:])
     assert np.mean(losses[-1000:]) < 1e-3
 

@@ -9,7 +9,7 @@ from norewind.learners.learner import Learner
 from norewind.learners.least_squares import LeastSquares
 from norewind.learners.linear import Linear
 from norewind.learners.members import Member
-from norewind.learners.series import LIMIT, PERIODS, Series, linear_models
+from norewind.learners.series import ERROR_LIMIT, PERIODS, Series, linear_models
 from norewind.testing import check_learner
 
 STEPS = (1, 6, 30)
@@ -62,7 +62,7 @@ def plain_loop(xs, targets, steps):
     others = Given(steps).outputs.reshape(1_000, 2, -1)
     linear = []
     for lags, forgetting in MODELS:
-        model = LeastSquares(2, 2, steps=steps, lags=lags, forgetting=forgetting, limit=LIMIT)
+        model = LeastSquares(2, 2, steps=steps, lags=lags, forgetting=forgetting, limit=ERROR_LIMIT)
         outputs = model.scan(model.init(), xs, targets, outputs=True)[2]
         linear.append(outputs[0] if steps[-1] else outputs)
     columns = []
@@ -178,7 +178,7 @@ def test_the_variance_it_forecasts_is_that_of_its_errors():
 def test_variances_are_coded_as_losses_expect():
     variances = np.array([1e-9, 0.01, 1.0, 250.0, 1e9])
     coded = variances.copy()
-    densities.code_variances(coded)
+    densities.encode_variances(coded)
     logarithms = np.clip(np.log(np.maximum(variances, densities.LEAST_VARIANCE)), -9.9, 9.9)
     np.testing.assert_allclose(10 * np.tanh(coded / 10), logarithms, rtol=1e-12, atol=1e-14)
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from norewind.engines.kernels import kernel, prefetch
 from norewind.learners.counting.contexts import KINDS, LENGTH, LETTERS, NEWEST, WORD, scrambled
-from norewind.learners.counting.logistic import INPUT, LOGIT, ONE, clipped, probabilities, squash, stretch
+from norewind.learners.counting.logistic import INPUT, LOGIT, ONE, clip_logit, probabilities, squash, stretch
 from norewind.learners.counting.table import HALF, PROBABILITY_BITS, adapted, history, learned, probability, times_seen
 
 SETS = 6
@@ -36,7 +36,7 @@ _MAP_RATE, _LAST_RATE = int(0.02 * 65536), int(0.001 * 65536)
 _MOST_USES, _USES_BITS = 65535, 6
 _RATES = ((0.002 + 0.013 / (1 + np.arange(1024) * 64 / 500)) * 65536).astype(np.int32)
 _REACH, _KNOT_BITS = 15 * LOGIT // 2, 12
-FRESH_MAP = np.rint(probabilities(np.arange(KNOTS) - 7.5) * (ONE << 6)).astype(np.int32)
+INITIAL_MAP = np.rint(probabilities(np.arange(KNOTS) - 7.5) * (ONE << 6)).astype(np.int32)
 # The step of a weight is a rate (16 bits) times an error (16 bits), of which 25 bits are kept, times an input (8 bits).
 # A weight has 20 bits; 16 of them are used in sums, which must fit into 32 bits.
 _STEP_CUT, _WEIGHT_CUT = 7, 4
@@ -47,7 +47,7 @@ _TINY_MASS = 1e-30
 
 
 @kernel
-def hear_contexts(table, histories, rows, level, inner, inputs):
+def write_context_inputs(table, histories, rows, level, inner, inputs):
     """Write the mixer inputs of each context at a node. For a new context, only its history contributes.
 
     Args:
@@ -67,7 +67,7 @@ def hear_contexts(table, histories, rows, level, inner, inputs):
 
 
 @kernel
-def hear_match(past, histories, expects, depth, level, node, chosen, inputs):
+def write_match_inputs(past, histories, expects, depth, level, node, chosen, inputs):
     """Write the mixer inputs of the match, based on how often matches of this length were right, and a constant.
 
     Args:
@@ -101,7 +101,7 @@ def _bucket(length):
 
 
 @kernel
-def hear_members(masses, node, first, inputs):
+def write_expert_inputs(masses, node, first, inputs):
     """Write each member's log-odds of a one.
 
     Args:
@@ -112,11 +112,11 @@ def hear_members(masses, node, first, inputs):
     """
     for member in range(len(masses)):
         odds = np.log(masses[member, 2 * node + 1] + _TINY_MASS) - np.log(masses[member, 2 * node] + _TINY_MASS)
-        inputs[first + member] = 0 if np.isnan(odds) else clipped(np.int64(odds * LOGIT)) // (LOGIT // INPUT)
+        inputs[first + member] = 0 if np.isnan(odds) else clip_logit(np.int64(odds * LOGIT)) // (LOGIT // INPUT)
 
 
 @kernel
-def choose(past, maps, sets, hashed, nodes, depth, level, node, chosen):
+def choose_rows(past, maps, sets, hashed, nodes, depth, level, node, chosen):
     """Select the row of each set of weights, and of each adaptive map, and have the processor fetch these maps.
 
     Args:
@@ -149,7 +149,7 @@ def choose(past, maps, sets, hashed, nodes, depth, level, node, chosen):
 
 
 @kernel
-def mix(weights, uses, last, maps, inputs, chosen, made):
+def predict_bit(weights, uses, last, maps, inputs, chosen, made):
     """Compute the probability of a one by both layers and the maps.
 
     Args:
@@ -166,10 +166,10 @@ def mix(weights, uses, last, maps, inputs, chosen, made):
         row, dot = chosen[s] if uses[chosen[s]] > 0 else chosen[GENERAL], np.int32(0)
         for i in range(len(inputs)):
             dot = np.int32(dot + np.int32(weights[row, i] >> _WEIGHT_CUT) * inputs[i])
-        logit = clipped(np.int64(dot) // (WEIGHT // LOGIT * INPUT >> _WEIGHT_CUT))
+        logit = clip_logit(np.int64(dot) // (WEIGHT // LOGIT * INPUT >> _WEIGHT_CUT))
         made[s, 0], made[s, 1] = logit, squash(logit)
         total += last[chosen[0], s] * logit
-    logit = clipped(total // WEIGHT)
+    logit = clip_logit(total // WEIGHT)
     made[SETS, 1] = one = squash(logit)
     place = min(max(logit + _REACH, 0), 2 * _REACH - 1)
     knot, share = place >> _KNOT_BITS, place & ((1 << _KNOT_BITS) - 1)
@@ -182,7 +182,7 @@ def mix(weights, uses, last, maps, inputs, chosen, made):
 
 
 @kernel
-def count_bit(table, histories, rows, level, inner, bit):
+def learn_contexts(table, histories, rows, level, inner, bit):
     """Update the slot of each context, and the probability after its history, with a bit.
 
     Args:
@@ -201,12 +201,12 @@ def count_bit(table, histories, rows, level, inner, bit):
 
 
 @kernel
-def count_match(histories, chosen, level, bit):
+def learn_match(histories, chosen, level, bit):
     """Update with a bit how often matches of this length were right.
 
     Args:
         histories: the adaptive probabilities.
-        chosen: the predicted bit and the class of the length, from `hear_match`.
+        chosen: the predicted bit and the class of the length, from `write_match_inputs`.
         level: the level of the node.
         bit: the bit.
     """
@@ -216,7 +216,7 @@ def count_match(histories, chosen, level, bit):
 
 
 @kernel
-def weigh_bit(weights, uses, last, maps, inputs, chosen, made, bit):
+def learn_weights(weights, uses, last, maps, inputs, chosen, made, bit):
     """Update the weights of both layers, and the maps, with a bit.
 
     Args:
@@ -226,7 +226,7 @@ def weigh_bit(weights, uses, last, maps, inputs, chosen, made, bit):
         maps: the adaptive maps.
         inputs: the mixer inputs.
         chosen: the selected rows.
-        made: the results of `mix`.
+        made: the results of `predict_bit`.
         bit: the bit.
     """
     last_step = _LAST_RATE * (bit * ONE - made[SETS, 1])

@@ -17,8 +17,8 @@ OTHER, NEWLINE, FIRST_LETTER = 0, 1, 2
 WORD, LAST_WORD, WORD_BEFORE, COLUMN, LAST_COLUMNS, BEGINNING = range(6)
 POSITION, LEARNED, POINTER, LENGTH, KINDS, LETTERS, NEWEST = range(6, 13)
 # The number of most recent symbols that are kept, and of symbols at the beginning of a line.
-RECENT, LINE = 32, 256
-PAST = NEWEST + RECENT
+RECENT_SYMBOLS, LINE_SYMBOLS = 32, 256
+PAST = NEWEST + RECENT_SYMBOLS
 
 _HASHED = 8
 _WORD, _LAST_WORD, _WORD_BEFORE, _KINDS, _ABOVE, _COLUMN, _BEGINNING, _EXPECTED, _NOTHING, FEATURES = range(
@@ -41,8 +41,8 @@ _WORDS = {
 _LINES = {(_ABOVE, _COLUMN, 0): 1.2, (_BEGINNING, 0, 1): 0.8, (_BEGINNING, _ABOVE, _WORD): 1.0}
 
 # Matches are found by hashes of this many of the last symbols, unless the current match is at least as long.
-LEAST = (12, 4)
-_TOLD_APART, _LONGEST = 31, 65535
+LEAST_MATCHES = (12, 4)
+_LONGEST_TOLD_APART, _LONGEST_MATCH = 31, 65535
 
 
 def contexts_of(text: bool) -> dict[tuple[int, ...], float]:
@@ -117,14 +117,14 @@ def keep_in_range(past, symbols):
         past[i] = max(past[i], 0)
     past[LEARNED] = min(past[LEARNED], past[POSITION])
     past[POINTER] = max(min(past[POINTER], past[POSITION] - 1), 0)
-    past[LENGTH] = min(past[LENGTH], _LONGEST)
+    past[LENGTH] = min(past[LENGTH], _LONGEST_MATCH)
     past[KINDS], past[LETTERS] = past[KINDS] & 65535, past[LETTERS] & 255
     for i in range(NEWEST, PAST):
         past[i] = min(past[i], symbols - 1)
 
 
 @kernel
-def see(past, lines, ring, places, classes, symbol, learn):
+def add_symbol(past, lines, ring, places, classes, symbol, learn):
     """Add one symbol to the past: update the match, the word and the line.
 
     Args:
@@ -143,12 +143,12 @@ def see(past, lines, ring, places, classes, symbol, learn):
         past[i] = past[i - 1]
     past[NEWEST] = symbol
     past[POSITION] += 1
-    for i in range(len(LEAST)):
+    for i in range(len(LEAST_MATCHES)):
         hashed = np.uint32(0)
-        for k in range(NEWEST, NEWEST + LEAST[i]):
+        for k in range(NEWEST, NEWEST + LEAST_MATCHES[i]):
             hashed = np.uint32((hashed + np.uint32(past[k] + 1)) * np.uint32(0x2F0B4C47))
         place = scrambled(hashed) % places.shape[1]
-        if past[LENGTH] < LEAST[i]:
+        if past[LENGTH] < LEAST_MATCHES[i]:
             _find_match(past, ring, np.int64(places[i, place]))
         if learn:
             places[i, place] = past[POSITION]
@@ -164,7 +164,7 @@ def see(past, lines, ring, places, classes, symbol, learn):
 def _follow(past, ring, symbol):
     """Continue the match if it predicted this symbol; otherwise end it."""
     if past[LENGTH] > 0 and expected(past, ring) == symbol:
-        past[LENGTH] = min(past[LENGTH] + 1, _LONGEST)
+        past[LENGTH] = min(past[LENGTH] + 1, _LONGEST_MATCH)
         past[POINTER] += 1
     else:
         past[LENGTH] = 0
@@ -173,11 +173,11 @@ def _follow(past, ring, symbol):
 @kernel
 def _find_match(past, ring, candidate):
     """Use `candidate`, a position in the stream, as the match if more symbols before it equal the most recent ones."""
-    if 0 < candidate < past[POSITION] and past[POSITION] - candidate < len(ring) - RECENT:
-        length, most = 0, min(RECENT, candidate)
+    if 0 < candidate < past[POSITION] and past[POSITION] - candidate < len(ring) - RECENT_SYMBOLS:
+        length, most = 0, min(RECENT_SYMBOLS, candidate)
         while length < most and _symbol_at(past, ring, candidate - 1 - length) == past[NEWEST + length]:
             length += 1
-        if length > max(past[LENGTH], LEAST[-1] - 1):
+        if length > max(past[LENGTH], LEAST_MATCHES[-1] - 1):
             past[LENGTH], past[POINTER] = length, candidate
 
 
@@ -185,7 +185,7 @@ def _find_match(past, ring, candidate):
 def _symbol_at(past, ring, position):
     """Return the symbol at a position of the stream: one of the most recent, or one from the ring; -1 if unknown."""
     back = past[POSITION] - 1 - position
-    if back < RECENT:
+    if back < RECENT_SYMBOLS:
         return past[NEWEST + back]
     if position >= past[LEARNED]:
         return np.int64(-1)
@@ -218,13 +218,13 @@ def _read_line(past, lines, kind, symbol):
     them.
     """
     if kind == NEWLINE:
-        for i in range(min(past[COLUMN], LINE)):
+        for i in range(min(past[COLUMN], LINE_SYMBOLS)):
             lines[0, i] = lines[1, i]
         past[LAST_COLUMNS], past[COLUMN], past[BEGINNING] = past[COLUMN], 0, 0
     else:
         if past[BEGINNING] == past[COLUMN]:
             past[BEGINNING] = _beginning(lines[1, 0], past[COLUMN], symbol)
-        if past[COLUMN] < LINE:
+        if past[COLUMN] < LINE_SYMBOLS:
             lines[1, past[COLUMN]] = symbol
         past[COLUMN] += 1
 
@@ -258,10 +258,10 @@ def hash_contexts(past, lines, expects, used, multipliers, features, hashes):
     features[_KINDS] = past[KINDS]
     features[_BEGINNING] = past[BEGINNING]
     column = past[COLUMN]
-    features[_ABOVE] = lines[0, column] + 1 if column < min(past[LAST_COLUMNS], LINE) else 0
-    features[_COLUMN] = min(column, LINE - 1)
-    length = min(past[LENGTH], _TOLD_APART)
-    features[_EXPECTED] = 0 if expects < 0 else (expects + 1) * (_TOLD_APART + 1) + length
+    features[_ABOVE] = lines[0, column] + 1 if column < min(past[LAST_COLUMNS], LINE_SYMBOLS) else 0
+    features[_COLUMN] = min(column, LINE_SYMBOLS - 1)
+    length = min(past[LENGTH], _LONGEST_TOLD_APART)
+    features[_EXPECTED] = 0 if expects < 0 else (expects + 1) * (_LONGEST_TOLD_APART + 1) + length
     for context in range(len(hashes)):
         total = multipliers[context, used.shape[1]]
         for i in range(used.shape[1]):

@@ -8,7 +8,7 @@ import numpy as np
 from norewind.core.checks import ModelError, common_length
 from norewind.learners.counting import contexts, symbol
 from norewind.learners.counting.coding import SILENT, fresh_coder
-from norewind.learners.counting.plan import CountsRun, aligned, fresh, planned, work_of
+from norewind.learners.counting.plan import CountsRun, initial_run, planned, with_aligned_tables, work_of
 from norewind.learners.learner import Learner
 
 
@@ -74,7 +74,7 @@ class Counts(Learner):
 
     def init(self) -> CountsRun:
         """Create a run that has seen nothing. Nothing is random."""
-        return fresh(self.plan, self._start)
+        return initial_run(self.plan, self._start)
 
     def scan(
         self, run: CountsRun, xs: Any, targets: Any, *, count: int | None = None, outputs: bool = False, members=None
@@ -130,7 +130,7 @@ class Counts(Learner):
         Returns:
             The run after these symbols.
         """
-        run = aligned(run)
+        run = with_aligned_tables(run)
         coder = fresh_coder(SILENT) if coder is None else coder
         data = np.zeros(0, np.uint8) if data is None else data
         members = self._member_chunk(members, len(xs))
@@ -155,15 +155,11 @@ class Counts(Learner):
         run = run._replace(past=run.past.copy(), lines=run.lines.copy())
         outputs = np.zeros((len(xs), self.symbols), np.float32)
         work = work_of(self.plan, run, self.members)
-        symbol.look_chunk(self.plan, run, work, xs, self._member_chunk(members, len(xs)), outputs[:count])
+        symbol.predict_chunk(self.plan, run, work, xs, self._member_chunk(members, len(xs)), outputs[:count])
         return run, outputs
 
     def reset(self, run: CountsRun) -> CountsRun:
-        """Begin a new stream, and keep everything learned.
-
-        Args:
-            run: the run to reset; it must not be used afterwards.
-        """
+        """Begin a new stream, and keep everything learned; see `Learner.reset`."""
         past, kept = np.zeros_like(run.past), [contexts.POSITION, contexts.LEARNED]
         past[kept] = run.past[kept]
         return run._replace(past=past, lines=np.zeros_like(run.lines))

@@ -3,13 +3,12 @@
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import DTypeLike
 
 from norewind.core.checks import ModelError
 from norewind.learners.counting import bits, contexts, table
+from norewind.learners.memory import ALIGNMENT, aligned_array
 
 _SHARE_OF_HISTORY = 16
-_LINE_OF_CACHE = 64
 
 
 class Plan(NamedTuple):
@@ -134,7 +133,7 @@ def planned(symbols: int, members: int, megabytes: float, classes: np.ndarray | 
     return _with_regions(plan, chosen, size), run
 
 
-def fresh(plan: Plan, start: CountsRun) -> CountsRun:
+def initial_run(plan: Plan, start: CountsRun) -> CountsRun:
     """Create a run that has seen nothing.
 
     Args:
@@ -142,10 +141,12 @@ def fresh(plan: Plan, start: CountsRun) -> CountsRun:
         start: the initial run without its table.
     """
     rows = int(plan.starts[-1, -1] + 2 * plan.pairs[-1, -1]) + 1
-    return aligned(CountsRun(_aligned_zeros((rows, table.WIDTH), np.uint32), *(leaf.copy() for leaf in start[1:])))
+    return with_aligned_tables(
+        CountsRun(aligned_array(np.zeros, (rows, table.WIDTH), np.uint32), *(leaf.copy() for leaf in start[1:]))
+    )
 
 
-def aligned(run: CountsRun) -> CountsRun:
+def with_aligned_tables(run: CountsRun) -> CountsRun:
     """Return the run with its tables aligned to the lines of the processor's cache; they may not be after a restore.
 
     A pair of rows of the table of counters fills one line, and so does an adaptive map.
@@ -154,18 +155,11 @@ def aligned(run: CountsRun) -> CountsRun:
 
 
 def _aligned_copy(array: np.ndarray) -> np.ndarray:
-    if array.ctypes.data % _LINE_OF_CACHE == 0:
+    if array.ctypes.data % ALIGNMENT == 0:
         return array
-    copy = _aligned_zeros(array.shape, array.dtype)
+    copy = aligned_array(np.empty, array.shape, array.dtype)
     copy[:] = array
     return copy
-
-
-def _aligned_zeros(shape: tuple[int, ...], kind: DTypeLike) -> np.ndarray:
-    size = int(np.prod(shape)) * np.dtype(kind).itemsize
-    memory = np.zeros(size + _LINE_OF_CACHE, np.uint8)
-    first = -memory.ctypes.data % _LINE_OF_CACHE
-    return memory[first : first + size].view(kind).reshape(shape)
 
 
 def work_of(plan: Plan, run: CountsRun, members: int) -> Work:
@@ -204,14 +198,14 @@ def _without_table(plan: Plan, members: int, size: float) -> CountsRun:
     return CountsRun(
         np.zeros((0, table.WIDTH), np.uint32),
         np.zeros(contexts.PAST, np.int64),
-        np.zeros((2, contexts.LINE), np.int32),
+        np.zeros((2, contexts.LINE_SYMBOLS), np.int32),
         np.zeros(history, kind),
-        np.zeros((len(contexts.LEAST), history // 4), np.uint32),
+        np.zeros((len(contexts.LEAST_MATCHES), history // 4), np.uint32),
         np.tile(histories, (plan.depth, 1, 1)),
         np.tile((np.array(start) * bits.WEIGHT).astype(np.int32), (int(plan.sets[-1]), 1)),
         np.zeros(int(plan.sets[-1]), np.int32),
         np.full((int(plan.sets[1]), bits.SETS), bits.WEIGHT // bits.SETS, np.int32),
-        np.tile(bits.FRESH_MAP, (int(plan.hashed[1] + plan.depth * plan.hashed[2]), 1)),
+        np.tile(bits.INITIAL_MAP, (int(plan.hashed[1] + plan.depth * plan.hashed[2]), 1)),
     )
 
 

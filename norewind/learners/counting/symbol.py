@@ -5,7 +5,7 @@ import numpy as np
 from norewind.engines.kernels import kernel
 from norewind.learners.counting import bits
 from norewind.learners.counting.coding import coded
-from norewind.learners.counting.contexts import expected, hash_contexts, keep_in_range, see
+from norewind.learners.counting.contexts import add_symbol, expected, hash_contexts, keep_in_range
 from norewind.learners.counting.logistic import ONE
 from norewind.learners.counting.table import find_rows, seek_pairs
 
@@ -32,7 +32,7 @@ def learn_chunk(plan, run, work, xs, targets, members, coder, data, losses, outp
     features, hashes, checks, firsts, rows, masses, inputs, chosen, made = work
     keep_in_range(past, symbols)
     for t in range(len(losses)):
-        see(past, lines, ring, places, classes, np.int64(xs[t]), True)
+        add_symbol(past, lines, ring, places, classes, np.int64(xs[t]), True)
         expects = expected(past, ring)
         hash_contexts(past, lines, expects, used, multipliers, features, hashes)
         sum_members(members, t, depth, masses)
@@ -46,26 +46,26 @@ def learn_chunk(plan, run, work, xs, targets, members, coder, data, losses, outp
             for level in range(groups[group], groups[group + 1]):
                 bit, uncertain = 0, can_be_one(symbols, depth, level, node)
                 if uncertain:
-                    bits.hear_contexts(table, histories, rows, level, inner, inputs)
-                    bits.hear_match(past, histories, expects, depth, level, node, chosen, inputs)
-                    bits.hear_members(masses, node, bits.PER_CONTEXT * len(rows) + bits.OTHERS, inputs)
-                    bits.choose(past, maps, sets, hashed, nodes, depth, level, node, chosen)
-                    one = bits.mix(weights, uses, last, maps, inputs, chosen, made)
+                    bits.write_context_inputs(table, histories, rows, level, inner, inputs)
+                    bits.write_match_inputs(past, histories, expects, depth, level, node, chosen, inputs)
+                    bits.write_expert_inputs(masses, node, bits.PER_CONTEXT * len(rows) + bits.OTHERS, inputs)
+                    bits.choose_rows(past, maps, sets, hashed, nodes, depth, level, node, chosen)
+                    one = bits.predict_bit(weights, uses, last, maps, inputs, chosen, made)
                     bit = coded(coder, data, one, (target >> (depth - level - 1)) & 1)
                     likelihood *= (one if bit == 1 else ONE - one) / ONE
                 if level + 1 == groups[group + 1] < depth:
                     # Learning from the bit gives the processor time to fetch the rows of the next group.
                     seek_pairs(table, starts, pairs, group + 1, 2 * node + bit, hashes, checks, firsts)
                 if uncertain:
-                    bits.count_bit(table, histories, rows, level, inner, bit)
-                    bits.count_match(histories, chosen, level, bit)
-                    bits.weigh_bit(weights, uses, last, maps, inputs, chosen, made, bit)
+                    bits.learn_contexts(table, histories, rows, level, inner, bit)
+                    bits.learn_match(histories, chosen, level, bit)
+                    bits.learn_weights(weights, uses, last, maps, inputs, chosen, made, bit)
                 node, inner = 2 * node + bit, 2 * inner + bit
         targets[t], losses[t] = node - (1 << depth), -np.log(likelihood)
 
 
 @kernel
-def look_chunk(plan, run, work, xs, members, outputs):
+def predict_chunk(plan, run, work, xs, members, outputs):
     """Write the log-probabilities of the symbol after each symbol, without learning.
 
     Args:
@@ -78,7 +78,7 @@ def look_chunk(plan, run, work, xs, members, outputs):
     """
     keep_in_range(run.past, plan.symbols)
     for t in range(len(outputs)):
-        see(run.past, run.lines, run.ring, run.places, plan.classes, np.int64(xs[t]), False)
+        add_symbol(run.past, run.lines, run.ring, run.places, plan.classes, np.int64(xs[t]), False)
         expects = expected(run.past, run.ring)
         hash_contexts(run.past, run.lines, expects, plan.features, plan.multipliers, work.features, work.hashes)
         sum_members(members, t, plan.depth, work.masses)
@@ -140,11 +140,11 @@ def all_symbols(plan, run, work, expects, out):
                 for inner in range(1 << (level - first), 2 << (level - first)):
                     node, one = ((start - 1) << (level - first)) + inner, 0
                     if can_be_one(plan.symbols, depth, level, node):
-                        bits.hear_contexts(run.table, run.histories, rows, level, inner, inputs)
-                        bits.hear_match(past, run.histories, expects, depth, level, node, chosen, inputs)
-                        bits.hear_members(work.masses, node, bits.PER_CONTEXT * len(rows) + bits.OTHERS, inputs)
-                        bits.choose(past, run.maps, plan.sets, plan.hashed, plan.nodes, depth, level, node, chosen)
-                        one = bits.mix(run.weights, run.uses, run.last, run.maps, inputs, chosen, work.made)
+                        bits.write_context_inputs(run.table, run.histories, rows, level, inner, inputs)
+                        bits.write_match_inputs(past, run.histories, expects, depth, level, node, chosen, inputs)
+                        bits.write_expert_inputs(work.masses, node, bits.PER_CONTEXT * len(rows) + bits.OTHERS, inputs)
+                        bits.choose_rows(past, run.maps, plan.sets, plan.hashed, plan.nodes, depth, level, node, chosen)
+                        one = bits.predict_bit(run.weights, run.uses, run.last, run.maps, inputs, chosen, work.made)
                     likelihoods[2 * node] = likelihoods[node] * ((ONE - one) / ONE)
                     likelihoods[2 * node + 1] = likelihoods[node] * (one / ONE)
     for symbol in range(plan.symbols):

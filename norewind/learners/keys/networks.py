@@ -14,7 +14,7 @@ from norewind.learners.keys.shared import Shared
 from norewind.learners.steps import ring_to_come, row_offsets
 
 # The number of rows is padded to a power of two, and at least to this, so that few sizes are compiled.
-SMALLEST = 4096
+LEAST_ROWS = 4096
 
 
 class Waiting(NamedTuple):
@@ -124,7 +124,7 @@ class Networks:
         if self.waiting.losses is None:
             return np.zeros(len(due))
         known = np.where(seen[:, None] < self.waiting.steps[-1] - self._known, np.nan, targets).astype(targets.dtype)
-        room = max(SMALLEST, 1 << (len(due) - 1).bit_length()) - len(due)
+        room = max(LEAST_ROWS, 1 << (len(due) - 1).bit_length()) - len(due)
         padded = (np.pad(part, ((0, room), (0, 0))) for part in (due, known))
         losses = np.asarray(self.waiting.losses(*padded))[: len(due)]
         return np.where(seen < self.waiting.steps[0], 0, losses)

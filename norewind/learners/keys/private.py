@@ -14,6 +14,7 @@ from norewind.core.run import Run
 from norewind.core.trees import Tree, key_from_numbers, key_numbers
 from norewind.engines.compilation import compiled_loop
 from norewind.learners.chunks import chunk_is_finite, flagging_step, scan_some, skipping_step, unchecked_step
+from norewind.learners.memory import aligned_array
 from norewind.learners.online import Online, _forward
 
 # The number of keys that a program computes in parallel. The runs of this many small models fit a core's cache.
@@ -21,7 +22,6 @@ LANES = 32
 # Batch sizes in keys, with the most samples per key in one call. The runs of 256 small models still fit the
 # last-level cache; those of 4,096 do not.
 LADDER = {32: 128, 256: 16}
-ALIGNED = 64
 # The most numbers in the run of a small model. With normal vectors on a processor with AVX-512, and 128 bits on one
 # with AVX2, GRUs with 3 or 4 units had different bits in different places of a group. Probably the compiler fuses
 # different products into a sum there; we have not looked at the machine code. With vectors of 64 bits we have not seen
@@ -118,7 +118,7 @@ class Private:
         repeated = np.concatenate([places, np.repeat(places[:1], size - len(places))])
         leaves = []
         for name in self.own:
-            leaf = aligned(size, self.own[name])
+            leaf = aligned_array(np.empty, (size, *self.own[name].shape), self.own[name].dtype)
             np.take(arrays[name], repeated, axis=0, out=leaf, mode="clip")  # "raise" would make another copy
             leaves.append(leaf)
 
@@ -179,19 +179,6 @@ def in_lanes(function: Callable, narrow: bool) -> Callable:
         return jax.tree.map(lambda leaf: leaf.reshape(size, *leaf.shape[2:]), out)
 
     return compiled_loop(batch, narrow=narrow)
-
-
-def aligned(count: int, like: np.ndarray) -> np.ndarray:
-    """Allocate an array of several entries at an address that XLA can use without a copy: a multiple of `ALIGNED`.
-
-    Args:
-        count: the number of entries.
-        like: an array of the shape and dtype of one entry.
-    """
-    size = count * like.nbytes
-    bytes_ = np.empty(size + ALIGNED, np.uint8)
-    start = -bytes_.ctypes.data % ALIGNED
-    return bytes_[start : start + size].view(like.dtype).reshape(count, *like.shape)
 
 
 def sorted_by_key(places: np.ndarray) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:

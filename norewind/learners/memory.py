@@ -1,0 +1,23 @@
+"""Arrays at addresses that processors and compilers like."""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+# The bytes in a line of the processor's cache. XLA uses arrays at multiples of it without a copy.
+ALIGNMENT = 64
+
+
+def aligned_array(allocate: Callable, shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
+    """Allocate an array whose address is a multiple of `ALIGNMENT`.
+
+    Args:
+        allocate: `np.zeros` or `np.empty`.
+        shape: the shape of the array.
+        dtype: its dtype.
+    """
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    memory = allocate(size + ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % ALIGNMENT
+    return memory[start : start + size].view(dtype).reshape(shape)
