@@ -56,7 +56,7 @@ class TextLearner(Learner):
     ):
         self.networks, self._runs = [learner for learner, _ in networks], tuple(run for _, run in networks)
         self.window, self.whole = window, whole
-        self.counts = counts(symbols, members=len(networks), megabytes=megabytes, classes=classes)
+        self.counts = counts(symbols, experts=len(networks), megabytes=megabytes, classes=classes)
         self.mixture = bayes_mixture(len(networks) + 1, switching=SWITCHING)
 
     def init(self) -> TextRun:
@@ -74,13 +74,13 @@ class TextLearner(Learner):
         count = steps if count is None else count
         networks, logits = scan_all(self.networks, run.networks, xs, targets, count)
         samples, came = count * self.window, self._flat(targets)
-        members = self.members([self._flat(part) for part in logits], len(came))
+        logs = self.log_probabilities([self._flat(part) for part in logits], len(came))
         distributions = outputs and self.whole
         table, losses, whole = self.counts.scan(
-            run.counts, self._flat(xs), came, count=samples, outputs=distributions, members=members
+            run.counts, self._flat(xs), came, count=samples, outputs=distributions, expert_log_probabilities=logs
         )
-        own = [-np.take_along_axis(made, came[:, None], 1)[:, 0] for made in np.moveaxis(members, 1, 0)]
-        losses = np.stack([*own, losses], axis=1)
+        network_losses = [-np.take_along_axis(one, came[:, None], 1)[:, 0] for one in np.moveaxis(logs, 1, 0)]
+        losses = np.stack([*network_losses, losses], axis=1)
         weights, mixed = self.mixture.scan(run.mix, losses, count=samples)
         new = TextRun(networks, table, weights)
         total = mixed.reshape(steps, self.window).sum(axis=1)
@@ -88,18 +88,18 @@ class TextLearner(Learner):
             return new, total, None
         if whole is None:
             return new, total, -mixed.reshape(np.shape(xs)).astype(np.float32)
-        whole = self.mixture.distributions(run.mix, losses, np.concatenate([members, whole[:, None]], axis=1))
+        whole = self.mixture.distributions(run.mix, losses, np.concatenate([logs, whole[:, None]], axis=1))
         return new, total, whole.reshape(*np.shape(xs), -1).astype(np.float32)
 
     def forward(self, run: TextRun, xs: Any, *, count: int | None = None) -> tuple[TextRun, np.ndarray]:
         """Predict the log-probabilities of the symbol after each symbol; see `Learner.forward`."""
         networks, logits = forward_all(self.networks, run.networks, xs, count)
-        members = self.members([np.asarray(part) for part in logits], len(xs))
-        table, whole = self.counts.forward(run.counts, xs, count=count, members=members)
+        logs = self.log_probabilities([np.asarray(part) for part in logits], len(xs))
+        table, whole = self.counts.forward(run.counts, xs, count=count, expert_log_probabilities=logs)
         new = TextRun(networks, table, run.mix)
         if not networks:
             return new, whole
-        experts = np.concatenate([members, whole[:, None]], axis=1)
+        experts = np.concatenate([logs, whole[:, None]], axis=1)
         return new, np.stack([self.mixture.distribution(run.mix, one) for one in experts]).astype(np.float32)
 
     def reset(self, run: TextRun) -> TextRun:
@@ -107,7 +107,7 @@ class TextLearner(Learner):
         return TextRun(reset_all(self.networks, run.networks), self.counts.reset(run.counts), run.mix)
 
     def carry(self, run: TextRun) -> Tree:
-        return tuple(learner.carry(own) for learner, own in zip(self.networks, run.networks, strict=True))
+        return tuple(learner.carry(one) for learner, one in zip(self.networks, run.networks, strict=True))
 
     def chunk_size(self, run: TextRun) -> int:
         return self.counts.chunk_size(run.counts)
@@ -117,7 +117,7 @@ class TextLearner(Learner):
         steps = np.asarray(steps)
         return steps if self.window == 1 else steps.reshape(-1, *steps.shape[2:])
 
-    def members(self, logits: list[np.ndarray], length: int) -> np.ndarray:
+    def log_probabilities(self, logits: list[np.ndarray], length: int) -> np.ndarray:
         """Return the networks' log-probabilities (samples, networks, symbols).
 
         Args:

@@ -181,7 +181,8 @@ class _Coder:
         learner, run = auto.text(SYMBOLS, budget, 0)
         self.counts, self.run, self.length = learner.counts, run.counts, AUTO_WINDOW
         if learner.networks:
-            self.network, self.network_run, self.members = learner.networks[0], run.networks[0], learner.members
+            self.network, self.network_run = learner.networks[0], run.networks[0]
+            self.log_probabilities = learner.log_probabilities
 
     def code(self, symbols: np.ndarray) -> None:
         """Code all symbols but the first, which is known. When decoding, they are written into the array."""
@@ -191,13 +192,20 @@ class _Coder:
         state = self.network_run
         for i in range(len(symbols) - 1):
             state, logits = self.network.forward(state, symbols[i : i + 1])
-            self._code(symbols[i : i + 2], self.members([np.asarray(logits)], 1))
+            self._code(symbols[i : i + 2], self.log_probabilities([np.asarray(logits)], 1))
         if len(symbols) == self.length + 1:
             self.network_run, _, _ = self.network.scan(self.network_run, symbols[None, :-1], symbols[None, 1:])
 
-    def _code(self, symbols: np.ndarray, members: np.ndarray | None) -> None:
+    def _code(self, symbols: np.ndarray, experts: np.ndarray | None) -> None:
         losses, made = np.zeros(len(symbols) - 1), np.zeros((0, SYMBOLS), np.float32)
         # Each target is the next input, so the next symbol is predicted from the one just decoded.
         self.run = self.counts.coded(
-            self.run, symbols[:-1], symbols[1:], losses, made, members=members, coder=self.state, data=self.data
+            self.run,
+            symbols[:-1],
+            symbols[1:],
+            losses,
+            made,
+            expert_log_probabilities=experts,
+            coder=self.state,
+            data=self.data,
         )

@@ -40,7 +40,7 @@ def member_distributions(length, members, symbols, seed=0):
 @cache
 def learner_of(symbols, members=0, megabytes=BYTES):
     classes = np.arange(symbols) % 9 if symbols == 21 else None
-    return counts(symbols, members=members, megabytes=megabytes, classes=classes)
+    return counts(symbols, experts=members, megabytes=megabytes, classes=classes)
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_every_loss_is_that_of_plain_python(symbols, members, megabytes):
     stream = stream * 7 % symbols if symbols > 256 else stream
     logs = member_distributions(len(stream) - 1, members, symbols)
     learner = learner_of(symbols, members, megabytes)
-    run, losses, _ = learner.scan(learner.init(), stream[:-1], stream[1:], members=logs)
+    run, losses, _ = learner.scan(learner.init(), stream[:-1], stream[1:], expert_log_probabilities=logs)
     oracle = Oracle(learner.plan, members, run.places.shape[1])
     expected = [
         oracle.learn(int(x), int(target), np.exp(member).astype(np.float64))
@@ -71,24 +71,24 @@ def test_the_distribution_sums_to_one_and_gives_every_loss(symbols, members, meg
     xs, targets = stream[:-1], stream[1:]
     logs = member_distributions(len(xs), members, symbols)
     learner = learner_of(symbols, members, megabytes)
-    _, losses, whole = learner.scan(learner.init(), xs, targets, members=logs, outputs=True)
+    _, losses, whole = learner.scan(learner.init(), xs, targets, expert_log_probabilities=logs, outputs=True)
     assert whole.shape == (len(xs), symbols)
     np.testing.assert_allclose(np.exp(np.float64(whole)).sum(-1), 1, atol=1e-6)
     np.testing.assert_allclose(-whole[np.arange(len(xs)), targets], losses, rtol=1e-6)
-    _, again, _ = learner.scan(learner.init(), xs, targets, members=logs)
+    _, again, _ = learner.scan(learner.init(), xs, targets, expert_log_probabilities=logs)
     np.testing.assert_array_equal(losses, again)
 
-    before, _, _ = learner.scan(learner.init(), xs, targets, members=logs, count=80)
+    before, _, _ = learner.scan(learner.init(), xs, targets, expert_log_probabilities=logs, count=80)
     kept = copied(before)
     later, later_logs = np.roll(xs, -80), np.roll(logs, -80, 0)
-    moved, seen = learner.forward(before, later, count=1, members=later_logs)
+    moved, seen = learner.forward(before, later, count=1, expert_log_probabilities=later_logs)
     np.testing.assert_array_equal(seen[0], whole[80])
     assert not seen[1:].any()
-    _, two = learner.forward(before, later, count=2, members=later_logs)
-    _, second = learner.forward(moved, np.roll(later, -1), count=1, members=np.roll(later_logs, -1, 0))
+    _, two = learner.forward(before, later, count=2, expert_log_probabilities=later_logs)
+    _, second = learner.forward(moved, np.roll(later, -1), count=1, expert_log_probabilities=np.roll(later_logs, -1, 0))
     np.testing.assert_array_equal(two[1], second[0])
     assert moved.table is before.table
-    learner.forward(before, later, members=later_logs)
+    learner.forward(before, later, expert_log_probabilities=later_logs)
     for was, stayed in zip(kept, before, strict=True):
         np.testing.assert_array_equal(was, stayed)
 
@@ -186,7 +186,7 @@ def test_a_long_repeat_is_found_in_the_ring_and_forgotten_with_it():
         assert (losses[-40:].mean() < 1.0) == remembered
 
 
-@pytest.mark.parametrize(("nearer", "found"), [(contexts.RECENT + 1, True), (0, False)])
+@pytest.mark.parametrize(("nearer", "found"), [(contexts.RECENT_SYMBOLS + 1, True), (0, False)])
 def test_a_match_whose_symbols_the_ring_has_overwritten_is_not_used(nearer, found):
     """At the distance of the whole ring, the newest symbols would be compared with themselves."""
     learner = counts(16, megabytes=0.5)
@@ -226,7 +226,7 @@ def test_a_member_that_is_right_is_heard_and_one_that_is_no_number_is_not():
     learner = learner_of(21, 2, 4)
     good = np.log(np.where(np.arange(21) == stream[1:, None], 0.9, 0.005))
     logs = np.stack([good, np.full_like(good, np.nan)], 1)
-    _, losses, _ = learner.scan(learner.init(), stream[:-1], stream[1:], members=logs)
+    _, losses, _ = learner.scan(learner.init(), stream[:-1], stream[1:], expert_log_probabilities=logs)
     assert losses[-100:].mean() < 0.4
     assert np.isfinite(losses).all()
 
@@ -256,8 +256,8 @@ def test_what_does_not_fit_is_refused(bytes_learner):
     run = bytes_learner.init()
     with pytest.raises(ModelError, match="whole numbers from 0 to 255"):
         bytes_learner.scan(run, np.array([1, 256]), np.array([1, 2]))
-    with pytest.raises(ModelError, match=r"counts\(members="):
-        bytes_learner.scan(run, np.array([1]), np.array([1]), members=np.zeros((1, 1, 256)))
+    with pytest.raises(ModelError, match=r"counts\(experts="):
+        bytes_learner.scan(run, np.array([1]), np.array([1]), expert_log_probabilities=np.zeros((1, 1, 256)))
     with pytest.raises(ValueError, match="holds 1 samples"):
         bytes_learner.forward(run, np.array([1]), count=2)
     with pytest.raises(ModelError, match="Raise megabytes"):

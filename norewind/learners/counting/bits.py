@@ -1,4 +1,4 @@
-"""Prediction of one bit: mixes the counters of every context, the match and the members to one probability.
+"""Prediction of one bit: mixes the counters of every context, the match and the experts to one probability.
 
 Logistic mixing in two layers: several sets of weights, in each of which the context selects a row;
 weights for their results; then two adaptive maps, selected by the last symbol and by the
@@ -102,17 +102,17 @@ def _bucket(length):
 
 @kernel
 def write_expert_inputs(masses, node, first, inputs):
-    """Write each member's log-odds of a one.
+    """Write each expert's log-odds of a one.
 
     Args:
-        masses: the probability of every node by each member.
+        masses: the probability of every node by each expert.
         node: the node.
-        first: the place of the first member's input.
+        first: the place of the first expert's input.
         inputs: where to write the inputs.
     """
-    for member in range(len(masses)):
-        odds = np.log(masses[member, 2 * node + 1] + _TINY_MASS) - np.log(masses[member, 2 * node] + _TINY_MASS)
-        inputs[first + member] = 0 if np.isnan(odds) else clip_logit(np.int64(odds * LOGIT)) // (LOGIT // INPUT)
+    for expert in range(len(masses)):
+        odds = np.log(masses[expert, 2 * node + 1] + _TINY_MASS) - np.log(masses[expert, 2 * node] + _TINY_MASS)
+        inputs[first + expert] = 0 if np.isnan(odds) else clip_logit(np.int64(odds * LOGIT)) // (LOGIT // INPUT)
 
 
 @kernel

@@ -41,7 +41,7 @@ _WORDS = {
 _LINES = {(_ABOVE, _COLUMN, 0): 1.2, (_BEGINNING, 0, 1): 0.8, (_BEGINNING, _ABOVE, _WORD): 1.0}
 
 # Matches are found by hashes of this many of the last symbols, unless the current match is at least as long.
-LEAST_MATCHES = (12, 4)
+MATCH_LENGTHS = (12, 4)
 _LONGEST_TOLD_APART, _LONGEST_MATCH = 31, 65535
 
 
@@ -143,12 +143,12 @@ def add_symbol(past, lines, ring, places, classes, symbol, learn):
         past[i] = past[i - 1]
     past[NEWEST] = symbol
     past[POSITION] += 1
-    for i in range(len(LEAST_MATCHES)):
+    for i in range(len(MATCH_LENGTHS)):
         hashed = np.uint32(0)
-        for k in range(NEWEST, NEWEST + LEAST_MATCHES[i]):
+        for k in range(NEWEST, NEWEST + MATCH_LENGTHS[i]):
             hashed = np.uint32((hashed + np.uint32(past[k] + 1)) * np.uint32(0x2F0B4C47))
         place = scrambled(hashed) % places.shape[1]
-        if past[LENGTH] < LEAST_MATCHES[i]:
+        if past[LENGTH] < MATCH_LENGTHS[i]:
             _find_match(past, ring, np.int64(places[i, place]))
         if learn:
             places[i, place] = past[POSITION]
@@ -177,7 +177,7 @@ def _find_match(past, ring, candidate):
         length, most = 0, min(RECENT_SYMBOLS, candidate)
         while length < most and _symbol_at(past, ring, candidate - 1 - length) == past[NEWEST + length]:
             length += 1
-        if length > max(past[LENGTH], LEAST_MATCHES[-1] - 1):
+        if length > max(past[LENGTH], MATCH_LENGTHS[-1] - 1):
             past[LENGTH], past[POINTER] = length, candidate
 
 

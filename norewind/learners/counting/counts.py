@@ -13,7 +13,7 @@ from norewind.learners.learner import Learner
 
 
 def counts(
-    symbols: int = 256, *, members: int = 0, megabytes: float = 256, classes: Sequence[int] | np.ndarray | None = None
+    symbols: int = 256, *, experts: int = 0, megabytes: float = 256, classes: Sequence[int] | np.ndarray | None = None
 ) -> "Counts":
     """Create a learner that models a stream of symbols in one pass, within a fixed amount of memory.
 
@@ -21,12 +21,12 @@ def counts(
     symbols, some of them skipped; in a text also the words and the line) has a hashed
     count, and the longest repeat found contributes a prediction. They are mixed in the logistic
     domain by weights that are learned online, and the result is corrected by adaptive
-    maps. Without `members` this uses integer and IEEE-754 operations only, so
+    maps. Without `experts` this uses integer and IEEE-754 operations only, so
     predictions are the same on every processor.
 
     Args:
         symbols: the number of symbols, at least 2.
-        members: the number of other learners that are mixed in.
+        experts: the number of other predictions that are mixed in, such as those of networks.
         megabytes: the maximum size of a run, in millions of bytes. Every symbol fills up to two kilobytes of the
             tables, less if the stream repeats itself; when they are full, the least used entries are replaced. A
             sixteenth stores the symbols themselves, to find repeats.
@@ -53,7 +53,7 @@ def counts(
         classes = contexts.byte_classes()
     if classes is not None and np.shape(classes) != (symbols,):
         raise ModelError(f"counts: classes has shape {np.shape(classes)}, but there are {symbols} symbols.")
-    return Counts(symbols, members, megabytes, None if classes is None else np.asarray(classes, np.int32))
+    return Counts(symbols, experts, megabytes, None if classes is None else np.asarray(classes, np.int32))
 
 
 class Counts(Learner):
@@ -63,21 +63,28 @@ class Counts(Learner):
 
     Args:
         symbols: the number of symbols.
-        members: the number of other learners that are mixed in.
+        experts: the number of other predictions that are mixed in, such as those of networks.
         megabytes: the maximum size of a run, in millions of bytes.
         classes: the class of each symbol; None unless the stream is text. See `counts`.
     """
 
-    def __init__(self, symbols: int, members: int, megabytes: float, classes: np.ndarray | None):
-        self.symbols, self.members = symbols, members
-        self.plan, self._start = planned(symbols, members, megabytes, classes)
+    def __init__(self, symbols: int, experts: int, megabytes: float, classes: np.ndarray | None):
+        self.symbols, self.experts = symbols, experts
+        self.plan, self._start = planned(symbols, experts, megabytes, classes)
 
     def init(self) -> CountsRun:
         """Create a run that has seen nothing. Nothing is random."""
         return initial_run(self.plan, self._start)
 
     def scan(
-        self, run: CountsRun, xs: Any, targets: Any, *, count: int | None = None, outputs: bool = False, members=None
+        self,
+        run: CountsRun,
+        xs: Any,
+        targets: Any,
+        *,
+        count: int | None = None,
+        outputs: bool = False,
+        expert_log_probabilities: Any = None,
     ) -> tuple[CountsRun, Any, Any]:
         """Predict and learn a chunk of symbols; see `Learner.scan`.
 
@@ -87,20 +94,22 @@ class Counts(Learner):
             targets: the symbols that follow them.
             count: use only the first `count` symbols.
             outputs: whether to return the log-probabilities of all symbols; this takes many times longer.
-            members: the members' log-probabilities (samples, members, symbols), which must not depend on anything after
-                x.
+            expert_log_probabilities: those of the experts (samples, experts, symbols), which must not depend on
+                anything after x.
 
         Returns:
             `(run, losses, outputs)`.
 
         Raises:
-            ModelError: a symbol is out of range, or `members` has the wrong shape.
+            ModelError: a symbol is out of range, or `expert_log_probabilities` has the wrong shape.
         """
         xs, targets = self._symbols("xs", xs), self._symbols("targets", targets)
         length = common_length("scan", xs=xs, targets=targets)
         count = _count("scan", count, length)
         losses, made = np.zeros(length), np.zeros((length if outputs else 0, self.symbols), np.float32)
-        run = self.coded(run, xs, targets, losses[:count], made[:count], members=members)
+        run = self.coded(
+            run, xs, targets, losses[:count], made[:count], expert_log_probabilities=expert_log_probabilities
+        )
         return run, losses, made if outputs else None
 
     def coded(
@@ -111,7 +120,7 @@ class Counts(Learner):
         losses: np.ndarray,
         made: np.ndarray,
         *,
-        members=None,
+        expert_log_probabilities: Any = None,
         coder: np.ndarray | None = None,
         data: np.ndarray | None = None,
     ) -> CountsRun:
@@ -123,7 +132,7 @@ class Counts(Learner):
             targets: the symbols that follow them. When decoding, they are written here; `xs` may be a view of them.
             losses: where to write the losses; its length is the number of symbols to process.
             made: where to write log-probabilities of all symbols; without rows, they are not computed.
-            members: the members' log-probabilities (samples, members, symbols).
+            expert_log_probabilities: those of the experts (samples, experts, symbols).
             coder: the state of the coder (see `coding`); by default, nothing is coded.
             data: the bytes that the coder writes or reads.
 
@@ -133,19 +142,21 @@ class Counts(Learner):
         run = with_aligned_tables(run)
         coder = fresh_coder(SILENT) if coder is None else coder
         data = np.zeros(0, np.uint8) if data is None else data
-        members = self._member_chunk(members, len(xs))
-        work = work_of(self.plan, run, self.members)
-        symbol.learn_chunk(self.plan, run, work, xs, targets, members, coder, data, losses, made)
+        probabilities = self._expert_probabilities(expert_log_probabilities, len(xs))
+        work = work_of(self.plan, run, self.experts)
+        symbol.learn_chunk(self.plan, run, work, xs, targets, probabilities, coder, data, losses, made)
         return run
 
-    def forward(self, run: CountsRun, xs: Any, *, count: int | None = None, members=None) -> tuple[CountsRun, Any]:
+    def forward(
+        self, run: CountsRun, xs: Any, *, count: int | None = None, expert_log_probabilities: Any = None
+    ) -> tuple[CountsRun, Any]:
         """Predict the symbol after each symbol without learning; see `Learner.forward`.
 
         Args:
             run: the run to predict with; it stays unchanged.
             xs: the symbols.
             count: use only the first `count` symbols.
-            members: the members' log-probabilities (samples, members, symbols).
+            expert_log_probabilities: those of the experts (samples, experts, symbols).
 
         Returns:
             `(run, outputs)`, with log-probabilities of all symbols.
@@ -154,8 +165,9 @@ class Counts(Learner):
         count = _count("forward", count, len(xs))
         run = run._replace(past=run.past.copy(), lines=run.lines.copy())
         outputs = np.zeros((len(xs), self.symbols), np.float32)
-        work = work_of(self.plan, run, self.members)
-        symbol.predict_chunk(self.plan, run, work, xs, self._member_chunk(members, len(xs)), outputs[:count])
+        work = work_of(self.plan, run, self.experts)
+        probabilities = self._expert_probabilities(expert_log_probabilities, len(xs))
+        symbol.predict_chunk(self.plan, run, work, xs, probabilities, outputs[:count])
         return run, outputs
 
     def reset(self, run: CountsRun) -> CountsRun:
@@ -176,15 +188,15 @@ class Counts(Learner):
             raise ModelError(f"{name}: symbols must be whole numbers from 0 to {self.symbols - 1}. Check the stream.")
         return np.ascontiguousarray(values, np.int32)
 
-    def _member_chunk(self, members: Any, length: int) -> np.ndarray:
-        shape = length, self.members, self.symbols
-        members = np.zeros((*shape[:-2], 0, shape[-1])) if members is None else np.asarray(members)
-        if members.shape != shape:
+    def _expert_probabilities(self, log_probabilities: Any, length: int) -> np.ndarray:
+        shape = length, self.experts, self.symbols
+        logs = np.zeros((length, 0, self.symbols)) if log_probabilities is None else np.asarray(log_probabilities)
+        if logs.shape != shape:
             raise ModelError(
-                f"members has shape {members.shape}, but these counts were made for {shape}: (samples, members, "
-                "symbols). Set their number with counts(members=...)."
+                f"expert_log_probabilities has shape {logs.shape}, but these counts were made for {shape}: (samples, "
+                "experts, symbols). Set their number with counts(experts=...)."
             )
-        return np.exp(members, dtype=np.float32)
+        return np.exp(logs, dtype=np.float32)
 
 
 def _count(what: str, count: int | None, length: int) -> int:

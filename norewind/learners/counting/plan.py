@@ -84,7 +84,7 @@ class Work(NamedTuple):
         checks: the check of each context's row.
         firsts: the first row of each context's pair of rows.
         rows: the row of each context.
-        masses: the probability of every node by each member.
+        masses: the probability of every node by each expert.
         inputs: the mixer inputs.
         chosen: the selected rows of weights and of the map.
         made: the log-odds and the probability of each set.
@@ -101,12 +101,12 @@ class Work(NamedTuple):
     made: np.ndarray
 
 
-def planned(symbols: int, members: int, megabytes: float, classes: np.ndarray | None) -> tuple[Plan, CountsRun]:
+def planned(symbols: int, experts: int, megabytes: float, classes: np.ndarray | None) -> tuple[Plan, CountsRun]:
     """Plan a run of limited size.
 
     Args:
         symbols: the number of symbols.
-        members: the number of other learners that are mixed in.
+        experts: the number of other predictions that are mixed in.
         megabytes: the maximum size of a run, in millions of bytes.
         classes: the class of each symbol; None unless the stream is text.
 
@@ -128,7 +128,7 @@ def planned(symbols: int, members: int, megabytes: float, classes: np.ndarray | 
     none = np.zeros((number, len(chosen)), np.int64)
     kinds = np.zeros(symbols, np.int32) if classes is None else classes
     plan = Plan(symbols, depth, nodes, groups, *contexts.features_of(chosen), kinds, none, none, sets, hashed)
-    run = _without_table(plan, members, megabytes * 1e6)
+    run = _without_table(plan, experts, megabytes * 1e6)
     size = megabytes * 1e6 - sum(leaf.nbytes for leaf in run)
     return _with_regions(plan, chosen, size), run
 
@@ -162,13 +162,13 @@ def _aligned_copy(array: np.ndarray) -> np.ndarray:
     return copy
 
 
-def work_of(plan: Plan, run: CountsRun, members: int) -> Work:
+def work_of(plan: Plan, run: CountsRun, experts: int) -> Work:
     """Allocate the scratch arrays of a call.
 
     Args:
         plan: the plan.
         run: the run.
-        members: the number of members.
+        experts: the number of other predictions that are mixed in.
     """
     count = len(plan.multipliers)
     return Work(
@@ -177,20 +177,20 @@ def work_of(plan: Plan, run: CountsRun, members: int) -> Work:
         np.zeros(count, np.uint32),
         np.zeros(count, np.int64),
         np.zeros(count, np.int64),
-        np.zeros((members, 2 << plan.depth)),
+        np.zeros((experts, 2 << plan.depth)),
         np.zeros(run.weights.shape[1], np.int32),
         np.zeros(bits.CHOSEN, np.int64),
         np.zeros((bits.SETS + 1, 2), np.int64),
     )
 
 
-def _without_table(plan: Plan, members: int, size: float) -> CountsRun:
+def _without_table(plan: Plan, experts: int, size: float) -> CountsRun:
     kind = np.dtype(np.uint8 if plan.symbols <= 256 else np.uint16 if plan.symbols <= 65536 else np.int32)
     history = 64
     while 2 * history * (kind.itemsize + 2) <= size / _SHARE_OF_HISTORY:
         history *= 2
     count = len(plan.multipliers)
-    start = [0.7 / count] * (bits.PER_CONTEXT * count) + [0.25] * bits.OTHERS + [0.3] * members
+    start = [0.7 / count] * (bits.PER_CONTEXT * count) + [0.25] * bits.OTHERS + [0.3] * experts
     start += [0] * (-len(start) % bits.VECTORS)
     guesses = np.array([_guess(history) for history in range(table.HISTORIES)])
     reliability = 1 - 0.5 / (np.arange(table.HISTORIES) + 1.5)
@@ -200,7 +200,7 @@ def _without_table(plan: Plan, members: int, size: float) -> CountsRun:
         np.zeros(contexts.PAST, np.int64),
         np.zeros((2, contexts.LINE_SYMBOLS), np.int32),
         np.zeros(history, kind),
-        np.zeros((len(contexts.LEAST_MATCHES), history // 4), np.uint32),
+        np.zeros((len(contexts.MATCH_LENGTHS), history // 4), np.uint32),
         np.tile(histories, (plan.depth, 1, 1)),
         np.tile((np.array(start) * bits.WEIGHT).astype(np.int32), (int(plan.sets[-1]), 1)),
         np.zeros(int(plan.sets[-1]), np.int32),

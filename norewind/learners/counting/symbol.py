@@ -11,7 +11,7 @@ from norewind.learners.counting.table import find_rows, seek_pairs
 
 
 @kernel
-def learn_chunk(plan, run, work, xs, targets, members, coder, data, losses, outputs):
+def learn_chunk(plan, run, work, xs, targets, probabilities, coder, data, losses, outputs):
     """Predict and learn as many symbols as there are losses.
 
     Args:
@@ -20,7 +20,7 @@ def learn_chunk(plan, run, work, xs, targets, members, coder, data, losses, outp
         work: scratch arrays.
         xs: the symbols.
         targets: the symbols that follow them; written when decoding.
-        members: the members' probabilities (samples, members, symbols).
+        probabilities: those of the experts (samples, experts, symbols).
         coder: the state of the coder, which writes the targets' code to `data`, or reads the targets from it.
         data: the code.
         losses: where to write the losses, in nats.
@@ -35,7 +35,7 @@ def learn_chunk(plan, run, work, xs, targets, members, coder, data, losses, outp
         add_symbol(past, lines, ring, places, classes, np.int64(xs[t]), True)
         expects = expected(past, ring)
         hash_contexts(past, lines, expects, used, multipliers, features, hashes)
-        sum_members(members, t, depth, masses)
+        sum_below_nodes(probabilities, t, depth, masses)
         if len(outputs) > 0:
             all_symbols(plan, run, work, expects, outputs[t])
         seek_pairs(table, starts, pairs, 0, 1, hashes, checks, firsts)
@@ -65,7 +65,7 @@ def learn_chunk(plan, run, work, xs, targets, members, coder, data, losses, outp
 
 
 @kernel
-def predict_chunk(plan, run, work, xs, members, outputs):
+def predict_chunk(plan, run, work, xs, probabilities, outputs):
     """Write the log-probabilities of the symbol after each symbol, without learning.
 
     Args:
@@ -73,7 +73,7 @@ def predict_chunk(plan, run, work, xs, members, outputs):
         run: the run; only its past changes.
         work: scratch arrays.
         xs: the symbols.
-        members: the members' probabilities (samples, members, symbols).
+        probabilities: those of the experts (samples, experts, symbols).
         outputs: where to write the log-probabilities; its length is the number of symbols to process.
     """
     keep_in_range(run.past, plan.symbols)
@@ -81,25 +81,25 @@ def predict_chunk(plan, run, work, xs, members, outputs):
         add_symbol(run.past, run.lines, run.ring, run.places, plan.classes, np.int64(xs[t]), False)
         expects = expected(run.past, run.ring)
         hash_contexts(run.past, run.lines, expects, plan.features, plan.multipliers, work.features, work.hashes)
-        sum_members(members, t, plan.depth, work.masses)
+        sum_below_nodes(probabilities, t, plan.depth, work.masses)
         all_symbols(plan, run, work, expects, outputs[t])
 
 
 @kernel
-def sum_members(members, t, depth, masses):
-    """Write the probability of every node of the tree by each member: the sum over the symbols below it.
+def sum_below_nodes(probabilities, t, depth, masses):
+    """Write the probability of every node of the tree by each expert: the sum over the symbols below it.
 
     Args:
-        members: the members' probabilities (samples, members, symbols).
+        probabilities: those of the experts (samples, experts, symbols).
         t: the number of the sample.
         depth: the number of bits of a symbol.
         masses: where to write the probabilities.
     """
-    for member in range(len(masses)):
-        for symbol in range(members.shape[2]):
-            masses[member, (1 << depth) + symbol] = members[t, member, symbol]
+    for expert in range(len(masses)):
+        for symbol in range(probabilities.shape[2]):
+            masses[expert, (1 << depth) + symbol] = probabilities[t, expert, symbol]
         for node in range((1 << depth) - 1, 0, -1):
-            masses[member, node] = masses[member, 2 * node] + masses[member, 2 * node + 1]
+            masses[expert, node] = masses[expert, 2 * node] + masses[expert, 2 * node + 1]
 
 
 @kernel
