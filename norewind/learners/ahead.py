@@ -13,7 +13,7 @@ from norewind.core.run import NonFiniteError, Run
 from norewind.core.trees import Tree
 from norewind.learners.learner import Learner
 from norewind.learners.online import Online
-from norewind.learners.steps import checked_steps, ring_to_come, row_offsets, same_length, shift_columns
+from norewind.learners.steps import checked_steps, row_offsets, same_length, shift_columns, upcoming_forecasts
 
 LARGEST_COUNT = 2**31 - 1  # of samples
 
@@ -182,7 +182,7 @@ class Ahead(Learner):
 
     def upcoming(self, run: AheadRun) -> np.ndarray:
         # The newest rows, oldest first, are a ring whose next row is the first one.
-        return ring_to_come(run.outputs.reshape(self.horizon, self.parts, -1), self.steps, 0)
+        return upcoming_forecasts(run.outputs.reshape(self.horizon, self.parts, -1), self.steps, 0)
 
     def for_keys(self, run: AheadRun, *, share: bool = False) -> Any:
         """Return an engine for many keys, unless the learner takes windows; see `Learner.for_keys`."""

@@ -9,7 +9,7 @@ from norewind.engines.kernels import kernel
 from norewind.learners.bayesian import learn_weights
 from norewind.learners.learner import Learner
 from norewind.learners.members import Member, forward_all, join_forecasts, reset_all, scan_all
-from norewind.learners.steps import exchange, ring_to_come, same_length
+from norewind.learners.steps import exchange, same_length, upcoming_forecasts
 
 # The share of its weight that each expert passes on after a row, so that the mixture can follow changes.
 SWITCHING = 0.002
@@ -121,7 +121,7 @@ class ClassLearner(Learner):
 
     def upcoming(self, run: ClassRun) -> np.ndarray | None:
         """Return the forecasts of the next rows; see `Learner.upcoming`."""
-        return None if not self.horizon else ring_to_come(run.counting.outputs, self.steps, run.counting.rows[0])
+        return None if not self.horizon else upcoming_forecasts(run.counting.outputs, self.steps, run.counting.rows[0])
 
     def reset(self, run: ClassRun) -> ClassRun:
         """Begin a new sequence, and keep everything learned; see `Learner.reset`."""

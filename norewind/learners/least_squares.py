@@ -8,7 +8,7 @@ import numpy as np
 from norewind.engines.kernels import kernel
 from norewind.learners.learner import Learner
 from norewind.learners.linear import Linear, LinearModel, LinearRun, linear_row, plan_of, reset_linear, start_of
-from norewind.learners.steps import exchange, ring_to_come, same_length
+from norewind.learners.steps import exchange, same_length, upcoming_forecasts
 
 
 class LeastSquaresRun(NamedTuple):
@@ -131,7 +131,7 @@ class LeastSquares(Learner):
 
     def upcoming(self, run: LeastSquaresRun) -> np.ndarray | None:
         """Return the forecasts of the next rows; see `Learner.upcoming`."""
-        return None if not self.horizon else ring_to_come(run.outputs, self.steps, run.model.rows[0])
+        return None if not self.horizon else upcoming_forecasts(run.outputs, self.steps, run.model.rows[0])
 
     def reset(self, run: LeastSquaresRun) -> LeastSquaresRun:
         """Begin a new sequence, in place; see `Learner.reset`."""

@@ -114,19 +114,19 @@ class PackedCall:
 
     def __init__(self, function: Callable, arguments: tuple[Any, ...], symbols: tuple[int | None, ...] = ()):
         def call(*arguments):
-            vectors, seen = function(*arguments)
-            self.seen = layout_of(seen)
-            return vectors, self.seen.pack(seen)
+            vectors, numbers = function(*arguments)
+            self.numbers_layout = layout_of(numbers)
+            return vectors, self.numbers_layout.pack(numbers)
 
-        self.seen: Layout
+        self.numbers_layout: Layout
         self.symbols = symbols
         self.kernel = compiled_kernel(call, *arguments)
 
     def __call__(self, *arguments: Any) -> tuple[Any, Tree]:
-        vectors, seen = self.kernel(*arguments)
-        return vectors, self.seen.view(tuple(map(np.asarray, seen)))
+        vectors, numbers = self.kernel(*arguments)
+        return vectors, self.numbers_layout.view(tuple(map(np.asarray, numbers)))
 
-    def given(self, inputs: tuple[Tree, ...]) -> tuple[Tree, ...] | None:
+    def on_device(self, inputs: tuple[Tree, ...]) -> tuple[Tree, ...] | None:
         """Place single symbols on the device.
 
         Args:
@@ -135,14 +135,14 @@ class PackedCall:
         Returns:
             The inputs; None if one of the symbols is not known to be in range.
         """
-        given = inputs
+        placed = inputs
         for place, size in enumerate(self.symbols):
             if size is not None:
                 value = inputs[place]
                 if not (isinstance(value, SYMBOL) and 0 <= value < size):
                     return None
-                given = *given[:place], _placed(value, jax.config.jax_enable_x64), *given[place + 1 :]  # pyright: ignore[reportAttributeAccessIssue] (made when it is imported)
-        return given
+                placed = *placed[:place], _placed(value, jax.config.jax_enable_x64), *placed[place + 1 :]  # pyright: ignore[reportAttributeAccessIssue] (made when it is imported)
+        return placed
 
 
 class SingleCalls:
@@ -227,14 +227,14 @@ class SingleCalls:
         """Call a function with inputs, which are checked first."""
         try:
             call = self._calls.get((function.__name__, run.layout, *map(_signature, inputs)))
-            given = None if call is None else call.given(inputs)
-            if call is None or given is None:
+            placed = None if call is None else call.on_device(inputs)
+            if call is None or placed is None:
                 sizes = self._symbols.check(what, *inputs)[: len(inputs)]
-                call, given = self._call(function, run, vectors, *inputs, symbols=sizes), inputs
+                call, placed = self._call(function, run, vectors, *inputs, symbols=sizes), inputs
         except Exception as error:
             explain(what, error, self._update, run, *inputs)
             raise
-        return call(vectors, *given)
+        return call(vectors, *placed)
 
     def _call(self, function: Callable, run: PackedRun, vectors: Any, *inputs: Tree, symbols: tuple = ()) -> PackedCall:
         key = function.__name__, run.layout, *map(_signature, inputs)

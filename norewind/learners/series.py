@@ -19,7 +19,7 @@ from norewind.learners.linear import (
     start_of,
 )
 from norewind.learners.members import Member, forward_all, join_forecasts, reset_all, scan_all
-from norewind.learners.steps import PERIODS, exchange, ring_to_come, same_length
+from norewind.learners.steps import PERIODS, exchange, same_length, upcoming_forecasts
 
 # Lags (to be divided by the number of inputs) and forgetting.
 MODELS = ((8, 0.998), (32, 0.9998), (168, 0.9998), (168, 0.998))
@@ -165,7 +165,11 @@ class Series(Learner):
 
     def upcoming(self, run: SeriesRun) -> np.ndarray | None:
         """Return the forecasts of the next rows; see `Learner.upcoming`."""
-        return None if not self.horizon else ring_to_come(run.mixture.outputs, self.steps, run.mixture.linear.rows[0])
+        return (
+            None
+            if not self.horizon
+            else upcoming_forecasts(run.mixture.outputs, self.steps, run.mixture.linear.rows[0])
+        )
 
     def reset(self, run: SeriesRun) -> SeriesRun:
         """Begin a new sequence, and keep everything learned; see `Learner.reset`."""

@@ -101,7 +101,7 @@ def exchange(ring, steps, row, made, due):
                 due[part, i] = before
 
 
-def ring_to_come(ring: np.ndarray, steps: tuple[int, ...], rows: int) -> np.ndarray:
+def upcoming_forecasts(ring: np.ndarray, steps: tuple[int, ...], rows: int) -> np.ndarray:
     """Return the forecasts of the next rows, each by the nearest step that reaches it.
 
     Args:

@@ -11,7 +11,7 @@ from norewind.core.trees import Tree
 from norewind.engines.kernels import kernel
 from norewind.learners.keys.private import Private
 from norewind.learners.keys.shared import Shared
-from norewind.learners.steps import ring_to_come, row_offsets
+from norewind.learners.steps import row_offsets, upcoming_forecasts
 
 # The number of rows is padded to a power of two, and at least to this, so that few sizes are compiled.
 LEAST_ROWS = 4096
@@ -59,34 +59,34 @@ class Networks:
             self._known = steps[-1] - row_offsets(steps, targets.shape[1] // len(steps))
             self._due = row_offsets(steps, outputs.shape[1] // len(steps) // parts, parts=parts)
 
-    def learn(self, shared: Tree, arrays: dict[str, np.ndarray], places: np.ndarray, xs: Tree, targets: Tree):
+    def learn(self, shared: Tree, arrays: dict[str, np.ndarray], slots: np.ndarray, xs: Tree, targets: Tree):
         """Learn from rows, in order; see `norewind.fleets.fleet.Engine.learn`.
 
         Args:
             shared: the part that all keys share; it must not be used afterwards.
             arrays: the arrays of all slots, changed in place.
-            places: the slot of each row.
+            slots: the slot of each row.
             xs: the inputs of the rows.
             targets: their targets.
 
         Returns:
             The new shared part, the losses, the outputs made at the rows, and the earlier outputs for these rows.
         """
-        seen, rows = np.zeros(len(places), np.int64), (xs, targets, None)
+        rows_before, rows = np.zeros(len(slots), np.int64), (xs, targets, None)
         if self.waiting is not None:
             # The row to learn from is an earlier one, whose last target has just arrived.
-            count_rows(arrays["rows"], places, seen)
+            count_rows(arrays["rows"], slots, rows_before)
             rows = (
-                before(arrays["xs"], self._far, places, seen, xs),
-                before(arrays["targets"], self._known, places, seen, targets),
+                earlier_values(arrays["xs"], self._far, slots, rows_before, xs),
+                earlier_values(arrays["targets"], self._known, slots, rows_before, targets),
                 xs,
             )
         horizon = 0 if self.waiting is None else self.waiting.steps[-1]
-        shared, made, losses = self.program.learn(shared, arrays, places, rows, seen >= horizon)
+        shared, made, losses = self.program.learn(shared, arrays, slots, rows, rows_before >= horizon)
         if self.waiting is None:
             return shared, losses, made, made
-        due = before(arrays["outputs"], self._due, places, seen, made)
-        return shared, self._losses(due, targets, seen), made, due
+        due = earlier_values(arrays["outputs"], self._due, slots, rows_before, made)
+        return shared, self._losses(due, targets, rows_before), made, due
 
     def answer(self, arrays: dict[str, np.ndarray], xs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the outputs for one more row of each key, without learning; see `norewind.fleets.fleet.Engine.answer`.
@@ -106,7 +106,7 @@ class Networks:
         made = self.program.answer(arrays, xs)
         if self.waiting is None:
             return made, made
-        return made, before(arrays["outputs"], self._due, np.arange(len(xs)), arrays["rows"], made)
+        return made, earlier_values(arrays["outputs"], self._due, np.arange(len(xs)), arrays["rows"], made)
 
     def upcoming(self, record: np.ndarray) -> np.ndarray:
         """Return the forecasts of the next rows of a key.
@@ -116,21 +116,25 @@ class Networks:
         """
         assert self.waiting is not None
         ring = record["outputs"].reshape(len(record["outputs"]), self.waiting.parts, -1)
-        return ring_to_come(ring, self.waiting.steps, int(record["rows"]))
+        return upcoming_forecasts(ring, self.waiting.steps, int(record["rows"]))
 
-    def _losses(self, due: np.ndarray, targets: np.ndarray, seen: np.ndarray) -> np.ndarray:
+    def _losses(self, due: np.ndarray, targets: np.ndarray, rows_before: np.ndarray) -> np.ndarray:
         """Return the losses of forecasts; the first rows of a key have no forecast, and a loss of zero."""
         assert self.waiting is not None
         if self.waiting.losses is None:
             return np.zeros(len(due))
-        known = np.where(seen[:, None] < self.waiting.steps[-1] - self._known, np.nan, targets).astype(targets.dtype)
+        known = np.where(rows_before[:, None] < self.waiting.steps[-1] - self._known, np.nan, targets).astype(
+            targets.dtype
+        )
         room = max(LEAST_ROWS, 1 << (len(due) - 1).bit_length()) - len(due)
         padded = (np.pad(part, ((0, room), (0, 0))) for part in (due, known))
         losses = np.asarray(self.waiting.losses(*padded))[: len(due)]
-        return np.where(seen < self.waiting.steps[0], 0, losses)
+        return np.where(rows_before < self.waiting.steps[0], 0, losses)
 
 
-def before(rings: np.ndarray, offsets: np.ndarray, places: np.ndarray, seen: np.ndarray, new: Any) -> np.ndarray:
+def earlier_values(
+    rings: np.ndarray, offsets: np.ndarray, slots: np.ndarray, rows_before: np.ndarray, new: Any
+) -> np.ndarray:
     """Return the values that each key had some rows earlier, column by column.
 
     Before a key's first row, these are the initial values of the rings.
@@ -138,32 +142,32 @@ def before(rings: np.ndarray, offsets: np.ndarray, places: np.ndarray, seen: np.
     Args:
         rings: the newest rows of every slot, which are updated: row t is at t modulo their number.
         offsets: how many rows earlier, for each column.
-        places: the slots of the rows.
-        seen: the number of earlier rows of the key of each row.
+        slots: the slots of the rows.
+        rows_before: the number of earlier rows of the key of each row.
         new: the rows.
     """
     new = np.ascontiguousarray(new, rings.dtype)
     old = np.empty_like(new)
     flat = rings.reshape(*rings.shape[:2], -1)
-    exchange_rows(flat, offsets, places, seen, new.reshape(len(new), -1), old.reshape(len(new), -1))
+    exchange_rows(flat, offsets, slots, rows_before, new.reshape(len(new), -1), old.reshape(len(new), -1))
     return old
 
 
 @kernel
-def exchange_rows(rings, offsets, places, seen, new, old):
+def exchange_rows(rings, offsets, slots, rows_before, new, old):
     """Store each row in its key's ring, and write the key's values of `offsets` rows earlier.
 
     Args:
         rings: the newest rows of every slot, changed in place.
         offsets: how many rows earlier, for each column.
-        places: the slots of the rows.
-        seen: the number of earlier rows of the key of each row.
+        slots: the slots of the rows.
+        rows_before: the number of earlier rows of the key of each row.
         new: the rows.
         old: where to write the earlier values.
     """
     depth = rings.shape[1]
-    for t in range(len(places)):
-        ring, row = rings[places[t]], seen[t]
+    for t in range(len(slots)):
+        ring, row = rings[slots[t]], rows_before[t]
         for column in range(new.shape[1]):
             there = (row - offsets[column]) % depth
             old[t, column] = new[t, column] if offsets[column] == 0 else ring[there, column]
@@ -171,14 +175,14 @@ def exchange_rows(rings, offsets, places, seen, new, old):
 
 
 @kernel
-def count_rows(rows, places, seen):
+def count_rows(rows, slots, rows_before):
     """Count the rows of every key.
 
     Args:
         rows: the number of rows of every slot, changed in place.
-        places: the slots of the rows.
-        seen: where to write the number of earlier rows of the key of each row.
+        slots: the slots of the rows.
+        rows_before: where to write the number of earlier rows of the key of each row.
     """
-    for t in range(len(places)):
-        seen[t] = rows[places[t]]
-        rows[places[t]] += 1
+    for t in range(len(slots)):
+        rows_before[t] = rows[slots[t]]
+        rows[slots[t]] += 1

@@ -63,28 +63,28 @@ class Private:
         self._learned = learn(unchecked_step if learner.stops else flagging_step, True)
         self._skipping, self._answered = learn(skipping_step, False), in_lanes(answer, narrow)
 
-    def learn(self, shared: Tree, arrays: dict, places: np.ndarray, rows: tuple, learns: np.ndarray):
+    def learn(self, shared: Tree, arrays: dict, slots: np.ndarray, rows: tuple, learns: np.ndarray):
         """Predict the rows that cannot be learned from yet, then learn from the others.
 
         Args:
             shared: passed through.
             arrays: the arrays of all slots, changed in place.
-            places: the slot of each row.
+            slots: the slot of each row.
             rows: the inputs, the targets, and newer inputs to answer (or None).
             learns: whether each row can be learned from.
 
         Returns:
             `(shared, outputs, losses)`.
         """
-        order, (slots, starts, counts) = sorted_by_key(places)
+        order, (key_slots, starts, counts) = sorted_by_key(slots)
         idle = np.add.reduceat(~learns[order], starts, dtype=int)
-        longest, found = LADDER[rung(len(slots))], []
+        longest, found = LADDER[rung(len(key_slots))], []
         for keys, at in visits(order, starts, idle, longest):
-            after, outputs = self._answered(*self._batch(arrays, slots[keys], at, rows[2:]))
-            self._put(arrays, slots[keys], after)
+            after, outputs = self._answered(*self._batch(arrays, key_slots[keys], at, rows[2:]))
+            self._put(arrays, key_slots[keys], after)
             found.append((at, (outputs, np.zeros(at.shape))))
         for keys, at in visits(order, starts + idle, counts - idle, longest):
-            batch = self._batch(arrays, slots[keys], at, rows)
+            batch = self._batch(arrays, key_slots[keys], at, rows)
             *results, finite = self._learned(*batch)
             good = np.asarray(finite)
             if not good[: len(keys)].all():
@@ -95,7 +95,7 @@ class Private:
                     results,
                 )
             after, losses, outputs = results
-            self._put(arrays, slots[keys], after)
+            self._put(arrays, key_slots[keys], after)
             found.append((at, (outputs, np.asarray(losses, np.float64))))
         return shared, *in_order(len(order), found)
 
@@ -112,10 +112,10 @@ class Private:
             len(rows), [(at, self._answered(*self._batch(arrays, keys, at, (xs,)))[1]) for keys, at in some]
         )
 
-    def _batch(self, arrays: dict[str, np.ndarray], places: np.ndarray, at: np.ndarray, rows: tuple) -> tuple:
+    def _batch(self, arrays: dict[str, np.ndarray], slots: np.ndarray, at: np.ndarray, rows: tuple) -> tuple:
         """Return the arguments of a program: runs and rows, padded to a fixed size with copies of the first key."""
-        size = rung(len(places))
-        repeated = np.concatenate([places, np.repeat(places[:1], size - len(places))])
+        size = rung(len(slots))
+        repeated = np.concatenate([slots, np.repeat(slots[:1], size - len(slots))])
         leaves = []
         for name in self.own:
             leaf = aligned_array(np.empty, (size, *self.own[name].shape), self.own[name].dtype)
@@ -128,11 +128,11 @@ class Private:
             return full
 
         runs = jax.tree.unflatten(self._structure, leaves)
-        return runs, *jax.tree.map(padded, rows), at.shape[1], -(-len(places) // LANES)
+        return runs, *jax.tree.map(padded, rows), at.shape[1], -(-len(slots) // LANES)
 
-    def _put(self, arrays: dict[str, np.ndarray], places: np.ndarray, leaves: list[Any]) -> None:
+    def _put(self, arrays: dict[str, np.ndarray], slots: np.ndarray, leaves: list[Any]) -> None:
         for name, leaf in zip(self.own, leaves, strict=True):
-            arrays[name][places] = np.asarray(leaf)[: len(places)]
+            arrays[name][slots] = np.asarray(leaf)[: len(slots)]
 
 
 def in_order(rows: int, found: list[tuple[np.ndarray, Tree]]) -> Any:
@@ -181,22 +181,22 @@ def in_lanes(function: Callable, narrow: bool) -> Callable:
     return compiled_loop(batch, narrow=narrow)
 
 
-def sorted_by_key(places: np.ndarray) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
+def sorted_by_key(slots: np.ndarray) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
     """Sort rows by key.
 
     Keys are in the order of their first rows. So a key's place in a batch depends on these
     rows alone, and not on its slot, which may differ after an interruption.
 
     Args:
-        places: the slot of each row.
+        slots: the slot of each row.
 
     Returns:
         The order that sorts the rows; and each key's slot, first row and number of rows.
     """
-    _, first, key = np.unique(places, return_index=True, return_inverse=True)
+    _, first, key = np.unique(slots, return_index=True, return_inverse=True)
     order = np.argsort(first[key], kind="stable")
     rows, starts, counts = np.unique(first[key][order], return_index=True, return_counts=True)
-    return order, (places[rows], starts, counts)
+    return order, (slots[rows], starts, counts)
 
 
 def visits(

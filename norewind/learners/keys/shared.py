@@ -36,13 +36,13 @@ class Shared:
         step = unchecked_step if learner.stops else skipping_step
         self._learned = compiled_loop(_program(learner.update, step, like), donate_argnums=0)
 
-    def learn(self, shared: Tree, arrays: dict, places: np.ndarray, rows: tuple, learns: np.ndarray):
+    def learn(self, shared: Tree, arrays: dict, slots: np.ndarray, rows: tuple, learns: np.ndarray):
         """Learn from rows in order. A row that cannot be learned from yet is only answered.
 
         Args:
             shared: the model; it must not be used afterwards.
             arrays: the arrays of all slots, changed in place.
-            places: the slot of each row.
+            slots: the slot of each row.
             rows: the inputs, the targets, and newer inputs to answer (or None).
             learns: whether each row can be learned from.
 
@@ -53,9 +53,9 @@ class Shared:
             NonFiniteError: the model got numbers that are not finite.
         """
         blocks, found = [arrays[name] for name in self.own], []
-        for start in range(0, len(places), CALL):
-            part = slice(start, min(start + CALL, len(places)))
-            keys, key = np.unique(places[part], return_inverse=True)
+        for start in range(0, len(slots), CALL):
+            part = slice(start, min(start + CALL, len(slots)))
+            keys, key = np.unique(slots[part], return_inverse=True)
             inputs = jax.tree.map(lambda leaf: _padded(leaf[part]), (key.astype(np.int32), learns, rows))  # noqa: B023
             new, own, seen, finite = self._learned(_taken(blocks, keys), shared, inputs, len(key))
             if not bool(finite):
@@ -80,21 +80,21 @@ def _padded(part: np.ndarray) -> np.ndarray:
     return full
 
 
-def _taken(blocks: list[np.ndarray], places: np.ndarray) -> list[jax.Array]:
+def _taken(blocks: list[np.ndarray], slots: np.ndarray) -> list[jax.Array]:
     """Copy the runs of keys for a program, padded to a fixed size with copies of the first key."""
     size = RUNG
-    while size < len(places):
+    while size < len(slots):
         size *= RUNG
-    places = np.concatenate([places, np.repeat(places[:1], size - len(places))])
+    slots = np.concatenate([slots, np.repeat(slots[:1], size - len(slots))])
     if jax.default_backend() != "cpu":
-        return [jnp.asarray(block[places]) for block in blocks]
+        return [jnp.asarray(block[slots]) for block in blocks]
     # XLA reads the arrays of all keys in place, with one copy; NumPy and a program would make two.
-    return _take(blocks, places)
+    return _take(blocks, slots)
 
 
 @jax.jit
-def _take(blocks: list[jax.Array], places: jax.Array) -> list[jax.Array]:
-    return [block.at[places].get(mode="promise_in_bounds") for block in blocks]
+def _take(blocks: list[jax.Array], slots: jax.Array) -> list[jax.Array]:
+    return [block.at[slots].get(mode="promise_in_bounds") for block in blocks]
 
 
 def _program(update: Update, step: Callable, like: Tree) -> Callable:

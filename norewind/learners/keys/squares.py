@@ -7,7 +7,7 @@ import numpy as np
 from norewind.core.trees import Tree
 from norewind.learners.least_squares import LeastSquares, LeastSquaresRun, learn_rows
 from norewind.learners.linear import LinearModel
-from norewind.learners.steps import ring_to_come
+from norewind.learners.steps import upcoming_forecasts
 
 
 class Squares:
@@ -25,13 +25,13 @@ class Squares:
         model, rows, waiting = learner.slot(run)
         self.own = {name: part[0] for name, part in model._asdict().items()} | {"rows": rows[0], "outputs": waiting[0]}
 
-    def learn(self, shared: Tree, arrays: dict[str, np.ndarray], places: np.ndarray, xs: Any, targets: Any):
+    def learn(self, shared: Tree, arrays: dict[str, np.ndarray], slots: np.ndarray, xs: Any, targets: Any):
         """Learn from rows, in order; see `norewind.fleets.fleet.Engine.learn`.
 
         Args:
             shared: passed through, since keys share nothing.
             arrays: the arrays of all slots, changed in place.
-            places: the slot of each row.
+            slots: the slot of each row.
             xs: the inputs of the rows.
             targets: their targets.
 
@@ -42,7 +42,7 @@ class Squares:
         losses = np.zeros(len(xs), np.float32)
         made, due = np.empty(targets.shape, np.float32), np.empty(targets.shape, np.float32)
         runs = LinearModel(*(arrays[name] for name in LinearModel._fields)), arrays["rows"], arrays["outputs"]
-        learn_rows(self.plan, runs, places, xs, targets, losses, (made, due))
+        learn_rows(self.plan, runs, slots, xs, targets, losses, (made, due))
         return shared, losses, made, due
 
     def answer(self, arrays: dict[str, np.ndarray], xs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -65,4 +65,4 @@ class Squares:
         Args:
             record: the record of the key.
         """
-        return ring_to_come(record["outputs"], self.steps, int(record["rows"]))
+        return upcoming_forecasts(record["outputs"], self.steps, int(record["rows"]))
