@@ -80,8 +80,8 @@ def diagnose(
         The findings, which can be printed, drawn and saved.
 
     Raises:
-        ModelError: if there is nothing to compare: no parameter influences the state, or the exact gradient is zero.
-        ValueError: if the sizes are missing, or the stream is too short.
+        ModelError: there is nothing to compare: no parameter influences the state, or the exact gradient is zero.
+        ValueError: the sizes are missing, or the stream is too short.
 
     >>> import jax, numpy as np, norewind
     >>> cell = norewind.cells.elman(inputs=3, hidden=4, outputs=3)
@@ -167,7 +167,7 @@ class _Measurements:
             subject: the model.
 
         Raises:
-            ModelError: if there is nothing to compare.
+            ModelError: there is nothing to compare.
         """
         transition, loss, params, state = subject
         size = ravel_pytree(params)[0].size
