@@ -11,8 +11,7 @@ import numpy as np
 from norewind.core import checks
 from norewind.plotting.tables import comma_separated, markdown, markdown_as_html, sparkline
 from norewind.scoring.metrics import counted
-from norewind.sweeps.curves import final_loss, group_by, interval_ends, loss_curve, window_of
-from norewind.sweeps.record import Record
+from norewind.sweeps.record import Record, final_loss, group_by, interval_ends, loss_curve, window_of
 from norewind.sweeps.sweep import sweep
 from norewind.training import registry
 from norewind.training.build import CHOSEN_BY_AUTO
@@ -127,7 +126,7 @@ class Comparison:
         return group_by(lambda record: record["settings"]["method"], self.records.values())
 
     def rows(self) -> list[dict]:
-        """Return one row per method: means over the seeds without problems, with the standard error if there are several."""
+        """Return one row per method: means over the seeds without problems, with the standard error if several."""
         return [_row(method, group) for method, group in self.methods().items()]
 
     def table(self) -> str:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from norewind.plotting.tables import markdown, markdown_as_html, sparkline
-from norewind.sweeps.curves import group_by
+from norewind.sweeps.record import group_by
 from norewind.training.registry import Method
 
 # The number of spans that a stream is divided into.
