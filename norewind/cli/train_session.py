@@ -137,7 +137,7 @@ def run_summary(path: Path, fitted: Fitted, opened: Opened) -> str:
             f". The end is incomplete ({counted(stream.unfinished, 'byte')}) and waits for the file to grow "
             f"(if the file is complete: norewind resume {path} --final)"
         )
-    closing = score.closing(lines, path)
+    closing = score.closing_text(lines, path)
     figures = [path / CURVE, *_draw_details(path, score, fitted.samples, lines)]
     return "\n".join([f"{words}.", *([closing] if closing else []), f"See {listed(figures)}."])
 

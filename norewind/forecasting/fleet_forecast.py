@@ -52,16 +52,16 @@ def _of_folder(folder: Path, steps: int) -> Iterator[dict[str, Any]]:
         for key, content in store.all():
             record = fleet.slots.record(key, content)[0]
             center, deviation = _scales(record, opened.shape.steps)
-            means, spreads = score.forecasts(fleet.engine.pending(record))
+            means, spreads = score.means_and_deviations(fleet.engine.pending(record))
             means, spreads = center + deviation * means, deviation * spreads
             # Until there are enough values to scale by, forecast the last one, as the predictions do.
             newest = record["statistics"][NEWEST, fleet.table.targets]
             means = np.where(np.isnan(means), newest, means)
             for step in range(min(steps, len(means))):
                 entry = {"key": score.name(key), "rows": int(record["seen"]), "step": step + 1}
-                entry["forecast"] = score.row(means[step].tolist())
+                entry["forecast"] = score.by_column(means[step].tolist())
                 if score.gaussian:
-                    entry["deviation"] = score.row(spreads[step].tolist())
+                    entry["deviation"] = score.by_column(spreads[step].tolist())
                 yield entry
     finally:
         store.close()

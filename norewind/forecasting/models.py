@@ -52,9 +52,9 @@ class Forecaster(ForecastingModel):
             return None
         score, samples, outputs = found
         if score.horizon:
-            return self._one(score.row(score.forecast(samples, outputs)[0].tolist()))
-        values, _ = score.predicted(samples, outputs)
-        return self._one(score.row(values[0].tolist())) if score.was_forecast(samples)[0] else None
+            return self._one(score.by_column(score.forecasts_in_units(samples, outputs)[0].tolist()))
+        values, _ = score.predictions_and_errors(samples, outputs)
+        return self._one(score.by_column(values[0].tolist())) if score.has_prediction(samples)[0] else None
 
     def forecast(self, steps: int = 1) -> list[Any]:
         """Forecast the next rows. Beyond the horizon, forecasts take the place of rows.
@@ -129,7 +129,7 @@ class AnomalyDetector(ForecastingModel):
         if (found := self._answer(row)) is None:
             return 0.0
         score, samples, outputs = found
-        return score.surprise(score.predicted(samples, outputs)[1][0]) or 0.0
+        return score.surprise(score.predictions_and_errors(samples, outputs)[1][0]) or 0.0
 
 
 class Classifier(ForecastingModel):

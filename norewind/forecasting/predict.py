@@ -12,7 +12,7 @@ from norewind.learners.steps import nearest_steps
 from norewind.scoring.class_score import ClassScore
 from norewind.scoring.metrics import seven_digits
 from norewind.scoring.row_score import RowScore
-from norewind.scoring.score import log_shares
+from norewind.scoring.score import log_probabilities
 from norewind.scoring.text_score import LineScore
 from norewind.streams import afresh
 from norewind.training.build import build, set_precision
@@ -85,11 +85,13 @@ def predictions(
             taken = steps.take(left, settings.flush) if left else None
             if taken is not None and (count := count_of(taken)):
                 run, outputs = answer(run, *steps.windows(taken, chunk), count // window)
-                yield list(opened.score.predictions(*steps.not_predicted_early(taken, steps.by_sample(outputs, count))))
+                yield list(
+                    opened.score.prediction_entries(*steps.not_predicted_early(taken, steps.by_sample(outputs, count)))
+                )
                 done += count
             at_once = left and (taken is None or settings.flush is not None)
             if at_once and (new := steps.predict_waiting(outputs_of)):
-                yield list(opened.score.predictions(*new))
+                yield list(opened.score.prediction_entries(*new))
             if taken is None:
                 return
 
@@ -215,14 +217,14 @@ def rows_to_come(settings: Settings, training: Training, steps: int | None) -> F
     scales = stream.scales_ahead(horizon)
     scales = np.pad(scales, ((horizon - len(scales), 0), (0, 0), (0, 0)), constant_values=np.nan)
     center, scale = scales[..., 0], scales[..., 1]
-    means, own = score.forecasts(learner.pending(run))
+    means, own = score.means_and_deviations(learner.pending(run))
     means, own = center[made_at] + scale[made_at] * means, scale[made_at] * own
     errors = (own if score.gaussian else score.recent_errors()[reached])[:steps]
     means, spreads = list(means[:steps]), list(errors)
     for step in range(1, steps - horizon + 1):
         x = stream.imagined(means[step - 1], step)
         run, (outputs, _) = learner.forward(run, x[None])
-        made, own = (part[0, -width:] for part in score.forecasts(np.asarray(outputs)))
+        made, own = (part[0, -width:] for part in score.means_and_deviations(np.asarray(outputs)))
         means.append(center[-1] + scale[-1] * made)
         new = scale[-1] * own if score.gaussian else errors[horizon - 1]
         added = np.sqrt(new**2 + spreads[-horizon] ** 2)
@@ -252,7 +254,9 @@ def forecast_class(settings: Settings, saved: Saved, steps: int | None = None) -
     training = at_the_end(settings, saved)
     assert isinstance(training.score, ClassScore)
     with training.steps.stream as stream:
-        names, shares = training.score.likeliest(log_shares(training.learner.pending(training.run_so_far())[:steps]))
+        names, shares = training.score.likeliest(
+            log_probabilities(training.learner.pending(training.run_so_far())[:steps])
+        )
         places = _places(training.received, len(names), stream.times_ahead(len(names)))
         classes = zip(places, names, shares, strict=True)
         return [place | {"forecast": name, "probability": share} for place, name, share in classes]

@@ -70,7 +70,7 @@ class RowModel:
         zeros = np.zeros((rows, self.stream.width), np.float32)
         outputs = self.outputs(self.state, Samples(zeros, zeros))
         if isinstance(self.score, NumberScore):
-            self.score.forecasts(outputs[0] if self.stream.horizon else outputs)
+            self.score.means_and_deviations(outputs[0] if self.stream.horizon else outputs)
 
     def newest(self) -> State:
         """Return the current state."""
@@ -124,7 +124,7 @@ class RowModel:
         """
         state = self.state
         samples = self.stream.peek(rows, state.moment)
-        entries = list(self.score.predictions(state.rows + 1, samples, self.outputs(state, samples)))
+        entries = list(self.score.prediction_entries(state.rows + 1, samples, self.outputs(state, samples)))
         for place, entry in enumerate(entries):
             self._name_class(entry, rows[place])
             # They were numbered as consecutive rows.

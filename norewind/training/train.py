@@ -128,7 +128,7 @@ def _hooks(
                 events.flush()
 
         def on_predictions(*predicted):
-            entries = list(opened.score.predictions(*predicted))
+            entries = list(opened.score.prediction_entries(*predicted))
             if settings.predictions != "none":
                 write(entries)
             if on_lines:

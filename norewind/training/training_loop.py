@@ -14,7 +14,7 @@ from msgspec.structs import asdict
 from norewind.core import checks
 from norewind.core.trees import Tree, concatenated, copied, floating, norm
 from norewind.learners.learner import Learner
-from norewind.scoring.metrics import SEEN_AT_ONCE, Diverged, Tally, Watch, digits, next_line
+from norewind.scoring.metrics import WATCHED_SAMPLES, Diverged, Tally, Watch, digits, next_line
 from norewind.scoring.score import Score
 from norewind.storage.checkpoint import arrays_of
 from norewind.streams.stream import Samples, StreamError
@@ -278,7 +278,7 @@ class Training:
                 line = self._line()
                 self.publish(line)
                 if self.watch:
-                    self.divergence.see(line, SEEN_AT_ONCE if self.intervals.metrics_every is None else 0)
+                    self.divergence.see(line, WATCHED_SAMPLES if self.intervals.metrics_every is None else 0)
 
     def _line(self) -> dict[str, Any]:
         """Return the line of metrics that ends here, and start a new interval."""
