@@ -18,7 +18,7 @@ from norewind.storage.files import write_atomically
 from norewind.streams import Samples, StreamError, afresh
 from norewind.streams.stream import BadRow
 from norewind.streams.table.parsing import FIRST_ROWS
-from norewind.streams.table.python_rows import SIMPLE, PythonRows, plain
+from norewind.streams.table.python_rows import JSON_TYPES, PythonRows, plain
 from norewind.training import registry
 from norewind.training.build import build, set_precision
 from norewind.training.folder import METRICS, RunFolder, Saved
@@ -32,9 +32,9 @@ from norewind.training.windows import Steps
 
 Row = dict[str, Any]
 # The number of rows from which the columns can be determined when a prediction is requested.
-SOON = 20
+MIN_ROWS_TO_PREDICT = 20
 # The file in a run folder that holds the name of the model's class, and the original labels of a classifier.
-MODEL = "model.json"
+MODEL_FILE = "model.json"
 
 
 class ForecastingModel:
@@ -76,7 +76,7 @@ class ForecastingModel:
 
     def _continue(self, saved: Saved) -> None:
         """Continue with single rows from a checkpoint."""
-        self._given = PythonRows(lasts=True)
+        self._given = PythonRows(open_ended=True)
         opened = open_stream(self.settings, saved.entries["position"]["stream"], source=self._given)
         self.training = self._training(opened, saved, Hooks(metrics=self._lines.append))
 
@@ -147,7 +147,7 @@ class ForecastingModel:
             SettingsError: if the settings do not fit the columns.
         """
         if self.training is None and len(self._first) >= only_if:
-            given = PythonRows(self._first, lasts=True)
+            given = PythonRows(self._first, open_ended=True)
             try:
                 opened = open_stream(self.settings, None, source=given)
                 training = self._training(opened, None, Hooks(metrics=self._lines.append))
@@ -189,7 +189,7 @@ class ForecastingModel:
         Raises:
             StreamError: if the row is bad.
         """
-        row, training = row_of(row), self._open(only_if=SOON)
+        row, training = row_of(row), self._open(only_if=MIN_ROWS_TO_PREDICT)
         if training is None:
             return None
         try:
@@ -277,7 +277,7 @@ class ForecastingModel:
                 log.write([line])
         self._home, self._logged = path.resolve(), len(self.lines)
         about = {"model": type(self).__name__} | ({} if self.labels is None else {"labels": self.labels})
-        write_atomically(path / MODEL, json.dumps(about, ensure_ascii=False).encode())
+        write_atomically(path / MODEL_FILE, json.dumps(about, ensure_ascii=False).encode())
 
     def _seen(self, row: Row) -> Row:
         """Note a row that is learned from. Returns it."""
@@ -341,7 +341,7 @@ def row_of(row: Any) -> dict[str, Any]:
     """
     if isinstance(row, Mapping):
         return {
-            name if type(name) is str else str(name): value if type(value) in SIMPLE else plain(value)
+            name if type(name) is str else str(name): value if type(value) in JSON_TYPES else plain(value)
             for name, value in row.items()
         }
     if hasattr(row, "to_dict"):  # a row of pandas

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from norewind.forecasting.base_model import MODEL, ForecastingModel
+from norewind.forecasting.base_model import MODEL_FILE, ForecastingModel
 from norewind.forecasting.predict import check_ahead, rows_to_come
 from norewind.streams import StreamError
 from norewind.streams.table.columns import category_of, is_missing
@@ -230,12 +230,12 @@ def load(folder: str | Path) -> Any:
     """
     from norewind.training.folder import saved_run
 
-    folder = Path(folder)
+    folder, path = Path(folder), Path(folder) / MODEL_FILE
     settings, saved = saved_run(folder)
     if not settings.has_rows:
         raise SettingsError(f"{folder} has learned from {settings.kind}: only runs on CSV or JSON lines can be loaded.")
     try:
-        about = json.loads((folder / MODEL).read_bytes())
+        about = json.loads(path.read_bytes())
     except FileNotFoundError:
         about = {"model": "Classifier" if settings.loss == "classes" else "Forecaster"}
     except ValueError:
@@ -243,7 +243,7 @@ def load(folder: str | Path) -> Any:
     kinds = {kind.__name__: kind for kind in (Forecaster, AnomalyDetector, Classifier)}
     kind = kinds.get(about.get("model", "")) if isinstance(about, dict) else None
     if kind is None or (kind is Classifier) != (settings.loss == "classes"):
-        raise StreamError(f"{folder / MODEL} does not describe a norewind model. Remove it, or save the model again.")
+        raise StreamError(f"{path} does not describe a norewind model. Remove it, or save the model again.")
     model = kind.__new__(kind)
     ForecastingModel.__init__(model, settings, saved, folder.resolve())
     if isinstance(model, Classifier):

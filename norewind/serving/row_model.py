@@ -11,7 +11,7 @@ from norewind.fleets.store import MAX_SAMPLES, Store
 from norewind.scoring.class_score import ClassScore
 from norewind.scoring.number_score import NumberScore
 from norewind.streams.stream import Samples
-from norewind.streams.table.columns import ANOTHER, CATEGORIES, at, category_of
+from norewind.streams.table.columns import CATEGORIES, OTHER_CATEGORY, at, category_of
 from norewind.streams.table.row_stream import RowStream
 from norewind.streams.table.scaling import SeriesStatistics
 from norewind.training.training_loop import Training, carry_norm
@@ -138,7 +138,7 @@ class RowModel:
     def _name_class(self, entry: dict[str, Any], row: dict[str, Any]) -> None:
         """Name a class that has not appeared before, as the stream would if it learned from this row."""
         known = self.stream.classes if isinstance(self.score, ClassScore) else None
-        if known is not None and entry.get("target") == ANOTHER and len(known) < CATEGORIES:
+        if known is not None and entry.get("target") == OTHER_CATEGORY and len(known) < CATEGORIES:
             entry["target"] = category_of(at(row, self.stream.targets[0]))
 
 

@@ -12,7 +12,7 @@ from norewind.streams.table.formats import FORMATS, Dialect, LineFormat
 
 FIRST_ROWS = 100
 # How many fields are converted at a time, since lists of fields take far more memory than arrays of numbers.
-BATCH = 20_000
+BATCH_FIELDS = 20_000
 
 
 class RowReader:
@@ -124,7 +124,7 @@ class RowReader:
                 try:
                     parts.append(self._next(records))
                     left -= len(parts[-1].values)
-                    self._batch = min(2 * self._batch, max(1, BATCH // len(self.columns)))
+                    self._batch = min(2 * self._batch, max(1, BATCH_FIELDS // len(self.columns)))
                 except BadRow as problem:
                     # One of them is unusual: they are read in ever smaller batches up to there.
                     self._batch = max(1, len(records) // 2)
