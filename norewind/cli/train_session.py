@@ -9,7 +9,7 @@ import numpy as np
 
 from norewind.cli.common import exit_with, until_stopped
 from norewind.scoring.class_score import ClassScore
-from norewind.scoring.metrics import at_the_end, counted, listed
+from norewind.scoring.metrics import counted, listed, mean_of_last_part
 from norewind.scoring.number_score import KeyScore
 from norewind.scoring.row_score import RowScore
 from norewind.scoring.score import Score
@@ -110,7 +110,7 @@ def _last_tenth(lines: list[dict[str, Any]], score: Score) -> str:
     ends = np.array([line["samples"] for line in lines])
 
     def mean(entry: str) -> tuple[int, float]:
-        return at_the_end(ends, np.array([line.get(entry) for line in lines], float), 0.1)
+        return mean_of_last_part(ends, np.array([line.get(entry) for line in lines], float), 0.1)
 
     newest, loss = mean("loss")
     simple = ("baseline", "persistence") if isinstance(score, KeyScore) else ("baseline",)

@@ -111,7 +111,7 @@ class ForecastingModel:
             StreamError: if the row is bad; it is discarded.
             SettingsError: if the method learns from windows of several rows.
         """
-        row, method = row_of(row), self.settings.method
+        row, method = as_row(row), self.settings.method
         if method != registry.AUTO and (window := registry.parse_method(method).window) > 1:
             why = f"the method {method} learns from windows of {window} rows"
             raise SettingsError(f"learn_one: {why}. Use fit, or a method without windows.")
@@ -189,7 +189,7 @@ class ForecastingModel:
         Raises:
             StreamError: if the row is bad.
         """
-        row, training = row_of(row), self._open(only_if=MIN_ROWS_TO_PREDICT)
+        row, training = as_row(row), self._open(only_if=MIN_ROWS_TO_PREDICT)
         if training is None:
             return None
         try:
@@ -212,7 +212,7 @@ class ForecastingModel:
             StreamError: if the data or one of the rows cannot be read.
             SettingsError: if the settings do not fit the data.
         """
-        rows = None if isinstance(data, str | os.PathLike) else map(self._seen, rows_of(data))
+        rows = None if isinstance(data, str | os.PathLike) else map(self._seen, iterate_rows(data))
         if self._first:
             self._open()
         before, saved, given = self.settings, self._saved(), None
@@ -312,7 +312,7 @@ class ForecastingModel:
 _built = lru_cache(maxsize=16)(build)
 
 
-def rows_of(data: Any) -> Iterator[dict[str, Any]]:
+def iterate_rows(data: Any) -> Iterator[dict[str, Any]]:
     """Iterate over the rows of a pandas or Polars frame or series, an array, or any iterable of rows.
 
     Raises:
@@ -323,17 +323,17 @@ def rows_of(data: Any) -> Iterator[dict[str, Any]]:
     if isinstance(data, Mapping):
         raise StreamError("fit takes many rows; learn_one takes one. Convert a dict of columns to a data frame first.")
     if hasattr(data, "iter_rows"):  # Polars
-        return map(row_of, data.iter_rows(named=True))
+        return map(as_row, data.iter_rows(named=True))
     if hasattr(data, "itertuples"):  # pandas
         names = [str(name) for name in data.columns]
-        return (row_of(dict(zip(names, values, strict=True))) for values in data.itertuples(index=False, name=None))
+        return (as_row(dict(zip(names, values, strict=True))) for values in data.itertuples(index=False, name=None))
     if isinstance(data, bytes) or not isinstance(data, Iterable):
         kinds = "a data frame, an array or an iterable of dicts"
         raise StreamError(f"rows must be {kinds}, not a {type(data).__name__}. To read a file, pass its path.")
-    return map(row_of, data)
+    return map(as_row, data)
 
 
-def row_of(row: Any) -> dict[str, Any]:
+def as_row(row: Any) -> dict[str, Any]:
     """Convert a row to a dict by column. The columns of an array are called 1, 2, ..., as in a file without a header.
 
     Raises:
@@ -345,7 +345,7 @@ def row_of(row: Any) -> dict[str, Any]:
             for name, value in row.items()
         }
     if hasattr(row, "to_dict"):  # a row of pandas
-        return row_of(row.to_dict())
+        return as_row(row.to_dict())
     if isinstance(row, str | bytes) or not (hasattr(row, "__len__") or hasattr(row, "__float__")) or np.ndim(row) > 1:
         raise StreamError(f"a row must be a dict or a vector of numbers, not a {type(row).__name__}.")
     values = np.atleast_1d(np.asarray(row)).tolist()

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from norewind.forecasting.base_model import MODEL_FILE, ForecastingModel
-from norewind.forecasting.predict import check_ahead, rows_to_come
+from norewind.forecasting.forecasts import check_ahead, forecast_next_rows
 from norewind.streams import StreamError
 from norewind.streams.table.columns import category_of, is_missing
 from norewind.training.settings import Settings, SettingsError
@@ -37,7 +37,9 @@ class Forecaster(ForecastingModel):
     """
 
     def __init__(self, targets: Names = (), horizon: int = 1, *, inputs: Names = (), **settings: Any):
-        super().__init__(settings_of(settings, targets=names_of(targets), inputs=names_of(inputs), horizon=horizon))
+        super().__init__(
+            settings_for_rows(settings, targets=names_of(targets), inputs=names_of(inputs), horizon=horizon)
+        )
 
     def predict_one(self, row: Any) -> Any:
         """Forecast from this row as if it were the next one, without learning from it.
@@ -88,7 +90,7 @@ class Forecaster(ForecastingModel):
         check_ahead(self.settings, int(steps))
         if (training := self._open()) is None:
             raise StreamError("there is nothing to forecast from yet: fit the model, or let it learn some rows.")
-        return [self._one(row[entry]) for row in rows_to_come(self.settings, training, int(steps)).entries()]
+        return [self._one(row[entry]) for row in forecast_next_rows(self.settings, training, int(steps)).entries()]
 
     def _one(self, values: dict[str, Any]) -> Any:
         """The value alone if one target was named, otherwise the dict."""
@@ -115,7 +117,7 @@ class AnomalyDetector(ForecastingModel):
     """
 
     def __init__(self, inputs: Names = (), **settings: Any):
-        super().__init__(settings_of({"loss": "gaussian", **settings}, inputs=names_of(inputs), horizon=1))
+        super().__init__(settings_for_rows({"loss": "gaussian", **settings}, inputs=names_of(inputs), horizon=1))
 
     def score_one(self, row: Any) -> float:
         """Score a row as if it were the next one, without learning from it.
@@ -153,7 +155,7 @@ class Classifier(ForecastingModel):
 
     def __init__(self, target: str, horizon: int = 0, *, inputs: Names = (), **settings: Any):
         names = {"targets": (target,), "inputs": names_of(inputs), "horizon": horizon}
-        super().__init__(settings_of({**settings, "loss": "classes"}, **names))
+        super().__init__(settings_for_rows({**settings, "loss": "classes"}, **names))
         self.labels = {}
 
     def predict_one(self, row: Any) -> Any:
@@ -193,7 +195,7 @@ class Classifier(ForecastingModel):
         return row
 
 
-def settings_of(settings: dict[str, Any], **given: Any) -> Settings:
+def settings_for_rows(settings: dict[str, Any], **given: Any) -> Settings:
     """The settings of a run on rows from Python. They are treated like JSON lines from a pipe.
 
     Args:

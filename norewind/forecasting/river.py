@@ -22,7 +22,7 @@ TARGET, NOTHING = "(target)", "(nothing)"
 UNUSABLE = object()
 
 
-class _Estimator:
+class _RiverModel:
     """The base class of the estimators. The model is created at the first row, which determines the features.
 
     Features that appear later are ignored. Subclasses set `kind`, the class of the model; `own`, the settings it is
@@ -74,7 +74,7 @@ class _Estimator:
         return self._answer
 
 
-class RiverRegressor(_Estimator, base.Regressor):
+class RiverRegressor(_RiverModel, base.Regressor):
     """Predicts a number from the features of a row, the previous rows, and the previous targets.
 
     The prediction of the model is averaged with the previous target, with weights that follow
@@ -113,7 +113,7 @@ class RiverRegressor(_Estimator, base.Regressor):
         return self._newest if found is None else found, self._newest
 
 
-class RiverForecaster(_Estimator, BaseForecaster):
+class RiverForecaster(_RiverModel, BaseForecaster):
     """Forecasts the next numbers of a series from its past and that of other features.
 
     Beyond the next number, forecasts take the place of rows. Features that are known in advance
@@ -152,7 +152,7 @@ class RiverForecaster(_Estimator, BaseForecaster):
         return self._made[:horizon]
 
 
-class RiverClassifier(_Estimator, base.Classifier):
+class RiverClassifier(_RiverModel, base.Classifier):
     """Predicts class probabilities from the features of a row, the previous rows, and the previous classes.
 
     At most sixteen classes are distinguished. The arguments are those of `RiverRegressor`.
@@ -184,7 +184,7 @@ class RiverClassifier(_Estimator, base.Classifier):
         return dict(self._ask("predict_proba_one", x) or {})
 
 
-class RiverAnomalyDetector(_Estimator, base.AnomalyDetector):
+class RiverAnomalyDetector(_RiverModel, base.AnomalyDetector):
     """Scores how unusual a row is: its distance from the expected value, in standard deviations.
 
     The expected value is the forecast given the previous rows. Only numeric features are used. The arguments are those

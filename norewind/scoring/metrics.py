@@ -77,7 +77,7 @@ def next_line(samples: int, every: int | None = None, window: int = 1) -> int:
     return line * window
 
 
-def at_the_end(ends: np.ndarray, values: np.ndarray, share: float) -> tuple[int, float]:
+def mean_of_last_part(ends: np.ndarray, values: np.ndarray, share: float) -> tuple[int, float]:
     """Compute the mean over the last part of a run.
 
     Args:
@@ -88,7 +88,7 @@ def at_the_end(ends: np.ndarray, values: np.ndarray, share: float) -> tuple[int,
     Returns:
         The number of samples in that part, and the mean; NaN if it is not known.
 
-    >>> at_the_end(np.array([80, 95, 100]), np.array([4.0, 2.0, 1.0]), 0.1)
+    >>> mean_of_last_part(np.array([80, 95, 100]), np.array([4.0, 2.0, 1.0]), 0.1)
     (20, 1.75)
     """
     late = ends > (1 - share) * ends[-1]

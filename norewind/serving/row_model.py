@@ -74,14 +74,8 @@ class RowModel:
 
     def newest(self) -> State:
         """Return the current state."""
-        training = self.training
         # A copy, since the thread that learns changes the run in place.
-        run, waiting = copied(training.run), training.steps.waiting
-        if waiting is not None and len(waiting.xs):
-            # Rows that wait for their window have not been learned from yet, but belong to the past.
-            padding = np.zeros((training.window - len(waiting.xs), *waiting.xs.shape[1:]), waiting.xs.dtype)
-            run, _ = training.learner.forward(run, np.concatenate([waiting.xs, padding]), count=len(waiting.xs))
-        return State(rows_so_far(training), run, self.stream.moment())
+        return State(rows_so_far(self.training), copied(self.training.run_so_far()), self.stream.moment())
 
     def outputs(self, state: State, samples: Samples) -> Any:
         """Return the outputs of the model for samples, each as if it were the next one.

@@ -329,7 +329,11 @@ class Training:
     def run_so_far(self) -> Any:
         """Return the run after all samples, including those that wait for their window, for `Learner.forward`."""
         waiting = self.steps.waiting
-        return self.run if waiting is None else self.learner.forward(self.run, waiting.xs)[0]
+        if waiting is None:
+            return self.run
+        # Padded to a window, so that the function is compiled only once.
+        xs = jax.tree.map(lambda leaf: leaf[0], self.steps.windows(waiting, 1)[0])
+        return self.learner.forward(self.run, xs, count=count_of(waiting))[0]
 
     def _seconds_so_far(self) -> float:
         """Return the time spent in `until`, also before the checkpoint that the training continued from."""
