@@ -114,7 +114,7 @@ def _last_tenth(lines: list[dict[str, Any]], score: Score) -> str:
 
     newest, loss = mean("loss")
     simple = ("baseline", "persistence") if isinstance(score, KeyScore) else ("baseline",)
-    known = [f"{score.simple[entry]}: {value:.4f}" for entry in simple if (value := mean(entry)[1]) == value]
+    known = [f"{score.simple_forecasts[entry]}: {value:.4f}" for entry in simple if (value := mean(entry)[1]) == value]
     words = f", {loss:.4f} {score.unit} over the last {newest:,}" + (f" ({', '.join(known)})" if known else "")
     return words if loss == loss else ""
 

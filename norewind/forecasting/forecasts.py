@@ -1,6 +1,7 @@
 """Forecasts of the rows after the end of a run: numbers, classes, or the next rows of every key of a fleet."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -135,15 +136,14 @@ def forecast_class(settings: Settings, saved: Saved, steps: int | None = None) -
         The most likely class of each row, with its probability.
 
     Raises:
-        SettingsError: if the run cannot forecast this many rows.
+        SettingsError: the run cannot forecast this many rows.
     """
     check_ahead(settings, steps)
     training = training_at_end(settings, saved)
     assert isinstance(training.score, ClassScore)
     with training.steps.stream as stream:
-        names, shares = training.score.likeliest(
-            log_probabilities(training.learner.pending(training.run_so_far())[:steps])
-        )
+        logits = training.learner.pending(training.run_so_far())[:steps]
+        names, shares = training.score.likeliest(log_probabilities(logits))
         places = _places(training.received, len(names), stream.times_ahead(len(names)))
         classes = zip(places, names, shares, strict=True)
         return [place | {"forecast": name, "probability": share} for place, name, share in classes]
@@ -157,7 +157,7 @@ def check_ahead(settings: Settings, steps: int | None) -> None:
         steps: the number of rows; None for the default.
 
     Raises:
-        SettingsError: if the run predicts symbols, if its horizon is 0, or if it forecasts classes and its horizon
+        SettingsError: the run predicts symbols, its horizon is 0, or it forecasts classes and its horizon
             is less than `steps`.
     """
     if not settings.has_rows:
@@ -182,17 +182,17 @@ def fleet_forecasts(path: Path, settings: Settings, steps: int | None = None) ->
         One entry per key and forecast row. Keys are ordered by shard, then by their bytes.
 
     Raises:
-        SettingsError: if the run cannot forecast this many rows.
+        SettingsError: the run cannot forecast this many rows.
     """
     check_ahead(settings, steps)
     horizon = settings.horizon
     if steps is not None and steps > horizon:
         raise SettingsError(f"--steps: a fleet forecasts no further than its horizon, which is {horizon}.")
     for folder in shard_folders(path, settings.shards) if settings.shards > 1 and settings.shard is None else [path]:
-        yield from _of_folder(folder, steps or horizon)
+        yield from _folder_forecasts(folder, steps or horizon)
 
 
-def _of_folder(folder: Path, steps: int) -> Iterator[dict[str, Any]]:
+def _folder_forecasts(folder: Path, steps: int) -> Iterator[dict[str, Any]]:
     settings, saved = saved_run(folder)
     set_precision(settings)
     opened = open_at_end(settings, saved)
@@ -200,8 +200,7 @@ def _of_folder(folder: Path, steps: int) -> Iterator[dict[str, Any]]:
         # Keys are read one at a time.
         fleet: Any = build(replace(settings, resident=1), opened.shape).learner
     score: Any = opened.score
-    store = Store(folder, fleet.slots.layout, write=False)
-    try:
+    with closing(Store(folder, fleet.slots.layout, write=False)) as store:
         for key, content in store.all():
             record = fleet.slots.record(key, content)[0]
             center, deviation = _scales(record, opened.shape.steps)
@@ -216,8 +215,6 @@ def _of_folder(folder: Path, steps: int) -> Iterator[dict[str, Any]]:
                 if score.gaussian:
                     entry["deviation"] = score.by_column(spreads[step].tolist())
                 yield entry
-    finally:
-        store.close()
 
 
 def _scales(record: np.ndarray, steps: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:

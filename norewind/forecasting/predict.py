@@ -42,7 +42,7 @@ def predictions(
         An iterator over chunks, each a list of one entry per sample.
 
     Raises:
-        SettingsError: if the run has keys.
+        SettingsError: the run has keys.
     """
     if settings.key is not None:
         raise SettingsError(
@@ -98,7 +98,7 @@ def restored_training(settings: Settings, saved: Saved, opened: Opened) -> Train
         opened: its stream and score.
 
     Raises:
-        CheckpointError: if the checkpoint does not fit the settings.
+        CheckpointError: the checkpoint does not fit the settings.
     """
     set_precision(settings)
     learner, run, window = build(settings, opened.shape)
@@ -145,7 +145,7 @@ def generate_text(
         The generated text, without the prompt.
 
     Raises:
-        SettingsError: if the run is one on rows.
+        SettingsError: the run was trained on rows.
     """
     if settings.has_rows:
         raise SettingsError("this run forecasts numbers; only a run on bytes or text can generate text.")

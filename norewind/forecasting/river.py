@@ -1,4 +1,4 @@
-"""The forecasting models as estimators of River: run `pip install '.[river]'` in a clone."""
+"""The forecasting models as models of River: run `pip install '.[river]'` in a clone."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -23,33 +23,37 @@ UNUSABLE = object()
 
 
 class _RiverModel:
-    """The base class of the estimators. The model is created at the first row, which determines the features.
+    """The base class of the models. The model inside is created at the first row, which determines the features.
 
-    Features that appear later are ignored. Subclasses set `kind`, the class of the model; `own`, the settings it is
-    created with; and `ahead`, whether the target is also an input.
+    Features that appear later are ignored.
+
+    Attributes:
+        model_class: the class of the model inside.
+        model_options: the arguments that it is always created with.
+        target_is_input: whether the target is also an input.
     """
 
-    kind: type = models.Forecaster
-    own: ClassVar[dict[str, Any]] = {}
-    ahead = False
+    model_class: type = models.Forecaster
+    model_options: ClassVar[dict[str, Any]] = {}
+    target_is_input = False
 
     def __init__(self, method: str = "auto", budget: float = 50.0, seed: int = 0, settings: dict | None = None):
         self.method, self.budget, self.seed, self.settings = method, budget, seed, settings
         self._model: Any = None
         self._names: list[str] = []
-        self._asked: Any = None
+        self._asked_row: Any = None
         self._answer: Any = None
         self._hedge, self._newest = Hedge(2), 0.0
 
     def _learn(self, x: Features, **more: Any) -> None:
-        x, self._asked = _usable(x), None
+        x, self._asked_row = _usable(x), None
         if self._model is None:
             # Sorted, so that the result does not depend on the order of the features.
             self._names = sorted(x) or [NOTHING]
-            inputs = [*self._names, *([TARGET] if self.ahead else [])]
-            chosen = {"method": self.method, "seed": self.seed}
+            inputs = [*self._names, *([TARGET] if self.target_is_input else [])]
+            chosen = {"method": self.method, "seed": self.seed, "bad": "skip"}
             chosen |= {"budget": self.budget} if self.method == "auto" else {}
-            self._model = self.kind(**self.own, inputs=inputs, bad="skip", **chosen, **(self.settings or {}))
+            self._model = self.model_class(inputs=inputs, **self.model_options, **chosen, **(self.settings or {}))
         self._model.learn_one({**self._row(x), **more})
 
     def _learn_number(self, x: Features, y: float, predict: Callable[[], Sequence[float]]) -> None:
@@ -65,8 +69,8 @@ class _RiverModel:
     def _ask(self, question: str, x: Features) -> Any:
         """Call the model's method `question` on a row; None if the row is bad. The answer is kept until it learns."""
         row = self._row(_usable(x))
-        if self._asked != row:
-            self._asked = row
+        if self._asked_row != row:
+            self._asked_row = row
             try:
                 self._answer = None if self._model is None else getattr(self._model, question)(row)
             except StreamError:
@@ -89,7 +93,7 @@ class RiverRegressor(_RiverModel, base.Regressor):
         settings: other settings of `norewind train`, such as `{"cell": "lru", "hidden": 32}`.
     """
 
-    own: ClassVar = {"targets": TARGET, "horizon": 0}
+    model_options: ClassVar = {"targets": TARGET, "horizon": 0}
 
     def learn_one(self, x: Features, y: Any) -> None:
         """Learn from a row.
@@ -121,9 +125,9 @@ class RiverForecaster(_RiverModel, BaseForecaster):
     weights follow the errors one row ahead. The arguments are those of `RiverRegressor`.
     """
 
-    own: ClassVar = {"targets": TARGET}
-    ahead = True
-    _made: Sequence[float] = ()
+    model_options: ClassVar = {"targets": TARGET}
+    target_is_input = True
+    _kept_forecasts: Sequence[float] = ()
 
     def learn_one(self, y: Any, x: Features | None = None) -> None:
         """Learn from the next number of the series.
@@ -133,7 +137,7 @@ class RiverForecaster(_RiverModel, BaseForecaster):
             x: the features of the same row.
         """
         self._learn_number(x or {}, float(y), lambda: (self._forecasts(1)[0], self._newest))
-        self._made = ()
+        self._kept_forecasts = ()
 
     def forecast(self, horizon: int, xs: list[Features] | None = None) -> list[float]:
         """Forecast the next numbers of the series.
@@ -146,10 +150,10 @@ class RiverForecaster(_RiverModel, BaseForecaster):
 
     def _forecasts(self, horizon: int) -> Sequence[float]:
         """The forecasts of the model. They are kept until it learns."""
-        if len(self._made) < horizon:
+        if len(self._kept_forecasts) < horizon:
             found = [None] * horizon if self._model is None else self._model.forecast(horizon)
-            self._made = [self._newest if value is None else value for value in found]
-        return self._made[:horizon]
+            self._kept_forecasts = [self._newest if value is None else value for value in found]
+        return self._kept_forecasts[:horizon]
 
 
 class RiverClassifier(_RiverModel, base.Classifier):
@@ -158,8 +162,8 @@ class RiverClassifier(_RiverModel, base.Classifier):
     At most sixteen classes are distinguished. The arguments are those of `RiverRegressor`.
     """
 
-    kind = models.Classifier
-    own: ClassVar = {"target": TARGET}
+    model_class = models.Classifier
+    model_options: ClassVar = {"target": TARGET}
 
     @property
     def _multiclass(self) -> bool:
@@ -191,7 +195,7 @@ class RiverAnomalyDetector(_RiverModel, base.AnomalyDetector):
     of `RiverRegressor`.
     """
 
-    kind = models.AnomalyDetector
+    model_class = models.AnomalyDetector
 
     def learn_one(self, x: Features) -> None:
         """Learn from a row.

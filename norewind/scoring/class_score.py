@@ -30,7 +30,7 @@ class ClassScore(StepScore):
     """
 
     unit = "bits"
-    simple = CLASS_FORECASTS
+    simple_forecasts = CLASS_FORECASTS
 
     def __init__(self, classes: int, name: Callable[[int], Any], steps: Sequence[int]):
         super().__init__(steps)

@@ -1,6 +1,7 @@
 """Scores of forecasts of numbers, in the units of the table: of one series, or of many keys together."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ class NumberScore(StepScore):
         steps: the forecast steps, in rows ahead.
     """
 
-    simple = SIMPLE_FORECASTS
+    simple_forecasts = SIMPLE_FORECASTS
 
     def __init__(self, columns: Sequence[str], loss: str, steps: Sequence[int]):
         super().__init__(steps)
@@ -209,10 +210,9 @@ def worst_keys(folders: Iterable[Path], name: Callable[[bytes], Any]) -> str:
     worst: list[KeyErrors] = []
     keys = 0
     for folder in folders:
-        store = Store(folder, None, write=False)
-        worst += store.worst(WORST_KEYS, MIN_SCORED_ROWS)
-        keys += len(store)
-        store.close()
+        with closing(Store(folder, None, write=False)) as store:
+            worst += store.worst(WORST_KEYS, MIN_SCORED_ROWS)
+            keys += len(store)
     if not worst:
         return f"{counted(keys, 'key')}; none has {MIN_SCORED_ROWS} scored rows yet."
     simple = f"{SIMPLE_FORECASTS['persistence']}, {SIMPLE_FORECASTS['baseline']}"

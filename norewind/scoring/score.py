@@ -35,14 +35,14 @@ class Score:
         needs_outputs: whether `add` has to be given the outputs of the learner.
         unit: the unit of losses after they are multiplied by `scale`.
         scale: the factor from the learner's losses to `unit`.
-        simple: the simple forecasts that it compares with, in words, by their entries in a line of metrics.
+        simple_forecasts: descriptions of the simple forecasts that it compares with, by their entries in a line of metrics.
         state: the part of the score that is saved in checkpoints, as JSON and arrays.
     """
 
     needs_outputs = False
     unit = "loss"
     scale = 1.0
-    simple = ANY_FORECASTS
+    simple_forecasts = ANY_FORECASTS
 
     def __init__(self):
         self.state: dict[str, Any] = {}

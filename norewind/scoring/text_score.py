@@ -30,7 +30,7 @@ class SymbolScore(Score):
 
     unit = "bits"
     scale = 1 / BIT
-    simple = SYMBOL_FORECASTS
+    simple_forecasts = SYMBOL_FORECASTS
 
     def __init__(self, symbols: int, name: Callable[[int], Any]):
         super().__init__()

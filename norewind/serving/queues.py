@@ -169,10 +169,7 @@ def seconds_per_row(call: Callable[[int], Any]) -> float:
     """Measure the shortest time of `call(rows)` per row, for one row or many. This also compiles it."""
     best = min(timeit.repeat(lambda: call(1), number=1, repeat=4))
     if best < MAX_CALL_SECONDS:  # otherwise rows are answered one at a time
-        best = min(
-            best,
-            *(seconds / ROWS_PER_CALL for seconds in timeit.repeat(lambda: call(ROWS_PER_CALL), number=1, repeat=4)),
-        )
+        best = min(best, min(timeit.repeat(lambda: call(ROWS_PER_CALL), number=1, repeat=4)) / ROWS_PER_CALL)
     return best
 
 
