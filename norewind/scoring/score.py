@@ -35,7 +35,7 @@ class Score:
         needs_outputs: whether `add` has to be given the outputs of the learner.
         unit: the unit of losses after they are multiplied by `scale`.
         scale: the factor from the learner's losses to `unit`.
-        simple_forecasts: descriptions of the simple forecasts that it compares with, by their entries in a line of metrics.
+        simple_forecasts: descriptions of the simple forecasts to compare with, by their entries in a line of metrics.
         state: the part of the score that is saved in checkpoints, as JSON and arrays.
     """
 
