@@ -115,7 +115,7 @@ class TextLearner(Learner):
         done = [learner.forward(own, xs, count=count) for learner, own in zip(self.networks, run.networks, strict=True)]
         members = self.members([np.asarray(made) for _, made in done], len(xs))
         table, whole = self.counts.forward(run.counts, xs, count=count, members=members)
-        new = TextRun(tuple(one for one, _, _ in done), table, run.mix)
+        new = TextRun(tuple(one for one, _ in done), table, run.mix)
         if not done:
             return new, whole
         experts = np.concatenate([members, whole[:, None]], axis=1)

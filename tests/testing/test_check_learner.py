@@ -9,6 +9,7 @@ from norewind import cells, online, uoro, window
 from norewind.core.losses import cross_entropy, known_squared_error
 from norewind.estimators import snap1
 from norewind.learners import Ahead, Learner, pack
+from norewind.learners.text_learner import TextLearner
 from norewind.testing import check_learner, yield_learner_checks
 
 ROUNDING = 2e-4
@@ -51,11 +52,18 @@ def of_windows():
     return learner, run, xs.reshape(-1, 4), targets.reshape(-1, 4)
 
 
+def of_text():
+    network, run, xs, targets = of_symbols()
+    learner = TextLearner([(network, run)], 3, megabytes=0.1)
+    return learner, learner.init(), xs, targets
+
+
 CASES = {
     "online": (of_symbols, ROUNDING),
     "rows": (networks, ROUNDING),
     "ahead": (lambda: networks((1, 2, 5)), ROUNDING),
     "one far step": (lambda: networks((4,)), ROUNDING),
+    "text": (of_text, ROUNDING),
     "packed": (lambda: networks((1, 2, 5), packed=True), ROUNDING),
 }
 
