@@ -38,7 +38,7 @@ class Diverged(ArithmeticError):
     """Raised when a run has diverged. The last good checkpoint is kept.
 
     Args:
-        message: the reason.
+        message: why it counts as diverged.
         samples: the number of samples at which it was noticed.
     """
 
@@ -143,7 +143,7 @@ def counted(number: int, word: str) -> str:
     """Format a number with its noun, in the singular or plural.
 
     Args:
-        number: the number.
+        number: how many there are.
         word: the noun in the singular.
 
     >>> counted(1, "sample"), counted(1_000, "sample")
@@ -190,7 +190,7 @@ class Watch(msgspec.Struct, forbid_unknown_fields=True):
         """Check a line of metrics.
 
         Args:
-            line: the line.
+            line: its entries by name, as in metrics.jsonl.
             together: check the mean of lines over this many samples instead.
 
         Raises:

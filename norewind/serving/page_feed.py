@@ -90,7 +90,7 @@ class PageFeed:
         """Add a line of metrics.
 
         Args:
-            line: the line, as in metrics.jsonl.
+            line: its entries by name, as in metrics.jsonl.
         """
         self.metrics.append({name: line[name] for name in SHOWN_ENTRIES if line.get(name) is not None})
         self._lines_added += 1

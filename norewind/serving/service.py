@@ -159,7 +159,7 @@ class Service:
         """Return a row as the stream reads it, and its line.
 
         Args:
-            row: the row by column.
+            row: values by column, as the client sent them.
 
         Raises:
             Refusal: the row is bad.
@@ -235,7 +235,7 @@ class Service:
         """Accept a row to predict and learn from, waiting while the queue is full.
 
         Args:
-            row: the row by column.
+            row: values by column, as the client sent them.
 
         Returns:
             A future for its answer, which is set after learning from it.

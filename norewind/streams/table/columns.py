@@ -50,7 +50,7 @@ def infer_kind(values: list[Any]) -> InferredKind:
     """Infer the kind of a column from its first values.
 
     Args:
-        values: the values.
+        values: the fields of the first rows, as they were sent.
 
     >>> infer_kind(["1", "", "3"])
     InferredKind(kind='number', why_unused='')
@@ -103,7 +103,7 @@ def can_read(read: Any, value: Any) -> bool:
 
     Args:
         read: the function that reads it.
-        value: the value.
+        value: the field of a row, as it was sent.
     """
     try:
         return not math.isnan(read(value))
@@ -227,7 +227,7 @@ def at(row: dict[str, Any], name: str) -> Any:
 
     Args:
         row: a JSON object.
-        name: the name.
+        name: the names of the keys and the indices on the way to the value, joined by points.
     """
     if name in row or "." not in name:
         return row.get(name)

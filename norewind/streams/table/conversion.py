@@ -87,7 +87,7 @@ class Key(NamedTuple):
         """Return whether a key is in the part to take.
 
         Args:
-            key: the key.
+            key: the JSON text of the value, as `of` returns it.
         """
         return self.shards == 1 or zlib.crc32(key) % self.shards == self.number
 

@@ -99,7 +99,7 @@ class LineFormat:
         """Return a row as it would be read from a file, and its line in that file, with its newline.
 
         Args:
-            row: the row, as a dict by column.
+            row: its values by column.
             columns: the names of all columns.
 
         Raises:

@@ -164,7 +164,7 @@ class RowReader:
         """Return a row as it would be read from a file, and its line in that file, with its newline.
 
         Args:
-            row: the row, as a dict by column.
+            row: its values by column.
 
         Raises:
             BadRow: the row cannot be written to a file, or cannot be read back.

@@ -30,7 +30,7 @@ class PythonRows(BaseSource):
         """Add a row at the end.
 
         Args:
-            row: the row, as a dict by column.
+            row: its values by column.
         """
         self._waiting.append(row)
 

@@ -319,7 +319,7 @@ class RowStream(SourceStream):
         """Return a row as this stream would read it from a file, and its line in that file; see `RowReader.written`.
 
         Args:
-            row: the row, as a dict by column.
+            row: its values by column.
         """
         return self._reader.written(row)
 

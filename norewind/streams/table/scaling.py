@@ -369,7 +369,7 @@ def deviation_of(known, column):
 
     Args:
         known: the statistics of the series, of shape (4, columns).
-        column: the column.
+        column: its index among the columns in use.
     """
     return math.sqrt(max(known[SQUARES, column], 0.0) / max(known[COUNT, column], 1.0))
 
