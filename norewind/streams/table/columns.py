@@ -227,7 +227,7 @@ def at(row: dict[str, Any], name: str) -> Any:
 
     Args:
         row: a JSON object.
-        name: the names of the keys and the indices on the way to the value, joined by points.
+        name: the names of the keys and the indices on the way to the value, joined by dots.
     """
     if name in row or "." not in name:
         return row.get(name)
