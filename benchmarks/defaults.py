@@ -15,8 +15,7 @@ from statistics import mean, stdev
 import tyro
 
 from norewind.plotting.tables import markdown
-from norewind.sweeps.curves import final_loss
-from norewind.sweeps.record import Record
+from norewind.sweeps.record import Record, final_loss
 from norewind.sweeps.sweep import finished_records, sweep
 from norewind.training.registry import TASKS
 from norewind.training.settings import Settings

@@ -1,25 +1,29 @@
-"""Lazy exports: the names of a package, without importing their modules before they are used."""
+"""Packages whose names are imported on first use, so that the help of the command line need not wait for JAX."""
 
-from collections.abc import Callable
 from importlib import import_module
-from typing import Any
 
 
-def exported(package: str, modules: dict[str, tuple[str, ...]]) -> tuple[Callable[[str], Any], list[str]]:
-    """Make the `__getattr__` and `__all__` of a package whose modules are imported on first use.
+def lazy_names(package: str, api: str):
+    """Make the `__getattr__` and `__dir__` of a package that offers its own modules and the names of an API module.
 
     Args:
-        package: the name of the package.
-        modules: the public names of each of its modules.
+        package: the package.
+        api: the module that imports those names, and lists them in its `__all__`.
 
     Returns:
-        The two values, in this order.
+        The two functions, in this order.
     """
-    homes = {name: module for module, names in modules.items() for name in names}
 
-    def find(name: str) -> Any:
-        if name not in homes:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(import_module(f"{package}.{homes[name]}"), name)
+    def get(name: str):
+        module = f"{package}.{name}"
+        try:
+            return import_module(module)
+        except ModuleNotFoundError as error:
+            if error.name != module:
+                raise
+        offered = import_module(api)
+        if name == "__all__" or name in offered.__all__:
+            return vars(import_module(package)).setdefault(name, getattr(offered, name))
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
-    return find, sorted(homes)
+    return get, lambda: sorted({*vars(import_module(package)), *import_module(api).__all__})

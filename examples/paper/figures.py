@@ -10,8 +10,7 @@ from matplotlib.figure import Figure
 from examples.paper.balancing import influence_curves
 from examples.paper.text_runs import SAMPLES, TextRuns, method_words
 from norewind.plotting import figures
-from norewind.sweeps.curves import loss_curve
-from norewind.sweeps.record import Record
+from norewind.sweeps.record import Record, loss_curve
 
 BLUE = "#08306b"
 # UORO in blue, BPTT in orange; longer windows are lighter.

@@ -21,8 +21,7 @@ from norewind.learners.online import online
 from norewind.plotting import figures
 from norewind.plotting.tables import markdown
 from norewind.scoring.score import bits_of
-from norewind.sweeps.curves import group_by
-from norewind.sweeps.record import Record
+from norewind.sweeps.record import Record, group_by
 from norewind.sweeps.sweep import finished_records, sweep
 from norewind.tasks.copying import UNSCORED, Copying, Curriculum
 from norewind.training import registry

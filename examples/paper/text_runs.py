@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from norewind.sweeps.curves import final_loss, group_by, interval_ends, loss_curve
-from norewind.sweeps.record import Record
+from norewind.sweeps.record import Record, final_loss, group_by, interval_ends, loss_curve
 from norewind.tasks import Text
 from norewind.training import registry
 from norewind.training.settings import Settings

@@ -10,8 +10,7 @@ from examples.real_data.coded import compression_table
 from examples.real_data.figure import draw
 from examples.real_data.plan import KINDS, MANY_SEEDS, STREAMS, Stream, best_rate, first_plan, second_plan, seeds_plan
 from norewind.plotting.tables import comma_separated, markdown
-from norewind.sweeps.curves import final_loss
-from norewind.sweeps.record import Record, read_records
+from norewind.sweeps.record import Record, final_loss, read_records
 from norewind.sweeps.sweep import finished_records
 
 LAST = 0.2  # "the last fifth"

@@ -11,8 +11,7 @@ import numpy as np
 from norewind.core import checks
 from norewind.plotting.tables import comma_separated, markdown, markdown_as_html, sparkline
 from norewind.scoring.metrics import counted
-from norewind.sweeps.curves import final_loss, group_by, interval_ends, loss_curve, window_of
-from norewind.sweeps.record import Record
+from norewind.sweeps.record import Record, final_loss, group_by, interval_ends, loss_curve, window_of
 from norewind.sweeps.sweep import sweep
 from norewind.training import registry
 from norewind.training.build import CHOSEN_BY_AUTO
@@ -55,7 +54,7 @@ def compare(
         The records of all runs, which can be printed, drawn and saved.
 
     Raises:
-        SettingsError: if there are no methods, if an argument has the wrong type, or if the source is standard input.
+        SettingsError: there are no methods, an argument has the wrong type, or the source is standard input.
 
     >>> settings = Settings("anbn", hidden=4, samples=400, metrics_every=20)
     >>> result = compare(["uoro", "lstm97"], settings)
@@ -123,16 +122,15 @@ class Comparison:
         return markdown_as_html(f"{self.table()}\n\n{markdown(['method', 'loss along the stream'], curves)}")
 
     def methods(self) -> dict[str, list[Record]]:
-        """The records of each method, in the order in which the methods were named."""
+        """Return the records of each method, in the order in which the methods were named."""
         return group_by(lambda record: record["settings"]["method"], self.records.values())
 
     def rows(self) -> list[dict]:
-        """One row per method: means over the seeds without problems, with the standard error if there are several."""
+        """Return one row per method: means over the seeds without problems, with the standard error if several."""
         return [_row(method, group) for method, group in self.methods().items()]
 
     def table(self) -> str:
-        """A Markdown table, best method first."""
-
+        """Return a Markdown table, best method first."""
         rows = sorted(self.rows(), key=lambda row: (row["final loss"] is None, row["final loss"] or 0))
         unit = next((row["unit"] for row in rows if row["final loss"] is not None), "")
         formats = {"final loss": ".4f", "updates": ",", "CPU µs per sample": ".1f", "bytes carried": ","}
@@ -145,7 +143,7 @@ class Comparison:
         return markdown(header, lines) + "\n" + self.note()
 
     def note(self) -> str:
-        """A sentence about the shared settings, the reference losses, and methods that make fewer updates."""
+        """Return sentences about the shared settings, the reference losses, and methods that make fewer updates."""
         settings, records, levels = self.settings, list(self.records.values()), self.levels()
         seeds = len({record["settings"]["seed"] for record in records})
         samples = max((record["samples"] for record in records), default=0)
@@ -163,7 +161,7 @@ class Comparison:
         return words
 
     def levels(self) -> dict[str, float]:
-        """Reference losses: the floor and the memoryless loss of a task, or the final baselines of a file."""
+        """Return reference losses: the floor and the memoryless loss of a task, or the final baselines of a file."""
         if self.settings.kind == "task":
             text = registry.task(self.settings.source, self.settings.parameters)
             return {"floor": text.floor, "memoryless": text.memoryless}

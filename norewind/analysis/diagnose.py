@@ -80,8 +80,8 @@ def diagnose(
         The findings, which can be printed, drawn and saved.
 
     Raises:
-        ModelError: if there is nothing to compare: no parameter influences the state, or the exact gradient is zero.
-        ValueError: if the sizes are missing, or the stream is too short.
+        ModelError: there is nothing to compare: no parameter influences the state, or the exact gradient is zero.
+        ValueError: the sizes are missing, or the stream is too short.
 
     >>> import jax, numpy as np, norewind
     >>> cell = norewind.cells.elman(inputs=3, hidden=4, outputs=3)
@@ -167,7 +167,7 @@ class _Measurements:
             subject: the model.
 
         Raises:
-            ModelError: if there is nothing to compare.
+            ModelError: there is nothing to compare.
         """
         transition, loss, params, state = subject
         size = ravel_pytree(params)[0].size
@@ -219,7 +219,7 @@ def _follower(reference: Estimator, optimizer: Optimizer | None):
     """A function that returns the exact gradient of every step and the parameters of every block, both flat."""
 
     def one_block(loop, data):
-        params, optimizer_state, state, carry = loop
+        params, opt_state, state, carry = loop
 
         def one_step(inner, sample):
             state, carry, estimate = reference.step(params, *inner, *sample)
@@ -229,9 +229,9 @@ def _follower(reference: Estimator, optimizer: Optimizer | None):
         new = params
         if optimizer is not None:
             total = ravel_pytree(params)[1](jnp.sum(grads, axis=0))
-            updates, optimizer_state = optimizer.update(total, optimizer_state, params)
+            updates, opt_state = optimizer.update(total, opt_state, params)
             new = optax.apply_updates(params, updates)
-        return (new, optimizer_state, state, carry), (grads, ravel_pytree(params)[0])
+        return (new, opt_state, state, carry), (grads, ravel_pytree(params)[0])
 
     @jax.jit
     def follow(params, state, blocks):

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from norewind.plotting.tables import markdown, markdown_as_html, sparkline
-from norewind.sweeps.curves import group_by
+from norewind.sweeps.record import group_by
 from norewind.training.registry import Method
 
 # The number of spans that a stream is divided into.
@@ -49,11 +49,11 @@ class Moments(NamedTuple):
     exact: np.ndarray
 
     def bias_squared(self) -> Value:
-        """‖E[d]‖², relative: the mean of d_j·d_k over all pairs of different keys."""
+        """Return ‖E[d]‖², relative: the mean of d_j·d_k over all pairs of different keys."""
         return self._over_keys(lambda squares, product, n: (product - squares) / (n * (n - 1)) if n > 1 else squares)
 
     def variance(self) -> Value:
-        """E‖d − E[d]‖², relative."""
+        """Return E‖d − E[d]‖², relative."""
         return self._over_keys(lambda squares, product, n: (squares - product / n) / (n - 1) if n > 1 else 0 * squares)
 
     def statistics(self) -> tuple[Value, Value, Value]:
@@ -139,11 +139,12 @@ PANELS = (
     ("bias_squared", "relative squared bias", "linear"),
     ("cosine", "cosine to the exact gradient", "linear"),
 )
-ROUNDING = 1e-10
+# A variance up to this is the rounding of a method without noise.
+NO_VARIANCE = 1e-10
 
 
 def mean_finding(findings: Sequence[Finding]) -> Finding:
-    """The mean of findings over several models of one size, with standard errors over the models."""
+    """Return the mean of findings over several models of one size, with standard errors over the models."""
     if len(findings) == 1:
         return findings[0]
 
@@ -186,7 +187,7 @@ class Diagnosis:
         return sorted({finding.hidden for finding in self.findings if finding.hidden is not None})
 
     def table(self) -> str:
-        """A Markdown table, one line per method and size. All numbers are relative to the exact gradient."""
+        """Return a Markdown table, one line per method and size. All numbers are relative to the exact gradient."""
         hidden = ["hidden"] if self.sizes else []
         columns = ["method", *hidden, "bias_squared", "variance", "cosine", "keys"]
         rows = [[getattr(finding, column) for column in columns] for finding in self.findings]
@@ -228,7 +229,7 @@ class Diagnosis:
                 for number, (name, own) in enumerate(group_by(itemgetter(0), points).items()):
                     values = np.array([(x, *getattr(statistics, what)) for _, x, statistics in own], float)
                     # The variance of a method without noise is only rounding: it has no place on a logarithmic scale.
-                    xs, ys, errors = values[(values[:, 1] > ROUNDING) | (scale == "linear")].T
+                    xs, ys, errors = values[(values[:, 1] > NO_VARIANCE) | (scale == "linear")].T
                     if len(xs):
                         style = figures.curve_style(number, markers=True)
                         ax.errorbar(xs, ys, yerr=errors, label=name, markersize=4, capsize=2, **style)

@@ -18,7 +18,7 @@ from norewind.core.trees import Tree
 class Cell(NamedTuple):
     """A recurrent model, as three functions.
 
-    Args:
+    Attributes:
         init: makes the parameters, `init(key) -> params`.
         initial_state: returns the state before the first step, `initial_state() -> state`.
         transition: one step, `transition(params, state, x) -> (new_state, output)`.

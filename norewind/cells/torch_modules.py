@@ -14,7 +14,7 @@ from norewind.core.trees import Tree
 
 INNER = "inner."
 # Keywords of operations that specify where and how numbers are stored: they have no effect here.
-WITHOUT_EFFECT = {"dtype", "device", "layout", "pin_memory", "memory_format", "requires_grad"}
+IGNORED_OPTIONS = {"dtype", "device", "layout", "pin_memory", "memory_format", "requires_grad"}
 
 
 def from_torch(module: Any, inputs: int, outputs: int | None = None, *, initial_state: Tree = None) -> Cell:
@@ -154,7 +154,7 @@ def _converted(step: Any, inputs: int, start: Tree) -> Callable[[Tree, Tree, Tre
                     values[node.name] = constants[node.name] if node.name in constants else next(given)
             elif node.op == "call_function":
                 arguments = torch.fx.node.map_aggregate(node.args, read)
-                named = {name: read(value) for name, value in node.kwargs.items() if name not in WITHOUT_EFFECT}
+                named = {name: read(value) for name, value in node.kwargs.items() if name not in IGNORED_OPTIONS}
                 values[node.name] = _as_exported(OPERATIONS[str(node.target)](*arguments, **named), node)
         # The last node is the output.
         return pytree.tree_unflatten([read(one) for one in nodes[-1].args[0]], program.call_spec.out_spec)

@@ -13,12 +13,12 @@ from norewind.cli.terminal import drop_output
 from norewind.training.registry import CellName, TaskName
 from norewind.training.settings import Settings, SettingsError, StreamSettings, option
 
-DEFAULTS = Settings(samples=1e5)
+COMPARE_DEFAULTS = Settings(samples=1e5)
 CHUNK = 100_000
 
 
 def compare(
-    settings: Annotated[Settings, tyro.conf.arg(name="")] = DEFAULTS,
+    settings: Annotated[Settings, tyro.conf.arg(name="")] = COMPARE_DEFAULTS,
     *,
     methods: str = "uoro,uoro:window=16,bptt:16,readout_only",
     seeds: int = 1,
@@ -43,7 +43,7 @@ def compare(
         processes: See below.
         quiet: Show no progress.
     """
-    if settings.method != DEFAULTS.method:
+    if settings.method != COMPARE_DEFAULTS.method:
         raise SettingsError("name the methods with --methods, not with --method.")
     from norewind.analysis.compare import compare as run
     from norewind.training.registry import split_methods

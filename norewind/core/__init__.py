@@ -1,20 +1,29 @@
 """The numeric core: gradient estimators as pure functions, and the toolkit to write your own."""
 
-from norewind._lazy import exported
-
-__getattr__, __all__ = exported(
-    __name__,
-    {
-        "checks": ("ModelError",),
-        "combinators": ("average", "ensemble", "parallel", "window"),
-        "estimator": (
-            *("Estimate", "Estimator", "Linearisation", "Loss", "Model", "Transition"),
-            *("checked", "linearise", "linearise_state", "model_of"),
-        ),
-        "noise": ("Noise", "as_key", "gaussian", "random_signs"),
-        "optimizers": ("adam", "inverse_sqrt", "scale_members"),
-        "run": ("NonFiniteError", "Run"),
-        "structure": ("Layer", "Structure", "declare", "structure_of"),
-        "trees": ("Tree", "combine", "norm", "real_leaves", "weighted_sum", "where", "with_real_leaves", "zeros_like"),
-    },
+from norewind.core.checks import ModelError
+from norewind.core.combinators import average, ensemble, parallel, window
+from norewind.core.estimator import (
+    Estimate,
+    Estimator,
+    Linearisation,
+    Loss,
+    Model,
+    Transition,
+    checked,
+    linearise,
+    linearise_state,
+    model_of,
 )
+from norewind.core.noise import Noise, as_key, gaussian, random_signs
+from norewind.core.optimizers import adam, inverse_sqrt, scale_members
+from norewind.core.run import NonFiniteError, Run
+from norewind.core.structure import Layer, Structure, declare, structure_of
+from norewind.core.trees import Tree, combine, norm, real_leaves, weighted_sum, where, with_real_leaves, zeros_like
+
+__all__ = [
+    "Estimate", "Estimator", "Layer", "Linearisation", "Loss", "Model", "ModelError", "Noise", "NonFiniteError",
+    "Run", "Structure", "Transition", "Tree", "adam", "as_key", "average", "checked", "combine", "declare",
+    "ensemble", "gaussian", "inverse_sqrt", "linearise", "linearise_state", "model_of", "norm", "parallel",
+    "random_signs", "real_leaves", "scale_members", "structure_of", "weighted_sum", "where", "window",
+    "with_real_leaves", "zeros_like",
+]  # fmt: skip

@@ -17,7 +17,7 @@ INPUT, TARGET = "input", "target"
 ADVICE = {INPUT: "Make the cell with more inputs.", TARGET: "Give the model more outputs."}
 
 
-class ModelError(TypeError, ValueError):
+class ModelError(ValueError):
     """Raised when a model, its parameters or its data break the contract of an estimator."""
 
 

@@ -128,7 +128,7 @@ def window(transition: Transition, loss: Loss) -> tuple[Transition, Loss]:
 
 
 def _mapped(
-    estimator: Estimator, size: int, axes: tuple[Any, ...], join: Callable, model: Model | None, out_axes: Any = 0
+    estimator: Estimator, size: int, axes: tuple[Any, ...], join: Callable, model: Model, out_axes: Any = 0
 ) -> Estimator:
     """Several copies of an estimator, computed side by side with `jax.vmap`.
 
@@ -243,7 +243,7 @@ def parallel(estimator: Estimator, streams: int) -> Estimator:
     def join(estimate):
         return _mean_grad(estimate)._replace(loss=jnp.mean(estimate.loss))
 
-    model = estimator.model and parallel_model(estimator.model)
+    model = parallel_model(estimator.model)
     every = _mapped(estimator, streams, (None, 0, 0), join, model)
 
     def init(params, state, key):
@@ -289,12 +289,10 @@ def ensemble(estimator: Estimator, members: int) -> Estimator:
     checks.estimator("ensemble", estimator)
     checks.at_least_one("ensemble: members", members)
 
-    model = estimator.model and _ensemble_model(estimator.model)
-
     def join(estimate):
         return estimate._replace(loss=jnp.sum(estimate.loss))
 
-    return _mapped(estimator, members, (0, 0, None), join, model)
+    return _mapped(estimator, members, (0, 0, None), join, _ensemble_model(estimator.model))
 
 
 def _mean_grad(estimate: Estimate) -> Estimate:

@@ -65,7 +65,7 @@ class Estimator(NamedTuple):
     Attributes:
         init: makes the carry for the first step, `init(params, state, key) -> carry`.
         step: processes one sample or window, `step(params, state, carry, x, target) -> (state, carry, estimate)`.
-        model: the model. A learner needs it to predict and to count samples.
+        model: the model whose gradients it estimates. A learner uses it to predict and to count samples.
         reset: forgets the past, `reset(params, state, carry, when) -> carry`. By default a reset calls `init` again and
             keeps the PRNG keys.
         mean_step: a faster way to the mean gradient of several carries than one `step` for each
@@ -77,7 +77,7 @@ class Estimator(NamedTuple):
 
     init: InitFn
     step: StepFn
-    model: Model | None = None
+    model: Model
     reset: ResetFn | None = None
     mean_step: StepFn | None = None
     streams_step: StepFn | None = None

@@ -104,13 +104,13 @@ def scale_members(rates: Sequence[float]) -> optax.GradientTransformation:
     return optax.stateless(lambda updates, params: jax.tree.map(scaled, updates))
 
 
-def at_sample(optimizer_state: Tree, samples: jax.Array) -> Tree:
+def at_sample(opt_state: Tree, samples: jax.Array) -> Tree:
     """Set the schedules in an optax state to a number of samples.
 
     optax counts updates, but a window of T samples makes one update and moves time by T.
 
     Args:
-        optimizer_state: the state of an optax optimizer.
+        opt_state: the state of an optax optimizer.
         samples: the number of samples processed so far.
 
     Returns:
@@ -123,4 +123,4 @@ def at_sample(optimizer_state: Tree, samples: jax.Array) -> Tree:
     def move(node):
         return node._replace(count=samples.astype(node.count.dtype)) if is_schedule(node) else node
 
-    return jax.tree.map(move, optimizer_state, is_leaf=is_schedule)
+    return jax.tree.map(move, opt_state, is_leaf=is_schedule)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 
 from norewind.core import checks
-from norewind.core.estimator import Estimate, Estimator, Model, reset_carry
+from norewind.core.estimator import Estimate, Estimator, reset_carry
 from norewind.core.optimizers import at_sample
 from norewind.core.trees import Tree, all_finite, strong, where
 
@@ -89,17 +89,6 @@ class Update:
     estimator: Estimator
     optimizer: optax.GradientTransformationExtraArgs
 
-    @property
-    def model(self) -> Model:
-        """The estimator's model.
-
-        Raises:
-            ValueError: the estimator was made without its model.
-        """
-        if self.estimator.model is None:
-            raise ValueError("this estimator was made without its model: build it with Estimator(..., model=...).")
-        return self.estimator.model
-
     def transition(self, params: Tree, state: Tree, x: Tree) -> tuple[Tree, Tree]:
         """Run one step of the model, and check its result.
 
@@ -114,7 +103,7 @@ class Update:
         Raises:
             ModelError: the transition returns something invalid.
         """
-        return checks.transition_result(self.model.transition(params, state, x), state)
+        return checks.transition_result(self.estimator.model.transition(params, state, x), state)
 
     def advance(self, run: Run, x: Tree, target: Tree) -> tuple[Run, Estimate]:
         """Learn from one sample or window.
@@ -131,14 +120,13 @@ class Update:
         updates, opt_state = self.optimizer.update(
             estimate.grad, at_sample(run.opt_state, run.samples), run.params, value=estimate.loss, grad=estimate.grad
         )
-        model = self.estimator.model
         new = run._replace(
             params=optax.apply_updates(run.params, updates),
             state=state,
             carry=carry,
             opt_state=opt_state,
             steps=_saturating_add(run.steps, 1),
-            samples=_saturating_add(run.samples, model.samples(x) if model else 1),
+            samples=_saturating_add(run.samples, self.estimator.model.samples(x)),
         )
         return strong(new), estimate
 

@@ -18,13 +18,13 @@ class Symbols:
     """A check of symbols and labels against the sizes that a model's cell declares, and against its loss.
 
     Args:
-        model: the model; None to check nothing.
+        model: the model that reads them.
     """
 
-    def __init__(self, model: Model | None):
-        sizes = structure_of(model.transition).sizes if model else None
+    def __init__(self, model: Model):
+        sizes = structure_of(model.transition).sizes
         self._inputs, outputs = sizes or (None, None)
-        self._targets = outputs if model and _one_sample_loss(model.loss) is losses.cross_entropy else None
+        self._targets = outputs if _one_sample_loss(model.loss) is losses.cross_entropy else None
 
     def check(self, what: str, xs: Tree, targets: Tree = None, count: int | None = None) -> tuple[int | None, ...]:
         """Reject symbols and labels out of range.

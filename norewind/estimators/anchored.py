@@ -15,7 +15,7 @@ from norewind.estimators.uoro import NORMALISERS, merge
 class AnchoredCarry(NamedTuple):
     """The traces D, and s̃ and θ̃ as in UORO, with D + E[s̃ ⊗ θ̃] = ∂s/∂θ.
 
-    Args:
+    Attributes:
         traces: D, the traces of SnAp-1.
         s_tilde: s̃, shaped like the floating leaves of the state.
         theta_tilde: θ̃, shaped like the parameters.

@@ -54,7 +54,7 @@ def bptt(transition: Transition, loss: Loss) -> Estimator:
 class SlidingCarry(NamedTuple):
     """A ring buffer of the last T − 1 inputs and the states before them.
 
-    Args:
+    Attributes:
         states: the states.
         xs: the inputs.
         steps: the number of entries written so far; once the ring is full, it only tells the next place.

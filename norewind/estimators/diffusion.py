@@ -13,7 +13,7 @@ from norewind.core.trees import Tree, as_arrays, combine, real_leaves, with_real
 class DiffusionCarry(NamedTuple):
     """The score, and a noiseless copy of the network for the baseline.
 
-    Args:
+    Attributes:
         score: e = ∂ log p(states so far)/∂θ, shaped like the parameters.
         noiseless: the state of the noiseless copy; None without a baseline.
         key: the PRNG key of the next step's noise.

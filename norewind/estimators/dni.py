@@ -15,7 +15,7 @@ from norewind.core.trees import Tree, real_leaves, strong
 class Predictor(NamedTuple):
     """A learned map from states to gradients, as two functions.
 
-    Args:
+    Attributes:
         init: makes the initial weights, `init(state) -> weights`.
         apply: predicts the gradient, `apply(weights, state) -> gradient`, shaped like the floating leaves of the state
             (see `norewind.core.real_leaves`).

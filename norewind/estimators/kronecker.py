@@ -156,7 +156,7 @@ def _factored(rows: jax.Array) -> tuple[jax.Array, jax.Array]:
 class AffineCarry(NamedTuple):
     """The factors of a sum of r Kronecker products, with E[Σ u_i ⊗ A_i] = ∂s/∂W.
 
-    Args:
+    Attributes:
         u: the r factors u_i, stacked; each is shaped like the inputs a of the layer.
         A: the r factors A_i (state × rows), stacked.
         key: the PRNG key of the next step's noise.

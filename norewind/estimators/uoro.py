@@ -15,7 +15,7 @@ from norewind.core.trees import Tree, combine, norm, real_leaves, weighted_sum, 
 class UOROCarry(NamedTuple):
     """The two factors of UORO's estimate, with E[s̃ ⊗ θ̃] = ∂s/∂θ.
 
-    Args:
+    Attributes:
         s_tilde: s̃, shaped like the floating leaves of the state.
         theta_tilde: θ̃, shaped like the parameters.
         key: the PRNG key of the next step's noise.

@@ -1,18 +1,13 @@
 """Learners predict a sample and then learn from it. They all implement `Learner`."""
 
-from norewind._lazy import exported
+from norewind.learners.ahead import Ahead
+from norewind.learners.counting.counts import Counts, counts
+from norewind.learners.learner import Learner
+from norewind.learners.least_squares import LeastSquares
+from norewind.learners.mixing import mix
+from norewind.learners.online import Online
+from norewind.learners.packing import pack
+from norewind.learners.series import Series
+from norewind.learners.text_learner import TextLearner
 
-__getattr__, __all__ = exported(
-    __name__,
-    {
-        "ahead": ("Ahead",),
-        "counting.counts": ("Counts", "counts"),
-        "learner": ("Learner",),
-        "least_squares": ("LeastSquares",),
-        "mixing": ("mix",),
-        "online": ("Online",),
-        "packing": ("pack",),
-        "series": ("Series",),
-        "text_learner": ("TextLearner",),
-    },
-)
+__all__ = ["Ahead", "Counts", "Learner", "LeastSquares", "Online", "Series", "TextLearner", "counts", "mix", "pack"]

@@ -369,7 +369,7 @@ def started(update: Update, params: Tree, state: Tree, key: jax.Array) -> Run:
 
 def _forward(update: Update, run: Run, xs: Tree, count: jax.Array) -> tuple[Run, Tree]:
     state = run.state if run.ahead is None else run.ahead
-    transition = one_step_of(update.model.transition)
+    transition = one_step_of(update.estimator.model.transition)
     state, outputs = scan_some(lambda state, x: transition(run.params, state, x), state, xs, count)
     return run._replace(state=state) if run.ahead is None else run._replace(ahead=state), outputs
 

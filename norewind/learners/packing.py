@@ -266,7 +266,7 @@ class SingleCalls:
 
     def _answer_first(self, layout: Layout, vectors: Vectors, xs: Tree):
         run, field = layout.unpack(vectors), _moving(layout)
-        transition = one_step_of(self._update.model.transition)
+        transition = one_step_of(self._update.estimator.model.transition)
         state, output = transition(run.params, run[field], jax.tree.map(lambda leaf: leaf[0], xs))
         return layout.replace(vectors, field, strong(state)), jax.tree.map(lambda leaf: leaf[None], output)
 

@@ -36,7 +36,7 @@ from norewind.training.settings import Settings, SettingsError
 from norewind.training.train import train
 
 # Seconds that a folder may still be held by a worker that the group has excluded.
-PATIENCE = 60.0
+FOLDER_WAIT_SECONDS = 60.0
 
 
 def _train_part(settings: Settings, path: Path, hooks: Hooks, progress: Progress | None = None) -> Fitted:
@@ -148,7 +148,7 @@ class Partition(threading.Thread):
                 self.progress.warn(f"{self.path} has failed.")
 
     def _train(self) -> None:
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + FOLDER_WAIT_SECONDS
         hooks = Hooks(begin=lambda _: self.begun.set(), should_stop=self.ending.is_set, live=False)
         while True:
             try:

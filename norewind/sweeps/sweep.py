@@ -24,7 +24,7 @@ from norewind.training.train import train as train_folder
 from norewind.training.train import unit_of
 
 # Settings that do not change what a run learns.
-WITHOUT_EFFECT = ("checkpoint_every", "checkpoint_seconds", "keep")
+BOOKKEEPING = ("checkpoint_every", "checkpoint_seconds", "keep")
 # The minimum number of samples in a chunk whose CPU time counts.
 LONG_ENOUGH = 256
 # The number of samples between points of a curve. Curves can be compared only if their points are at the same samples.
@@ -131,7 +131,7 @@ def finished_records(plan: Mapping[str, Any], out: Path, entry: str = "settings"
         if not made_with or not made_with.keys() <= names:
             continue
         made = type(run)(**made_with)
-        if all(getattr(made, field) == getattr(run, field) for field in names.difference(WITHOUT_EFFECT)):
+        if all(getattr(made, field) == getattr(run, field) for field in names.difference(BOOKKEEPING)):
             finished[name] = found[name]
     return finished
 

@@ -1,12 +1,9 @@
 """Training: from settings through one loop to a run folder."""
 
-from norewind._lazy import exported
+from norewind._lazy import lazy_names
 
-__getattr__, __all__ = exported(
-    __name__,
-    {
-        "fit": ("Fitted",),
-        "settings": ("Settings", "SettingsError"),
-        "training_loop": ("Hooks", "Intervals", "Training"),
-    },
-)
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from norewind.training.training_api import *  # noqa: F403
+
+__getattr__, __dir__ = lazy_names(__name__, "norewind.training.training_api")

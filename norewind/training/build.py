@@ -17,7 +17,6 @@ from rich.filesize import decimal
 
 from norewind import cells
 from norewind.core import losses
-from norewind.core.checks import ModelError
 from norewind.core.estimator import Loss
 from norewind.core.optimizers import inverse_sqrt
 from norewind.core.run import Run
@@ -195,8 +194,6 @@ def bytes_of(settings: Settings, shape: Shape) -> float:
     experts = EXPERTS if settings.method == registry.AUTO else 1
     try:
         run = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(jax.eval_shape(begin)))
-    except ModelError:
-        raise  # the model is wrong, not its size
     except (OverflowError, MemoryError, TypeError):  # JAX raises a TypeError for too many random numbers
         return inf
     return COPIES * (run + experts * waiting) + max(SHORTEST_CHUNK, window) * row * width

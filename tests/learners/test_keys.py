@@ -167,7 +167,7 @@ def test_keys_that_share_a_model_are_learned_row_by_row(horizon):
     inner, start = learner("uoro")
     keys, xs, ys = rows(200, 7)
     ys[::11] = np.nan
-    made, begin, transition = inner, start, jax.jit(inner.update.model.transition)
+    made, begin, transition = inner, start, jax.jit(inner.update.estimator.model.transition)
     if horizon:
         made = norewind.learners.Ahead(inner, norewind.losses.known_squared_error, (horizon,))
         begin = made.init(start, xs[0], ys[0], ys[0])

@@ -369,10 +369,7 @@ def test_any_optax_optimizer(optimizer):
         assert_same(run.params, start(learner).params)
 
 
-def test_an_estimator_without_a_model_learns_but_cannot_predict():
+def test_an_estimator_needs_its_model():
     full = bptt(CELL.transition, cross_entropy)
-    learner = online(norewind.core.Estimator(full.init, full.step), optax.sgd(0.1))
-    run, _, _ = learner.scan(start(learner), XS, TARGETS)
-    assert int(run.samples) == 40
-    with pytest.raises(ValueError, match="made without its model"):
-        learner.predict(run, XS[0])
+    with pytest.raises(TypeError, match="model"):
+        norewind.core.Estimator(full.init, full.step)  # pyright: ignore[reportCallIssue]

@@ -1,0 +1,7 @@
+"""The names that `norewind.training` offers."""
+
+from norewind.training.fit import Fitted
+from norewind.training.settings import Settings, SettingsError
+from norewind.training.training_loop import Hooks, Intervals, Training
+
+__all__ = ["Fitted", "Hooks", "Intervals", "Settings", "SettingsError", "Training"]
