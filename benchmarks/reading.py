@@ -45,7 +45,7 @@ def cases(folder: Path) -> list[Case]:
                 pass
 
     rows = [{"a": float(i % 17), "b": i * 0.5, "c": -float(i % 5)} for i in range(CALLS + 100)]
-    given = PythonRows(islice(rows, 100), lasts=True)
+    given = PythonRows(islice(rows, 100), open_ended=True)
     stream = RowStream(given)
     stream.take(100)
 

@@ -38,14 +38,14 @@ def forecast(
     _check_figure("--figure", figure)
     import numpy as np
 
-    from norewind.forecasting.predict import forecast as ahead
-    from norewind.forecasting.predict import forecast_class
+    from norewind.forecasting.forecasts import forecast as ahead
+    from norewind.forecasting.forecasts import forecast_class
     from norewind.plotting import figures
     from norewind.training.folder import FORECAST, read_settings, saved_run
     from norewind.training.train import print_lines
 
     if read_settings(run).key is not None:
-        from norewind.forecasting.fleet_forecast import fleet_forecasts
+        from norewind.forecasting.forecasts import fleet_forecasts
 
         if format == "csv" or figure is not None:
             raise SettingsError("a run with keys prints JSON lines only: leave out --format csv and --figure.")
@@ -146,11 +146,11 @@ def sample(
     check_range("--length", length, 1, 10**8)
     check_range("--temperature", temperature, 1e-30, 1e30)
     check_range("--seed", seed, 0, 2**32 - 1)
-    from norewind.forecasting.predict import sampled
+    from norewind.forecasting.predict import generate_text
     from norewind.training.folder import saved_run
 
     settings, saved = saved_run(run)
-    text = sampled(settings, saved, length, prompt=prompt, temperature=temperature, seed=seed)
+    text = generate_text(settings, saved, length, prompt=prompt, temperature=temperature, seed=seed)
     # Arguments that are not UTF-8 are held as surrogates.
     sys.stdout.buffer.write(prompt.encode(errors="surrogateescape") + text + b"\n")
     sys.stdout.flush()

@@ -9,7 +9,7 @@ import numpy as np
 
 from norewind.cli.common import exit_with, until_stopped
 from norewind.scoring.class_score import ClassScore
-from norewind.scoring.metrics import at_the_end, counted, listed
+from norewind.scoring.metrics import counted, listed, mean_of_last_part
 from norewind.scoring.number_score import KeyScore
 from norewind.scoring.row_score import RowScore
 from norewind.scoring.score import Score
@@ -110,11 +110,11 @@ def _last_tenth(lines: list[dict[str, Any]], score: Score) -> str:
     ends = np.array([line["samples"] for line in lines])
 
     def mean(entry: str) -> tuple[int, float]:
-        return at_the_end(ends, np.array([line.get(entry) for line in lines], float), 0.1)
+        return mean_of_last_part(ends, np.array([line.get(entry) for line in lines], float), 0.1)
 
     newest, loss = mean("loss")
     simple = ("baseline", "persistence") if isinstance(score, KeyScore) else ("baseline",)
-    known = [f"{score.simple[entry]}: {value:.4f}" for entry in simple if (value := mean(entry)[1]) == value]
+    known = [f"{score.simple_forecasts[entry]}: {value:.4f}" for entry in simple if (value := mean(entry)[1]) == value]
     words = f", {loss:.4f} {score.unit} over the last {newest:,}" + (f" ({', '.join(known)})" if known else "")
     return words if loss == loss else ""
 
@@ -137,7 +137,7 @@ def run_summary(path: Path, fitted: Fitted, opened: Opened) -> str:
             f". The end is incomplete ({counted(stream.unfinished, 'byte')}) and waits for the file to grow "
             f"(if the file is complete: norewind resume {path} --final)"
         )
-    closing = score.closing(lines, path)
+    closing = score.closing_text(lines, path)
     figures = [path / CURVE, *_draw_details(path, score, fitted.samples, lines)]
     return "\n".join([f"{words}.", *([closing] if closing else []), f"See {listed(figures)}."])
 

@@ -18,7 +18,7 @@ from norewind.storage.files import write_atomically
 from norewind.streams import Samples, StreamError, afresh
 from norewind.streams.stream import BadRow
 from norewind.streams.table.parsing import FIRST_ROWS
-from norewind.streams.table.python_rows import SIMPLE, PythonRows, plain
+from norewind.streams.table.python_rows import JSON_TYPES, PythonRows, plain
 from norewind.training import registry
 from norewind.training.build import build, set_precision
 from norewind.training.folder import METRICS, RunFolder, Saved
@@ -32,9 +32,9 @@ from norewind.training.windows import Steps
 
 Row = dict[str, Any]
 # The number of rows from which the columns can be determined when a prediction is requested.
-SOON = 20
+MIN_ROWS_TO_PREDICT = 20
 # The file in a run folder that holds the name of the model's class, and the original labels of a classifier.
-MODEL = "model.json"
+MODEL_FILE = "model.json"
 
 
 class ForecastingModel:
@@ -64,25 +64,25 @@ class ForecastingModel:
         # The folder that the run was loaded from or saved to.
         self._home = home
         # The first rows, while they are held back.
-        self._first: list[Row] = []
-        self._lines: list[dict[str, Any]] = []
+        self._first_rows: list[Row] = []
+        self._metric_lines: list[dict[str, Any]] = []
         if saved and home:
             lines = read_log(home / METRICS)
-            self._lines = [line for line in lines if line["samples"] <= saved.entries["samples"]]
+            self._metric_lines = [line for line in lines if line["samples"] <= saved.entries["samples"]]
         # The number of lines of metrics in the folder.
-        self._logged = len(self._lines)
+        self._written_lines = len(self._metric_lines)
         if saved:
             self._continue(saved)
 
     def _continue(self, saved: Saved) -> None:
         """Continue with single rows from a checkpoint."""
-        self._given = PythonRows(lasts=True)
-        opened = open_stream(self.settings, saved.entries["position"]["stream"], source=self._given)
-        self.training = self._training(opened, saved, Hooks(metrics=self._lines.append))
+        self._source = PythonRows(open_ended=True)
+        opened = open_stream(self.settings, saved.entries["position"]["stream"], source=self._source)
+        self.training = self._training(opened, saved, Hooks(metrics=self._metric_lines.append))
 
     def _training(self, opened: Opened, saved: Saved | None, hooks: Hooks, *, watch: bool = False) -> Training:
         settings = replace(self.settings, source="", format="jsonl", inputs=(), targets=(), copy=())
-        learner, run, window = _built(settings, opened.shape)
+        learner, run, window = _cached_build(settings, opened.shape)
         intervals = Intervals(metrics_every=self.settings.metrics_every, checkpoint_every=None)
         steps = Steps(opened.stream, window, saved)
         return Training(steps, learner, run, saved, score=opened.score, intervals=intervals, watch=watch, hooks=hooks)
@@ -92,7 +92,7 @@ class ForecastingModel:
 
     def __getstate__(self) -> dict[str, Any]:
         """The state for pickle and copy. A copy is a separate run: the folder belongs to the original."""
-        return {**self.__dict__, "training": None, "_given": None, "_home": None, "saved": self._saved()}
+        return {**self.__dict__, "training": None, "_source": None, "_home": None, "saved": self._saved()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         saved = state.pop("saved")
@@ -108,53 +108,53 @@ class ForecastingModel:
             row: a dict by column, a row of a data frame, or a vector.
 
         Raises:
-            StreamError: if the row is bad; it is discarded.
-            SettingsError: if the method learns from windows of several rows.
+            StreamError: the row is bad; it is discarded.
+            SettingsError: the method learns from windows of several rows.
         """
-        row, method = row_of(row), self.settings.method
+        row, method = as_row(row), self.settings.method
         if method != registry.AUTO and (window := registry.parse_method(method).window) > 1:
             why = f"the method {method} learns from windows of {window} rows"
             raise SettingsError(f"learn_one: {why}. Use fit, or a method without windows.")
         if self.training is None:
-            self._first.append(row)
-            if len(self._first) >= (1 if self.settings.inputs and self.settings.targets else FIRST_ROWS):
+            self._first_rows.append(row)
+            if len(self._first_rows) >= (1 if self.settings.inputs and self.settings.targets else FIRST_ROWS):
                 self._open()
         else:
-            self._given.put(row)
+            self._source.put(row)
             self._learn_next(self.training)
-        self._seen(row)
+        self._note_row(row)
 
     def _learn_next(self, training: Training) -> None:
         try:
             sample = training.steps.stream.take(1)
         except StreamError:
-            self._given.discard()  # a bad row must not block the next one
+            self._source.discard()  # a bad row must not block the next one
             raise
         if sample is not None and len(sample.xs):
             training.learn_one(sample)
 
-    def _open(self, *, only_if: int = 1) -> Training | None:
+    def _open(self, *, min_rows: int = 1) -> Training | None:
         """Determine the columns from the first rows, and learn from these rows.
 
         Args:
-            only_if: do so only if there are at least this many rows.
+            min_rows: do so only if there are at least this many rows.
 
         Returns:
             The run in training; None if there are not enough rows.
 
         Raises:
-            StreamError: if a row is bad.
-            SettingsError: if the settings do not fit the columns.
+            StreamError: a row is bad.
+            SettingsError: the settings do not fit the columns.
         """
-        if self.training is None and len(self._first) >= only_if:
-            given = PythonRows(self._first, lasts=True)
+        if self.training is None and len(self._first_rows) >= min_rows:
+            given = PythonRows(self._first_rows, open_ended=True)
             try:
                 opened = open_stream(self.settings, None, source=given)
-                training = self._training(opened, None, Hooks(metrics=self._lines.append))
+                training = self._training(opened, None, Hooks(metrics=self._metric_lines.append))
             except (StreamError, SettingsError):
-                del self._first[-1]  # only the newest row is rejected
+                del self._first_rows[-1]  # only the newest row is rejected
                 raise
-            self._given, self.training, self._first = given, training, []
+            self._source, self.training, self._first_rows = given, training, []
             problem = None
             while given.peek():
                 try:
@@ -170,14 +170,14 @@ class ForecastingModel:
         """The lines of metrics so far, up to date."""
         if self.training:
             self.training.add_up()
-        return self._lines
+        return self._metric_lines
 
     @property
     def samples(self) -> int:
         """The number of rows that the model has learned from."""
-        return (self.training.samples if self.training else 0) + len(self._first)
+        return (self.training.samples if self.training else 0) + len(self._first_rows)
 
-    def _answer(self, row: Any) -> tuple[Any, Samples, Any] | None:
+    def _predict_at(self, row: Any) -> tuple[Any, Samples, Any] | None:
         """Predict at a row, as if it were the next one, without learning from it.
 
         Args:
@@ -187,9 +187,9 @@ class ForecastingModel:
             The score, the row as a sample, and the outputs of the learner; None if there are too few rows so far.
 
         Raises:
-            StreamError: if the row is bad.
+            StreamError: the row is bad.
         """
-        row, training = row_of(row), self._open(only_if=SOON)
+        row, training = as_row(row), self._open(min_rows=MIN_ROWS_TO_PREDICT)
         if training is None:
             return None
         try:
@@ -209,11 +209,11 @@ class ForecastingModel:
             The model itself.
 
         Raises:
-            StreamError: if the data or one of the rows cannot be read.
-            SettingsError: if the settings do not fit the data.
+            StreamError: the data or one of the rows cannot be read.
+            SettingsError: the settings do not fit the data.
         """
-        rows = None if isinstance(data, str | os.PathLike) else map(self._seen, rows_of(data))
-        if self._first:
+        rows = None if isinstance(data, str | os.PathLike) else map(self._note_row, iterate_rows(data))
+        if self._first_rows:
             self._open()
         before, saved, given = self.settings, self._saved(), None
         position = saved.entries["position"]["stream"] if saved else None
@@ -235,7 +235,7 @@ class ForecastingModel:
             except BaseException:
                 self.settings = before
                 raise
-        self._lines += lines
+        self._metric_lines += lines
         self._continue(training.saved())
         return self
 
@@ -256,7 +256,7 @@ class ForecastingModel:
             folder: a new folder, or the one that this model was loaded from or saved to before.
 
         Raises:
-            SettingsError: if there is nothing to save yet, or if the folder holds another run or a later state.
+            SettingsError: there is nothing to save yet, or the folder holds another run or a later state.
         """
         training = self._open()
         if training is None:
@@ -270,16 +270,16 @@ class ForecastingModel:
                 raise SettingsError(f"{path} holds a later state of this run. Load it, or choose another folder.")
             run_folder.begin(self.settings, columns_of(training.steps.stream))
             log = run_folder.log(METRICS)
-            log.write(self.lines[self._logged if is_home else 0 :])
+            log.write(self.lines[self._written_lines if is_home else 0 :])
             run_folder.save(self.samples, training.run, training.entries(), lambda path: None)
             run_folder.writer.wait()
             if line := training.unfinished_line():
                 log.write([line])
-        self._home, self._logged = path.resolve(), len(self.lines)
+        self._home, self._written_lines = path.resolve(), len(self.lines)
         about = {"model": type(self).__name__} | ({} if self.labels is None else {"labels": self.labels})
-        write_atomically(path / MODEL, json.dumps(about, ensure_ascii=False).encode())
+        write_atomically(path / MODEL_FILE, json.dumps(about, ensure_ascii=False).encode())
 
-    def _seen(self, row: Row) -> Row:
+    def _note_row(self, row: Row) -> Row:
         """Note a row that is learned from. Returns it."""
         return row
 
@@ -309,43 +309,43 @@ class ForecastingModel:
 
 
 # Learners with their compiled functions, shared by all models with the same settings and columns.
-_built = lru_cache(maxsize=16)(build)
+_cached_build = lru_cache(maxsize=16)(build)
 
 
-def rows_of(data: Any) -> Iterator[dict[str, Any]]:
+def iterate_rows(data: Any) -> Iterator[dict[str, Any]]:
     """Iterate over the rows of a pandas or Polars frame or series, an array, or any iterable of rows.
 
     Raises:
-        StreamError: if the data is not a collection of rows.
+        StreamError: the data is not a collection of rows.
     """
     if hasattr(data, "to_frame"):  # a series; without a name, its column is called 1, as in an array
         data = data.to_frame(name=data.name or "1")
     if isinstance(data, Mapping):
         raise StreamError("fit takes many rows; learn_one takes one. Convert a dict of columns to a data frame first.")
     if hasattr(data, "iter_rows"):  # Polars
-        return map(row_of, data.iter_rows(named=True))
+        return map(as_row, data.iter_rows(named=True))
     if hasattr(data, "itertuples"):  # pandas
         names = [str(name) for name in data.columns]
-        return (row_of(dict(zip(names, values, strict=True))) for values in data.itertuples(index=False, name=None))
+        return (as_row(dict(zip(names, values, strict=True))) for values in data.itertuples(index=False, name=None))
     if isinstance(data, bytes) or not isinstance(data, Iterable):
         kinds = "a data frame, an array or an iterable of dicts"
         raise StreamError(f"rows must be {kinds}, not a {type(data).__name__}. To read a file, pass its path.")
-    return map(row_of, data)
+    return map(as_row, data)
 
 
-def row_of(row: Any) -> dict[str, Any]:
+def as_row(row: Any) -> dict[str, Any]:
     """Convert a row to a dict by column. The columns of an array are called 1, 2, ..., as in a file without a header.
 
     Raises:
-        StreamError: if it is neither a mapping nor a vector.
+        StreamError: it is neither a mapping nor a vector.
     """
     if isinstance(row, Mapping):
         return {
-            name if type(name) is str else str(name): value if type(value) in SIMPLE else plain(value)
+            name if type(name) is str else str(name): value if type(value) in JSON_TYPES else plain(value)
             for name, value in row.items()
         }
     if hasattr(row, "to_dict"):  # a row of pandas
-        return row_of(row.to_dict())
+        return as_row(row.to_dict())
     if isinstance(row, str | bytes) or not (hasattr(row, "__len__") or hasattr(row, "__float__")) or np.ndim(row) > 1:
         raise StreamError(f"a row must be a dict or a vector of numbers, not a {type(row).__name__}.")
     values = np.atleast_1d(np.asarray(row)).tolist()

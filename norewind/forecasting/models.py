@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from norewind.forecasting.base_model import MODEL, ForecastingModel
-from norewind.forecasting.predict import check_ahead, rows_to_come
+from norewind.forecasting.base_model import MODEL_FILE, ForecastingModel
+from norewind.forecasting.forecasts import check_ahead, forecast_next_rows
 from norewind.streams import StreamError
 from norewind.streams.table.columns import category_of, is_missing
+from norewind.training.folder import saved_run
 from norewind.training.settings import Settings, SettingsError
 
 # The name of a column, or several names.
@@ -37,7 +38,8 @@ class Forecaster(ForecastingModel):
     """
 
     def __init__(self, targets: Names = (), horizon: int = 1, *, inputs: Names = (), **settings: Any):
-        super().__init__(settings_of(settings, targets=names_of(targets), inputs=names_of(inputs), horizon=horizon))
+        names = {"targets": names_of(targets), "inputs": names_of(inputs)}
+        super().__init__(settings_for_rows(settings, horizon=horizon, **names))
 
     def predict_one(self, row: Any) -> Any:
         """Forecast from this row as if it were the next one, without learning from it.
@@ -48,13 +50,13 @@ class Forecaster(ForecastingModel):
         Returns:
             The forecast; None while there are too few rows to forecast from.
         """
-        if (found := self._answer(row)) is None:
+        if (found := self._predict_at(row)) is None:
             return None
         score, samples, outputs = found
         if score.horizon:
-            return self._one(score.row(score.forecast(samples, outputs)[0].tolist()))
-        values, _ = score.predicted(samples, outputs)
-        return self._one(score.row(values[0].tolist())) if score.was_forecast(samples)[0] else None
+            return self._value(score.by_column(score.forecasts_in_units(samples, outputs)[0].tolist()))
+        values, _ = score.predictions_and_errors(samples, outputs)
+        return self._value(score.by_column(values[0].tolist())) if score.has_prediction(samples)[0] else None
 
     def forecast(self, steps: int = 1) -> list[Any]:
         """Forecast the next rows. Beyond the horizon, forecasts take the place of rows.
@@ -66,8 +68,8 @@ class Forecaster(ForecastingModel):
             One forecast per row: a number if one target was named, otherwise a dict by column.
 
         Raises:
-            SettingsError: if `steps` is not a number from 1 to 100,000, or if the horizon is 0.
-            StreamError: if the model has not learned from any row yet.
+            SettingsError: `steps` is not a number from 1 to 100,000, or the horizon is 0.
+            StreamError: the model has not learned from any row yet.
         """
         return self._ahead("forecast", steps)
 
@@ -88,14 +90,15 @@ class Forecaster(ForecastingModel):
         check_ahead(self.settings, int(steps))
         if (training := self._open()) is None:
             raise StreamError("there is nothing to forecast from yet: fit the model, or let it learn some rows.")
-        return [self._one(row[entry]) for row in rows_to_come(self.settings, training, int(steps)).entries()]
+        rows = forecast_next_rows(self.settings, training, int(steps)).entries()
+        return [self._value(row[entry]) for row in rows]
 
-    def _one(self, values: dict[str, Any]) -> Any:
+    def _value(self, values: dict[str, Any]) -> Any:
         """The value alone if one target was named, otherwise the dict."""
         targets = self.settings.targets
         if len(targets) != 1:
             return values
-        return values[targets[0]] if targets[0] in values else {rows: self._one(row) for rows, row in values.items()}
+        return values[targets[0]] if targets[0] in values else {step: self._value(row) for step, row in values.items()}
 
 
 class AnomalyDetector(ForecastingModel):
@@ -115,7 +118,7 @@ class AnomalyDetector(ForecastingModel):
     """
 
     def __init__(self, inputs: Names = (), **settings: Any):
-        super().__init__(settings_of({"loss": "gaussian", **settings}, inputs=names_of(inputs), horizon=1))
+        super().__init__(settings_for_rows({"loss": "gaussian", **settings}, inputs=names_of(inputs), horizon=1))
 
     def score_one(self, row: Any) -> float:
         """Score a row as if it were the next one, without learning from it.
@@ -126,10 +129,10 @@ class AnomalyDetector(ForecastingModel):
         Returns:
             The distance in standard deviations; 0 while there are too few rows to compare with.
         """
-        if (found := self._answer(row)) is None:
+        if (found := self._predict_at(row)) is None:
             return 0.0
         score, samples, outputs = found
-        return score.surprise(score.predicted(samples, outputs)[1][0]) or 0.0
+        return score.surprise(score.predictions_and_errors(samples, outputs)[1][0]) or 0.0
 
 
 class Classifier(ForecastingModel):
@@ -152,8 +155,8 @@ class Classifier(ForecastingModel):
     """
 
     def __init__(self, target: str, horizon: int = 0, *, inputs: Names = (), **settings: Any):
-        names = {"targets": (target,), "inputs": names_of(inputs), "horizon": horizon}
-        super().__init__(settings_of({**settings, "loss": "classes"}, **names))
+        names = {"targets": (target,), "inputs": names_of(inputs)}
+        super().__init__(settings_for_rows({**settings, "loss": "classes"}, horizon=horizon, **names))
         self.labels = {}
 
     def predict_one(self, row: Any) -> Any:
@@ -177,7 +180,7 @@ class Classifier(ForecastingModel):
         Returns:
             Probabilities by class, in the nearest row that is forecast; empty while there are too few rows.
         """
-        if (found := self._answer(row)) is None or self.training is None:
+        if (found := self._predict_at(row)) is None or self.training is None:
             return {}
         made, names = found[2][0] if self.settings.horizon else found[2], self.training.steps.stream.classes
         # The classes seen so far, at the nearest step.
@@ -186,14 +189,14 @@ class Classifier(ForecastingModel):
         shares = np.exp(logarithms - logarithms.max())
         return dict(zip((self.labels.get(n, n) for n in names), (shares / shares.sum()).tolist(), strict=True))
 
-    def _seen(self, row: dict[str, Any]) -> dict[str, Any]:
+    def _note_row(self, row: dict[str, Any]) -> dict[str, Any]:
         value = row.get(self.settings.targets[0])
         if len(self.labels) <= 1000 and not is_missing(value) and not isinstance(value, dict | list):
             self.labels.setdefault(category_of(value), value)
         return row
 
 
-def settings_of(settings: dict[str, Any], **given: Any) -> Settings:
+def settings_for_rows(settings: dict[str, Any], **given: Any) -> Settings:
     """The settings of a run on rows from Python. They are treated like JSON lines from a pipe.
 
     Args:
@@ -201,7 +204,7 @@ def settings_of(settings: dict[str, Any], **given: Any) -> Settings:
         given: settings that the model determines.
 
     Raises:
-        SettingsError: if there is no setting of that name.
+        SettingsError: there is no setting of that name.
     """
     known = [field.name for field in fields(Settings)]
     for name in settings.keys() - known:
@@ -225,17 +228,15 @@ def load(folder: str | Path) -> Any:
         A `Forecaster`, `Classifier` or `AnomalyDetector`.
 
     Raises:
-        SettingsError: if the run was not trained on CSV or JSON lines.
-        StreamError: if the file that describes the model is damaged.
+        SettingsError: the run was not trained on CSV or JSON lines.
+        StreamError: the file that describes the model is damaged.
     """
-    from norewind.training.folder import saved_run
-
-    folder = Path(folder)
+    folder, path = Path(folder), Path(folder) / MODEL_FILE
     settings, saved = saved_run(folder)
     if not settings.has_rows:
         raise SettingsError(f"{folder} has learned from {settings.kind}: only runs on CSV or JSON lines can be loaded.")
     try:
-        about = json.loads((folder / MODEL).read_bytes())
+        about = json.loads(path.read_bytes())
     except FileNotFoundError:
         about = {"model": "Classifier" if settings.loss == "classes" else "Forecaster"}
     except ValueError:
@@ -243,7 +244,7 @@ def load(folder: str | Path) -> Any:
     kinds = {kind.__name__: kind for kind in (Forecaster, AnomalyDetector, Classifier)}
     kind = kinds.get(about.get("model", "")) if isinstance(about, dict) else None
     if kind is None or (kind is Classifier) != (settings.loss == "classes"):
-        raise StreamError(f"{folder / MODEL} does not describe a norewind model. Remove it, or save the model again.")
+        raise StreamError(f"{path} does not describe a norewind model. Remove it, or save the model again.")
     model = kind.__new__(kind)
     ForecastingModel.__init__(model, settings, saved, folder.resolve())
     if isinstance(model, Classifier):

@@ -1,18 +1,12 @@
-"""Applying a trained run: predictions on a stream, forecasts of the rows after its end, and generated text."""
+"""Applying a trained run: predictions on a stream, and generated text. (Forecasts are in forecasts.py.)"""
 
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from norewind.core.trees import copied
-from norewind.learners.steps import nearest_steps
-from norewind.scoring.class_score import ClassScore
-from norewind.scoring.metrics import seven_digits
-from norewind.scoring.row_score import RowScore
-from norewind.scoring.score import log_shares
 from norewind.scoring.text_score import LineScore
 from norewind.streams import afresh
 from norewind.training.build import build, set_precision
@@ -48,7 +42,7 @@ def predictions(
         An iterator over chunks, each a list of one entry per sample.
 
     Raises:
-        SettingsError: if the run has keys.
+        SettingsError: the run has keys.
     """
     if settings.key is not None:
         raise SettingsError(
@@ -60,41 +54,42 @@ def predictions(
     limit = None if settings.samples is None else int(settings.samples)
     opened = open_stream(settings, position, stop=should_stop)
     with opened.stream:
-        training = restored(settings, saved, opened)
+        training = restored_training(settings, saved, opened)
         if isinstance(opened.score, LineScore) and source is not None:
             # The typical surprise of a line is known from training; only the run's own stream continues a line.
             opened.score.state |= {"begun": False, "line": 1, "symbols": [], "bits": []}
-        learner, run = training.learner, training.learner.reset(training.run) if fresh else training.run
+        learner = training.learner
+        if fresh:
+            training.run = learner.reset(training.run)
         window = training.window if learn else 1
         steps = Steps(opened.stream, window)
         steps.waiting = training.steps.waiting if source is None else None
-        chunk = max(1, learner.chunk_size(run) // window)
+        chunk = max(1, learner.chunk_size(training.run) // window)
 
-        def answer(run, xs, targets, count):
-            if not learn:
-                return learner.forward(run, xs, count=count)
-            run, _, outputs = learner.scan(run, xs, targets, count=count, outputs=True)
-            return run, outputs
-
-        def outputs_of(waiting):
-            return answer(copied(run), *steps.windows(waiting, chunk), 1)[1]
+        def outputs_of(xs, targets, count):
+            if learn:
+                training.run, _, outputs = learner.scan(training.run, xs, targets, count=count, outputs=True)
+            else:
+                training.run, outputs = learner.forward(training.run, xs, count=count)
+            return outputs
 
         done = 0
         while not should_stop():
             left = chunk if limit is None else min(chunk, (limit - done) // window)
             taken = steps.take(left, settings.flush) if left else None
             if taken is not None and (count := count_of(taken)):
-                run, outputs = answer(run, *steps.windows(taken, chunk), count // window)
-                yield list(opened.score.predictions(*steps.not_predicted_early(taken, steps.by_sample(outputs, count))))
+                outputs = steps.by_sample(outputs_of(*steps.windows(taken, chunk), count // window), count)
+                yield list(opened.score.prediction_entries(*steps.not_predicted_early(taken, outputs)))
                 done += count
-            at_once = left and (taken is None or settings.flush is not None)
-            if at_once and (new := steps.predict_waiting(outputs_of)):
-                yield list(opened.score.predictions(*new))
+            # Without learning there are no windows to wait for.
+            at_once = learn and left and (taken is None or settings.flush is not None)
+            if at_once and (new := steps.predict_waiting(training.outputs_of)):
+                yield list(opened.score.prediction_entries(*new))
             if taken is None:
                 return
 
 
-def restored(settings: Settings, saved: Saved, opened: Opened) -> Training:
+def restored_training(settings: Settings, saved: Saved, opened: Opened) -> Training:
     """Return the training of a run folder at a checkpoint, without the folder.
 
     Args:
@@ -103,7 +98,7 @@ def restored(settings: Settings, saved: Saved, opened: Opened) -> Training:
         opened: its stream and score.
 
     Raises:
-        CheckpointError: if the checkpoint does not fit the settings.
+        CheckpointError: the checkpoint does not fit the settings.
     """
     set_precision(settings)
     learner, run, window = build(settings, opened.shape)
@@ -111,17 +106,17 @@ def restored(settings: Settings, saved: Saved, opened: Opened) -> Training:
     return Training(Steps(opened.stream, window, saved), learner, run, saved, score=opened.score)
 
 
-def at_the_end(settings: Settings, saved: Saved) -> Training:
+def training_at_end(settings: Settings, saved: Saved) -> Training:
     """Return the training of a run folder where it stopped, with an empty source.
 
     Args:
         settings: the settings of the run.
         saved: its checkpoint.
     """
-    return restored(settings, saved, opened_at_the_end(settings, saved))
+    return restored_training(settings, saved, open_at_end(settings, saved))
 
 
-def opened_at_the_end(settings: Settings, saved: Saved) -> Opened:
+def open_at_end(settings: Settings, saved: Saved) -> Opened:
     """Open the stream of a run folder where the run stopped, with an empty source.
 
     Args:
@@ -133,153 +128,7 @@ def opened_at_the_end(settings: Settings, saved: Saved) -> Opened:
     return open_stream(replace(settings, source=source), saved.entries["position"]["stream"], continues=True)
 
 
-class Forecast(NamedTuple):
-    """Forecasts of the rows after row `last`.
-
-    Attributes:
-        columns: the names of the targets.
-        last: the number of the newest row.
-        means: forecasts, by row (from `last` + 1 on) and target. A target with too few values, or with a constant
-            value, is forecast to keep its last value.
-        deviations: standard deviations of the same shape; NaN where they are not known yet.
-        recent: the newest rows: values, earlier forecasts of them, and the deviations of those, by row and target.
-        direct: how many rows ahead the model was trained to forecast; later rows are forecast from forecasts.
-        times: when the rows are due, if the times of the table are regular.
-    """
-
-    columns: list[str]
-    last: int
-    means: np.ndarray
-    deviations: np.ndarray
-    recent: np.ndarray
-    direct: int
-    times: list[Any] | None = None
-
-    def entries(self) -> list[dict[str, Any]]:
-        """One entry per row, ready to be written as JSON."""
-        named = [
-            [dict(zip(self.columns, map(seven_digits, row), strict=True)) for row in part.tolist()]
-            for part in (self.means, self.deviations)
-        ]
-        places = _places(self.last, len(self.means), self.times)
-        rows = zip(places, *named, strict=True)
-        return [place | {"forecast": mean, "deviation": deviation} for place, mean, deviation in rows]
-
-
-def _places(last: int, steps: int, times: list[Any] | None) -> list[dict[str, Any]]:
-    """The numbers of the forecast rows, with their times if these are regular."""
-    when = [{}] * steps if times is None else [{"time": time} for time in times]
-    return [{"for": last + step, **when[step - 1], "step": step} for step in range(1, steps + 1)]
-
-
-def forecast(settings: Settings, saved: Saved, steps: int | None = None) -> Forecast:
-    """Forecast the next rows. The source is not needed, and the run is not changed.
-
-    Rows up to the horizon are forecast directly. For later ones, the model is given its own
-    forecasts in place of rows, while inputs that it does not forecast keep their values and
-    times move on. Deviations are those that the model forecasts (`--loss gaussian`), or its
-    errors over the newest rows; beyond the horizon the variances add up, to at most that of
-    the column.
-
-    Args:
-        settings: the settings of the run.
-        saved: its checkpoint.
-        steps: the number of rows; by default the horizon, or 24 if that is 1.
-    """
-    check_ahead(settings, steps)
-    training = at_the_end(settings, saved)
-    with training.steps.stream:
-        return rows_to_come(settings, training, steps)
-
-
-def rows_to_come(settings: Settings, training: Training, steps: int | None) -> Forecast:
-    """Forecast the next rows of an open stream: directly up to the horizon, then from the forecasts.
-
-    Args:
-        settings: the settings of the run.
-        training: the run.
-        steps: the number of rows; by default the horizon, or 24 if that is 1.
-
-    Returns:
-        The forecasts with their standard deviations.
-    """
-    training.add_up()
-    stream, score, learner, run = training.steps.stream, training.score, training.learner, training.run_so_far()
-    assert isinstance(score, RowScore)
-    horizon, width = score.horizon, len(score.columns)
-    steps = steps or (horizon if horizon > 1 else 24)
-    # Each row is forecast with the nearest step that reaches it, made `late` rows before the newest one.
-    late, reached = nearest_steps(score.steps)
-    made_at = -1 - late
-    # Mean and deviation of every target after each of the last rows; NaN until there are enough rows.
-    scales = stream.scales_ahead(horizon)
-    scales = np.pad(scales, ((horizon - len(scales), 0), (0, 0), (0, 0)), constant_values=np.nan)
-    center, scale = scales[..., 0], scales[..., 1]
-    means, own = score.forecasts(learner.upcoming(run))
-    means, own = center[made_at] + scale[made_at] * means, scale[made_at] * own
-    errors = (own if score.gaussian else score.recent_errors()[reached])[:steps]
-    means, spreads = list(means[:steps]), list(errors)
-    for step in range(1, steps - horizon + 1):
-        x = stream.imagined(means[step - 1], step)
-        run, (outputs, _) = learner.forward(run, x[None])
-        made, own = (part[0, -width:] for part in score.forecasts(np.asarray(outputs)))
-        means.append(center[-1] + scale[-1] * made)
-        new = scale[-1] * own if score.gaussian else errors[horizon - 1]
-        added = np.sqrt(new**2 + spreads[-horizon] ** 2)
-        spreads.append(np.minimum(added, np.fmax(new, scale[-1] if settings.standardise else np.inf)))
-    found = np.array(means)
-    # Until there are enough values to scale by, forecast the last one, as the predictions do.
-    found = np.where(np.isnan(found), stream.newest_targets(), found)
-    newest, times = score.state["recent"], stream.times_ahead(steps)
-    return Forecast(score.columns, training.received, found, np.array(spreads), newest, horizon, times)
-
-
-def forecast_class(settings: Settings, saved: Saved, steps: int | None = None) -> list[dict[str, Any]]:
-    """Forecast the classes of the next rows, one entry per row.
-
-    Args:
-        settings: the settings of the run.
-        saved: its checkpoint.
-        steps: the number of rows, at most the horizon, which is the default.
-
-    Returns:
-        The most likely class of each row, with its probability.
-
-    Raises:
-        SettingsError: if the run cannot forecast this many rows.
-    """
-    check_ahead(settings, steps)
-    training = at_the_end(settings, saved)
-    assert isinstance(training.score, ClassScore)
-    with training.steps.stream as stream:
-        names, shares = training.score.likeliest(log_shares(training.learner.upcoming(training.run_so_far())[:steps]))
-        places = _places(training.received, len(names), stream.times_ahead(len(names)))
-        classes = zip(places, names, shares, strict=True)
-        return [place | {"forecast": name, "probability": share} for place, name, share in classes]
-
-
-def check_ahead(settings: Settings, steps: int | None) -> None:
-    """Check that a run can forecast this many rows ahead.
-
-    Args:
-        settings: the settings of the run.
-        steps: the number of rows; None for the default.
-
-    Raises:
-        SettingsError: if the run predicts symbols, if its horizon is 0, or if it forecasts classes and its horizon
-            is less than `steps`.
-    """
-    if not settings.has_rows:
-        raise SettingsError("this run predicts symbols: use norewind sample to generate text.")
-    horizon = settings.horizon
-    if not horizon:
-        raise SettingsError("this run has a horizon of 0: it predicts targets of the same row, not of later rows.")
-    if settings.loss == "classes" and (steps or 1) > horizon:
-        rows = "one row" if horizon == 1 else f"{horizon} rows"
-        raise SettingsError(f"this run forecasts classes {rows} ahead: to go further, train with --horizon {steps}.")
-
-
-def sampled(
+def generate_text(
     settings: Settings, saved: Saved, length: int, *, prompt: str = "", temperature: float = 1.0, seed: int = 0
 ) -> bytes:
     """Generate text with the model of a run. Only symbols that the run has seen are generated.
@@ -296,11 +145,11 @@ def sampled(
         The generated text, without the prompt.
 
     Raises:
-        SettingsError: if the run is one on rows.
+        SettingsError: the run was trained on rows.
     """
     if settings.has_rows:
         raise SettingsError("this run forecasts numbers; only a run on bytes or text can generate text.")
-    training, random, written = at_the_end(settings, saved), np.random.default_rng(seed), []
+    training, random, written = training_at_end(settings, saved), np.random.default_rng(seed), []
     with training.steps.stream as stream:
         if prompt:
             xs = stream.encode(prompt)

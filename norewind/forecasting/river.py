@@ -1,4 +1,4 @@
-"""The forecasting models as estimators of River: run `pip install '.[river]'` in a clone."""
+"""The forecasting models as models of River: run `pip install '.[river]'` in a clone."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -22,34 +22,38 @@ TARGET, NOTHING = "(target)", "(nothing)"
 UNUSABLE = object()
 
 
-class _Estimator:
-    """The base class of the estimators. The model is created at the first row, which determines the features.
+class _RiverModel:
+    """The base class of the models. The model inside is created at the first row, which determines the features.
 
-    Features that appear later are ignored. Subclasses set `kind`, the class of the model; `own`, the settings it is
-    created with; and `ahead`, whether the target is also an input.
+    Features that appear later are ignored.
+
+    Attributes:
+        model_class: the class of the model inside.
+        model_options: the arguments that it is always created with.
+        target_is_input: whether the target is also an input.
     """
 
-    kind: type = models.Forecaster
-    own: ClassVar[dict[str, Any]] = {}
-    ahead = False
+    model_class: type = models.Forecaster
+    model_options: ClassVar[dict[str, Any]] = {}
+    target_is_input = False
 
     def __init__(self, method: str = "auto", budget: float = 50.0, seed: int = 0, settings: dict | None = None):
         self.method, self.budget, self.seed, self.settings = method, budget, seed, settings
         self._model: Any = None
         self._names: list[str] = []
-        self._asked: Any = None
+        self._asked_row: Any = None
         self._answer: Any = None
         self._hedge, self._newest = Hedge(2), 0.0
 
     def _learn(self, x: Features, **more: Any) -> None:
-        x, self._asked = _usable(x), None
+        x, self._asked_row = _usable(x), None
         if self._model is None:
             # Sorted, so that the result does not depend on the order of the features.
             self._names = sorted(x) or [NOTHING]
-            inputs = [*self._names, *([TARGET] if self.ahead else [])]
-            chosen = {"method": self.method, "seed": self.seed}
+            inputs = [*self._names, *([TARGET] if self.target_is_input else [])]
+            chosen = {"method": self.method, "seed": self.seed, "bad": "skip"}
             chosen |= {"budget": self.budget} if self.method == "auto" else {}
-            self._model = self.kind(**self.own, inputs=inputs, bad="skip", **chosen, **(self.settings or {}))
+            self._model = self.model_class(inputs=inputs, **self.model_options, **chosen, **(self.settings or {}))
         self._model.learn_one({**self._row(x), **more})
 
     def _learn_number(self, x: Features, y: float, predict: Callable[[], Sequence[float]]) -> None:
@@ -65,8 +69,8 @@ class _Estimator:
     def _ask(self, question: str, x: Features) -> Any:
         """Call the model's method `question` on a row; None if the row is bad. The answer is kept until it learns."""
         row = self._row(_usable(x))
-        if self._asked != row:
-            self._asked = row
+        if self._asked_row != row:
+            self._asked_row = row
             try:
                 self._answer = None if self._model is None else getattr(self._model, question)(row)
             except StreamError:
@@ -74,7 +78,7 @@ class _Estimator:
         return self._answer
 
 
-class RiverRegressor(_Estimator, base.Regressor):
+class RiverRegressor(_RiverModel, base.Regressor):
     """Predicts a number from the features of a row, the previous rows, and the previous targets.
 
     The prediction of the model is averaged with the previous target, with weights that follow
@@ -89,7 +93,7 @@ class RiverRegressor(_Estimator, base.Regressor):
         settings: other settings of `norewind train`, such as `{"cell": "lru", "hidden": 32}`.
     """
 
-    own: ClassVar = {"targets": TARGET, "horizon": 0}
+    model_options: ClassVar = {"targets": TARGET, "horizon": 0}
 
     def learn_one(self, x: Features, y: Any) -> None:
         """Learn from a row.
@@ -113,7 +117,7 @@ class RiverRegressor(_Estimator, base.Regressor):
         return self._newest if found is None else found, self._newest
 
 
-class RiverForecaster(_Estimator, BaseForecaster):
+class RiverForecaster(_RiverModel, BaseForecaster):
     """Forecasts the next numbers of a series from its past and that of other features.
 
     Beyond the next number, forecasts take the place of rows. Features that are known in advance
@@ -121,9 +125,9 @@ class RiverForecaster(_Estimator, BaseForecaster):
     weights follow the errors one row ahead. The arguments are those of `RiverRegressor`.
     """
 
-    own: ClassVar = {"targets": TARGET}
-    ahead = True
-    _made: Sequence[float] = ()
+    model_options: ClassVar = {"targets": TARGET}
+    target_is_input = True
+    _kept_forecasts: Sequence[float] = ()
 
     def learn_one(self, y: Any, x: Features | None = None) -> None:
         """Learn from the next number of the series.
@@ -133,7 +137,7 @@ class RiverForecaster(_Estimator, BaseForecaster):
             x: the features of the same row.
         """
         self._learn_number(x or {}, float(y), lambda: (self._forecasts(1)[0], self._newest))
-        self._made = ()
+        self._kept_forecasts = ()
 
     def forecast(self, horizon: int, xs: list[Features] | None = None) -> list[float]:
         """Forecast the next numbers of the series.
@@ -146,20 +150,20 @@ class RiverForecaster(_Estimator, BaseForecaster):
 
     def _forecasts(self, horizon: int) -> Sequence[float]:
         """The forecasts of the model. They are kept until it learns."""
-        if len(self._made) < horizon:
+        if len(self._kept_forecasts) < horizon:
             found = [None] * horizon if self._model is None else self._model.forecast(horizon)
-            self._made = [self._newest if value is None else value for value in found]
-        return self._made[:horizon]
+            self._kept_forecasts = [self._newest if value is None else value for value in found]
+        return self._kept_forecasts[:horizon]
 
 
-class RiverClassifier(_Estimator, base.Classifier):
+class RiverClassifier(_RiverModel, base.Classifier):
     """Predicts class probabilities from the features of a row, the previous rows, and the previous classes.
 
     At most sixteen classes are distinguished. The arguments are those of `RiverRegressor`.
     """
 
-    kind = models.Classifier
-    own: ClassVar = {"target": TARGET}
+    model_class = models.Classifier
+    model_options: ClassVar = {"target": TARGET}
 
     @property
     def _multiclass(self) -> bool:
@@ -184,14 +188,14 @@ class RiverClassifier(_Estimator, base.Classifier):
         return dict(self._ask("predict_proba_one", x) or {})
 
 
-class RiverAnomalyDetector(_Estimator, base.AnomalyDetector):
+class RiverAnomalyDetector(_RiverModel, base.AnomalyDetector):
     """Scores how unusual a row is: its distance from the expected value, in standard deviations.
 
     The expected value is the forecast given the previous rows. Only numeric features are used. The arguments are those
     of `RiverRegressor`.
     """
 
-    kind = models.AnomalyDetector
+    model_class = models.AnomalyDetector
 
     def learn_one(self, x: Features) -> None:
         """Learn from a row.

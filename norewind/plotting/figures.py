@@ -14,7 +14,7 @@ from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
 
 from norewind.scoring.metrics import ANY_FORECASTS, counted
 from norewind.storage.files import write_atomically
-from norewind.streams.table.scaling import ENOUGH
+from norewind.streams.table.scaling import MIN_VALUES
 
 COLOURS = ("#08519c", "#d94801", "#238b45", "#6a51a3", "#b8860b", "#cb181d", "#41b6c4", "#525252", "#dd3497", "#7a5230")
 LINES = ("-", (0, (4, 1.6)), (0, (7, 1.5, 1.5, 1.5)), (0, (1, 1)), (0, (9, 2)))
@@ -185,7 +185,7 @@ def _points(lines: Sequence[dict[str, Any]], entry: str) -> np.ndarray:
 def unscored(values: np.ndarray) -> str:
     """Return the reason why no forecast of these newest values was scored."""
     known = values[~np.isnan(values)]
-    constant = len(known) > ENOUGH and np.ptp(known) == 0
+    constant = len(known) > MIN_VALUES and np.ptp(known) == 0
     return "not scored: all values are the same" if constant else "no forecasts yet: there were too few values"
 
 

@@ -9,11 +9,11 @@ import numpy as np
 from norewind.core.losses import BIT
 from norewind.engines.kernels import kernel
 from norewind.scoring.metrics import CLASS_FORECASTS, counted, last_half
-from norewind.scoring.score import RECENT, StepScore, log_shares
+from norewind.scoring.score import RECENT_ROWS, StepScore, log_probabilities
 from norewind.streams.stream import Samples
 
 # The accuracies of the model and of two simple rules.
-NAMES = ("accuracy", "majority", "last")
+ACCURACIES = ("accuracy", "majority", "last")
 
 
 class ClassScore(StepScore):
@@ -30,14 +30,14 @@ class ClassScore(StepScore):
     """
 
     unit = "bits"
-    simple = CLASS_FORECASTS
+    simple_forecasts = CLASS_FORECASTS
 
     def __init__(self, classes: int, name: Callable[[int], Any], steps: Sequence[int]):
         super().__init__(steps)
         self.name, self.scale = name, 1 / (BIT * len(steps))
         self.state = {
             "baseline": np.zeros((len(steps), 2)),
-            "right": np.zeros((len(steps), len(NAMES))),
+            "right": np.zeros((len(steps), len(ACCURACIES))),
             "counts": np.zeros(classes),
             "past": np.full((int(self.delays[-1]), 2), -1.0),
             "rows": 0,
@@ -53,11 +53,11 @@ class ClassScore(StepScore):
         compare_classes(*sums, self.delays, first, values, targets, due.argmax(axis=-1))
         state["rows"] += len(values)
         # For the newest rows: the actual class, the forecast class, and the forecast probability of the actual class.
-        came, nearest = targets[-RECENT:, 0], log_shares(due[-RECENT:, 0])
+        came, nearest = targets[-RECENT_ROWS:, 0], log_probabilities(due[-RECENT_ROWS:, 0])
         own = np.exp(nearest[np.arange(len(came)), np.nan_to_num(came).astype(int)])
         rows = np.stack([came, nearest.argmax(axis=-1), own], axis=1)
         rows[np.isnan(came)] = np.nan
-        state["stretch"] = np.concatenate([state["stretch"], rows])[-RECENT:]
+        state["stretch"] = np.concatenate([state["stretch"], rows])[-RECENT_ROWS:]
         return super().add(samples)
 
     def _by_class(self, outputs: Any) -> np.ndarray:
@@ -71,13 +71,13 @@ class ClassScore(StepScore):
         if not total:
             return {"baseline": None}
         shares = (right.sum(axis=0) / total).round(6).tolist()
-        line = {"baseline": bits / total, "scored": int(total), **dict(zip(NAMES, shares, strict=True))}
+        line = {"baseline": bits / total, "scored": int(total), **dict(zip(ACCURACIES, shares, strict=True))}
         if len(self.steps) > 1:
             by_step = (right / np.maximum(baseline[:, :1], 1)).round(4).T.tolist()
-            line["by_step"] = dict(zip(NAMES, by_step, strict=True))
+            line["by_step"] = dict(zip(ACCURACIES, by_step, strict=True))
         return line
 
-    def predictions(self, first: int, samples: Samples, outputs: Any) -> Iterator[dict[str, Any]]:
+    def prediction_entries(self, first: int, samples: Samples, outputs: Any) -> Iterator[dict[str, Any]]:
         """Yield, for each row, the forecast classes, and how good the newest forecast of this row was.
 
         Args:
@@ -85,9 +85,9 @@ class ClassScore(StepScore):
             samples: consecutive rows.
             outputs: the forecasts of the learner.
         """
-        made, due = (log_shares(self._by_class(part)) for part in self.made_and_due(outputs))
+        made, due = (log_probabilities(self._by_class(part)) for part in self.made_and_due(outputs))
         for i, target in enumerate(samples.targets[:, 0].tolist()):
-            entry, is_known = self.place(first + i, samples, i), target == target
+            entry, is_known = self.first_entries(first + i, samples, i), target == target
             if self.horizon:
                 names, shares = self.likeliest(made[i])
                 entry |= {"forecast": self.by_step(names), "probability": self.by_step(shares)}
@@ -107,7 +107,7 @@ class ClassScore(StepScore):
         shares = [round(float(np.exp(log)), 6) for log in logs.max(axis=-1)]
         return [self.name(guess) for guess in logs.argmax(axis=-1).tolist()], shares
 
-    def closing(self, lines: Sequence[dict[str, Any]], folder: Path) -> str:
+    def closing_text(self, lines: Sequence[dict[str, Any]], folder: Path) -> str:
         """Summarize bits and accuracy over the last half of a run; warn if a simple rule was right more often.
 
         Args:
@@ -119,11 +119,11 @@ class ClassScore(StepScore):
             return "No row with a known class was forecast."
         total = sum(line["scored"] for line in last)
         bits = sum(line["loss"] * line["scored"] for line in last) / total
-        right = {name: sum(round(line[name] * line["scored"]) for line in last) for name in NAMES}
+        right = {name: sum(round(line[name] * line["scored"]) for line in last) for name in ACCURACIES}
         shares = {name: f"{count / total:.1%}" for name, count in right.items()}
         rules = f"the majority class: {shares['majority']}, the last class: {shares['last']}"
         words = f"last {counted(total, 'row')}: right {shares['accuracy']} of the time ({rules}), {bits:.4f} bits"
-        best = max(NAMES[1:], key=right.__getitem__)
+        best = max(ACCURACIES[1:], key=right.__getitem__)
         if right[best] > right["accuracy"]:
             times = f"{right[best]:,} times against {right['accuracy']:,}"
             words += f"\nWarning: the {best} class was right more often than this model, {times}. "

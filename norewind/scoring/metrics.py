@@ -22,25 +22,23 @@ SYMBOL_FORECASTS = {"baseline": "order-0 entropy"}
 # For a run on any of them.
 ANY_FORECASTS = SIMPLE_FORECASTS | {"baseline": "baseline"}
 # The number of bad lines in a row that count as divergence. A single one may be an unusual part of the stream.
-PATIENCE = 5
+PATIENCE_LINES = 5
 # Below this fraction of the baseline, a run has learned something that it can lose.
-LEARNED = 0.9
+LEARNED_FRACTION = 0.9
 # Healthy runs stay below a thousandth of this (an influence of 10⁶, which is about the square of the norm).
 CARRY_LIMIT = 1e6
-
-
 # The number of samples that the watch averages: the mean of fewer says little.
-SEEN_AT_ONCE = 10_000
-# Lines of metrics are n / SHARE steps apart at step n, and closer at the beginning, n √n / EARLY: about 200 lines,
-# whether a stream has 400 steps or a million.
-SHARE, EARLY = 12, 450
+WATCHED_SAMPLES = 10_000
+# Lines of metrics are n / LATE_SPACING steps apart at step n, and closer at the beginning, n √n / EARLY_SPACING: about
+# 200 lines, whether a stream has 400 steps or a million.
+LATE_SPACING, EARLY_SPACING = 12, 450
 
 
 class Diverged(ArithmeticError):
     """Raised when a run has diverged. The last good checkpoint is kept.
 
     Args:
-        message: the reason.
+        message: why it counts as diverged.
         samples: the number of samples at which it was noticed.
     """
 
@@ -75,11 +73,11 @@ def next_line(samples: int, every: int | None = None, window: int = 1) -> int:
         return (samples // every + 1) * every
     line, steps = 0, samples // window
     while line <= steps:
-        line += max(1, min(line // SHARE, line * isqrt(line) // EARLY))
+        line += max(1, min(line // LATE_SPACING, line * isqrt(line) // EARLY_SPACING))
     return line * window
 
 
-def at_the_end(ends: np.ndarray, values: np.ndarray, share: float) -> tuple[int, float]:
+def mean_of_last_part(ends: np.ndarray, values: np.ndarray, share: float) -> tuple[int, float]:
     """Compute the mean over the last part of a run.
 
     Args:
@@ -90,7 +88,7 @@ def at_the_end(ends: np.ndarray, values: np.ndarray, share: float) -> tuple[int,
     Returns:
         The number of samples in that part, and the mean; NaN if it is not known.
 
-    >>> at_the_end(np.array([80, 95, 100]), np.array([4.0, 2.0, 1.0]), 0.1)
+    >>> mean_of_last_part(np.array([80, 95, 100]), np.array([4.0, 2.0, 1.0]), 0.1)
     (20, 1.75)
     """
     late = ends > (1 - share) * ends[-1]
@@ -145,7 +143,7 @@ def counted(number: int, word: str) -> str:
     """Format a number with its noun, in the singular or plural.
 
     Args:
-        number: the number.
+        number: how many there are.
         word: the noun in the singular.
 
     >>> counted(1, "sample"), counted(1_000, "sample")
@@ -174,7 +172,7 @@ class Watch(msgspec.Struct, forbid_unknown_fields=True):
     """Checks every line of metrics, and raises `Diverged`.
 
     A run has diverged when the norm of its carry exceeds `CARRY_LIMIT`, or when its
-    loss has been above the baseline for `PATIENCE` lines in a row after it had been well
+    loss has been above the baseline for `PATIENCE_LINES` lines in a row after it had been well
     below.
     """
 
@@ -192,7 +190,7 @@ class Watch(msgspec.Struct, forbid_unknown_fields=True):
         """Check a line of metrics.
 
         Args:
-            line: the line.
+            line: its entries by name, as in metrics.jsonl.
             together: check the mean of lines over this many samples instead.
 
         Raises:
@@ -213,10 +211,10 @@ class Watch(msgspec.Struct, forbid_unknown_fields=True):
         if together:
             loss, baseline = self.waiting[1] / self.waiting[0], self.waiting[2] / self.waiting[0]
         self.waiting = (0, 0.0, 0.0)
-        if self.good < PATIENCE:
-            self.good = self.good + 1 if loss < baseline - (1 - LEARNED) * abs(baseline) else 0
+        if self.good < PATIENCE_LINES:
+            self.good = self.good + 1 if loss < baseline - (1 - LEARNED_FRACTION) * abs(baseline) else 0
             return
         self.bad = self.bad + 1 if loss > baseline else 0
-        if self.bad >= PATIENCE:
+        if self.bad >= PATIENCE_LINES:
             words = f"at sample {samples} the loss ({loss:.4g}) has been above the baseline ({baseline:.4g})"
             raise Diverged(f"{words} for {self.bad} lines of metrics in a row, after it had been well below.", samples)

@@ -1,6 +1,7 @@
 """Scores of forecasts of numbers, in the units of the table: of one series, or of many keys together."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from norewind.streams.stream import Samples
 
 ROW_UNITS = {"squared": "squared error", "gaussian": "nats per value", "classes": "bits"}
 # The number of keys listed at the end, and the minimum number of their scored rows.
-WORST, FEWEST = 5, 20
+WORST_KEYS, MIN_SCORED_ROWS = 5, 20
 
 
 class NumberScore(StepScore):
@@ -30,7 +31,7 @@ class NumberScore(StepScore):
         steps: the forecast steps, in rows ahead.
     """
 
-    simple = SIMPLE_FORECASTS
+    simple_forecasts = SIMPLE_FORECASTS
 
     def __init__(self, columns: Sequence[str], loss: str, steps: Sequence[int]):
         super().__init__(steps)
@@ -54,7 +55,7 @@ class NumberScore(StepScore):
             return {"baseline": None if squares is None else (squares + np.log(2 * np.pi)) / 2}
         return line
 
-    def predictions(self, first: int, samples: Samples, outputs: Any) -> Iterator[dict[str, Any]]:
+    def prediction_entries(self, first: int, samples: Samples, outputs: Any) -> Iterator[dict[str, Any]]:
         """Yield, for each row, the forecasts made there, and how good the newest forecast of this row was.
 
         All are in the units of the stream. The surprise is the root mean square of the errors in
@@ -65,23 +66,24 @@ class NumberScore(StepScore):
             samples: consecutive rows.
             outputs: the forecasts of the learner.
         """
-        ahead, (predicted, errors) = self.forecast(samples, outputs).tolist(), self.predicted(samples, outputs)
-        _, spreads = self.forecasts(self.made_and_due(outputs)[0])
-        spread = ((samples.ahead if self.horizon else samples.scales)[..., 1] * spreads).tolist()
-        came, predicted, known = samples.values.tolist(), predicted.tolist(), self.was_forecast(samples).tolist()
-        for i in range(len(came)):
-            entry = self.place(first + i, samples, i)
+        forecasts = self.forecasts_in_units(samples, outputs).tolist()
+        predictions, errors = self.predictions_and_errors(samples, outputs)
+        _, deviations = self.means_and_deviations(self.made_and_due(outputs)[0])
+        deviations = ((samples.ahead if self.horizon else samples.scales)[..., 1] * deviations).tolist()
+        predictions, has_prediction = predictions.tolist(), self.has_prediction(samples).tolist()
+        for i, values in enumerate(samples.values.tolist()):
+            entry = self.first_entries(first + i, samples, i)
             if self.horizon:
-                entry["forecast"] = self.row(ahead[i])
+                entry["forecast"] = self.by_column(forecasts[i])
             if self.gaussian:
-                entry["deviation"] = self.row(spread[i])
-            if known[i]:
-                target = dict(zip(self.columns, map(_as_sent, came[i]), strict=False))
-                entry |= {"prediction": self.row(predicted[i]), "target": target}
+                entry["deviation"] = self.by_column(deviations[i])
+            if has_prediction[i]:
+                target = dict(zip(self.columns, map(_as_sent, values), strict=False))
+                entry |= {"prediction": self.by_column(predictions[i]), "target": target}
                 entry["surprise"] = self.surprise(errors[i])
             yield entry
 
-    def forecast(self, samples: Samples, outputs: Any) -> np.ndarray:
+    def forecasts_in_units(self, samples: Samples, outputs: Any) -> np.ndarray:
         """Convert the forecasts made at each row to the units of the stream.
 
         Args:
@@ -95,23 +97,23 @@ class NumberScore(StepScore):
         ahead = samples.ahead[..., 0] + samples.ahead[..., 1] * made
         return np.where(np.isnan(ahead), samples.values, ahead)
 
-    def predicted(self, samples: Samples, outputs: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Convert the earlier forecasts of each row, by the nearest step, to the units of the stream.
+    def predictions_and_errors(self, samples: Samples, outputs: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Convert the predictions of each row, made earlier by the nearest step, to the units of the stream.
 
         Args:
             samples: consecutive rows.
             outputs: the forecasts of the learner.
 
         Returns:
-            The forecasts, and their errors in standard deviations.
+            The predictions, and their errors in standard deviations.
         """
         width = len(self.columns)
-        made, deviations = (part[:, :width] for part in self.forecasts(self.made_and_due(outputs)[1]))
+        means, deviations = (part[:, :width] for part in self.means_and_deviations(self.made_and_due(outputs)[1]))
         scales, targets = samples.scales[:, :width], samples.targets[:, :width].astype(np.float64)
-        return scales[..., 0] + scales[..., 1] * made, (targets - made) / deviations
+        return scales[..., 0] + scales[..., 1] * means, (targets - means) / deviations
 
-    def was_forecast(self, samples: Samples) -> np.ndarray:
-        """Return whether each row was forecast. The first rows were not.
+    def has_prediction(self, samples: Samples) -> np.ndarray:
+        """Return whether each row has a prediction. The first rows have none.
 
         Args:
             samples: consecutive rows.
@@ -127,7 +129,7 @@ class NumberScore(StepScore):
         known = errors[~np.isnan(errors)]
         return round(float(np.sqrt(np.mean(known**2))), 6) if len(known) else None
 
-    def forecasts(self, outputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def means_and_deviations(self, outputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Split outputs into standardised forecasts and their standard deviations.
 
         Args:
@@ -139,7 +141,7 @@ class NumberScore(StepScore):
             return forecasts, np.ones(forecasts.shape)
         return forecasts, np.exp(log_variance(np.asarray(outputs[:, width:], np.float64)) / 2)
 
-    def row(self, values: Sequence[float]) -> dict[str, Any]:
+    def by_column(self, values: Sequence[float]) -> dict[str, Any]:
         """Arrange numbers by column, or by step and column, rounded to the seven digits of a forecast.
 
         Args:
@@ -170,7 +172,7 @@ class KeyScore(NumberScore):
     def add(self, samples: Samples, outputs: Any = None) -> int:
         return super().add(outputs[2])
 
-    def predictions(self, first: int, samples: Samples, outputs: Any) -> Iterator[dict[str, Any]]:
+    def prediction_entries(self, first: int, samples: Samples, outputs: Any) -> Iterator[dict[str, Any]]:
         """Yield predictions as for a single series, with the key.
 
         There is no `for` entry, because the future rows of a key have no number yet.
@@ -182,13 +184,13 @@ class KeyScore(NumberScore):
         """
         made, due, scaled = outputs
         described = scaled._replace(keys=samples.keys, lines=samples.lines, copied=samples.copied)
-        return super().predictions(first, described, (made, due) if self.horizon else made)
+        return super().prediction_entries(first, described, (made, due) if self.horizon else made)
 
-    def place(self, number: int, samples: Samples, i: int) -> dict[str, Any]:
+    def first_entries(self, number: int, samples: Samples, i: int) -> dict[str, Any]:
         assert samples.keys is not None
         return {"sample": number, "key": self.name(samples.keys[i])} | place_of(samples, i)
 
-    def closing(self, lines: Sequence[dict[str, Any]], folder: Path) -> str:
+    def closing_text(self, lines: Sequence[dict[str, Any]], folder: Path) -> str:
         """Describe the keys with the largest errors.
 
         Args:
@@ -208,15 +210,14 @@ def worst_keys(folders: Iterable[Path], name: Callable[[bytes], Any]) -> str:
     worst: list[KeyErrors] = []
     keys = 0
     for folder in folders:
-        store = Store(folder, None, write=False)
-        worst += store.worst(WORST, FEWEST)
-        keys += len(store)
-        store.close()
+        with closing(Store(folder, None, write=False)) as store:
+            worst += store.worst(WORST_KEYS, MIN_SCORED_ROWS)
+            keys += len(store)
     if not worst:
-        return f"{counted(keys, 'key')}; none has {FEWEST} scored rows yet."
+        return f"{counted(keys, 'key')}; none has {MIN_SCORED_ROWS} scored rows yet."
     simple = f"{SIMPLE_FORECASTS['persistence']}, {SIMPLE_FORECASTS['baseline']}"
     lines = [f"{counted(keys, 'key')}. Those with the largest squared errors (this model, {simple}):"]
-    for key, rows, model, persistence, average in sorted(worst, key=lambda key: -key.model)[:WORST]:
+    for key, rows, model, persistence, average in sorted(worst, key=lambda key: -key.model)[:WORST_KEYS]:
         lines.append(f"  {name(key)!s:.40}: {model:.4f}, {persistence:.4f}, {average:.4f} ({counted(rows, 'row')})")
     return "\n".join(lines)
 

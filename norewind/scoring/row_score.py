@@ -10,25 +10,25 @@ from norewind.engines.kernels import kernel
 from norewind.learners.steps import PERIODS
 from norewind.scoring.metrics import SIMPLE_FORECASTS, counted, digits, last_half, mean
 from norewind.scoring.number_score import NumberScore
-from norewind.scoring.score import RECENT
+from norewind.scoring.score import RECENT_ROWS
 from norewind.streams.stream import Samples
 
 # The number of targets whose errors are written with every line of metrics, and whose newest values are kept.
-SHOWN = 8
+LOGGED_TARGETS = 8
 # The share of the newest squared errors that is kept from row to row.
-REMEMBERED = 1 - 1 / RECENT
+ERROR_DECAY = 1 - 1 / RECENT_ROWS
 # The largest number of steps whose errors are written with every line of metrics.
-STEPS_SHOWN = 200
+LOGGED_STEPS = 200
 # The number of steps in the table; the others are in the figure.
-STEPS = 8
+TABLE_STEPS = 8
 # The number of targets in the table; the others are in metrics.jsonl.
-TARGETS = 3
+TABLE_TARGETS = 3
 # The fraction of the model's squared error below which a simple forecast is clearly better.
-CLEARLY = 0.98
-MODEL = "this model"
+CLEARLY_BETTER = 0.98
+MODEL_TITLE = "this model"
 # The titles of forecasts, with the names of their errors and of their losses in a line of metrics.
-FORECASTS = {
-    MODEL: ("model", "loss"),
+FORECAST_TITLES = {
+    MODEL_TITLE: ("model", "loss"),
     SIMPLE_FORECASTS["persistence"]: ("persistence", "persistence"),
     SIMPLE_FORECASTS["baseline"]: ("mean", "baseline"),
     "": ("seasonal", "seasonal"),
@@ -61,12 +61,12 @@ class Summary(NamedTuple):
             name: float(np.mean([(errors[column][1] / rmse) ** 2 if rmse else 1.0 for column, (_, rmse) in mean]))
             for name, errors in self.errors.items()
         }
-        best = min((name for name in fractions if name != MODEL), key=fractions.__getitem__)
-        return best, fractions[best] / fractions[MODEL] if fractions[MODEL] else 1.0
+        best = min((name for name in fractions if name != MODEL_TITLE), key=fractions.__getitem__)
+        return best, fractions[best] / fractions[MODEL_TITLE] if fractions[MODEL_TITLE] else 1.0
 
     def table(self) -> str:
         """Format the errors as text, with a warning if a simple forecast was better."""
-        columns = list(self.errors[MODEL])[:TARGETS]
+        columns = list(self.errors[MODEL_TITLE])[:TABLE_TARGETS]
         head = [f"last {counted(self.rows, 'forecast' if self.by_step else 'row')}"]
         head += ["squared error"] if self.losses else []
         rows = [[*head, *(f"{column[:20]}: {kind}" for column in columns for kind in ("MAE", "RMSE"))]]
@@ -75,14 +75,14 @@ class Summary(NamedTuple):
             rows.append([name, *cells, *(f"{value:.4g}" for column in columns for value in errors[column])])
         lines = _aligned(rows)
         if self.by_step:
-            chosen = sorted({round(place) for place in np.geomspace(1, len(self.steps), STEPS)})
+            chosen = sorted({round(place) for place in np.geomspace(1, len(self.steps), TABLE_STEPS)})
             rows = [["RMSE in σ, rows ahead", *(str(self.steps[place - 1]) for place in chosen)]]
             rows += [[name, *(f"{errors[place - 1]:.4f}" for place in chosen)] for name, errors in self.by_step.items()]
             lines += _aligned(rows)
-        if (more := len(self.errors[MODEL]) - len(columns)) > 0:
+        if (more := len(self.errors[MODEL_TITLE]) - len(columns)) > 0:
             lines.append(f"The errors of {more} other targets are in metrics.jsonl.")
         best, fraction = self.best_simple()
-        if fraction < CLEARLY:
+        if fraction < CLEARLY_BETTER:
             lines.append(f"Warning: {best} was a better forecast than this model. Use that instead, or train longer.")
         elif fraction < 1:
             lines.append(f"Warning: {best} was as good a forecast as this model, and is simpler.")
@@ -118,12 +118,12 @@ class RowScore(NumberScore):
             "squares": np.zeros((forecasts, len(self.steps), 2)),
             "past": np.full((int(self._ago.max()), width), np.nan),
             "errors recently": np.zeros((len(self.steps), width, 2)),
-            "recent": np.zeros((0, min(width, SHOWN), 3)),
+            "recent": np.zeros((0, min(width, LOGGED_TARGETS), 3)),
         }
 
     def add(self, samples: Samples, outputs: Any = None) -> int:
         state, width = self.state, len(self.columns)
-        means, spreads = self.forecasts(self.made_and_due(outputs)[1])
+        means, spreads = self.means_and_deviations(self.made_and_due(outputs)[1])
         targets = samples.targets.astype(np.float64)
         values = np.ascontiguousarray(samples.values[:, :width], np.float64)
         scales = np.ascontiguousarray(samples.scales, np.float64)
@@ -132,7 +132,7 @@ class RowScore(NumberScore):
         state["rows"] += len(values)
         center, deviation = scales[:, :width, 0], scales[:, :width, 1]
         nearest = np.stack([values, center + deviation * means[:, :width], deviation * spreads[:, :width]], axis=-1)
-        state["recent"] = np.concatenate([state["recent"], nearest[:, :SHOWN]])[-RECENT:]
+        state["recent"] = np.concatenate([state["recent"], nearest[:, :LOGGED_TARGETS]])[-RECENT_ROWS:]
         return super().add(samples)
 
     def take(self) -> dict[str, Any]:
@@ -150,7 +150,7 @@ class RowScore(NumberScore):
         if errors[0, ..., 0].any():
             line["errors"] = {name: self._errors(errors[place].sum(axis=0)) for name, place in shown.items()}
             if len(self.steps) > 1:
-                some = squares[:, steps_shown(range(len(self.steps)))].tolist()
+                some = squares[:, logged_steps(range(len(self.steps)))].tolist()
                 line["by_step"] = {name: [_root_mean(*of) for of in some[place]] for name, place in shown.items()}
         return line
 
@@ -158,7 +158,7 @@ class RowScore(NumberScore):
         """Return for each column the mean absolute and the root mean squared error, and the number of values."""
         return {
             column: {"mae": digits(mean([count, total])), "rmse": _root_mean(count, squares), "rows": int(count)}
-            for column, (count, total, squares) in zip(self.columns[:SHOWN], sums.tolist(), strict=False)
+            for column, (count, total, squares) in zip(self.columns[:LOGGED_TARGETS], sums.tolist(), strict=False)
         }
 
     def recent_errors(self) -> np.ndarray:
@@ -183,7 +183,7 @@ class RowScore(NumberScore):
         # The best period may change during a run. Each line is compared with the best one at that time.
         periods = dict.fromkeys(line["period"] for line in last if "period" in line)
         losses, errors, by_step, weights = {}, {}, {}, rows("model")
-        for title, (name, entry) in FORECASTS.items():
+        for title, (name, entry) in FORECAST_TITLES.items():
             shown = title or f"{' or '.join(map(str, periods))} rows ago"
             # A simple forecast that is missing for some of the rows is left out.
             if (rows(name) < weights).any():
@@ -199,9 +199,9 @@ class RowScore(NumberScore):
             loss = float(_mean([line.get(entry) for line in last], weights))
             if not self.gaussian and not np.isnan(loss):
                 losses[shown] = loss
-        return Summary(int(weights.sum()), losses, errors, steps_shown(self.steps), by_step)
+        return Summary(int(weights.sum()), losses, errors, logged_steps(self.steps), by_step)
 
-    def closing(self, lines: Sequence[dict[str, Any]], folder: Path) -> str:
+    def closing_text(self, lines: Sequence[dict[str, Any]], folder: Path) -> str:
         """Format the summary as a table.
 
         Args:
@@ -212,9 +212,9 @@ class RowScore(NumberScore):
         return result.table() if result else ""
 
 
-def steps_shown(steps: Sequence[int]) -> list[int]:
+def logged_steps(steps: Sequence[int]) -> list[int]:
     """Select the steps whose errors a line of metrics has under `by_step`: all, or an evenly spaced selection."""
-    return [steps[place] for place in np.unique(np.linspace(0, len(steps) - 1, STEPS_SHOWN).round().astype(int))]
+    return [steps[place] for place in np.unique(np.linspace(0, len(steps) - 1, LOGGED_STEPS).round().astype(int))]
 
 
 def _mean(values: list[Any], weights: Any, power: int = 1) -> np.ndarray:
@@ -279,8 +279,8 @@ def compare_rows(errors, squares, past, recently, ago, first, values, targets, s
                     squares[forecast, step, 0] += 1
                     squares[forecast, step, 1] += (error / deviation) ** 2
                 recent = recently[step, column]
-                recent[0] = REMEMBERED * recent[0] + (1 - REMEMBERED)
-                recent[1] = REMEMBERED * recent[1] + (1 - REMEMBERED) * (model - value) ** 2
+                recent[0] = ERROR_DECAY * recent[0] + (1 - ERROR_DECAY)
+                recent[1] = ERROR_DECAY * recent[1] + (1 - ERROR_DECAY) * (model - value) ** 2
         for column in range(width):
             before = past[(first + row - 1) % depth, column]
             value = values[row, column]

@@ -13,10 +13,10 @@ from norewind.scoring.metrics import ANY_FORECASTS
 from norewind.streams.stream import Samples, as_place
 
 # The number of newest rows of a table that are kept and drawn.
-RECENT = 200
+RECENT_ROWS = 200
 
 
-def log_shares(outputs: Any) -> np.ndarray:
+def log_probabilities(outputs: Any) -> np.ndarray:
     """Convert logits to log-probabilities of symbols or classes, along the last axis."""
     logits = np.asarray(outputs, np.float64)
     logits = logits - logits.max(axis=-1, keepdims=True)
@@ -25,7 +25,7 @@ def log_shares(outputs: Any) -> np.ndarray:
 
 def bits_of(outputs: Any) -> np.ndarray:
     """Convert logits to −log₂ of the probability of every symbol."""
-    return (0.0 - log_shares(outputs)) / BIT  # never -0.0
+    return (0.0 - log_probabilities(outputs)) / BIT  # never -0.0
 
 
 class Score:
@@ -35,14 +35,14 @@ class Score:
         needs_outputs: whether `add` has to be given the outputs of the learner.
         unit: the unit of losses after they are multiplied by `scale`.
         scale: the factor from the learner's losses to `unit`.
-        simple: the simple forecasts that it compares with, in words, by their entries in a line of metrics.
+        simple_forecasts: descriptions of the simple forecasts to compare with, by their entries in a line of metrics.
         state: the part of the score that is saved in checkpoints, as JSON and arrays.
     """
 
     needs_outputs = False
     unit = "loss"
     scale = 1.0
-    simple = ANY_FORECASTS
+    simple_forecasts = ANY_FORECASTS
 
     def __init__(self):
         self.state: dict[str, Any] = {}
@@ -63,7 +63,7 @@ class Score:
         """Return the `baseline` and other entries of the line of metrics that ends here. Starts a new interval."""
         return {}
 
-    def predictions(self, first: int, samples: Samples, outputs: Any) -> Iterator[dict[str, Any]]:
+    def prediction_entries(self, first: int, samples: Samples, outputs: Any) -> Iterator[dict[str, Any]]:
         """Express predictions in the stream's own symbols or units.
 
         Args:
@@ -76,7 +76,7 @@ class Score:
         """
         raise ValueError("predictions need a score that can express them, such as SymbolScore or RowScore.")
 
-    def closing(self, lines: Sequence[dict[str, Any]], folder: Path) -> str:
+    def closing_text(self, lines: Sequence[dict[str, Any]], folder: Path) -> str:
         """Summarize a run as text, for the end of training.
 
         Args:
@@ -120,7 +120,7 @@ class StepScore(Score):
         """
         return values[0] if len(self.steps) == 1 else dict(zip(map(str, self.steps), values, strict=True))
 
-    def place(self, number: int, samples: Samples, i: int) -> dict[str, Any]:
+    def first_entries(self, number: int, samples: Samples, i: int) -> dict[str, Any]:
         """Return the first entries of a prediction: which row it was made at, and for which rows.
 
         Args:

@@ -12,12 +12,12 @@ from norewind.scoring.score import Score, bits_of
 from norewind.streams.stream import Samples
 
 # The most symbols of one line; a longer line is scored in pieces.
-LONGEST = 10_000
+MAX_LINE_SYMBOLS = 10_000
 # The number of recent lines that a line is compared with, and the minimum number needed.
-REMEMBERED, ENOUGH = 500, 20
+COMPARED_LINES, MIN_COMPARED_LINES = 500, 20
 # The number of characters of a line that are shown.
-SHOWN = 300
-LEAST_SPREAD = 0.05
+SHOWN_CHARACTERS = 300
+MIN_SPREAD = 0.05
 
 
 class SymbolScore(Score):
@@ -30,7 +30,7 @@ class SymbolScore(Score):
 
     unit = "bits"
     scale = 1 / BIT
-    simple = SYMBOL_FORECASTS
+    simple_forecasts = SYMBOL_FORECASTS
 
     def __init__(self, symbols: int, name: Callable[[int], Any]):
         super().__init__()
@@ -49,7 +49,7 @@ class SymbolScore(Score):
         shares = counts[counts > 0] / max(1, counts.sum())
         return {"baseline": float(-np.sum(shares * np.log2(shares)))}
 
-    def predictions(self, first: int, samples: Samples, outputs: np.ndarray) -> Iterator[dict[str, Any]]:
+    def prediction_entries(self, first: int, samples: Samples, outputs: np.ndarray) -> Iterator[dict[str, Any]]:
         """Yield the most likely symbol and its probability, the actual symbol, and −log₂ of its probability.
 
         Args:
@@ -90,7 +90,7 @@ class LineScore(SymbolScore):
         self.decode, self.top = decode, top
         self.state |= {"begun": False, "line": 1, "symbols": [], "bits": [], "usual": [], "top": []}
 
-    def predictions(self, first: int, samples: Samples, outputs: np.ndarray) -> Iterator[dict[str, Any]]:
+    def prediction_entries(self, first: int, samples: Samples, outputs: np.ndarray) -> Iterator[dict[str, Any]]:
         """Yield one entry per line that ends in these samples.
 
         Args:
@@ -110,7 +110,7 @@ class LineScore(SymbolScore):
             ends = self.decode([symbol]) == b"\n"
             self.state["symbols"].append(symbol)
             self.state["bits"].append(round(surprise, 4))
-            if ends or len(self.state["symbols"]) >= LONGEST:
+            if ends or len(self.state["symbols"]) >= MAX_LINE_SYMBOLS:
                 yield self._ended(ends=ends)
 
     def _ended(self, *, ends: bool) -> dict[str, Any]:
@@ -118,12 +118,12 @@ class LineScore(SymbolScore):
         state = self.state
         bits, usual = state["bits"], state["usual"]
         mean, score = round(float(np.mean(bits)), 6), None
-        if len(usual) >= ENOUGH:
+        if len(usual) >= MIN_COMPARED_LINES:
             median = float(np.median(usual))
             spread = 1.4826 * float(np.median(np.abs(np.array(usual) - median)))
-            score = round((mean - median) / max(spread, LEAST_SPREAD), 3)
+            score = round((mean - median) / max(spread, MIN_SPREAD), 3)
         entry = {"line": state["line"], "bits": mean, "score": score, **self._text(state["symbols"], bits)}
-        state["usual"] = [*usual, mean][-REMEMBERED:]
+        state["usual"] = [*usual, mean][-COMPARED_LINES:]
         state["symbols"], state["bits"], state["line"] = [], [], state["line"] + ends
         if self.top and score is not None:
             state["top"] = sorted([*state["top"], entry], key=lambda line: -line["score"])[: self.top]
@@ -139,12 +139,12 @@ class LineScore(SymbolScore):
             worst += self._words(symbols[start:edge]) + sign
             start = edge
         worst += self._words(symbols[start:shown])
-        return {"text": self._words(symbols[:shown])[:SHOWN], "worst": worst[:SHOWN]}
+        return {"text": self._words(symbols[:shown])[:SHOWN_CHARACTERS], "worst": worst[:SHOWN_CHARACTERS]}
 
     def _words(self, symbols: Sequence[int]) -> str:
         return self.decode(symbols).decode(errors="replace") if symbols else ""
 
-    def closing(self, lines: Sequence[dict[str, Any]], folder: Path) -> str:
+    def closing_text(self, lines: Sequence[dict[str, Any]], folder: Path) -> str:
         """List the most surprising lines.
 
         Args:

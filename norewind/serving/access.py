@@ -17,13 +17,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from norewind.serving.bodies import Refusal, read_body
 from norewind.serving.prometheus import RequestCounts
 
-COOKIE = "norewind"
-LOCAL = re.compile(r"(localhost|127\.0\.0\.1|\[::1\])(:\d+)?", re.IGNORECASE)
+COOKIE_NAME = "norewind"
+LOCAL_HOST = re.compile(r"(localhost|127\.0\.0\.1|\[::1\])(:\d+)?", re.IGNORECASE)
 LINGER_SECONDS = 2.0
 SEND_SECONDS = 30.0
-LOGIN = (resources.files("norewind.serving") / "page" / "login.html").read_text()
+LOGIN_PAGE = (resources.files("norewind.serving") / "page" / "login.html").read_text()
 # Paths that are served without the token.
-OPEN = ("/health", "/login", "/page.css")
+PUBLIC_PATHS = ("/health", "/login", "/page.css")
 
 
 def is_local(host: str) -> bool:
@@ -82,20 +82,20 @@ class AccessControl:
 
     def _rejection(self, request: Request) -> Response | None:
         host, origin, path = request.headers.get("host", ""), request.headers.get("origin"), request.scope["path"]
-        if self.token is None and not LOCAL.fullmatch(host):
+        if self.token is None and not LOCAL_HOST.fullmatch(host):
             return Refusal(403, f"requests for the host {host!r} are rejected. Use localhost or 127.0.0.1.").response
         if origin is not None and origin.partition("://")[2] != host:
             return Refusal(403, "requests from pages of other sites are rejected.").response
         request.scope["trusted"] = self.token is None or self._has_token(request)
-        if request.scope["trusted"] or path in OPEN:
+        if request.scope["trusted"] or path in PUBLIC_PATHS:
             return None
         if request.method == "GET" and path == "/":
-            return HTMLResponse(LOGIN, 401)
+            return HTMLResponse(LOGIN_PAGE, 401)
         return Refusal(401, "a token is required: send the header Authorization: Bearer TOKEN.").response
 
     def _has_token(self, request: Request) -> bool:
         kind, _, given = request.headers.get("authorization", "").partition(" ")
-        cookie = request.cookies.get(COOKIE, "")
+        cookie = request.cookies.get(COOKIE_NAME, "")
         return (kind.lower() == "bearer" and _same(given.strip(), self.token)) or _same(cookie, self.cookie)
 
     async def login(self, request: Request) -> Response:
@@ -107,9 +107,9 @@ class AccessControl:
         if self.token is not None:
             form = parse_qs((await read_body(request)).decode("utf-8", "replace"))
             if not _same(form.get("token", [""])[0], self.token):
-                return HTMLResponse(LOGIN.replace("<form", "<p>Wrong token.</p><form"), 401)
+                return HTMLResponse(LOGIN_PAGE.replace("<form", "<p>Wrong token.</p><form"), 401)
         response = RedirectResponse("/", 303)
-        response.set_cookie(COOKIE, self.cookie, httponly=True, samesite="strict", path="/")
+        response.set_cookie(COOKIE_NAME, self.cookie, httponly=True, samesite="strict", path="/")
         return response
 
 

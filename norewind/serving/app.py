@@ -16,7 +16,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from norewind.serving.access import AccessControl
-from norewind.serving.bodies import BROKEN, Refusal, busy, decode_json, decode_rows, read_body, read_lines
+from norewind.serving.bodies import INTERNAL_ERROR, Refusal, busy, decode_json, decode_rows, read_body, read_lines
 from norewind.serving.page_feed import TICK_SECONDS, PageFeed
 from norewind.serving.prometheus import RequestCounts
 from norewind.serving.service import Service
@@ -25,7 +25,7 @@ MAX_STREAMS = 64
 MAX_VIEWERS = 32
 # When this many lines of a stream wait for their answers, no more are read.
 MAX_UNANSWERED = 256
-PAGE = {"/": "html", "/page.js": "javascript", "/page.css": "css"}
+PAGE_TYPES = {"/": "html", "/page.js": "javascript", "/page.css": "css"}
 UNBUFFERED = {"x-accel-buffering": "no"}
 
 
@@ -48,7 +48,7 @@ def application(feed: PageFeed, token: str | None = None, service: Service | Non
         routes += [Route(path, partial(answer, service), methods=["POST"]) for path, answer in posts.items()]
         routes.append(Route("/metrics", partial(metrics, service, access.counts)))
     folder = resources.files("norewind.serving") / "page"
-    for path, kind in PAGE.items():
+    for path, kind in PAGE_TYPES.items():
         content = (folder / (path.strip("/") or "page.html")).read_bytes()
         routes.append(Route(path, Response(content, media_type=f"text/{kind}"), methods=["GET"]))
 
@@ -77,7 +77,7 @@ async def refuse(request: Request, error: Exception) -> Response:
     """
     if isinstance(error, HTTPException):
         error = Refusal(error.status_code, f"{error.detail}: {request.method} {request.url.path}")
-    return (error if isinstance(error, Refusal) else Refusal(500, BROKEN)).response
+    return (error if isinstance(error, Refusal) else Refusal(500, INTERNAL_ERROR)).response
 
 
 async def predict(service: Service, request: Request) -> Response:
@@ -203,7 +203,7 @@ async def _read_lines(service: Service, request: Request, answers: asyncio.Queue
     except (asyncio.CancelledError, ClientDisconnect):
         pass
     except Exception:
-        await answers.put({"error": BROKEN, "line": number})
+        await answers.put({"error": INTERNAL_ERROR, "line": number})
         raise
     finally:
         await answers.put(None)

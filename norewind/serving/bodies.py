@@ -11,14 +11,14 @@ from starlette.responses import JSONResponse
 
 MAX_BODY = 1 << 20
 MAX_ROWS = 256
-MAX_STREAM_LINE = 1 << 16
+MAX_STREAM_LINE_BYTES = 1 << 16
 MAX_ID_LENGTH = 200
 BODY_SECONDS = 10.0
 # How long a stream may send nothing. A blank line keeps it open.
 IDLE_SECONDS = 300.0
 # Headers of error responses, by status.
-HEADERS = {401: {"www-authenticate": "Bearer"}, 429: {"retry-after": "1"}}
-BROKEN = "internal error: see the log of the service."
+ERROR_HEADERS = {401: {"www-authenticate": "Bearer"}, 429: {"retry-after": "1"}}
+INTERNAL_ERROR = "internal error: see the log of the service."
 Id = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_ID_LENGTH)]
 
 
@@ -52,7 +52,7 @@ class Refusal(Exception):
     @property
     def response(self) -> JSONResponse:
         """The response."""
-        return JSONResponse(self.answer, self.status, HEADERS.get(self.status))
+        return JSONResponse(self.answer, self.status, ERROR_HEADERS.get(self.status))
 
 
 def busy(what: str) -> Refusal:
@@ -102,8 +102,8 @@ async def read_lines(request: Request) -> AsyncIterator[bytes]:
         *lines, rest = rest.split(b"\n")
         for line in lines:
             yield line
-        if len(rest) > MAX_STREAM_LINE:
-            raise Refusal(413, f"a line is longer than {MAX_STREAM_LINE} bytes.")
+        if len(rest) > MAX_STREAM_LINE_BYTES:
+            raise Refusal(413, f"a line is longer than {MAX_STREAM_LINE_BYTES} bytes.")
     if rest:
         yield rest
 

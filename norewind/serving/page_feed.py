@@ -33,7 +33,7 @@ SILENT_SECONDS = 15
 # The most bytes of a log to read at a time. If there are more, only the end is read.
 MAX_READ_BYTES = 4_000_000
 # The entries of a line of metrics that the page shows.
-ENTRIES = ("samples", "seconds", "loss", *SIMPLE_FORECASTS, "carry")
+SHOWN_ENTRIES = ("samples", "seconds", "loss", *SIMPLE_FORECASTS, "carry")
 
 
 Entry = dict[str, Any]
@@ -90,9 +90,9 @@ class PageFeed:
         """Add a line of metrics.
 
         Args:
-            line: the line, as in metrics.jsonl.
+            line: its entries by name, as in metrics.jsonl.
         """
-        self.metrics.append({name: line[name] for name in ENTRIES if line.get(name) is not None})
+        self.metrics.append({name: line[name] for name in SHOWN_ENTRIES if line.get(name) is not None})
         self._lines_added += 1
         if len(self.metrics) > MAX_METRICS:
             del self.metrics[: MAX_METRICS // 2 : 2]  # thin out the older half

@@ -5,8 +5,8 @@ from collections import Counter
 from itertools import accumulate
 from typing import Any
 
-BOUNDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
-PATHS = ("/", "/events", "/health", "/learn", "/login", "/metrics", "/page.css", "/page.js", "/predict", "/stream")
+BUCKET_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+URL_PATHS = ("/", "/events", "/health", "/learn", "/login", "/metrics", "/page.css", "/page.js", "/predict", "/stream")
 GAUGES = {
     "samples": "Samples learned from.",
     "durable": "Samples in the newest checkpoint.",
@@ -25,7 +25,7 @@ class RequestCounts:
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
-        self.buckets, self.sum = [0] * (len(BOUNDS) + 1), 0.0
+        self.buckets, self.sum = [0] * (len(BUCKET_SECONDS) + 1), 0.0
 
     def add(self, path: str, status: int, seconds: float) -> None:
         """Count a request.
@@ -35,9 +35,9 @@ class RequestCounts:
             status: the status of the response.
             seconds: how long it took.
         """
-        self.counts[f'{{path="{path if path in PATHS else "other"}",status="{status}"}}'] += 1
+        self.counts[f'{{path="{path if path in URL_PATHS else "other"}",status="{status}"}}'] += 1
         if path == "/predict" and status == 200:
-            self.buckets[bisect_left(BOUNDS, seconds)] += 1
+            self.buckets[bisect_left(BUCKET_SECONDS, seconds)] += 1
             self.sum += seconds
 
     def text(self, gauges: dict[str, Any]) -> str:
@@ -47,7 +47,7 @@ class RequestCounts:
             gauges: values by name; those listed in `GAUGES` are included where known.
         """
         lines = _family("requests_total", "counter", "Requests by path and status.", self.counts)
-        buckets = zip([*BOUNDS, "+Inf"], accumulate(self.buckets), strict=True)
+        buckets = zip([*BUCKET_SECONDS, "+Inf"], accumulate(self.buckets), strict=True)
         took = {f'_bucket{{le="{bound}"}}': count for bound, count in buckets}
         took |= {"_sum": self.sum, "_count": sum(self.buckets)}
         lines += _family("predict_seconds", "histogram", "Time of predictions.", took)

@@ -19,7 +19,7 @@ from norewind.streams.table.python_rows import PythonRows
 # The learning thread checks whether it should stop at least this often (in seconds).
 POLL_SECONDS = 0.5
 # How long the first row waits for more, so that they are learned from together (in seconds).
-GATHER = 0.02
+GATHER_SECONDS = 0.02
 # The most rows that are learned from together: few enough to let predictions through.
 MAX_BATCH = 256
 # The most rows that one call answers.
@@ -49,7 +49,7 @@ class Incoming(PythonRows):
     name = "the service"
 
     def __init__(self, most: int):
-        super().__init__(lasts=True)
+        super().__init__(open_ended=True)
         self.most = most
         self._queue: list[tuple[dict[str, Any], bytes]] = []
         self._lines: deque[bytes] = deque()
@@ -97,10 +97,12 @@ class Incoming(PythonRows):
             with self._changed:
                 self._changed.wait_for(lambda: self._queue or self.closed, POLL_SECONDS)
                 if self._queue:
-                    self._changed.wait_for(lambda: len(self._queue) >= MAX_BATCH or self.closed or self._hurry, GATHER)
+                    self._changed.wait_for(
+                        lambda: len(self._queue) >= MAX_BATCH or self.closed or self._hurry, GATHER_SECONDS
+                    )
                 some, self._queue = self._queue[:MAX_BATCH], self._queue[MAX_BATCH:]
                 self._hurry = bool(self._queue)
-                self._lasts = not self.closed or bool(self._queue)
+                self._open_ended = not self.closed or bool(self._queue)
             for row, line in some:
                 self.put(row)
                 self._lines.append(line)
@@ -167,10 +169,7 @@ def seconds_per_row(call: Callable[[int], Any]) -> float:
     """Measure the shortest time of `call(rows)` per row, for one row or many. This also compiles it."""
     best = min(timeit.repeat(lambda: call(1), number=1, repeat=4))
     if best < MAX_CALL_SECONDS:  # otherwise rows are answered one at a time
-        best = min(
-            best,
-            *(seconds / ROWS_PER_CALL for seconds in timeit.repeat(lambda: call(ROWS_PER_CALL), number=1, repeat=4)),
-        )
+        best = min(best, min(timeit.repeat(lambda: call(ROWS_PER_CALL), number=1, repeat=4)) / ROWS_PER_CALL)
     return best
 
 

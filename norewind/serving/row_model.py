@@ -11,7 +11,7 @@ from norewind.fleets.store import MAX_SAMPLES, Store
 from norewind.scoring.class_score import ClassScore
 from norewind.scoring.number_score import NumberScore
 from norewind.streams.stream import Samples
-from norewind.streams.table.columns import ANOTHER, CATEGORIES, at, category_of
+from norewind.streams.table.columns import CATEGORIES, OTHER_CATEGORY, at, category_of
 from norewind.streams.table.row_stream import RowStream
 from norewind.streams.table.scaling import SeriesStatistics
 from norewind.training.training_loop import Training, carry_norm
@@ -70,18 +70,12 @@ class RowModel:
         zeros = np.zeros((rows, self.stream.width), np.float32)
         outputs = self.outputs(self.state, Samples(zeros, zeros))
         if isinstance(self.score, NumberScore):
-            self.score.forecasts(outputs[0] if self.stream.horizon else outputs)
+            self.score.means_and_deviations(outputs[0] if self.stream.horizon else outputs)
 
     def newest(self) -> State:
         """Return the current state."""
-        training = self.training
         # A copy, since the thread that learns changes the run in place.
-        run, waiting = copied(training.run), training.steps.waiting
-        if waiting is not None and len(waiting.xs):
-            # Rows that wait for their window have not been learned from yet, but belong to the past.
-            padding = np.zeros((training.window - len(waiting.xs), *waiting.xs.shape[1:]), waiting.xs.dtype)
-            run, _ = training.learner.forward(run, np.concatenate([waiting.xs, padding]), count=len(waiting.xs))
-        return State(rows_so_far(training), run, self.stream.moment())
+        return State(rows_so_far(self.training), copied(self.training.run_so_far()), self.stream.moment())
 
     def outputs(self, state: State, samples: Samples) -> Any:
         """Return the outputs of the model for samples, each as if it were the next one.
@@ -124,7 +118,7 @@ class RowModel:
         """
         state = self.state
         samples = self.stream.peek(rows, state.moment)
-        entries = list(self.score.predictions(state.rows + 1, samples, self.outputs(state, samples)))
+        entries = list(self.score.prediction_entries(state.rows + 1, samples, self.outputs(state, samples)))
         for place, entry in enumerate(entries):
             self._name_class(entry, rows[place])
             # They were numbered as consecutive rows.
@@ -138,7 +132,7 @@ class RowModel:
     def _name_class(self, entry: dict[str, Any], row: dict[str, Any]) -> None:
         """Name a class that has not appeared before, as the stream would if it learned from this row."""
         known = self.stream.classes if isinstance(self.score, ClassScore) else None
-        if known is not None and entry.get("target") == ANOTHER and len(known) < CATEGORIES:
+        if known is not None and entry.get("target") == OTHER_CATEGORY and len(known) < CATEGORIES:
             entry["target"] = category_of(at(row, self.stream.targets[0]))
 
 

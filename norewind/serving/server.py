@@ -13,11 +13,11 @@ MAX_CONNECTIONS = 512
 MAX_HEAD_BYTES = 1 << 14
 HEAD_SECONDS = 10.0
 KEEP_ALIVE_SECONDS = 60
-GRACE = 10
-POLICY = "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
+GRACE_SECONDS = 10
+CONTENT_POLICY = "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
 # Headers of every response.
-SAFE = {
-    "content-security-policy": POLICY,
+SECURITY_HEADERS = {
+    "content-security-policy": CONTENT_POLICY,
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
     "cache-control": "no-store",
@@ -87,9 +87,9 @@ def serve(app: Any, listener: socket, *, stop: Callable[[], bool], end: Callable
         server_header=False,
         date_header=False,
         proxy_headers=False,
-        headers=list(SAFE.items()),
+        headers=list(SECURITY_HEADERS.items()),
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
-        timeout_graceful_shutdown=GRACE,
+        timeout_graceful_shutdown=GRACE_SECONDS,
     )
     server = uvicorn.Server(config)
     server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign]

@@ -25,13 +25,13 @@ from norewind.training.training_loop import Hooks, Training
 
 # How long the learning thread may hold the GIL while an answer waits (in seconds). A request releases the GIL at every
 # system call, and waits this long to get it back.
-SWITCH = 0.0005
+SWITCH_SECONDS = 0.0005
 # The time to learn from accepted rows when the service stops (in seconds).
-DRAIN = 20.0
+DRAIN_SECONDS = 20.0
 # The longest time that /learn?wait=1 waits (in seconds).
 MAX_WAIT_SECONDS = 60
-FLUSH = 0.01
-ENDED = {"error": "learning ended before this row was learned from."}
+FLUSH_SECONDS = 0.01
+ENDED_ANSWER = {"error": "learning ended before this row was learned from."}
 
 
 class Service:
@@ -72,7 +72,7 @@ class Service:
         self.streams: set[asyncio.Task] = set()
         self._answers: dict[int, asyncio.Future] = {}
         self._ready, self._stop = threading.Event(), threading.Event()
-        sys.setswitchinterval(SWITCH)
+        sys.setswitchinterval(SWITCH_SECONDS)
         self._thread = threading.Thread(target=self._learn, name="learning")
         self._thread.start()
         self._ready.wait()
@@ -148,7 +148,7 @@ class Service:
 
     def _end_answers(self) -> None:
         for answer in self._answers.values():
-            answer.set_result(ENDED)
+            answer.set_result(ENDED_ANSWER)
         self._answers.clear()
 
     def _answer_to(self, number: int) -> asyncio.Future:
@@ -159,7 +159,7 @@ class Service:
         """Return a row as the stream reads it, and its line.
 
         Args:
-            row: the row by column.
+            row: values by column, as the client sent them.
 
         Raises:
             Refusal: the row is bad.
@@ -235,7 +235,7 @@ class Service:
         """Accept a row to predict and learn from, waiting while the queue is full.
 
         Args:
-            row: the row by column.
+            row: values by column, as the client sent them.
 
         Returns:
             A future for its answer, which is set after learning from it.
@@ -273,7 +273,7 @@ class Service:
     async def stop(self) -> None:
         """Learn from all accepted rows, save, and release the folder."""
         self.incoming.close()
-        await asyncio.to_thread(self._thread.join, DRAIN)
+        await asyncio.to_thread(self._thread.join, DRAIN_SECONDS)
         await asyncio.to_thread(self.close)
         self.labels.forget(self.durable)
         self.labels.save()
@@ -304,4 +304,6 @@ def served_settings(folder: Path) -> Settings:
             f"stdout. For the live page, use: norewind watch {folder}"
         )
     written = "file" if settings.predictions == "file" else "none"
-    return replace(settings, samples=None, flush=FLUSH, final=False, bad="fail", predictions=written, tensorboard=False)
+    return replace(
+        settings, samples=None, flush=FLUSH_SECONDS, final=False, bad="fail", predictions=written, tensorboard=False
+    )

@@ -8,7 +8,7 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 
 from norewind.streams.stream import StreamError
-from norewind.streams.table.columns import CATEGORIES, LARGEST, REMEMBERED, Kind
+from norewind.streams.table.columns import CATEGORIES, KEPT_TIMES, MAX_NUMBER, Kind
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
@@ -162,7 +162,7 @@ class MessagesPosition(msgspec.Struct, forbid_unknown_fields=True):
 
 
 # In positions None stands for NaN, which JSON does not have.
-SavedNumber = Annotated[float, msgspec.Meta(ge=-LARGEST, le=LARGEST)]
+SavedNumber = Annotated[float, msgspec.Meta(ge=-MAX_NUMBER, le=MAX_NUMBER)]
 SavedColumn = tuple[Count, SavedNumber, Annotated[float, msgspec.Meta(ge=0, le=sys.float_info.max)], SavedNumber | None]
 ColumnNames = Annotated[list[str], msgspec.Meta(min_length=1)]
 
@@ -181,7 +181,7 @@ class RowPosition(SourcePosition):
     cycles: dict[str, list[str]]
     categories: dict[str, Annotated[list[str], msgspec.Meta(max_length=CATEGORIES)]]
     clock: str | None
-    times: Annotated[list[str | int | float | None], msgspec.Meta(max_length=REMEMBERED)]
+    times: Annotated[list[str | int | float | None], msgspec.Meta(max_length=KEPT_TIMES)]
     statistics: list[SavedColumn]
     waiting: Any
     messages: MessagesPosition | None = None

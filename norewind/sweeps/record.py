@@ -16,7 +16,7 @@ import filelock
 import numpy as np
 
 import norewind
-from norewind.scoring.metrics import at_the_end
+from norewind.scoring.metrics import mean_of_last_part
 from norewind.storage.files import write_atomically
 from norewind.training.registry import AUTO, AUTO_WINDOW, parse_method
 
@@ -150,4 +150,4 @@ def final_loss(record: Record, share: float, entry: str = "curve") -> float:
     """
     if not record.get(entry):
         return float("nan")
-    return at_the_end(interval_ends(record), loss_curve(record, entry), share)[1]
+    return mean_of_last_part(interval_ends(record), loss_curve(record, entry), share)[1]

@@ -117,7 +117,7 @@ def _hooks(
     total = None if settings.samples is None else int(settings.samples)
     before, name = folder.entries.get("samples", 0), str(folder.path)
     with _events(folder.path, before) if settings.tensorboard else nullcontext() as events:
-        progress.begin(name, opened.score.unit, before, total, opened.score.simple)
+        progress.begin(name, opened.score.unit, before, total, opened.score.simple_forecasts)
 
         def on_metrics(line):
             progress.average(name, line)
@@ -128,7 +128,7 @@ def _hooks(
                 events.flush()
 
         def on_predictions(*predicted):
-            entries = list(opened.score.predictions(*predicted))
+            entries = list(opened.score.prediction_entries(*predicted))
             if settings.predictions != "none":
                 write(entries)
             if on_lines:

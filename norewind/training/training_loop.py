@@ -14,7 +14,7 @@ from msgspec.structs import asdict
 from norewind.core import checks
 from norewind.core.trees import Tree, concatenated, copied, floating, norm
 from norewind.learners.learner import Learner
-from norewind.scoring.metrics import SEEN_AT_ONCE, Diverged, Tally, Watch, digits, next_line
+from norewind.scoring.metrics import WATCHED_SAMPLES, Diverged, Tally, Watch, digits, next_line
 from norewind.scoring.score import Score
 from norewind.storage.checkpoint import arrays_of
 from norewind.streams.stream import Samples, StreamError
@@ -278,7 +278,7 @@ class Training:
                 line = self._line()
                 self.publish(line)
                 if self.watch:
-                    self.divergence.see(line, SEEN_AT_ONCE if self.intervals.metrics_every is None else 0)
+                    self.divergence.see(line, WATCHED_SAMPLES if self.intervals.metrics_every is None else 0)
 
     def _line(self) -> dict[str, Any]:
         """Return the line of metrics that ends here, and start a new interval."""
@@ -329,7 +329,11 @@ class Training:
     def run_so_far(self) -> Any:
         """Return the run after all samples, including those that wait for their window, for `Learner.forward`."""
         waiting = self.steps.waiting
-        return self.run if waiting is None else self.learner.forward(self.run, waiting.xs)[0]
+        if waiting is None:
+            return self.run
+        # Padded to a window, so that the function is compiled only once.
+        xs = jax.tree.map(lambda leaf: leaf[0], self.steps.windows(waiting, 1)[0])
+        return self.learner.forward(self.run, xs, count=count_of(waiting))[0]
 
     def _seconds_so_far(self) -> float:
         """Return the time spent in `until`, also before the checkpoint that the training continued from."""

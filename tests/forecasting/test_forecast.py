@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from run_folders import MODEST, assert_refused, everything, norewind
 
-from norewind.forecasting.predict import forecast
-from norewind.scoring.row_score import REMEMBERED
+from norewind.forecasting.forecasts import forecast
+from norewind.scoring.row_score import ERROR_DECAY
 from norewind.training.folder import saved_run
 from norewind.training.log import read_log
 
@@ -42,7 +42,7 @@ def test_it_goes_on_from_its_own_forecasts_as_if_they_had_come(wave, tmp_path, c
     # The deviation is that of its newest errors, and grows, as later ones add up.
     entries = [entry for entry in read_log(run / "predictions.jsonl") if "prediction" in entry]
     squares = np.array([[(e["prediction"][c] - e["target"][c]) ** 2 for c in "xy"] for e in entries])
-    weights = REMEMBERED ** np.arange(len(squares))[::-1, None]
+    weights = ERROR_DECAY ** np.arange(len(squares))[::-1, None]
     expected = np.sqrt((weights * squares).sum(axis=0) / weights.sum())
     np.testing.assert_allclose(result.deviations[0], expected, rtol=1e-3)
     np.testing.assert_allclose(result.deviations[3], 2 * result.deviations[0])

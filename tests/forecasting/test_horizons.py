@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from run_folders import MODEST, assert_refused, everything, norewind
 
-from norewind.forecasting.predict import forecast
+from norewind.forecasting.forecasts import forecast
 from norewind.training.folder import saved_run
 from norewind.training.log import read_log
 from norewind.training.settings import Settings, SettingsError

@@ -12,7 +12,7 @@ import pytest
 
 import norewind
 from norewind.cli import main
-from norewind.forecasting.base_model import rows_of
+from norewind.forecasting.base_model import iterate_rows
 from norewind.training.settings import SettingsError
 
 SMALL = {"method": "snap1", "cell": "lru", "hidden": 4, "rate": 1e-2}
@@ -171,8 +171,8 @@ def test_a_series_is_a_column_with_its_name(package):
     series = pytest.importorskip(package).Series
     values = [row["tide"] for row in wave(12)]
     named, unnamed = series(values, name="tide") if package == "pandas" else series("tide", values), series(values)
-    assert list(rows_of(named)) == [{"tide": value} for value in values]
-    assert list(rows_of(unnamed)) == list(rows_of(values)) == [{"1": value} for value in values]
+    assert list(iterate_rows(named)) == [{"tide": value} for value in values]
+    assert list(iterate_rows(unnamed)) == list(iterate_rows(values)) == [{"1": value} for value in values]
 
 
 def test_a_saved_model_goes_on_as_if_nothing_had_happened(fitted, tmp_path):

@@ -50,7 +50,7 @@ def plain(run, xs, fresh=False):
     settings, saved = saved_run(run)
     symbols = xs.ndim == 1
     shape = Shape(256, 256, True) if symbols else Shape(2, 2, False, targets=2, steps=(1,))
-    trained = predict.at_the_end(settings, saved).run
+    trained = predict.training_at_end(settings, saved).run
     inner = trained if symbols else trained.run
     state = inner.initial_state if fresh else inner.state if symbols else inner.ahead
     transition = cell_of(settings, shape).transition

@@ -53,7 +53,7 @@ class Logits(Learner):
 
 
 def closing_words(lines):
-    return ClassScore(4, str, STEPS).closing(lines, Path())
+    return ClassScore(4, str, STEPS).closing_text(lines, Path())
 
 
 def learner(steps, logits=None):
@@ -243,7 +243,7 @@ def test_accuracies_are_those_of_their_definition(horizon):
         assert line[name] == pytest.approx(count / scored, abs=1e-6)
     words = closing_words([{"samples": ROWS, "loss": 2.0, **line}])
     assert "Warning" in words
-    entries = list(score.predictions(1, samples, (guesses, guesses) if horizon else guesses))
+    entries = list(score.prediction_entries(1, samples, (guesses, guesses) if horizon else guesses))
     assert entries[20]["target"] == stream.class_name(int(samples.values[20, 0]))
     assert ("forecast" in entries[20]) == (horizon > 0)
 

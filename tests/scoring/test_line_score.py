@@ -29,7 +29,7 @@ def scored(text, odd=(), cuts=(), top=3):
     for cut in (*cuts, len(outputs)):
         part = Samples(samples.xs[start:cut], samples.targets[start:cut])
         score.add(part)
-        entries += score.predictions(start + 1, part, outputs[start:cut])
+        entries += score.prediction_entries(start + 1, part, outputs[start:cut])
         start = cut
     return score, entries
 
@@ -51,7 +51,7 @@ def test_an_odd_line_has_a_high_score_and_its_worst_stretch_is_marked(tmp_path):
     assert max(entry["score"] for entry in entries[31:]) < 1
     assert score.state["top"][0] == entries[30]
     assert len(score.state["top"]) == 3
-    assert "line 31" in score.closing([], tmp_path).splitlines()[1]
+    assert "line 31" in score.closing_text([], tmp_path).splitlines()[1]
 
 
 def test_cuts_change_nothing_and_endless_lines_have_an_end():
@@ -80,7 +80,7 @@ def test_lines_need_only_the_probabilities_of_what_came():
     lines = []
     for outputs in (all_symbols.reshape(-1, 4), own.reshape(-1)):
         score = LineScore(4, int, lambda part: bytes(b"ABC\n"[symbol] for symbol in part))
-        lines.append([entry["bits"] for entry in score.predictions(1, samples, outputs)])
+        lines.append([entry["bits"] for entry in score.prediction_entries(1, samples, outputs)])
     np.testing.assert_allclose(*lines, atol=1e-3)
     assert len(lines[0]) > 10
 

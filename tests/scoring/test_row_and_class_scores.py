@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from norewind.scoring.class_score import ClassScore
-from norewind.scoring.row_score import PERIODS, REMEMBERED, RowScore
+from norewind.scoring.row_score import ERROR_DECAY, PERIODS, RowScore
 from norewind.streams import Samples
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
@@ -60,7 +60,7 @@ def plain_errors(samples, due, steps, targets):
                     if not np.isnan(error):
                         sums[number, s, k] += 1, abs(error), error**2
                 square = (model - values[row, k]) ** 2
-                recent[s, k] = REMEMBERED * recent[s, k] + (1 - REMEMBERED) * np.array([1, square])
+                recent[s, k] = ERROR_DECAY * recent[s, k] + (1 - ERROR_DECAY) * np.array([1, square])
     return sums, recent
 
 

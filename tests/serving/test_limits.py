@@ -157,7 +157,7 @@ def test_lines_come_as_they_are_sent_whatever_the_pieces():
 
     assert asyncio.run(lines(b"a\nb", b"c\n\n", b"d")) == [b"a", b"bc", b"", b"d"]
     with pytest.raises(Refusal):
-        asyncio.run(lines(b"x" * (bodies.MAX_STREAM_LINE + 1)))
+        asyncio.run(lines(b"x" * (bodies.MAX_STREAM_LINE_BYTES + 1)))
 
 
 def test_requests_of_one_moment_share_a_call_and_too_many_are_refused():

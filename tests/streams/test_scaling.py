@@ -12,10 +12,10 @@ from norewind.streams import RowStream
 from norewind.streams.table.columns import CATEGORIES
 from norewind.streams.table.python_rows import PythonRows
 from norewind.streams.table.scaling import (
-    CLIP,
-    ENOUGH,
     IMAGINE,
     LEARN,
+    MAX_DEVIATIONS,
+    MIN_VALUES,
     TRY,
     SeriesStatistics,
     TableLayout,
@@ -72,7 +72,7 @@ class Column:
 
 
 def clip(value):
-    return value if math.isnan(value) else min(max(value, -CLIP), CLIP)
+    return value if math.isnan(value) else min(max(value, -MAX_DEVIATIONS), MAX_DEVIATIONS)
 
 
 def standard(value, mean, deviation):
@@ -111,7 +111,7 @@ def reference(layout, rows):
         for place in layout.targets:
             column = columns[place]
             scale = (column.mean, column.deviation, column.newest)
-            scale = scale if column.count >= ENOUGH and column.deviation else (math.nan,) * 3
+            scale = scale if column.count >= MIN_VALUES and column.deviation else (math.nan,) * 3
             now.append((0.0, 1.0, column.newest) if raw else scale)
         targets, scales, last = [], [], []
         for step in layout.steps:
@@ -247,7 +247,7 @@ def numbered(count):
 
 
 def test_peeking_is_taking_without_a_trace():
-    given_rows, rows = PythonRows(numbered(30), lasts=True), numbered(40)
+    given_rows, rows = PythonRows(numbered(30), open_ended=True), numbered(40)
     stream = RowStream(given_rows, horizon=3)
     stream.take(30)
     moment = stream.moment()

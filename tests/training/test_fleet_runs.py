@@ -18,7 +18,7 @@ from run_folders import cached_build, holder, keys_in
 
 import norewind
 from norewind.fleets import store
-from norewind.forecasting.fleet_forecast import fleet_forecasts
+from norewind.forecasting.forecasts import fleet_forecasts
 from norewind.storage.checkpoint import checkpoints
 from norewind.sweeps import parts as fleet_parts
 from norewind.sweeps import workers

@@ -16,22 +16,22 @@ Kind = Literal["number", "boolean", "category", "time"]
 # The number of different values of a column that are distinguished; all others are treated as one.
 CATEGORIES = 16
 # The name of all others.
-ANOTHER = "(another)"
+OTHER_CATEGORY = "(another)"
 # In fewer rows, numbers that increase by one may be a coincidence.
-ENOUGH_TO_COUNT = 20
-DAY = 86_400.0
-LARGEST_ROW = 10_000
-TRUTH = {"true": 1.0, "false": 0.0}
+MIN_COUNTER_ROWS = 20
+DAY = 86_400.0  # in seconds
+MAX_ROW_VALUES = 10_000
+TRUTH_VALUES = {"true": True, "false": False}
 # From 1979 to 2096 in seconds, milliseconds, microseconds and nanoseconds.
 UNIX_TIMES = [(unit * 3e8, unit * 4e9, unit) for unit in (1, 1e3, 1e6, 1e9)]
 # The index of a value in a list, as `leaves` writes it. (Python's `int` reads the digits of other scripts too.)
-PLACE = re.compile("0|[1-9][0-9]{0,9}")
-COMMA = re.compile("[-+]?[0-9]+,[0-9]+")
+LIST_INDEX = re.compile("0|[1-9][0-9]{0,9}")
+DECIMAL_COMMA = re.compile("[-+]?[0-9]+,[0-9]+")
 # How many of the newest times are kept.
-REMEMBERED = 12
-MISSING = frozenset(["", "na", "nan", "null"])
+KEPT_TIMES = 12
+MISSING_WORDS = frozenset(["", "na", "nan", "null"])
 # Larger numbers do not fit 32-bit floats, and their squares would not fit 64-bit ones.
-LARGEST = 3e38
+MAX_NUMBER = 3e38
 
 
 class InferredKind(NamedTuple):
@@ -50,7 +50,7 @@ def infer_kind(values: list[Any]) -> InferredKind:
     """Infer the kind of a column from its first values.
 
     Args:
-        values: the values.
+        values: the fields of the first rows, as they were sent.
 
     >>> infer_kind(["1", "", "3"])
     InferredKind(kind='number', why_unused='')
@@ -65,23 +65,20 @@ def infer_kind(values: list[Any]) -> InferredKind:
         return InferredKind("boolean")
     numbers = [number_of(value) for value in present if can_read(number_of, value)]
     if len(numbers) > most:
-        return (
-            InferredKind("number", _counts(numbers))
-            if not _is_unix_time(numbers)
-            else InferredKind("time", "a timestamp")
-        )
+        is_time = _is_unix_time(numbers)
+        return InferredKind("time", "a timestamp") if is_time else InferredKind("number", _counts(numbers))
     if sum(can_read(time_of, value) for value in present) > most:
         return InferredKind("time", "a timestamp")
     if any(isinstance(value, dict | list) for value in present):
         return InferredKind(None, "neither a number nor text")
-    if sum(bool(COMMA.fullmatch(str(value).strip())) for value in present) > most:
+    if sum(bool(DECIMAL_COMMA.fullmatch(str(value).strip())) for value in present) > most:
         return InferredKind("category", f"text: {present[0]!r} has a decimal comma, but numbers need a point")
     return InferredKind("category", "text")
 
 
 def _counts(numbers: list[float]) -> str:
     """Return why numbers are not worth forecasting, if they only identify the row."""
-    if len(numbers) < ENOUGH_TO_COUNT:
+    if len(numbers) < MIN_COUNTER_ROWS:
         return ""
     if numbers[0] < numbers[-1] and all(map(_is_date, numbers)) and numbers == sorted(numbers):
         return f"dates, such as {numbers[0]:.0f}"
@@ -98,7 +95,7 @@ def _is_date(number: float) -> bool:
 
 def _is_unix_time(numbers: list[float]) -> bool:
     known = any(low <= numbers[0] < numbers[-1] <= high for low, high, _ in UNIX_TIMES)
-    return known and numbers == sorted(numbers) and len(numbers) >= ENOUGH_TO_COUNT
+    return known and numbers == sorted(numbers) and len(numbers) >= MIN_COUNTER_ROWS
 
 
 def can_read(read: Any, value: Any) -> bool:
@@ -106,7 +103,7 @@ def can_read(read: Any, value: Any) -> bool:
 
     Args:
         read: the function that reads it.
-        value: the value.
+        value: the field of a row, as it was sent.
     """
     try:
         return not math.isnan(read(value))
@@ -116,7 +113,7 @@ def can_read(read: Any, value: Any) -> bool:
 
 def is_missing(value: Any) -> bool:
     if isinstance(value, str):
-        return value.strip().lower() in MISSING
+        return value.strip().lower() in MISSING_WORDS
     return value is None or (isinstance(value, float) and math.isnan(value))
 
 
@@ -137,19 +134,19 @@ def number_of(value: Any) -> float:
     except OverflowError:
         number = math.inf  # an integer with hundreds of digits
     except ValueError:
-        if value.strip().lower() in MISSING:
+        if value.strip().lower() in MISSING_WORDS:
             return math.nan
         raise BadRow(f"{quoted(value)} is not a number") from None
-    if abs(number) > LARGEST:
-        raise BadRow(f"{quoted(value)} is too large: numbers must be within ±{LARGEST:g}")
+    if abs(number) > MAX_NUMBER:
+        raise BadRow(f"{quoted(value)} is too large: numbers must be within ±{MAX_NUMBER:g}")
     return number
 
 
 def boolean_of(value: Any) -> float:
     if is_missing(value):
         return math.nan
-    truth = value if isinstance(value, bool) else TRUTH.get(value.strip().lower()) if isinstance(value, str) else None
-    if truth is None:
+    truth = TRUTH_VALUES.get(value.strip().lower()) if isinstance(value, str) else value
+    if not isinstance(truth, bool):
         raise BadRow(f"{quoted(value)} is neither true nor false")
     return float(truth)
 
@@ -194,7 +191,7 @@ def category_of(value: Any) -> str:
 
 
 # The function that reads the values of a column, by kind.
-READ: dict[Kind, Callable[[Any], Any]] = {
+READERS: dict[Kind, Callable[[Any], Any]] = {
     "number": number_of,
     "boolean": boolean_of,
     "time": time_of,
@@ -203,7 +200,7 @@ READ: dict[Kind, Callable[[Any], Any]] = {
 
 
 def quoted(value: Any) -> str:
-    if isinstance(value, int) and abs(value) > LARGEST:
+    if isinstance(value, int) and abs(value) > MAX_NUMBER:
         return "it"  # thousands of digits, which Python may not even print
     text = repr(value)
     return text if len(text) <= 40 else text[:37] + "..."
@@ -220,8 +217,8 @@ def leaves(row: dict[str, Any]) -> Iterator[tuple[str, Any]]:
             waiting.extend(reversed([(f"{name}.{key}", part) for key, part in inner]))
             continue
         number += 1
-        if number > LARGEST_ROW:
-            raise BadRow(f"it has more than {LARGEST_ROW} values")
+        if number > MAX_ROW_VALUES:
+            raise BadRow(f"it has more than {MAX_ROW_VALUES} values")
         yield name, value
 
 
@@ -230,7 +227,7 @@ def at(row: dict[str, Any], name: str) -> Any:
 
     Args:
         row: a JSON object.
-        name: the name.
+        name: the names of the keys and the indices on the way to the value, joined by dots.
     """
     if name in row or "." not in name:
         return row.get(name)
@@ -238,7 +235,7 @@ def at(row: dict[str, Any], name: str) -> Any:
     for part in name.split("."):
         if isinstance(value, dict):
             value = value.get(part)
-        elif isinstance(value, list) and PLACE.fullmatch(part) and int(part) < len(value):
+        elif isinstance(value, list) and LIST_INDEX.fullmatch(part) and int(part) < len(value):
             value = value[int(part)]
         else:
             return None

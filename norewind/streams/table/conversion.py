@@ -12,9 +12,9 @@ import numpy as np
 
 from norewind.streams.position import damaged
 from norewind.streams.stream import BadRow, MissingValue
-from norewind.streams.table.columns import CATEGORIES, LARGEST, READ, REMEMBERED, Kind, number_of
+from norewind.streams.table.columns import CATEGORIES, KEPT_TIMES, MAX_NUMBER, READERS, Kind, number_of
 
-PLAIN = {float, int, type(None)}
+NUMBER_TYPES = {float, int, type(None)}
 # Returns the value of a column in a row.
 Getter = Callable[[Any], Any]
 
@@ -87,7 +87,7 @@ class Key(NamedTuple):
         """Return whether a key is in the part to take.
 
         Args:
-            key: the key.
+            key: the JSON text of the value, as `of` returns it.
         """
         return self.shards == 1 or zlib.crc32(key) % self.shards == self.number
 
@@ -124,7 +124,7 @@ class Conversion:
         key: Key | None,
     ):
         self._getters, self._required, self._copied, self._clock, self.key = getters, required, copied, clock, key
-        self._used = [(name, READ[kind]) for name, kind in kinds.items()]
+        self._used = [(name, READERS[kind]) for name, kind in kinds.items()]
         self._gaps, self.width = gaps, len(kinds) + gaps
         self.none = Rows(np.empty((0, self.width)), np.empty(0, np.int64))
         self.categories: dict[str, dict[str, int]] = {name: {} for name, kind in kinds.items() if kind == "category"}
@@ -154,7 +154,7 @@ class Conversion:
                 lines = None if lines is None else lines[ours]
         values = self.values(rows, new=new)
         copied = [self._copy_of(row) for row in rows] if self._copied else ()
-        times = () if self._clock is None else list(map(self._getters[self._clock], rows[-REMEMBERED:]))
+        times = () if self._clock is None else list(map(self._getters[self._clock], rows[-KEPT_TIMES:]))
         return Rows(values, lines, copied, times, keys), passed
 
     def values(self, rows: Sequence[Any], *, new: bool = True) -> np.ndarray:
@@ -230,9 +230,9 @@ def read_all(read: Callable[[Any], Any], values: Sequence[Any]) -> list[Any] | n
     """
     kinds = set(map(type, values)) if read is number_of else {object}
     text = "".join(values) if kinds == {str} else ""
-    if kinds <= PLAIN or (text.isascii() and text and "_" not in text):
+    if kinds <= NUMBER_TYPES or (text.isascii() and text and "_" not in text):
         with suppress(ValueError, OverflowError):
             numbers = np.array(list(map(float, values)) if text else values, np.float64)
-            if not (np.abs(numbers) > LARGEST).any():
+            if not (np.abs(numbers) > MAX_NUMBER).any():
                 return numbers
     return list(map(read, values))

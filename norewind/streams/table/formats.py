@@ -17,7 +17,7 @@ from norewind.streams.table.conversion import Getter
 
 # The names of `FORMATS`.
 FormatName = Literal["csv", "jsonl"]
-JSON = msgspec.json.Decoder(dict[str, Any])
+JSON_DECODER = msgspec.json.Decoder(dict[str, Any])
 # A field with quotes may be as long as one without.
 csv.field_size_limit(max(csv.field_size_limit(), 2 * MAX_LINE_BYTES))
 
@@ -99,7 +99,7 @@ class LineFormat:
         """Return a row as it would be read from a file, and its line in that file, with its newline.
 
         Args:
-            row: the row, as a dict by column.
+            row: its values by column.
             columns: the names of all columns.
 
         Raises:
@@ -246,7 +246,7 @@ class JsonLines(LineFormat):
 
     def parse_lines(self, lines: Sequence[bytes], columns: Sequence[str]) -> list[dict[str, Any]]:
         try:
-            return list(map(JSON.decode, lines))
+            return list(map(JSON_DECODER.decode, lines))
         except (UnicodeDecodeError, RecursionError, msgspec.DecodeError) as problem:
             raise BadRow(str(problem)) from None
 

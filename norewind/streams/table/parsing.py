@@ -12,7 +12,7 @@ from norewind.streams.table.formats import FORMATS, Dialect, LineFormat
 
 FIRST_ROWS = 100
 # How many fields are converted at a time, since lists of fields take far more memory than arrays of numbers.
-BATCH = 20_000
+BATCH_FIELDS = 20_000
 
 
 class RowReader:
@@ -124,7 +124,7 @@ class RowReader:
                 try:
                     parts.append(self._next(records))
                     left -= len(parts[-1].values)
-                    self._batch = min(2 * self._batch, max(1, BATCH // len(self.columns)))
+                    self._batch = min(2 * self._batch, max(1, BATCH_FIELDS // len(self.columns)))
                 except BadRow as problem:
                     # One of them is unusual: they are read in ever smaller batches up to there.
                     self._batch = max(1, len(records) // 2)
@@ -164,7 +164,7 @@ class RowReader:
         """Return a row as it would be read from a file, and its line in that file, with its newline.
 
         Args:
-            row: the row, as a dict by column.
+            row: its values by column.
 
         Raises:
             BadRow: the row cannot be written to a file, or cannot be read back.

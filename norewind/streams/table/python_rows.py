@@ -10,7 +10,7 @@ from typing import Any
 from norewind.streams.source import BaseSource
 from norewind.streams.stream import StreamError
 
-SIMPLE = (float, int, str, bool, type(None))
+JSON_TYPES = (float, int, str, bool, type(None))
 
 
 class PythonRows(BaseSource):
@@ -23,14 +23,14 @@ class PythonRows(BaseSource):
 
     name, has_rows = "the table", True
 
-    def __init__(self, rows: Iterable[dict[str, Any]] = (), *, lasts: bool = False):
-        self._rows, self._waiting, self._lasts = iter(rows), deque(), lasts
+    def __init__(self, rows: Iterable[dict[str, Any]] = (), *, open_ended: bool = False):
+        self._rows, self._waiting, self._open_ended = iter(rows), deque(), open_ended
 
     def put(self, row: dict[str, Any]) -> None:
         """Add a row at the end.
 
         Args:
-            row: the row, as a dict by column.
+            row: its values by column.
         """
         self._waiting.append(row)
 
@@ -41,7 +41,7 @@ class PythonRows(BaseSource):
     def peek(self, count: int = 1) -> list[dict[str, Any]]:
         if len(self._waiting) < count:
             self._waiting.extend(islice(self._rows, count - len(self._waiting)))
-        self.ended = not self._waiting and not self._lasts
+        self.ended = not self._waiting and not self._open_ended
         return list(islice(self._waiting, count))
 
     def drop(self, records: Sequence[dict[str, Any]]) -> None:
@@ -56,7 +56,7 @@ def plain(value: Any) -> Any:
     Raises:
         StreamError: the value has no such form.
     """
-    if type(value) in SIMPLE:
+    if type(value) in JSON_TYPES:
         return value
     if type(value).__name__ in ("NAType", "NaTType"):
         return None

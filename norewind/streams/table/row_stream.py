@@ -12,13 +12,13 @@ from norewind.streams.position import RowPosition, check_position, damaged, unre
 from norewind.streams.source import BaseSource, SourceStream, closed_on_error
 from norewind.streams.stream import MESSAGE_COLUMNS, Samples, StreamError, check_count
 from norewind.streams.table import columns, scaling
-from norewind.streams.table.columns import ANOTHER, REMEMBERED, InferredKind, Kind, infer_kind
+from norewind.streams.table.columns import KEPT_TIMES, OTHER_CATEGORY, InferredKind, Kind, infer_kind
 from norewind.streams.table.conversion import Conversion, Key, Rows
 from norewind.streams.table.formats import CSV, Dialect
 from norewind.streams.table.parsing import RowReader
 from norewind.streams.table.scaling import SeriesStatistics, TableLayout, newest_scales, scaled
 
-UNREAD = unread("rows")
+UNREAD_POSITION = unread("rows")
 _array = partial(np.array, dtype=np.int64)
 
 
@@ -88,9 +88,9 @@ class RowStream(SourceStream):
             self.horizon, self._standardise = self.steps[-1], standardise
             self.inputs, self.targets, self._copied = list(inputs or []), list(targets or []), list(copy)
             self.ignored: dict[str, str] = {}
-            self._newest_times: deque[Any] = deque(maxlen=REMEMBERED)
-            if position in (None, UNREAD):
-                source.start(UNREAD)
+            self._newest_times: deque[Any] = deque(maxlen=KEPT_TIMES)
+            if position in (None, UNREAD_POSITION):
+                source.start(UNREAD_POSITION)
                 self._begin()
             else:
                 self._restore(position)
@@ -244,7 +244,7 @@ class RowStream(SourceStream):
             number: the number of the class.
         """
         known = self.classes
-        return known[number] if number < len(known) else ANOTHER
+        return known[number] if number < len(known) else OTHER_CATEGORY
 
     def position(self) -> dict[str, Any]:
         return self._source.progress.position(
@@ -288,7 +288,7 @@ class RowStream(SourceStream):
         rows, problem = self._reader.take(count, patience)
         self._source.progress.hand_out(len(rows.values), problem)
         if not len(rows.values) and self._source.ended:
-            if self._source.progress.start == UNREAD and self.shard[1] == 1:
+            if self._source.progress.start == UNREAD_POSITION and self.shard[1] == 1:
                 raise self._reader.too_short()
             return self._source.progress.end()
         return self._samples(rows, np.array(rows.copied, object) if self._copied else None)
@@ -319,7 +319,7 @@ class RowStream(SourceStream):
         """Return a row as this stream would read it from a file, and its line in that file; see `RowReader.written`.
 
         Args:
-            row: the row, as a dict by column.
+            row: its values by column.
         """
         return self._reader.written(row)
 

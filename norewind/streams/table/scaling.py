@@ -13,12 +13,12 @@ import numpy as np
 from norewind.engines.kernels import kernel
 from norewind.streams.position import damaged
 from norewind.streams.stream import StreamError
-from norewind.streams.table.columns import CATEGORIES, DAY, LARGEST
+from norewind.streams.table.columns import CATEGORIES, DAY, MAX_NUMBER
 
 # With fewer values than this, a standard deviation is too uncertain to standardise a target by.
-ENOUGH = 10
-CLIP = 100.0
-FARTHEST = 10**6
+MIN_VALUES = 10
+MAX_DEVIATIONS = 100.0
+MAX_STEP = 10**6
 # Seconds after which the time of day and the day of the week repeat.
 CYCLES = {"hour": DAY, "weekday": 7 * DAY}
 
@@ -100,11 +100,11 @@ def steps_of(horizon: int, steps: Sequence[int] | None = None) -> tuple[int, ...
     ((1, 2, 3), (0,), (1, 24))
     """
     if steps is None:
-        if not 0 <= horizon <= FARTHEST:
-            raise StreamError(f"the horizon must be 0 to {FARTHEST:,} rows, not {horizon}.")
+        if not 0 <= horizon <= MAX_STEP:
+            raise StreamError(f"the horizon must be 0 to {MAX_STEP:,} rows, not {horizon}.")
         return tuple(range(1, horizon + 1)) or (0,)
-    if not steps or steps[0] < (len(steps) > 1) or max(steps) > FARTHEST:
-        raise StreamError(f"the steps must be 1 to {FARTHEST:,} rows, or 0 alone, not {list(steps)}.")
+    if not steps or steps[0] < (len(steps) > 1) or max(steps) > MAX_STEP:
+        raise StreamError(f"the steps must be 1 to {MAX_STEP:,} rows, or 0 alone, not {list(steps)}.")
     if list(steps) != sorted(set(steps)):
         raise StreamError(f"the steps must be in increasing order, each once, not {list(steps)}.")
     return tuple(map(int, steps))
@@ -165,10 +165,10 @@ def restored_series(layout: TableLayout, statistics: list[list[Any]], waiting: A
         raise damaged(f"the waiting scales are not float64 of at most {depth} rows of shape ({targets}, 3)")
     mean, deviation, newest = np.moveaxis(waiting, -1, 0)
     if layout.standardise and not layout.classes:
-        known = (np.abs(mean) <= LARGEST) & (deviation > 0) & (deviation < np.inf) & (np.abs(newest) <= LARGEST)
+        known = (np.abs(mean) <= MAX_NUMBER) & (deviation > 0) & (deviation < np.inf) & (np.abs(newest) <= MAX_NUMBER)
         fits = known | np.isnan(waiting).all(axis=-1)
     else:
-        fits = (mean == 0) & (deviation == 1) & ((np.abs(newest) <= LARGEST) | np.isnan(newest))
+        fits = (mean == 0) & (deviation == 1) & ((np.abs(newest) <= MAX_NUMBER) | np.isnan(newest))
     if not fits.all():
         raise damaged("the scales for future targets are not finite, or do not fit its settings")
     series.statistics[0] = np.array(statistics, np.float64).T
@@ -324,7 +324,7 @@ def write_scales(layout, known, standardise, now):
         now[k, 0], now[k, 1], now[k, 2] = known[MEAN, column], deviation, known[NEWEST, column]
         if not standardise:
             now[k, 0], now[k, 1] = 0.0, 1.0
-        elif known[COUNT, column] < ENOUGH or deviation == 0:
+        elif known[COUNT, column] < MIN_VALUES or deviation == 0:
             now[k] = math.nan
 
 
@@ -369,14 +369,14 @@ def deviation_of(known, column):
 
     Args:
         known: the statistics of the series, of shape (4, columns).
-        column: the column.
+        column: its index among the columns in use.
     """
     return math.sqrt(max(known[SQUARES, column], 0.0) / max(known[COUNT, column], 1.0))
 
 
 @kernel
 def clipped(value):
-    """Clip a value to ±`CLIP`. NaN stays NaN."""
-    if value > CLIP:
-        return CLIP
-    return -CLIP if value < -CLIP else value
+    """Clip a value to ±`MAX_DEVIATIONS`. NaN stays NaN."""
+    if value > MAX_DEVIATIONS:
+        return MAX_DEVIATIONS
+    return -MAX_DEVIATIONS if value < -MAX_DEVIATIONS else value
