@@ -171,7 +171,6 @@ class Ahead(Learner):
         return inner, forecasts
 
     def forward(self, run: AheadRun, xs: np.ndarray, *, count: int | None = None) -> tuple[AheadRun, Any]:
-        """Forecast from a chunk of rows without learning; see `Learner.forward`."""
         count = len(xs) if count is None else count
         inner, outputs = self.learner.forward(run.run, xs, count=count)
         forecasts = np.asarray(outputs).reshape(len(xs), -1)
@@ -185,7 +184,6 @@ class Ahead(Learner):
         return upcoming_forecasts(run.outputs.reshape(self.horizon, self.parts, -1), self.steps, 0)
 
     def for_keys(self, run: AheadRun, *, share: bool = False) -> Any:
-        """Return an engine for many keys, unless the learner takes windows; see `Learner.for_keys`."""
         from norewind.learners.keys.networks import Networks, Waiting
 
         if self.window > 1:
@@ -194,7 +192,6 @@ class Ahead(Learner):
         return Networks(self.learner, run.run, share, waiting)
 
     def reset(self, run: AheadRun) -> AheadRun:
-        """Begin a new sequence, in which nothing is waiting yet; see `Learner.reset`."""
         xs, outputs, samples = (np.zeros_like(part) for part in (run.xs, run.outputs, run.samples))
         return AheadRun(self.learner.reset(run.run), xs, np.full_like(run.targets, np.nan), outputs, samples)
 

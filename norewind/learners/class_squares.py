@@ -55,16 +55,13 @@ class ClassSquares(Learner):
         return run, losses, _logarithms(seen)
 
     def forward(self, run: LeastSquaresRun, xs: Any, *, count: int | None = None) -> tuple[LeastSquaresRun, Any]:
-        """Forecast from a chunk of rows without learning; see `Learner.forward`."""
         run, seen = self._numbers.forward(run, xs, count=count)
         return run, _logarithms(seen)
 
     def upcoming(self, run: LeastSquaresRun) -> np.ndarray | None:
-        """Return the forecasts of the next rows; see `Learner.upcoming`."""
         return _logarithms(self._numbers.upcoming(run))
 
     def reset(self, run: LeastSquaresRun) -> LeastSquaresRun:
-        """Begin a new sequence, in place; see `Learner.reset`."""
         return self._numbers.reset(run)
 
 

@@ -120,11 +120,9 @@ class ClassLearner(Learner):
         return losses, (made, due) if self.horizon else made
 
     def upcoming(self, run: ClassRun) -> np.ndarray | None:
-        """Return the forecasts of the next rows; see `Learner.upcoming`."""
         return None if not self.horizon else upcoming_forecasts(run.counting.outputs, self.steps, run.counting.rows[0])
 
     def reset(self, run: ClassRun) -> ClassRun:
-        """Begin a new sequence, and keep everything learned; see `Learner.reset`."""
         counting = run.counting
         counting.newest[:] = -1
         for part in (counting.waiting, counting.outputs, counting.rows):

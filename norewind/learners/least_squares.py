@@ -100,7 +100,6 @@ class LeastSquares(Learner):
         return run, losses, seen
 
     def forward(self, run: LeastSquaresRun, xs: Any, *, count: int | None = None) -> tuple[LeastSquaresRun, Any]:
-        """Forecast from a chunk of rows without learning; see `Learner.forward`."""
         model = run.model._replace(past=run.model.past.copy(), rows=run.model.rows.copy())
         run = LeastSquaresRun(model, run.outputs.copy())
         unknown = np.full((len(xs), len(self.steps) * self.targets), np.nan, np.float32)
@@ -124,17 +123,14 @@ class LeastSquares(Learner):
         return LinearModel(*shaped, spreads, variances), rows, run.outputs[None]
 
     def for_keys(self, run: LeastSquaresRun, *, share: bool = False) -> Any:
-        """Return an engine for many keys, which cannot share one model; see `Learner.for_keys`."""
         from norewind.learners.keys.squares import Squares
 
         return super().for_keys(run, share=True) if share else Squares(self, run)
 
     def upcoming(self, run: LeastSquaresRun) -> np.ndarray | None:
-        """Return the forecasts of the next rows; see `Learner.upcoming`."""
         return None if not self.horizon else upcoming_forecasts(run.outputs, self.steps, run.model.rows[0])
 
     def reset(self, run: LeastSquaresRun) -> LeastSquaresRun:
-        """Begin a new sequence, in place; see `Learner.reset`."""
         reset_linear(run.model)
         run.outputs[:] = 0
         return run

@@ -299,7 +299,6 @@ class Online(Learner):
         return min(CHUNK, max(SHORTEST_CHUNK, WORK // numbers))
 
     def for_keys(self, run: Run, *, share: bool = False) -> Any:
-        """Return an engine for many keys; see `Learner.for_keys`."""
         from norewind.learners.keys.networks import Networks
 
         return Networks(self, run, share)

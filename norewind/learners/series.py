@@ -140,7 +140,6 @@ class Series(Learner):
         return SeriesRun(runs, run.mixture), losses, forecasts
 
     def forward(self, run: SeriesRun, xs: Any, *, count: int | None = None) -> tuple[SeriesRun, Any]:
-        """Forecast from a chunk of rows without learning; see `Learner.forward`."""
         count = len(xs) if count is None else count
         runs, others = forward_all(self.members, run.members, xs, count)
         linear, history, waiting, weighing, outputs = run.mixture
@@ -164,7 +163,6 @@ class Series(Learner):
         return losses, (made, due) if self.horizon else made
 
     def upcoming(self, run: SeriesRun) -> np.ndarray | None:
-        """Return the forecasts of the next rows; see `Learner.upcoming`."""
         return (
             None
             if not self.horizon
@@ -172,7 +170,6 @@ class Series(Learner):
         )
 
     def reset(self, run: SeriesRun) -> SeriesRun:
-        """Begin a new sequence, and keep everything learned; see `Learner.reset`."""
         mixture = run.mixture
         reset_linear(mixture.linear)
         for part in (mixture.history, mixture.waiting, mixture.outputs):

@@ -92,7 +92,6 @@ class TextLearner(Learner):
         return new, total, whole.reshape(*np.shape(xs), -1).astype(np.float32)
 
     def forward(self, run: TextRun, xs: Any, *, count: int | None = None) -> tuple[TextRun, np.ndarray]:
-        """Predict the log-probabilities of the symbol after each symbol; see `Learner.forward`."""
         networks, logits = forward_all(self.networks, run.networks, xs, count)
         logs = self.log_probabilities([np.asarray(part) for part in logits], len(xs))
         table, whole = self.counts.forward(run.counts, xs, count=count, expert_log_probabilities=logs)
@@ -103,7 +102,6 @@ class TextLearner(Learner):
         return new, np.stack([self.mixture.distribution(run.mix, one) for one in experts]).astype(np.float32)
 
     def reset(self, run: TextRun) -> TextRun:
-        """Begin a new text, and keep everything learned; see `Learner.reset`."""
         return TextRun(reset_all(self.networks, run.networks), self.counts.reset(run.counts), run.mix)
 
     def carry(self, run: TextRun) -> Tree:

@@ -171,7 +171,6 @@ class Counts(Learner):
         return run, outputs
 
     def reset(self, run: CountsRun) -> CountsRun:
-        """Begin a new stream, and keep everything learned; see `Learner.reset`."""
         past, kept = np.zeros_like(run.past), [contexts.POSITION, contexts.LEARNED]
         past[kept] = run.past[kept]
         return run._replace(past=past, lines=np.zeros_like(run.lines))
