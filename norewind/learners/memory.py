@@ -1,4 +1,4 @@
-"""Arrays at addresses that processors and compilers like."""
+"""Arrays aligned to the lines of the processor's cache."""
 
 from collections.abc import Callable
 

@@ -22,10 +22,9 @@ LANES = 32
 # Batch sizes in keys, with the most samples per key in one call. The runs of 256 small models still fit the
 # last-level cache; those of 4,096 do not.
 LADDER = {32: 128, 256: 16}
-# The most numbers in the run of a small model. With normal vectors on a processor with AVX-512, and 128 bits on one
-# with AVX2, GRUs with 3 or 4 units had different bits in different places of a group. Probably the compiler fuses
-# different products into a sum there; we have not looked at the machine code. With vectors of 64 bits we have not seen
-# this, but large models would be slower.
+# The most numbers in the run of a small model. XLA may round the lanes of a small model (a GRU with 3 or 4 units)
+# differently when vectors are wide, so models up to this size are compiled with vectors of 64 bits. Large models would be
+# slower with them.
 SMALL = 1000
 
 
