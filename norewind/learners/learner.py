@@ -12,11 +12,11 @@ class Learner(ABC):
 
     `online(estimator, optimizer)`, `counts`, `LeastSquares`, the mixtures and fleets
     implement it. `fit`, the forecasting models and `compare` rely on nothing else; `serve` and `forecast` also use the
-    methods that a fleet has for single keys. To write your own, subclass it (which gives you the defaults below) and run
-    `norewind.testing.check_learner` on it.
+    methods that a fleet has for single keys. To write your own, subclass it (which gives you the defaults below) and
+    run `norewind.testing.check_learner` on it.
 
-    A learner has no state of its own, except for a fleet, which keeps its keys (see `keep_in`). Everything it has learned
-    is in a *run*, a pytree of arrays, so a run that is saved and restored continues bit for bit. A learner may
+    A learner has no state of its own, except for a fleet, which keeps its keys (see `keep_in`). Everything it has
+    learned is in a *run*, a pytree of arrays, so a run that is saved and restored continues bit for bit. A learner may
     change the arrays of a run in place: **after `scan` or `reset`, use only the run that was
     returned**. (`norewind.core.trees.copied` makes a copy.)
 

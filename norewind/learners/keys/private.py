@@ -23,8 +23,8 @@ LANES = 32
 # last-level cache; those of 4,096 do not.
 LADDER = {32: 128, 256: 16}
 # The most numbers in the run of a small model. XLA may round the lanes of a small model (a GRU with 3 or 4 units)
-# differently when vectors are wide, so models up to this size are compiled with vectors of 64 bits. Large models would be
-# slower with them.
+# differently when vectors are wide, so models up to this size are compiled with vectors of 64 bits. Large models
+# would be slower with them.
 SMALL = 1000
 
 
