@@ -84,9 +84,9 @@ def uniform(key: jax.Array, shape: tuple[int, ...], fan_in: int, dtype) -> jax.A
     """
     checks.at_least_one("the size of a layer", fan_in)
     size = math.prod(shape)
-    # The same numbers as without rounding the size up, but small arrays share one program: a network starts faster.
-    rounded = max(1024, 1 << size.bit_length())
-    return jax.random.uniform(key, (rounded,), dtype, -(fan_in**-0.5), fan_in**-0.5)[:size].reshape(shape)
+    # The first numbers of a longer draw are the same. Small arrays share one program, so a network starts faster.
+    drawn = jax.random.uniform(key, (max(1024, size),), dtype, -(fan_in**-0.5), fan_in**-0.5)
+    return drawn[:size].reshape(shape)
 
 
 def input_table(key: jax.Array, inputs: int, width: int, symbols: bool, dtype) -> jax.Array:

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from norewind.core.estimator import Estimate
 from norewind.core.run import Run, Update
 from norewind.core.trees import Tree, all_finite, norm, strong, where
 from norewind.engines.compilation import compiled_loop
@@ -25,17 +26,13 @@ def unchecked_step(update: Update, run: Run, sample: Sample) -> tuple[tuple[Run]
     Returns:
         `(run,)`, the loss and the output.
     """
-    x, target, newest = sample
-    run, estimate = update.advance(run, x, target)
-    run, output = _answer(update, run, newest, estimate.output)
+    run, estimate, output = _advance(update, run, sample)
     return (run,), estimate.loss, output
 
 
 def flagging_step(update: Update, run: Run, sample: Sample) -> tuple[tuple[Run], jax.Array, Tree]:
     """Do an `unchecked_step`, but return a loss of NaN if the gradient is not finite, which clipping could hide."""
-    x, target, newest = sample
-    run, estimate = update.advance(run, x, target)
-    run, output = _answer(update, run, newest, estimate.output)
+    run, estimate, output = _advance(update, run, sample)
     return (run,), jnp.where(jnp.isfinite(norm(estimate.grad)), estimate.loss, jnp.nan), output
 
 
@@ -81,6 +78,14 @@ def stopping_step(
     new, output = _answer(update, new, newest, estimate.output)
     finite_so_far = finite_so_far & finite & _ahead_is_finite(run, new)
     return (where(finite_so_far, new, run), finite_so_far), estimate.loss, output
+
+
+def _advance(update: Update, run: Run, sample: Sample) -> tuple[Run, Estimate, Tree]:
+    """Learn from a sample, and answer its newest input."""
+    x, target, newest = sample
+    run, estimate = update.advance(run, x, target)
+    run, output = _answer(update, run, newest, estimate.output)
+    return run, estimate, output
 
 
 def _answer(update: Update, run: Run, newest: Tree, output: Tree) -> tuple[Run, Tree]:
