@@ -42,7 +42,7 @@ FOLDER_WAIT_SECONDS = 60.0
 def _train_part(settings: Settings, path: Path, hooks: Hooks, progress: Progress | None = None) -> Fitted:
     """Train one part in its folder, from its newest checkpoint if it has one."""
     progress = progress or Progress(quiet=True)
-    with RunFolder(path, new=None, say=progress.say) as folder:
+    with RunFolder(path, say=progress.say) as folder:
         return train(settings, folder, progress=progress, hooks=hooks)[0]
 
 
@@ -79,7 +79,7 @@ def train_shards(
     if settings.predictions not in ("none", "file"):
         shared = "share standard output" if settings.predictions == "stdout" else "answer in one transaction"
         raise SettingsError(f"--shards: several processes cannot {shared}: use --predictions file.")
-    with RunFolder(path, new=new) as folder:
+    with RunFolder(path, expected="new" if new else "existing") as folder:
         folders = shard_folders(path, settings.shards)
         if new and any(one.exists() for one in folders):
             raise SettingsError(f"{path} already holds a run: norewind resume {path}, or another --out.")
@@ -149,7 +149,7 @@ class Partition(threading.Thread):
 
     def _train(self) -> None:
         deadline = time.monotonic() + FOLDER_WAIT_SECONDS
-        hooks = Hooks(begin=lambda _: self.begun.set(), should_stop=self.ending.is_set, live=False)
+        hooks = Hooks(begin=lambda _: self.begun.set(), should_stop=self.ending.is_set)
         while True:
             try:
                 _train_part(self.settings, self.path, hooks, self.progress)

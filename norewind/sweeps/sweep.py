@@ -74,8 +74,8 @@ def train_run(settings: Settings, path: Path) -> Record | None:
     if (path / SETTINGS).exists() and read_toml(path / SETTINGS) != trained:
         shutil.rmtree(path)  # left by another plan that used the same name
     problem, diverged_at, carried = None, None, None
-    with RunFolder(path, new=None) as folder:
-        resumed = not folder.new
+    with RunFolder(path) as folder:
+        resumed = not folder.is_new
         try:
             carried = _bytes(train_folder(trained, folder, hooks=hooks)[0].carry)
         except (ModelError, SettingsError) as error:

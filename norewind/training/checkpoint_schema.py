@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from norewind.scoring.metrics import Tally, Watch
-from norewind.storage.checkpoint import DamagedError
+from norewind.storage.checkpoint import DamagedError, samples_of
 from norewind.streams.position import Count
 from norewind.streams.stream import Samples
 
@@ -63,7 +63,7 @@ def check_entries(path: Path, entries: dict[str, Any]) -> None:
     counts = (tally.all[0], watch.good, watch.bad, watch.waiting[0], watch.seen)
     waiting = 0 if position.waiting is None else _count_waiting(path, position.waiting, position.stream)
     problems = {
-        "its numbers of samples differ": not int(path.name[:15]) == samples == tally.samples,
+        "its numbers of samples differ": not samples_of(path) == samples == tally.samples,
         "it tallies more in an interval than in all": tally.interval[0] > tally.all[0],
         "it counts more than its samples": max(counts) > samples,
         "it has samples, but no last symbol": samples and position.stream.get("previous", 0) is None,

@@ -59,7 +59,7 @@ def fit(
         window: the number of samples in one step of the learner.
         samples: stop after this many samples in total; by default at the end of the stream.
         folder: the path of the run folder, or an entered `RunFolder`; by default nothing is written.
-        intervals: how often to report and save.
+        intervals: when to report and save.
         score: how losses are expressed, for streams of symbols or rows; by default they are reported as they are.
         watch: stop when the loss or the carry explodes. Non-finite numbers always stop the run.
         hooks: functions to call along the way.
@@ -89,7 +89,7 @@ def fit(
         if isinstance(folder, str | Path):
             folder = stack.enter_context(RunFolder(folder, keep=intervals.keep))
         saved = folder.saved if folder else None
-        hooks = stack.enter_context(live_plot(hooks, score.unit))
+        hooks = stack.enter_context(live_plot(hooks, score.unit, intervals.plot_seconds))
         steps = Steps(as_stream(stream, window, saved.entries["position"]["stream"] if saved else None), window, saved)
         training = Training(
             steps, learner, run, saved, score=score, intervals=intervals, watch=watch, hooks=hooks, folder=folder

@@ -14,7 +14,7 @@ import numpy as np
 
 from norewind.core.trees import Tree
 from norewind.scoring.score import Score
-from norewind.storage.checkpoint import CheckpointError, DamagedError, Writer, checkpoints, read, restore_run
+from norewind.storage.checkpoint import CheckpointError, DamagedError, Writer, checkpoints, read, restore_run, samples_of
 from norewind.storage.files import errors_name, open_itself, write_atomically
 from norewind.training.checkpoint_schema import check_arrays, check_entries, same_form
 from norewind.training.log import Log
@@ -27,6 +27,7 @@ COLUMNS, STRETCH, FORECAST, BY_STEP = "columns.json", "stretch.png", "forecast.p
 
 
 Damaged = Literal["fail", "skip"]
+Expected = Literal["new", "existing", "either"]
 Say = Callable[[str], None]
 
 
@@ -170,13 +171,15 @@ class RunFolder:
     Args:
         path: the folder, which is created if needed. A folder with other files in it is rejected.
         keep: the number of checkpoints to keep; fewer if they exceed 100 MB together.
-        new: whether the run is new; then a folder that already holds one is rejected. None to find out.
+        expected: "new" to reject a folder that already holds a run; "existing" to leave the settings in the folder as
+            they are; "either" to save settings only if there is no checkpoint.
         damaged: "fail" to raise an error for a damaged checkpoint, "skip" to use the previous one.
         say: called with messages for the user.
 
     Attributes:
         saved: the newest checkpoint at the time of entering; None if there was none.
         entries: its entries other than the run.
+        is_new: whether the run is new, so that `begin` saves its settings.
 
     Raises:
         FolderInUse: on entering, if another process holds the folder.
@@ -185,10 +188,17 @@ class RunFolder:
     """
 
     def __init__(
-        self, path: Path | str, *, keep: int = 3, new: bool | None = False, damaged: Damaged = "fail", say: Say = ignore
+        self,
+        path: Path | str,
+        *,
+        keep: int = 3,
+        expected: Expected = "either",
+        damaged: Damaged = "fail",
+        say: Say = ignore,
     ):
-        self.path, self.keep, self.new, self.say = Path(path), keep, new, say
+        self.path, self.keep, self.say = Path(path), keep, say
         self.damaged: Damaged = damaged
+        self._expected, self.is_new = expected, False
         self.saved: Saved | None = None
         self.entries: dict[str, Any] = {}
         self.settings: Settings | None = None
@@ -203,10 +213,10 @@ class RunFolder:
             stack.push(lambda error, *_: _remove_unused(made) if error and made and not self._saves else None)
             _check_is_ours(self.path)
             stack.enter_context(_locked(self.path))
-            if self.new and checkpoints(self.path / "checkpoints"):
+            if self._expected == "new" and checkpoints(self.path / "checkpoints"):
                 raise SettingsError(f"{self.path} already holds a run: norewind resume {self.path}, or another --out.")
             self._find_newest()
-            self.new = self.saved is None if self.new is None else self.new
+            self.is_new = self.saved is None and self._expected != "existing"
             before = self.entries.get("jax", jax.__version__)
             if before != jax.__version__:
                 found = f"was trained with JAX {before}, and this is JAX {jax.__version__}"
@@ -229,7 +239,7 @@ class RunFolder:
             path: the checkpoint; None for the beginning.
         """
         for later in checkpoints(self.path / "checkpoints"):
-            if later != path and (path is None or later.name[:15] >= path.name[:15]):
+            if later != path and (path is None or samples_of(later) >= samples_of(path)):
                 later.unlink()
         self._find_newest()
 
@@ -245,9 +255,9 @@ class RunFolder:
             columns: the columns that the run uses and ignores; None if its stream has no columns.
         """
         self.settings, self.writer.keep = settings, settings.keep
-        if self.new:
+        if self.is_new:
             write_atomically(self.path / SETTINGS, write_toml(settings).encode())
-        if self.new and columns is not None:
+        if self.is_new and columns is not None:
             text = json.dumps(columns, ensure_ascii=False, indent=1) + "\n"
             write_atomically(self.path / COLUMNS, text.encode())
 
@@ -273,8 +283,8 @@ class RunFolder:
     def oldest(self) -> int:
         """The number of samples of the oldest checkpoint, after waiting for the newest."""
         self.writer.wait()
-        found = checkpoints(self.path / "checkpoints")
-        return int(found[0].name[:15]) if found else 0
+        paths = checkpoints(self.path / "checkpoints")
+        return samples_of(paths[0]) if paths else 0
 
     def save(
         self, samples: int, run: Tree, entries: dict[str, Any], after: Callable[[Path], None], *, replaces: bool = True

@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-# Seconds between two drawings; longer if drawing would take more than a tenth of the time.
-SECONDS = 1.0
 # The maximum number of points. When it is reached, every second one is dropped.
 MAX_LINES = 1_000
 
@@ -25,18 +23,19 @@ def notebook_display() -> Callable[..., Any] | None:
 
 
 @contextmanager
-def live_plot(hooks: Any, unit: str) -> Iterator[Any]:
-    """Provide the hooks of `fit`, which in a notebook also draw every line of metrics, unless `hooks.live` is False.
+def live_plot(hooks: Any, unit: str, seconds: float | None = 1.0) -> Iterator[Any]:
+    """Provide the hooks of `fit`, which in a notebook also draw the learning curve while it grows.
 
     Args:
         hooks: the hooks to extend.
         unit: the unit of the losses.
+        seconds: the time between two drawings; None to draw nothing.
     """
-    display = notebook_display() if hooks.live else None
-    if display is None:
+    display = notebook_display()
+    if display is None or seconds is None:
         yield hooks
         return
-    plot = LivePlot(display, unit)
+    plot = LivePlot(display, unit, seconds)
     try:
         yield hooks.adding(metrics=plot.see)
     finally:
@@ -49,11 +48,14 @@ class LivePlot:
     Args:
         display: IPython's `display`.
         unit: the unit of the losses.
+        seconds: the time between two drawings; longer if drawing would take more than a tenth of the time.
         clock: returns the time in seconds.
     """
 
-    def __init__(self, display: Callable[..., Any], unit: str, clock: Callable[[], float] = time.monotonic):
-        self.unit, self.clock = unit, clock
+    def __init__(
+        self, display: Callable[..., Any], unit: str, seconds: float = 1.0, clock: Callable[[], float] = time.monotonic
+    ):
+        self.unit, self.seconds, self.clock = unit, seconds, clock
         self.lines: list[dict[str, Any]] = []
         self._show, self._drawn, self._next = partial(display, display_id=True), 0, clock()
 
@@ -82,4 +84,4 @@ class LivePlot:
         if handle := self._show(picture, raw=True):
             self._show = handle.update
         now, self._drawn = self.clock(), self.lines[-1]["samples"]
-        self._next = now + max(SECONDS, 10 * (now - began))
+        self._next = now + max(self.seconds, 10 * (now - began))

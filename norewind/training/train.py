@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +77,7 @@ def train(
             # Only now that the stream and the model are known to work: a mistake leaves no settings behind.
             is_table = isinstance(opened.stream, RowStream)
             folder.begin(settings, columns_of(opened.stream) if is_table else None)
-            if is_table and folder.new:
+            if is_table and folder.is_new:
                 progress.say(column_words(opened.stream))
             with _hooks(settings, folder, opened, progress, hooks, on_lines, answers) as all_hooks:
                 fitted = fit(
@@ -85,7 +85,7 @@ def train(
                     **built._asdict(),
                     samples=None if settings.samples is None else int(settings.samples),
                     folder=folder,
-                    intervals=_intervals(settings),
+                    intervals=_intervals(settings, wait_for_checkpoints=answers is not None),
                     score=opened.score,
                     watch=settings.watch,
                     hooks=all_hooks,
@@ -93,13 +93,17 @@ def train(
         return fitted, opened
 
 
-def _intervals(settings: Settings) -> Intervals:
-    intervals = Intervals(**{field.name: getattr(settings, field.name) for field in fields(Intervals)})
-    if intervals.checkpoint_every is None and settings.key is None:
-        intervals = replace(intervals, checkpoint_every=CHECKPOINT_EVERY)
+def _intervals(settings: Settings, *, wait_for_checkpoints: bool) -> Intervals:
     # Rows may arrive slowly and without end, so a chunk may never be full.
-    comes_slowly = settings.source.startswith(SCHEME) or (settings.source == "-" and settings.has_rows)
-    return replace(intervals, flush=1.0) if intervals.flush is None and comes_slowly else intervals
+    arrives_slowly = settings.source.startswith(SCHEME) or (settings.source == "-" and settings.has_rows)
+    return Intervals(
+        metrics_every=settings.metrics_every,
+        checkpoint_every=settings.checkpoint_every or (CHECKPOINT_EVERY if settings.key is None else None),
+        checkpoint_seconds=settings.checkpoint_seconds,
+        keep=settings.keep,
+        flush=1.0 if settings.flush is None and arrives_slowly else settings.flush,
+        wait_for_checkpoints=wait_for_checkpoints,
+    )
 
 
 def _check_source(settings: Settings, folder: Path) -> None:
@@ -148,7 +152,6 @@ def _hooks(
         if settings.predictions != "none" or settings.top or on_lines:
             hooks = replace(hooks, predictions=on_predictions)
         on_chunk = lambda samples, loss: progress.advance(name, samples)  # noqa: E731
-        hooks = replace(hooks, wait_for_checkpoints=answers is not None)
         yield hooks.adding(metrics=on_metrics, chunk=on_chunk, checkpoint=on_checkpoint)
 
 

@@ -28,7 +28,7 @@ SCORED_TOGETHER = 200
 
 @dataclass(frozen=True)
 class Intervals:
-    """How often `fit` reports and saves.
+    """When `fit` reports and saves.
 
     Args:
         metrics_every: samples between lines of metrics; None for about 200 lines, however long the stream is.
@@ -36,6 +36,8 @@ class Intervals:
         checkpoint_seconds: also save this many seconds after the last checkpoint; None or 0 turns this off.
         keep: the number of checkpoints to keep; fewer if they exceed 100 MB together.
         flush: learn and predict at most this many seconds after a sample arrives; None to wait for full chunks.
+        wait_for_checkpoints: wait until each checkpoint is written and its hook returns, and predict nothing early.
+        plot_seconds: seconds between drawings of the learning curve in a notebook; None to draw nothing.
     """
 
     metrics_every: int | None = None
@@ -43,6 +45,8 @@ class Intervals:
     checkpoint_seconds: float | None = None
     keep: int = 3
     flush: float | None = None
+    wait_for_checkpoints: bool = False
+    plot_seconds: float | None = 1.0
 
     def __post_init__(self):
         for name in ("metrics_every", "checkpoint_every", "keep"):
@@ -52,7 +56,7 @@ class Intervals:
 
 @dataclass(frozen=True)
 class Hooks:
-    """Functions that `fit` calls along the way, and two switches, which come last.
+    """Functions that `fit` calls along the way.
 
     Args:
         metrics: called with every line of metrics.
@@ -61,8 +65,6 @@ class Hooks:
         chunk: called after every chunk with the samples so far and the chunk's mean loss.
         predictions: called with the number of the first sample, the samples, and outputs made before learning.
         should_stop: called before every chunk; True ends the training early.
-        wait_for_checkpoints: wait until each checkpoint is written and its hook returns, and predict nothing early.
-        live: in a notebook, draw the learning curve while it grows, at most once a second.
     """
 
     metrics: Callable[[dict[str, Any]], None] = lambda line: None
@@ -71,8 +73,6 @@ class Hooks:
     chunk: Callable[[int, float], None] = lambda samples, loss: None
     predictions: Callable[[int, Samples, Any], None] | None = None
     should_stop: Callable[[], bool] = lambda: False
-    wait_for_checkpoints: bool = False
-    live: bool = True
 
     def adding(self, **more: Callable[..., None]) -> "Hooks":
         """Return hooks that also call other functions, after their own.
@@ -243,7 +243,7 @@ class Training:
 
         saves = self.intervals.checkpoint_every
         is_due = self._is_late() or (saves is not None and self.samples // saves > before // saves)
-        if is_due and (self.is_healthy() or self.hooks.wait_for_checkpoints):
+        if is_due and (self.is_healthy() or self.intervals.wait_for_checkpoints):
             self.save()
 
     def learn_one(self, sample: Samples) -> None:
@@ -313,7 +313,7 @@ class Training:
 
     def _predict_early(self) -> None:
         """With `flush`, predict all samples that have arrived, including those that wait for their window."""
-        predict, later = self.hooks.predictions, self.intervals.flush is None or self.hooks.wait_for_checkpoints
+        predict, later = self.hooks.predictions, self.intervals.flush is None or self.intervals.wait_for_checkpoints
         if predict and not later and (new := self.steps.predict_waiting(self.outputs_of)):
             predict(*new)
 
@@ -371,7 +371,7 @@ class Training:
         self.learner.write_keys(self.samples)
         # A checkpoint with signs of divergence is kept in addition to the good ones.
         self.folder.save(self.samples, self.run, entries, self.hooks.checkpoint, replaces=self.is_healthy())
-        if self.hooks.wait_for_checkpoints:
+        if self.intervals.wait_for_checkpoints:
             self.folder.writer.wait()
         self._saved_time = time.perf_counter()  # after saving, so that slow saving leaves time to learn
 

@@ -63,7 +63,7 @@ def settings(tmp_path_factory):
 
 
 def trained(settings, path, **hooks):
-    with RunFolder(path, new=None) as folder:
+    with RunFolder(path) as folder:
         return train(settings, folder, hooks=Hooks(**hooks))
 
 

@@ -70,7 +70,7 @@ def test_in_a_notebook_and_not_when_turned_off(screen):
     with notebook.live_plot(Hooks(metrics=seen.append), "nats") as hooks:
         hooks.metrics(line(1))
     assert (len(seen), len(screen.pictures)) == (1, 1)
-    with notebook.live_plot(Hooks(live=False), "nats") as hooks:
+    with notebook.live_plot(Hooks(), "nats", None) as hooks:
         hooks.metrics(line(2))
     assert len(screen.pictures) == 1
 
