@@ -110,23 +110,23 @@ class SourceProgress:
         offset, crc, lines, counts, _ = self.marked
         return {"kind": self._kind, "offset": offset, "crc": crc, "lines": lines, "counts": dict(counts), **rest}
 
-    def too_short(self, name: str, found: str, needs: str, unfinished: int = 0) -> StreamError:
+    def too_short(self, name: str, content: str, needs: str, unfinished: int = 0) -> StreamError:
         """Return the error for a source that ends before its first sample.
 
         Args:
             name: the name of the source.
-            found: the content found so far, for the message.
+            content: the content so far, for the message.
             needs: the content that a sample needs, for the message.
             unfinished: the number of bytes at the end that belong to an incomplete line.
         """
         if unfinished:
-            found += f", and {unfinished} bytes of an incomplete line"
+            content += f", and {unfinished} bytes of an incomplete line"
             needs += ". If the file is complete, end it with a newline or add --final"
         elif self.here.offset == 0:
             return StreamError(f"{name} is empty: there is nothing to learn from.")
         skipped = "".join(f", {reason} skipped: {count}" for reason, count in self.here.counts.items())
         where = f"{name} ends at byte {self.here.offset}, before the first sample"
-        return StreamError(f"{where} ({found}{skipped}). A sample needs {needs}.")
+        return StreamError(f"{where} ({content}{skipped}). A sample needs {needs}.")
 
 
 def unread(kind: str, **rest: Any) -> dict[str, Any]:

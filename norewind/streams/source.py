@@ -5,6 +5,7 @@ import select
 import stat
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -29,7 +30,7 @@ UNUSABLE: dict[type[Exception], str] = {
 SAME_AGAIN = "Provide the same stream from its start, or say that it starts where the run stopped (--continues)."
 
 
-class BaseSource:
+class BaseSource(ABC):
     """Records in order: lines, messages or rows from Python. Peek at the next ones, then move past them.
 
     The default methods suit rows from Python, which start where the run stopped.
@@ -79,6 +80,7 @@ class BaseSource:
             raise ValueError(f"{self.name} is closed, so no more samples can be taken. Open a new stream.")
         self.deadline, self.late = None if patience is None else time.monotonic() + patience, False
 
+    @abstractmethod
     def peek(self, count: int = 1) -> list[Any]:
         """Return the next records without moving past them.
 
@@ -88,7 +90,6 @@ class BaseSource:
         Returns:
             The records; an empty list at the end, at the deadline or when stopped.
         """
-        raise NotImplementedError
 
     def preview(self, count: int) -> list[Any]:
         """Return the first records, from which the kinds of the columns are inferred, without moving past them.
@@ -98,13 +99,13 @@ class BaseSource:
         """
         return self.peek(count)
 
+    @abstractmethod
     def drop(self, records: Sequence[Any]) -> None:
         """Move past the next records.
 
         Args:
             records: the records, as returned by `peek`.
         """
-        raise NotImplementedError
 
     def parse(self, record: Any, parse: Callable[[str], Any]) -> Any:
         """Return the row in a record, as a dict by column.
@@ -169,6 +170,9 @@ class Source(BaseSource):
         stop: called between reads and while waiting. Once it returns True, nothing more is read.
         final: a file will not grow any more. Otherwise, its last line is held back until its newline arrives.
 
+    Attributes:
+        ahead: the bytes that have been read, but not moved past.
+
     Raises:
         StreamError: the file cannot be opened.
 
@@ -200,8 +204,8 @@ class Source(BaseSource):
         self._largest = 0
         self._poll = select.poll()
         self._poll.register(self._file, select.POLLIN)
-        # The bytes read but not dropped, whether the rest of a dropped line follows them, and the bytes of long lines.
-        self._ahead, self._dropping, self._long = bytearray(), False, 0
+        # Whether the rest of a dropped line follows the bytes ahead, and the number of bytes in long lines.
+        self.ahead, self._dropping, self._long = bytearray(), False, 0
 
     @property
     def size(self) -> int | None:
@@ -288,37 +292,45 @@ class Source(BaseSource):
         Returns:
             The lines; an empty list if there are none, or none yet.
         """
-        while (end := self._ahead.rfind(b"\n")) < 0:
-            if len(self._ahead) > MAX_LINE_BYTES or (self._ahead and self.complete):
-                return [bytes(self._ahead)]
-            if not self._read_ahead() and not (self._ahead and self.complete):
-                self.unfinished = len(self._ahead) if self.ended else 0
+        while (end := self.ahead.rfind(b"\n")) < 0:
+            if len(self.ahead) > MAX_LINE_BYTES or (self.ahead and self.complete):
+                return [bytes(self.ahead)]
+            if not self.read_ahead() and not (self.ahead and self.complete):
+                self.unfinished = len(self.ahead) if self.ended else 0
                 return []
         here = self.progress.here
         # The first line and a very long one are read on their own.
         if count == 1 or not here.offset or here.inside or end > MAX_LINE_BYTES:
-            return [bytes(self._ahead[: self._ahead.index(b"\n")])]
-        return bytes(self._ahead[:end]).split(b"\n", count)[:count]
+            return [bytes(self.ahead[: self.ahead.index(b"\n")])]
+        return bytes(self.ahead[:end]).split(b"\n", count)[:count]
 
     def preview(self, count: int) -> list[bytes]:
         # A file is there already; the sender of a pipe may wait for the answer to its first row.
         self.set_patience(PREVIEW_SECONDS if self.size is None else None)
-        while self._ahead.count(b"\n") < count and len(self._ahead) <= MAX_LINE_BYTES + BLOCK and self._read_ahead():
+        while self.ahead.count(b"\n") < count and len(self.ahead) <= MAX_LINE_BYTES + BLOCK and self.read_ahead():
             pass
-        *lines, rest = bytes(self._ahead).split(b"\n")
+        *lines, rest = bytes(self.ahead).split(b"\n")
         return [*lines, rest][:count] if self.ended and rest else lines[:count]
 
     def drop(self, records: Sequence[bytes]) -> None:
         end = sum(map(len, records)) + len(records)
-        data = self._ahead[:end]
-        del self._ahead[:end]
+        data = self.ahead[:end]
+        self.move_past(data)
         self._dropping = not data.endswith(b"\n")
-        self.progress.read(data)
         # The C library keeps the memory of long lines, and lines of varying lengths do not fit into its gaps.
         self._long += len(data) if len(data) > 2 * BLOCK else 0
         if self._long > 4 * MAX_LINE_BYTES:
             self._long = 0
             give_back_free_memory()
+
+    def move_past(self, data: bytes | bytearray) -> None:
+        """Move past the next bytes.
+
+        Args:
+            data: the first of the bytes ahead.
+        """
+        self.progress.read(data)
+        del self.ahead[: len(data)]
 
     def parse(self, record: bytes, parse: Callable[[str], Any]) -> Any:
         here = self.progress.here
@@ -329,20 +341,20 @@ class Source(BaseSource):
         return parse((text if here.offset else text.removeprefix("\N{ZERO WIDTH NO-BREAK SPACE}")).removesuffix("\r"))
 
     def location(self, record: bytes) -> str:
-        cut = "; it has no newline and may be cut off" if self.ended and b"\n" not in self._ahead else ""
+        cut = "; it has no newline and may be cut off" if self.ended and b"\n" not in self.ahead else ""
         here = self.progress.here
         return f"line {here.lines + 1} (byte {here.offset}{cut})"
 
-    def _read_ahead(self) -> bool:
-        """Read more bytes; return whether there were any."""
+    def read_ahead(self) -> bool:
+        """Read more bytes, and return whether there were any."""
         data = self.read()
-        found = bool(data)
+        rest = data
         if self._dropping:
-            head, newline, data = data.partition(b"\n")
+            head, newline, rest = data.partition(b"\n")
             self.progress.read(head + newline)
             self._dropping = not newline
-        self._ahead += data
-        return found
+        self.ahead += rest
+        return bool(data)
 
 
 def _open_at_once(path: str, flags: int) -> int:

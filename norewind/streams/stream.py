@@ -1,6 +1,7 @@
 """The interface of all streams: samples in order, and positions to resume from."""
 
-from typing import Any, NamedTuple, Protocol, Self
+from abc import ABC, abstractmethod
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -91,7 +92,7 @@ def as_place(line: int) -> tuple[int, int]:
     return divmod(-1 - line, OFFSETS)
 
 
-class Stream(Protocol):
+class Stream(ABC):
     """Samples in order, each exactly once.
 
     Neither the samples nor the positions depend on how many samples are taken at a time
@@ -114,6 +115,7 @@ class Stream(Protocol):
         """The number of bytes at the end of a file that belong to an incomplete line or character."""
         return 0
 
+    @abstractmethod
     def take(self, count: int, patience: float | None = None) -> Samples | None:
         """Return the next samples.
 
@@ -127,17 +129,12 @@ class Stream(Protocol):
             The samples, with arrays of length 0 if none have arrived in time; None if the stream has ended and no
             sample is left.
         """
-        ...
 
-    def position(self) -> dict[str, Any]:
-        """Return the end of the samples returned so far, for `position=` of a new stream.
+    @abstractmethod
+    def position(self) -> Position:
+        """Return the end of the samples returned so far, for `position=` of a new stream."""
 
-        Returns:
-            A dict of JSON values and NumPy arrays.
-        """
-        ...
-
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 (not every stream has a source)
         """Close the source, if there is one. No more samples can be taken, but the position stays available."""
 
     def __enter__(self) -> Self:

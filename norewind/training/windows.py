@@ -34,7 +34,7 @@ def as_stream(stream: Any, window: int, position: Position | None) -> Stream:
     """
     if callable(stream):
         stream = stream(position)
-    if not is_stream(stream):
+    if not isinstance(stream, Stream):
         return IteratedStream(stream, window, position)
     if position is not None and fingerprint(stream.position()) != fingerprint(position):
         raise ValueError(
@@ -59,18 +59,13 @@ def check_arguments(stream: Any, learner: Any, run: Any, window: int, samples: i
     """
     if not isinstance(learner, Learner):
         raise ModelError(f"fit: the learner is a {type(learner).__name__}. Call fit(stream, learner, run).")
-    if not is_stream(stream) and not callable(stream) and not isinstance(stream, Iterable):
+    if not isinstance(stream, Stream | Iterable) and not callable(stream):
         raise ModelError(f"fit: the stream is a {type(stream).__name__}, not an iterable of pairs (x, target).")
     if hasattr(run, "unpack"):
         raise ModelError("fit: the run is packed, for single calls. Call its unpack().")
     checks.at_least_one("fit: window", window)
     if samples is not None and (not hasattr(samples, "__index__") or samples < 0):
         raise ModelError(f"fit: samples must be a whole number, 0 or more, not {samples!r}.")
-
-
-def is_stream(stream: Any) -> bool:
-    """Return whether an object is a stream of samples."""
-    return hasattr(stream, "take") and hasattr(stream, "position")  # an array has the first
 
 
 class Steps:

@@ -1,6 +1,7 @@
 """Streams of symbols: the bytes of a source, the characters of UTF-8 text, or the text of a built-in task."""
 
 import codecs
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -36,21 +37,17 @@ class _TaskPosition(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _SymbolStream(SourceStream):
-    """Every symbol of a source together with the next one. The bytes in `_ahead` have been read but not decoded."""
+    """Every symbol of a source together with the next one."""
 
     def _begin(self, source: Source, start: dict[str, Any]) -> None:
         self._source: Any = source  # a `Source`
-        self._ahead, self._kind, self._previous = b"", start["kind"], start["previous"]
+        self._kind, self._previous = start["kind"], start["previous"]
         source.start(start)
         source.catch_up()
 
+    @abstractmethod
     def _next(self, limit: int) -> np.ndarray | None:
         """Decode up to `limit` symbols: an empty array if it could only skip, None if it needs more bytes."""
-        raise NotImplementedError
-
-    def _leave(self, data: bytes) -> None:
-        self._source.progress.read(data)
-        self._ahead = self._ahead[len(data) :]
 
     def take(self, count: int, patience: float | None = None) -> Samples | None:
         check_count(count)
@@ -62,9 +59,7 @@ class _SymbolStream(SourceStream):
             while missing:
                 part = self._next(missing)
                 if part is None:
-                    fragment = source.read()
-                    self._ahead += fragment
-                    if not fragment and not (source.complete and self._ahead):
+                    if not source.read_ahead() and not (source.complete and source.ahead):
                         break
                 elif len(part):
                     parts.append(part)
@@ -77,12 +72,12 @@ class _SymbolStream(SourceStream):
         if len(symbols):
             self._previous = int(symbols[-1])
         progress.hand_out(len(symbols[1:]), problem)
-        if len(symbols) > 1 or not source.ended or (self._ahead and source.complete):
+        if len(symbols) > 1 or not source.ended or (source.ahead and source.complete):
             return Samples(symbols[:-1], symbols[1:])
-        source.unfinished = len(self._ahead)
+        source.unfinished = len(source.ahead)
         if progress.start and progress.start["previous"] is None:
-            found = f"{self._kind}: {len(symbols)}"
-            raise progress.too_short(source.name, found, f"two {self._kind}", source.unfinished)
+            content = f"{self._kind}: {len(symbols)}"
+            raise progress.too_short(source.name, content, f"two {self._kind}", source.unfinished)
         return progress.end()
 
     def position(self) -> dict[str, Any]:
@@ -155,10 +150,10 @@ class ByteStream(_SymbolStream):
             self._begin(source, position or unread("bytes", previous=None))
 
     def _next(self, limit: int) -> np.ndarray | None:
-        data = self._ahead[:limit]
+        data = self._source.ahead[:limit]
         if not data:
             return None
-        self._leave(data)
+        self._source.move_past(data)
         return self.encode(data)
 
     @staticmethod
@@ -235,8 +230,8 @@ class CharacterStream(_Alphabet, _SymbolStream):
     def _next(self, limit: int) -> np.ndarray | None:
         # Where many are skipped, looking further ahead finds more symbols. But new ones must be numbered in order.
         sight = max(limit, SIGHT) if self._skips and len(self.alphabet) == self.symbols else limit
-        window = self._ahead[: 4 * sight]  # a character has at most four bytes
-        final = self._source.complete and len(window) == len(self._ahead)
+        window = self._source.ahead[: 4 * sight]  # a character has at most four bytes
+        final = self._source.complete and len(window) == len(self._source.ahead)
         try:
             text, _ = codecs.utf_8_decode(window, "strict", final)
         except UnicodeDecodeError as error:
@@ -265,7 +260,7 @@ class CharacterStream(_Alphabet, _SymbolStream):
         end = int(places[-1]) + 1
         if len(places) < end:
             self._source.progress.skip("unknown symbols", end - len(places))
-        self._leave(text[:end].encode())
+        self._source.move_past(text[:end].encode())
         return symbols[places]
 
     def _skip(self, data: bytes, reason: str, number: int, what: str) -> None:
@@ -276,7 +271,7 @@ class CharacterStream(_Alphabet, _SymbolStream):
                 "read it as bytes, or skip and count anything without a symbol (--bad skip)."
             )
         self._source.progress.skip(reason, number)
-        self._leave(data)
+        self._source.move_past(data)
 
     def position(self) -> dict[str, Any]:
         return self._source.progress.position(alphabet=self.alphabet, previous=self._previous)
