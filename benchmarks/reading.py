@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.timing import Case
-from norewind.streams import Dialect, KeyedStream, RowStream, Source
+from norewind.streams import KeyedStream, ReadOptions, RowStream, Source
 from norewind.streams.table.python_rows import PythonRows
 
 ROWS = 50_000
@@ -62,7 +62,7 @@ def cases(folder: Path) -> list[Case]:
         Case("CSV with 10⁵ keys, raw", lambda: reading("keys.csv", 1 << 17, KeyedStream, key="key"), ROWS),
         Case("CSV, 7 columns × 48 steps", lambda: reading("seven.csv", 1000, horizon=48), ROWS),
         Case("CSV, one column, one step", lambda: reading("one.csv", 1000), ROWS),
-        Case("JSON lines, 2 columns", lambda: reading("rows.jsonl", 1000, dialect=Dialect("jsonl")), ROWS),
+        Case("JSON lines, 2 columns", lambda: reading("rows.jsonl", 1000, read_options=ReadOptions("jsonl")), ROWS),
         Case("a single row: put and take", learning, CALLS),
         Case("a single row: peek", peeking, CALLS),
     ]

@@ -24,7 +24,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from norewind.storage.checkpoint import CheckpointError, _write, read
-from norewind.streams import ByteStream, CharacterStream, Dialect, RowStream, Source, StreamError
+from norewind.streams import ByteStream, CharacterStream, ReadOptions, RowStream, Source, StreamError
 from norewind.streams.source import BLOCK
 from norewind.sweeps.record import versions, write_record
 from norewind.training.checkpoint_schema import check_entries
@@ -138,8 +138,8 @@ def readers(folder: Path, inputs: Counter):
                 return ByteStream(source, position=position)
             if format == "text":
                 return CharacterStream(source, size=4, bad=bad, position=position)
-            dialect = Dialect(format, header=header, bad=bad)
-            return RowStream(source, dialect=dialect, horizon=horizon, targets=["a"], position=position)
+            read_options = ReadOptions(format, header=header, bad=bad)
+            return RowStream(source, read_options=read_options, horizon=horizon, targets=["a"], position=position)
 
         drained(make, data, folder)
 
@@ -174,10 +174,10 @@ def columns(folder: Path, inputs: Counter):
         inputs["tables"] += 1
         chosen = {"inputs": seen or None, "targets": wanted or None, "copy": copied, "horizon": horizon}
         kind, classes = "csv" if csv_file else "jsonl", classes and len(wanted) == 1
-        dialect = Dialect(kind, classes=classes, missing=missing, bad=bad)
+        read_options = ReadOptions(kind, classes=classes, missing=missing, bad=bad)
 
         def make(source, position):
-            return RowStream(source, dialect=dialect, position=position, **chosen)
+            return RowStream(source, read_options=read_options, position=position, **chosen)
 
         drained(make, as_csv(rows) if csv_file else as_json(rows), folder)
 

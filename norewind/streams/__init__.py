@@ -6,15 +6,15 @@ Importing this package does not import JAX.
 from norewind.streams.position import afresh
 from norewind.streams.source import Source
 from norewind.streams.stream import Samples, Stream, StreamError
-from norewind.streams.table.formats import Dialect
+from norewind.streams.table.formats import ReadOptions
 from norewind.streams.table.row_stream import KeyedStream, RowStream
 from norewind.streams.text.symbols import ByteStream, CharacterStream, TaskStream
 
 __all__ = [
     "ByteStream",
     "CharacterStream",
-    "Dialect",
     "KeyedStream",
+    "ReadOptions",
     "RowStream",
     "Samples",
     "Source",

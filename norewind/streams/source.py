@@ -63,7 +63,7 @@ class BaseSource(ABC):
         """
         self.progress = SourceProgress(position)
 
-    def catch_up(self) -> None:
+    def catch_up(self) -> None:  # noqa: B027 (by default, nothing is to be done)
         """Move to the position that was passed to `start`."""
 
     def set_patience(self, patience: float | None) -> None:
@@ -133,7 +133,7 @@ class BaseSource(ABC):
         """
         return f"row {self.progress.here.lines + 1}"
 
-    def report(self, record: Any, problem: str) -> None:
+    def report(self, record: Any, problem: str) -> None:  # noqa: B027
         """Report that the next record is bad and is skipped.
 
         Args:
@@ -141,7 +141,7 @@ class BaseSource(ABC):
             problem: what is wrong with it.
         """
 
-    def show(self, position: dict[str, Any]) -> None:
+    def show(self, position: dict[str, Any]) -> None:  # noqa: B027
         """Publish how far the source has been learned from, for monitoring.
 
         Args:

@@ -14,7 +14,15 @@ import numpy as np
 
 from norewind.core.trees import Tree
 from norewind.scoring.score import Score
-from norewind.storage.checkpoint import CheckpointError, DamagedError, Writer, checkpoints, read, restore_run, samples_of
+from norewind.storage.checkpoint import (
+    CheckpointError,
+    DamagedError,
+    Writer,
+    checkpoints,
+    read,
+    restore_run,
+    samples_of,
+)
 from norewind.storage.files import errors_name, open_itself, write_atomically
 from norewind.training.checkpoint_schema import check_arrays, check_entries, same_form
 from norewind.training.log import Log

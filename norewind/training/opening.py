@@ -8,7 +8,7 @@ from norewind.scoring.number_score import KeyScore
 from norewind.scoring.row_score import RowScore
 from norewind.scoring.score import Score
 from norewind.scoring.text_score import LineScore, SymbolScore
-from norewind.streams import ByteStream, CharacterStream, Dialect, KeyedStream, RowStream, Source, TaskStream
+from norewind.streams import ByteStream, CharacterStream, KeyedStream, ReadOptions, RowStream, Source, TaskStream
 from norewind.streams.kafka.client import SCHEME, Client
 from norewind.streams.stream import Position
 from norewind.streams.table.columns import CATEGORIES
@@ -172,20 +172,20 @@ def _rows(settings: Settings, source: Any, position: Position | None) -> Opened:
         # The past of the targets is known, and is the most informative input.
         inputs = tuple(dict.fromkeys([*inputs, *settings.targets]))
     assert settings.kind in FORMATS
-    dialect = Dialect(
+    read_options = ReadOptions(
         settings.kind,
         header=settings.header,
         delimiter=settings.delimiter,
         classes=is_class,
         # A stream of keys does not know the previous row of the same key.
-        before=is_auto and settings.key is None,
+        previous_targets=is_auto and settings.key is None,
         missing=settings.missing,
         bad=settings.bad,
     )
     # An answer has the key of the message that it answers.
     key = ["@key"] if settings.predictions.startswith(SCHEME) and settings.key != "@key" else []
     options: dict[str, Any] = {
-        "dialect": dialect,
+        "read_options": read_options,
         "inputs": inputs or None,
         "targets": settings.targets or None,
         "copy": tuple(dict.fromkeys([*settings.copy, *key])),

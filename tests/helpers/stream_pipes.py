@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from norewind.streams import Dialect, RowStream, Source, StreamError
+from norewind.streams import ReadOptions, RowStream, Source, StreamError
 from norewind.streams.source import BLOCK
 
 policies = st.sampled_from(["fail", "skip"])
@@ -47,9 +47,9 @@ class Pipe:
         os.close(self.reader)
 
 
-def row_stream(source, make=RowStream, *, dialect=Dialect(), missing="last", bad="fail", **options):  # noqa: B008
-    """A stream of rows, with some fields of its dialect among the options."""
-    return make(source, dialect=replace(dialect, missing=missing, bad=bad), **options)
+def row_stream(source, make=RowStream, *, read_options=ReadOptions(), missing="last", bad="fail", **options):  # noqa: B008
+    """A stream of rows, with some of its read options among the others."""
+    return make(source, read_options=replace(read_options, missing=missing, bad=bad), **options)
 
 
 def saved(position):

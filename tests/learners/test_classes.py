@@ -15,11 +15,11 @@ from norewind.learners.members import Member
 from norewind.plotting.figures import classes_figure, save
 from norewind.scoring.class_score import ClassScore
 from norewind.storage.checkpoint import CheckpointError
-from norewind.streams import Dialect, RowStream, Samples, StreamError
+from norewind.streams import ReadOptions, RowStream, Samples, StreamError
 from norewind.testing import check_learner
 from norewind.training.folder import Saved
 
-CLASSES = Dialect(classes=True)
+CLASSES = ReadOptions(classes=True)
 ROWS = 120
 STEPS = (1, 2, 5)
 
@@ -205,7 +205,7 @@ def test_text_booleans_and_labels_are_classes():
     for written in (["eco", "fast"], ["true", "false"], ["0", "1"]):
         text = "a,y\n" + "".join(f"{i * i},{written[i % 2]}\n" for i in range(9)) + "5,\n"
         with Pipe(text.encode()) as source:
-            stream = RowStream(source, dialect=CLASSES, targets=["y"])
+            stream = RowStream(source, read_options=CLASSES, targets=["y"])
             samples = stream.take(100)
         assert stream.inputs == ["a", "y"]
         assert stream.width == 17
@@ -222,7 +222,7 @@ def test_accuracies_are_those_of_their_definition(horizon):
     text = "y\n" + "".join("\n" if value != value else f"c{int(value)}\n" for value in values)
     text = text.replace("\n\n", '\n""\n').replace("y\n", "y,x\n", 1).replace("\n", ",1\n").replace("x,1", "x")
     with Pipe(text.encode()) as source:
-        stream = RowStream(source, dialect=CLASSES, inputs=["x"], targets=["y"], steps=(horizon,))
+        stream = RowStream(source, read_options=CLASSES, inputs=["x"], targets=["y"], steps=(horizon,))
         samples = stream.take(1_000)
     guesses = np.random.default_rng(1).normal(size=(ROWS, 17))
     score = ClassScore(17, stream.class_name, (horizon,))

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from stream_pipes import Pipe, drain, loaded, policies, quick, row_stream
 
-from norewind.streams import Dialect, KeyedStream, RowStream, Source, StreamError
+from norewind.streams import KeyedStream, ReadOptions, RowStream, Source, StreamError
 from norewind.streams.stream import BadRow
 from norewind.streams.table.conversion import Key
 from norewind.streams.table.python_rows import PythonRows
@@ -155,7 +155,9 @@ def test_one_odd_field_among_plain_ones(one_by_one, column, bad, keyed):
         text = "a,mode,t,b\n" + "\n".join(map(",".join, rows)) + "\n"
         check(text.encode(), [9, 30], options, one_by_one)
         objects = [json.dumps(dict(zip(["a", "mode", "t", "b"], row, strict=True))) for row in rows]
-        check("\n".join(objects).encode() + b"\n", [9, 30], options | {"dialect": Dialect("jsonl")}, one_by_one)
+        check(
+            "\n".join(objects).encode() + b"\n", [9, 30], options | {"read_options": ReadOptions("jsonl")}, one_by_one
+        )
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])
@@ -165,23 +167,23 @@ def test_rows_of_other_shards_are_left_to_the_next_take(one_by_one, number):
 
 
 @pytest.mark.parametrize(
-    ("text", "dialect"),
+    ("text", "read_options"),
     [
-        ("a\n" + "1\n2\n\n3\r\n\r\n" * 5, Dialect()),
-        ("\ufeff" + "1,2\n" * 9, Dialect(header=False)),
-        ("\ufeff" + '{"1": 1, "2": 2}\n' * 9, Dialect("jsonl")),
-        ('{"a": 1}\n' * 9 + '{"a": 2} {"a": 3}\n{"a":\n4}\n', Dialect("jsonl")),
-        ('{"a": 1}\n' * 9 + '{"a": 2} {"a": 3}\n\n{"a": 4}\n', Dialect("jsonl")),
+        ("a\n" + "1\n2\n\n3\r\n\r\n" * 5, ReadOptions()),
+        ("\ufeff" + "1,2\n" * 9, ReadOptions(header=False)),
+        ("\ufeff" + '{"1": 1, "2": 2}\n' * 9, ReadOptions("jsonl")),
+        ('{"a": 1}\n' * 9 + '{"a": 2} {"a": 3}\n{"a":\n4}\n', ReadOptions("jsonl")),
+        ('{"a": 1}\n' * 9 + '{"a": 2} {"a": 3}\n\n{"a": 4}\n', ReadOptions("jsonl")),
     ],
     ids=["blank lines", "mark", "mark before an object", "objects across lines", "two objects in a line"],
 )
 @pytest.mark.parametrize("bad", ["fail", "skip"])
-def test_lines_that_are_not_what_they_seem(one_by_one, text, dialect, bad):
-    check(text.encode(), [30], {"dialect": dialect, "bad": bad}, one_by_one)
+def test_lines_that_are_not_what_they_seem(one_by_one, text, read_options, bad):
+    check(text.encode(), [30], {"read_options": read_options, "bad": bad}, one_by_one)
 
 
 def test_a_byte_order_mark_is_no_part_of_a_category(one_by_one):
-    options = {"dialect": Dialect(header=False), "inputs": ["1"], "targets": ["2"]}
+    options = {"read_options": ReadOptions(header=False), "inputs": ["1"], "targets": ["2"]}
     check(("\ufeff" + "eco,1\nfast,2\n" * 9).encode(), [30], options, one_by_one)
     with Pipe(("\ufeff" + "eco,1\nfast,2\n" * 9).encode()) as source:
         stream = RowStream(source, **options)
@@ -253,7 +255,7 @@ json_lines = st.lists(st.one_of(*[objects.map(json.dumps)] * 8, raw), max_size=3
 @given(st.data(), json_lines, st.sampled_from(["", "\n"]), counts, st.booleans())
 def test_json_lines(one_by_one, data, lines, last, counts, keyed):
     text = "\n".join([*[json.dumps(FIRST)] * GOOD, *lines]) + last
-    options = options_of(data, keyed) | {"dialect": Dialect("jsonl")}
+    options = options_of(data, keyed) | {"read_options": ReadOptions("jsonl")}
     check(text.encode(), counts, options, one_by_one)
 
 

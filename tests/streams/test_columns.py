@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from stream_pipes import Pipe, loaded, quick, row_stream, saved
 
-from norewind.streams import Dialect, RowStream, Source, StreamError, afresh
+from norewind.streams import ReadOptions, RowStream, Source, StreamError, afresh
 from norewind.streams.table.columns import as_time, infer_kind, time_of, times_ahead
 
-JSONL = Dialect("jsonl")
+JSONL = ReadOptions("jsonl")
 
 
 def stream_of(text, **options):
@@ -122,11 +122,11 @@ def test_there_is_room_for_sixteen_categories():
 
 def test_nested_values_have_names():
     rows = [{"sensor": {"temp": i * i, "unit": "C"}, "axes": [i % 3, -i], "tags": []} for i in range(5)]
-    stream, samples = taken("\n".join(map(json.dumps, rows)), dialect=JSONL, standardise=False)
+    stream, samples = taken("\n".join(map(json.dumps, rows)), read_options=JSONL, standardise=False)
     assert stream.inputs == ["sensor.temp", "axes.0", "axes.1"]
     assert samples.xs.tolist() == [[i * i, i % 3, -i] for i in range(5)]
     with pytest.raises(StreamError, match=r"no column 'axes'. It has .*'axes.0'"):
-        stream_of("\n".join(map(json.dumps, rows)), dialect=JSONL, inputs=["axes"])
+        stream_of("\n".join(map(json.dumps, rows)), read_options=JSONL, inputs=["axes"])
 
 
 def test_values_come_back_as_they_were_sent():
@@ -191,7 +191,7 @@ def test_any_json_resumes_anywhere_and_in_any_cut(rows, data):
     text = "".join(json.dumps(row) + "\n" for row in [*rows, {"a": 1, "b": "eco", "t": "2024-05-01"}])
     names = st.lists(st.sampled_from(["a", "b", "t", "a.x", "a.0"]), unique=True, max_size=3)
     options = {
-        "dialect": Dialect("jsonl", classes=data.draw(st.booleans())),
+        "read_options": ReadOptions("jsonl", classes=data.draw(st.booleans())),
         "inputs": data.draw(names) or None,
         "targets": data.draw(names)[:1] or None,
         "copy": ["t"],

@@ -4,7 +4,7 @@ from typing import get_args
 
 import pytest
 
-from norewind.streams import Dialect, RowStream, Source
+from norewind.streams import ReadOptions, RowStream, Source
 from norewind.streams.stream import BadRow
 from norewind.streams.table.formats import FORMATS, FormatName
 from norewind.training.settings import Settings
@@ -16,7 +16,7 @@ each_format = pytest.mark.parametrize("name", FORMATS)
 
 def lines_of(name):
     """The rows as lines of a file without a header."""
-    form = FORMATS[name](Dialect(name, header=False))
+    form = FORMATS[name](ReadOptions(name, header=False))
     return form, [form.write(row, COLUMNS)[1] for row in ROWS]
 
 
@@ -28,7 +28,7 @@ def test_the_names_are_those_of_the_settings():
 def test_what_is_written_is_read_back(name, tmp_path):
     path = tmp_path / "rows"
     path.write_text("".join(lines_of(name)[1]))
-    with RowStream(Source(path), dialect=Dialect(name, header=False), standardise=False) as stream:
+    with RowStream(Source(path), read_options=ReadOptions(name, header=False), standardise=False) as stream:
         samples = stream.take(100)
     assert samples is not None
     assert samples.xs.tolist() == [[row["wind"], row["power"]] for row in ROWS]

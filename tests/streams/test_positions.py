@@ -11,7 +11,16 @@ from hypothesis.extra import numpy
 from stream_pipes import Pipe, drain, loaded, policies, quick, row_stream, saved
 
 from norewind import tasks
-from norewind.streams import ByteStream, CharacterStream, Dialect, RowStream, Source, StreamError, TaskStream, afresh
+from norewind.streams import (
+    ByteStream,
+    CharacterStream,
+    ReadOptions,
+    RowStream,
+    Source,
+    StreamError,
+    TaskStream,
+    afresh,
+)
 
 
 def check_every_way(make, data, counts, sizes):
@@ -93,7 +102,7 @@ def test_csv_is_the_same_every_way(lines, end, options, counts, sizes):
 @given(st.lists(json_line, max_size=25), ends, row_options(), counts, sizes)
 def test_json_lines_are_the_same_every_way(lines, end, options, counts, sizes):
     def make(source, position=None):
-        return row_stream(source, dialect=Dialect("jsonl"), position=position, **options)
+        return row_stream(source, read_options=ReadOptions("jsonl"), position=position, **options)
 
     check_every_way(make, "\n".join(['{"b": 1, "a": 2}', *lines]).encode() + end.encode("latin-1"), counts, sizes)
 
@@ -146,7 +155,7 @@ def test_what_is_not_whole_at_the_end_of_a_file_waits(tmp_path, kind, cut):
 
     def opened(position=None):
         if kind == "rows":
-            return RowStream(Source(path), dialect=Dialect(bad="skip"), standardise=False, position=position)
+            return RowStream(Source(path), read_options=ReadOptions(bad="skip"), standardise=False, position=position)
         return CharacterStream(Source(path), bad="skip", position=position)
 
     path, content = tmp_path / "file", "a,b\n1,2\n13,25\n" if kind == "rows" else "abää🙂"
@@ -206,7 +215,13 @@ def test_going_on_with_other_settings_is_refused():
         stream = RowStream(source)
         stream.take(1)
     position = loaded(saved(stream.position()))
-    others = {"horizon": 2, "inputs": ["a"], "targets": ["b"], "standardise": False, "dialect": Dialect("jsonl")}
+    others = {
+        "horizon": 2,
+        "inputs": ["a"],
+        "targets": ["b"],
+        "standardise": False,
+        "read_options": ReadOptions("jsonl"),
+    }
     for name, value in others.items():
         with Pipe(b"") as source, pytest.raises(StreamError, match="the run started with .* but now it is"):
             RowStream(source, position=position, **{name: value})
@@ -233,7 +248,7 @@ def make_any(source, kind, options, position=None):
     if kind == "characters":
         return CharacterStream(source, options["alphabet"], size=3, bad=options["bad"], position=position)
     rows = {name: options[name] for name in ("bad", "missing", "horizon", "standardise")}
-    return row_stream(source, dialect=Dialect(kind, options["header"]), position=position, **rows)
+    return row_stream(source, read_options=ReadOptions(kind, options["header"]), position=position, **rows)
 
 
 kinds = st.sampled_from(["bytes", "characters", "csv", "jsonl"])

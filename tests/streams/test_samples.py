@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from stream_pipes import Pipe, row_stream
 
-from norewind.streams import ByteStream, CharacterStream, Dialect, RowStream, Source, StreamError
+from norewind.streams import ByteStream, CharacterStream, ReadOptions, RowStream, Source, StreamError
 
-JSONL = Dialect("jsonl")
+JSONL = ReadOptions("jsonl")
 
 
 def rows_of(text, **options):
@@ -142,7 +142,7 @@ def test_missing_inputs_before_the_first_value():
 def test_a_label_that_comes_late_is_a_horizon_and_a_missing_one_is_not_learned_from():
     text = '{"x": 1, "label": null}\n{"x": 2, "label": 10}\n{"x": 3}\n{"x": 4, "label": "30"}\n'
     _, xs, targets, _, last, _ = rows_of(
-        text, dialect=JSONL, inputs=["x"], targets=["label"], missing="fail", standardise=False
+        text, read_options=JSONL, inputs=["x"], targets=["label"], missing="fail", standardise=False
     )
     assert xs[:, 0].tolist() == [1, 2, 3, 4]
     np.testing.assert_array_equal(targets[:, 0], [np.nan, 10, np.nan, 30])
@@ -153,7 +153,7 @@ def test_columns_are_by_default_those_with_a_number_in_the_first_row():
     stream, xs, *_ = rows_of("day,a,,b\nmon,1,7,x\ntue,2,8,y\n", standardise=False)
     assert stream.inputs == ["a", "3"]
     assert xs.tolist() == [[1, 7], [2, 8]]
-    stream, *_ = rows_of("1;2\n3;4\n", dialect=Dialect(header=False, delimiter=";"), targets=["2"], horizon=0)
+    stream, *_ = rows_of("1;2\n3;4\n", read_options=ReadOptions(header=False, delimiter=";"), targets=["2"], horizon=0)
     assert (stream.inputs, stream.targets) == (["1"], ["2"])
 
 
@@ -191,7 +191,7 @@ def test_an_empty_stream(make):
         (RowStream, b"a,b", r"ends at byte 3, before the first sample \(rows: 0\)"),
         (RowStream, b"a,b\n\n", r"ends at byte 5, before the first sample \(rows: 0\). A sample needs a row"),
         (
-            lambda source: RowStream(source, inputs=["a"], dialect=Dialect(bad="skip")),
+            lambda source: RowStream(source, inputs=["a"], read_options=ReadOptions(bad="skip")),
             b"a\n1,2\n3,\n",
             r"ends at byte 9, before the first sample \(rows: 0, bad rows skipped: 2\)",
         ),
@@ -274,21 +274,21 @@ def test_bad_rows(bad, tmp_path):
     line, byte = data.count(b"\n") + 1, data.rindex(b"\n") + 1
     path = tmp_path / "rows"
     path.write_bytes(data + b"\n" + good.encode())
-    dialect = Dialect() if csv else JSONL
+    read_options = ReadOptions() if csv else JSONL
     message = rf"rows, line {line} \(byte {byte}\) is bad: {(BAD_CSV | BAD_JSON)[bad]}"
-    with RowStream(Source(path), dialect=dialect) as stream:
+    with RowStream(Source(path), read_options=read_options) as stream:
         assert len(stream.take(10).xs) == 3
         with pytest.raises(StreamError, match=message + r".*skip and count such rows \(--bad skip\)") as caught:
             stream.take(10)
         assert "cut off" not in str(caught.value)
-    with row_stream(Source(path), dialect=dialect, bad="skip") as stream:
+    with row_stream(Source(path), read_options=read_options, bad="skip") as stream:
         assert len(stream.take(10).xs) == 4
         assert stream.counts == {"bad rows": 1}
 
 
 def test_a_missing_value_that_may_not_be():
     with Pipe(b"a,b\n1,2\n3,\n") as source:
-        stream = RowStream(source, dialect=Dialect(missing="fail"))
+        stream = RowStream(source, read_options=ReadOptions(missing="fail"))
         assert len(stream.take(2).xs) == 1
         with pytest.raises(StreamError, match=r"line 3 .*: column 'b' has no value"):
             stream.take(1)
@@ -297,7 +297,7 @@ def test_a_missing_value_that_may_not_be():
 @pytest.mark.parametrize(("text", "format"), [("a,b\n1,2\n3", "csv"), ('{"a": 1, "b": 2}\n{"a": 3, "b"', "jsonl")])
 def test_a_line_that_is_cut_off(text, format):
     with Pipe(text.encode()) as source:
-        stream = RowStream(source, dialect=Dialect(format))
+        stream = RowStream(source, read_options=ReadOptions(format))
         assert len(stream.take(2).xs) == 1
         with pytest.raises(StreamError, match="it has no newline and may be cut off"):
             stream.take(1)
@@ -311,7 +311,11 @@ def test_a_line_that_is_cut_off(text, format):
         ("a;b\n1;2\n", {}, "has only one column, 'a;b', with ';' between its parts: add --delimiter ';'"),
         ('a,b\n1,"1,5"\n2,"2,5"\n', {"targets": ["b"]}, "the target 'b' is text: '1,5' has a decimal comma"),
         ("a,b\n1,2\n", {"targets": ["a,b"]}, "has no column 'a,b'. It has .*. Put spaces between columns: a b"),
-        ('{"a": 1}\n', {"inputs": ["c"], "dialect": JSONL}, "has no column 'c'. It has 'a' .*may be null at first"),
+        (
+            '{"a": 1}\n',
+            {"inputs": ["c"], "read_options": JSONL},
+            "has no column 'c'. It has 'a' .*may be null at first",
+        ),
         (
             "a,b\nx,y\n",
             {},
@@ -323,7 +327,7 @@ def test_a_line_that_is_cut_off(text, format):
         ("a,b\n1,2\n", {"horizon": -1}, "the horizon must be 0 to 1,000,000 rows, not -1"),
         ("a,b\n1,2\n", {"steps": (3, 2)}, "the steps must be in increasing order"),
         ("a,b\n1,2\n", {"steps": (0, 2)}, "the steps must be 1 to 1,000,000 rows, or 0 alone"),
-        ("a,b\n1,2\n", {"dialect": Dialect(delimiter=", ")}, "the delimiter must be one character"),
+        ("a,b\n1,2\n", {"read_options": ReadOptions(delimiter=", ")}, "the delimiter must be one character"),
         ("a,b\n1,2\n", {"missing": "zero"}, "missing must be one of last, mean, fail, skip, not 'zero'"),
     ],
 )

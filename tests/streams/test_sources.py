@@ -9,15 +9,15 @@ import threading
 import tracemalloc
 import warnings
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 
 import pytest
 from stream_pipes import Pipe, saved
 
 from norewind import tasks
-from norewind.streams import ByteStream, CharacterStream, Dialect, RowStream, Source, StreamError, TaskStream
+from norewind.streams import ByteStream, CharacterStream, ReadOptions, RowStream, Source, StreamError, TaskStream
 
-BARE = Dialect(header=False)
+BARE = ReadOptions(header=False)
+BARE_SKIPPING = ReadOptions(header=False, bad="skip")
 AFTER = {"kind": "bytes", "offset": 7, "crc": 1, "lines": 0, "counts": {}, "previous": 3}
 
 # Waiting.
@@ -60,7 +60,7 @@ def test_patience_hands_out_what_there_is():
 
 def test_patience_ends_even_if_there_is_always_something_to_skip():
     with Pipe(b"a,b\n1,2\n" + b"x\n" * 1_000, sizes=[2]) as source:
-        stream = RowStream(source, inputs=["a"], dialect=Dialect(bad="skip"))
+        stream = RowStream(source, inputs=["a"], read_options=ReadOptions(bad="skip"))
         assert len(stream.take(1).xs) == 1
         assert len(stream.take(1, patience=0).xs) == 0
         assert not source.ended
@@ -121,9 +121,15 @@ def endless(piece, total):
         (ByteStream, b"abcdefgh" * 1000),
         (CharacterStream, "abcdä€😀\n".encode() * 1000),
         (lambda source: CharacterStream(source, "xy", bad="skip"), b"x" + b"abcdefgh" * 1000),
-        (lambda source: RowStream(source, dialect=BARE, inputs=["1"]), b"1,2,3" + b",4" * 5000 + b"\n"),
-        (lambda source: RowStream(source, dialect=replace(BARE, bad="skip")), b"1\n" + b"1" + b",4" * 5000 + b"\n"),
-        (lambda source: RowStream(source, dialect=replace(BARE, bad="skip")), b"1\n2\n" + b"3" * (1 << 21) + b"\n"),
+        (lambda source: RowStream(source, read_options=BARE, inputs=["1"]), b"1,2,3" + b",4" * 5000 + b"\n"),
+        (
+            lambda source: RowStream(source, read_options=BARE_SKIPPING),
+            b"1\n" + b"1" + b",4" * 5000 + b"\n",
+        ),
+        (
+            lambda source: RowStream(source, read_options=BARE_SKIPPING),
+            b"1\n2\n" + b"3" * (1 << 21) + b"\n",
+        ),
     ],
     ids=["bytes", "characters", "unknown", "rows", "bad rows", "long lines"],
 )

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import itemgetter
@@ -23,15 +24,15 @@ csv.field_size_limit(max(csv.field_size_limit(), 2 * MAX_LINE_BYTES))
 
 
 @dataclass(frozen=True)
-class Dialect:
-    """The format of rows and how to read them.
+class ReadOptions:
+    """How the rows of a table are read.
 
     Attributes:
         format: "csv", or "jsonl" for one JSON object per line (see `FORMATS`).
         header: whether the first line of a CSV file names the columns. Otherwise they are named 1, 2 and so on.
         delimiter: the character between the fields of a CSV file.
         classes: whether the target is a class, in whatever form (text, true, 0 or 1).
-        before: with a horizon of 0, whether the targets of the previous row are inputs too.
+        previous_targets: with a horizon of 0, whether the targets of the previous row are inputs too.
         missing: how to treat a missing input. It is replaced by the newest value of its column ("last") or by the mean
             so far ("mean"), it is an error ("fail"), or the row is skipped and counted ("skip"). A value is missing if
             its field is empty, NA, NaN or null, or if a JSON object lacks its key. A missing target is NaN, and is not
@@ -44,19 +45,16 @@ class Dialect:
     header: bool = True
     delimiter: str = ","
     classes: bool = False
-    before: bool = False
+    previous_targets: bool = False
     missing: Literal["last", "mean", "fail", "skip"] = "last"
     bad: Literal["fail", "skip"] = "fail"
 
 
-CSV = Dialect()
-
-
-class LineFormat:
+class LineFormat(ABC):
     """The interface of formats with one row per line. By default, a parsed row is a dict by column.
 
     Args:
-        dialect: how to read the rows.
+        read_options: the options of the format, such as the delimiter.
 
     Attributes:
         suffixes: the ends of the names of files in this format.
@@ -68,9 +66,10 @@ class LineFormat:
     column_hint = ""
     has_header = False
 
-    def __init__(self, dialect: Dialect):
+    def __init__(self, read_options: ReadOptions):  # noqa: B027 (not every format has options)
         pass
 
+    @abstractmethod
     def parse(self, text: str, columns: Sequence[str]) -> Any:
         """Parse a line.
 
@@ -81,8 +80,8 @@ class LineFormat:
         Raises:
             BadRow: the line is bad; the message says why.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def parse_lines(self, lines: Sequence[bytes], columns: Sequence[str]) -> Sequence[Any]:
         """Parse many lines, as fast as possible.
 
@@ -93,8 +92,8 @@ class LineFormat:
         Raises:
             BadRow: one of the lines is bad or blank. They are then parsed one by one.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def write(self, row: dict[str, Any], columns: Sequence[str]) -> tuple[dict[str, Any], str]:
         """Return a row as it would be read from a file, and its line in that file, with its newline.
 
@@ -105,7 +104,6 @@ class LineFormat:
         Raises:
             BadRow: the format cannot express the row.
         """
-        raise NotImplementedError
 
     def is_blank(self, line: bytes) -> bool:
         """Return whether to ignore a line, because it is blank.
@@ -158,8 +156,8 @@ class CsvLines(LineFormat):
 
     suffixes = (".csv",)
 
-    def __init__(self, dialect: Dialect):
-        self.has_header, self._delimiter = dialect.header, dialect.delimiter
+    def __init__(self, read_options: ReadOptions):
+        self.has_header, self._delimiter = read_options.header, read_options.delimiter
 
     def columns(self, rows: Sequence[list[str]]) -> list[str]:
         fields = rows[0] if self.has_header else [""] * len(rows[0])

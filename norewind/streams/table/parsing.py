@@ -8,7 +8,7 @@ from typing import Any
 from norewind.streams.source import MAX_LINE_BYTES, BaseSource
 from norewind.streams.stream import BadRow, MissingValue, StreamError, check_choice
 from norewind.streams.table.conversion import Conversion, Getter, Rows, joined_rows
-from norewind.streams.table.formats import FORMATS, Dialect, LineFormat
+from norewind.streams.table.formats import FORMATS, ReadOptions
 
 FIRST_ROWS = 100
 # How many fields are converted at a time, since lists of fields take far more memory than arrays of numbers.
@@ -19,36 +19,39 @@ class RowReader:
     """Reads the rows of a source as numbers, with NaN for missing values.
 
     What a parsed row is depends on the format; `getters` return the values in it. A bad row
-    is an error, or is skipped and counted, depending on the dialect. After an error, the
+    is an error, or is skipped and counted, depending on the options. After an error, the
     next attempt fails at the same row again.
 
     Args:
         source: the source of the rows.
-        dialect: their format.
+        read_options: their format, and what to do with bad rows and missing values.
 
     Attributes:
-        file_format: the format of files that the dialect names.
+        file_format: the format of files that the options name.
         columns: the names of all columns, known after `read_header` or `first_rows`.
         getters: for each of them, the function that returns its value in a parsed row.
         conversion: how rows are converted to numbers; set by the stream.
 
     Raises:
-        StreamError: an option of the dialect is invalid.
+        StreamError: one of the options is invalid.
     """
 
-    def __init__(self, source: BaseSource, dialect: Dialect):
-        check_choice("format", dialect.format, tuple(FORMATS))
-        check_choice("missing", dialect.missing, ("last", "mean", "fail", "skip"))
-        check_choice("bad", dialect.bad, ("fail", "skip"))
-        if len(dialect.delimiter) != 1 or dialect.delimiter in '"\r\n':
-            raise StreamError(f"the delimiter must be one character, not a quote or line break: {dialect.delimiter!r}.")
+    def __init__(self, source: BaseSource, read_options: ReadOptions):
+        check_choice("format", read_options.format, tuple(FORMATS))
+        check_choice("missing", read_options.missing, ("last", "mean", "fail", "skip"))
+        check_choice("bad", read_options.bad, ("fail", "skip"))
+        if len(read_options.delimiter) != 1 or read_options.delimiter in '"\r\n':
+            raise StreamError(
+                f"the delimiter must be one character, not a quote or line break: {read_options.delimiter!r}."
+            )
         self.columns: list[str] = []
         self.getters: dict[str, Getter] = {}
         self.conversion: Conversion
         self._batch = 1
-        self._source, self._dialect = source, dialect
-        self.file_format = FORMATS[dialect.format](dialect)
-        self._format = LineFormat(dialect) if source.has_rows else self.file_format
+        self._source, self._read_options = source, read_options
+        self.file_format = FORMATS[read_options.format](read_options)
+        # Rows from Python are dicts by column, like parsed lines of JSON.
+        self._format = FORMATS["jsonl"](read_options) if source.has_rows else self.file_format
 
     def name_columns(self, names: Sequence[str]) -> None:
         """Set the names of the columns.
@@ -191,7 +194,7 @@ class RowReader:
 
     def _skip(self, record: Any, problem: BadRow) -> None:
         option = "missing" if isinstance(problem, MissingValue) else "bad"
-        if getattr(self._dialect, option) != "skip":
+        if getattr(self._read_options, option) != "skip":
             raise self._error(record, f"{problem}. Fix it, or skip and count such rows (--{option} skip)") from None
         self._source.progress.skip(problem.counted_as)
         self._source.report(record, str(problem))

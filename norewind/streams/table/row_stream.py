@@ -14,7 +14,7 @@ from norewind.streams.stream import MESSAGE_COLUMNS, Samples, StreamError, check
 from norewind.streams.table import columns, scaling
 from norewind.streams.table.columns import KEPT_TIMES, OTHER_CATEGORY, InferredKind, Kind, infer_kind
 from norewind.streams.table.conversion import Conversion, Key, Rows
-from norewind.streams.table.formats import CSV, Dialect
+from norewind.streams.table.formats import ReadOptions
 from norewind.streams.table.parsing import RowReader
 from norewind.streams.table.scaling import SeriesStatistics, TableLayout, newest_scales, scaled
 
@@ -27,7 +27,7 @@ class RowStream(SourceStream):
 
     Args:
         source: the source of the rows. It is closed with the stream.
-        dialect: their format, by default CSV with a header. Blank lines are ignored.
+        read_options: how they are read, by default as CSV with a header. Blank lines are ignored.
         inputs: the names of the input columns, by default all that hold numbers or booleans in the first 100 rows,
             except row counters and times. Text is read as categories: the first 16 that appear are distinguished.
             Times become the hour of the day, the day of the week and the time since the previous row, where these
@@ -73,7 +73,7 @@ class RowStream(SourceStream):
         self,
         source: BaseSource,
         *,
-        dialect: Dialect = CSV,
+        read_options: ReadOptions = ReadOptions(),  # noqa: B008 (frozen)
         inputs: Sequence[str] | None = None,
         targets: Sequence[str] | None = None,
         copy: Sequence[str] = (),
@@ -84,7 +84,7 @@ class RowStream(SourceStream):
     ):
         with closed_on_error(source):
             self.steps = scaling.steps_of(horizon, steps)
-            self._source, self._reader, self._dialect = source, RowReader(source, dialect), dialect
+            self._source, self._reader, self._read_options = source, RowReader(source, read_options), read_options
             self.horizon, self._standardise = self.steps[-1], standardise
             self.inputs, self.targets, self._copied = list(inputs or []), list(targets or []), list(copy)
             self.ignored: dict[str, str] = {}
@@ -106,7 +106,7 @@ class RowStream(SourceStream):
         if not self.inputs:
             usable = [name for name, column in seen.items() if not column.why_unused]
             self.inputs = [name for name in usable if self.horizon > 0 or name not in self.targets]
-            if self._dialect.classes and self.horizon:
+            if self._read_options.classes and self.horizon:
                 # The class up to now is the best predictor of the next one.
                 self.inputs += [name for name in self.targets if name not in self.inputs and name in seen]
         if not self.targets:
@@ -122,7 +122,7 @@ class RowStream(SourceStream):
     def _kind(self, name: str, column: InferredKind) -> Kind:
         """Return how to read a column that is used."""
         is_target = name in self.targets
-        if is_target and self._dialect.classes:
+        if is_target and self._read_options.classes:
             return "category"
         if is_target and column.kind == "category":
             remedy = "Learn it as a class: --loss classes." if column.why_unused == "text" else "Write it with points."
@@ -175,7 +175,7 @@ class RowStream(SourceStream):
         self._reader.conversion = Conversion(
             self._reader.getters,
             self.kinds,
-            required=self.inputs if self._dialect.missing in ("fail", "skip") else [],
+            required=self.inputs if self._read_options.missing in ("fail", "skip") else [],
             copied=self._copied,
             clock=self._clock if self.key is None else None,
             gaps=len(times),
@@ -193,21 +193,21 @@ class RowStream(SourceStream):
             cycles=_array([column for column, _ in cycles]),
             periods=np.array([period for _, period in cycles], np.float64),
             times=_array(times),
-            fill_with_newest=self._dialect.missing == "last",
+            fill_with_newest=self._read_options.missing == "last",
             standardise=self._standardise,
-            classes=self._dialect.classes,
-            before=self._dialect.before and self.horizon == 0,
+            classes=self._read_options.classes,
+            before=self._read_options.previous_targets and self.horizon == 0,
         )
         self.width = self.layout.width
         if not self.width:
             raise StreamError(f"the inputs {', '.join(self.inputs)} are times that do not vary: name other inputs.")
         self.known = [numbers.index(target) for target in targets if target in numbers]
-        if self.layout.before and not self._dialect.classes:
+        if self.layout.before and not self._read_options.classes:
             self.known = list(range(self.width - len(self.targets), self.width))
 
     def _restore(self, position: dict[str, Any]) -> None:
         """Continue at a saved position."""
-        same = {"format": self._dialect.format, "steps": list(self.steps), "standardise": self._standardise}
+        same = {"format": self._read_options.format, "steps": list(self.steps), "standardise": self._standardise}
         named = {name: value for name, value in (("inputs", self.inputs), ("targets", self.targets)) if value}
         check_position(position, "rows", RowPosition, same | named)
         self.inputs, self.targets = list(position["inputs"]), list(position["targets"])
@@ -249,7 +249,7 @@ class RowStream(SourceStream):
     def position(self) -> dict[str, Any]:
         return self._source.progress.position(
             inside=self._source.progress.marked.inside,
-            format=self._dialect.format,
+            format=self._read_options.format,
             steps=list(self.steps),
             standardise=self._standardise,
             columns=list(self._reader.columns),
