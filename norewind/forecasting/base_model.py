@@ -28,7 +28,7 @@ from norewind.training.opening import Opened, open_stream
 from norewind.training.settings import SETTINGS, Settings, SettingsError
 from norewind.training.train import columns_of, some, steps_in_words
 from norewind.training.training_loop import Hooks, Intervals, Training
-from norewind.training.windows import Steps
+from norewind.training.windows import WindowedStream
 
 Row = dict[str, Any]
 # The number of rows from which the columns can be determined when a prediction is requested.
@@ -84,8 +84,10 @@ class ForecastingModel:
         settings = replace(self.settings, source="", format="jsonl", inputs=(), targets=(), copy=())
         learner, run, window = _cached_build(settings, opened.shape)
         intervals = Intervals(metrics_every=self.settings.metrics_every, checkpoint_every=None)
-        steps = Steps(opened.stream, window, saved)
-        return Training(steps, learner, run, saved, score=opened.score, intervals=intervals, watch=watch, hooks=hooks)
+        windowed = WindowedStream(opened.stream, window, saved)
+        return Training(
+            windowed, learner, run, saved, score=opened.score, intervals=intervals, watch=watch, hooks=hooks
+        )
 
     def _saved(self) -> Saved | None:
         return self.training.saved() if self.training else None
@@ -126,7 +128,7 @@ class ForecastingModel:
 
     def _learn_next(self, training: Training) -> None:
         try:
-            sample = training.steps.stream.take(1)
+            sample = training.windowed.stream.take(1)
         except StreamError:
             self._source.discard()  # a bad row must not block the next one
             raise
@@ -193,7 +195,7 @@ class ForecastingModel:
         if training is None:
             return None
         try:
-            samples = training.steps.stream.peek([row])
+            samples = training.windowed.stream.peek([row])
         except BadRow as problem:
             raise StreamError(f"the row is bad: {problem}.") from None
         return training.score, samples, training.learner.forward(training.run_so_far(), samples.xs)[1]
@@ -268,7 +270,7 @@ class ForecastingModel:
                 raise SettingsError(f"{path} already holds a run. Choose another folder.")
             if run_folder.entries.get("samples", 0) > self.samples:
                 raise SettingsError(f"{path} holds a later state of this run. Load it, or choose another folder.")
-            run_folder.begin(self.settings, columns_of(training.steps.stream))
+            run_folder.begin(self.settings, columns_of(training.windowed.stream))
             log = run_folder.log(METRICS)
             log.write(self.lines[self._written_lines if is_home else 0 :])
             run_folder.save(self.samples, training.run, training.entries(), lambda path: None)
@@ -294,7 +296,7 @@ class ForecastingModel:
         title = f"{type(self).__name__} after {counted(self.samples, 'row')}"
         if training is None:
             return title, {"method": self.settings.method}
-        stream, last = training.steps.stream, training.unfinished_line()
+        stream, last = training.windowed.stream, training.unfinished_line()
         lines = [*self.lines, *([last] if last else [])]
         facts = {
             "inputs": some(stream.inputs, 6),

@@ -78,7 +78,7 @@ def forecast(settings: Settings, saved: Saved, steps: int | None = None) -> Fore
     """
     check_ahead(settings, steps)
     training = training_at_end(settings, saved)
-    with training.steps.stream:
+    with training.windowed.stream:
         return forecast_next_rows(settings, training, steps)
 
 
@@ -94,7 +94,7 @@ def forecast_next_rows(settings: Settings, training: Training, steps: int | None
         The forecasts with their standard deviations.
     """
     training.add_up()
-    stream, score, learner, run = training.steps.stream, training.score, training.learner, training.run_so_far()
+    stream, score, learner, run = training.windowed.stream, training.score, training.learner, training.run_so_far()
     assert isinstance(score, RowScore)
     horizon, width = score.horizon, len(score.columns)
     steps = steps or (horizon if horizon > 1 else 24)
@@ -141,7 +141,7 @@ def forecast_class(settings: Settings, saved: Saved, steps: int | None = None) -
     check_ahead(settings, steps)
     training = training_at_end(settings, saved)
     assert isinstance(training.score, ClassScore)
-    with training.steps.stream as stream:
+    with training.windowed.stream as stream:
         logits = training.learner.upcoming(training.run_so_far())[:steps]
         names, shares = training.score.likeliest(log_probabilities(logits))
         places = _places(training.received, len(names), stream.times_ahead(len(names)))

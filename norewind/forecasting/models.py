@@ -182,7 +182,7 @@ class Classifier(ForecastingModel):
         """
         if (found := self._predict_at(row)) is None or self.training is None:
             return {}
-        made, names = found[2][0] if self.settings.horizon else found[2], self.training.steps.stream.classes
+        made, names = found[2][0] if self.settings.horizon else found[2], self.training.windowed.stream.classes
         # The classes seen so far, at the nearest step.
         by_step = np.asarray(made, np.float64).reshape(len(self.settings.steps), -1)
         logarithms = by_step[0, : len(names)]

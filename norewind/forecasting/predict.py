@@ -10,12 +10,12 @@ import numpy as np
 from norewind.scoring.text_score import LineScore
 from norewind.streams import afresh
 from norewind.training.build import build, set_precision
-from norewind.training.checkpoint_schema import check_waiting
+from norewind.training.checkpoint_schema import check_partial_window
 from norewind.training.folder import Saved
 from norewind.training.opening import Opened, open_stream
 from norewind.training.settings import Settings, SettingsError
 from norewind.training.training_loop import Training
-from norewind.training.windows import Steps, count_of
+from norewind.training.windows import WindowedStream, count_of
 
 
 def predictions(
@@ -62,8 +62,8 @@ def predictions(
         if fresh:
             training.run = learner.reset(training.run)
         window = training.window if learn else 1
-        steps = Steps(opened.stream, window)
-        steps.waiting = training.steps.waiting if source is None else None
+        windowed = WindowedStream(opened.stream, window)
+        windowed.partial_window = training.windowed.partial_window if source is None else None
         chunk = max(1, learner.chunk_size(training.run) // window)
 
         def outputs_of(xs, targets, count):
@@ -76,14 +76,14 @@ def predictions(
         done = 0
         while not should_stop():
             left = chunk if limit is None else min(chunk, (limit - done) // window)
-            taken = steps.take(left, settings.flush) if left else None
+            taken = windowed.take(left, settings.flush) if left else None
             if taken is not None and (count := count_of(taken)):
-                outputs = steps.by_sample(outputs_of(*steps.windows(taken, chunk), count // window), count)
-                yield list(opened.score.prediction_entries(*steps.not_predicted_early(taken, outputs)))
+                outputs = windowed.by_sample(outputs_of(*windowed.as_windows(taken, chunk), count // window), count)
+                yield list(opened.score.prediction_entries(*windowed.not_predicted_early(taken, outputs)))
                 done += count
             # Without learning there are no windows to wait for.
             at_once = learn and left and (taken is None or settings.flush is not None)
-            if at_once and (new := steps.predict_waiting(training.outputs_of)):
+            if at_once and (new := windowed.predict_partial_window(training.outputs_of)):
                 yield list(opened.score.prediction_entries(*new))
             if taken is None:
                 return
@@ -102,8 +102,8 @@ def restored_training(settings: Settings, saved: Saved, opened: Opened) -> Train
     """
     set_precision(settings)
     learner, run, window = build(settings, opened.shape)
-    check_waiting(saved.path, saved.entries, window, opened.shape.inputs)
-    return Training(Steps(opened.stream, window, saved), learner, run, saved, score=opened.score)
+    check_partial_window(saved.path, saved.entries, window, opened.shape.inputs)
+    return Training(WindowedStream(opened.stream, window, saved), learner, run, saved, score=opened.score)
 
 
 def training_at_end(settings: Settings, saved: Saved) -> Training:
@@ -150,14 +150,14 @@ def generate_text(
     if settings.has_rows:
         raise SettingsError("this run forecasts numbers; only a run on bytes or text can generate text.")
     training, random, written = training_at_end(settings, saved), np.random.default_rng(seed), []
-    with training.steps.stream as stream:
+    with training.windowed.stream as stream:
         if prompt:
             xs = stream.encode(prompt)
         elif settings.kind == "task":
             xs = stream.take(1).xs
         else:
             # The model has not yet read the last symbol of the stream, nor those that wait for their window.
-            waiting = training.steps.waiting
+            waiting = training.windowed.partial_window
             xs = np.array([*([] if waiting is None else waiting.xs), stream.position()["previous"] or 0], np.int32)
         run = training.run
         for _ in range(length):

@@ -15,6 +15,7 @@ from norewind.streams.table.columns import CATEGORIES, OTHER_CATEGORY, at, categ
 from norewind.streams.table.row_stream import RowStream
 from norewind.streams.table.scaling import SeriesStatistics
 from norewind.training.training_loop import Training, carry_norm
+from norewind.training.windows import count_of
 
 
 class State(NamedTuple):
@@ -35,9 +36,9 @@ class State(NamedTuple):
 
 def rows_so_far(training: Training) -> int:
     """Return the number of rows that were learned from or wait for their window."""
-    steps = training.steps
+    windowed = training.windowed
     # Not from the tally, which is updated only after predictions are reported.
-    return steps.predicted - steps.answered + (0 if steps.waiting is None else len(steps.waiting.xs))
+    return windowed.predicted - windowed.predicted_early + count_of(windowed.partial_window)
 
 
 class RowModel:
@@ -50,8 +51,8 @@ class RowModel:
     """
 
     def __init__(self, training: Training):
-        assert isinstance(training.steps.stream, RowStream)
-        self.training, self.stream, self.score = training, training.steps.stream, training.score
+        assert isinstance(training.windowed.stream, RowStream)
+        self.training, self.stream, self.score = training, training.windowed.stream, training.score
         self.state = self.kept = self.newest()
         self.rehearse()
 

@@ -20,7 +20,7 @@ _COUNTS = re.compile(r"(.*\brun\.)?(samples|steps|skipped)")
 
 
 class _Position(msgspec.Struct, forbid_unknown_fields=True):
-    """The position of the stream, which the stream checks itself, and the samples that wait for their window."""
+    """The position of the stream, which the stream checks itself, and the samples of its partial window."""
 
     stream: dict[str, Any]
     waiting: list[Any] | None
@@ -61,14 +61,14 @@ def check_entries(path: Path, entries: dict[str, Any]) -> None:
         raise _damaged(path, str(error).replace("`", "")) from None
     samples, tally, watch, position = saved.samples, saved.tally, saved.watch, saved.position
     counts = (tally.all[0], watch.good, watch.bad, watch.waiting[0], watch.seen)
-    waiting = 0 if position.waiting is None else _count_waiting(path, position.waiting, position.stream)
+    in_window = 0 if position.waiting is None else _count_in_window(path, position.waiting, position.stream)
     problems = {
         "its numbers of samples differ": not samples_of(path) == samples == tally.samples,
         "it tallies more in an interval than in all": tally.interval[0] > tally.all[0],
         "it counts more than its samples": max(counts) > samples,
         "it has samples, but no last symbol": samples and position.stream.get("previous", 0) is None,
         "it has no metrics.jsonl": "metrics.jsonl" not in saved.logs,
-        "more samples were answered than are waiting": saved.answered > waiting,
+        "more samples were answered than are waiting": saved.answered > in_window,
     }
     for why, is_so in problems.items():
         if is_so:
@@ -80,13 +80,13 @@ def is_text(part: Any) -> bool:
     return isinstance(part, list) and all(isinstance(one, str) for one in part)
 
 
-def _count_waiting(path: Path, waiting: list[Any], stream: dict[str, Any]) -> int:
-    """Return the number of samples that wait for their window, after checking that they can be from this stream."""
+def _count_in_window(path: Path, parts: list[Any], stream: dict[str, Any]) -> int:
+    """Return the number of samples in a partial window, after checking that they can be from this stream."""
     wait = "the samples that wait for their window"
-    arrays = jax.tree.leaves([np.asarray(part) if is_text(part) else part for part in waiting])
+    arrays = jax.tree.leaves([np.asarray(part) if is_text(part) else part for part in parts])
     are_arrays = all(isinstance(array, np.ndarray) and array.ndim for array in arrays)
-    first, kind = waiting[:2], stream.get("kind")
-    if not 2 <= len(waiting) <= len(Samples._fields) or any(part is None for part in first) or not are_arrays:
+    first, kind = parts[:2], stream.get("kind")
+    if not 2 <= len(parts) <= len(Samples._fields) or any(part is None for part in first) or not are_arrays:
         raise _damaged(path, f"{wait} are not arrays")
     if len({len(array) for array in arrays}) != 1:
         raise _damaged(path, f"{wait} differ in length")
@@ -95,7 +95,7 @@ def _count_waiting(path: Path, waiting: list[Any], stream: dict[str, Any]) -> in
     form = (np.float32, 2) if kind == "rows" else (np.int32, 1)
     fits = all(isinstance(part, np.ndarray) and (part.dtype, part.ndim) == form for part in first)
     if fits and kind == "rows":
-        fits = np.isfinite(waiting[0]).all()
+        fits = np.isfinite(parts[0]).all()
     elif fits:
         symbols = len(str(stream.get("alphabet"))) if kind == "characters" else 256
         fits = all(((part >= 0) & (part < symbols)).all() for part in first)
@@ -104,8 +104,8 @@ def _count_waiting(path: Path, waiting: list[Any], stream: dict[str, Any]) -> in
     return len(arrays[0])
 
 
-def check_waiting(path: Path, entries: dict[str, Any], window: int, inputs: int) -> None:
-    """Reject waiting samples that fill their window, or are not inputs of the model.
+def check_partial_window(path: Path, entries: dict[str, Any], window: int, inputs: int) -> None:
+    """Reject a partial window that is full, or whose samples are not inputs of the model.
 
     Args:
         path: the checkpoint.
@@ -116,9 +116,9 @@ def check_waiting(path: Path, entries: dict[str, Any], window: int, inputs: int)
     Raises:
         DamagedError: something is wrong with them.
     """
-    if (waiting := entries["position"]["waiting"]) is None:
+    if (parts := entries["position"]["waiting"]) is None:
         return
-    xs = waiting[0]
+    xs = parts[0]
     if len(xs) >= window:
         raise _damaged(path, f"{len(xs)} samples wait for a window of {window}")
     if xs.ndim > 1 and xs.shape[1] != inputs:

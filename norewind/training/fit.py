@@ -10,7 +10,7 @@ from norewind.scoring.score import Score
 from norewind.training.folder import RunFolder
 from norewind.training.notebook import live_plot
 from norewind.training.training_loop import Hooks, Intervals, Training
-from norewind.training.windows import Steps, StreamLike, as_stream, check_arguments
+from norewind.training.windows import StreamLike, WindowedStream, as_stream, check_arguments
 
 
 class Fitted(NamedTuple):
@@ -90,9 +90,10 @@ def fit(
             folder = stack.enter_context(RunFolder(folder, keep=intervals.keep))
         saved = folder.saved if folder else None
         hooks = stack.enter_context(live_plot(hooks, score.unit, intervals.plot_seconds))
-        steps = Steps(as_stream(stream, window, saved.entries["position"]["stream"] if saved else None), window, saved)
+        stream = as_stream(stream, window, saved.entries["position"]["stream"] if saved else None)
+        windowed = WindowedStream(stream, window, saved)
         training = Training(
-            steps, learner, run, saved, score=score, intervals=intervals, watch=watch, hooks=hooks, folder=folder
+            windowed, learner, run, saved, score=score, intervals=intervals, watch=watch, hooks=hooks, folder=folder
         )
         ended = training.until(samples)
         # After the checkpoint: a run that is continued later removes this line and completes the interval.

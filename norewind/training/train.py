@@ -17,7 +17,7 @@ from norewind.streams import RowStream
 from norewind.streams.kafka.client import SCHEME
 from norewind.streams.source import BaseSource
 from norewind.training.build import build, set_precision
-from norewind.training.checkpoint_schema import check_waiting
+from norewind.training.checkpoint_schema import check_partial_window
 from norewind.training.fit import Fitted, fit
 from norewind.training.folder import METRICS, PREDICTIONS, RunFolder
 from norewind.training.kafka_answers import answering
@@ -73,7 +73,7 @@ def train(
         with opened.stream:
             built = build(settings, opened.shape)
             if folder.saved:
-                check_waiting(folder.saved.path, folder.entries, built.window, opened.shape.inputs)
+                check_partial_window(folder.saved.path, folder.entries, built.window, opened.shape.inputs)
             # Only now that the stream and the model are known to work: a mistake leaves no settings behind.
             is_table = isinstance(opened.stream, RowStream)
             folder.begin(settings, columns_of(opened.stream) if is_table else None)

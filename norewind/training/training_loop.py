@@ -19,7 +19,7 @@ from norewind.scoring.score import Score
 from norewind.storage.checkpoint import arrays_of
 from norewind.streams.stream import Samples, StreamError
 from norewind.training.folder import METRICS, RunFolder, Saved
-from norewind.training.windows import Steps, check_fits, count_of, fingerprint
+from norewind.training.windows import WindowedStream, check_fits, count_of, fingerprint
 
 # Metrics of single rows are computed for this many rows at once, unless they are read earlier. Row by row, they would
 # take as long as learning.
@@ -97,7 +97,7 @@ class Training:
     `fit` trains it on its stream, in chunks (`until`). The forecasting models give it single rows (`learn_one`).
 
     Args:
-        steps: the stream in windows, at the position of `saved`.
+        windowed: the stream in windows, at the position of `saved`.
         learner: predicts and learns, step by step.
         run: a new run of the learner.
         saved: the checkpoint to continue from; None for a new run.
@@ -119,7 +119,7 @@ class Training:
 
     def __init__(
         self,
-        steps: Steps,
+        windowed: WindowedStream,
         learner: Learner,
         run: Any,
         saved: Saved | None = None,
@@ -130,7 +130,8 @@ class Training:
         hooks: Hooks = Hooks(),  # noqa: B008 (frozen)
         folder: RunFolder | None = None,
     ):
-        self.steps, self.learner, self.window, self.score, self.hooks = steps, learner, steps.window, score, hooks
+        self.windowed, self.window = windowed, windowed.window
+        self.learner, self.score, self.hooks = learner, score, hooks
         self.intervals, self.watch, self.folder = intervals, watch, folder
         entries = saved.entries if saved else {}
         # A copy, since some learners modify the run in place.
@@ -139,7 +140,7 @@ class Training:
         # A fleet stores its keys in the folder itself, in their state at each checkpoint.
         if folder:
             learner.keep_in(folder, self.tally.samples)
-        check_fits(learner, steps.stream.horizon, self.window)
+        check_fits(learner, windowed.stream.horizon, self.window)
         if saved:
             score.state = saved.score_state(score)
         # A line reports the carry at that sample; a learner without a carry need not stop there.
@@ -162,7 +163,7 @@ class Training:
     @property
     def received(self) -> int:
         """The number of samples learned from, and those that wait for their window."""
-        return self.samples + count_of(self.steps.waiting)
+        return self.samples + count_of(self.windowed.partial_window)
 
     def until(self, samples: int | None = None) -> bool:
         """Train until the stream ends, a total number of samples is reached, or a stop is requested.
@@ -181,7 +182,7 @@ class Training:
             if wanted < 1:
                 break
             try:
-                taken = self.steps.take(wanted, self.intervals.flush)
+                taken = self.windowed.take(wanted, self.intervals.flush)
             except StreamError:
                 # Everything before the bad input has been learned from, and is worth keeping.
                 if self.samples:
@@ -228,15 +229,15 @@ class Training:
         before, count = self.samples, count_of(taken)
         predicts = self.hooks.predictions is not None or self.score.needs_outputs
         self.run, losses, outputs = self.learner.scan(
-            self.run, *self.steps.windows(taken, self.chunk_size), count=count // self.window, outputs=predicts
+            self.run, *self.windowed.as_windows(taken, self.chunk_size), count=count // self.window, outputs=predicts
         )
         losses = np.asarray(losses, np.float64)[: count // self.window]
         if not np.isfinite(losses).all():
             # Most learners raise this error themselves.
             raise Diverged(f"the loss after sample {before} is not a finite number.", before)
-        outputs = self.steps.by_sample(outputs, count)
+        outputs = self.windowed.by_sample(outputs, count)
         if self.hooks.predictions is not None:
-            self.hooks.predictions(*self.steps.not_predicted_early(taken, outputs))
+            self.hooks.predictions(*self.windowed.not_predicted_early(taken, outputs))
         self._unscored.append((taken, losses, outputs))
         self.add_up()
         self.hooks.chunk(self.samples, float((losses * self.score.scale).sum()) / count)
@@ -287,7 +288,7 @@ class Training:
 
     def _state(self) -> dict[str, Any]:
         """Return the entries of a line of metrics that describe the run."""
-        skipped = self.steps.stream.counts
+        skipped = self.windowed.stream.counts
         state = {"carry": digits(carry_norm(self.learner.carry(self.run))), "seconds": self._seconds_so_far()}
         return {**state, "skipped": dict(skipped)} if skipped else state
 
@@ -314,7 +315,7 @@ class Training:
     def _predict_early(self) -> None:
         """With `flush`, predict all samples that have arrived, including those that wait for their window."""
         predict, later = self.hooks.predictions, self.intervals.flush is None or self.intervals.wait_for_checkpoints
-        if predict and not later and (new := self.steps.predict_waiting(self.outputs_of)):
+        if predict and not later and (new := self.windowed.predict_partial_window(self.outputs_of)):
             predict(*new)
 
     def outputs_of(self, waiting: Samples) -> Any:
@@ -323,16 +324,16 @@ class Training:
         Args:
             waiting: the samples.
         """
-        windows = self.steps.windows(waiting, self.chunk_size)
+        windows = self.windowed.as_windows(waiting, self.chunk_size)
         return self.learner.scan(copied(self.run), *windows, count=1, outputs=True)[2]
 
     def run_so_far(self) -> Any:
         """Return the run after all samples, including those that wait for their window, for `Learner.forward`."""
-        waiting = self.steps.waiting
+        waiting = self.windowed.partial_window
         if waiting is None:
             return self.run
         # Padded to a window, so that the function is compiled only once.
-        xs = jax.tree.map(lambda leaf: leaf[0], self.steps.windows(waiting, 1)[0])
+        xs = jax.tree.map(lambda leaf: leaf[0], self.windowed.as_windows(waiting, 1)[0])
         return self.learner.forward(self.run, xs, count=count_of(waiting))[0]
 
     def _seconds_so_far(self) -> float:
@@ -352,8 +353,8 @@ class Training:
         self.add_up()
         return {
             "seconds": self._seconds_so_far(),
-            "position": self.steps.position(),
-            "answered": self.steps.answered,
+            "position": self.windowed.position(),
+            "answered": self.windowed.predicted_early,
             "tally": asdict(self.tally),
             "score": deepcopy(self.score.state),
             "watch": asdict(self.divergence),
@@ -365,7 +366,7 @@ class Training:
 
     def save(self) -> None:
         """Write a checkpoint, if there is a folder and the stream has advanced since the last one."""
-        if not self.folder or (position := fingerprint(self.steps.position())) == self._saved_position:
+        if not self.folder or (position := fingerprint(self.windowed.position())) == self._saved_position:
             return
         entries, self._saved_position = self.entries(), position
         self.learner.write_keys(self.samples)

@@ -1,4 +1,4 @@
-"""Streams divided into steps: windows of samples, from readers or from any iterable."""
+"""Streams divided into windows of samples, from `norewind.streams` or from any iterable."""
 
 import json
 import zlib
@@ -68,8 +68,8 @@ def check_arguments(stream: Any, learner: Any, run: Any, window: int, samples: i
         raise ModelError(f"fit: samples must be a whole number, 0 or more, not {samples!r}.")
 
 
-class Steps:
-    """A stream, returned in whole windows. Samples that do not fill a window yet wait.
+class WindowedStream:
+    """A stream whose samples are returned in whole windows.
 
     Learning from a window affects only the outputs after it, so samples can be predicted
     before their window is full.
@@ -81,71 +81,72 @@ class Steps:
 
     Attributes:
         predicted: the number of samples that have been predicted.
-        answered: the number of predicted samples that still wait for their window.
-        waiting: the samples that wait for their window; None if there are none.
+        partial_window: the newest samples, which do not fill a window yet; None if there are none.
+        predicted_early: how many samples of the partial window have been predicted.
     """
 
     def __init__(self, stream: Stream, window: int, saved: Saved | None = None):
         self.stream: Any = stream  # callers know its kind
         self.window = window
-        self.predicted = self.answered = 0
-        self.waiting: Samples | None = None
+        self.predicted = self.predicted_early = 0
+        self.partial_window: Samples | None = None
         if saved:
             entries = saved.entries
-            self.answered, waiting = entries["answered"], entries["position"]["waiting"]
-            self.predicted = entries["tally"]["samples"] + self.answered
-            if waiting is not None:
-                self.waiting = Samples(*(np.array(part, object) if is_text(part) else part for part in waiting))
+            self.predicted_early, parts = entries["answered"], entries["position"]["waiting"]
+            self.predicted = entries["tally"]["samples"] + self.predicted_early
+            if parts is not None:
+                self.partial_window = Samples(*(np.array(part, object) if is_text(part) else part for part in parts))
 
-    def take(self, steps: int, patience: float | None = None) -> Samples | None:
+    def take(self, windows: int, patience: float | None = None) -> Samples | None:
         """Return the samples of the next windows, in order; None at the end of the stream.
 
         Args:
-            steps: the maximum number of windows.
+            windows: the maximum number of windows.
             patience: how many seconds to wait; None to wait indefinitely.
 
         Raises:
-            StreamError: the input is bad, or the waiting samples differ in kind from those that follow.
+            StreamError: the input is bad, or the partial window differs in kind from the samples that follow.
         """
-        waiting, wanted = count_of(self.waiting), steps * self.window
+        held, wanted = count_of(self.partial_window), windows * self.window
         # Without a pause, an idle stream would be polled continuously.
         patience = None if patience is None else max(patience, 0.01)
-        new = self.stream.take(wanted - waiting, patience) if waiting < wanted else None
-        if new is None and (self.waiting is None or waiting < self.window):
+        new = self.stream.take(wanted - held, patience) if held < wanted else None
+        if new is None and held < self.window:
             return None
-        parts = [part for part in (self.waiting, new) if part is not None]
+        parts = [part for part in (self.partial_window, new) if part is not None]
         if len({_kind_of(part) for part in parts}) > 1:
             raise damaged("the samples that wait for their window differ in kind from those that follow")
-        whole = concatenated(parts)
-        usable = min(count_of(whole) // self.window * self.window, wanted)
-        self.waiting = None if usable == count_of(whole) else jax.tree.map(lambda leaf: leaf[usable:], whole)
-        return jax.tree.map(lambda leaf: leaf[:usable], whole)
+        samples = concatenated(parts)
+        usable = min(count_of(samples) // self.window * self.window, wanted)
+        is_rest = usable < count_of(samples)
+        self.partial_window = jax.tree.map(lambda leaf: leaf[usable:], samples) if is_rest else None
+        return jax.tree.map(lambda leaf: leaf[:usable], samples)
 
-    def windows(self, samples: Samples, steps: int) -> tuple[Any, Any]:
-        """Return x and target of the samples, one entry per step, padded with zeros.
+    def as_windows(self, samples: Samples, windows: int) -> tuple[Any, Any]:
+        """Return x and target of the samples, one entry per window, padded with zeros.
 
         Samples of many keys are returned with their keys and without padding, since a fleet takes any number.
 
         Args:
             samples: the samples, in whole windows except perhaps the last.
-            steps: the number of steps to pad to.
+            windows: the number of windows to pad to.
         """
         if samples.keys is not None:
             return Keyed(samples.keys, samples.xs), samples.targets
 
         def shaped(leaf):
             leaf = np.asarray(leaf)
-            padding = np.zeros((steps * self.window - len(leaf), *leaf.shape[1:]), leaf.dtype)
+            padding = np.zeros((windows * self.window - len(leaf), *leaf.shape[1:]), leaf.dtype)
             full = np.concatenate([leaf, padding]) if len(padding) else leaf
-            return full if self.window == 1 else full.reshape(steps, self.window, *leaf.shape[1:])
+            return full if self.window == 1 else full.reshape(windows, self.window, *leaf.shape[1:])
 
         return jax.tree.map(shaped, samples.xs), jax.tree.map(shaped, samples.targets)
 
     def by_sample(self, outputs: Any, samples: int) -> Any:
-        """Return the outputs of a chunk of steps as one output per sample, without the padding.
+        """Return the outputs of a chunk of windows as one output per sample, without the padding.
 
         Args:
-            outputs: the outputs, one entry per step.
+            outputs: the outputs, one entry per window.
             samples: the number of samples.
         """
 
@@ -156,40 +157,41 @@ class Steps:
         return jax.tree.map(unshaped, outputs)
 
     def position(self) -> Position:
-        """Return the position of the stream and the waiting samples, as a checkpoint saves them."""
+        """Return the position of the stream and the partial window, as a checkpoint saves them."""
         # Text is saved as lists, since the arrays of a checkpoint cannot hold it.
-        parts: Iterable[Any] = self.waiting or ()
+        parts: Iterable[Any] = self.partial_window or ()
         saved = [part.tolist() if isinstance(part, np.ndarray) and part.dtype.hasobject else part for part in parts]
         return {"stream": self.stream.position(), "waiting": saved or None}
 
-    def predict_waiting(self, outputs_of: Callable[[Samples], Any]) -> tuple[int, Samples, Any] | None:
-        """Predict the waiting samples that have not been predicted yet.
+    def predict_partial_window(self, outputs_of: Callable[[Samples], Any]) -> tuple[int, Samples, Any] | None:
+        """Predict the samples of the partial window that have not been predicted yet.
 
         Args:
-            outputs_of: a function from samples in an incomplete window to their outputs.
+            outputs_of: a function from the samples of a partial window to their outputs.
 
         Returns:
             The number of the first sample, the samples and their outputs; None if there are none.
         """
-        if self.waiting is None or (count := count_of(self.waiting)) == self.answered:
+        samples = self.partial_window
+        if samples is None or (count := count_of(samples)) == self.predicted_early:
             return None
-        new = self.not_predicted_early(self.waiting, self.by_sample(outputs_of(self.waiting), count))
-        self.answered = count
+        new = self.not_predicted_early(samples, self.by_sample(outputs_of(samples), count))
+        self.predicted_early = count
         return new
 
     def not_predicted_early(self, samples: Samples, outputs: Any) -> tuple[int, Samples, Any]:
         """Return the samples of whole windows that have not been predicted early.
 
         Args:
-            samples: the samples of the windows, which start with those that were waiting.
+            samples: the samples of the windows, which start with those of the partial window.
             outputs: their outputs.
 
         Returns:
             The number of the first sample, the samples and their outputs.
         """
-        number, answered, self.answered = self.predicted + 1, self.answered, 0
-        self.predicted += count_of(samples) - answered
-        return number, *jax.tree.map(lambda leaf: leaf[answered:], (samples, outputs))
+        number, early, self.predicted_early = self.predicted + 1, self.predicted_early, 0
+        self.predicted += count_of(samples) - early
+        return number, *jax.tree.map(lambda leaf: leaf[early:], (samples, outputs))
 
 
 class IteratedStream(Stream):

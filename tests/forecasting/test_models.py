@@ -56,7 +56,7 @@ def test_learning_one_by_one_is_fit_but_for_rounding(fitted):
     for mine, other in zip(one.lines, fitted.lines, strict=True):
         assert mine["samples"] == other["samples"]
         np.testing.assert_allclose(*(np.array(line["loss"], float) for line in (mine, other)), rtol=1e-4)
-    statistics = [model.training.steps.stream.position()["statistics"] for model in (one, fitted)]
+    statistics = [model.training.windowed.stream.position()["statistics"] for model in (one, fitted)]
     assert statistics[0] == statistics[1]
 
 
@@ -138,7 +138,7 @@ def test_what_is_learned_does_not_depend_on_the_rows_that_were_asked_about(kind)
             model.learn_one(row)
     assert_same_run(asked, silent)
     for mine, other in zip(
-        *(model.training.steps.stream.position().values() for model in (asked, silent)), strict=True
+        *(model.training.windowed.stream.position().values() for model in (asked, silent)), strict=True
     ):
         np.testing.assert_equal(mine, other)
     assert asked.lines == silent.lines
@@ -234,7 +234,7 @@ def test_the_command_line_goes_on_with_a_saved_model_and_the_other_way_round(tmp
 def test_a_method_with_windows_answers_single_rows(method, tmp_path, capsys):
     """Also after rows that wait for their window."""
     model = small(method=method).fit(wave(120)[:-17])
-    assert model.training.steps.waiting is not None
+    assert model.training.windowed.partial_window is not None
     assert math.isfinite(model.predict_one(wave(1)[0]))
     model.save(tmp_path / "run")
     capsys.readouterr()

@@ -22,7 +22,7 @@ from norewind.streams import ByteStream, Source, TaskStream
 from norewind.training.fit import Fitted, Hooks, Intervals
 from norewind.training.folder import FolderInUse, RunFolder, last_good
 from norewind.training.log import read_log
-from norewind.training.windows import IteratedStream, Steps
+from norewind.training.windows import IteratedStream, WindowedStream
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
 
@@ -95,11 +95,11 @@ def test_metrics_are_the_losses_of_the_learner(model, whole):
     assert lines == read_log(folder / "metrics.jsonl")
     assert [line["samples"] for line in lines] == [51, 102, 150, 201, 252, 300, 351, 399]
     stream = IteratedStream(pairs(399), WINDOW)
-    steps = Steps(stream, WINDOW)
-    taken = steps.take(133)
+    windowed = WindowedStream(stream, WINDOW)
+    taken = windowed.take(133)
     assert taken is not None
     # The same compiled program: learning amplifies the rounding of another one.
-    run, losses, _ = learner.scan(run, *steps.windows(taken, learner.chunk_size(run) // WINDOW), count=133)
+    run, losses, _ = learner.scan(run, *windowed.as_windows(taken, learner.chunk_size(run) // WINDOW), count=133)
     # The mean of every sample, although there is one loss per window of three.
     assert lines[0]["loss"] == pytest.approx(float(losses[:17].sum()) / 51, rel=1e-5)
     # Every line is about its own interval.
