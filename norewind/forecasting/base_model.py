@@ -16,7 +16,7 @@ from norewind.plotting import tables
 from norewind.scoring.metrics import counted
 from norewind.storage.files import write_atomically
 from norewind.streams import Samples, StreamError, afresh
-from norewind.streams.stream import BadRow
+from norewind.streams.stream import BadRow, some
 from norewind.streams.table.parsing import FIRST_ROWS
 from norewind.streams.table.python_rows import JSON_TYPES, PythonRows, plain
 from norewind.training import registry
@@ -26,7 +26,7 @@ from norewind.training.log import read_log
 from norewind.training.notebook import live_plot
 from norewind.training.opening import Opened, open_stream
 from norewind.training.settings import SETTINGS, Settings, SettingsError
-from norewind.training.train import columns_of, some, steps_in_words
+from norewind.training.train import columns_of, describe_steps
 from norewind.training.training_loop import Hooks, Intervals, Training
 from norewind.training.windows import WindowedStream
 
@@ -300,7 +300,7 @@ class ForecastingModel:
         lines = [*self.lines, *([last] if last else [])]
         facts = {
             "inputs": some(stream.inputs, 6),
-            "targets": f"{some(stream.targets, 6)}, {steps_in_words(stream.steps)}",
+            "targets": f"{some(stream.targets, 6)}, {describe_steps(stream.steps)}",
             "method": self.settings.method,
         }
         if lines and (loss := lines[-1]["mean"]) is not None:

@@ -110,7 +110,7 @@ def forecast_next_rows(settings: Settings, training: Training, steps: int | None
     errors = (own if score.gaussian else score.recent_errors()[reached])[:steps]
     means, spreads = list(means[:steps]), list(errors)
     for step in range(1, steps - horizon + 1):
-        x = stream.imagined(means[step - 1], step)
+        x = stream.future_inputs(means[step - 1], step)
         run, (outputs, _) = learner.forward(run, x[None])
         made, own = (part[0, -width:] for part in score.means_and_deviations(np.asarray(outputs)))
         means.append(center[-1] + scale[-1] * made)

@@ -10,7 +10,7 @@ import numpy as np
 
 from norewind.core.losses import BIT
 from norewind.scoring.metrics import ANY_FORECASTS
-from norewind.streams.stream import Samples, as_place
+from norewind.streams.stream import Samples, message_place
 
 # The number of newest rows of a table that are kept and drawn.
 RECENT_ROWS = 200
@@ -142,7 +142,7 @@ def place_of(samples: Samples, i: int) -> dict[str, Any]:
     place: dict[str, Any] = {}
     if samples.lines is not None:
         line = int(samples.lines[i])
-        place = {"line": line} if line > 0 else dict(zip(("partition", "offset"), as_place(line), strict=True))
+        place = {"line": line} if line > 0 else dict(zip(("partition", "offset"), message_place(line), strict=True))
     if samples.copied is not None:
         # Python writes and reads numbers that are not finite, but they are not valid JSON.
         place["copied"] = json.loads(samples.copied[i], parse_constant=lambda _: None)

@@ -86,7 +86,7 @@ class SourceProgress:
     def mark(self) -> None:
         self.marked = self.here
 
-    def hand_out(self, samples: int, problem: StreamError | None) -> None:
+    def note_returned(self, samples: int, problem: StreamError | None) -> None:
         """Note that samples are returned.
 
         Args:

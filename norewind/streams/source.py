@@ -141,7 +141,7 @@ class BaseSource(ABC):
             problem: what is wrong with it.
         """
 
-    def show(self, position: dict[str, Any]) -> None:  # noqa: B027
+    def commit_offsets(self, position: dict[str, Any]) -> None:  # noqa: B027
         """Publish how far the source has been learned from, for monitoring.
 
         Args:
@@ -231,15 +231,15 @@ class Source(BaseSource):
         while here.offset < place.offset:
             data = self.read(min(BLOCK, place.offset - here.offset))
             if not data and self.ended:
-                found = f"has only {here.offset} bytes, but the run has read {place.offset}: the file shrank"
-                raise StreamError(f"{self.name} {found}, or this is another pipe. {SAME_AGAIN}")
+                sizes = f"has only {here.offset} bytes, but the run has read {place.offset}"
+                raise StreamError(f"{self.name} {sizes}: the file shrank, or this is another pipe. {SAME_AGAIN}")
             if not data:
                 where = f"stopped at byte {here.offset}, before byte {place.offset}, where the run resumes"
                 raise StreamError(f"{self.name}: {where}. Resume it again.")
             here = here.after(data)
         if here.crc != place.crc:
-            found = f"is not the stream that the run has read: its first {place.offset} bytes differ"
-            raise StreamError(f"{self.name} {found}. {SAME_AGAIN}")
+            problem = f"is not the stream that the run has read: its first {place.offset} bytes differ"
+            raise StreamError(f"{self.name} {problem}. {SAME_AGAIN}")
         if here.lines != place.lines:
             raise damaged(f"it counts {place.lines} lines, but {self.name} has {here.lines} up to there")
 

@@ -1,6 +1,7 @@
 """The interface of all streams: samples in order, and positions to resume from."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -38,7 +39,7 @@ class Samples(NamedTuple):
             standardised like the target. None for symbols.
         ahead: the scales known after each row. Forecasts made at that row are expressed in them.
         values: the targets as they were sent, in float64; a category is given by its number. NaN is a missing value.
-        lines: the line number of each row, counted from 1; for messages, partition and offset encoded by `as_line`.
+        lines: the line number of each row, counted from 1; for messages, partition and offset as one `message_line`.
         copied: the columns to copy, as one JSON text per row. None if there are none.
         keys: the key of each row, as bytes in an array of objects. The rows are then raw, in float64 (see
             `KeyedStream`). None if all samples belong to one series.
@@ -74,21 +75,21 @@ MESSAGE_COLUMNS = frozenset({"@key", "@time"})
 OFFSETS = 2**48
 
 
-def as_line(partition: int, offset: int) -> int:
+def message_line(partition: int, offset: int) -> int:
     """Encode the partition and offset of a message as one negative number, which cannot be mistaken for a line number.
 
     Args:
         partition: the partition of the message.
         offset: its offset in the partition.
 
-    >>> as_place(as_line(3, 12))
+    >>> message_place(message_line(3, 12))
     (3, 12)
     """
     return -1 - (partition * OFFSETS + offset)
 
 
-def as_place(line: int) -> tuple[int, int]:
-    """Decode a number made by `as_line` into a partition and an offset."""
+def message_place(line: int) -> tuple[int, int]:
+    """Decode a number made by `message_line` into a partition and an offset."""
     return divmod(-1 - line, OFFSETS)
 
 
@@ -142,6 +143,19 @@ class Stream(ABC):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def some(words: Sequence[str], most: int = 12) -> str:
+    """Join words with commas, and count those after the first few.
+
+    Args:
+        words: the words.
+        most: how many of them to show.
+
+    >>> some(["a", "b", "c"], 2)
+    'a, b and 1 more'
+    """
+    return ", ".join(words[:most]) + (f" and {len(words) - most} more" if len(words) > most else "")
 
 
 def check_count(count: int) -> None:

@@ -190,13 +190,13 @@ def bytes_of(settings: Settings, shape: Shape) -> float:
         begin = (lambda: _auto(settings, small).run) if is_large else tuple
     width = 8 if settings.precision == "double" else 4
     row = (1 if shape.symbols else shape.inputs) + len(shape.steps) * (shape.outputs + shape.targets)
-    waiting = (shape.horizon + window - 1 if shape.horizon else 0) * (width * row + 24 * shape.targets)
+    pending_rows = (shape.horizon + window - 1 if shape.horizon else 0) * (width * row + 24 * shape.targets)
     experts = EXPERTS if settings.method == registry.AUTO else 1
     try:
         run = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(jax.eval_shape(begin)))
     except (OverflowError, MemoryError, TypeError):  # JAX raises a TypeError for too many random numbers
         return inf
-    return COPIES * (run + experts * waiting) + max(SHORTEST_CHUNK, window) * row * width
+    return COPIES * (run + experts * pending_rows) + max(SHORTEST_CHUNK, window) * row * width
 
 
 def available_bytes() -> int:

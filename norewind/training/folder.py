@@ -90,10 +90,10 @@ class Saved(NamedTuple):
         Raises:
             SettingsError: they differ in a setting that may not change.
         """
-        made_with, now = self.entries.get("settings", {}), settings.as_json()
-        for name in sorted((made_with.keys() | now.keys()) - CHANGEABLE):
-            if made_with.get(name) != now.get(name):
-                differ = f"says {name} = {now.get(name)!r}, but the checkpoint was made with {made_with.get(name)!r}"
+        before, now = self.entries.get("settings", {}), settings.as_json()
+        for name in sorted((before.keys() | now.keys()) - CHANGEABLE):
+            if before.get(name) != now.get(name):
+                differ = f"says {name} = {now.get(name)!r}, but the checkpoint was made with {before.get(name)!r}"
                 path = self.path.parent.parent / SETTINGS
                 raise SettingsError(f"{path} {differ}. Change it back, or start a new run.")
 
@@ -215,10 +215,10 @@ class RunFolder:
         self._beside: Path | None = None
 
     def __enter__(self) -> "RunFolder":
-        made = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
+        created = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
         self.path.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
-            stack.push(lambda error, *_: _remove_unused(made) if error and made and not self._saves else None)
+            stack.push(lambda error, *_: _remove_unused(created) if error and created and not self._saves else None)
             _check_is_ours(self.path)
             stack.enter_context(_locked(self.path))
             if self._expected == "new" and checkpoints(self.path / "checkpoints"):
@@ -227,8 +227,8 @@ class RunFolder:
             self.is_new = self.saved is None and self._expected != "existing"
             before = self.entries.get("jax", jax.__version__)
             if before != jax.__version__:
-                found = f"was trained with JAX {before}, and this is JAX {jax.__version__}"
-                self.say(f"{self.path} {found}: the run continues, but its numbers may differ in rounding.")
+                versions = f"was trained with JAX {before}, and this is JAX {jax.__version__}"
+                self.say(f"{self.path} {versions}: the run continues, but its numbers may differ in rounding.")
             self.writer = Writer(self.path / "checkpoints", self.keep)
             # In reverse order: a checkpoint that is being written needs the logs.
             stack.callback(lambda: [log.close() for log in self._logs.values()])
@@ -349,9 +349,9 @@ def _check_is_ours(folder: Path) -> None:
         raise SettingsError(f"{folder} is not empty, and its files are not from a run. Choose another folder.")
 
 
-def _remove_unused(made: list[Path]) -> None:
+def _remove_unused(created: list[Path]) -> None:
     """Remove folders, innermost first, that were created for a run that failed before it had anything to keep."""
-    folder = made[0]
+    folder = created[0]
     with suppress(OSError):
         kept = [path for path in folder.iterdir() if path.name not in (LOCK_FILE, SETTINGS, "checkpoints")]
         if any(path.is_dir() or path.stat().st_size for path in kept):
@@ -360,5 +360,5 @@ def _remove_unused(made: list[Path]) -> None:
             (folder / "checkpoints").rmdir()
         for path in (*kept, folder / SETTINGS, folder / LOCK_FILE):
             path.unlink(missing_ok=True)
-        for path in made:
+        for path in created:
             path.rmdir()

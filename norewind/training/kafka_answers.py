@@ -15,7 +15,16 @@ from typing import Any
 
 from norewind.storage.checkpoint import checkpoints, glance
 from norewind.storage.files import write_atomically
-from norewind.streams.kafka.client import AT_START, AWAY, SCHEME, Address, Client, kafka_module, partitions_of, why
+from norewind.streams.kafka.client import (
+    OUTAGE_SECONDS,
+    SCHEME,
+    START_SECONDS,
+    Address,
+    Client,
+    kafka_module,
+    partitions_of,
+    why,
+)
 from norewind.streams.stream import StreamError
 from norewind.training.folder import RunFolder
 from norewind.training.log import as_lines
@@ -45,7 +54,7 @@ def answering(settings: Settings, folder: RunFolder, *, continues: bool, stop: C
         return
     answers = Answers(settings, stop)
     try:
-        answers.find_place(folder, continues=continues)
+        answers.return_to_commit(folder, continues=continues)
         yield answers
     finally:
         answers.abandon()
@@ -93,7 +102,7 @@ class Answers:
         self._open = False
         self._note: Path | None = None
 
-    def find_place(self, folder: RunFolder, *, continues: bool = False) -> None:
+    def return_to_commit(self, folder: RunFolder, *, continues: bool = False) -> None:
         """Stop any other producer of this group, abort its transaction, and go back to the last committed checkpoint.
 
         Args:
@@ -105,17 +114,17 @@ class Answers:
         """
         there = partitions_of(self._client, self._consumer, self._source.topic)
         partitions_of(self._client, self._consumer, self._topic)
-        self._ask(lambda: self._producer.init_transactions(AT_START))
+        self._retry(lambda: self._producer.init_transactions(START_SECONDS))
         mark, self._note = self._committed(list(self._source.partitions) or there), folder.path / NOTE
-        found = {path.stem: path for path in checkpoints(folder.path / "checkpoints")}
-        if mark is not None and mark not in found:
+        paths = {path.stem: path for path in checkpoints(folder.path / "checkpoints")}
+        if mark is not None and mark not in paths:
             raise StreamError(
                 f"the group {self._group!r} has answered {self._source.topic!r} up to the checkpoint {mark}, which "
                 f"is not in {folder.path}: another run answers under this name. Choose another --group."
             )
         if mark is not None:
             self._remember()
-            folder.go_back(found[mark])
+            folder.go_back(paths[mark])
         elif self._note.exists() and not continues:
             raise StreamError(
                 f"the brokers no longer know how far the group {self._group!r} has answered. (They forget it after "
@@ -124,17 +133,17 @@ class Answers:
             )
         elif not self._note.exists():
             # Checkpoints that were written for a first transaction that was never committed.
-            settings = {path: glance(path).get("settings", {}) for path in found.values()}
-            earlier = [path for path in found.values() if not str(settings[path].get("predictions")).startswith(SCHEME)]
-            if len(earlier) < len(found):
+            settings = {path: glance(path).get("settings", {}) for path in paths.values()}
+            earlier = [path for path in paths.values() if not str(settings[path].get("predictions")).startswith(SCHEME)]
+            if len(earlier) < len(paths):
                 folder.go_back(earlier[-1] if earlier else None)
 
     def _committed(self, partitions: list[int]) -> str | None:
         """Return the name of the checkpoint whose transaction was committed last."""
         places = [self._kafka.TopicPartition(self._source.topic, partition) for partition in partitions]
-        marks = {place.metadata for place in self._ask(lambda: self._consumer.committed(places, AT_START))}
-        found = sorted(mark.removeprefix(MARK).rstrip("\0") for mark in marks if mark and mark.startswith(MARK))
-        return found[-1] if found else None
+        marks = {place.metadata for place in self._retry(lambda: self._consumer.committed(places, START_SECONDS))}
+        names = [mark.removeprefix(MARK).rstrip("\0") for mark in marks if mark and mark.startswith(MARK)]
+        return max(names, default=None)
 
     def write(self, entries: Iterable[dict[str, Any]]) -> None:
         """Send answers. They become visible when they are committed.
@@ -152,16 +161,16 @@ class Answers:
         self._producer.poll(0)
 
     def _send(self, value: bytes, key: str | None) -> None:
-        deadline = time.monotonic() + AWAY
+        deadline = time.monotonic() + OUTAGE_SECONDS
         while True:
             try:
                 return self._producer.produce(self._topic, value, key=None if key is None else str(key).encode())
             except BufferError:
                 # Earlier messages have not been sent yet.
                 if self._producer.poll(0.1) == 0 and time.monotonic() > deadline:
-                    raise self._client.unreachable(TimeoutError("answers cannot be sent"), AWAY) from None
+                    raise self._client.unreachable(TimeoutError("answers cannot be sent"), OUTAGE_SECONDS) from None
             except self._kafka.KafkaException as error:
-                raise self._refused(error) from None
+                raise self._error_of(error) from None
 
     def commit(self, path: Path) -> None:
         """Commit the answers up to the checkpoint that was just written, with its offsets and its name.
@@ -176,8 +185,8 @@ class Answers:
             for partition, offset in offsets.items()
         ]
         group = self._consumer.consumer_group_metadata()
-        self._ask(lambda: self._producer.send_offsets_to_transaction(places, group, AT_START))
-        self._ask(lambda: self._producer.commit_transaction(AT_START))
+        self._retry(lambda: self._producer.send_offsets_to_transaction(places, group, START_SECONDS))
+        self._retry(lambda: self._producer.commit_transaction(START_SECONDS))
         self._open = False
         self._remember()
 
@@ -186,20 +195,20 @@ class Answers:
         # If this fails, the brokers do it after a timeout, and a run that continues does it immediately.
         with suppress(self._kafka.KafkaException):
             if self._open:
-                self._producer.abort_transaction(AT_START)
+                self._producer.abort_transaction(START_SECONDS)
         self._open = False
         self._consumer.close()
 
     def _begin(self) -> None:
         if not self._open:
-            self._ask(self._producer.begin_transaction)
+            self._retry(self._producer.begin_transaction)
             self._open = True
 
     def _remember(self) -> None:
         if self._note is not None and not self._note.exists():
             write_atomically(self._note, f"Answers of this run were committed by the group {self._group}.\n".encode())
 
-    def _ask(self, act: Callable[[], Any]) -> Any:
+    def _retry(self, act: Callable[[], Any]) -> Any:
         """Call a function, and repeat it while the brokers may come back."""
         began = time.monotonic()
         while True:
@@ -208,10 +217,10 @@ class Answers:
             except self._kafka.KafkaException as error:
                 cause, waited = error.args[0], time.monotonic() - began
                 again = cause.retriable() or cause.code() == self._kafka.KafkaError._TIMED_OUT
-                if not again or self._stop() or waited > (AWAY if self._open else AT_START):
-                    raise self._refused(error) from None
+                if not again or self._stop() or waited > (OUTAGE_SECONDS if self._open else START_SECONDS):
+                    raise self._error_of(error) from None
 
-    def _refused(self, error: Any) -> StreamError:
+    def _error_of(self, error: Any) -> StreamError:
         codes, cause = self._kafka.KafkaError, error.args[0]
         with suppress(self._kafka.KafkaException):
             self._producer.poll(0)  # lets the client report the cause

@@ -138,8 +138,8 @@ def parse_method(text: str) -> Method:
     def make(transition, loss, x):
         model = combinators.window(transition, loss) if window > 1 else (transition, loss)
         example = {"x": x} if name == "sliding_bptt" else {}
-        made = estimator(*model, **options, **example)
-        return combinators.average(made, rank) if rank > 1 else made
+        single = estimator(*model, **options, **example)
+        return combinators.average(single, rank) if rank > 1 else single
 
     return Method(text.strip(), window, make)
 

@@ -16,6 +16,7 @@ from norewind.storage.files import errors_name
 from norewind.streams import RowStream
 from norewind.streams.kafka.client import SCHEME
 from norewind.streams.source import BaseSource
+from norewind.streams.stream import some
 from norewind.training.build import build, set_precision
 from norewind.training.checkpoint_schema import check_partial_window
 from norewind.training.fit import Fitted, fit
@@ -78,7 +79,7 @@ def train(
             is_table = isinstance(opened.stream, RowStream)
             folder.begin(settings, columns_of(opened.stream) if is_table else None)
             if is_table and folder.is_new:
-                progress.say(column_words(opened.stream))
+                progress.say(describe_columns(opened.stream))
             with _hooks(settings, folder, opened, progress, hooks, on_lines, answers) as all_hooks:
                 fitted = fit(
                     opened.stream,
@@ -142,7 +143,7 @@ def _hooks(
             if answers:
                 answers.commit(path)
             elif settings.source.startswith(SCHEME):
-                opened.stream.show(glance(path)["position"]["stream"])
+                opened.stream.commit_offsets(glance(path)["position"]["stream"])
 
         if answers:
             write = answers.write
@@ -160,10 +161,10 @@ def columns_of(stream: RowStream) -> dict[str, Any]:
     return {name: getattr(stream, name) for name in ("inputs", "targets", "steps", "ignored")}
 
 
-def column_words(stream: RowStream) -> str:
+def describe_columns(stream: RowStream) -> str:
     """Describe the columns that a run uses and ignores, as text."""
     same = "the same" if stream.targets == stream.inputs and len(stream.inputs) > 1 else some(stream.targets)
-    when = steps_in_words(stream.steps)
+    when = describe_steps(stream.steps)
     read = {"category": " (text: as categories)", "time": " (time)"}
     inputs = [name + read.get(stream.kinds[name], "") for name in stream.inputs]
     lines = [f"inputs:  {some(inputs)}", f"targets: {same}, {when}"]
@@ -172,15 +173,10 @@ def column_words(stream: RowStream) -> str:
     return "\n".join(lines)
 
 
-def some(words: Sequence[str], most: int = 12) -> str:
-    """Join words with commas, and count those after the first few."""
-    return ", ".join(words[:most]) + (f" and {len(words) - most} more" if len(words) > most else "")
-
-
-def steps_in_words(steps: Sequence[int]) -> str:
+def describe_steps(steps: Sequence[int]) -> str:
     """Describe how far ahead targets are forecast.
 
-    >>> steps_in_words((1,)), steps_in_words((1, 2, 3)), steps_in_words((1, 6, 24)), steps_in_words((0,))
+    >>> describe_steps((1,)), describe_steps((1, 2, 3)), describe_steps((1, 6, 24)), describe_steps((0,))
     ('1 row ahead', '1 to 3 rows ahead', '1, 6, 24 rows ahead', 'of the same row')
     """
     if steps[-1] == 0:

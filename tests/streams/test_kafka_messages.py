@@ -8,7 +8,7 @@ from stream_pipes import quick
 from norewind.streams.kafka.client import Address
 from norewind.streams.kafka.messages import Message, MessageProgress, Rounds, key_text
 from norewind.streams.position import unread
-from norewind.streams.stream import StreamError, as_line, as_place
+from norewind.streams.stream import StreamError, message_line, message_place
 
 contents = st.lists(st.lists(st.integers(0, 20), max_size=8), min_size=1, max_size=4)
 
@@ -67,7 +67,7 @@ def test_a_position_inside_a_round_leads_to_the_rest(times, choices):
         assert rounds.ahead(1)
         rounds.drop()
         progress.mark()
-    progress.hand_out(cut, None)
+    progress.note_returned(cut, None)
     if cut:
         saved = progress.position()["messages"]
         offsets, until = ({int(p): o for p, o in saved[name].items()} for name in ("offsets", "until"))
@@ -109,9 +109,9 @@ def test_what_is_fetched_twice_counts_once():
 
 @pytest.mark.parametrize("place", [(0, 0), (0, 5), (7, 0), (2**15 - 1, 2**48 - 1)])
 def test_places_are_one_number(place):
-    assert as_line(*place) < 0
-    assert as_place(as_line(*place)) == place
-    assert as_line(*place) >= -(2**63)
+    assert message_line(*place) < 0
+    assert message_place(message_line(*place)) == place
+    assert message_line(*place) >= -(2**63)
 
 
 @pytest.mark.parametrize(

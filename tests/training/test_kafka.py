@@ -24,9 +24,9 @@ SMALL = ("--method", "uoro", "--hidden", 4, "--metrics-every", 100, "--checkpoin
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch):
-    monkeypatch.setattr("norewind.streams.kafka.client.AT_START", 5.0)
-    monkeypatch.setattr("norewind.streams.kafka.topic.AWAY", 2.0)
-    monkeypatch.setattr("norewind.training.kafka_answers.AWAY", 2.0)
+    monkeypatch.setattr("norewind.streams.kafka.client.START_SECONDS", 5.0)
+    monkeypatch.setattr("norewind.streams.kafka.topic.OUTAGE_SECONDS", 2.0)
+    monkeypatch.setattr("norewind.training.kafka_answers.OUTAGE_SECONDS", 2.0)
 
 
 def train(cluster, topic, out, *more):
@@ -136,7 +136,7 @@ def test_brokers_may_go_away_and_come_back(tmp_path, monkeypatch, capfd):
         cluster.come_back()
     assert glance(checkpoints(tmp_path / "run" / "checkpoints")[-1])["samples"] == 300
     monkeypatch.undo()
-    monkeypatch.setattr("norewind.streams.kafka.topic.AWAY", 20.0)
+    monkeypatch.setattr("norewind.streams.kafka.topic.OUTAGE_SECONDS", 20.0)
     blinks = iter([cluster.go_away])
     at_sample(monkeypatch, 320, lambda: next(blinks, lambda: None)())
     at_sample(monkeypatch, 360, lambda: os.kill(os.getpid(), signal.SIGTERM))
@@ -206,7 +206,7 @@ def test_answers_that_find_no_place_let_go_of_their_client(monkeypatch):
     class Lost:
         open = True
 
-        def find_place(self, *_, **__):
+        def return_to_commit(self, *_, **__):
             raise StreamError("the group is another's.")
 
         def abandon(self):

@@ -4,15 +4,15 @@ import logging
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from norewind.streams.stream import StreamError
+from norewind.streams.stream import StreamError, some
 
 SCHEME = "kafka://"
 # At the end of an address: each partition is a separate run.
 EACH = "/*"
 # Seconds that brokers may take to answer when a run begins.
-AT_START = 10.0
+START_SECONDS = 10.0
 # Seconds that brokers may be unreachable during a run.
-AWAY = 60.0
+OUTAGE_SECONDS = 60.0
 
 # Our own messages replace those that librdkafka would write to standard error.
 _LOG = logging.getLogger("norewind.kafka")
@@ -108,10 +108,10 @@ class Client:
             error: the error of the client library. A complaint of the brokers takes precedence.
             for_seconds: how long they have not answered.
         """
-        found = self.complaint or why(error)
+        cause = self.complaint or why(error)
         since = f" for {for_seconds:.0f} seconds" if for_seconds else ""
         return StreamError(
-            f"the brokers at {self.brokers} do not answer{since}: {found}. Check --brokers, and the credentials in "
+            f"the brokers at {self.brokers} do not answer{since}: {cause}. Check --brokers, and the credentials in "
             "the --client file."
         )
 
@@ -151,14 +151,15 @@ def partitions_of(client: Client, consumer: Any, topic: str) -> list[int]:
     """
     kafka = kafka_module()
     try:
-        about = consumer.list_topics(topic, timeout=AT_START).topics[topic]
+        about = consumer.list_topics(topic, timeout=START_SECONDS).topics[topic]
     except kafka.KafkaException as error:
         consumer.poll(0)  # lets the client report the cause
         raise client.unreachable(error) from None
     if about.error is not None:
         if about.error.code() != kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
             raise StreamError(f"{SCHEME}{topic} cannot be read: {why(about.error)}.")
-        there = sorted(name for name in consumer.list_topics(timeout=AT_START).topics if not name.startswith("__"))
-        few = ", ".join(there[:20]) + (f" and {len(there) - 20} more" if len(there) > 20 else "")
-        raise StreamError(f"there is no topic {topic!r} at {client.brokers}. Topics there: {few or 'none'}.")
+        there = sorted(name for name in consumer.list_topics(timeout=START_SECONDS).topics if not name.startswith("__"))
+        raise StreamError(
+            f"there is no topic {topic!r} at {client.brokers}. Topics there: {some(there, 20) or 'none'}."
+        )
     return sorted(about.partitions)

@@ -59,14 +59,14 @@ class Rounds:
     Attributes:
         reached: the offset up to which each partition has been fetched.
         passed: the offset up to which each partition has been read.
-        sizes: the bytes of waiting messages in each partition.
+        sizes: the bytes in each partition that have been fetched, but not read.
     """
 
     def __init__(self, offsets: dict[int, int], until: dict[int, int]):
         self.until = {partition: until.get(partition, offset) for partition, offset in offsets.items()}
         self.reached, self.passed = dict(offsets), dict(offsets)
         self.sizes = dict.fromkeys(offsets, 0)
-        self._waiting: dict[int, deque[Message]] = {partition: deque() for partition in offsets}
+        self._fetched: dict[int, deque[Message]] = {partition: deque() for partition in offsets}
         self._heads: list[tuple[int, int]] = []
         self._lacking: set[int] = set()
         self._ordered: deque[Message] = deque()
@@ -102,7 +102,7 @@ class Rounds:
         """
         if message.offset < self.reached[message.partition]:
             return  # fetched twice
-        self._waiting[message.partition].append(message)
+        self._fetched[message.partition].append(message)
         self.sizes[message.partition] += len(message.value or b"")
         self.reach(message.partition, message.offset + 1)
 
@@ -125,7 +125,7 @@ class Rounds:
         """
         while len(self._ordered) < count and self._heads and not self._lacking:
             _, partition = heappop(self._heads)
-            self._ordered.append(self._waiting[partition].popleft())
+            self._ordered.append(self._fetched[partition].popleft())
             self._look(partition)
         return list(islice(self._ordered, count))
 
@@ -137,11 +137,11 @@ class Rounds:
 
     def _look(self, partition: int) -> None:
         """Find the partition's next message in this round, or note that it has not arrived yet."""
-        waiting, until = self._waiting[partition], self.until[partition]
+        fetched, until = self._fetched[partition], self.until[partition]
         self._lacking.discard(partition)
-        if waiting and waiting[0].offset < until:
-            heappush(self._heads, (waiting[0].time, partition))
-        elif not waiting and self.reached[partition] < until:
+        if fetched and fetched[0].offset < until:
+            heappush(self._heads, (fetched[0].time, partition))
+        elif not fetched and self.reached[partition] < until:
             self._lacking.add(partition)
 
 

@@ -7,10 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from norewind.streams.kafka.client import AT_START, AWAY, Address, Client, kafka_module, partitions_of, why
+from norewind.streams.kafka.client import (
+    OUTAGE_SECONDS,
+    START_SECONDS,
+    Address,
+    Client,
+    kafka_module,
+    partitions_of,
+    why,
+)
 from norewind.streams.kafka.messages import Message, MessageProgress, Rounds, after, key_text
 from norewind.streams.source import SLICE_SECONDS, BaseSource, decoded
-from norewind.streams.stream import BadRow, StreamError, as_line
+from norewind.streams.stream import BadRow, StreamError, message_line
 
 PROBE_SECONDS = 5.0
 MESSAGES_AT_ONCE = 1_000
@@ -108,9 +116,9 @@ class Topic(BaseSource):
             self.progress.skip("messages deleted before they were read", lost)
 
     def peek(self, count: int = 1) -> list[Message]:
-        while not (found := self.rounds.ahead(count)) and self._has_more():
+        while not (messages := self.rounds.ahead(count)) and self._has_more():
             pass
-        return found
+        return messages
 
     def preview(self, count: int) -> list[Message]:
         """Return the next messages of this round without moving past them.
@@ -121,9 +129,9 @@ class Topic(BaseSource):
             count: the maximum number of messages.
         """
         rounds = self.rounds
-        while len(found := rounds.ahead(count)) < count and rounds.is_arriving() and self._has_more():
+        while len(messages := rounds.ahead(count)) < count and rounds.is_arriving() and self._has_more():
             pass
-        return found
+        return messages
 
     def drop(self, records: Sequence[Message]) -> None:
         for message in records:
@@ -131,7 +139,7 @@ class Topic(BaseSource):
             self.rounds.drop()
 
     def line_numbers(self, records: Sequence[Message]) -> np.ndarray:
-        return np.array([as_line(message.partition, message.offset) for message in records])
+        return np.array([message_line(message.partition, message.offset) for message in records])
 
     def location(self, record: Message) -> str:
         return f"partition {record.partition}, offset {record.offset}"
@@ -181,8 +189,8 @@ class Topic(BaseSource):
 
     def _fetch(self, seconds: float) -> bool:
         """Fetch the messages that have arrived, or wait for some; return whether there were any."""
-        found = self._consumer.consume(MESSAGES_AT_ONCE, seconds)
-        for message in found:
+        messages = self._consumer.consume(MESSAGES_AT_ONCE, seconds)
+        for message in messages:
             error, partition, offset = message.error(), message.partition(), message.offset()
             if error is None:
                 kind, moment = message.timestamp()
@@ -191,13 +199,13 @@ class Topic(BaseSource):
             elif error.code() == self._kafka.KafkaError._PARTITION_EOF:
                 self.rounds.reach(partition, offset)
             else:
-                self._refuse(error, partition)
+                self._handle_error(error, partition)
         self._hold_back()
-        self._check_alive(bool(found))
-        return bool(found)
+        self._check_brokers(bool(messages))
+        return bool(messages)
 
     def _hold_back(self) -> None:
-        """Pause partitions that are far ahead of the others, until half of their waiting messages have been used."""
+        """Pause partitions that are far ahead of the others, until half of their messages have been read."""
         limit = max(1 << 20, MAX_HELD_BYTES // len(self.rounds.sizes))
         full = {partition for partition, size in self.rounds.sizes.items() if size > limit} - self._paused
         free = {partition for partition in self._paused if self.rounds.sizes[partition] < limit / 2}
@@ -207,23 +215,23 @@ class Topic(BaseSource):
             self._consumer.resume([self._topic_partition(partition) for partition in free])
         self._paused = (self._paused | full) - free
 
-    def _check_alive(self, came: bool) -> None:
+    def _check_brokers(self, have_answered: bool) -> None:
         """Wait for unreachable brokers, but not forever."""
-        if not came and self._client.complaint:
+        if not have_answered and self._client.complaint:
             now = time.monotonic()
             self._away = self._away or now
-            if now - self._probed < min(PROBE_SECONDS, AWAY / 4):
+            if now - self._probed < min(PROBE_SECONDS, OUTAGE_SECONDS / 4):
                 return
             self._probed = now
             try:
-                self._consumer.list_topics(self._topic, timeout=min(1.0, AWAY / 4))
+                self._consumer.list_topics(self._topic, timeout=min(1.0, OUTAGE_SECONDS / 4))
             except self._kafka.KafkaException as error:
-                if now - self._away > AWAY:
+                if now - self._away > OUTAGE_SECONDS:
                     raise self._client.unreachable(error, now - self._away) from None
                 return
         self._away, self._client.complaint = None, ""
 
-    def _refuse(self, error: Any, partition: int) -> None:
+    def _handle_error(self, error: Any, partition: int) -> None:
         codes = self._kafka.KafkaError
         if error.code() in (codes._ALL_BROKERS_DOWN, codes._TRANSPORT):
             self._client.complaint = why(error)
@@ -236,24 +244,24 @@ class Topic(BaseSource):
         """Reject an offset whose messages no longer exist."""
         if self._continues and not running:
             return
-        found = "has no such offset: it is not the topic that the run has read, or it was recreated"
+        problem = "has no such offset: it is not the topic that the run has read, or it was recreated"
         if offset < first:
-            found = f"now begins at {first}: {first - offset:,} messages were deleted before they were read"
+            problem = f"now begins at {first}: {first - offset:,} messages were deleted before they were read"
         raise StreamError(
-            f"{self.name}, partition {partition}: the run continues at offset {offset}, but the topic {found}. "
+            f"{self.name}, partition {partition}: the run continues at offset {offset}, but the topic {problem}. "
             "To continue with the messages that are left: norewind resume RUN --continues."
         )
 
     def _range(self, partition: int) -> tuple[int, int]:
         try:
-            return self._consumer.get_watermark_offsets(self._topic_partition(partition), timeout=AT_START)
+            return self._consumer.get_watermark_offsets(self._topic_partition(partition), timeout=START_SECONDS)
         except self._kafka.KafkaException as error:
             raise self._client.unreachable(error) from None
 
     def _topic_partition(self, partition: int, *offset: int) -> Any:
         return self._kafka.TopicPartition(self._topic, partition, *offset)
 
-    def show(self, position: dict[str, Any]) -> None:
+    def commit_offsets(self, position: dict[str, Any]) -> None:
         """Commit the offsets of a position under the name of the group, for monitoring; nothing depends on it.
 
         Args:

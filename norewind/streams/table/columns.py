@@ -208,13 +208,13 @@ def quoted(value: Any) -> str:
 
 def leaves(row: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     """Iterate over the values of a JSON object with their names: sensor.temp for nested objects, axes.0 for lists."""
-    waiting: list[tuple[str, Any]] = list(reversed(row.items()))
+    unvisited: list[tuple[str, Any]] = list(reversed(row.items()))
     number = 0
-    while waiting:
-        name, value = waiting.pop()
+    while unvisited:
+        name, value = unvisited.pop()
         inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else None
         if inner:
-            waiting.extend(reversed([(f"{name}.{key}", part) for key, part in inner]))
+            unvisited.extend(reversed([(f"{name}.{key}", part) for key, part in inner]))
             continue
         number += 1
         if number > MAX_ROW_VALUES:
@@ -247,7 +247,7 @@ def varying(values: list[Any]) -> list[str]:
     times = [time_of(value) for value in values if not is_missing(value) and can_read(time_of, value)]
     gaps = {after - before for before, after in pairwise(times)}
     cycles = {"hour": {time % DAY for time in times}, "weekday": {time // DAY for time in times}, "gap": gaps}
-    return [name for name, found in cycles.items() if len(found) > 1]
+    return [name for name, different in cycles.items() if len(different) > 1]
 
 
 def as_time(value: Any) -> str | int | float | None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from norewind.streams.position import RowPosition, check_position, damaged, unread
 from norewind.streams.source import BaseSource, SourceStream, closed_on_error
-from norewind.streams.stream import MESSAGE_COLUMNS, Samples, StreamError, check_count
+from norewind.streams.stream import MESSAGE_COLUMNS, Samples, StreamError, check_count, some
 from norewind.streams.table import columns, scaling
 from norewind.streams.table.columns import KEPT_TIMES, OTHER_CATEGORY, InferredKind, Kind, infer_kind
 from norewind.streams.table.conversion import Conversion, Key, Rows
@@ -135,16 +135,16 @@ class RowStream(SourceStream):
     def _check_columns(self, seen: dict[str, InferredKind]) -> None:
         """Reject a choice of columns that do not exist, or that leave nothing to learn."""
         source, names = self._source.name, list(seen)
-        found = ", ".join(map(repr, names[:20])) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
+        listed = some([repr(name) for name in names], 20)
         if self.key in [*self.inputs, *self.targets]:
             raise StreamError(f"column {self.key!r} is the key, so it cannot be an input or a target.")
         if self.key not in [None, *self._reader.columns]:
-            raise StreamError(f"{source} has no column {self.key!r} to take keys from. It has {found}.")
+            raise StreamError(f"{source} has no column {self.key!r} to take keys from. It has {listed}.")
         if missing := [name for name in [*self.inputs, *self.targets, *self._copied] if name not in seen]:
             hint = self._reader.file_format.column_hint
             if all(part in seen for part in missing[0].split(",")):
                 hint = f". Put spaces between columns: {missing[0].replace(',', ' ')}"
-            raise StreamError(f"{source} has no column {missing[0]!r}. It has {found}{hint}.")
+            raise StreamError(f"{source} has no column {missing[0]!r}. It has {listed}{hint}.")
         if self.inputs and self.targets:
             return
         if len(names) == 1 and (sign := next((sign for sign in ";\t|" if sign in names[0]), None)):
@@ -154,7 +154,7 @@ class RowStream(SourceStream):
         raise StreamError(
             f"{source} has no usable numeric column to {'forecast' if self.inputs else 'learn from'}"
             + (" besides the targets" if self.horizon == 0 and self.targets else "")
-            + f" (row counters and timestamps are ignored). Its columns are {found}. Name the inputs and the targets"
+            + f" (row counters and timestamps are ignored). Its columns are {listed}. Name the inputs and the targets"
             + (f"; by default these are not used: {', '.join(why)}." if why else ".")
         )
 
@@ -286,7 +286,7 @@ class RowStream(SourceStream):
     def take(self, count: int, patience: float | None = None) -> Samples | None:
         check_count(count)
         rows, problem = self._reader.take(count, patience)
-        self._source.progress.hand_out(len(rows.values), problem)
+        self._source.progress.note_returned(len(rows.values), problem)
         if not len(rows.values) and self._source.ended:
             if self._source.progress.start == UNREAD_POSITION and self.shard[1] == 1:
                 raise self._reader.too_short()
@@ -327,7 +327,7 @@ class RowStream(SourceStream):
         """Return the newest known value of every target; NaN if there is none."""
         return self._series.statistics[0, scaling.NEWEST, self.layout.targets]
 
-    def imagined(self, targets: np.ndarray, step: int) -> np.ndarray:
+    def future_inputs(self, targets: np.ndarray, step: int) -> np.ndarray:
         """Return the inputs of a future row. Columns other than targets keep their values, and times continue.
 
         Args:
@@ -339,13 +339,13 @@ class RowStream(SourceStream):
         row[self.layout.times] += step * row[len(self.kinds) :]
         return scaled(self.layout, self._series, row[None], mode=scaling.IMAGINE)[0][0]
 
-    def show(self, position: dict[str, Any]) -> None:
+    def commit_offsets(self, position: dict[str, Any]) -> None:
         """Publish how far a topic has been learned from, for monitoring.
 
         Args:
             position: the position of the stream.
         """
-        self._source.show(position)
+        self._source.commit_offsets(position)
 
 
 class KeyedStream(RowStream):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 UNICODE = 0x110000
 # Where unknown characters are skipped, at least this many are decoded at a time.
-SIGHT = 4096
+MIN_DECODED = 4096
 
 
 class _BytePosition(SourcePosition):
@@ -71,7 +71,7 @@ class _SymbolStream(SourceStream):
         symbols = np.concatenate(parts)
         if len(symbols):
             self._previous = int(symbols[-1])
-        progress.hand_out(len(symbols[1:]), problem)
+        progress.note_returned(len(symbols[1:]), problem)
         if len(symbols) > 1 or not source.ended or (source.ahead and source.complete):
             return Samples(symbols[:-1], symbols[1:])
         source.unfinished = len(source.ahead)
@@ -229,7 +229,7 @@ class CharacterStream(_Alphabet, _SymbolStream):
 
     def _next(self, limit: int) -> np.ndarray | None:
         # Where many are skipped, looking further ahead finds more symbols. But new ones must be numbered in order.
-        sight = max(limit, SIGHT) if self._skips and len(self.alphabet) == self.symbols else limit
+        sight = max(limit, MIN_DECODED) if self._skips and len(self.alphabet) == self.symbols else limit
         window = self._source.ahead[: 4 * sight]  # a character has at most four bytes
         final = self._source.complete and len(window) == len(self._source.ahead)
         try:
