@@ -56,7 +56,7 @@ def train(
     elif settings.source.startswith("kafka://") and settings.source.endswith("/*"):
         run_partitions(folder, settings.with_format(), quiet=quiet)
     else:
-        run_in_folder("train", folder, settings.with_format(), quiet=quiet, expected="new")
+        run_in_folder("train", folder, settings.with_format(), quiet=quiet, mode="new")
 
 
 def resume(
@@ -96,7 +96,7 @@ def resume(
     if settings.shards > 1 and settings.shard is None:
         run_shards(run, settings, quiet=quiet, new=False, **vars(processes))
     else:
-        run_in_folder("resume", run, settings, quiet=quiet, expected="existing", continues=continues, damaged=damaged)
+        run_in_folder("resume", run, settings, quiet=quiet, mode="resume", continues=continues, damaged=damaged)
 
 
 def with_config(arguments: list[str]) -> Callable[..., None]:

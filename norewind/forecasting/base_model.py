@@ -265,7 +265,7 @@ class ForecastingModel:
             raise SettingsError("there is nothing to save yet: fit the model, or let it learn some rows.")
         path = Path(folder)
         is_home = path.resolve() == self._home
-        with RunFolder(path, keep=self.settings.keep, expected="existing" if is_home else "new") as run_folder:
+        with RunFolder(path, keep=self.settings.keep, mode="resume" if is_home else "new") as run_folder:
             if (path / SETTINGS).exists() and not is_home:
                 raise SettingsError(f"{path} already holds a run. Choose another folder.")
             if run_folder.entries.get("samples", 0) > self.samples:

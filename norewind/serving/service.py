@@ -98,7 +98,7 @@ class Service:
             should_stop=self._stop.is_set,
         )
         try:
-            with RunFolder(self.folder, expected="existing") as folder:
+            with RunFolder(self.folder, mode="resume") as folder:
                 train(self._settings, folder, continues=True, source=self.incoming, hooks=hooks, on_lines=self._publish)
             self.durable = self.learned
         except (Diverged, NonFiniteError) as error:

@@ -23,7 +23,7 @@ from typing import Any
 from norewind.scoring.metrics import SIMPLE_FORECASTS, counted
 from norewind.scoring.number_score import worst_keys
 from norewind.storage.checkpoint import checkpoints, glance
-from norewind.streams.kafka.client import EACH, SCHEME, Client, kafka_module, partitions_of, why
+from norewind.streams.kafka.client import EACH, SCHEME, Client, why
 from norewind.streams.source import SLICE_SECONDS
 from norewind.streams.stream import StreamError
 from norewind.sweeps.workers import stop_check, train_in_processes
@@ -79,7 +79,7 @@ def train_shards(
     if settings.predictions not in ("none", "file"):
         shared = "share standard output" if settings.predictions == "stdout" else "answer in one transaction"
         raise SettingsError(f"--shards: several processes cannot {shared}: use --predictions file.")
-    with RunFolder(path, expected="new" if new else "existing") as folder:
+    with RunFolder(path, mode="new" if new else "resume") as folder:
         folders = shard_folders(path, settings.shards)
         if new and any(one.exists() for one in folders):
             raise SettingsError(f"{path} already holds a run: norewind resume {path}, or another --out.")
@@ -237,7 +237,7 @@ def train_partitions(settings: Settings, path: Path, progress: Progress, stop: C
     if settings.final or settings.shards > 1:
         raise SettingsError(f"{settings.source}: workers run until they are stopped: leave out --final and --shards.")
     worker, client = Worker(settings, path, progress), Client(settings.brokers, settings.client)
-    codes: Any = kafka_module().KafkaError
+    codes: Any = client.kafka.KafkaError
     # A separate group: brokers accept offsets from outside a group only while it has no members.
     options = {
         "group.id": f"{settings.group}-workers",
@@ -247,7 +247,7 @@ def train_partitions(settings: Settings, path: Path, progress: Progress, stop: C
     }
     consumer = client.make("Consumer", options)
     try:
-        partitions_of(client, consumer, worker.topic)
+        client.partitions(consumer, worker.topic)
         path.mkdir(parents=True, exist_ok=True)
         lost = partial(worker.revoked, lost=True)
         consumer.subscribe([worker.topic], on_assign=worker.assigned, on_revoke=worker.revoked, on_lost=lost)

@@ -14,15 +14,8 @@ import numpy as np
 
 from norewind.core.trees import Tree
 from norewind.scoring.score import Score
-from norewind.storage.checkpoint import (
-    CheckpointError,
-    DamagedError,
-    Writer,
-    checkpoints,
-    read,
-    restore_run,
-    samples_of,
-)
+from norewind.storage import checkpoint
+from norewind.storage.checkpoint import CheckpointError, DamagedError, checkpoints, samples_of
 from norewind.storage.files import errors_name, open_itself, write_atomically
 from norewind.training.checkpoint_schema import check_arrays, check_entries, same_form
 from norewind.training.log import Log
@@ -33,9 +26,8 @@ METRICS, PREDICTIONS, CURVE = "metrics.jsonl", "predictions.jsonl", "curve.png"
 LOCK_FILE, MARKER = "lock", b"This folder belongs to a run of norewind.\n"
 COLUMNS, STRETCH, FORECAST, BY_STEP = "columns.json", "stretch.png", "forecast.png", "by_step.png"
 
-
 Damaged = Literal["fail", "skip"]
-Expected = Literal["new", "existing", "either"]
+Mode = Literal["new", "resume", "either"]
 Say = Callable[[str], None]
 
 
@@ -66,7 +58,7 @@ class Saved(NamedTuple):
         Args:
             like: a run of the same structure.
         """
-        return restore_run(self.path, self.arrays, like)
+        return checkpoint.restore_run(self.path, self.arrays, like)
 
     def score_state(self, score: Score) -> dict[str, Any]:
         """Return the state of the score in the checkpoint.
@@ -100,7 +92,7 @@ class Saved(NamedTuple):
 
 def _checked(path: Path) -> Saved:
     """Read a checkpoint, or raise `CheckpointError`."""
-    saved = Saved(path, *read(path))
+    saved = Saved(path, *checkpoint.read(path))
     check_entries(path, saved.entries)
     check_arrays(path, saved.arrays)
     return saved
@@ -179,8 +171,8 @@ class RunFolder:
     Args:
         path: the folder, which is created if needed. A folder with other files in it is rejected.
         keep: the number of checkpoints to keep; fewer if they exceed 100 MB together.
-        expected: "new" to reject a folder that already holds a run; "existing" to leave the settings in the folder as
-            they are; "either" to save settings only if there is no checkpoint.
+        mode: "new" to reject a folder that already holds a run; "resume" to leave the settings in the folder as they
+            are; "either" to save settings only if there is no checkpoint.
         damaged: "fail" to raise an error for a damaged checkpoint, "skip" to use the previous one.
         say: called with messages for the user.
 
@@ -196,17 +188,11 @@ class RunFolder:
     """
 
     def __init__(
-        self,
-        path: Path | str,
-        *,
-        keep: int = 3,
-        expected: Expected = "either",
-        damaged: Damaged = "fail",
-        say: Say = ignore,
+        self, path: Path | str, *, keep: int = 3, mode: Mode = "either", damaged: Damaged = "fail", say: Say = ignore
     ):
         self.path, self.keep, self.say = Path(path), keep, say
         self.damaged: Damaged = damaged
-        self._expected, self.is_new = expected, False
+        self._mode, self.is_new = mode, False
         self.saved: Saved | None = None
         self.entries: dict[str, Any] = {}
         self.settings: Settings | None = None
@@ -221,15 +207,15 @@ class RunFolder:
             stack.push(lambda error, *_: _remove_unused(created) if error and created and not self._saves else None)
             _check_is_ours(self.path)
             stack.enter_context(_locked(self.path))
-            if self._expected == "new" and checkpoints(self.path / "checkpoints"):
+            if self._mode == "new" and checkpoints(self.path / "checkpoints"):
                 raise SettingsError(f"{self.path} already holds a run: norewind resume {self.path}, or another --out.")
             self._find_newest()
-            self.is_new = self.saved is None and self._expected != "existing"
+            self.is_new = self.saved is None and self._mode != "resume"
             before = self.entries.get("jax", jax.__version__)
             if before != jax.__version__:
                 versions = f"was trained with JAX {before}, and this is JAX {jax.__version__}"
                 self.say(f"{self.path} {versions}: the run continues, but its numbers may differ in rounding.")
-            self.writer = Writer(self.path / "checkpoints", self.keep)
+            self.writer = checkpoint.Writer(self.path / "checkpoints", self.keep)
             # In reverse order: a checkpoint that is being written needs the logs.
             stack.callback(lambda: [log.close() for log in self._logs.values()])
             stack.callback(self.writer.wait)

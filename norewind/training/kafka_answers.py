@@ -15,16 +15,7 @@ from typing import Any
 
 from norewind.storage.checkpoint import checkpoints, glance
 from norewind.storage.files import write_atomically
-from norewind.streams.kafka.client import (
-    OUTAGE_SECONDS,
-    SCHEME,
-    START_SECONDS,
-    Address,
-    Client,
-    kafka_module,
-    partitions_of,
-    why,
-)
+from norewind.streams.kafka.client import OUTAGE_SECONDS, SCHEME, START_SECONDS, Address, Client, why
 from norewind.streams.stream import StreamError
 from norewind.training.folder import RunFolder
 from norewind.training.log import as_lines
@@ -76,7 +67,6 @@ class Answers:
             raise SettingsError("predictions can only go to a topic if the source is one too: kafka://topic.")
         if not settings.group:
             raise SettingsError("predictions go to a topic: name the --group that answers.")
-        self._kafka, self._stop = kafka_module(), stop
         self._source, self._topic = Address.of(settings.source), Address.of(settings.predictions).topic
         if self._source.topic == self._topic:
             raise SettingsError("predictions must go to a different topic than the one that is read.")
@@ -85,7 +75,8 @@ class Answers:
                 f"checkpoint_seconds is {settings.checkpoint_seconds:g}, but answers are committed with checkpoints, "
                 f"and brokers wait at most {MAX_TRANSACTION:g} seconds: choose at most half of that, and not 0."
             )
-        self._group, self._client = settings.group, Client(settings.brokers, settings.client)
+        self._group, self._client, self._stop = settings.group, Client(settings.brokers, settings.client), stop
+        self._kafka = self._client.kafka
         options = {"group.id": settings.group, "enable.auto.commit": False, "isolation.level": "read_committed"}
         self._consumer = self._client.make("Consumer", options)
         some = "".join(f"-{partition}" for partition in self._source.partitions)
@@ -112,8 +103,8 @@ class Answers:
         Raises:
             StreamError: the committed checkpoint is not in the folder, or the brokers have forgotten it.
         """
-        there = partitions_of(self._client, self._consumer, self._source.topic)
-        partitions_of(self._client, self._consumer, self._topic)
+        there = self._client.partitions(self._consumer, self._source.topic)
+        self._client.partitions(self._consumer, self._topic)
         self._retry(lambda: self._producer.init_transactions(START_SECONDS))
         mark, self._note = self._committed(list(self._source.partitions) or there), folder.path / NOTE
         paths = {path.stem: path for path in checkpoints(folder.path / "checkpoints")}

@@ -51,16 +51,6 @@ class Address(NamedTuple):
         return cls(topic, tuple(sorted({int(number) for number in numbers})))
 
 
-def kafka_module() -> Any:
-    try:
-        import confluent_kafka
-    except ImportError:
-        raise StreamError(
-            "kafka:// needs the package confluent-kafka, which is not installed: run pip install '.[kafka]' in a clone"
-        ) from None
-    return confluent_kafka
-
-
 class Client:
     """Connection settings for the brokers, and their latest complaint.
 
@@ -69,15 +59,27 @@ class Client:
         file: a file with more options of librdkafka, such as credentials: one name = value per line. Options that
             correctness depends on are set by norewind and cannot be overridden there.
 
+    Attributes:
+        kafka: the client library.
+        complaint: the latest complaint of the brokers; empty if they answer.
+
     Raises:
-        StreamError: there are no brokers, or the file cannot be read.
+        StreamError: there are no brokers, the file cannot be read, or the library is not installed.
     """
 
-    def __init__(self, brokers: str | None, file: str | None = None):
+    def __init__(self, brokers: str | None, file: str | None):
         if not brokers:
             raise StreamError("kafka:// needs the address of a broker: --brokers host:9092.")
         self.brokers, self.complaint = brokers, ""
-        self._options = {} if file is None else read_options(Path(file))
+        self._options = {} if file is None else _read_options(Path(file))
+        try:
+            import confluent_kafka
+        except ImportError:
+            raise StreamError(
+                "kafka:// needs the package confluent-kafka, which is not installed: run pip install '.[kafka]' in a "
+                "clone"
+            ) from None
+        self.kafka: Any = confluent_kafka
 
     def make(self, kind: str, options: dict[str, Any]) -> Any:
         """Create a Consumer or a Producer.
@@ -87,18 +89,17 @@ class Client:
             options: options of librdkafka, which override those in the file.
 
         Raises:
-            StreamError: the library is not installed, or rejects the options.
+            StreamError: the library rejects the options.
         """
-        kafka = kafka_module()
         ours = {"bootstrap.servers": self.brokers, "error_cb": self._complain, "client.id": "norewind", **options}
         try:
-            return getattr(kafka, kind)({**self._options, **ours}, logger=_LOG)
-        except (kafka.KafkaException, ValueError, TypeError) as error:
+            return getattr(self.kafka, kind)({**self._options, **ours}, logger=_LOG)
+        except (self.kafka.KafkaException, ValueError, TypeError) as error:
             raise StreamError(f"the options of the client are rejected: {why(error)}.") from None
 
     def _complain(self, error: Any) -> None:
         # "All brokers are down" is less informative than the error of a single broker.
-        if not self.complaint or error.code() != kafka_module().KafkaError._ALL_BROKERS_DOWN:
+        if not self.complaint or error.code() != self.kafka.KafkaError._ALL_BROKERS_DOWN:
             self.complaint = why(error)
 
     def unreachable(self, error: Exception, for_seconds: float | None = None) -> StreamError:
@@ -115,8 +116,31 @@ class Client:
             "the --client file."
         )
 
+    def partitions(self, consumer: Any, topic: str) -> list[int]:
+        """Return the partitions of a topic.
 
-def read_options(path: Path) -> dict[str, str]:
+        Args:
+            consumer: the consumer with which to ask.
+            topic: the name of the topic.
+
+        Raises:
+            StreamError: the topic does not exist, or the brokers do not answer.
+        """
+        try:
+            about = consumer.list_topics(topic, timeout=START_SECONDS).topics[topic]
+        except self.kafka.KafkaException as error:
+            consumer.poll(0)  # lets the client report the cause
+            raise self.unreachable(error) from None
+        if about.error is not None:
+            if about.error.code() != self.kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise StreamError(f"{SCHEME}{topic} cannot be read: {why(about.error)}.")
+            topics = consumer.list_topics(timeout=START_SECONDS).topics
+            public = some(sorted(name for name in topics if not name.startswith("__")), 20)
+            raise StreamError(f"there is no topic {topic!r} at {self.brokers}. Topics there: {public or 'none'}.")
+        return sorted(about.partitions)
+
+
+def _read_options(path: Path) -> dict[str, str]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -136,30 +160,3 @@ def why(error: Any) -> str:
     cause = error.args[0] if isinstance(error, Exception) and error.args else error
     words = getattr(cause, "str", cause.__str__)
     return words().rstrip(". \n")
-
-
-def partitions_of(client: Client, consumer: Any, topic: str) -> list[int]:
-    """Return the partitions of a topic.
-
-    Args:
-        client: the connection settings.
-        consumer: the consumer with which to ask.
-        topic: the name of the topic.
-
-    Raises:
-        StreamError: the topic does not exist, or the brokers do not answer.
-    """
-    kafka = kafka_module()
-    try:
-        about = consumer.list_topics(topic, timeout=START_SECONDS).topics[topic]
-    except kafka.KafkaException as error:
-        consumer.poll(0)  # lets the client report the cause
-        raise client.unreachable(error) from None
-    if about.error is not None:
-        if about.error.code() != kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
-            raise StreamError(f"{SCHEME}{topic} cannot be read: {why(about.error)}.")
-        there = sorted(name for name in consumer.list_topics(timeout=START_SECONDS).topics if not name.startswith("__"))
-        raise StreamError(
-            f"there is no topic {topic!r} at {client.brokers}. Topics there: {some(there, 20) or 'none'}."
-        )
-    return sorted(about.partitions)

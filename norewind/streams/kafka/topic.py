@@ -7,15 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from norewind.streams.kafka.client import (
-    OUTAGE_SECONDS,
-    START_SECONDS,
-    Address,
-    Client,
-    kafka_module,
-    partitions_of,
-    why,
-)
+from norewind.streams.kafka.client import OUTAGE_SECONDS, START_SECONDS, Address, Client, why
 from norewind.streams.kafka.messages import Message, MessageProgress, Rounds, after, key_text
 from norewind.streams.source import SLICE_SECONDS, BaseSource, decoded
 from norewind.streams.stream import BadRow, StreamError, message_line
@@ -68,8 +60,7 @@ class Topic(BaseSource):
         self.name = address
         self._topic, self._wanted = Address.of(address)
         self._client, self._continues, self._stop, self._final, self._report = client, continues, stop, final, report
-        self._kafka = kafka_module()
-        self._group = group
+        self._kafka, self._group = client.kafka, group
         self._consumer = client.make("Consumer", {"group.id": group or "norewind", **CONSUMER})
         self._paused: set[int] = set()
         self._away: float | None = None
@@ -84,7 +75,7 @@ class Topic(BaseSource):
         Raises:
             StreamError: the position does not match the topic, or its messages have been deleted.
         """
-        there = partitions_of(self._client, self._consumer, self._topic)
+        there = self._client.partitions(self._consumer, self._topic)
         saved = position.get("messages") or {}
         if not saved and position.get("offset") and not self._continues:
             raise StreamError(
