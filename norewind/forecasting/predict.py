@@ -10,7 +10,6 @@ import numpy as np
 from norewind.scoring.text_score import LineScore
 from norewind.streams import afresh
 from norewind.training.build import build, set_precision
-from norewind.training.checkpoint_schema import check_partial_window
 from norewind.training.folder import Saved
 from norewind.training.opening import Opened, open_stream
 from norewind.training.settings import Settings, SettingsError
@@ -102,7 +101,6 @@ def restored_training(settings: Settings, saved: Saved, opened: Opened) -> Train
     """
     set_precision(settings)
     learner, run, window = build(settings, opened.shape)
-    check_partial_window(saved.path, saved.entries, window, opened.shape.inputs)
     return Training(WindowedStream(opened.stream, window, saved), learner, run, saved, score=opened.score)
 
 

@@ -58,7 +58,7 @@ def check_entries(path: Path, entries: dict[str, Any]) -> None:
     try:
         saved = msgspec.convert(entries, _Entries)
     except msgspec.ValidationError as error:
-        raise _damaged(path, str(error).replace("`", "")) from None
+        raise damaged_checkpoint(path, str(error).replace("`", "")) from None
     samples, tally, watch, position = saved.samples, saved.tally, saved.watch, saved.position
     counts = (tally.all[0], watch.good, watch.bad, watch.waiting[0], watch.seen)
     in_window = 0 if position.waiting is None else _count_in_window(path, position.waiting, position.stream)
@@ -72,7 +72,7 @@ def check_entries(path: Path, entries: dict[str, Any]) -> None:
     }
     for why, is_so in problems.items():
         if is_so:
-            raise _damaged(path, why)
+            raise damaged_checkpoint(path, why)
 
 
 def is_text(part: Any) -> bool:
@@ -87,9 +87,9 @@ def _count_in_window(path: Path, parts: list[Any], stream: dict[str, Any]) -> in
     are_arrays = all(isinstance(array, np.ndarray) and array.ndim for array in arrays)
     first, kind = parts[:2], stream.get("kind")
     if not 2 <= len(parts) <= len(Samples._fields) or any(part is None for part in first) or not are_arrays:
-        raise _damaged(path, f"{wait} are not arrays")
+        raise damaged_checkpoint(path, f"{wait} are not arrays")
     if len({len(array) for array in arrays}) != 1:
-        raise _damaged(path, f"{wait} differ in length")
+        raise damaged_checkpoint(path, f"{wait} differ in length")
     if kind not in ("rows", "bytes", "characters", "task"):
         return len(arrays[0])  # nothing is known about other kinds of streams
     form = (np.float32, 2) if kind == "rows" else (np.int32, 1)
@@ -100,29 +100,8 @@ def _count_in_window(path: Path, parts: list[Any], stream: dict[str, Any]) -> in
         symbols = len(str(stream.get("alphabet"))) if kind == "characters" else 256
         fits = all(((part >= 0) & (part < symbols)).all() for part in first)
     if not fits:
-        raise _damaged(path, f"{wait} are not from its stream")
+        raise damaged_checkpoint(path, f"{wait} are not from its stream")
     return len(arrays[0])
-
-
-def check_partial_window(path: Path, entries: dict[str, Any], window: int, inputs: int) -> None:
-    """Reject a partial window that is full, or whose samples are not inputs of the model.
-
-    Args:
-        path: the checkpoint.
-        entries: its entries other than arrays.
-        window: the number of samples in a window.
-        inputs: the number of inputs of the model.
-
-    Raises:
-        DamagedError: something is wrong with them.
-    """
-    if (parts := entries["position"]["waiting"]) is None:
-        return
-    xs = parts[0]
-    if len(xs) >= window:
-        raise _damaged(path, f"{len(xs)} samples wait for a window of {window}")
-    if xs.ndim > 1 and xs.shape[1] != inputs:
-        raise _damaged(path, f"the rows that wait for their window have {xs.shape[1]} inputs, not {inputs}")
 
 
 def check_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
@@ -137,9 +116,9 @@ def check_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
     """
     for name, array in arrays.items():
         if _PARAMS.search(name) and not np.isfinite(array).all():
-            raise _damaged(path, f"{name} holds numbers that are not finite")
+            raise damaged_checkpoint(path, f"{name} holds numbers that are not finite")
         if _COUNTS.fullmatch(name) and array.size and array.min() < 0:
-            raise _damaged(path, f"{name} is negative")
+            raise damaged_checkpoint(path, f"{name} is negative")
 
 
 def same_form(saved: Any, own: Any) -> bool:
@@ -165,5 +144,5 @@ def same_form(saved: Any, own: Any) -> bool:
     return type(saved) is type(own) and saved >= 0
 
 
-def _damaged(path: Path, why: str) -> DamagedError:
+def damaged_checkpoint(path: Path, why: str) -> DamagedError:
     return DamagedError(f"{path}: damaged: {why}.")

@@ -18,7 +18,6 @@ from norewind.streams.kafka.client import SCHEME
 from norewind.streams.source import BaseSource
 from norewind.streams.stream import some
 from norewind.training.build import build, set_precision
-from norewind.training.checkpoint_schema import check_partial_window
 from norewind.training.fit import Fitted, fit
 from norewind.training.folder import METRICS, PREDICTIONS, RunFolder
 from norewind.training.kafka_answers import answering
@@ -73,8 +72,6 @@ def train(
         opened = open_stream(settings, folder.entries.get("position", {}).get("stream"), **reading)
         with opened.stream:
             built = build(settings, opened.shape)
-            if folder.saved:
-                check_partial_window(folder.saved.path, folder.entries, built.window, opened.shape.inputs)
             # Only now that the stream and the model are known to work: a mistake leaves no settings behind.
             is_table = isinstance(opened.stream, RowStream)
             folder.begin(settings, columns_of(opened.stream) if is_table else None)

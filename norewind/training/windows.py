@@ -4,6 +4,7 @@ import json
 import zlib
 from collections.abc import Callable, Iterable
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -15,7 +16,8 @@ from norewind.core.trees import concatenated
 from norewind.learners.learner import Learner
 from norewind.streams.position import damaged
 from norewind.streams.stream import Keyed, Position, Samples, Stream
-from norewind.training.checkpoint_schema import is_text
+from norewind.streams.table.row_stream import RowStream
+from norewind.training.checkpoint_schema import damaged_checkpoint, is_text
 from norewind.training.folder import Saved
 
 StreamLike = Stream | Iterable[tuple[Any, Any]] | Callable[[Position | None], Stream]
@@ -83,6 +85,9 @@ class WindowedStream:
         predicted: the number of samples that have been predicted.
         partial_window: the newest samples, which do not fill a window yet; None if there are none.
         predicted_early: how many samples of the partial window have been predicted.
+
+    Raises:
+        DamagedError: the partial window in the checkpoint cannot be from this stream.
     """
 
     def __init__(self, stream: Stream, window: int, saved: Saved | None = None):
@@ -96,6 +101,14 @@ class WindowedStream:
             self.predicted = entries["tally"]["samples"] + self.predicted_early
             if parts is not None:
                 self.partial_window = Samples(*(np.array(part, object) if is_text(part) else part for part in parts))
+                self._check_partial_window(saved.path, self.partial_window)
+
+    def _check_partial_window(self, path: Path, samples: Samples) -> None:
+        if (held := count_of(samples)) >= self.window:
+            raise damaged_checkpoint(path, f"{held} samples wait for a window of {self.window}")
+        if isinstance(self.stream, RowStream) and (inputs := samples.xs.shape[1]) != self.stream.width:
+            problem = f"the rows that wait for their window have {inputs} inputs, not {self.stream.width}"
+            raise damaged_checkpoint(path, problem)
 
     def take(self, windows: int, patience: float | None = None) -> Samples | None:
         """Return the samples of the next windows, in order; None at the end of the stream.
