@@ -146,7 +146,7 @@ class Stream(ABC):
 
 
 def some(words: Sequence[str], most: int = 12) -> str:
-    """Join words with commas, and count those after the first few.
+    """Join the first words with commas, and say how many more there are.
 
     Args:
         words: the words.

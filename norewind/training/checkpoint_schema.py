@@ -27,7 +27,7 @@ class _Position(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _Entries(msgspec.Struct, forbid_unknown_fields=True):
-    """The entries of a checkpoint besides its arrays."""
+    """The entries of a checkpoint other than its arrays."""
 
     format: Count
     version: str

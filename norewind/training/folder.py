@@ -198,7 +198,7 @@ class RunFolder:
         self.settings: Settings | None = None
         self._logs: dict[str, Log] = {}
         self._saves = False
-        self._beside: Path | None = None
+        self._extra_checkpoint: Path | None = None
 
     def __enter__(self) -> "RunFolder":
         created = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
@@ -301,9 +301,9 @@ class RunFolder:
 
         def finish(path: Path) -> None:
             after(path)
-            if self._beside is not None and self._beside != path:
-                self._beside.unlink(missing_ok=True)
-            self._beside = None if replaces else path
+            if self._extra_checkpoint is not None and self._extra_checkpoint != path:
+                self._extra_checkpoint.unlink(missing_ok=True)
+            self._extra_checkpoint = None if replaces else path
 
         sync = lambda: [log.sync() for log in self._logs.values()]  # noqa: E731
         self.writer.submit(samples, run, entries, before=sync, after=finish, replaces=replaces)

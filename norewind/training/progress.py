@@ -26,7 +26,7 @@ class RunProgress:
     Attributes:
         task: its bar, which also measures its speed.
         unit: the unit of its losses.
-        simple: the simple forecasts to compare with, in words, by their entries in a line of metrics.
+        simple: the names of simple forecasts to compare with, by their entries in a line of metrics.
         first: the number of samples before those that the losses are averaged over.
         last: the number of samples at the newest line of metrics.
         last_printed: the time of the last line printed about the run.
@@ -57,7 +57,7 @@ class RunProgress:
         self.last = samples
 
     def words(self) -> str:
-        """Return the progress as text."""
+        """Describe the progress, the speed and the losses."""
         samples, total = int(self.task.completed), self.task.total
         parts = [f"{samples / total:4.0%} of {counted(int(total), 'sample')}" if total else counted(samples, "sample")]
         if self.task.speed:
@@ -115,7 +115,7 @@ class Progress:
             unit: the unit of its losses.
             samples: the number of samples that it has already learned from.
             total: the number of samples at its end, if known.
-            simple: the simple forecasts to compare with, in words, by their entries in a line of metrics.
+            simple: the names of simple forecasts to compare with, by their entries in a line of metrics.
         """
         self.bars.add_task(name, total=total, completed=samples, words="compiling")
         self.runs[name] = RunProgress(self.bars.tasks[-1], unit, simple, samples, samples, time.monotonic())

@@ -151,7 +151,7 @@ def split_methods(text: str) -> list[str]:
         text: the methods.
 
     Raises:
-        ValueError: there is none.
+        ValueError: no method is named.
 
     >>> split_methods("uoro:window=4,rank=8,rtrl,bptt:16")
     ['uoro:window=4,rank=8', 'rtrl', 'bptt:16']

@@ -45,7 +45,7 @@ def train(
     """Train in a run folder, from its newest checkpoint if it has one.
 
     Args:
-        settings: the settings of the run.
+        settings: the stream, the model, and where predictions go. They must fit the newest checkpoint.
         folder: the run folder, entered by the caller.
         continues: the source starts where the checkpoint was written, instead of at its beginning.
         source: a source to use instead of the one that the settings name.
@@ -159,7 +159,7 @@ def columns_of(stream: RowStream) -> dict[str, Any]:
 
 
 def describe_columns(stream: RowStream) -> str:
-    """Describe the columns that a run uses and ignores, as text."""
+    """Describe the columns that a run uses, and those that it ignores with the reasons."""
     same = "the same" if stream.targets == stream.inputs and len(stream.inputs) > 1 else some(stream.targets)
     when = describe_steps(stream.steps)
     read = {"category": " (text: as categories)", "time": " (time)"}
@@ -189,7 +189,7 @@ def unit_of(settings: Settings) -> str:
 
 
 def simple_forecasts(settings: Settings) -> dict[str, str]:
-    """Return the simple forecasts that a run is compared with, in words, by their entries in a line of metrics."""
+    """Return the names of the simple forecasts that a run is compared with, by their entries in a line of metrics."""
     if not settings.has_rows:
         return SYMBOL_FORECASTS
     return CLASS_FORECASTS if settings.loss == "classes" else SIMPLE_FORECASTS

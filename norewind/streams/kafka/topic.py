@@ -96,7 +96,8 @@ class Topic(BaseSource):
             first, self._ends[partition] = self._range(partition)
             offsets[partition] = before.get(partition, first)
             if not first <= offsets[partition] <= self._ends[partition]:
-                self._check_range(partition, offsets[partition], first)
+                if not self._continues:
+                    raise self._out_of_range(partition, offsets[partition], first)
                 lost += max(0, first - offsets[partition])
                 offsets[partition] = first
         until = {int(partition): end for partition, end in saved.get("until", {}).items()}
@@ -227,18 +228,16 @@ class Topic(BaseSource):
         if error.code() in (codes._ALL_BROKERS_DOWN, codes._TRANSPORT):
             self._client.complaint = why(error)
         elif error.code() in (codes._AUTO_OFFSET_RESET, codes.OFFSET_OUT_OF_RANGE):
-            self._check_range(partition, self.rounds.reached[partition], self._range(partition)[0], running=True)
+            raise self._out_of_range(partition, self.rounds.reached[partition], self._range(partition)[0])
         else:
             raise StreamError(f"{self.name}, partition {partition} cannot be read: {why(error)}.")
 
-    def _check_range(self, partition: int, offset: int, first: int, *, running: bool = False) -> None:
-        """Reject an offset whose messages no longer exist."""
-        if self._continues and not running:
-            return
+    def _out_of_range(self, partition: int, offset: int, first: int) -> StreamError:
+        """Return the error for an offset whose messages no longer exist."""
         problem = "has no such offset: it is not the topic that the run has read, or it was recreated"
         if offset < first:
             problem = f"now begins at {first}: {first - offset:,} messages were deleted before they were read"
-        raise StreamError(
+        return StreamError(
             f"{self.name}, partition {partition}: the run continues at offset {offset}, but the topic {problem}. "
             "To continue with the messages that are left: norewind resume RUN --continues."
         )
@@ -260,9 +259,7 @@ class Topic(BaseSource):
         """
         messages = position.get("messages")
         if self._group and messages and not self.closed:
-            offsets = [
-                self._topic_partition(int(partition), offset) for partition, offset in messages["offsets"].items()
-            ]
+            offsets = [self._topic_partition(int(number), offset) for number, offset in messages["offsets"].items()]
             self._consumer.commit(offsets=offsets, asynchronous=True)
 
     def close(self) -> None:

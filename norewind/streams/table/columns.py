@@ -223,11 +223,11 @@ def leaves(row: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def at(row: dict[str, Any], name: str) -> Any:
-    """Return the value with a name as given by `leaves`; None if there is none.
+    """Return a value inside a JSON object by its name; None if it does not exist.
 
     Args:
         row: a JSON object.
-        name: the names of the keys and the indices on the way to the value, joined by dots.
+        name: the keys and list indices that lead to the value, joined by dots, as `leaves` returns them.
     """
     if name in row or "." not in name:
         return row.get(name)
