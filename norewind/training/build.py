@@ -41,7 +41,7 @@ class Built(NamedTuple):
     Attributes:
         learner: predicts and learns.
         run: the run it starts from.
-        window: the number of samples in one step.
+        window: the number of samples that are learned from at once.
     """
 
     learner: Learner
@@ -96,7 +96,7 @@ def ahead_of(
         run: the run that the network starts from.
         shape: the sizes that the network must fit.
         loss: the loss of the forecasts of one row; None for a member of a mixture, which scores them itself.
-        window: the number of samples in one step.
+        window: the number of samples that are learned from at once.
         parts: how many values the outputs hold per step and target.
         outputs: the outputs for all steps; by default those of the shape.
     """

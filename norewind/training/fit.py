@@ -56,7 +56,7 @@ def fit(
             opens such a stream at a position (None for the start).
         learner: the learner, e.g. from `norewind.online`, or `norewind.learners.Ahead` to forecast later rows.
         run: the run to start from, e.g. from `learner.init`.
-        window: the number of samples in one step of the learner.
+        window: the number of samples that the learner learns from at once.
         samples: stop after this many samples in total; by default at the end of the stream.
         folder: the path of the run folder, or an entered `RunFolder`; by default nothing is written.
         intervals: when to report and save.

@@ -88,9 +88,9 @@ class Method(NamedTuple):
 
     Attributes:
         name: the method as written.
-        window: the number of steps in one of its windows.
-        make: the function `(transition, loss, x)` that builds the estimator from the model of single steps and an
-            example of an input. If `window` is above one, the estimator takes that many steps at a time.
+        window: the number of samples in one of its windows.
+        make: the function `(transition, loss, x)` that builds the estimator from the model of single samples and an
+            example of an input. If `window` is above one, the estimator takes that many samples at a time.
     """
 
     name: str

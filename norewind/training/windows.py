@@ -53,7 +53,7 @@ def check_arguments(stream: Any, learner: Any, run: Any, window: int, samples: i
         stream: a stream, a function that opens one, or an iterable of pairs.
         learner: an object that should be a `Learner`.
         run: the run to start from.
-        window: the number of samples in one step.
+        window: the number of samples that are learned from at once.
         samples: the total number of samples, if it is limited.
 
     Raises:
@@ -277,7 +277,7 @@ def check_fits(learner: Learner, horizon: int, window: int) -> None:
     Args:
         learner: its `horizon` and `window` are compared.
         horizon: the horizon of the stream.
-        window: the number of samples in one step.
+        window: the number of samples that are learned from at once.
 
     Raises:
         ValueError: the learner does not fit.

@@ -257,14 +257,14 @@ def as_time(value: Any) -> str | int | float | None:
     return value if type(value) in (int, float) and abs(value) < 1e20 else None
 
 
-def times_ahead(newest: Sequence[Any], steps: int) -> list[Any] | None:
+def times_ahead(newest: Sequence[Any], count: int) -> list[Any] | None:
     """Return the times of the next rows, in the format of the newest ones.
 
     The times may be a constant number of seconds or of months apart.
 
     Args:
         newest: the times of the newest rows.
-        steps: the number of times to return.
+        count: the number of times to return.
 
     Returns:
         The times; None if the newest ones are not regular.
@@ -281,23 +281,23 @@ def times_ahead(newest: Sequence[Any], steps: int) -> list[Any] | None:
         return None
     try:
         if not all(isinstance(time, str) for time in newest) or newest[-1].replace(".", "", 1).isdigit():
-            return _numbers([float(time) for time in newest], steps, whole="." not in str(newest[-1]))
+            return _numbers([float(time) for time in newest], count, whole="." not in str(newest[-1]))
         moments = [datetime.fromisoformat(iso(time)) for time in newest]
-        ahead = _moments(moments, steps)
+        ahead = _moments(moments, count)
         return None if ahead is None else [_written(moment, newest[-1]) for moment in ahead]
     except (ValueError, OverflowError, TypeError):
         return None  # not times, with and without a zone, or beyond the year 9999
 
 
-def _numbers(times: list[float], steps: int, *, whole: bool) -> list[Any] | None:
+def _numbers(times: list[float], count: int, *, whole: bool) -> list[Any] | None:
     gaps = [after - before for before, after in pairwise(times)]
     if gaps[0] <= 0 or max(gaps) - min(gaps) > 1e-4 * gaps[0]:
         return None
     gap = (times[-1] - times[0]) / len(gaps)
-    return [round(times[-1] + step * gap, None if whole else 6) for step in range(1, steps + 1)]
+    return [round(times[-1] + step * gap, None if whole else 6) for step in range(1, count + 1)]
 
 
-def _moments(moments: list[datetime], steps: int) -> list[datetime] | None:
+def _moments(moments: list[datetime], count: int) -> list[datetime] | None:
     """Return the next moments, if the newest are a constant time or number of months apart.
 
     With months, they are on the last day of each month or on the same day.
@@ -311,7 +311,7 @@ def _moments(moments: list[datetime], steps: int) -> list[datetime] | None:
 
     for move in (lambda k: last + k * gap, lambda k: months_later(k, 31), lambda k: months_later(k, last.day)):
         if last > before and moments == [move(step) for step in range(1 - len(moments), 1)]:
-            return [move(step) for step in range(1, steps + 1)]
+            return [move(step) for step in range(1, count + 1)]
     return None
 
 

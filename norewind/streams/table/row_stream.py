@@ -275,13 +275,13 @@ class RowStream(SourceStream):
         """
         return newest_scales(self._series, rows)
 
-    def times_ahead(self, steps: int) -> list[Any] | None:
+    def times_ahead(self, rows: int) -> list[Any] | None:
         """Return the times of the next rows, in the format of the table; None if they are not regular.
 
         Args:
-            steps: the number of rows.
+            rows: the number of rows.
         """
-        return columns.times_ahead(self._newest_times, steps)
+        return columns.times_ahead(self._newest_times, rows)
 
     def take(self, count: int, patience: float | None = None) -> Samples | None:
         check_count(count)
