@@ -285,12 +285,6 @@ class Source(BaseSource):
         """Return the next lines, without their newlines and without moving past them.
 
         A last line without a newline is returned only once the source is complete.
-
-        Args:
-            count: the maximum number of lines.
-
-        Returns:
-            The lines; an empty list if there are none, or none yet.
         """
         while (end := self.ahead.rfind(b"\n")) < 0:
             if len(self.ahead) > MAX_LINE_BYTES or (self.ahead and self.complete):
@@ -324,11 +318,7 @@ class Source(BaseSource):
             give_back_free_memory()
 
     def move_past(self, data: bytes | bytearray) -> None:
-        """Move past the next bytes.
-
-        Args:
-            data: the first of the bytes ahead.
-        """
+        """Move past the next bytes, which are the first of `ahead`."""
         self.progress.read(data)
         del self.ahead[: len(data)]
 
@@ -396,9 +386,6 @@ def decoded(line: bytes, offset: int = 0) -> str:
     Args:
         line: its bytes.
         offset: the offset of its first byte, for messages.
-
-    Returns:
-        The text.
 
     Raises:
         BadRow: the line is too long or not valid UTF-8.

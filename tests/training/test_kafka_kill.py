@@ -38,13 +38,13 @@ def dying(self, path):
         if point == "checkpoint is written": die()
         if point == "answers are sent":
             self._producer.flush(10); die()
-        ask, asked = self._ask, [0]
+        ask, asked = self._retry, [0]
         def ask_and_die(act):
             result = ask(act)
             asked[0] += 1
             if (point, asked[0]) in (("offsets are sent", 1), ("transaction is committed", 2)): die()
             return result
-        self._ask = ask_and_die
+        self._retry = ask_and_die
     commit(self, path)
 answers.Answers.commit = dying
 from norewind.cli import main
