@@ -166,8 +166,8 @@ class Comparison:
             text = registry.task(self.settings.source, self.settings.parameters)
             return {"floor": text.floor, "memoryless": text.memoryless}
         good = next((record for record in self.records.values() if record["problem"] is None), None)
-        found = {} if good is None else {name: final_loss(good, LAST, name) for name in ("baseline", "persistence")}
-        return {name: value for name, value in found.items() if not isnan(value)}
+        losses = {} if good is None else {name: final_loss(good, LAST, name) for name in ("baseline", "persistence")}
+        return {name: value for name, value in losses.items() if not isnan(value)}
 
     def save(self, folder: Path | str) -> None:
         """Write comparison.md, .csv and .png to a folder.

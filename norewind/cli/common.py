@@ -156,8 +156,8 @@ def _kept(folder: Path | None, remedy: str | None = None) -> str:
 
     if folder is None:
         return ""
-    if found := last_good(folder):
-        return f" The last good checkpoint, {found}, is kept.{remedy or f' To continue: norewind resume {folder}'}"
+    if checkpoint := last_good(folder):
+        return f" The last good checkpoint, {checkpoint}, is kept.{remedy or f' To continue: norewind resume {folder}'}"
     return f" There was no checkpoint yet.{remedy or ''}"
 
 

@@ -202,13 +202,13 @@ def classes_figure(recent: np.ndarray, name: Callable[[int], str], last: int) ->
     above, below = axes[:, 0]
     known = np.isfinite(recent).all(axis=1)
     rows = np.arange(last - len(recent) + 1, last + 1)[known]
-    shown, places = np.unique(recent[known, :2].astype(int), return_inverse=True)
-    came, made = places.reshape(-1, 2).T
-    wrong = came != made
-    above.plot(rows, came, ".", color="black", markersize=4, label="class")
-    above.plot(rows[wrong], made[wrong], "x", color=COLOURS[1], markersize=5, label="wrong forecast")
-    above.set_yticks(range(len(shown)), [str(name(number))[:LONGEST_NAME] for number in shown.tolist()])
-    above.set_ylim(-0.5, max(1, len(shown)) - 0.5)
+    classes, places = np.unique(recent[known, :2].astype(int), return_inverse=True)
+    actual, forecast = places.reshape(-1, 2).T
+    wrong = actual != forecast
+    above.plot(rows, actual, ".", color="black", markersize=4, label="class")
+    above.plot(rows[wrong], forecast[wrong], "x", color=COLOURS[1], markersize=5, label="wrong forecast")
+    above.set_yticks(range(len(classes)), [str(name(number))[:LONGEST_NAME] for number in classes.tolist()])
+    above.set_ylim(-0.5, max(1, len(classes)) - 0.5)
     right = f"right {counted(int((~wrong).sum()), 'time')} of {len(wrong):,}"
     above.set_title(f"the newest rows, and the classes that were forecast: {right}")
     words = "probability of the class, as forecast"

@@ -131,15 +131,15 @@ class LineScore(SymbolScore):
 
     def _text(self, symbols: list[int], bits: list[float]) -> dict[str, str]:
         """Return the line, plain and with marks around all passages with at least half of its highest bits."""
-        shown = len(symbols) - (self.decode(symbols[-1:]) == b"\n")
-        high = np.array(bits[:shown]) >= max(max(bits[:shown], default=0) / 2, 1)
+        end = len(symbols) - (self.decode(symbols[-1:]) == b"\n")
+        high = np.array(bits[:end]) >= max(max(bits[:end], default=0) / 2, 1)
         edges = np.flatnonzero(np.diff(np.concatenate([[False], high, [False]]).astype(int))).tolist()
         worst, start = "", 0
         for edge, sign in zip(edges, "«»" * len(edges), strict=False):
             worst += self._words(symbols[start:edge]) + sign
             start = edge
-        worst += self._words(symbols[start:shown])
-        return {"text": self._words(symbols[:shown])[:SHOWN_CHARACTERS], "worst": worst[:SHOWN_CHARACTERS]}
+        worst += self._words(symbols[start:end])
+        return {"text": self._words(symbols[:end])[:SHOWN_CHARACTERS], "worst": worst[:SHOWN_CHARACTERS]}
 
     def _words(self, symbols: Sequence[int]) -> str:
         return self.decode(symbols).decode(errors="replace") if symbols else ""

@@ -106,7 +106,7 @@ def shard_summary(path: Path, shards: int, name: Callable[[bytes], Any]) -> str:
     """
     begun = [one for one in shard_folders(path, shards) if (one / METRICS).exists()]
     lines = [lines[-1] for one in begun if (lines := read_log(one / METRICS))]
-    newest = [found[-1] for one in begun if (found := checkpoints(one / "checkpoints"))]
+    newest = [saved[-1] for one in begun if (saved := checkpoints(one / "checkpoints"))]
 
     def over_all(entry: str) -> float | None:
         known = [(line[entry], line["samples"]) for line in lines if line.get(entry) is not None]

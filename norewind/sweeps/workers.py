@@ -18,7 +18,7 @@ from norewind.training.folder import METRICS
 from norewind.training.progress import Progress
 from norewind.training.settings import SettingsError
 
-SECONDS_BETWEEN_LOOKS = 0.5
+POLL_SECONDS = 0.5
 # The maximum number of processes at a time.
 MOST_JOBS = 1_000
 # How many times a run whose process was killed is continued in another process.
@@ -65,7 +65,7 @@ def train_in_processes(
                 active[processes.start(work, name, *tasks[name])] = name
                 samples = tasks[name][0].samples
                 progress.begin(name, "", 0, None if samples is None else int(samples))
-            done, _ = wait(active, timeout=SECONDS_BETWEEN_LOOKS, return_when=FIRST_COMPLETED)
+            done, _ = wait(active, timeout=POLL_SECONDS, return_when=FIRST_COMPLETED)
             show_progress(progress, {name: tasks[name][1] for name in active.values()})
             for future in done:
                 name, error = active.pop(future), future.exception()
@@ -144,8 +144,8 @@ class _RayProcesses:
     """Processes of a Ray cluster, one processor each, on any machine. All machines must see the same folders."""
 
     def __init__(self, jobs: int | None, address: str):
-        found = importlib.util.find_spec("ray")
-        if found is None or found.origin is None:  # a folder that happens to have this name is not the package
+        package = importlib.util.find_spec("ray")
+        if package is None or package.origin is None:  # a folder that happens to have this name is not the package
             raise SettingsError(
                 "ray: the package ray is not installed: run pip install '.[ray]' in a clone, or leave out --ray."
             )
