@@ -12,7 +12,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
 
-from norewind.scoring.metrics import ANY_FORECASTS, counted
+from norewind.scoring.metrics import ANY_FORECASTS, METRICS_ENTRIES, counted
 from norewind.storage.files import write_atomically
 from norewind.streams.table.scaling import MIN_VALUES
 
@@ -20,8 +20,6 @@ COLOURS = ("#08519c", "#d94801", "#238b45", "#6a51a3", "#b8860b", "#cb181d", "#4
 LINES = ("-", (0, (4, 1.6)), (0, (7, 1.5, 1.5, 1.5)), (0, (1, 1)), (0, (9, 2)))
 MARKERS = "osD^vP*X<>"
 GREY = "0.5"
-# The lines of simple forecasts, by their entries in a line of metrics.
-SIMPLE_LINES = {"persistence": ":", "seasonal": "-.", "baseline": "--"}
 # The most targets with a panel of their own, and the most characters of the name of a class.
 PANELS, LONGEST_NAME = 4, 20
 
@@ -139,7 +137,7 @@ def curves_figure(
     Args:
         runs: names and lines of metrics.
         unit: the unit of the loss.
-        simple: the simple forecasts in words, by their entries in a line of metrics.
+        simple: descriptions of the simple forecasts, by their entries in a line of metrics.
     """
     figure, axes = new_figure(panel=(8, 4.5))
     ax, drawn = axes[0, 0], 0
@@ -148,11 +146,11 @@ def curves_figure(
         drawn += points.shape[1]
         ax.plot(*points, label=name, marker="o", markersize=2.5, **curve_style(number))
     if len(runs) == 1:
-        for entry, words in simple.items():
+        for entry, label in simple.items():
             samples, values = _points(runs[0][1], entry)
             if len(values):
-                marker = {"marker": "s", "markersize": 2} if len(values) < 5 else {}
-                ax.plot(samples, values, SIMPLE_LINES.get(entry, "-"), color=GREY, linewidth=1, label=words, **marker)
+                marker, style = "s" if len(values) < 5 else "", METRICS_ENTRIES[entry].line_style
+                ax.plot(samples, values, style, color=GREY, linewidth=1, label=label, marker=marker, markersize=2)
     if not drawn:
         words = "Nothing to draw yet: no sample with a known target was predicted."
         ax.annotate(words, (0.5, 0.5), xycoords="axes fraction", ha="center", va="center")
