@@ -150,15 +150,15 @@ class Comparison:
         windows = {method: window_of(group[0]) for method, group in self.methods().items()}
         fewer = [f"{method} makes one update per {window} samples" for method, window in windows.items() if window > 1]
         finals = [row["final loss"] for row in self.rows() if row["final loss"] is not None]
-        words = (
+        text = (
             f"{settings.source}, {settings.cell} of {settings.hidden}, {settings.optimizer} at {settings.rate:g} / "
             f"(1 + {settings.alpha:g} √t), {counted(samples, 'sample')}, {counted(seeds, 'seed')}; final: the "
             f"mean over the last tenth{''.join(f', {name} {value:.4f}' for name, value in levels.items())}."
         )
-        words += f" {'; '.join(fewer)}." if fewer else ""
+        text += f" {'; '.join(fewer)}." if fewer else ""
         if finals and levels.get("persistence", np.inf) < min(finals):
-            words += " Warning: the last value was a better forecast than all of these methods."
-        return words
+            text += " Warning: the last value was a better forecast than all of these methods."
+        return text
 
     def levels(self) -> dict[str, float]:
         """Return reference losses: the floor and the memoryless loss of a task, or the final baselines of a file."""

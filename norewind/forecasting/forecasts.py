@@ -93,8 +93,8 @@ def forecast_next_rows(settings: Settings, training: Training, rows: int | None 
         return Forecast(_entries(training, [{"forecast": name, "probability": share} for name, share in classes]))
     assert isinstance(score, RowScore)
     means, deviations = _means_and_deviations(settings, training, score, rows)
-    both = zip(means.tolist(), deviations.tolist(), strict=True)
-    values = [{"forecast": score.by_column(mean), "deviation": score.by_column(spread)} for mean, spread in both]
+    rows_ahead = zip(means.tolist(), deviations.tolist(), strict=True)
+    values = [{"forecast": score.by_column(mean), "deviation": score.by_column(spread)} for mean, spread in rows_ahead]
     return Forecast(_entries(training, values), score.columns, means, deviations, score.state["recent"])
 
 
@@ -120,16 +120,16 @@ def _means_and_deviations(
     scales = stream.scales_ahead(horizon)
     scales = np.pad(scales, ((horizon - len(scales), 0), (0, 0), (0, 0)), constant_values=np.nan)
     center, scale = scales[..., 0], scales[..., 1]
-    means, own = score.means_and_deviations(learner.upcoming(run))
-    means, own = center[made_at] + scale[made_at] * means, scale[made_at] * own
-    errors = (own if score.gaussian else score.recent_errors()[reached])[:rows]
+    means, deviations = score.means_and_deviations(learner.upcoming(run))
+    means, deviations = center[made_at] + scale[made_at] * means, scale[made_at] * deviations
+    errors = (deviations if score.gaussian else score.recent_errors()[reached])[:rows]
     means, deviations = list(means[:rows]), list(errors)
     for row in range(1, rows - horizon + 1):
         x = stream.imagined(means[row - 1], row)
         run, (outputs, _) = learner.forward(run, x[None])
-        mean, own = (part[0, -width:] for part in score.means_and_deviations(np.asarray(outputs)))
+        mean, deviation = (part[0, -width:] for part in score.means_and_deviations(np.asarray(outputs)))
         means.append(center[-1] + scale[-1] * mean)
-        new = scale[-1] * own if score.gaussian else errors[horizon - 1]
+        new = scale[-1] * deviation if score.gaussian else errors[horizon - 1]
         added = np.sqrt(new**2 + deviations[-horizon] ** 2)
         deviations.append(np.minimum(added, np.fmax(new, scale[-1] if settings.standardise else np.inf)))
     # Until there are enough values to scale by, forecast the last one, as the predictions do.

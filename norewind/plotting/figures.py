@@ -152,8 +152,8 @@ def curves_figure(
                 marker, style = "s" if len(values) < 5 else "", METRICS_ENTRIES[entry].line_style
                 ax.plot(samples, values, style, color=GREY, linewidth=1, label=label, marker=marker, markersize=2)
     if not drawn:
-        words = "Nothing to draw yet: no sample with a known target was predicted."
-        ax.annotate(words, (0.5, 0.5), xycoords="axes fraction", ha="center", va="center")
+        message = "Nothing to draw yet: no sample with a known target was predicted."
+        ax.annotate(message, (0.5, 0.5), xycoords="axes fraction", ha="center", va="center")
     heights = np.concatenate([line.get_ydata() for line in ax.get_lines()]) if drawn else np.ones(1)
     if heights.min() > 0 and heights.max() > 20 * heights.min():
         log_axis(ax)  # on a linear axis, the first rows would flatten the rest
@@ -209,8 +209,8 @@ def classes_figure(recent: np.ndarray, name: Callable[[int], str], last: int) ->
     above.set_ylim(-0.5, max(1, len(classes)) - 0.5)
     right = f"right {counted(int((~wrong).sum()), 'time')} of {len(wrong):,}"
     above.set_title(f"the newest rows, and the classes that were forecast: {right}")
-    words = "probability of the class, as forecast"
-    below.plot(rows, recent[known, 2], ".-", color=COLOURS[0], linewidth=1, markersize=3, label=words)
+    label = "probability of the class, as forecast"
+    below.plot(rows, recent[known, 2], ".-", color=COLOURS[0], linewidth=1, markersize=3, label=label)
     below.set(xlabel="row", ylabel="probability", ylim=(-0.02, 1.02))
     legend(figure, [above, below], columns=3)
     return figure
@@ -242,8 +242,8 @@ def rows_figure(
             ax.axvline(last + 0.5, color=GREY, linewidth=0.8)
             ax.plot(steps, means, "o-", color=COLOURS[0], linewidth=1.4, markersize=3, label="forecast of next rows")
             band = 1.96 * np.where(np.isnan(spreads), 0, spreads)
-            words = "95 % if errors are Gaussian"
-            ax.fill_between(steps, means - band, means + band, color=COLOURS[0], alpha=0.15, linewidth=0, label=words)
+            label = "95 % if errors are Gaussian"
+            ax.fill_between(steps, means - band, means + band, color=COLOURS[0], alpha=0.15, linewidth=0, label=label)
         elif not known.any():
             ax.annotate(unscored(values), (0.5, 0.9), xycoords="axes fraction", ha="center")
         ax.set_ylabel(columns[place])

@@ -54,8 +54,8 @@ class ClassScore(StepScore):
         state["rows"] += len(values)
         # For the newest rows: the actual class, the forecast class, and the forecast probability of the actual class.
         classes, nearest = targets[-RECENT_ROWS:, 0], log_probabilities(due[-RECENT_ROWS:, 0])
-        own = np.exp(nearest[np.arange(len(classes)), np.nan_to_num(classes).astype(int)])
-        rows = np.stack([classes, nearest.argmax(axis=-1), own], axis=1)
+        probabilities = np.exp(nearest[np.arange(len(classes)), np.nan_to_num(classes).astype(int)])
+        rows = np.stack([classes, nearest.argmax(axis=-1), probabilities], axis=1)
         rows[np.isnan(classes)] = np.nan
         state["stretch"] = np.concatenate([state["stretch"], rows])[-RECENT_ROWS:]
         return super().add(samples)
@@ -122,13 +122,13 @@ class ClassScore(StepScore):
         right = {name: sum(round(line[name] * line["scored"]) for line in last) for name in ACCURACIES}
         shares = {name: f"{count / total:.1%}" for name, count in right.items()}
         rules = f"the majority class: {shares['majority']}, the last class: {shares['last']}"
-        words = f"last {counted(total, 'row')}: right {shares['accuracy']} of the time ({rules}), {bits:.4f} bits"
+        text = f"last {counted(total, 'row')}: right {shares['accuracy']} of the time ({rules}), {bits:.4f} bits"
         best = max(ACCURACIES[1:], key=right.__getitem__)
         if right[best] > right["accuracy"]:
             times = f"{right[best]:,} times against {right['accuracy']:,}"
-            words += f"\nWarning: the {best} class was right more often than this model, {times}. "
-            words += "Use that rule instead, or train longer."
-        return words
+            text += f"\nWarning: the {best} class was right more often than this model, {times}. "
+            text += "Use that rule instead, or train longer."
+        return text
 
 
 @kernel

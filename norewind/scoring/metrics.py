@@ -241,5 +241,7 @@ class Watch(msgspec.Struct, forbid_unknown_fields=True):
             return
         self.bad = self.bad + 1 if loss > baseline else 0
         if self.bad >= PATIENCE_LINES:
-            words = f"at sample {samples} the loss ({loss:.4g}) has been above the baseline ({baseline:.4g})"
-            raise Diverged(f"{words} for {self.bad} lines of metrics in a row, after it had been well below.", samples)
+            reason = f"at sample {samples} the loss ({loss:.4g}) has been above the baseline ({baseline:.4g})"
+            raise Diverged(
+                f"{reason} for {self.bad} lines of metrics in a row, after it had been well below.", samples
+            )

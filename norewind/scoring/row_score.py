@@ -150,9 +150,9 @@ class RowScore(NumberScore):
         if errors[0, ..., 0].any():
             line["errors"] = {name: self._errors(errors[place].sum(axis=0)) for name, place in forecasts.items()}
             if len(self.steps) > 1:
-                some = squares[:, logged_steps(range(len(self.steps)))].tolist()
+                logged = squares[:, logged_steps(range(len(self.steps)))].tolist()
                 line["by_step"] = {
-                    name: [_root_mean(*sums) for sums in some[place]] for name, place in forecasts.items()
+                    name: [_root_mean(*sums) for sums in logged[place]] for name, place in forecasts.items()
                 }
         return line
 

@@ -75,8 +75,8 @@ def train_in_processes(
                 elif isinstance(error, processes.killed) and restarts[name] > 0:
                     restarts[name] -= 1
                     waiting.append(name)
-                    words = "its process was killed: continuing from its last checkpoint, if it has one"
-                    progress.end(name, words, over=False)
+                    news = "its process was killed: continuing from its last checkpoint, if it has one"
+                    progress.end(name, news, over=False)
                 else:
                     cause = getattr(error, "cause", error)  # without the traceback that Ray adds
                     failed.append(f"{name}: {type(cause).__name__}: {cause}")
