@@ -242,6 +242,4 @@ class Watch(msgspec.Struct, forbid_unknown_fields=True):
         self.bad = self.bad + 1 if loss > baseline else 0
         if self.bad >= PATIENCE_LINES:
             reason = f"at sample {samples} the loss ({loss:.4g}) has been above the baseline ({baseline:.4g})"
-            raise Diverged(
-                f"{reason} for {self.bad} lines of metrics in a row, after it had been well below.", samples
-            )
+            raise Diverged(f"{reason} for {self.bad} lines of metrics in a row, after it had been well below.", samples)

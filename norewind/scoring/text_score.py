@@ -136,12 +136,12 @@ class LineScore(SymbolScore):
         edges = np.flatnonzero(np.diff(np.concatenate([[False], high, [False]]).astype(int))).tolist()
         worst, start = "", 0
         for edge, sign in zip(edges, "«»" * len(edges), strict=False):
-            worst += self._words(symbols[start:edge]) + sign
+            worst += self._decoded(symbols[start:edge]) + sign
             start = edge
-        worst += self._words(symbols[start:end])
-        return {"text": self._words(symbols[:end])[:SHOWN_CHARACTERS], "worst": worst[:SHOWN_CHARACTERS]}
+        worst += self._decoded(symbols[start:end])
+        return {"text": self._decoded(symbols[:end])[:SHOWN_CHARACTERS], "worst": worst[:SHOWN_CHARACTERS]}
 
-    def _words(self, symbols: Sequence[int]) -> str:
+    def _decoded(self, symbols: Sequence[int]) -> str:
         return self.decode(symbols).decode(errors="replace") if symbols else ""
 
     def closing_text(self, lines: Sequence[dict[str, Any]], folder: Path) -> str:
