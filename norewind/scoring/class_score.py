@@ -64,7 +64,7 @@ class ClassScore(StepScore):
         """Reshape logits to (rows, steps, classes)."""
         return np.reshape(outputs, (len(outputs), len(self.steps), -1))
 
-    def take(self) -> dict[str, Any]:
+    def end_interval(self) -> dict[str, Any]:
         baseline, right = self.state["baseline"], self.state["right"]
         self.state |= {"baseline": np.zeros_like(baseline), "right": np.zeros_like(right)}
         total, bits = baseline.sum(axis=0).tolist()

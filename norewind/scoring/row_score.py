@@ -135,8 +135,8 @@ class RowScore(NumberScore):
         state["recent"] = np.concatenate([state["recent"], nearest[:, :LOGGED_TARGETS]])[-RECENT_ROWS:]
         return super().add(samples)
 
-    def take(self) -> dict[str, Any]:
-        line, state, forecasts = super().take(), self.state, {"model": 0, "mean": 1, "persistence": 2}
+    def end_interval(self) -> dict[str, Any]:
+        line, state, forecasts = super().end_interval(), self.state, {"model": 0, "mean": 1, "persistence": 2}
         errors, squares = state["errors"], state["squares"]
         seasonal = state["seasonal"] + squares[3:].sum(axis=1)
         state |= {"errors": np.zeros_like(errors), "squares": np.zeros_like(squares), "seasonal": seasonal}

@@ -43,7 +43,7 @@ class SymbolScore(Score):
         self.state |= {"counts": (counts + new).tolist(), "seen": (np.array(seen) | (new > 0)).tolist()}
         return len(samples.targets)
 
-    def take(self) -> dict[str, Any]:
+    def end_interval(self) -> dict[str, Any]:
         counts = np.array(self.state["counts"])
         self.state["counts"] = [0] * len(counts)
         shares = counts[counts > 0] / max(1, counts.sum())
