@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import signal
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -109,7 +110,31 @@ def last_line(path: Path) -> dict[str, Any] | None:
     return None
 
 
-class _LocalProcesses:
+class _Processes(ABC):
+    """Where runs are trained, each in its own process.
+
+    Attributes:
+        jobs: the number of runs at a time.
+        killed: the errors of a run whose process was killed.
+    """
+
+    jobs: int
+    killed: type[Exception] | tuple[type[Exception], ...]
+
+    @abstractmethod
+    def start(self, work: Callable, *arguments: Any) -> Future:
+        """Call `work` with these arguments in a new process."""
+
+    @abstractmethod
+    def end(self, future: Future) -> None:
+        """Release the process of a run that has ended."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """End the active runs, which can be continued from their checkpoints."""
+
+
+class _LocalProcesses(_Processes):
     """Processes on this machine, one core each. Each has its own pool, since a killed process breaks its whole pool."""
 
     def __init__(self, jobs: int | None):
@@ -140,7 +165,7 @@ class _LocalProcesses:
             self.end(future)
 
 
-class _RayProcesses:
+class _RayProcesses(_Processes):
     """Processes of a Ray cluster, one processor each, on any machine. All machines must see the same folders."""
 
     def __init__(self, jobs: int | None, address: str):
@@ -189,7 +214,6 @@ class _RayProcesses:
         del self.refs[future]
 
     def stop(self) -> None:
-        """End the active runs, which can be continued from their checkpoints."""
         for ref in self.refs.values():
             self.ray.cancel(ref, force=True)
         if self.owns:
