@@ -280,7 +280,7 @@ class Baseline(Score):
         super().__init__()
         self.baselines = iter(baselines)
 
-    def take(self):
+    def end_interval(self):
         return {"baseline": next(self.baselines)}
 
 
