@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from norewind.core.run import NonFiniteError
-from norewind.fleets.fleet import Fleet
 from norewind.scoring.metrics import Diverged
 from norewind.serving.bodies import Refusal, busy
 from norewind.serving.page_feed import PageFeed, about, samples_in
 from norewind.serving.queues import Incoming, LateLabels, PredictionQueue, seconds_per_row
-from norewind.serving.row_model import FleetModel, RowModel, rows_so_far
+from norewind.serving.row_model import KeyedModel, RowModel, SeriesModel, rows_so_far
 from norewind.streams.stream import BadRow
 from norewind.training.folder import METRICS, RunFolder, saved_run
 from norewind.training.log import read_log
@@ -115,7 +114,7 @@ class Service:
 
     def _begin(self, training: Training) -> None:
         self.training = training
-        self.model = (FleetModel if isinstance(training.learner, Fleet) else RowModel)(training)
+        self.model = (SeriesModel if self._settings.key is None else KeyedModel)(training)
         self.accepted = self.learned = self.durable = rows_so_far(training)
         self._ready.set()
 

@@ -108,10 +108,12 @@ def test_what_cannot_be_run_for_keys_says_so():
     keys = norewind.fleets.Fleet(made, made.init())
     with pytest.raises(norewind.core.ModelError, match="not a Fleet"):
         norewind.fleets.Fleet(keys, keys.init())
-    with pytest.raises(norewind.core.ModelError, match="fleet.answer"):
-        keys.forward(keys.init(), np.zeros((1, 2)))
-    with pytest.raises(norewind.core.ModelError, match="its own sequence"):
-        keys.reset(keys.init())
+
+
+def test_keys_that_share_a_network_cannot_answer_single_rows():
+    fleet = norewind.fleets.Fleet(*learner("bptt"), share=True)
+    with pytest.raises(norewind.core.ModelError, match="only while it learns"):
+        fleet.engine.answer(dict(fleet.slots.arrays), np.zeros((1, 2), np.float32))
 
 
 @pytest.mark.slow
@@ -133,14 +135,14 @@ def test_a_key_s_place_in_a_batch_depends_on_the_rows_alone(monkeypatch):
     fleets = [norewind.fleets.Fleet(made, start) for _ in range(2)]
     fleets[1].slots.places(sorted(keys), 0)
     assert fleets[0].slots.names != fleets[1].slots.names
-    seen, batch = [[], []], private.Private._batch
+    seen, batch = [[], []], private.PrivateNetworks._batch
     for found, fleet in zip(seen, fleets, strict=True):
 
         def spy(self, arrays, places, at, samples, found=found, names=fleet.slots.names):
             found.append(([names[place] for place in places], at.tolist()))
             return batch(self, arrays, places, at, samples)
 
-        monkeypatch.setattr(private.Private, "_batch", spy)
+        monkeypatch.setattr(private.PrivateNetworks, "_batch", spy)
         scanned(fleet, keys, xs, ys, [])
     assert seen[0] == seen[1]
     for names, at in seen[0]:

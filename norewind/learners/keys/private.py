@@ -14,6 +14,7 @@ from norewind.core.run import Run
 from norewind.core.trees import Tree, key_from_numbers, key_numbers
 from norewind.engines.compilation import compiled_loop
 from norewind.learners.chunks import chunk_is_finite, flagging_step, scan_some, skipping_step, unchecked_step
+from norewind.learners.keys.engine import NetworkProgram, SlotArrays
 from norewind.learners.memory import aligned_array
 from norewind.learners.online import Online, _forward
 
@@ -28,7 +29,7 @@ LADDER = {32: 128, 256: 16}
 SMALL = 1000
 
 
-class Private:
+class PrivateNetworks(NetworkProgram):
     """Learns every key's samples with the key's own run. Each leaf of a run is an array of all slots.
 
     Args:
@@ -37,7 +38,7 @@ class Private:
     """
 
     def __init__(self, learner: Online, start: Run):
-        update, leaves = learner.update, without_keys(start)
+        update, leaves = learner.update, without_prng_keys(start)
         self.own, self.shared = {str(place): np.asarray(leaf) for place, leaf in enumerate(leaves)}, ()
         self._structure = jax.tree.structure(start)
         narrow = sum(np.size(leaf) for leaf in leaves) <= SMALL
@@ -48,33 +49,22 @@ class Private:
                 return run, (loss, output)
 
             def one(run, xs, targets, newest, count):
-                before = with_keys(run, start)
+                before = with_prng_keys(run, start)
                 after, (losses, outputs) = scan_some(body, before, (xs, targets, newest), count)
                 finite = chunk_is_finite(before, after, losses) if looks else jnp.array(True)
-                return without_keys(after), losses, outputs, finite
+                return without_prng_keys(after), losses, outputs, finite
 
             return in_lanes(one, narrow)
 
         def answer(run, xs, count):
-            run, outputs = _forward(update, with_keys(run, start), xs, count)
-            return without_keys(run), outputs
+            run, outputs = _forward(update, with_prng_keys(run, start), xs, count)
+            return without_prng_keys(run), outputs
 
         self._learned = learn(unchecked_step if learner.stops else flagging_step, True)
         self._skipping, self._answered = learn(skipping_step, False), in_lanes(answer, narrow)
 
-    def learn(self, shared: Tree, arrays: dict, slots: np.ndarray, rows: tuple, learns: np.ndarray):
-        """Predict the rows that cannot be learned from yet, then learn from the others.
-
-        Args:
-            shared: passed through.
-            arrays: the arrays of all slots, changed in place.
-            slots: the slot of each row.
-            rows: the inputs, the targets, and newer inputs to answer (or None).
-            learns: whether each row can be learned from.
-
-        Returns:
-            `(shared, outputs, losses)`.
-        """
+    def learn(self, shared: Tree, arrays: SlotArrays, slots: np.ndarray, rows: tuple, learns: np.ndarray):
+        # First the rows that cannot be learned from yet, then the others.
         order, (key_slots, starts, counts) = sorted_by_key(slots)
         idle = np.add.reduceat(~learns[order], starts, dtype=int)
         longest, found = LADDER[rung(len(key_slots))], []
@@ -98,20 +88,14 @@ class Private:
             found.append((at, (outputs, np.asarray(losses, np.float64))))
         return shared, *in_order(len(order), found)
 
-    def answer(self, arrays: dict[str, np.ndarray], xs: Tree) -> np.ndarray:
-        """Return the outputs of runs for one more row each, without learning. The runs stay unchanged.
-
-        Args:
-            arrays: the arrays of the runs, with one entry per row.
-            xs: the inputs of the rows.
-        """
+    def answer(self, arrays: SlotArrays, xs: Any) -> np.ndarray:
         rows = np.arange(len(jax.tree.leaves(xs)[0]))
         some = visits(rows, rows, np.ones_like(rows), 1)
         return in_order(
             len(rows), [(at, self._answered(*self._batch(arrays, keys, at, (xs,)))[1]) for keys, at in some]
         )
 
-    def _batch(self, arrays: dict[str, np.ndarray], slots: np.ndarray, at: np.ndarray, rows: tuple) -> tuple:
+    def _batch(self, arrays: SlotArrays, slots: np.ndarray, at: np.ndarray, rows: tuple) -> tuple:
         """Return the arguments of a program: runs and rows, padded to a fixed size with copies of the first key."""
         size = rung(len(slots))
         repeated = np.concatenate([slots, np.repeat(slots[:1], size - len(slots))])
@@ -129,7 +113,7 @@ class Private:
         runs = jax.tree.unflatten(self._structure, leaves)
         return runs, *jax.tree.map(padded, rows), at.shape[1], -(-len(slots) // LANES)
 
-    def _put(self, arrays: dict[str, np.ndarray], slots: np.ndarray, leaves: list[Any]) -> None:
+    def _put(self, arrays: SlotArrays, slots: np.ndarray, leaves: list[Any]) -> None:
         for name, leaf in zip(self.own, leaves, strict=True):
             arrays[name][slots] = np.asarray(leaf)[: len(slots)]
 
@@ -230,7 +214,7 @@ def rung(keys: int) -> int:
     return next((size for size in LADDER if size >= keys), max(LADDER))
 
 
-def with_keys(run: Tree, like: Tree) -> Tree:
+def with_prng_keys(run: Tree, like: Tree) -> Tree:
     """Convert key data in a run back to PRNG keys, inside a compiled function.
 
     Args:
@@ -240,6 +224,6 @@ def with_keys(run: Tree, like: Tree) -> Tree:
     return jax.tree.map(key_from_numbers, run, like)
 
 
-def without_keys(run: Tree) -> list[Any]:
+def without_prng_keys(run: Tree) -> list[Any]:
     """Return the leaves of a run, with PRNG keys as numbers."""
     return list(map(key_numbers, jax.tree.leaves(run)))

@@ -11,7 +11,8 @@ from norewind.core.run import NonFiniteError, Run, Update
 from norewind.core.trees import Tree, all_finite, strong
 from norewind.engines.compilation import compiled_loop
 from norewind.learners.chunks import scan_some, skipping_step, unchecked_step
-from norewind.learners.keys.private import with_keys, without_keys
+from norewind.learners.keys.engine import NetworkProgram, SlotArrays
+from norewind.learners.keys.private import with_prng_keys, without_prng_keys
 from norewind.learners.online import Online
 
 # The number of rows in one call of a program.
@@ -20,7 +21,7 @@ CALL = 4096
 RUNG = 16
 
 
-class Shared:
+class SharedNetwork(NetworkProgram):
     """Learns the samples of all keys with one model: a run with the state and carry of the current row's key.
 
     Args:
@@ -32,26 +33,11 @@ class Shared:
         self.shared = start._replace(state=None, carry=None, ahead=None, initial_state=None)
         # Each key has its own state and carry after the rows learned from, and its own newest state.
         like = start.state, start.carry, start.ahead
-        self.own = {str(place): np.asarray(leaf) for place, leaf in enumerate(without_keys(like))}
+        self.own = {str(place): np.asarray(leaf) for place, leaf in enumerate(without_prng_keys(like))}
         step = unchecked_step if learner.stops else skipping_step
         self._learned = compiled_loop(_program(learner.update, step, like), donate_argnums=0)
 
-    def learn(self, shared: Tree, arrays: dict, slots: np.ndarray, rows: tuple, learns: np.ndarray):
-        """Learn from rows in order. A row that cannot be learned from yet is only answered.
-
-        Args:
-            shared: the model; it must not be used afterwards.
-            arrays: the arrays of all slots, changed in place.
-            slots: the slot of each row.
-            rows: the inputs, the targets, and newer inputs to answer (or None).
-            learns: whether each row can be learned from.
-
-        Returns:
-            `(shared, outputs, losses)`.
-
-        Raises:
-            NonFiniteError: the model got numbers that are not finite.
-        """
+    def learn(self, shared: Tree, arrays: SlotArrays, slots: np.ndarray, rows: tuple, learns: np.ndarray):
         blocks, found = [arrays[name] for name in self.own], []
         for start in range(0, len(slots), CALL):
             part = slice(start, min(start + CALL, len(slots)))
@@ -103,7 +89,7 @@ def _program(update: Update, step: Callable, like: Tree) -> Callable:
     def one(carried: tuple[Run, list[jax.Array]], row: tuple) -> Any:
         (shared, blocks), (at, learns, (x, target, newest)) = carried, row
         own = [jax.lax.dynamic_index_in_dim(block, at, keepdims=False) for block in blocks]
-        state, carry, ahead = with_keys(jax.tree.unflatten(jax.tree.structure(like), own), like)
+        state, carry, ahead = with_prng_keys(jax.tree.unflatten(jax.tree.structure(like), own), like)
         run = shared._replace(state=state, carry=carry, ahead=ahead)
 
         def learn():
@@ -115,7 +101,7 @@ def _program(update: Update, step: Callable, like: Tree) -> Callable:
             return run._replace(ahead=strong(state)), jnp.zeros_like(jax.eval_shape(learn)[1]), output
 
         run, loss, output = learn() if newest is None else jax.lax.cond(learns, learn, answer)
-        own = without_keys(strong((run.state, run.carry, run.ahead)))
+        own = without_prng_keys(strong((run.state, run.carry, run.ahead)))
         pairs = zip(blocks, own, strict=True)
         blocks = [jax.lax.dynamic_update_index_in_dim(block, part, at, 0) for block, part in pairs]
         return (run._replace(state=None, carry=None, ahead=None), blocks), (loss, output)
