@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 from functools import lru_cache
 from math import isfinite, isqrt
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -15,8 +15,33 @@ Number = Annotated[float, msgspec.Meta(ge=-sys.float_info.max, le=sys.float_info
 # The number of values, and their sum.
 Sums = tuple[Count, Number]
 
-# Simple forecasts in words, by their entries in a line of metrics: those of numbers, of classes and of symbols.
-SIMPLE_FORECASTS = {"persistence": "the last value", "seasonal": "one period ago", "baseline": "the mean so far"}
+
+class MetricsEntry(NamedTuple):
+    """A number in the lines of metrics. Reports of a run take what they say about it from here.
+
+    Attributes:
+        meaning: the meaning of the number, as a sentence.
+        simple_forecast: for the loss of a simple forecast, a short description of that forecast.
+        line_style: how its curve is drawn in figures.
+    """
+
+    meaning: str
+    simple_forecast: str = ""
+    line_style: str = "-"
+
+
+METRICS_ENTRIES = {
+    "samples": MetricsEntry("Samples learned from."),
+    "seconds": MetricsEntry("Seconds of training."),
+    "loss": MetricsEntry("Mean loss between the two newest lines of metrics."),
+    "mean": MetricsEntry("Mean loss since the start."),
+    "persistence": MetricsEntry("Loss of forecasting the last value over the same samples.", "the last value", ":"),
+    "seasonal": MetricsEntry("Loss of forecasting the value one period ago.", "one period ago", "-."),
+    "baseline": MetricsEntry("Loss of a trivial forecast over the same samples.", "the mean so far", "--"),
+    "carry": MetricsEntry("Norm of the method's carry."),
+}
+# Descriptions of the simple forecasts of numbers, of classes and of symbols, by their entries in a line of metrics.
+SIMPLE_FORECASTS = {name: entry.simple_forecast for name, entry in METRICS_ENTRIES.items() if entry.simple_forecast}
 CLASS_FORECASTS = {"baseline": "class frequencies so far"}
 SYMBOL_FORECASTS = {"baseline": "order-0 entropy"}
 # For a run on any of them.

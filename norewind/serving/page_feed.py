@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from norewind.scoring.metrics import CARRY_LIMIT, SIMPLE_FORECASTS, seven_digits
-from norewind.storage.checkpoint import CheckpointError, checkpoints, read
+from norewind.scoring.metrics import CARRY_LIMIT, METRICS_ENTRIES, seven_digits
+from norewind.storage.checkpoint import CheckpointError, checkpoints, read, samples_of
 from norewind.training.checkpoint_schema import check_entries
 from norewind.training.folder import COLUMNS, METRICS, PREDICTIONS, read_settings
 from norewind.training.log import as_entry
@@ -32,9 +32,6 @@ MAX_CHECKPOINT_READ = 50_000_000
 SILENT_SECONDS = 15
 # The most bytes of a log to read at a time. If there are more, only the end is read.
 MAX_READ_BYTES = 4_000_000
-# The entries of a line of metrics that the page shows.
-SHOWN_ENTRIES = ("samples", "seconds", "loss", *SIMPLE_FORECASTS, "carry")
-
 
 Entry = dict[str, Any]
 
@@ -92,7 +89,7 @@ class PageFeed:
         Args:
             line: its entries by name, as in metrics.jsonl.
         """
-        self.metrics.append({name: line[name] for name in SHOWN_ENTRIES if line.get(name) is not None})
+        self.metrics.append({name: line[name] for name in METRICS_ENTRIES if line.get(name) is not None})
         self._lines_added += 1
         if len(self.metrics) > MAX_METRICS:
             del self.metrics[: MAX_METRICS // 2 : 2]  # thin out the older half
@@ -251,7 +248,7 @@ class FolderFeed(PageFeed):
     def folder_status(self) -> Entry:
         """Return the current state of the run, from its folder."""
         saved = checkpoints(self.folder / "checkpoints")
-        durable = samples_in(saved[-1]) if saved else 0
+        durable = samples_of(saved[-1]) if saved else 0
         newest = [(line.get("samples", 0), line.get("seconds", 0.0)) for line in self.metrics[-2:]]
         (before, began), (samples, now) = [(0, 0.0), (0, 0.0), *newest][-2:]
         silent = None  # the seconds since the newest line of metrics
@@ -267,11 +264,6 @@ class FolderFeed(PageFeed):
             "speed": round((samples - before) / (now - began), 1) if lives and now > began else None,
             "silent": silent,
         }
-
-
-def samples_in(checkpoint: Path) -> int:
-    """Return the number of samples in the name of a checkpoint."""
-    return int(checkpoint.name.split("-")[0])
 
 
 def recent_rows(entries: Entry, columns: Entry) -> list[Entry]:

@@ -12,9 +12,10 @@ from typing import Any
 from norewind.core.run import NonFiniteError
 from norewind.scoring.metrics import Diverged
 from norewind.serving.bodies import Refusal, busy
-from norewind.serving.page_feed import PageFeed, about, samples_in
+from norewind.serving.page_feed import PageFeed, about
 from norewind.serving.queues import Incoming, LateLabels, PredictionQueue, seconds_per_row
 from norewind.serving.row_model import KeyedModel, RowModel, SeriesModel, rows_so_far
+from norewind.storage.checkpoint import samples_of
 from norewind.streams.stream import BadRow
 from norewind.training.folder import METRICS, RunFolder, saved_run
 from norewind.training.log import read_log
@@ -126,11 +127,11 @@ class Service:
     def _saved(self, path: Path) -> None:
         """Runs in the thread that writes checkpoints, so that the event loop does not wait for the disk."""
         if self.training.is_healthy():
-            self.model.keep(samples_in(path))
+            self.model.keep(samples_of(path))
         self.labels.save()
-        self._call_soon(self.labels.forget, samples_in(path))
+        self._call_soon(self.labels.forget, samples_of(path))
         # The checkpoint also contains rows that wait for their window, but the number in its name excludes them.
-        self.durable = max(self.durable, samples_in(path))
+        self.durable = max(self.durable, samples_of(path))
 
     def _call_soon(self, call: Callable, *arguments: Any) -> None:
         """Call in the event loop, without waiting for it."""
