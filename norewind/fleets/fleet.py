@@ -78,9 +78,7 @@ class Fleet(KeyedLearner):
         table: TableLayout | None = None,
     ):
         if not isinstance(learner, Learner):
-            raise checks.ModelError(
-                f"fleet: the learner of each key must be a Learner, not a {type(learner).__name__}."
-            )
+            raise checks.ModelError(f"fleet: the learner must be one for a single key, not a {type(learner).__name__}.")
         self.horizon, self.table = learner.horizon, table
         self.engine: Engine = learner.for_keys(run, share=share)
         own = dict(self.engine.own)
@@ -121,19 +119,19 @@ class Fleet(KeyedLearner):
 
     def _piece(self, run: FleetRun, keys: list[bytes], xs: Tree, targets: Tree) -> tuple[FleetRun, tuple]:
         """Learn from samples of at most as many keys as may be resident."""
-        places, arrays, samples = self.slots.places(keys, self.samples), self.slots.arrays, None
+        slots, arrays, samples = self.slots.load(keys, self.samples), self.slots.arrays, None
         # By slot, and by row within a slot: memory that is read from start to end arrives twice as fast.
-        order = np.argsort(places * len(places) + np.arange(len(places))) if self.engine.any_order else None
+        order = np.argsort(slots * len(slots) + np.arange(len(slots))) if self.engine.any_order else None
         if order is not None:
-            places, xs, targets = jax.tree.map(lambda leaf: leaf.take(order, axis=0), (places, xs, targets))
+            slots, xs, targets = jax.tree.map(lambda leaf: leaf.take(order, axis=0), (slots, xs, targets))
         if self.table is not None:
-            samples = self._scaled(arrays, places, xs)
+            samples = self._scaled(arrays, slots, xs)
             xs, targets = samples.xs, samples.targets
-        shared, losses, made, due = self.engine.learn(run.shared, arrays, places, xs, targets)
+        shared, losses, made, due = self.engine.learn(run.shared, arrays, slots, xs, targets)
         self.samples += len(keys)
         found: tuple = (made, due) if self.horizon else (made,)
         if samples is not None:
-            add_errors(arrays["errors"], places, samples.targets, samples.last, due)
+            add_errors(arrays["errors"], slots, samples.targets, samples.last, due)
             found = made, due, samples
         found = losses, *found
         if order is not None:
@@ -141,11 +139,11 @@ class Fleet(KeyedLearner):
             found = jax.tree.map(lambda leaf: leaf.take(back, axis=0), found)
         return FleetRun(shared), found
 
-    def _scaled(self, arrays: dict[str, np.ndarray], places: np.ndarray, rows: np.ndarray) -> Samples:
+    def _scaled(self, arrays: dict[str, np.ndarray], slots: np.ndarray, rows: np.ndarray) -> Samples:
         """Standardise raw rows, and update the statistics of their keys."""
         assert self.table is not None
         series = SeriesStatistics(*(arrays[name] for name in ("statistics", "waiting", "seen")))
-        return Samples(*scaled(self.table, series, np.ascontiguousarray(rows, np.float64), places))
+        return Samples(*scaled(self.table, series, np.ascontiguousarray(rows, np.float64), slots))
 
     def answer(self, records: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, Samples]:
         arrays = {name: records[name].copy() for name in self.slots.arrays}
@@ -189,17 +187,17 @@ class Fleet(KeyedLearner):
 
 
 @kernel
-def add_errors(errors, places, targets, last, due):
+def add_errors(errors, slots, targets, last, due):
     """Add the squared errors of rows to the sums of their keys. Each row counts as the mean over its known targets.
 
     Args:
         errors: per slot, the number of scored rows, and the squared errors of the model, the last value and the mean.
-        places: the slot of each row.
+        slots: the slot of each row.
         targets: standardised targets; NaN means unknown.
         last: the last known values, standardised likewise.
         due: the earlier forecasts of these rows.
     """
-    for t in range(len(places)):
+    for t in range(len(slots)):
         known, model, persistence, mean = 0, 0.0, 0.0, 0.0
         for i in range(targets.shape[1]):
             target, newest = np.float64(targets[t, i]), np.float64(last[t, i])
@@ -209,7 +207,7 @@ def add_errors(errors, places, targets, last, due):
                 persistence += (target - newest) ** 2
                 mean += target**2
         if known:
-            sums = errors[places[t]]
+            sums = errors[slots[t]]
             sums[0] += 1
             sums[1] += model / known
             sums[2] += persistence / known

@@ -32,7 +32,7 @@ class KeyRecords:
 
     def publish(self) -> None:
         """Make the current records visible to `read`. Called by the thread that learns."""
-        self._slots.show()
+        self._slots.publish()
 
     def read(self, keys: Iterable[bytes], until: int = MAX_SAMPLES) -> np.ndarray:
         """Return the record of each key; that of a new key if there is none.
@@ -44,7 +44,7 @@ class KeyRecords:
         return np.concatenate([self._read(key, until) for key in keys])
 
     def _read(self, key: bytes, until: int) -> np.ndarray:
-        record = self._slots.seen(key) if until == MAX_SAMPLES else None
+        record = self._slots.published(key) if until == MAX_SAMPLES else None
         return self._slots.record(key, self._store.read(key, until)) if record is None else record
 
     def on_disk(self) -> Iterator[tuple[bytes, np.ndarray]]:

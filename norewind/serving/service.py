@@ -42,8 +42,8 @@ class Service:
 
     Args:
         folder: the run folder.
-        queue: the largest number of rows that may wait to be learned from.
-        waiting: the largest number of rows that may wait for their labels.
+        max_queue: the largest number of rows that may wait to be learned from.
+        max_unlabeled: the largest number of rows that may wait for their labels.
 
     Raises:
         SettingsError: the run cannot be served.
@@ -61,10 +61,10 @@ class Service:
     model: RowModel
     training: Training
 
-    def __init__(self, folder: Path, *, queue: int = 4096, waiting: int = 10_000):
+    def __init__(self, folder: Path, *, max_queue: int = 4096, max_unlabeled: int = 10_000):
         self.folder, self._settings = folder, served_settings(folder)
         self.feed = PageFeed(about(folder), read_log(folder / METRICS), self.status)
-        self.incoming = Incoming(queue)
+        self.incoming = Incoming(max_queue)
         self.accepted = self.learned = self.durable = self.predicted = 0
         self.problem: str | None = None
         self.error: BaseException | None = None
@@ -80,7 +80,7 @@ class Service:
             raise self.error
         try:
             self._queue = PredictionQueue(self.model.answers, seconds_per_row(self.model.warm_up))
-            self.labels = LateLabels(folder, waiting, self.durable)
+            self.labels = LateLabels(folder, max_unlabeled, self.durable)
         except BaseException:
             self.close()  # otherwise the process would wait for the learning thread forever
             raise
@@ -203,7 +203,7 @@ class Service:
 
         Args:
             rows: rows by column.
-            ids: ids of waiting rows that these complete; None for rows that are already complete.
+            ids: ids of rows without labels that these complete; None for rows that are already complete.
 
         Returns:
             The number of the last row.
@@ -258,7 +258,7 @@ class Service:
             **self.standing(),
             "samples": self.learned,
             "predicted": self.predicted,
-            "waiting": len(self.labels.waiting),
+            "waiting": len(self.labels.unlabeled),
             "queue": len(self.incoming),
             "watch": self.problem or ("suspicious" if self.training.divergence.bad else "healthy"),
             "diverged": bool(self.problem),
