@@ -89,7 +89,6 @@ class Fleet(KeyedLearner):
         most = max(1, RESIDENT_BYTES // size) if resident is None else resident
         checks.at_least_one("fleet: resident", most)
         self.slots = Slots(own, most)
-        self.samples = 0
 
     @property
     def keys(self) -> int:
@@ -119,7 +118,7 @@ class Fleet(KeyedLearner):
 
     def _piece(self, run: FleetRun, keys: list[bytes], xs: Tree, targets: Tree) -> tuple[FleetRun, tuple]:
         """Learn from samples of at most as many keys as may be resident."""
-        slots, arrays, samples = self.slots.load(keys, self.samples), self.slots.arrays, None
+        slots, arrays, samples = self.slots.load(keys), self.slots.arrays, None
         # By slot, and by row within a slot: memory that is read from start to end arrives twice as fast.
         order = np.argsort(slots * len(slots) + np.arange(len(slots))) if self.engine.any_order else None
         if order is not None:
@@ -128,7 +127,6 @@ class Fleet(KeyedLearner):
             samples = self._scaled(arrays, slots, xs)
             xs, targets = samples.xs, samples.targets
         shared, losses, made, due = self.engine.learn(run.shared, arrays, slots, xs, targets)
-        self.samples += len(keys)
         found: tuple = (made, due) if self.horizon else (made,)
         if samples is not None:
             add_errors(arrays["errors"], slots, samples.targets, samples.last, due)
@@ -174,7 +172,6 @@ class Fleet(KeyedLearner):
 
     def keep_in(self, folder: Any, samples: int) -> None:
         self.slots.keep_in(folder.path, samples)
-        self.samples = samples
         folder.at_end(self.slots.close)
 
         def write_keys(samples: int) -> None:

@@ -46,7 +46,8 @@ class Slots:
         self.arrays = {name: allocate_slots(resident, part) for name, part in fresh.items()}
         self.names: list[bytes] = []
         self._slot_of: dict[bytes, int] = {}
-        self._used = np.zeros(resident, np.int64)
+        # The number of calls of `load`, and for each slot, its last one.
+        self._loads, self._used = 0, np.zeros(resident, np.int64)
         self._changed = np.zeros(resident, bool)
         self._free: list[int] = []
         self._oldest = self._written = 0
@@ -97,14 +98,13 @@ class Slots:
         if samples or (folder / KEYS).exists():
             self.store.forget_after(samples)
 
-    def load(self, keys: Sequence[bytes], samples: int) -> np.ndarray:
+    def load(self, keys: Sequence[bytes]) -> np.ndarray:
         """Return the slots of keys, and load those that are not resident.
 
         The arrays at these slots may be changed until the next call.
 
         Args:
             keys: the key of each row; at most `resident` different ones.
-            samples: the number of samples so far, recorded as the time of last use.
 
         Returns:
             The slot of each row's key.
@@ -118,7 +118,8 @@ class Slots:
                 self._evict(len(missing) - free, np.unique(found[found >= 0]))
             self._bring(missing)
             found[unknown] = self._known(late)
-        self._used[found] = samples
+        self._loads += 1
+        self._used[found] = self._loads
         self._changed[found] = True
         if self.watched:
             self._keep_published(keys, found)

@@ -133,7 +133,7 @@ def test_a_key_s_place_in_a_batch_depends_on_the_rows_alone(monkeypatch):
     made, start = learner("bptt")
     keys, xs, ys = rows(128, 40)
     fleets = [norewind.fleets.Fleet(made, start) for _ in range(2)]
-    fleets[1].slots.load(sorted(keys), 0)
+    fleets[1].slots.load(sorted(keys))
     assert fleets[0].slots.names != fleets[1].slots.names
     seen, batch = [[], []], private.PrivateNetworks._batch
     for found, fleet in zip(seen, fleets, strict=True):
@@ -153,7 +153,7 @@ def test_keys_that_share_a_network_do_not_depend_on_their_slots():
     made, start = learner("bptt")
     keys, xs, ys = rows(128, 40)
     fleets = [norewind.fleets.Fleet(made, start, share=True) for _ in range(2)]
-    fleets[1].slots.load(sorted(keys), 0)
+    fleets[1].slots.load(sorted(keys))
     found = []
     for fleet in fleets:
         run, *seen = fleet.scan(fleet.init(), norewind.fleets.Keyed(keys, xs), ys, outputs=True)
