@@ -11,8 +11,7 @@ from norewind.core import checks
 from norewind.core.trees import Tree, concatenated
 from norewind.engines.kernels import kernel
 from norewind.fleets.keyed_learner import KeyedLearner, KeyForecasts
-from norewind.fleets.records import KeyRecords
-from norewind.fleets.slots import Slots
+from norewind.fleets.slots import KeyRecords, Slots
 from norewind.learners.keys.engine import Engine
 from norewind.learners.learner import Learner
 from norewind.learners.steps import nearest_steps

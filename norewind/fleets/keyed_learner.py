@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from norewind.fleets.records import KeyRecords
+from norewind.fleets.slots import KeyRecords
 from norewind.learners.learner import BaseLearner
 from norewind.streams.stream import Keyed, Samples
 

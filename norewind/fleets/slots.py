@@ -1,8 +1,8 @@
-"""The resident keys of a fleet: each has a slot in every array. All other keys are on disk."""
+"""The keys of a fleet: resident keys have a slot in every array, all others are on disk. Any of them can be read."""
 
 import mmap
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from itertools import repeat
 from pathlib import Path
@@ -10,7 +10,7 @@ from threading import Lock
 
 import numpy as np
 
-from norewind.fleets.store import KEYS, Store
+from norewind.fleets.store import KEYS, MAX_SAMPLES, Store
 from norewind.storage.checkpoint import DamagedError
 
 # When slots run out, at least one in this many resident keys is moved to disk, so that this happens rarely.
@@ -245,6 +245,54 @@ class Slots:
     def close(self) -> None:
         """Close the store, and remove it if it is temporary."""
         self._files.close()
+
+
+class KeyRecords:
+    """The records of all keys of a fleet, to be read only.
+
+    Records change in place while the fleet learns. Those about to change are copied first, so that a record is read as
+    it was when `publish` was called last. Keys that are not in memory are read from disk.
+
+    Args:
+        slots: the keys in memory.
+        folder: the run folder, with the keys on disk.
+
+    Attributes:
+        fresh: the record of a new key, as an array of one.
+
+    Raises:
+        CheckpointError: the keys on disk are missing, or were written for a different model.
+    """
+
+    def __init__(self, slots: Slots, folder: Path):
+        self._slots, self._store, self.fresh = slots, Store(folder, slots.layout, write=False), slots.fresh
+        slots.watched = True
+
+    def publish(self) -> None:
+        """Make the current records visible to `read`. Called by the thread that learns."""
+        self._slots.publish()
+
+    def read(self, keys: Iterable[bytes], until: int = MAX_SAMPLES) -> np.ndarray:
+        """Return the record of each key; that of a new key if there is none.
+
+        Args:
+            keys: the keys, as bytes.
+            until: the number of samples at the checkpoint to read from; by default the newest records.
+        """
+        return np.concatenate([self._read(key, until) for key in keys])
+
+    def _read(self, key: bytes, until: int) -> np.ndarray:
+        record = self._slots.published(key) if until == MAX_SAMPLES else None
+        return self._slots.record(key, self._store.read(key, until)) if record is None else record
+
+    def on_disk(self) -> Iterator[tuple[bytes, np.ndarray]]:
+        """Iterate over all keys on disk in order, with their newest records."""
+        for key, content in self._store.all():
+            yield key, self._slots.record(key, content)[0]
+
+    def close(self) -> None:
+        """Close the file on disk."""
+        self._store.close()
 
 
 def allocate_slots(slots: int, like: np.ndarray) -> np.ndarray:

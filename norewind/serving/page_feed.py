@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import msgspec
 import numpy as np
@@ -36,7 +36,7 @@ MAX_READ_BYTES = 4_000_000
 Entry = dict[str, Any]
 
 
-class Columns(msgspec.Struct):
+class Columns(TypedDict):
     """The part of columns.json that the page uses."""
 
     targets: list[str]
@@ -49,7 +49,7 @@ def about(folder: Path) -> Entry:
     layers = f"{settings.layers} × " if settings.layers > 1 else ""
     model = f"{layers}{settings.cell}-{settings.hidden}, {settings.method}"
     try:
-        columns = msgspec.to_builtins(msgspec.json.decode((folder / COLUMNS).read_bytes(), type=Columns))
+        columns = msgspec.json.decode((folder / COLUMNS).read_bytes(), type=Columns)
     except (OSError, msgspec.DecodeError, RecursionError):
         columns = None  # a run on symbols has no such file, and another program may have changed it
     return {

@@ -54,7 +54,6 @@ class RowModel(ABC):
         assert isinstance(training.steps.stream, RowStream)
         self.training, self.stream, self.score = training, training.steps.stream, training.score
         self.state = self.kept = self.newest()
-        self.rehearse()
 
     @abstractmethod
     def newest(self) -> State:
@@ -68,10 +67,6 @@ class RowModel(ABC):
             state: the state to answer from.
             samples: the samples of the stream; they need not be consecutive.
         """
-
-    @abstractmethod
-    def rehearse(self) -> None:
-        """Compile the functions for learning and metrics, so that the first row does not wait for it."""
 
     @abstractmethod
     def warm_up(self, rows: int) -> None:
@@ -130,7 +125,18 @@ class RowModel(ABC):
 
 
 class SeriesModel(RowModel):
-    """The answers of a run on one series of rows."""
+    """The answers of a run on one series of rows.
+
+    Args:
+        training: the training of the run.
+    """
+
+    def __init__(self, training: Training):
+        super().__init__(training)
+        # Compile the functions for learning and metrics, so that the first row does not wait for it.
+        widths = self.stream.width, len(self.stream.targets) * len(self.stream.steps)
+        carry_norm(training.learner.carry(training.run))
+        training.outputs_of(Samples(*(np.zeros((training.window, width), np.float32) for width in widths)))
 
     def newest(self) -> State:
         # A copy, since the thread that learns changes the run in place.
@@ -139,11 +145,6 @@ class SeriesModel(RowModel):
     def outputs(self, state: State, samples: Samples) -> Any:
         learner = self.training.learner
         return concatenated([learner.forward(state.run, x[None])[1] for x in samples.xs])
-
-    def rehearse(self) -> None:
-        training, widths = self.training, (self.stream.width, len(self.stream.targets) * len(self.stream.steps))
-        carry_norm(training.learner.carry(training.run))
-        training.outputs_of(Samples(*(np.zeros((training.window, width), np.float32) for width in widths)))
 
     def warm_up(self, rows: int) -> None:
         zeros = np.zeros((rows, self.stream.width), np.float32)
@@ -164,6 +165,7 @@ class KeyedModel(RowModel):
         self.learner: KeyedLearner = training.learner
         self.records = self.learner.records(training.folder.path)
         super().__init__(training)
+        self.learner.rehearse(training.run)
         self.keep(self.state.rows)
 
     def newest(self) -> State:
@@ -176,9 +178,6 @@ class KeyedModel(RowModel):
     def outputs(self, state: State, samples: Samples) -> Any:
         assert samples.keys is not None
         return self.learner.answer(self.records.read(samples.keys, state.until), samples.xs)
-
-    def rehearse(self) -> None:
-        self.learner.rehearse(self.training.run)
 
     def close(self) -> None:
         self.records.close()
