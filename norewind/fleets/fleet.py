@@ -112,8 +112,8 @@ class Fleet(KeyedLearner):
             inputs = jax.tree.map(lambda leaf: np.asarray(leaf)[part], (xs.xs, targets))  # noqa: B023
             run, piece = self._piece(run, keys[part], *inputs)
             pieces.append(piece)
-        losses, *made = concatenated(pieces)
-        return run, losses, made[0] if len(made) == 1 else tuple(made)
+        losses, *parts = concatenated(pieces)
+        return run, losses, parts[0] if len(parts) == 1 else tuple(parts)
 
     def _piece(self, run: FleetRun, keys: list[bytes], xs: Tree, targets: Tree) -> tuple[FleetRun, tuple]:
         """Learn from samples of at most as many keys as may be resident."""
@@ -126,15 +126,15 @@ class Fleet(KeyedLearner):
             samples = self._scaled(arrays, slots, xs)
             xs, targets = samples.xs, samples.targets
         shared, losses, made, due = self.engine.learn(run.shared, arrays, slots, xs, targets)
-        found: tuple = (made, due) if self.horizon else (made,)
+        results: tuple = (made, due) if self.horizon else (made,)
         if samples is not None:
             add_errors(arrays["errors"], slots, samples.targets, samples.last, due)
-            found = made, due, samples
-        found = losses, *found
+            results = made, due, samples
+        results = losses, *results
         if order is not None:
             back = np.argsort(order)
-            found = jax.tree.map(lambda leaf: leaf.take(back, axis=0), found)
-        return FleetRun(shared), found
+            results = jax.tree.map(lambda leaf: leaf.take(back, axis=0), results)
+        return FleetRun(shared), results
 
     def _scaled(self, arrays: dict[str, np.ndarray], slots: np.ndarray, rows: np.ndarray) -> Samples:
         """Standardise raw rows, and update the statistics of their keys."""

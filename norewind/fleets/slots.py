@@ -109,21 +109,21 @@ class Slots:
         Returns:
             The slot of each row's key.
         """
-        found = self._known(keys)
-        if len(unknown := np.flatnonzero(found < 0)):
-            late = [keys[row] for row in unknown.tolist()]
-            missing = list(dict.fromkeys(late))
+        slots = self._known(keys)
+        if len(without_slot := np.flatnonzero(slots < 0)):
+            unknown_keys = [keys[row] for row in without_slot.tolist()]
+            missing = list(dict.fromkeys(unknown_keys))
             free = self.resident - len(self)
             if len(missing) > free:
-                self._evict(len(missing) - free, np.unique(found[found >= 0]))
+                self._evict(len(missing) - free, np.unique(slots[slots >= 0]))
             self._bring(missing)
-            found[unknown] = self._known(late)
+            slots[without_slot] = self._known(unknown_keys)
         self._loads += 1
-        self._used[found] = self._loads
-        self._changed[found] = True
+        self._used[slots] = self._loads
+        self._changed[slots] = True
         if self.watched:
-            self._keep_published(keys, found)
-        return found
+            self._keep_published(keys, slots)
+        return slots
 
     def _keep_published(self, keys: Sequence[bytes], slots: np.ndarray) -> None:
         """Copy the records of keys that are about to change, unless they have changed since the last `publish`."""

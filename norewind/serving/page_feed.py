@@ -212,10 +212,10 @@ class FolderFeed(PageFeed):
         """Return whether a log was truncated, the new lines of metrics, and the new rows."""
         restarts, lines = self._metrics.new()
         cut, rows = self._predictions.new()
-        found = checkpoints(self.folder / "checkpoints")
-        if found and found[-1] != self._checkpoint:
-            self._checkpoint = found[-1]  # even if it cannot be read: it is tried only once
-            newest = self._rows_in(found[-1])
+        saved = checkpoints(self.folder / "checkpoints")
+        if saved and saved[-1] != self._checkpoint:
+            self._checkpoint = saved[-1]  # even if it cannot be read: it is tried only once
+            newest = self._rows_in(saved[-1])
             rows = rows if self._predictions.path.exists() else newest
         return restarts or cut, lines, rows
 

@@ -46,9 +46,9 @@ class RequestCounts:
         """
         lines = _family("requests_total", "counter", "Requests by path and status.", self.counts)
         buckets = zip([*BUCKET_SECONDS, "+Inf"], accumulate(self.buckets), strict=True)
-        took = {f'_bucket{{le="{bound}"}}': count for bound, count in buckets}
-        took |= {"_sum": self.sum, "_count": sum(self.buckets)}
-        lines += _family("predict_seconds", "histogram", "Time of predictions.", took)
+        histogram = {f'_bucket{{le="{bound}"}}': count for bound, count in buckets}
+        histogram |= {"_sum": self.sum, "_count": sum(self.buckets)}
+        lines += _family("predict_seconds", "histogram", "Time of predictions.", histogram)
         for name, help in GAUGES.items():
             if gauges.get(name) is not None:
                 lines += _family(name, "gauge", help, {"": float(gauges[name])})

@@ -253,6 +253,6 @@ class LateLabels:
     def save(self) -> None:
         """Write all rows to the file. May be called from another thread."""
         unlabeled = self.unlabeled.copy()
-        both = {**{id: (None, row) for id, row in unlabeled.items()}, **self.accepted.copy()}
-        if both or self.path.exists():
-            write_atomically(self.path, json.dumps(both).encode())
+        rows = {**{id: (None, row) for id, row in unlabeled.items()}, **self.accepted.copy()}
+        if rows or self.path.exists():
+            write_atomically(self.path, json.dumps(rows).encode())

@@ -214,8 +214,8 @@ class Service:
         named = [id for id in ids if id is not None]
         if len(set(named)) < len(named):
             raise Refusal(400, "an id appears twice.")
-        whole = [row if id is None else self.labels.completed(id, row) for id, row in zip(ids, rows, strict=True)]
-        if not self._accept([self.read(row) for row in whole]):
+        complete = [row if id is None else self.labels.completed(id, row) for id, row in zip(ids, rows, strict=True)]
+        if not self._accept([self.read(row) for row in complete]):
             raise busy(f"{len(self.incoming)} rows wait to be learned from")
         for number, id in enumerate(ids, self.accepted - len(rows) + 1):
             if id is not None:

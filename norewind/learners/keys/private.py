@@ -43,7 +43,7 @@ class PrivateNetworks(NetworkProgram):
         self._structure = jax.tree.structure(start)
         narrow = sum(np.size(leaf) for leaf in leaves) <= SMALL
 
-        def learn(step: Callable, looks: bool) -> Callable:
+        def learn(step: Callable, checks: bool) -> Callable:
             def body(run, sample):
                 (run,), loss, output = step(update, run, sample)
                 return run, (loss, output)
@@ -51,7 +51,7 @@ class PrivateNetworks(NetworkProgram):
             def one(run, xs, targets, newest, count):
                 before = with_prng_keys(run, start)
                 after, (losses, outputs) = scan_some(body, before, (xs, targets, newest), count)
-                finite = chunk_is_finite(before, after, losses) if looks else jnp.array(True)
+                finite = chunk_is_finite(before, after, losses) if checks else jnp.array(True)
                 return without_prng_keys(after), losses, outputs, finite
 
             return in_lanes(one, narrow)
@@ -67,11 +67,11 @@ class PrivateNetworks(NetworkProgram):
         # First the rows that cannot be learned from yet, then the others.
         order, (key_slots, starts, counts) = sorted_by_key(slots)
         idle = np.add.reduceat(~learns[order], starts, dtype=int)
-        longest, found = LADDER[rung(len(key_slots))], []
+        longest, results_at = LADDER[rung(len(key_slots))], []
         for keys, at in visits(order, starts, idle, longest):
             after, outputs = self._answered(*self._batch(arrays, key_slots[keys], at, rows[2:]))
             self._put(arrays, key_slots[keys], after)
-            found.append((at, (outputs, np.zeros(at.shape))))
+            results_at.append((at, (outputs, np.zeros(at.shape))))
         for keys, at in visits(order, starts + idle, counts - idle, longest):
             batch = self._batch(arrays, key_slots[keys], at, rows)
             *results, finite = self._learned(*batch)
@@ -85,14 +85,14 @@ class PrivateNetworks(NetworkProgram):
                 )
             after, losses, outputs = results
             self._put(arrays, key_slots[keys], after)
-            found.append((at, (outputs, np.asarray(losses, np.float64))))
-        return shared, *in_order(len(order), found)
+            results_at.append((at, (outputs, np.asarray(losses, np.float64))))
+        return shared, *in_order(len(order), results_at)
 
     def answer(self, arrays: SlotArrays, xs: Any) -> np.ndarray:
         rows = np.arange(len(jax.tree.leaves(xs)[0]))
-        some = visits(rows, rows, np.ones_like(rows), 1)
+        batches = visits(rows, rows, np.ones_like(rows), 1)
         return in_order(
-            len(rows), [(at, self._answered(*self._batch(arrays, keys, at, (xs,)))[1]) for keys, at in some]
+            len(rows), [(at, self._answered(*self._batch(arrays, keys, at, (xs,)))[1]) for keys, at in batches]
         )
 
     def _batch(self, arrays: SlotArrays, slots: np.ndarray, at: np.ndarray, rows: tuple) -> tuple:
@@ -118,21 +118,21 @@ class PrivateNetworks(NetworkProgram):
             arrays[name][slots] = np.asarray(leaf)[: len(slots)]
 
 
-def in_order(rows: int, found: list[tuple[np.ndarray, Tree]]) -> Any:
+def in_order(rows: int, results_at: list[tuple[np.ndarray, Tree]]) -> Any:
     """Arrange results by row.
 
     Args:
         rows: the number of rows.
-        found: pairs of rows, and the results for them, which are padded.
+        results_at: pairs of rows, and the results for them, which are padded.
     """
 
     def arranged(*results: Any) -> np.ndarray:
         whole = np.zeros((rows, *results[0].shape[2:]), results[0].dtype)
-        for (at, _), result in zip(found, results, strict=True):
+        for (at, _), result in zip(results_at, results, strict=True):
             whole[at] = np.asarray(result)[: at.shape[0], : at.shape[1]]
         return whole
 
-    return jax.tree.map(arranged, *(results for _, results in found))
+    return jax.tree.map(arranged, *(results for _, results in results_at))
 
 
 def in_lanes(function: Callable, narrow: bool) -> Callable:
@@ -199,14 +199,14 @@ def visits(
     Returns:
         For each visit, the numbers of the keys, and the rows of each of them in the stream.
     """
-    found, most = [], max(LADDER)
+    batches, most = [], max(LADDER)
     done = np.zeros_like(counts)
     for length in [longest, *(longest >> shift for shift in range(1, longest.bit_length()))]:
         while len(keys := np.flatnonzero(counts - done >= length)):
             for part in (keys[start : start + most] for start in range(0, len(keys), most)):
-                found.append((part, order[(starts + done)[part, None] + np.arange(length)]))
+                batches.append((part, order[(starts + done)[part, None] + np.arange(length)]))
             done[keys] += length
-    return found
+    return batches
 
 
 def rung(keys: int) -> int:

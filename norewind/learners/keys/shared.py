@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from norewind.core.run import NonFiniteError, Run, Update
-from norewind.core.trees import Tree, all_finite, strong
+from norewind.core.trees import Tree, all_finite, concatenated, strong
 from norewind.engines.compilation import compiled_loop
 from norewind.learners.chunks import scan_some, skipping_step, unchecked_step
 from norewind.learners.keys.engine import NetworkProgram, SlotArrays
@@ -38,12 +38,12 @@ class SharedNetwork(NetworkProgram):
         self._learned = compiled_loop(_program(learner.update, step, like), donate_argnums=0)
 
     def learn(self, shared: Tree, arrays: SlotArrays, slots: np.ndarray, rows: tuple, learns: np.ndarray):
-        blocks, found = [arrays[name] for name in self.own], []
+        blocks, parts = [arrays[name] for name in self.own], []
         for start in range(0, len(slots), CALL):
             part = slice(start, min(start + CALL, len(slots)))
             keys, key = np.unique(slots[part], return_inverse=True)
             inputs = jax.tree.map(lambda leaf: _padded(leaf[part]), (key.astype(np.int32), learns, rows))  # noqa: B023
-            new, own, seen, finite = self._learned(_taken(blocks, keys), shared, inputs, len(key))
+            new, own, results, finite = self._learned(_taken(blocks, keys), shared, inputs, len(key))
             if not bool(finite):
                 raise NonFiniteError(
                     f"after {int(shared.samples)} samples, the model that all keys share got numbers that are not "
@@ -54,8 +54,8 @@ class SharedNetwork(NetworkProgram):
             for into, block in zip(blocks, own, strict=True):
                 into[keys] = np.asarray(block)[: len(keys)]
             shared = new
-            found.append(jax.tree.map(lambda leaf: np.asarray(leaf)[: len(key)], seen))  # noqa: B023
-        losses, outputs = jax.tree.map(lambda *parts: np.concatenate(parts), *found)
+            parts.append(jax.tree.map(lambda leaf: np.asarray(leaf)[: len(key)], results))  # noqa: B023
+        losses, outputs = concatenated(parts)
         return shared, outputs, losses
 
 
@@ -107,7 +107,7 @@ def _program(update: Update, step: Callable, like: Tree) -> Callable:
         return (run._replace(state=None, carry=None, ahead=None), blocks), (loss, output)
 
     def rows(blocks, shared, inputs, count):
-        (shared, blocks), found = scan_some(one, (shared, blocks), inputs, count)
-        return shared, blocks, found, all_finite(shared.params)
+        (shared, blocks), results = scan_some(one, (shared, blocks), inputs, count)
+        return shared, blocks, results, all_finite(shared.params)
 
     return rows
