@@ -6,7 +6,7 @@ from norewind.learners.counting.counts import Counts, counts
 from norewind.learners.learner import Learner
 from norewind.learners.least_squares import LeastSquares
 from norewind.learners.online import Online
-from norewind.learners.packing import pack
+from norewind.learners.packing import PackedOnline
 from norewind.learners.series import Series
 from norewind.learners.text_learner import TextLearner
 
@@ -16,9 +16,9 @@ __all__ = [
     "Learner",
     "LeastSquares",
     "Online",
+    "PackedOnline",
     "Series",
     "TextLearner",
     "bayes_mixture",
     "counts",
-    "pack",
 ]
