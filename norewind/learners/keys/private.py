@@ -22,11 +22,11 @@ from norewind.learners.online import Online, _forward
 LANES = 32
 # Batch sizes in keys, with the most samples per key in one call. The runs of 256 small models still fit the
 # last-level cache; those of 4,096 do not.
-LADDER = {32: 128, 256: 16}
+BATCH_SIZES = {32: 128, 256: 16}
 # The most numbers in the run of a small model. XLA may round the lanes of a small model (a GRU with 3 or 4 units)
 # differently when vectors are wide, so models up to this size are compiled with vectors of 64 bits. Large models
 # would be slower with them.
-SMALL = 1000
+MAX_SMALL_RUN = 1000
 
 
 class PrivateNetworks(NetworkProgram):
@@ -41,7 +41,7 @@ class PrivateNetworks(NetworkProgram):
         update, leaves = learner.update, without_prng_keys(start)
         self.own, self.shared = {str(place): np.asarray(leaf) for place, leaf in enumerate(leaves)}, ()
         self._structure = jax.tree.structure(start)
-        narrow = sum(np.size(leaf) for leaf in leaves) <= SMALL
+        narrow = sum(np.size(leaf) for leaf in leaves) <= MAX_SMALL_RUN
 
         def learn(step: Callable, checks: bool) -> Callable:
             def body(run, sample):
@@ -67,7 +67,7 @@ class PrivateNetworks(NetworkProgram):
         # First the rows that cannot be learned from yet, then the others.
         order, (key_slots, starts, counts) = sorted_by_key(slots)
         idle = np.add.reduceat(~learns[order], starts, dtype=int)
-        longest, results_at = LADDER[rung(len(key_slots))], []
+        longest, results_at = BATCH_SIZES[batch_size(len(key_slots))], []
         for keys, at in visits(order, starts, idle, longest):
             after, outputs = self._answered(*self._batch(arrays, key_slots[keys], at, rows[2:]))
             self._put(arrays, key_slots[keys], after)
@@ -97,7 +97,7 @@ class PrivateNetworks(NetworkProgram):
 
     def _batch(self, arrays: SlotArrays, slots: np.ndarray, at: np.ndarray, rows: tuple) -> tuple:
         """Return the arguments of a program: runs and rows, padded to a fixed size with copies of the first key."""
-        size = rung(len(slots))
+        size = batch_size(len(slots))
         repeated = np.concatenate([slots, np.repeat(slots[:1], size - len(slots))])
         leaves = []
         for name in self.own:
@@ -106,7 +106,7 @@ class PrivateNetworks(NetworkProgram):
             leaves.append(leaf)
 
         def padded(leaf: np.ndarray) -> np.ndarray:
-            full = np.zeros((size, LADDER[size], *leaf.shape[1:]), leaf.dtype)
+            full = np.zeros((size, BATCH_SIZES[size], *leaf.shape[1:]), leaf.dtype)
             full[: len(at), : at.shape[1]] = leaf[at]
             return full
 
@@ -143,7 +143,7 @@ def in_lanes(function: Callable, narrow: bool) -> Callable:
 
     Args:
         function: the function of one key.
-        narrow: whether to compile it with narrow vectors; see `SMALL`.
+        narrow: whether to compile it with narrow vectors; see `MAX_SMALL_RUN`.
 
     Returns:
         A compiled function of `(*keyed, count, filled)`, which computes only the first `filled` groups.
@@ -199,7 +199,7 @@ def visits(
     Returns:
         For each visit, the numbers of the keys, and the rows of each of them in the stream.
     """
-    batches, most = [], max(LADDER)
+    batches, most = [], max(BATCH_SIZES)
     done = np.zeros_like(counts)
     for length in [longest, *(longest >> shift for shift in range(1, longest.bit_length()))]:
         while len(keys := np.flatnonzero(counts - done >= length)):
@@ -209,9 +209,9 @@ def visits(
     return batches
 
 
-def rung(keys: int) -> int:
+def batch_size(keys: int) -> int:
     """Return the batch size for this many keys; the largest one if there are more."""
-    return next((size for size in LADDER if size >= keys), max(LADDER))
+    return next((size for size in BATCH_SIZES if size >= keys), max(BATCH_SIZES))
 
 
 def with_prng_keys(run: Tree, like: Tree) -> Tree:

@@ -16,9 +16,9 @@ from norewind.learners.keys.private import with_prng_keys, without_prng_keys
 from norewind.learners.online import Online
 
 # The number of rows in one call of a program.
-CALL = 4096
+ROWS_PER_CALL = 4096
 # The number of keys in a call is padded to 16, 16² and so on.
-RUNG = 16
+KEYS_BASE = 16
 
 
 class SharedNetwork(NetworkProgram):
@@ -39,8 +39,8 @@ class SharedNetwork(NetworkProgram):
 
     def learn(self, shared: Tree, arrays: SlotArrays, slots: np.ndarray, rows: tuple, learns: np.ndarray):
         blocks, parts = [arrays[name] for name in self.own], []
-        for start in range(0, len(slots), CALL):
-            part = slice(start, min(start + CALL, len(slots)))
+        for start in range(0, len(slots), ROWS_PER_CALL):
+            part = slice(start, min(start + ROWS_PER_CALL, len(slots)))
             keys, key = np.unique(slots[part], return_inverse=True)
             inputs = jax.tree.map(lambda leaf: _padded(leaf[part]), (key.astype(np.int32), learns, rows))  # noqa: B023
             new, own, results, finite = self._learned(_taken(blocks, keys), shared, inputs, len(key))
@@ -61,16 +61,16 @@ class SharedNetwork(NetworkProgram):
 
 def _padded(part: np.ndarray) -> np.ndarray:
     """Pad rows to the fixed number that a program takes."""
-    full = np.zeros((CALL, *part.shape[1:]), part.dtype)
+    full = np.zeros((ROWS_PER_CALL, *part.shape[1:]), part.dtype)
     full[: len(part)] = part
     return full
 
 
 def _taken(blocks: list[np.ndarray], slots: np.ndarray) -> list[jax.Array]:
     """Copy the runs of keys for a program, padded to a fixed size with copies of the first key."""
-    size = RUNG
+    size = KEYS_BASE
     while size < len(slots):
-        size *= RUNG
+        size *= KEYS_BASE
     slots = np.concatenate([slots, np.repeat(slots[:1], size - len(slots))])
     if jax.default_backend() != "cpu":
         return [jnp.asarray(block[slots]) for block in blocks]
