@@ -147,7 +147,7 @@ class Tally(msgspec.Struct, forbid_unknown_fields=True):
         self.interval = self.interval[0] + scored, running_sum(self.interval[1], losses)
         self.all = self.all[0] + scored, running_sum(self.all[1], losses)
 
-    def take(self) -> dict[str, Any]:
+    def end_interval(self) -> dict[str, Any]:
         """Return the mean loss since the last call and since the start. Starts a new interval."""
         line = {"samples": self.samples, "loss": mean(self.interval), "mean": mean(self.all)}
         self.interval = (0, 0.0)
@@ -211,12 +211,12 @@ class Watch(msgspec.Struct, forbid_unknown_fields=True):
         """Whether the newest line was fine. Only then is a checkpoint worth keeping."""
         return self.bad == 0
 
-    def see(self, line: dict[str, Any], together: int = 0) -> None:
+    def check(self, line: dict[str, Any], averaged_over: int = 0) -> None:
         """Check a line of metrics.
 
         Args:
             line: its entries by name, as in metrics.jsonl.
-            together: check the mean of lines over this many samples instead.
+            averaged_over: check the mean of the lines over at least this many samples instead.
 
         Raises:
             Diverged: the run has diverged.
@@ -231,9 +231,9 @@ class Watch(msgspec.Struct, forbid_unknown_fields=True):
         count, self.seen = samples - self.seen, samples
         samples_waiting, losses, baselines = self.waiting
         self.waiting = samples_waiting + count, losses + count * loss, baselines + count * baseline
-        if self.waiting[0] < together:
+        if self.waiting[0] < averaged_over:
             return
-        if together:
+        if averaged_over:
             loss, baseline = self.waiting[1] / self.waiting[0], self.waiting[2] / self.waiting[0]
         self.waiting = (0, 0.0, 0.0)
         if self.good < PATIENCE_LINES:
@@ -241,5 +241,5 @@ class Watch(msgspec.Struct, forbid_unknown_fields=True):
             return
         self.bad = self.bad + 1 if loss > baseline else 0
         if self.bad >= PATIENCE_LINES:
-            words = f"at sample {samples} the loss ({loss:.4g}) has been above the baseline ({baseline:.4g})"
-            raise Diverged(f"{words} for {self.bad} lines of metrics in a row, after it had been well below.", samples)
+            reason = f"at sample {samples} the loss ({loss:.4g}) has been above the baseline ({baseline:.4g})"
+            raise Diverged(f"{reason} for {self.bad} lines of metrics in a row, after it had been well below.", samples)

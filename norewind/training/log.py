@@ -65,7 +65,7 @@ class Log:
 
 def as_lines(entries: Iterable[dict[str, Any]]) -> bytes:
     """Return entries as JSON lines."""
-    # Half a character stays escaped, as it was sent.
+    # An unpaired surrogate stays escaped, as it was sent.
     text = "".join(json.dumps(entry, ensure_ascii=False, allow_nan=False) + "\n" for entry in entries)
     return text.encode(errors="backslashreplace")
 
