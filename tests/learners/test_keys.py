@@ -9,6 +9,7 @@ from keyed_rows import learner, rows, scanned
 import norewind
 from norewind.fleets.fleet import Fleet
 from norewind.learners.keys import private
+from norewind.learners.keys.shared import ROWS_PER_CALL
 from norewind.learners.least_squares import LeastSquares
 from norewind.streams.table.scaling import TableLayout, nothing_known, scaled
 
@@ -161,6 +162,16 @@ def test_keys_that_share_a_network_do_not_depend_on_their_slots():
         found.append([run, seen, own])
     assert fleets[0].slots.names != fleets[1].slots.names
     assert_same(*found)
+
+
+def test_keys_that_share_a_model_keep_their_own_states_in_chunks_of_several_calls():
+    made, start = learner("bptt")
+    keys, xs, ys = rows(2 * ROWS_PER_CALL + 100, 30)
+    fleets = [norewind.fleets.Fleet(made, start, share=True) for _ in range(2)]
+    whole, cut = (
+        scanned(f, keys, xs, ys, c)[1] for f, c in zip(fleets, ([], [ROWS_PER_CALL, 2 * ROWS_PER_CALL]), strict=True)
+    )
+    np.testing.assert_array_equal(whole, cut)
 
 
 @pytest.mark.parametrize("horizon", [0, 2])

@@ -42,7 +42,8 @@ class SharedNetwork(NetworkProgram):
         for start in range(0, len(slots), ROWS_PER_CALL):
             part = slice(start, min(start + ROWS_PER_CALL, len(slots)))
             keys, key = np.unique(slots[part], return_inverse=True)
-            inputs = jax.tree.map(lambda leaf: _padded(leaf[part]), (key.astype(np.int32), learns, rows))  # noqa: B023
+            chunk = jax.tree.map(lambda leaf: leaf[part], (learns, rows))  # noqa: B023
+            inputs = jax.tree.map(_padded, (key.astype(np.int32), *chunk))
             new, own, results, finite = self._learned(_taken(blocks, keys), shared, inputs, len(key))
             if not bool(finite):
                 raise NonFiniteError(
