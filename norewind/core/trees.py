@@ -196,14 +196,14 @@ def concatenated(parts: Sequence[Tree]) -> Tree:
     return jax.tree.map(leaf, *parts)
 
 
-def is_key(leaf: Any) -> bool:
+def is_prng_key(leaf: Any) -> bool:
     """Return whether a leaf is a typed PRNG key."""
     return hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
 def key_numbers(leaf: Any) -> Any:
     """Return the numbers of a typed PRNG key, and any other leaf as it is."""
-    return jax.random.key_data(leaf) if is_key(leaf) else leaf
+    return jax.random.key_data(leaf) if is_prng_key(leaf) else leaf
 
 
 def key_from_numbers(leaf: Any, like: Any) -> Any:
@@ -213,7 +213,7 @@ def key_from_numbers(leaf: Any, like: Any) -> Any:
         leaf: the numbers of a key, or any other leaf.
         like: the leaf that they came from, or one of the same kind.
     """
-    return jax.random.wrap_key_data(leaf, impl=jax.random.key_impl(like)) if is_key(like) else leaf
+    return jax.random.wrap_key_data(leaf, impl=jax.random.key_impl(like)) if is_prng_key(like) else leaf
 
 
 def all_finite(tree: Tree) -> jax.Array:
@@ -236,4 +236,4 @@ def _means(leaf: jax.Array) -> jax.Array:
 
 def strong(tree: Tree) -> Tree:
     """Return arrays without weak types, so that the result of a step can be passed back without a new trace."""
-    return jax.tree.map(lambda leaf: leaf if is_key(leaf) else jnp.asarray(leaf, jnp.result_type(leaf)), tree)
+    return jax.tree.map(lambda leaf: leaf if is_prng_key(leaf) else jnp.asarray(leaf, jnp.result_type(leaf)), tree)

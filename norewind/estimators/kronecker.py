@@ -13,7 +13,7 @@ from jax.flatten_util import ravel_pytree
 
 from norewind.core import checks
 from norewind.core.combinators import WindowedTransition
-from norewind.core.estimator import Estimate, Estimator, Loss, Transition, checked, linearise, linearise_state, model_of
+from norewind.core.estimator import Estimate, Estimator, Loss, Transition, linearise, linearise_state, model_of
 from norewind.core.noise import Noise, as_key, random_signs
 from norewind.core.structure import Layer, for_each_leaf, per_weight, required, unfed_leaf
 from norewind.core.trees import Tree, real_leaves
@@ -216,7 +216,7 @@ def products(who: str, transition: Transition, loss: Loss, *, terms: int, reduce
         _, carry = _over_steps(transition, advance)(params, state, carry, x)
         return point.state, carry, Estimate(point.loss, grad, point.output)
 
-    return checked(Estimator(init, step, model))
+    return Estimator.build(init, step, model)
 
 
 def _layer_of(who: str, transition: Transition) -> tuple[Transition, Layer]:

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
-from norewind.core.estimator import Estimate, Estimator, Loss, Transition, checked, linearise, model_of
+from norewind.core.estimator import Estimate, Estimator, Loss, Transition, linearise, model_of
 from norewind.core.trees import real_leaves
 
 
@@ -65,4 +65,4 @@ def rtrl(transition: Transition, loss: Loss) -> Estimator:
         carry = jax.tree.map(lambda influence, i: contract(jacobian, influence) + i, carry, immediate)
         return point.state, carry, Estimate(point.loss, grad, point.output)
 
-    return checked(Estimator(init, step, model))
+    return Estimator.build(init, step, model)

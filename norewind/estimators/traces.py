@@ -170,7 +170,7 @@ def lstm97(transition: Transition, loss: Loss) -> Estimator:
         carried = along_traces(units, memory_of(memory_rows), (carry,), params)
         return point.state, next_trace(immediate, carried, carry), Estimate(point.loss, grad, point.output)
 
-    return estimator.checked(Estimator(init, step, model))
+    return Estimator.build(init, step, model)
 
 
 @jax.custom_vjp
@@ -376,4 +376,4 @@ def traces_alone(who: str, model: Model, alone: Transition, through: Model) -> E
         own = point if alone is through.transition else estimator.linearise_state(alone, params, state, x)
         return point.state, next_traces(own, units, carry, params), Estimate(point.loss, grad, point.output)
 
-    return estimator.checked(Estimator(init, step, model))
+    return Estimator.build(init, step, model)

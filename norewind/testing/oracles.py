@@ -15,7 +15,7 @@ from jax.flatten_util import ravel_pytree
 
 from norewind.core.estimator import Estimate, Estimator, Loss, Transition
 from norewind.core.structure import for_each_leaf, mixed_by, structure_of
-from norewind.core.trees import Tree, is_key, named_leaves, real_leaves, with_real_leaves
+from norewind.core.trees import Tree, is_prng_key, named_leaves, real_leaves, with_real_leaves
 from norewind.estimators.kronecker import affine_step, weight_grad
 from norewind.estimators.traces import own_product
 from norewind.testing.examples import Example, examples
@@ -147,14 +147,14 @@ def sign_paths(carry: Tree, bits_per_key: int) -> Tree:
     Raises:
         ValueError: there are too many paths.
     """
-    signs = bits_per_key * sum(leaf.size for leaf in jax.tree.leaves(carry) if is_key(leaf))
+    signs = bits_per_key * sum(leaf.size for leaf in jax.tree.leaves(carry) if is_prng_key(leaf))
     if signs > 20:
         raise ValueError(f"{signs} signs have too many paths to enumerate. Use a smaller model.")
     paths = np.arange(2**signs, dtype=np.uint32)
     shifts = iter(np.arange(0, signs, bits_per_key, dtype=np.uint32))
 
     def on_all_paths(leaf):
-        if not is_key(leaf):
+        if not is_prng_key(leaf):
             return np.broadcast_to(leaf, (paths.size, *leaf.shape))
         own = paths[:, None] >> np.array([next(shifts) for _ in range(leaf.size)], np.uint32)
         return (own & np.uint32(2**bits_per_key - 1)).reshape(-1, *leaf.shape)
@@ -236,7 +236,7 @@ def assert_same(
         assert a.dtype == b.dtype, f"{place} has dtype {a.dtype}, not {b.dtype}"
         if isinstance(a, jax.ShapeDtypeStruct):
             continue
-        if is_key(a):
+        if is_prng_key(a):
             a, b = jax.random.key_data(a), jax.random.key_data(b)
         a, b = np.asarray(a), np.asarray(b)
         wrong = ~np.isclose(a, b, rtol=relative, atol=absolute, equal_nan=equal_nan)
