@@ -170,4 +170,4 @@ def _with_readout(init_module, initial_state, module_step, inputs: int, outputs:
         state, hidden = module_step(params["cell"], state, one_hot(x, inputs))
         return state, read_out(params["readout"], hidden)
 
-    return Cell(init, initial_state, declare(transition, sizes=(inputs, outputs)))
+    return Cell(init, initial_state, declare(transition, sizes=(inputs, outputs)), linear_readout=True)

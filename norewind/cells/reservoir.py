@@ -142,8 +142,9 @@ def feedback_reservoir(
         state = (1 - leak) * state + leak * drive
         return state, state[hidden:]
 
-    output_units = tuple(range(hidden, size))
-    return dense_cell(init, transition, jnp.tanh, (inputs, outputs), size, dtype, output_units=output_units)
+    return dense_cell(
+        init, transition, jnp.tanh, (inputs, outputs), size, dtype, output_units=tuple(range(hidden, size))
+    )
 
 
 def liquid(
@@ -235,7 +236,7 @@ def liquid(
         }
         return new, read_out(params["readout"], trace)
 
-    return Cell(init, initial_state, declare(transition, sizes=(inputs, outputs)))
+    return Cell(init, initial_state, declare(transition, sizes=(inputs, outputs)), linear_readout=True)
 
 
 def _sparse_weights(key: jax.Array, hidden: int, spectral_radius: float, sparsity: float, dtype) -> jax.Array:
