@@ -1,8 +1,8 @@
 """Learners predict a sample and then learn from it. They all implement `Learner`."""
 
 from norewind.learners.ahead import Ahead
-from norewind.learners.bayesian import bayes_mixture
-from norewind.learners.counting.counts import Counts, counts
+from norewind.learners.bayesian import BayesMixture
+from norewind.learners.counting.counts import Counts
 from norewind.learners.learner import Learner
 from norewind.learners.least_squares import LeastSquares
 from norewind.learners.online import Online
@@ -12,13 +12,12 @@ from norewind.learners.text_learner import TextLearner
 
 __all__ = [
     "Ahead",
+    "BayesMixture",
     "Counts",
     "Learner",
     "LeastSquares",
     "Online",
     "Series",
     "TextLearner",
-    "bayes_mixture",
-    "counts",
     "pack",
 ]

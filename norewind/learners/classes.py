@@ -12,7 +12,7 @@ from norewind.learners.members import Member, forward_all, join_forecasts, reset
 from norewind.learners.steps import exchange, same_length, upcoming_forecasts
 
 # The share of its weight that each expert passes on after a row, so that the mixture can follow changes.
-SWITCHING = 0.002
+CLASS_SWITCHING = 0.002
 # The initial count of every class.
 PRIOR_COUNT = 0.1
 # The share of a count that is kept from row to row.
@@ -54,7 +54,7 @@ class ClassLearner(Learner):
     """Forecasts a class, all steps of a horizon, by experts weighted by their recent performance.
 
     The experts are the frequencies of the classes, their frequencies after the newest
-    class, and `members`, mixed as in `bayes_mixture`: for every step, over the rows whose class
+    class, and `members`, mixed as in `BayesMixture`: for every step, over the rows whose class
     is known, the total loss is hardly more than that of the best expert. Targets are numbers of
     classes, of shape (rows, steps); an unknown one is NaN. Outputs are log-probabilities,
     of shape (rows, steps × classes).
@@ -164,7 +164,7 @@ def _rows(steps, run, targets, logits, losses, made, due):
             for s in range(len(steps)):
                 if row >= steps[s] and is_class(targets[t, s], classes):
                     lost[:] = -np.log(before[:, s * classes + np.int64(targets[t, s])])
-                    learn_weights(run.log_weights[s], lost, SWITCHING)
+                    learn_weights(run.log_weights[s], lost, CLASS_SWITCHING)
         for s in range(len(steps)):
             _mix_probabilities(run.log_weights[s], forecasts, s * classes, shown[0, s * classes : (s + 1) * classes])
         made[t] = shown[0]
@@ -173,7 +173,7 @@ def _rows(steps, run, targets, logits, losses, made, due):
         elif np.isfinite(came):
             _count(run, steps, row, came)
             lost[:] = -np.log(forecasts[:, np.int64(came)])
-            learn_weights(run.log_weights[0], lost, SWITCHING)
+            learn_weights(run.log_weights[0], lost, CLASS_SWITCHING)
         due[t] = shown[0]
         for s in range(len(steps)):
             if row >= steps[s] and is_class(targets[t, s], classes):

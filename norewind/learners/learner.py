@@ -10,7 +10,7 @@ from norewind.core.trees import Tree
 class Learner(ABC):
     """Abstract base class of all learners: predict, then learn, sample by sample.
 
-    `online(estimator, optimizer)`, `counts`, `LeastSquares`, the mixtures and fleets
+    `online(estimator, optimizer)`, `Counts`, `LeastSquares`, the mixtures and fleets
     implement it. `fit`, the forecasting models and `compare` rely on nothing else; `serve` and `forecast` also use the
     methods that a fleet has for single keys. To write your own, subclass it (which gives you the defaults below) and
     run `norewind.testing.check_learner` on it.

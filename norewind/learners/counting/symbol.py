@@ -29,7 +29,7 @@ def learn_chunk(plan, run, work, xs, targets, probabilities, coder, data, losses
     # Unpacked here, because Numba counts references whenever an array is taken from a tuple.
     symbols, depth, nodes, groups, used, multipliers, classes, starts, pairs, sets, hashed = plan
     table, past, lines, ring, places, histories, weights, uses, last, maps = run
-    features, hashes, checks, firsts, rows, masses, inputs, chosen, made = work
+    features, hashes, checks, firsts, rows, masses, inputs, chosen, predictions = work
     keep_in_range(past, symbols)
     for t in range(len(losses)):
         add_symbol(past, lines, ring, places, classes, np.int64(xs[t]), True)
@@ -50,7 +50,7 @@ def learn_chunk(plan, run, work, xs, targets, probabilities, coder, data, losses
                     bits.write_match_inputs(past, histories, expects, depth, level, node, chosen, inputs)
                     bits.write_expert_inputs(masses, node, bits.PER_CONTEXT * len(rows) + bits.OTHERS, inputs)
                     bits.choose_rows(past, maps, sets, hashed, nodes, depth, level, node, chosen)
-                    one = bits.predict_bit(weights, uses, last, maps, inputs, chosen, made)
+                    one = bits.predict_bit(weights, uses, last, maps, inputs, chosen, predictions)
                     bit = coded(coder, data, one, (target >> (depth - level - 1)) & 1)
                     likelihood *= (one if bit == 1 else ONE - one) / ONE
                 if level + 1 == groups[group + 1] < depth:
@@ -59,7 +59,7 @@ def learn_chunk(plan, run, work, xs, targets, probabilities, coder, data, losses
                 if uncertain:
                     bits.learn_contexts(table, histories, rows, level, inner, bit)
                     bits.learn_match(histories, chosen, level, bit)
-                    bits.learn_weights(weights, uses, last, maps, inputs, chosen, made, bit)
+                    bits.learn_mixer(weights, uses, last, maps, inputs, chosen, predictions, bit)
                 node, inner = 2 * node + bit, 2 * inner + bit
         targets[t], losses[t] = node - (1 << depth), -np.log(likelihood)
 
@@ -144,7 +144,9 @@ def all_symbols(plan, run, work, expects, out):
                         bits.write_match_inputs(past, run.histories, expects, depth, level, node, chosen, inputs)
                         bits.write_expert_inputs(work.masses, node, bits.PER_CONTEXT * len(rows) + bits.OTHERS, inputs)
                         bits.choose_rows(past, run.maps, plan.sets, plan.hashed, plan.nodes, depth, level, node, chosen)
-                        one = bits.predict_bit(run.weights, run.uses, run.last, run.maps, inputs, chosen, work.made)
+                        one = bits.predict_bit(
+                            run.weights, run.uses, run.last, run.maps, inputs, chosen, work.predictions
+                        )
                     likelihoods[2 * node] = likelihoods[node] * ((ONE - one) / ONE)
                     likelihoods[2 * node + 1] = likelihoods[node] * (one / ONE)
     for symbol in range(plan.symbols):

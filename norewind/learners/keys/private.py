@@ -13,8 +13,8 @@ import numpy as np
 from norewind.core.run import Run
 from norewind.core.trees import Tree, key_from_numbers, key_numbers
 from norewind.engines.compilation import compiled_loop
+from norewind.learners.alignment import aligned_array
 from norewind.learners.chunks import chunk_is_finite, flagging_step, scan_some, skipping_step, unchecked_step
-from norewind.learners.memory import aligned_array
 from norewind.learners.online import Online, _forward
 
 # The number of keys that a program computes in parallel. The runs of this many small models fit a core's cache.
