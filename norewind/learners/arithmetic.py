@@ -111,11 +111,9 @@ _VECTOR = ir.VectorType(ir.DoubleType(), VECTOR_WIDTH)
 
 def _additions(context, builder, signature, arguments):
     """Generate the loop of `add_scaled` (one factor) or `add_each_other` (two)."""
-    undefined, zeros = (
-        ir.Constant(_VECTOR, ir.Undefined),
-        ir.Constant(ir.VectorType(ir.IntType(32), VECTOR_WIDTH), None),
-    )
-    firsts = [builder.insert_element(undefined, number, ir.Constant(ir.IntType(32), 0)) for number in arguments[5:]]
+    integer, undefined = ir.IntType(32), ir.Constant(_VECTOR, ir.Undefined)
+    zeros = ir.Constant(ir.VectorType(integer, VECTOR_WIDTH), None)
+    firsts = [builder.insert_element(undefined, number, ir.Constant(integer, 0)) for number in arguments[5:]]
     factors = [builder.shuffle_vector(first, undefined, zeros) for first in firsts]  # the number in every place
     for pointers in _blocks(context, builder, signature.args, arguments):
         old = [builder.load(pointer, align=8) for pointer in pointers]

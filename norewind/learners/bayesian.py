@@ -120,9 +120,7 @@ class BayesMixture:
     def _checked(self, losses: Any) -> np.ndarray:
         losses = np.ascontiguousarray(losses, np.float64)
         if losses.ndim != 2 or losses.shape[1] != self.experts:
-            raise ModelError(
-                f"BayesMixture: losses has shape {losses.shape}, but it must be (samples, {self.experts})."
-            )
+            raise ModelError(f"BayesMixture: the shape of losses is {losses.shape}, not (samples, {self.experts}).")
         return losses
 
 

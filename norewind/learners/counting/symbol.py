@@ -126,7 +126,8 @@ def all_symbols(plan, run, work, expects, out):
         expects: the symbol that the match predicts; -1 if there is no match.
         out: where to write the log-probabilities.
     """
-    depth, past, rows, inputs, chosen = plan.depth, run.past, work.rows, work.inputs, work.chosen
+    depth, past, rows = plan.depth, run.past, work.rows
+    inputs, chosen, predictions = work.inputs, work.chosen, work.predictions
     likelihoods = np.zeros(2 << depth)
     likelihoods[1] = 1
     for group in range(len(plan.groups) - 1):
@@ -144,9 +145,7 @@ def all_symbols(plan, run, work, expects, out):
                         bits.write_match_inputs(past, run.histories, expects, depth, level, node, chosen, inputs)
                         bits.write_expert_inputs(work.masses, node, bits.PER_CONTEXT * len(rows) + bits.OTHERS, inputs)
                         bits.choose_rows(past, run.maps, plan.sets, plan.hashed, plan.nodes, depth, level, node, chosen)
-                        one = bits.predict_bit(
-                            run.weights, run.uses, run.last, run.maps, inputs, chosen, work.predictions
-                        )
+                        one = bits.predict_bit(run.weights, run.uses, run.last, run.maps, inputs, chosen, predictions)
                     likelihoods[2 * node] = likelihoods[node] * ((ONE - one) / ONE)
                     likelihoods[2 * node + 1] = likelihoods[node] * (one / ONE)
     for symbol in range(plan.symbols):
