@@ -266,7 +266,6 @@ def with_readout(
     hidden: int = 64,
     skip: bool = True,
     norm: bool = True,
-    prenorm: bool = False,
     symbols: bool = True,
 ) -> Cell:
     """A cell with a hidden layer between its state and the output:
@@ -285,7 +284,6 @@ def with_readout(
         hidden: the number of units of the hidden layer.
         skip: include the term E x: the layer reads the input as well, so that the state need not remember it.
         norm: apply a layer norm with a learned scale and shift to the hidden layer.
-        prenorm: apply a layer norm to h, before W.
         symbols: scale the initial E for integer symbols; False for float vectors.
 
     Returns:
@@ -320,16 +318,15 @@ def with_readout(
         }
         if skip:
             readout["skip"] = input_table(keys[3], inputs, hidden, symbols, dtype)
-        for name, wanted, size in (("norm", norm, hidden), ("prenorm", prenorm, width)):
-            if wanted:
-                readout[name] = {"scale": jnp.ones(size, dtype), "shift": jnp.zeros(size, dtype)}
+        if norm:
+            readout["norm"] = {"scale": jnp.ones(hidden, dtype), "shift": jnp.zeros(hidden, dtype)}
         return params | {"readout": readout}
 
     def around(inner):
         def transition(params, state, x):
             state, features = inner(inside(params), state, x)
             readout = params["readout"]
-            drive = read_out(readout["hidden"], _layer_norm(readout["prenorm"], features) if prenorm else features)
+            drive = read_out(readout["hidden"], features)
             if skip:
                 drive = drive + read_input(readout["skip"], x)
             if norm:

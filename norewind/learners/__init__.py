@@ -10,14 +10,4 @@ from norewind.learners.packing import pack
 from norewind.learners.series import Series
 from norewind.learners.text_learner import TextLearner
 
-__all__ = [
-    "Ahead",
-    "BayesMixture",
-    "Counts",
-    "Learner",
-    "LeastSquares",
-    "Online",
-    "Series",
-    "TextLearner",
-    "pack",
-]
+__all__ = ["Ahead", "BayesMixture", "Counts", "Learner", "LeastSquares", "Online", "Series", "TextLearner", "pack"]

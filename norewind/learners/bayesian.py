@@ -79,38 +79,25 @@ class BayesMixture:
         _learn_chunk(log_weights, losses[:count], self.switching, mixed)
         return BayesMixtureRun(log_weights), mixed
 
-    def distribution(self, run: BayesMixtureRun, log_probabilities: Any) -> np.ndarray:
-        """Mix the experts' predictions of the next symbol.
+    def distributions(self, run: BayesMixtureRun, log_probabilities: Any, losses: Any = None) -> np.ndarray:
+        """Mix the experts' predictions of a chunk of symbols.
 
-        A coder that works bit by bit uses sums of the result, Σᵢ wᵢ pᵢ(prefix and bit) / Σᵢ wᵢ pᵢ(prefix), so its code
-        has the same length.
-
-        Args:
-            run: the run.
-            log_probabilities: the experts' log-probabilities (experts, symbols).
-
-        Returns:
-            The mixture's log-probabilities.
-        """
-        log_probabilities = np.ascontiguousarray(log_probabilities, np.float64)
-        out = np.zeros(log_probabilities.shape[1])
-        _mix_log_probabilities(run.log_weights, log_probabilities, out)
-        return out
-
-    def distributions(self, run: BayesMixtureRun, losses: Any, log_probabilities: Any) -> np.ndarray:
-        """Mix the experts' predictions of all symbols of a chunk, each before anything is learned from it.
+        A coder that works bit by bit uses sums of a distribution, Σᵢ wᵢ pᵢ(prefix and bit) / Σᵢ wᵢ pᵢ(prefix), so its
+        code has the same length.
 
         Args:
-            run: the run before the chunk.
-            losses: the losses of the experts (samples, experts).
-            log_probabilities: their log-probabilities (samples, experts, symbols).
+            run: the run before the chunk, which stays unchanged.
+            log_probabilities: the experts' log-probabilities (samples, experts, symbols).
+            losses: the losses of the experts (samples, experts). Weights are learned from each after its symbol is
+                predicted; without losses, they stay the same.
 
         Returns:
             The mixture's log-probabilities (samples, symbols).
         """
         log_probabilities = np.ascontiguousarray(log_probabilities, np.float64)
+        losses = np.zeros((0, self.experts)) if losses is None else self._checked(losses)
         out = np.zeros((len(log_probabilities), log_probabilities.shape[2]))
-        _predict_chunk(run.log_weights.copy(), self._checked(losses), log_probabilities, self.switching, out)
+        _predict_chunk(run.log_weights.copy(), log_probabilities, losses, self.switching, out)
         return out
 
     def weights(self, run: BayesMixtureRun) -> np.ndarray:
@@ -188,7 +175,8 @@ def _learn_chunk(log_weights, losses, switching, mixed):
 
 
 @kernel
-def _predict_chunk(log_weights, losses, log_probabilities, switching, out):
-    for t in range(len(losses)):
+def _predict_chunk(log_weights, log_probabilities, losses, switching, out):
+    for t in range(len(out)):
         _mix_log_probabilities(log_weights, log_probabilities[t], out[t])
-        learn_weights(log_weights, losses[t], switching)
+        if len(losses) > 0:
+            learn_weights(log_weights, losses[t], switching)

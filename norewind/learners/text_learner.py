@@ -88,7 +88,7 @@ class TextLearner(Learner):
             return new, total, None
         if whole is None:
             return new, total, -mixed.reshape(np.shape(xs)).astype(np.float32)
-        whole = self.mixture.distributions(run.mix, losses, np.concatenate([logs, whole[:, None]], axis=1))
+        whole = self.mixture.distributions(run.mix, np.concatenate([logs, whole[:, None]], axis=1), losses)
         return new, total, whole.reshape(*np.shape(xs), -1).astype(np.float32)
 
     def forward(self, run: TextRun, xs: Any, *, count: int | None = None) -> tuple[TextRun, np.ndarray]:
@@ -99,7 +99,7 @@ class TextLearner(Learner):
         if not networks:
             return new, whole
         experts = np.concatenate([logs, whole[:, None]], axis=1)
-        return new, np.stack([self.mixture.distribution(run.mix, one) for one in experts]).astype(np.float32)
+        return new, self.mixture.distributions(run.mix, experts).astype(np.float32)
 
     def reset(self, run: TextRun) -> TextRun:
         return TextRun(reset_all(self.networks, run.networks), self.counts.reset(run.counts), run.mix)

@@ -26,13 +26,11 @@ def test_rtrl_is_exact(name):
     check_exact(rtrl, models=[in_a_stack() if name == "stack" else structured.of_cell(name, readout=True)])
 
 
-def by_hand(readout, h, x, prenorm, skip, norm):
+def by_hand(readout, h, x, skip, norm):
     def normed(part, values):
         values = (values - values.mean()) / np.sqrt(values.var() + 1e-5)
         return part["scale"] * values + part["shift"]
 
-    if prenorm:
-        h = normed(readout["prenorm"], h)
     a = readout["hidden"]["weight"] @ h + readout["hidden"]["bias"]
     if skip:
         a = a + readout["skip"][x]
@@ -45,9 +43,9 @@ def by_hand(readout, h, x, prenorm, skip, norm):
 @pytest.mark.parametrize(
     "options",
     [
-        {"skip": True, "norm": True, "prenorm": True},
-        {"skip": True, "norm": True, "prenorm": False},
-        {"skip": False, "norm": False, "prenorm": False},
+        {"skip": True, "norm": True},
+        {"skip": True, "norm": False},
+        {"skip": False, "norm": False},
     ],
     ids=lambda options: "+".join(name for name, on in options.items() if on) or "plain",
 )

@@ -40,7 +40,7 @@ OTHERS = {
         lambda key: eqx.nn.GRUCell(inputs, hidden, key=key), inputs, outputs
     ),
 }
-SMALL = {"hidden": 3, "prenorm": True}
+SMALL = {"hidden": 3}
 
 
 def of_cell(name, hidden=2, length=4, readout=False):

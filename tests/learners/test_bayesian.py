@@ -87,10 +87,12 @@ def test_a_mixture_of_distributions_sums_to_one_and_gives_the_loss():
     logs -= np.log(np.exp(logs).sum(-1, keepdims=True))
     targets = rng.integers(0, 7, 20)
     mixture = BayesMixture(3, switching=0.01)
-    run = mixture.init()
-    for log_probabilities, target in zip(logs, targets, strict=True):
-        mixed = mixture.distribution(run, log_probabilities)
+    run, losses = mixture.init(), -np.take_along_axis(logs, targets[:, None, None], 2)[..., 0]
+    whole = mixture.distributions(run, logs, losses)
+    for t, (log_probabilities, target) in enumerate(zip(logs, targets, strict=True)):
+        mixed = mixture.distributions(run, log_probabilities[None])[0]
         assert abs(np.exp(mixed).sum() - 1) < 1e-12
+        np.testing.assert_array_equal(mixed, whole[t])
         run, loss = mixture.scan(run, -log_probabilities[None, :, target])
         assert abs(loss[0] + mixed[target]) < 1e-12
 
