@@ -281,10 +281,10 @@ def trace(factors, features, width):
 @kernel
 def any_known(targets):
     """Return whether any target is known."""
-    found = False
+    known = False
     for i in range(len(targets)):
-        found |= np.isfinite(targets[i])
-    return found
+        known |= np.isfinite(targets[i])
+    return known
 
 
 def reset_linear(run: LinearRun) -> None:

@@ -225,10 +225,10 @@ def _check_one_trace(trial: _Trial) -> None:
 
 
 def _check_uncompiled_steps(trial: _Trial) -> None:
-    found, wanted = (
+    actual, expected = (
         _steps(step, trial.model(), trial.carries[0])[2].grad for step in (trial.estimator.step, trial.step)
     )
-    assert_same(found, wanted, f"{trial.name}: gradients with and without jit differ", 1e-4, 1e-4)
+    assert_same(actual, expected, f"{trial.name}: gradients with and without jit differ", 1e-4, 1e-4)
 
 
 _CHECKS = (

@@ -207,29 +207,29 @@ def _assert_exact(
         width = sum(leaf.size for leaf in jax.tree.leaves(real_leaves(example.state)))
         # The noise of the last step affects no gradient, so it need not be enumerated.
         carry = sign_paths(carry, width * (steps - 1))
-    found = jax.jit(mean_grads if on_every_path else grads)(carry)
+    actual = jax.jit(mean_grads if on_every_path else grads)(carry)
     exact = _cut(exact_grads(*example[3:5], example.params, example.state, example.xs, example.targets), window)
     exact = jax.tree.map(lambda leaf: leaf.sum(axis=1), exact)
-    assert_same(found, exact, f"{example.name}: {what}", tolerance)
+    assert_same(actual, exact, f"{example.name}: {what}", tolerance)
 
 
 def assert_same(
-    found: Tree, wanted: Tree, what: str, absolute: float = 0.0, relative: float = 0.0, *, equal_nan: bool = False
+    actual: Tree, expected: Tree, what: str, absolute: float = 0.0, relative: float = 0.0, *, equal_nan: bool = False
 ) -> None:
     """Assert that two trees have the same structure, shapes and dtypes, and values within tolerances.
 
     Keys are compared exactly. Leaves of `jax.eval_shape` have no values to compare.
 
     Args:
-        found: the tree to check.
-        wanted: the expected tree.
+        actual: the tree to check.
+        expected: the expected tree.
         what: the start of error messages.
         absolute: the absolute tolerance.
         relative: the relative tolerance.
         equal_nan: whether NaNs count as equal.
     """
-    assert jax.tree.structure(found) == jax.tree.structure(wanted), f"{what} has a different structure"
-    for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(found), jax.tree.leaves(wanted), strict=True):
+    assert jax.tree.structure(actual) == jax.tree.structure(expected), f"{what} has a different structure"
+    for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(actual), jax.tree.leaves(expected), strict=True):
         a, b = (leaf if hasattr(leaf, "dtype") else np.asarray(leaf) for leaf in (a, b))
         place = f"{what} at {jax.tree_util.keystr(path) or 'its root'}"
         assert a.shape == b.shape, f"{place} has shape {a.shape}, not {b.shape}"
@@ -341,8 +341,8 @@ def _check_mixing(transition, params, state, x, mixing) -> None:
     alone = mixed_by(transition, own_product)
     units = structure_of(alone).units
     assert units is not None, "a model that declares mixing must declare units, or its mixing must"
-    found, values = (jax.jit(model)(params, state, x) for model in (alone, transition))
-    assert_same(found, values, "mixing by a product with the same values changes the model's", 1e-6, 1e-4)
+    actual, values = (jax.jit(model)(params, state, x) for model in (alone, transition))
+    assert_same(actual, values, "mixing by a product with the same values changes the model's", 1e-6, 1e-4)
     _check_units(alone, params, state, x, units(params))
     _check_elementwise(alone, params, state, x)
 

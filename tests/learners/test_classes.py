@@ -141,7 +141,7 @@ def test_a_new_sequence_does_not_know_the_newest_class():
     xs, targets = table((1,))
     mixture = ClassLearner([], 4, (1,))
     run, _, _ = mixture.scan(mixture.init(), xs, targets)
-    frequencies = run.counting.classes / run.counting.classes.sum()
+    frequencies = run.mixture.classes / run.mixture.classes.sum()
     run, losses, (made, due) = mixture.scan(mixture.reset(run), xs[:1], [[np.nan]], outputs=True)
     np.testing.assert_allclose(np.exp(made[0]), frequencies, atol=1e-5)
     assert not losses.any()
