@@ -12,19 +12,18 @@ CALLS = 200
 
 def cases() -> list[Case]:
     learner, run = learner_and_run("uoro")
-    packed = norewind.learners.pack(run)
+    single = norewind.learners.PackedOnline(learner)
+    packed = single.pack(run)
     inputs, targets = text(CALLS)
     pairs = list(zip(map(np.int32, inputs), map(np.int32, targets), strict=True))
 
-    def stepping(start):
-        run = start
+    def stepping(learner, run):
         for x, target in pairs:
             run, estimate = learner.step(run, x, target)
             loss = estimate.loss
         jax.block_until_ready(loss)
 
-    def answering(start):
-        run = start
+    def answering(learner, run):
         for x, target in pairs:
             run, _ = learner.predict(run, x)
             run, estimate = learner.learn(run, target)
@@ -32,8 +31,8 @@ def cases() -> list[Case]:
         jax.block_until_ready(loss)
 
     return [
-        Case("step", lambda: stepping(run), CALLS),
-        Case("predict + learn", lambda: answering(run), CALLS),
-        Case("step, packed", lambda: stepping(packed), CALLS),
-        Case("predict + learn, packed", lambda: answering(packed), CALLS),
+        Case("step", lambda: stepping(learner, run), CALLS),
+        Case("predict + learn", lambda: answering(learner, run), CALLS),
+        Case("step, packed", lambda: stepping(single, packed), CALLS),
+        Case("predict + learn, packed", lambda: answering(single, packed), CALLS),
     ]

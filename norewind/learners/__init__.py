@@ -6,8 +6,10 @@ from norewind.learners.counting.counts import Counts
 from norewind.learners.learner import Learner
 from norewind.learners.least_squares import LeastSquares
 from norewind.learners.online import Online
-from norewind.learners.packing import pack
+from norewind.learners.packing import PackedOnline
 from norewind.learners.series import Series
 from norewind.learners.text_learner import TextLearner
 
-__all__ = ["Ahead", "BayesMixture", "Counts", "Learner", "LeastSquares", "Online", "Series", "TextLearner", "pack"]
+__all__ = [
+    "Ahead", "BayesMixture", "Counts", "Learner", "LeastSquares", "Online", "PackedOnline", "Series", "TextLearner",
+]  # fmt: skip

@@ -13,9 +13,8 @@ from norewind.core.run import NonFiniteError, Run
 from norewind.core.trees import Tree
 from norewind.learners.learner import Learner
 from norewind.learners.online import Online
-from norewind.learners.steps import checked_steps, row_offsets, same_length, shift_columns, upcoming_forecasts
-
-LARGEST_COUNT = 2**31 - 1  # of samples
+from norewind.learners.packing import PackedOnline
+from norewind.learners.steps import checked_steps, delay_rows, row_offsets, same_length, upcoming_forecasts
 
 
 class AheadRun(NamedTuple):
@@ -23,13 +22,13 @@ class AheadRun(NamedTuple):
 
     Attributes:
         run: the inner run. `run.state` has seen the rows already learned from, `run.ahead` all rows.
-        xs: the inputs of the newest rows, oldest first; zeros where there is no row yet.
-        targets: their targets; NaN where there is no row yet.
-        outputs: the forecasts made at the newest rows; zeros where there is none yet.
+        xs: a ring of the inputs of the newest rows: row t is at t modulo their number.
+        targets: a ring of their targets; NaN where there is no row yet.
+        outputs: a ring of the forecasts made at the newest rows; zeros where there is none yet.
         samples: the number of rows so far.
     """
 
-    run: Run
+    run: Any
     xs: np.ndarray
     targets: np.ndarray
     outputs: np.ndarray
@@ -54,7 +53,7 @@ class Ahead(Learner):
     Args:
         learner: the network, from `online`.
         loss: the loss of the forecasts of one row; an unknown target is NaN. None for members of a mixture, which
-            scores them itself: their losses are zeros.
+            keeps and scores their forecasts itself: their losses are zeros, and they return no earlier forecasts.
         steps: the steps to forecast, in rows ahead, e.g. (1, 2, 3) or (24,).
         window: the number of rows in one step of the learner.
         parts: how many values the outputs hold per step and target: 2 if they are means followed by variances, or the
@@ -76,13 +75,20 @@ class Ahead(Learner):
     True
     """
 
-    def __init__(self, learner: Online, loss: Loss | None, steps: Sequence[int], window: int = 1, *, parts: int = 1):
+    def __init__(
+        self,
+        learner: Online | PackedOnline,
+        loss: Loss | None,
+        steps: Sequence[int],
+        window: int = 1,
+        *,
+        parts: int = 1,
+    ):
         checks.at_least_one("Ahead: window", window)
         self.learner, self.steps, self.window, self.parts = learner, checked_steps("Ahead", steps), window, parts
         self.horizon = self.steps[-1]
         # The rows to learn from begin this many rows before the newest ones; all their targets have arrived.
         self.delay = self.horizon + window - 1
-        self._since_made = tuple(self.horizon - step for step in self.steps)
         self._losses = None if loss is None else _losses_of(loss)
 
     def init(self, run: Run, x: np.ndarray, output: np.ndarray, target: np.ndarray) -> AheadRun:
@@ -102,8 +108,8 @@ class Ahead(Learner):
             return np.full((rows, *np.shape(like)), value, np.asarray(like).dtype)
 
         start = run._replace(ahead=run.state)
-        outputs = empty(self.horizon, np.ravel(output))
-        samples = np.zeros((), np.int32)
+        outputs = empty(0 if self._losses is None else self.horizon, np.ravel(output))
+        samples = np.zeros((), np.int64)
         return AheadRun(start, empty(self.delay, x), empty(self.delay, target, np.nan), outputs, samples)
 
     def scan(
@@ -118,70 +124,68 @@ class Ahead(Learner):
             NonFiniteError: a number was not finite; it holds the last good run.
         """
         same_length(xs, targets)
-        steps = len(xs)
-        count = steps if count is None else count
+        count = len(xs) if count is None else count
         newest, known = self._flat(np.asarray(xs)), self._flat(np.asarray(targets))
-        rows, seen = count * self.window, int(run.samples)
-        old, came = np.concatenate([run.xs, newest]), np.concatenate([run.targets, known])
+        rows, seen, width = count * self.window, int(run.samples), known.shape[1] // len(self.steps)
+        (late_xs, old), (late_targets, due_targets) = (
+            _delayed(run.xs, row_offsets((self.delay,), newest.shape[1]), seen, newest, rows),
+            _delayed(run.targets, self.delay - row_offsets(self.steps, width), seen, known, rows),
+        )
         # At the first rows, there is nothing to learn from yet.
         idle = min(count, max(0, -(-(self.delay - seen) // self.window)))
         try:
-            inner, forecasts = self._learn(run, old, came, newest, (idle, count))
+            inner, made = self._learn(run, (old, due_targets, newest), idle, count)
         except NonFiniteError as error:
             good, _, _ = self.scan(run, xs, targets, count=idle + error.step - 1 - int(run.run.steps))
             raise NonFiniteError(str(error), error.step, good) from None
-        made = np.concatenate([run.outputs, forecasts])
-        due = self._due(made, forecasts)
+        waiting, due = self._exchange(run, made, rows)
         losses = np.zeros(len(newest))
         if self._losses is not None:
             losses[:rows] = np.asarray(self._losses(due, self._forecast_targets(known, seen)))[:rows]
             losses[: max(0, self.steps[0] - seen)] = 0
-        new = AheadRun(
-            inner,
-            old[rows : rows + self.delay],
-            came[rows : rows + self.delay],
-            made[rows : rows + self.horizon],
-            _counted(run.samples, rows),
-        )
-        losses = losses if self.window == 1 else losses.reshape(steps, self.window).sum(axis=1)
-        return new, losses, (self._steps(forecasts), self._steps(due))
+        new = AheadRun(inner, late_xs, late_targets, waiting, run.samples + rows)
+        losses = losses if self.window == 1 else losses.reshape(-1, self.window).sum(axis=1)
+        return new, losses, (self._steps(made), self._steps(due))
 
-    def _learn(self, run: AheadRun, old: np.ndarray, came: np.ndarray, newest: np.ndarray, steps: tuple[int, int]):
-        """Return the inner run after these steps (the first ones idle), and the forecasts made at the newest rows."""
-        idle, count = steps
-        inner, start = run.run, idle * self.window
-        forecasts = np.zeros((len(newest), *run.outputs.shape[1:]), run.outputs.dtype)
+    def _learn(self, run: AheadRun, rows: tuple[np.ndarray, ...], idle: int, count: int) -> tuple[Any, np.ndarray]:
+        """Return the inner run after the steps (the first ones idle), and the forecasts made at the newest rows."""
+        (old, _, newest), inner, start = rows, run.run, idle * self.window
+        learner: Any = self.learner  # the kind of its runs is known only there
+        made = None
         if idle:
-            inner, outputs = self.learner.forward(inner, newest, count=start)
-            forecasts = np.array(outputs).reshape(forecasts.shape)
+            inner, outputs = learner.forward(inner, newest, count=start)
+            made = np.array(outputs).reshape(len(newest), -1)
             # Rows before the first whole window are not learned from, but the state has to see them.
             missed = old[max(0, self.delay - int(run.samples)) : start]
             if len(missed):
-                seen, _ = self.learner.forward(inner._replace(ahead=None), missed, count=len(missed))
+                seen, _ = learner.forward(inner._replace(ahead=None), missed, count=len(missed))
                 inner = seen._replace(ahead=inner.ahead)
-        if count > idle:
-            targets = np.empty((len(newest), came.shape[1]), came.dtype)
-            shift_columns(came, row_offsets(self.steps, came.shape[1] // len(self.steps)), targets)
+        if made is None or count > idle:
             # Rolled, not cut: chunks of the same length reuse the compiled program.
-            parts = old[: len(newest)], targets, newest
-            xs, targets, newest = (self._steps(np.roll(part, -start, axis=0) if start else part) for part in parts)
-            inner, _, outputs = self.learner.scan(inner, xs, targets, newest=newest, count=count - idle, outputs=True)
-            later = np.asarray(outputs).reshape(forecasts.shape)
-            forecasts = np.concatenate([forecasts[:start], later[: len(later) - start]]) if start else later
-        return inner, forecasts
+            xs, targets, newest = (self._steps(np.roll(part, -start, axis=0) if start else part) for part in rows)
+            inner, _, outputs = learner.scan(inner, xs, targets, newest=newest, count=count - idle, outputs=True)
+            later = np.asarray(outputs).reshape(len(old), -1)
+            made = later if made is None else np.concatenate([made[:start], later[: len(later) - start]])
+        return inner, made
 
     def forward(self, run: AheadRun, xs: np.ndarray, *, count: int | None = None) -> tuple[AheadRun, Any]:
         count = len(xs) if count is None else count
         inner, outputs = self.learner.forward(run.run, xs, count=count)
-        forecasts = np.asarray(outputs).reshape(len(xs), -1)
-        made = np.concatenate([run.outputs, forecasts])
-        newest = made[count : count + self.horizon]
-        new = AheadRun(inner, run.xs, run.targets, newest, _counted(run.samples, count))
-        return new, (forecasts, self._due(made, forecasts))
+        made = np.asarray(outputs).reshape(len(xs), -1)
+        waiting, due = self._exchange(run, made, count)
+        return AheadRun(inner, run.xs, run.targets, waiting, run.samples + count), (made, due)
 
-    def upcoming(self, run: AheadRun) -> np.ndarray:
-        # The newest rows, oldest first, are a ring whose next row is the first one.
-        return upcoming_forecasts(run.outputs.reshape(self.horizon, self.parts, -1), self.steps, 0)
+    def _exchange(self, run: AheadRun, made: np.ndarray, rows: int) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return the ring of forecasts after the first of these rows, and the earlier forecasts of these rows."""
+        if self._losses is None:
+            return run.outputs, None
+        offsets = row_offsets(self.steps, made.shape[1] // (self.parts * len(self.steps)), parts=self.parts)
+        return _delayed(run.outputs, offsets, int(run.samples), made, rows)
+
+    def upcoming(self, run: AheadRun) -> np.ndarray | None:
+        if self._losses is None:
+            return None
+        return upcoming_forecasts(run.outputs.reshape(self.horizon, self.parts, -1), self.steps, int(run.samples))
 
     def for_keys(self, run: AheadRun, *, share: bool = False) -> Any:
         from norewind.learners.keys.networks import Networks, Waiting
@@ -201,12 +205,6 @@ class Ahead(Learner):
     def chunk_size(self, run: AheadRun) -> int:
         return self.learner.chunk_size(run.run)
 
-    def _due(self, made: np.ndarray, forecasts: np.ndarray) -> np.ndarray:
-        """Return the earlier forecasts of each row; `made` starts `horizon` rows before the first of them."""
-        due, width = np.empty(forecasts.shape, made.dtype), made.shape[1] // (self.parts * len(self.steps))
-        shift_columns(made, row_offsets(self._since_made, width, parts=self.parts), due)
-        return due
-
     def _forecast_targets(self, known: np.ndarray, seen: int) -> np.ndarray:
         """Replace targets that no earlier row has forecast with NaN."""
         if seen >= self.horizon:
@@ -217,8 +215,8 @@ class Ahead(Learner):
     def _flat(self, steps: np.ndarray) -> np.ndarray:
         return steps if self.window == 1 else steps.reshape(-1, *steps.shape[2:])
 
-    def _steps(self, rows: np.ndarray) -> np.ndarray:
-        return rows if self.window == 1 else rows.reshape(-1, self.window, *rows.shape[1:])
+    def _steps(self, rows: Any) -> Any:
+        return rows if self.window == 1 or rows is None else rows.reshape(-1, self.window, *rows.shape[1:])
 
 
 @lru_cache(maxsize=64)
@@ -227,5 +225,13 @@ def _losses_of(loss: Loss) -> Callable:
     return jax.jit(jax.vmap(loss))
 
 
-def _counted(samples: np.ndarray, more: int) -> np.ndarray:
-    return np.array(min(int(samples) + more, LARGEST_COUNT), np.int32)
+def _delayed(
+    ring: np.ndarray, offsets: np.ndarray, row: int, new: np.ndarray, rows: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return a ring after the first `rows` of the new rows, and the earlier values of their columns; see `delay_rows`.
+
+    Both are new arrays, so that a failed or a repeated call finds its run unchanged.
+    """
+    ring, old = ring.copy(), np.zeros(new.shape, ring.dtype)
+    delay_rows(ring, offsets, row, new[:rows], old)
+    return ring, old

@@ -83,5 +83,7 @@ def join_forecasts(outputs: Sequence, horizon: int, rows: int, width: int) -> np
     Returns:
         The forecasts (rows, forecasts, width).
     """
+    if not outputs:
+        return np.empty((rows, 0, width), np.float32)
     made = [np.asarray(part[0] if horizon else part, np.float32).reshape(rows, -1, width) for part in outputs]
-    return np.concatenate(made, axis=1) if made else np.empty((rows, 0, width), np.float32)
+    return made[0] if len(made) == 1 else np.concatenate(made, axis=1)

@@ -26,7 +26,6 @@ from norewind.learners.chunks import (
     unchecked_step,
 )
 from norewind.learners.learner import Learner
-from norewind.learners.packing import PackedRun, SingleCalls, pack
 
 # Samples in one call of the compiled loop. A call costs as much as 40 samples of a GRU-64.
 CHUNK, SHORTEST_CHUNK = 4_000, 100
@@ -101,7 +100,6 @@ class Online(Learner):
         self.compiled_forward = jax.jit(partial(_forward, update))
         self.compiled_reset = jax.jit(update.reset)
         self.symbols = Symbols(update.estimator.model)
-        self.single = SingleCalls(update, stops, self.symbols)
 
     def init(self, params: Tree, state: Tree, key: jax.Array) -> Run:
         """Start a run.
@@ -123,7 +121,7 @@ class Online(Learner):
         """Learn from one sample or window.
 
         Args:
-            run: the run to continue; a packed one (see `pack`) makes this faster.
+            run: the run to continue.
             x: the input of the model.
             target: the target, which the loss compares with the model's output.
 
@@ -134,11 +132,7 @@ class Online(Learner):
             NonFiniteError: a number was not finite, unless such samples are skipped.
             ValueError: inputs are still waiting for their targets.
         """
-        if not isinstance(run, PackedRun) or run.pending:
-            _nothing_pending(run, "step", (Run, PackedRun))
-        if isinstance(run, PackedRun):
-            vectors, estimate = self.single.step("step", run, x, target)
-            return PackedRun(run.layout, vectors), estimate  # pyright: ignore[reportReturnType] (a packed run stands for a run)
+        check_nothing_pending(run, "step")
         try:
             self.symbols.check("step", x, target)
             new, estimate, finite = self.compiled_step(run, x, target)
@@ -183,12 +177,7 @@ class Online(Learner):
             NonFiniteError: a number was not finite, unless such samples are skipped.
             ValueError: the arguments do not fit together, or inputs are still waiting for their targets.
         """
-        _nothing_pending(run, "scan", (Run, PackedRun))
-        if isinstance(run, PackedRun):
-            if count in (None, 1) and resets is None and _is_single(xs):
-                return self.single.scan_one(run, xs, targets, newest)  # pyright: ignore[reportReturnType] (a packed run stands for a run)
-            new, *results = self.scan(run.unpack(), xs, targets, resets, newest=newest, count=count, outputs=outputs)
-            return pack(new), *results  # pyright: ignore[reportReturnType]
+        check_nothing_pending(run, "scan")
         if newest is not None and (resets is not None or run.ahead is None):
             raise ValueError("scan: with `newest`, the run must have a state `ahead`, and resets are not supported.")
         resets = None if resets is None else jnp.asarray(resets)
@@ -228,14 +217,9 @@ class Online(Learner):
         Raises:
             ValueError: `count` is out of range, or inputs are still waiting for their targets.
         """
-        _nothing_pending(run, "forward", (Run, PackedRun))
-        if isinstance(run, PackedRun) and count in (None, 1) and _is_single(xs):
-            return self.single.forward_one(run, xs)  # pyright: ignore[reportReturnType] (a packed run stands for a run)
+        check_nothing_pending(run, "forward")
         length = checks.common_length("forward", xs=xs)
         _check_count("forward", count, length)
-        if isinstance(run, PackedRun):
-            new, outputs = self.forward(run.unpack(), xs, count=count)
-            return pack(new), outputs  # pyright: ignore[reportReturnType]
         return self.compiled_forward(run, xs, length if count is None else count)
 
     def predict(self, run: Run, x: Tree) -> tuple[Run, Tree]:
@@ -248,9 +232,6 @@ class Online(Learner):
         Returns:
             `(run, output)`. Pass the run to `learn` when the target is known.
         """
-        if isinstance(run, PackedRun):
-            ahead, output = self.single.predict(run, x)
-            return PackedRun(run.layout, run.vectors, (*run.pending, x), ahead), output  # pyright: ignore[reportReturnType] (a packed run stands for a run)
         checks.run("predict", run, Run)
         try:
             self.symbols.check("predict", x)
@@ -276,14 +257,10 @@ class Online(Learner):
             ValueError: no input is waiting for a target.
             NonFiniteError: a number was not finite, unless such samples are skipped.
         """
-        if not isinstance(run, PackedRun):
-            checks.run("learn", run, Run)
+        checks.run("learn", run, Run)
         if not run.pending:
             raise ValueError("no input waits for a target: call predict(run, x) before learn(run, target).")
         x, *later = run.pending
-        if isinstance(run, PackedRun):
-            vectors, estimate = self.single.step("learn", run, x, target)
-            return PackedRun(run.layout, vectors, tuple(later), run.ahead_vectors if later else None), estimate  # pyright: ignore[reportReturnType] (a packed run stands for a run)
         new, estimate = self.step(run._replace(pending=(), ahead=None), x, target)
         if not later:
             return new, estimate
@@ -319,9 +296,7 @@ class Online(Learner):
         Raises:
             ModelError: `when` is not boolean.
         """
-        if isinstance(run, PackedRun):
-            return pack(self.reset(run.unpack(), when))  # pyright: ignore[reportReturnType] (a packed run stands for a run)
-        _nothing_pending(run, "reset")
+        check_nothing_pending(run, "reset")
         mask = when if hasattr(when, "dtype") else np.asarray(when)
         if mask.dtype != bool:
             raise checks.ModelError(
@@ -366,18 +341,24 @@ def _check_count(what: str, count: Any, length: int) -> None:
         raise ValueError(f"{what}: count is {count}, but the chunk holds {length} steps.")
 
 
-def _nothing_pending(run: Any, what: str, kinds: Any = Run) -> None:
-    checks.run(what, run, kinds)
+def check_nothing_pending(run: Any, what: str, kind: type = Run) -> None:
+    """Check that a value is a run, and that none of its inputs are waiting for their targets.
+
+    Args:
+        run: the value.
+        what: the name of the function that was called, for the message.
+        kind: the kind of run that is expected.
+
+    Raises:
+        ModelError: it is something else.
+        ValueError: inputs are waiting.
+    """
+    checks.run(what, run, kind)
     if run.pending:
         raise ValueError(
             f"{what}: inputs still wait for their targets ({len(run.pending)} of them). "
             "Call learn(run, target) for each first."
         )
-
-
-def _is_single(xs: Tree) -> bool:
-    """Whether inputs hold a single entry along their leading axis."""
-    return len(xs if isinstance(xs, np.ndarray) else jax.tree.leaves(xs)[0]) == 1
 
 
 def _is_false(flag: jax.Array) -> bool:

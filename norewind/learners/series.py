@@ -154,20 +154,16 @@ class Series(Learner):
         xs, targets = np.ascontiguousarray(xs, np.float32), np.ascontiguousarray(targets, np.float32)
         rows, outputs = len(xs), targets.shape[1]
         forecasts = join_forecasts(others, self.horizon, rows, outputs)
-        shape = rows, (1 + self.gaussian) * outputs
-        losses, made, due = np.zeros(rows, np.float32), np.zeros(shape, np.float32), np.zeros(shape, np.float32)
+        losses = np.zeros(rows, np.float32)
+        made, due = np.zeros((2, rows, (1 + self.gaussian) * outputs), np.float32)
         linear, history, waiting, weighing, rings = mixture
-        # Numba takes twice as long to receive named tuples.
-        plan, run = tuple(self.plan), (tuple(linear), history, waiting, tuple(weighing), rings)
-        _rows(plan, run, xs if count == rows else xs[:count], targets, forecasts, losses, made, due)
+        run = tuple(linear), history, waiting, tuple(weighing), rings  # Numba takes twice as long for named tuples
+        _mix_rows(tuple(self.plan), run, xs if count == rows else xs[:count], targets, forecasts, losses, made, due)
         return losses, (made, due) if self.horizon else made
 
     def upcoming(self, run: SeriesRun) -> np.ndarray | None:
-        return (
-            None
-            if not self.horizon
-            else upcoming_forecasts(run.mixture.outputs, self.steps, run.mixture.linear.rows[0])
-        )
+        mixture = run.mixture
+        return upcoming_forecasts(mixture.outputs, self.steps, mixture.linear.rows[0]) if self.horizon else None
 
     def reset(self, run: SeriesRun) -> SeriesRun:
         mixture = run.mixture
@@ -178,7 +174,7 @@ class Series(Learner):
 
 
 @kernel
-def _rows(plan, run, xs, targets, others, losses, made, due):
+def _mix_rows(plan, run, xs, targets, others, losses, made, due):
     """Learn from each row's targets, then forecast from it. For forecasts of the row itself, forecast first.
 
     Args:

@@ -78,6 +78,40 @@ def shift_columns(rows, offsets, out):
 
 
 @kernel
+def exchange_columns(ring, offsets, row, new, old):
+    """Store a row in a ring, and write each column's value of `offsets` rows earlier.
+
+    Args:
+        ring: the newest rows, changed in place: row t is at t modulo their number.
+        offsets: how many rows earlier, for each column; at most the number of rows in the ring.
+        row: the number of the row in its sequence.
+        new: the row.
+        old: where to write the earlier values.
+    """
+    depth = len(ring)
+    for column in range(len(new)):
+        earlier = (row - offsets[column]) % depth
+        old[column] = new[column] if offsets[column] == 0 else ring[earlier, column]
+    for column in range(len(new)):
+        ring[row % depth, column] = new[column]
+
+
+@kernel
+def delay_rows(ring, offsets, row, new, old):
+    """Do `exchange_columns` for consecutive rows.
+
+    Args:
+        ring: the newest rows, changed in place.
+        offsets: how many rows earlier, for each column.
+        row: the number of the first row in its sequence.
+        new: the rows.
+        old: where to write the earlier values.
+    """
+    for t in range(len(new)):
+        exchange_columns(ring, offsets, row + t, new[t], old[t])
+
+
+@kernel
 def exchange(ring, steps, row, made, due):
     """Take the earlier forecasts of a row from a ring, and store the forecasts made at the row.
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from norewind.core.losses import log_variance
+from norewind.engines.kernels import kernel
 from norewind.fleets.store import KeyErrors, Store
 from norewind.scoring.metrics import SIMPLE_FORECASTS, counted, mean, running_sum, seven_digits
 from norewind.scoring.score import StepScore, place_of
@@ -93,9 +94,9 @@ class NumberScore(StepScore):
         Returns:
             The forecasts; the last value while there are too few rows for a scale.
         """
-        made = self.made_and_due(outputs)[0][:, : samples.values.shape[1]]  # without the variances
-        ahead = samples.ahead[..., 0] + samples.ahead[..., 1] * made
-        return np.where(np.isnan(ahead), samples.values, ahead)
+        forecasts = np.empty(samples.values.shape)
+        _to_units(np.asarray(self.made_and_due(outputs)[0]), samples.ahead, samples.values, forecasts)
+        return forecasts
 
     def predictions_and_errors(self, samples: Samples, outputs: Any) -> tuple[np.ndarray, np.ndarray]:
         """Convert the predictions of each row, made earlier by the nearest step, to the units of the stream.
@@ -151,6 +152,22 @@ class NumberScore(StepScore):
         starts = range(0, len(values), width)
         rows = [dict(zip(self.columns, rounded[start : start + width], strict=True)) for start in starts]
         return rows[0] if len(rows) == 1 else self.by_step(rows)
+
+
+@kernel
+def _to_units(outputs, scales, values, forecasts):
+    """Write standardised forecasts in the units of the stream, or the last value while there is no scale.
+
+    Args:
+        outputs: the forecasts, perhaps followed by their variances.
+        scales: the mean and deviation for each of them.
+        values: the last values.
+        forecasts: where to write the result.
+    """
+    for row in range(len(forecasts)):
+        for i in range(forecasts.shape[1]):
+            forecast = scales[row, i, 0] + scales[row, i, 1] * outputs[row, i]
+            forecasts[row, i] = values[row, i] if np.isnan(forecast) else forecast
 
 
 class KeyScore(NumberScore):

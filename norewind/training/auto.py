@@ -13,7 +13,7 @@ from norewind.core.optimizers import adam, inverse_sqrt, scale_members
 from norewind.core.run import Run
 from norewind.learners.members import Member
 from norewind.learners.online import Online, online
-from norewind.learners.packing import pack
+from norewind.learners.packing import PackedOnline
 from norewind.training.build import ahead_of, start
 from norewind.training.registry import AUTO_WINDOW
 
@@ -151,10 +151,11 @@ def _networks(shape: "Shape", width: int, loss: Loss, rates: Sequence[float], se
     estimator = ensemble(estimators.snap1(cell.transition, loss), members)
     learner = online(estimator, optax.chain(adam(1.0), scale_members(rates)), nonfinite="skip")
     run = start(learner, cell, seed, members)
+    packed = PackedOnline(learner)
     if not shape.horizon:
-        return Member(learner, pack(run), members)
-    ahead, first = ahead_of(learner, run, shape, None, parts=members, outputs=members * outputs)
-    return Member(ahead, first._replace(run=pack(first.run)), members)
+        return Member(packed, packed.pack(run), members)
+    ahead, first = ahead_of(packed, run, shape, None, parts=members, outputs=members * outputs)
+    return Member(ahead, first._replace(run=packed.pack(first.run)), members)
 
 
 def _cell(inputs: int, outputs: int) -> cells.Cell:

@@ -24,6 +24,7 @@ from norewind.fleets.fleet import Fleet
 from norewind.learners.ahead import Ahead
 from norewind.learners.learner import Learner
 from norewind.learners.online import SHORTEST_CHUNK, Online, online, started
+from norewind.learners.packing import PackedOnline
 from norewind.training import registry
 from norewind.training.opening import Shape, method_of
 from norewind.training.settings import Settings, SettingsError
@@ -79,7 +80,14 @@ def _network(settings: Settings, shape: Shape) -> Built:
 
 
 def ahead_of(
-    learner: Online, run: Run, shape: Shape, loss: Loss | None, window: int = 1, *, parts: int = 1, outputs: int = 0
+    learner: Online | PackedOnline,
+    run: Run,
+    shape: Shape,
+    loss: Loss | None,
+    window: int = 1,
+    *,
+    parts: int = 1,
+    outputs: int = 0,
 ) -> tuple[Learner, Any]:
     """Wrap a network and its run to forecast rows ahead, if there is a horizon.
 

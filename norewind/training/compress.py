@@ -176,22 +176,24 @@ class _Coder:
             self.counts = Counts(SYMBOLS, megabytes=MEGABYTES)
             self.run = self.counts.init()
             return
+        from norewind.learners.packing import PackedOnline
         from norewind.training import auto
 
         learner, run = auto.text(SYMBOLS, budget, 0)
         self.counts, self.run, self.length = learner.counts, run.counts, AUTO_WINDOW
         if learner.networks:
             self.network, self.network_run = learner.networks[0], run.networks[0]
-            self.log_probabilities = learner.log_probabilities
+            self.single, self.log_probabilities = PackedOnline(self.network), learner.log_probabilities
 
     def code(self, symbols: np.ndarray) -> None:
         """Code all symbols but the first, which is known. When decoding, they are written into the array."""
         if self.network is None:
             self._code(symbols, None)
             return
-        state = self.network_run
+        # Only what predictions need, since packing takes time.
+        state = self.single.pack(self.network_run._replace(carry=(), opt_state=(), initial_state=()))
         for i in range(len(symbols) - 1):
-            state, logits = self.network.forward(state, symbols[i : i + 1])
+            state, logits = self.single.forward(state, symbols[i : i + 1])
             self._code(symbols[i : i + 2], self.log_probabilities([np.asarray(logits)], 1))
         if len(symbols) == self.length + 1:
             self.network_run, _, _ = self.network.scan(self.network_run, symbols[None, :-1], symbols[None, 1:])

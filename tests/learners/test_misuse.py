@@ -127,17 +127,17 @@ def test_a_module_in_place_of_what_makes_one():
         cells.from_flax(nnx.GRUCell(3, 4, rngs=nnx.Rngs(0)), 3, 3)
 
 
-@pytest.mark.parametrize("value", [PARAMS, norewind.learners.pack(RUN)], ids=["params", "packed"])
+@pytest.mark.parametrize("value", [PARAMS, norewind.learners.PackedOnline(LEARNER).pack(RUN)], ids=["params", "packed"])
 def test_only_a_run_is_packed(value):
     with pytest.raises(ModelError, match="pack takes a run"):
-        norewind.learners.pack(value)
+        norewind.learners.PackedOnline(LEARNER).pack(value)
 
 
 @pytest.mark.parametrize(
     ("arguments", "more", "words"),
     [
         ((LEARNER, RUN, [(0, 1)]), {}, r"Call fit\(stream, learner, run\)"),
-        (([(0, 1)], LEARNER, norewind.learners.pack(RUN)), {}, "the run is packed"),
+        (([(0, 1)], LEARNER, norewind.learners.PackedOnline(LEARNER).pack(RUN)), {}, "the run is packed"),
         ((3, LEARNER, RUN), {}, "the stream is a int"),
         (([(0, 1)], LEARNER, RUN), {"samples": -5}, "samples must be a whole number"),
         (([(0, 1)], LEARNER, RUN), {"samples": 5.5}, "samples must be a whole number"),
@@ -166,21 +166,26 @@ def test_several_keys_in_place_of_one():
         LEARNER.init(PARAMS, CELL.initial_state(), jax.random.split(jax.random.key(0), 3))
 
 
-@pytest.mark.parametrize("prepared", [lambda run: run, norewind.learners.pack])
-def test_runs_and_data_that_are_not_of_this_learner(prepared):
-    learner = online(ESTIMATOR, optax.adam(0.1))
+@pytest.mark.parametrize("packed", [False, True])
+def test_runs_and_data_that_are_not_of_this_learner(packed):
+    plain = online(ESTIMATOR, optax.adam(0.1))
+    learner = norewind.learners.PackedOnline(plain) if packed else plain
+
+    def prepared(run):
+        return learner.pack(run) if packed else run
+
     exact = online(norewind.rtrl(CELL.transition, cross_entropy), optax.adam(0.1))
     for part, run in {"carry": exact.init(PARAMS, STATE, KEY), "opt_state": RUN}.items():
         with pytest.raises(ModelError, match=f"step: this run was made by another learner: its {part}"):
             learner.step(prepared(run), 0, 1)
-    own = learner.init(PARAMS, STATE, KEY)
+    own = plain.init(PARAMS, STATE, KEY)
     with pytest.raises(ModelError, match="step: target is 'a', not a number"):
         learner.step(prepared(own), 0, "a")
     with pytest.raises(ModelError, match=r"predict: x\['a'\] is 'b', not a number"):
         learner.predict(prepared(own), {"a": "b"})
     # Of another cell: nothing can be told for sure.
     lstm = cells.lstm(3, 4, 3)
-    run = learner.init(lstm.init(KEY), lstm.initial_state(), KEY)
+    run = plain.init(lstm.init(KEY), lstm.initial_state(), KEY)
     with pytest.raises(KeyError) as error:
         learner.step(prepared(run), 0, 1)
     assert "step: was the run made by this learner's init" in " ".join(error.value.__notes__)

@@ -1,4 +1,4 @@
-"""Runs packed for single calls: nothing is lost, and they learn as the others do."""
+"""Packed runs for single calls: nothing is lost, and they learn as the others do."""
 
 from itertools import pairwise
 
@@ -63,43 +63,46 @@ def assert_close(one, other):
 def test_a_packed_run_learns_as_the_other_does(method, cell, hidden):
     with jax.enable_x64(True):
         learner, run = learner_and_run(method, cell, jnp.float64, hidden)
-        packed = norewind.learners.pack(run)
+        single = norewind.learners.PackedOnline(learner)
+        packed = single.pack(run)
         for x, target in pairwise(TEXT):
             run, estimate = learner.step(run, np.int32(x), np.int32(target))
-            packed, found = learner.step(packed, np.int32(x), np.int32(target))
+            packed, found = single.step(packed, np.int32(x), np.int32(target))
         assert_close((found.loss, found.output), (estimate.loss, np.asarray(estimate.output)))
         assert_close(packed.unpack(), run)
-        assert int(packed.samples) == len(TEXT) - 1
+        assert int(packed.unpack().samples) == len(TEXT) - 1
 
 
 @pytest.mark.parametrize(("method", "cell"), [("uoro", "gru")])
 def test_late_targets_and_inputs_that_wait(method, cell):
     with jax.enable_x64(True):
         learner, run = learner_and_run(method, cell, jnp.float64)
-        packed = norewind.learners.pack(run)
+        single = norewind.learners.PackedOnline(learner)
+        packed = single.pack(run)
         for place, x in enumerate(TEXT):
             run, output = learner.predict(run, x)
-            packed, found = learner.predict(packed, x)
+            packed, found = single.predict(packed, x)
             assert_close(found, np.asarray(output))
             if place >= 2:
                 run, _ = learner.learn(run, TEXT[place - 1])
-                packed, _ = learner.learn(packed, TEXT[place - 1])
+                packed, _ = single.learn(packed, TEXT[place - 1])
         assert_close(packed.unpack(), run)
-        assert same_bits(norewind.learners.pack(run).unpack(), run)
+        assert same_bits(single.pack(run).unpack(), run)
         with pytest.raises(ValueError, match="2 of them"):
-            learner.step(packed, 0, 0)
+            single.step(packed, 0, 0)
         with pytest.raises(ValueError, match="2 of them"):
-            learner.scan(packed, jnp.zeros(3, int), jnp.zeros(3, int))
+            single.scan(packed, jnp.zeros(3, int), jnp.zeros(3, int))
 
 
 def test_float32_is_as_close_to_scan_as_its_rounding():
     learner, run = learner_and_run()
-    packed = norewind.learners.pack(run)
+    single = norewind.learners.PackedOnline(learner)
+    packed = single.pack(run)
     for x, target in pairwise(TEXT[:10]):
         run, losses, _ = learner.scan(run, np.array([x]), np.array([target]), count=1)
-        packed, estimate = learner.step(packed, x, target)
+        packed, estimate = single.step(packed, x, target)
         np.testing.assert_allclose(estimate.loss, losses[0], rtol=1e-5)
-    assert_near(packed.params, run.params)
+    assert_near(packed.unpack().params, run.params)
 
 
 def assert_near(params, others):
@@ -109,9 +112,10 @@ def assert_near(params, others):
 
 def test_a_step_is_one_kernel_where_that_can_be():
     learner, run = learner_and_run()
-    learner.step(norewind.learners.pack(run), 0, 1)
-    (call,) = learner.single._calls.values()
-    assert call.kernel.__name__ == "marked"
+    single = norewind.learners.PackedOnline(learner)
+    single.step(single.pack(run), 0, 1)
+    (program,) = single._programs.values()
+    assert program.kernel.__name__ == "marked"
     sorting = compiled_kernel(lambda values: jax.numpy.sort(values), np.array([3.0, 1.0, 2.0]))
     assert sorting(np.array([3.0, 1.0, 2.0])).tolist() == [1.0, 2.0, 3.0]
     square = np.ones((200, 200), np.float32)
@@ -121,11 +125,12 @@ def test_a_step_is_one_kernel_where_that_can_be():
 
 def test_inputs_may_be_arrays_on_a_device():
     learner, run = learner_and_run()
-    packed = norewind.learners.pack(run)
+    single = norewind.learners.PackedOnline(learner)
+    packed = single.pack(run)
     x, target = jax.device_put((jnp.array(2), jnp.array(1)), jax.devices()[0])
-    packed, output = learner.predict(packed, x)
-    packed, estimate = learner.learn(packed, target)
-    plain, found = learner.step(norewind.learners.pack(run), np.int32(2), np.int32(1))
+    packed, output = single.predict(packed, x)
+    packed, estimate = single.learn(packed, target)
+    plain, found = single.step(single.pack(run), np.int32(2), np.int32(1))
     assert same_bits(packed.unpack(), plain.unpack())
     assert same_bits((output, estimate.loss), (found.output, found.loss))
 
@@ -134,15 +139,16 @@ def test_symbols_that_were_met_are_checked_as_all_others():
     cell = norewind.cells.gru(inputs=3, hidden=4, outputs=2)
     learner = norewind.online(norewind.uoro(cell.transition, norewind.losses.cross_entropy), norewind.adam(1e-2))
     run = learner.init(cell.init(jax.random.key(0)), cell.initial_state(), jax.random.key(1))
-    packed = norewind.learners.pack(run)
+    single = norewind.learners.PackedOnline(learner)
+    packed = single.pack(run)
     for kind in (int, np.int32, np.int64, np.uint8, np.asarray, jnp.asarray):
-        same, _ = learner.step(packed, kind(2), kind(1))
-        assert same_bits(same.unpack(), learner.step(packed, 2, 1)[0].unpack())
+        same, _ = single.step(packed, kind(2), kind(1))
+        assert same_bits(same.unpack(), single.step(packed, 2, 1)[0].unpack())
         for bad, words in [((1, 2), "target 2"), ((3, 1), "input 3")]:
             with pytest.raises(norewind.core.ModelError, match=f"step: {words} is out of range"):
-                learner.step(packed, *map(kind, bad))
+                single.step(packed, *map(kind, bad))
         with pytest.raises(norewind.core.ModelError, match="predict: input 3 is out of range"):
-            learner.predict(packed, kind(3))
+            single.predict(packed, kind(3))
 
 
 def test_single_numbers_are_passed_on_as_they_are():
@@ -153,40 +159,42 @@ def test_single_numbers_are_passed_on_as_they_are():
     learner = norewind.online(norewind.uoro(transition, norewind.losses.squared_error), norewind.adam(1e-2))
     params = {"a": jnp.array(0.5), "b": jnp.array(0.3)}
     run = learner.init(params, jnp.array(0.1), jax.random.key(1))
-    packed = norewind.learners.pack(run)
+    single = norewind.learners.PackedOnline(learner)
+    packed = single.pack(run)
     for x, target in [(0.5, 1.0), (-0.25, 0.5), (2, 0.5), (3, 0.25), (np.float32(0.1), 1), (np.float32(0.2), 1)]:
         run, output = learner.predict(run, x)
-        packed, found = learner.predict(packed, x)
+        packed, found = single.predict(packed, x)
         np.testing.assert_allclose(found, output, rtol=1e-5)
         run, estimate = learner.learn(run, target)
-        packed, seen = learner.learn(packed, target)
+        packed, seen = single.learn(packed, target)
         np.testing.assert_allclose(seen.loss, estimate.loss, rtol=1e-5)
-    assert_near(packed.params, run.params)
+    assert_near(packed.unpack().params, run.params)
 
 
 def test_what_step_promises_holds():
     learner, run = learner_and_run()
-    packed = norewind.learners.pack(run)
+    single = norewind.learners.PackedOnline(learner)
+    packed = single.pack(run)
     with pytest.raises(ValueError, match="no input waits"):
-        learner.learn(packed, 0)
+        single.learn(packed, 0)
     with pytest.raises(norewind.core.ModelError, match="input 3 is out of range: this model takes 0 to 2"):
-        learner.step(packed, 3, 0)
+        single.step(packed, 3, 0)
     with pytest.raises(norewind.core.ModelError, match="target -1 is out of range"):
-        learner.step(packed, 0, -1)
-    packed, _ = learner.step(packed, 0, 1)
-    assert same_bits(learner.reset(packed).unpack(), learner.reset(packed.unpack()))
-    broken = norewind.learners.pack(
-        packed.unpack()._replace(params=jax.tree.map(lambda leaf: leaf * jnp.nan, packed.params))
-    )
+        single.step(packed, 0, -1)
+    packed, _ = single.step(packed, 0, 1)
+    assert same_bits(single.reset(packed).unpack(), learner.reset(packed.unpack()))
+    good = packed.unpack()
+    broken = single.pack(good._replace(params=jax.tree.map(lambda leaf: leaf * jnp.nan, good.params)))
     with pytest.raises(norewind.core.NonFiniteError, match="step 2 ") as error:
-        learner.step(broken, 0, 1)
+        single.step(broken, 0, 1)
     assert error.value.run is broken
 
 
 def test_skipping():
     learner, run = learner_and_run(nonfinite="skip")
-    packed = norewind.learners.pack(run._replace(params=jax.tree.map(lambda leaf: leaf * jnp.nan, run.params)))
-    after, _ = learner.step(packed, 0, 1)
+    single = norewind.learners.PackedOnline(learner)
+    packed = single.pack(run._replace(params=jax.tree.map(lambda leaf: leaf * jnp.nan, run.params)))
+    after = single.step(packed, 0, 1)[0].unpack()
     assert (int(after.skipped), int(after.steps)) == (1, 1)
 
 
@@ -194,18 +202,20 @@ def test_arrays_are_found_by_type_and_shape_and_those_of_symbols_are_still_looke
     cell = norewind.cells.gru(inputs=3, hidden=2, outputs=3)
     model = norewind.window(cell.transition, norewind.losses.cross_entropy)
     learner = norewind.online(norewind.uoro(*model), norewind.adam(1e-2))
-    packed = norewind.learners.pack(learner.init(cell.init(jax.random.key(0)), cell.initial_state(), jax.random.key(1)))
+    single = norewind.learners.PackedOnline(learner)
+    packed = single.init(cell.init(jax.random.key(0)), cell.initial_state(), jax.random.key(1))
     for _ in range(2):
-        packed, _ = learner.step(packed, np.array([0, 1]), np.array([1, 2]))
+        packed, _ = single.step(packed, np.array([0, 1]), np.array([1, 2]))
         with pytest.raises(norewind.core.ModelError, match="target 3 is out of range: this model takes 0 to 2"):
-            learner.step(packed, np.array([0, 1]), np.array([1, 3]))
+            single.step(packed, np.array([0, 1]), np.array([1, 3]))
 
     def transition(params, state, x):
         return state, params * jnp.sum(x) * (1 + x.size) * jnp.ones(1)
 
     learner = norewind.online(norewind.bptt(transition, norewind.losses.squared_error), norewind.adam(1e-2))
-    packed = norewind.learners.pack(learner.init(jnp.ones(1), jnp.zeros(1), jax.random.key(1)))
+    single = norewind.learners.PackedOnline(learner)
+    packed = single.init(jnp.ones(1), jnp.zeros(1), jax.random.key(1))
     for _ in range(2):
         for x in (np.ones(2, np.float32), np.ones(3, np.float32), np.ones(2, np.int32)):
-            _, output = learner.predict(packed, x)
+            _, output = single.predict(packed, x)
             np.testing.assert_allclose(output, x.size * (1 + x.size))

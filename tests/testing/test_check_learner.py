@@ -8,7 +8,7 @@ import pytest
 from norewind import cells, online, uoro, window
 from norewind.core.losses import cross_entropy, known_squared_error
 from norewind.estimators import snap1
-from norewind.learners import Ahead, Learner, pack
+from norewind.learners import Ahead, Learner, PackedOnline
 from norewind.learners.text_learner import TextLearner
 from norewind.testing import check_learner, yield_learner_checks
 
@@ -32,10 +32,11 @@ def networks(steps=(), packed=False):
     run = learner.init(cell.init(jax.random.key(0)), cell.initial_state(), jax.random.key(1))
     if not steps:
         return learner, run, *numbers()
-    ahead = Ahead(learner, known_squared_error, steps)
+    single = PackedOnline(learner)
+    ahead = Ahead(single if packed else learner, known_squared_error, steps)
     xs, targets = numbers(steps=len(steps))
     run = ahead.init(run, xs[0], targets[0], targets[0])
-    return ahead, run._replace(run=pack(run.run)) if packed else run, xs, targets
+    return ahead, run._replace(run=single.pack(run.run)) if packed else run, xs, targets
 
 
 def of_symbols():

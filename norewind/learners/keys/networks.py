@@ -11,7 +11,7 @@ from norewind.core.trees import Tree
 from norewind.engines.kernels import kernel
 from norewind.learners.keys.private import Private
 from norewind.learners.keys.shared import Shared
-from norewind.learners.steps import row_offsets, upcoming_forecasts
+from norewind.learners.steps import exchange_columns, row_offsets, upcoming_forecasts
 
 # The number of rows is padded to a power of two, and at least to this, so that few sizes are compiled.
 LEAST_ROWS = 4096
@@ -165,13 +165,8 @@ def exchange_rows(rings, offsets, slots, rows_before, new, old):
         new: the rows.
         old: where to write the earlier values.
     """
-    depth = rings.shape[1]
     for t in range(len(slots)):
-        ring, row = rings[slots[t]], rows_before[t]
-        for column in range(new.shape[1]):
-            there = (row - offsets[column]) % depth
-            old[t, column] = new[t, column] if offsets[column] == 0 else ring[there, column]
-        ring[row % depth] = new[t]
+        exchange_columns(rings[slots[t]], offsets, rows_before[t], new[t], old[t])
 
 
 @kernel

@@ -196,9 +196,8 @@ def scaled(
     """
     count = len(rows)
     shape = count, len(layout.steps) * len(layout.targets)
-    targets, last, values = np.empty(shape, np.float32), np.empty(shape, np.float32), np.empty(shape)
-    scales, ahead = np.empty((*shape, 2)), np.empty((*shape, 2))
-    out = np.empty((count, layout.width), np.float32), targets, scales, last, ahead, values
+    (targets, last), (scales, ahead) = np.empty((2, *shape), np.float32), np.empty((2, *shape, 2))
+    out = np.empty((count, layout.width), np.float32), targets, scales, last, ahead, np.empty(shape)
     slots = np.zeros(count, np.int64) if slots is None else slots
     scale_rows(tuple(layout), tuple(series), slots, rows, mode, out)  # Numba takes twice as long for named tuples
     return out
