@@ -258,19 +258,13 @@ def dense_cell(
     return Cell(init, lambda: jnp.zeros(units, dtype), declared, linear_readout=output_units is None)
 
 
-def with_readout(
-    cell: Cell,
-    inputs: int,
-    outputs: int,
-    *,
-    hidden: int = 64,
-    skip: bool = True,
-    norm: bool = True,
-    symbols: bool = True,
-) -> Cell:
+def with_readout(cell: Cell, inputs: int, outputs: int, *, hidden: int = 64, symbols: bool = True) -> Cell:
     """A cell with a hidden layer between its state and the output:
 
         a = W h + E x + b                     o = W_o relu(norm(a)) + b_o
+
+    The layer also reads the input (E x), so that the state need not remember it. norm is a layer
+    norm with a learned scale and shift.
 
     h is the vector that the cell's own linear readout reads: a cell with `linear_readout`, like
     nearly all cells of norewind, gets that readout replaced; in a `stack`, this is the readout of
@@ -282,8 +276,6 @@ def with_readout(
         inputs: the number of symbols, or of entries in x.
         outputs: the number of outputs.
         hidden: the number of units of the hidden layer.
-        skip: include the term E x: the layer reads the input as well, so that the state need not remember it.
-        norm: apply a layer norm with a learned scale and shift to the hidden layer.
         symbols: scale the initial E for integer symbols; False for float vectors.
 
     Returns:
@@ -315,23 +307,17 @@ def with_readout(
         readout = {
             "hidden": readout_init(keys[1], width, hidden, dtype),
             "output": readout_init(keys[2], hidden, outputs, dtype),
+            "skip": input_table(keys[3], inputs, hidden, symbols, dtype),
+            "norm": {"scale": jnp.ones(hidden, dtype), "shift": jnp.zeros(hidden, dtype)},
         }
-        if skip:
-            readout["skip"] = input_table(keys[3], inputs, hidden, symbols, dtype)
-        if norm:
-            readout["norm"] = {"scale": jnp.ones(hidden, dtype), "shift": jnp.zeros(hidden, dtype)}
         return params | {"readout": readout}
 
     def around(inner):
         def transition(params, state, x):
             state, features = inner(inside(params), state, x)
             readout = params["readout"]
-            drive = read_out(readout["hidden"], features)
-            if skip:
-                drive = drive + read_input(readout["skip"], x)
-            if norm:
-                drive = _layer_norm(readout["norm"], drive)
-            return state, read_out(readout["output"], jax.nn.relu(drive))
+            drive = read_out(readout["hidden"], features) + read_input(readout["skip"], x)
+            return state, read_out(readout["output"], jax.nn.relu(_layer_norm(readout["norm"], drive)))
 
         return transition
 

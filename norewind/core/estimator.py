@@ -5,6 +5,7 @@ from typing import NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
 
 from norewind.core import checks
 from norewind.core.trees import Tree, is_prng_key, real_leaves, where, with_real_leaves, zeros_like
@@ -188,6 +189,21 @@ class Linearisation(NamedTuple):
             c J, shaped like the real leaves of the state, and c I, shaped like the parameters.
         """
         return self.vjp(c, jnp.zeros_like(self.loss))
+
+    def rows(self) -> tuple[jax.Array, Tree]:
+        """Return the matrices J and I, by one reverse derivative for each entry of the state.
+
+        Returns:
+            J, with the real leaves of the state as one vector, and I, shaped like the parameters with a leading axis of
+            rows.
+        """
+        flat, unravel = ravel_pytree(real_leaves(self.state))
+
+        def row_of(unit):
+            row, immediate = self.pull_back(unravel(unit))
+            return ravel_pytree(row)[0], immediate
+
+        return jax.vmap(row_of)(jnp.eye(flat.size, dtype=flat.dtype))
 
 
 def linearise(model: Model, params: Tree, state: Tree, x: Tree, target: Tree) -> Linearisation:

@@ -267,14 +267,8 @@ def affine_step(
             "Use a model without it, or a method for any model, such as uoro."
         )
     point = linearise_state(transition, params, state, x)
-    flat, unravel = ravel_pytree(real_leaves(state))
-
-    def row_of(unit):
-        row, grad = point.pull_back(unravel(unit))
-        return ravel_pytree(row)[0], layer.bias(grad)
-
-    jacobian, drive = jax.vmap(row_of)(jnp.eye(flat.size, dtype=flat.dtype))
-    return point.state, _inputs(who, layer, params, state, x), jacobian, drive
+    jacobian, immediate = point.rows()
+    return point.state, _inputs(who, layer, params, state, x), jacobian, jax.vmap(layer.bias)(immediate)
 
 
 def _inputs(who, layer, params, state, x):
