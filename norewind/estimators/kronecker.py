@@ -67,7 +67,7 @@ def kf_rtrl(transition: Transition, loss: Loss, *, noise: Noise = random_signs) 
         past, new = (left[:1], right[:1]), (signs * left[1:], signs * right[1:])
         return merge(NORMALISERS["released"], past, new)
 
-    return products("kf_rtrl", transition, loss, terms=1, reduce=reduce, noise=noise)
+    return products_estimator("kf_rtrl", transition, loss, terms=1, reduce=reduce, noise=noise)
 
 
 def kronecker(transition: Transition, loss: Loss, *, terms: int = 4, noise: Noise = random_signs) -> Estimator:
@@ -113,7 +113,7 @@ def kronecker(transition: Transition, loss: Loss, *, terms: int = 4, noise: Nois
     ((2, 1, 4), (2, 4, 4))
     """
     checks.at_least_one("kronecker: terms", terms)
-    return products("kronecker", transition, loss, terms=terms, reduce=reduce, noise=noise)
+    return products_estimator("kronecker", transition, loss, terms=terms, reduce=reduce, noise=noise)
 
 
 def reduce(left: jax.Array, right: jax.Array, signs: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -171,7 +171,9 @@ class AffineCarry(NamedTuple):
 Reduce = Callable[[jax.Array, jax.Array, jax.Array], tuple[jax.Array, jax.Array]]
 
 
-def products(who: str, transition: Transition, loss: Loss, *, terms: int, reduce: Reduce, noise: Noise) -> Estimator:
+def products_estimator(
+    who: str, transition: Transition, loss: Loss, *, terms: int, reduce: Reduce, noise: Noise
+) -> Estimator:
     """Build an estimator that carries a fixed number of Kronecker products.
 
     Each step adds the product of its immediate influence, and `reduce` brings the sum back to `terms` products.

@@ -201,7 +201,7 @@ class _Coder:
     def _code(self, symbols: np.ndarray, experts: np.ndarray | None) -> None:
         losses, made = np.zeros(len(symbols) - 1), np.zeros((0, SYMBOLS), np.float32)
         # Each target is the next input, so the next symbol is predicted from the one just decoded.
-        self.run = self.counts.coded(
+        self.run = self.counts.code(
             self.run,
             symbols[:-1],
             symbols[1:],

@@ -11,7 +11,7 @@ from norewind.core.checks import ModelError
 from norewind.core.trees import copied
 from norewind.learners.counting import bits, contexts, logistic
 from norewind.learners.counting.counts import Counts
-from norewind.learners.counting.plan import planned
+from norewind.learners.counting.plan import make_plan
 from norewind.learners.counting.table import WIDTH, find_rows, seek_pairs
 from norewind.testing import check_learner
 
@@ -159,7 +159,7 @@ def test_restored_tables_are_put_where_their_rows_are_lines_of_the_cache(bytes_l
 @pytest.mark.parametrize("symbols", [2, 3, 100, 256, 1000, 70_000])
 @pytest.mark.parametrize("megabytes", [64, 256])
 def test_a_run_is_as_large_as_was_asked_for(symbols, megabytes):
-    plan, rest = planned(symbols, 3, megabytes, None)
+    plan, rest = make_plan(symbols, 3, megabytes, None)
     rows = 2 * plan.pairs.sum() + 2
     size = (rows * 4 * WIDTH + sum(leaf.nbytes for leaf in rest)) / 1e6
     assert size <= megabytes
@@ -167,7 +167,7 @@ def test_a_run_is_as_large_as_was_asked_for(symbols, megabytes):
 
 
 def test_regions_do_not_overlap():
-    plan, _ = planned(256, 0, 64, contexts.byte_classes())
+    plan, _ = make_plan(256, 0, 64, contexts.byte_classes())
     starts, pairs = plan.starts.ravel(), plan.pairs.ravel()
     assert starts[0] == 0
     np.testing.assert_array_equal(starts[1:], starts[:-1] + 2 * pairs[:-1])

@@ -8,7 +8,7 @@ import numpy as np
 from norewind.core.checks import ModelError, common_length
 from norewind.learners.counting import contexts, symbol
 from norewind.learners.counting.coding import SILENT, fresh_coder
-from norewind.learners.counting.plan import CountsRun, initial_run, planned, with_aligned_tables, work_of
+from norewind.learners.counting.plan import CountsRun, initial_run, make_plan, with_aligned_tables, work_of
 from norewind.learners.learner import Learner
 
 
@@ -60,7 +60,7 @@ class Counts(Learner):
         if classes is not None and np.shape(classes) != (symbols,):
             raise ModelError(f"Counts: classes has shape {np.shape(classes)}, but there are {symbols} symbols.")
         self.symbols, self.experts = symbols, experts
-        self.plan, self._start = planned(symbols, experts, megabytes, classes)
+        self.plan, self._start = make_plan(symbols, experts, megabytes, classes)
 
     def init(self) -> CountsRun:
         """Create a run that has seen nothing. Nothing is random."""
@@ -97,12 +97,12 @@ class Counts(Learner):
         length = common_length("scan", xs=xs, targets=targets)
         count = _count("scan", count, length)
         losses, whole = np.zeros(length), np.zeros((length if outputs else 0, self.symbols), np.float32)
-        run = self.coded(
+        run = self.code(
             run, xs, targets, losses[:count], whole[:count], expert_log_probabilities=expert_log_probabilities
         )
         return run, losses, whole if outputs else None
 
-    def coded(
+    def code(
         self,
         run: CountsRun,
         xs: Any,

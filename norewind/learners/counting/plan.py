@@ -102,7 +102,7 @@ class Work(NamedTuple):
     predictions: np.ndarray
 
 
-def planned(
+def make_plan(
     symbols: int, experts: int, megabytes: float, classes: Sequence[int] | np.ndarray | None
 ) -> tuple[Plan, CountsRun]:
     """Plan a run of limited size.

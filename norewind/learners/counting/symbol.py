@@ -4,8 +4,8 @@ import numpy as np
 
 from norewind.engines.kernels import kernel
 from norewind.learners.counting import bits
-from norewind.learners.counting.coding import coded
-from norewind.learners.counting.contexts import add_symbol, expected, hash_contexts, keep_in_range
+from norewind.learners.counting.coding import code_bit
+from norewind.learners.counting.contexts import add_symbol, expected_symbol, hash_contexts, keep_in_range
 from norewind.learners.counting.logistic import ONE
 from norewind.learners.counting.table import find_rows, seek_pairs
 
@@ -33,7 +33,7 @@ def learn_chunk(plan, run, work, xs, targets, probabilities, coder, data, losses
     keep_in_range(past, symbols)
     for t in range(len(losses)):
         add_symbol(past, lines, ring, places, classes, np.int64(xs[t]), True)
-        expects = expected(past, ring)
+        expects = expected_symbol(past, ring)
         hash_contexts(past, lines, expects, used, multipliers, features, hashes)
         sum_below_nodes(probabilities, t, depth, masses)
         if len(outputs) > 0:
@@ -51,7 +51,7 @@ def learn_chunk(plan, run, work, xs, targets, probabilities, coder, data, losses
                     bits.write_expert_inputs(masses, node, bits.PER_CONTEXT * len(rows) + bits.OTHERS, inputs)
                     bits.choose_rows(past, maps, sets, hashed, nodes, depth, level, node, chosen)
                     one = bits.predict_bit(weights, uses, last, maps, inputs, chosen, predictions)
-                    bit = coded(coder, data, one, (target >> (depth - level - 1)) & 1)
+                    bit = code_bit(coder, data, one, (target >> (depth - level - 1)) & 1)
                     likelihood *= (one if bit == 1 else ONE - one) / ONE
                 if level + 1 == groups[group + 1] < depth:
                     # Learning from the bit gives the processor time to fetch the rows of the next group.
@@ -79,7 +79,7 @@ def predict_chunk(plan, run, work, xs, probabilities, outputs):
     keep_in_range(run.past, plan.symbols)
     for t in range(len(outputs)):
         add_symbol(run.past, run.lines, run.ring, run.places, plan.classes, np.int64(xs[t]), False)
-        expects = expected(run.past, run.ring)
+        expects = expected_symbol(run.past, run.ring)
         hash_contexts(run.past, run.lines, expects, plan.features, plan.multipliers, work.features, work.hashes)
         sum_below_nodes(probabilities, t, plan.depth, work.masses)
         all_symbols(plan, run, work, expects, outputs[t])
