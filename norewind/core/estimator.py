@@ -59,7 +59,7 @@ ResetFn = Callable[[Tree, Tree, Tree, jax.Array], Tree]
 
 
 class FastMeans(NamedTuple):
-    """Faster ways to a mean gradient than one `step` for each carry or stream; None where there is none.
+    """Faster ways to a mean gradient than one `step` for each carry or stream, if a method has any.
 
     Attributes:
         carries: the mean over several carries (see `norewind.average`), which are stacked along a leading axis.

@@ -88,14 +88,13 @@ def with_real_leaves(state: Tree, leaves: Tree) -> Tree:
     Returns:
         The state with the new leaves; leaves that are not floating stay as they are.
     """
-    state = as_arrays(state)
-    rest = jax.tree.map(lambda leaf: None if is_differentiable(leaf) else leaf, state)
 
     def join(old, new):
+        if new is None:
+            return old
         return jax.lax.complex(new[0], new[1]) if jnp.issubdtype(old.dtype, jnp.complexfloating) else new
 
-    new = jax.tree.map(join, floating(state), leaves)
-    return jax.tree.map(lambda a, b: b if a is None else a, new, rest, is_leaf=lambda leaf: leaf is None)
+    return jax.tree.map(join, as_arrays(state), leaves)
 
 
 def norm(tree: Tree) -> jax.Array:
