@@ -339,7 +339,7 @@ def as_row(row: Any) -> dict[str, Any]:
     Raises:
         StreamError: it is neither a mapping nor a vector.
     """
-    if isinstance(row, Mapping):
+    if type(row) is dict or isinstance(row, Mapping):
         return {
             name if type(name) is str else str(name): value if type(value) in JSON_TYPES else plain(value)
             for name, value in row.items()

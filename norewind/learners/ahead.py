@@ -89,6 +89,7 @@ class Ahead(Learner):
         self.horizon = self.steps[-1]
         # The rows to learn from begin this many rows before the newest ones; all their targets have arrived.
         self.delay = self.horizon + window - 1
+        self._waits = tuple(self.delay - step for step in self.steps)
         self._losses = None if loss is None else _losses_of(loss)
 
     def init(self, run: Run, x: np.ndarray, output: np.ndarray, target: np.ndarray) -> AheadRun:
@@ -127,10 +128,8 @@ class Ahead(Learner):
         count = len(xs) if count is None else count
         newest, known = self._flat(np.asarray(xs)), self._flat(np.asarray(targets))
         rows, seen, width = count * self.window, int(run.samples), known.shape[1] // len(self.steps)
-        (late_xs, old), (late_targets, due_targets) = (
-            _delayed(run.xs, row_offsets((self.delay,), newest.shape[1]), seen, newest, rows),
-            _delayed(run.targets, self.delay - row_offsets(self.steps, width), seen, known, rows),
-        )
+        late_xs, old = _delayed(run.xs, row_offsets((self.delay,), newest.shape[1]), seen, newest, rows)
+        late_targets, due_targets = _delayed(run.targets, row_offsets(self._waits, width), seen, known, rows)
         # At the first rows, there is nothing to learn from yet.
         idle = min(count, max(0, -(-(self.delay - seen) // self.window)))
         try:
@@ -161,8 +160,9 @@ class Ahead(Learner):
                 seen, _ = learner.forward(inner._replace(ahead=None), missed, count=len(missed))
                 inner = seen._replace(ahead=inner.ahead)
         if made is None or count > idle:
-            # Rolled, not cut: chunks of the same length reuse the compiled program.
-            xs, targets, newest = (self._steps(np.roll(part, -start, axis=0) if start else part) for part in rows)
+            if start:  # rolled, not cut: chunks of the same length reuse the compiled program
+                rows = tuple(np.roll(part, -start, axis=0) for part in rows)
+            xs, targets, newest = map(self._steps, rows)
             inner, _, outputs = learner.scan(inner, xs, targets, newest=newest, count=count - idle, outputs=True)
             later = np.asarray(outputs).reshape(len(old), -1)
             made = later if made is None else np.concatenate([made[:start], later[: len(later) - start]])

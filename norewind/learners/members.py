@@ -37,10 +37,12 @@ def scan_all(
     Returns:
         Their new runs, and the outputs of each.
     """
-    done = [
-        learner.scan(run, xs, targets, count=count, outputs=True) for learner, run in zip(learners, runs, strict=True)
-    ]
-    return tuple(run for run, _, _ in done), [outputs for _, _, outputs in done]
+    new, outputs = [], []
+    for learner, run in zip(learners, runs, strict=True):
+        run, _, made = learner.scan(run, xs, targets, count=count, outputs=True)
+        new.append(run)
+        outputs.append(made)
+    return tuple(new), outputs
 
 
 def forward_all(
@@ -57,8 +59,12 @@ def forward_all(
     Returns:
         Their new runs, and the outputs of each.
     """
-    done = [learner.forward(run, xs, count=count) for learner, run in zip(learners, runs, strict=True)]
-    return tuple(run for run, _ in done), [outputs for _, outputs in done]
+    new, outputs = [], []
+    for learner, run in zip(learners, runs, strict=True):
+        run, made = learner.forward(run, xs, count=count)
+        new.append(run)
+        outputs.append(made)
+    return tuple(new), outputs
 
 
 def reset_all(learners: Sequence[Learner], runs: Sequence) -> tuple:

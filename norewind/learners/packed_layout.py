@@ -48,6 +48,9 @@ class Layout:
     Args:
         structure: the structure of the tree.
         kinds: for each array, its dtype, its shape, and the implementation if it is a PRNG key.
+
+    Attributes:
+        vectors_of: for each entry of the tree, the numbers of the vectors that hold it.
     """
 
     def __init__(self, structure: Any, kinds: tuple[tuple[Any, tuple[int, ...], Any], ...]):
@@ -68,6 +71,8 @@ class Layout:
             stop = start + size * (2 if dtype.kind == "c" else 1)
             self.shapes[place] = self.shapes[place][0], (stop,)
             self.leaves.append(Leaf(dtype, shape, impl, place, start, stop, False))
+        entries = range(len(structure.children()))
+        self.vectors_of = [sorted({leaf.vector for leaf in self._leaves_of(entry)}) for entry in entries]
 
     def pack(self, tree: Tree) -> Vectors:
         """Convert a tree to vectors, inside a compiled function.
@@ -87,10 +92,10 @@ class Layout:
             value: the new entry.
 
         Returns:
-            The vectors that hold the entry; see `vectors_of`.
+            The vectors that hold the entry.
         """
         new = _written(list(vectors), self._leaves_of(entry), value)
-        return tuple(new[place] for place in self.vectors_of(entry))
+        return tuple(new[place] for place in self.vectors_of[entry])
 
     def unpack(self, vectors: Vectors) -> Tree:
         """Convert vectors to the tree, inside a compiled function.
@@ -118,26 +123,7 @@ class Layout:
         Args:
             entries: the number of entries.
         """
-        count = sum(part.num_leaves for part in self.structure.children()[:entries])
-        return max((leaf.vector + 1 for leaf in self.leaves[:count]), default=0)
-
-    @lru_cache  # noqa: B019
-    def has(self, entry: int) -> bool:
-        """Return whether an entry of the tree holds any arrays.
-
-        Args:
-            entry: the number of the entry.
-        """
-        return self.structure.children()[entry].num_leaves > 0
-
-    @lru_cache  # noqa: B019
-    def vectors_of(self, entry: int) -> list[int]:
-        """Return the numbers of the vectors that hold an entry of the tree.
-
-        Args:
-            entry: the number of the entry.
-        """
-        return sorted({leaf.vector for leaf in self._leaves_of(entry)})
+        return max((place + 1 for places in self.vectors_of[:entries] for place in places), default=0)
 
     def _leaves_of(self, entry: int) -> list[Leaf]:
         counts = [part.num_leaves for part in self.structure.children()]

@@ -174,7 +174,7 @@ class PackedOnline(Learner):
         # Only the vectors that hold the moving state are written.
         new, outputs = self._program(self._answer_first, run, run.vectors, xs)(run.vectors, xs)
         vectors = list(run.vectors)
-        for place, vector in zip(run.layout.vectors_of(_moving(run.layout)), new, strict=True):
+        for place, vector in zip(run.layout.vectors_of[_moving(run.layout)], new, strict=True):
             vectors[place] = vector
         return PackedRun(run.layout, tuple(vectors)), outputs
 
@@ -291,12 +291,12 @@ class PackedProgram:
 
 def _moving(layout: Layout) -> int:
     """Return the field of a run that a prediction changes: the newest state, if it is kept separately."""
-    return AHEAD if layout.has(AHEAD) else STATE
+    return AHEAD if layout.vectors_of[AHEAD] else STATE
 
 
 def _is_single(xs: Tree) -> bool:
     """Whether inputs hold a single entry along their leading axis."""
-    return len(xs if isinstance(xs, np.ndarray) else jax.tree.leaves(xs)[0]) == 1
+    return len(xs if type(xs) is np.ndarray else jax.tree.leaves(xs)[0]) == 1
 
 
 @lru_cache(maxsize=1024, typed=True)
@@ -311,7 +311,7 @@ def _placed(symbol: Any, x64: bool) -> jax.Array:
 def _signature(value: Any) -> Any:
     """Return the part of a value that a program is compiled for."""
     if type(value) is np.ndarray:
-        return value.dtype, value.shape
+        return value.dtype.num, value.shape
     if isinstance(value, SCALAR):
         return type(value)
     if isinstance(value, jax.Array):

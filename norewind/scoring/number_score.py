@@ -149,9 +149,10 @@ class NumberScore(StepScore):
             values: the numbers of all columns, or of all steps and columns.
         """
         rounded, width = list(map(seven_digits, values)), len(self.columns)
-        starts = range(0, len(values), width)
-        rows = [dict(zip(self.columns, rounded[start : start + width], strict=True)) for start in starts]
-        return rows[0] if len(rows) == 1 else self.by_step(rows)
+        if len(rounded) == width:
+            return dict(zip(self.columns, rounded, strict=True))
+        steps = (rounded[start : start + width] for start in range(0, len(rounded), width))
+        return self.by_step([dict(zip(self.columns, step, strict=True)) for step in steps])
 
 
 @kernel
