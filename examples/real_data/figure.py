@@ -13,7 +13,7 @@ WORST = 4.0
 
 
 def draw(found: list[Any], path: Path) -> None:
-    """Draw a line per stream, with auto and single methods by colour and marker, and the baselines in grey.
+    """Draw a line per stream, with auto and single methods by color and marker, and the baselines in grey.
 
     Args:
         found: the results on each stream.
@@ -26,15 +26,15 @@ def draw(found: list[Any], path: Path) -> None:
     for y, one in enumerate(found):
         best = one.best_baseline.whole
         others = [min(WORST, entry.whole / best) for entry in one.entries if entry.is_baseline]
-        ax.plot(others, [y] * len(others), "|", color=figures.GREY, markersize=13, label="baselines", zorder=1)
+        ax.plot(others, [y] * len(others), "|", color=figures.GRAY, markersize=13, label="baselines", zorder=1)
         for number, entry in enumerate(one.entries[: len(labels)]):
             if entry.records:
                 style = {"markersize": 11 if number == 0 else 7, "markeredgecolor": "white", "zorder": 5 - bool(number)}
-                marker, colour = figures.MARKERS[number], figures.COLOURS[(number + 5) % len(figures.COLOURS)]
+                marker, color = figures.MARKERS[number], figures.COLORS[(number + 5) % len(figures.COLORS)]
                 x = min(WORST, entry.whole / best)
                 # Markers at different heights can be distinguished where they are close together.
                 height = y + (0 if number == 0 else 0.11 * (number - 3))
-                ax.plot([x], [height], marker, color=colour, label=labels[number], clip_on=False, **style)
+                ax.plot([x], [height], marker, color=color, label=labels[number], clip_on=False, **style)
         words = f"{one.best_baseline.name}: {best:.3g}"
         ax.annotate(words, (1.01, y), xycoords=("axes fraction", "data"), va="center", fontsize=8)
     low = min(0.8, *(0.95 * entry.whole / one.best_baseline.whole for one in found for entry in one.entries))

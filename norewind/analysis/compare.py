@@ -150,15 +150,15 @@ class Comparison:
         windows = {method: window_of(group[0]) for method, group in self.methods().items()}
         fewer = [f"{method} makes one update per {window} samples" for method, window in windows.items() if window > 1]
         finals = [row["final loss"] for row in self.rows() if row["final loss"] is not None]
-        words = (
+        text = (
             f"{settings.source}, {settings.cell} of {settings.hidden}, {settings.optimizer} at {settings.rate:g} / "
             f"(1 + {settings.alpha:g} √t), {counted(samples, 'sample')}, {counted(seeds, 'seed')}; final: the "
             f"mean over the last tenth{''.join(f', {name} {value:.4f}' for name, value in levels.items())}."
         )
-        words += f" {'; '.join(fewer)}." if fewer else ""
+        text += f" {'; '.join(fewer)}." if fewer else ""
         if finals and levels.get("persistence", np.inf) < min(finals):
-            words += " Warning: the last value was a better forecast than all of these methods."
-        return words
+            text += " Warning: the last value was a better forecast than all of these methods."
+        return text
 
     def levels(self) -> dict[str, float]:
         """Return reference losses: the floor and the memoryless loss of a task, or the final baselines of a file."""
@@ -166,8 +166,8 @@ class Comparison:
             text = registry.task(self.settings.source, self.settings.parameters)
             return {"floor": text.floor, "memoryless": text.memoryless}
         good = next((record for record in self.records.values() if record["problem"] is None), None)
-        found = {} if good is None else {name: final_loss(good, LAST, name) for name in ("baseline", "persistence")}
-        return {name: value for name, value in found.items() if not isnan(value)}
+        losses = {} if good is None else {name: final_loss(good, LAST, name) for name in ("baseline", "persistence")}
+        return {name: value for name, value in losses.items() if not isnan(value)}
 
     def save(self, folder: Path | str) -> None:
         """Write comparison.md, .csv and .png to a folder.

@@ -41,7 +41,7 @@ def diagnose(
     seed: int = 0,
     optimizer: Optimizer | None = None,
     readout: bool = False,
-    report: Callable[[int, int, str], None] = lambda done, total, words: None,
+    report: Callable[[int, int, str], None] = lambda done, total, task: None,
 ) -> Diagnosis:
     """Measure every method's bias, variance and cosine to the exact gradient, along a stream.
 
@@ -74,7 +74,7 @@ def diagnose(
         optimizer: updates the parameters by the exact gradient; the reference is then as stale as RTRL is. By default
             the parameters are frozen.
         readout: also compare parameters that do not influence the state. Their gradient is exact under every method.
-        report: called as `report(done, total, words)` before each method on each model.
+        report: called as `report(done, total, task)` before each method on each model.
 
     Returns:
         The findings, which can be printed, drawn and saved.
@@ -108,7 +108,7 @@ def diagnose(
     total = len(sizes) * len(numbers) * len(chosen)
     findings, references, done = [], [], 0
     for size in sizes:
-        found: list[Finding] = []
+        by_model: list[Finding] = []
         # Models of one size that share their transition also share their compiled functions.
         measurements.compiled.clear()
         for number in numbers:
@@ -119,9 +119,9 @@ def diagnose(
             references.append(exact.name)
             for method in chosen:
                 report(done, total, f"{method.name}{where}")
-                found.append(Finding.of(method, size, measurements.moments(subject, exact, method)))
+                by_model.append(Finding.of(method, size, measurements.moments(subject, exact, method)))
                 done += 1
-        findings += [mean_finding(found[place :: len(chosen)]) for place in range(len(chosen))]
+        findings += [mean_finding(by_model[index :: len(chosen)]) for index in range(len(chosen))]
     return Diagnosis(findings, reference=", ".join(dict.fromkeys(references)), moving=optimizer is not None)
 
 
@@ -179,11 +179,11 @@ class _Measurements:
                 "diagnose: no parameter of this model influences its state. Set readout=True to compare the others."
             )
         affordable = size * sum(leaf.size for leaf in jax.tree.leaves(real_leaves(state))) <= AFFORDABLE
-        place = None, transition, loss
-        if place not in self.compiled:
+        key = None, transition, loss
+        if key not in self.compiled:
             long = sliding_bptt(transition, loss, length=LONG, x=self.x)
-            self.compiled[place] = _follower(rtrl(transition, loss) if affordable else long, self.optimizer)
-        grads, trajectory = self.compiled[place](params, state, self.windows(self.block))
+            self.compiled[key] = _follower(rtrl(transition, loss) if affordable else long, self.optimizer)
+        grads, trajectory = self.compiled[key](params, state, self.windows(self.block))
         grads = np.asarray(grads).reshape(self.samples, size)[:, chosen]
         if not grads.any():
             raise ModelError(
@@ -203,15 +203,15 @@ class _Measurements:
             method: the method.
         """
         transition, loss, params, state = subject
-        place = method.name, transition, loss
-        if place not in self.compiled:
+        key = method.name, transition, loss
+        if key not in self.compiled:
             estimator = method.make(transition, loss, self.x)
-            self.compiled[place] = _measurer(estimator, ravel_pytree(params)[1], exact.chosen, self.keys)
+            self.compiled[key] = _measurer(estimator, ravel_pytree(params)[1], exact.chosen, self.keys)
         data = self.windows(method.window) if method.window > 1 else self.data
-        wanted = exact.grads.reshape(-1, method.window, exact.chosen.size).sum(axis=1)
-        # The parameters of the block that each window lies in.
-        at = np.arange(self.samples // method.window) * method.window // self.block
-        results = self.compiled[place](jax.random.key(self.seed), exact.trajectory, state, (data, wanted, at))
+        grads = exact.grads.reshape(-1, method.window, exact.chosen.size).sum(axis=1)
+        # The block that each window lies in, which determines its parameters.
+        blocks = np.arange(self.samples // method.window) * method.window // self.block
+        results = self.compiled[key](jax.random.key(self.seed), exact.trajectory, state, (data, grads, blocks))
         return Moments(*(np.asarray(result, np.float64) for result in results))
 
 
@@ -255,18 +255,18 @@ def _measurer(estimator: Estimator, unravel, chosen: np.ndarray, keys: int):
         runs = keys if has_noise else 1
 
         def one_step(loop, inputs):
-            (x, target), wanted, place = inputs
-            params = unravel(trajectory[place])
+            (x, target), exact, block = inputs
+            params = unravel(trajectory[block])
 
             def one_run(state, carry):
                 state, carry, estimate = estimator.step(params, state, carry, x, target)
                 return (state, carry), ravel_pytree(estimate.grad)[0][chosen]
 
             loop, grads = jax.vmap(one_run, axis_size=runs)(*loop)
-            errors = grads - wanted
-            size, own = jnp.linalg.norm(wanted), jnp.linalg.norm(grads, axis=1)
-            cosine = grads @ wanted / jnp.maximum(size * own, jnp.finfo(grads.dtype).tiny)
-            return loop, (jnp.sum(errors**2, axis=1), errors @ jnp.sum(errors, axis=0), cosine, size**2)
+            errors = grads - exact
+            exact_norm, norms = jnp.linalg.norm(exact), jnp.linalg.norm(grads, axis=1)
+            cosine = grads @ exact / jnp.maximum(exact_norm * norms, jnp.finfo(grads.dtype).tiny)
+            return loop, (jnp.sum(errors**2, axis=1), errors @ jnp.sum(errors, axis=0), cosine, exact_norm**2)
 
         begin = jax.vmap(start)(jax.random.split(key, runs))
         return jax.lax.scan(one_step, begin, steps)[1]

@@ -151,8 +151,8 @@ def mean_finding(findings: Sequence[Finding]) -> Finding:
     def each(items, name: str) -> Value:
         return mean_value([getattr(item, name).value for item in items])
 
-    together = group_by(lambda span: span.end, (span for finding in findings for span in finding.over_time))
-    spans = [Span(end, *(each(together[end], name) for name in STATISTICS)) for end in sorted(together)]
+    by_end = group_by(lambda span: span.end, (span for finding in findings for span in finding.over_time))
+    spans = [Span(end, *(each(by_end[end], name) for name in STATISTICS)) for end in sorted(by_end)]
     whole = {name: each(findings, name) for name in STATISTICS}
     return replace(findings[0], models=len(findings), over_time=spans, **whole)
 
@@ -225,9 +225,9 @@ class Diagnosis:
             rows.append(("hidden", [(f.method, f.hidden, f) for f in self.findings]))
         figure, axes = figures.new_figure(len(rows), 3, panel=(4.4, 3.6))
         for (xlabel, points), panels in zip(rows, axes, strict=True):
-            for ax, (what, title, scale) in zip(panels, PANELS, strict=True):
-                for number, (name, own) in enumerate(group_by(itemgetter(0), points).items()):
-                    values = np.array([(x, *getattr(statistics, what)) for _, x, statistics in own], float)
+            for ax, (statistic, title, scale) in zip(panels, PANELS, strict=True):
+                for number, (name, curve) in enumerate(group_by(itemgetter(0), points).items()):
+                    values = np.array([(x, *getattr(item, statistic)) for _, x, item in curve], float)
                     # The variance of a method without noise is only rounding: it has no place on a logarithmic scale.
                     xs, ys, errors = values[(values[:, 1] > NO_VARIANCE) | (scale == "linear")].T
                     if len(xs):

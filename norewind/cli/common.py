@@ -51,8 +51,8 @@ class StopOnSignal:
 
     def __enter__(self) -> "StopOnSignal":
         ignored = {signal.SIGHUP} if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else set()
-        wanted = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP} - ignored
-        self._before = {number: signal.signal(number, self._request) for number in wanted}
+        handled = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP} - ignored
+        self._before = {number: signal.signal(number, self._request) for number in handled}
         return self
 
     def __exit__(self, *_) -> None:
@@ -122,8 +122,8 @@ def explain_errors(
         raise SystemExit(128 + signal.SIGPIPE) from None
     except OSError as error:
         terminal.drop_output()
-        named = error.filename or ("standard output" if error.errno in OUTPUT_ERRORS else None)
-        where = f"{named}: " if named else ""
+        file = error.filename or ("standard output" if error.errno in OUTPUT_ERRORS else None)
+        where = f"{file}: " if file else ""
         fail(f"{where}{error.strerror or error}.{_kept(folder)}")
     except Exception as error:
         # Imported only now, so that --help does not have to wait for JAX.
@@ -138,11 +138,11 @@ def explain_errors(
 
         mistakes += CheckpointError, CodeError, FolderInUse, ModelError, SettingsError, StreamError, SweepError
         if isinstance(error, Diverged | NonFiniteError):
-            what = str(error)
+            problem = str(error)
             if isinstance(error, NonFiniteError):
-                what = f"sample {int(error.run.samples) + 1} gave numbers that are not finite."
+                problem = f"sample {int(error.run.samples) + 1} gave numbers that are not finite."
             again = " The same settings would diverge again: start a new run with a lower --rate or another --seed."
-            fail(f"the run diverged: {what}{_kept(folder, again)}", DIVERGED)
+            fail(f"the run diverged: {problem}{_kept(folder, again)}", DIVERGED)
         if isinstance(error, MemoryError):
             fail(f"there is not enough memory. {error}.{_kept(folder)}")
         if isinstance(error, mistakes):
@@ -156,8 +156,8 @@ def _kept(folder: Path | None, remedy: str | None = None) -> str:
 
     if folder is None:
         return ""
-    if found := last_good(folder):
-        return f" The last good checkpoint, {found}, is kept.{remedy or f' To continue: norewind resume {folder}'}"
+    if checkpoint := last_good(folder):
+        return f" The last good checkpoint, {checkpoint}, is kept.{remedy or f' To continue: norewind resume {folder}'}"
     return f" There was no checkpoint yet.{remedy or ''}"
 
 
@@ -178,11 +178,11 @@ def until_stopped(command: str, folder: Path | None = None) -> Iterator[StopOnSi
 
 
 @contextmanager
-def progress_bar(words: str, total: int | None = None) -> Iterator[Callable[..., None]]:
+def progress_bar(description: str, total: int | None = None) -> Iterator[Callable[..., None]]:
     """Show a bar on a terminal while the block runs.
 
     Args:
-        words: the description of the work.
+        description: the name of the work.
         total: the amount of work, if it is known.
 
     Yields:
@@ -193,22 +193,22 @@ def progress_bar(words: str, total: int | None = None) -> Iterator[Callable[...,
 
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        yield partial(progress.update, progress.add_task(words, total=total))
+        yield partial(progress.update, progress.add_task(description, total=total))
 
 
-def check_range(option: str, value: float | None, low: float, high: float = inf) -> None:
+def check_range(option: str, value: float, low: float, high: float = inf) -> None:
     """Reject a number that is outside a range or not finite.
 
     Args:
         option: the name of the option, for the message.
-        value: the number; None is accepted.
+        value: the number.
         low: the smallest allowed number.
         high: the largest allowed number.
 
     Raises:
         SettingsError: the number is rejected.
     """
-    if value is not None and not (low <= value <= high and value < inf):
+    if not (low <= value <= high and value < inf):
         bounds = f"at least {low}" if high == inf else f"from {low:,} to {high:,}"
         raise SettingsError(f"{option} must be {'finite' if value == inf else bounds}, but it is {value}.")
 

@@ -1,6 +1,7 @@
 """`norewind forecast`, `predict`, `sample` and `plot`: the commands that use trained runs."""
 
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -34,48 +35,38 @@ def forecast(
         format: The output format: JSON lines or CSV.
         figure: Where to draw the newest rows and the forecast; .png, .pdf or .svg.
     """
-    check_range("--steps", steps, 1, 100_000)
     _check_figure("--figure", figure)
-    import numpy as np
-
-    from norewind.forecasting.forecasts import forecast as ahead
-    from norewind.forecasting.forecasts import forecast_class
+    from norewind.forecasting import forecasts
     from norewind.plotting import figures
     from norewind.training.folder import FORECAST, read_settings, saved_run
     from norewind.training.train import print_lines
 
     if read_settings(run).key is not None:
-        from norewind.forecasting.forecasts import fleet_forecasts
-
         if format == "csv" or figure is not None:
             raise SettingsError("a run with keys prints JSON lines only: leave out --format csv and --figure.")
-        for entry in fleet_forecasts(run, read_settings(run), steps):
+        for entry in forecasts.fleet_forecasts(run, read_settings(run), steps):
             print_lines([entry])
         return
     settings, saved = saved_run(run)
-    if settings.loss == "classes":
-        if figure is not None:
-            raise SettingsError("--figure: this run forecasts a class, for which there is no figure. Leave it out.")
-        entries, columns = forecast_class(settings, saved, steps), []
-    else:
-        result = ahead(settings, saved, steps)
-        entries, columns, path = result.entries(), result.columns, figure or run / FORECAST
-        both = np.stack([result.means, result.deviations], axis=-1)
-        try:
-            figures.save(figures.rows_figure(result.recent, columns, result.last, both, result.times or ()), path)
+    if settings.loss == "classes" and figure is not None:
+        raise SettingsError("--figure: this run forecasts a class, for which there is no figure. Leave it out.")
+    result, path = forecasts.forecast(settings, saved, steps), figure or run / FORECAST
+    try:
+        if result.columns:
+            figures.save(result.figure(), path)
             print(f"See {path}.", file=sys.stderr)
-        except OSError as error:
-            if figure is not None:
-                raise
-            # The forecast is printed even if the run folder is read-only.
-            print(f"The figure could not be written: {path}: {error.strerror}.", file=sys.stderr)
+    except OSError as error:
+        if figure is not None:
+            raise
+        # The forecast is printed even if the run folder is read-only.
+        print(f"The figure could not be written: {path}: {error.strerror}.", file=sys.stderr)
     if format == "jsonl":
-        print_lines(entries)
+        print_lines(result.entries)
     else:
-        print_csv(entries, columns)
+        print_csv(result.entries, result.columns)
 
 
-def print_csv(entries: list[dict[str, Any]], columns: list[str]) -> None:
+def print_csv(entries: list[dict[str, Any]], columns: Sequence[str]) -> None:
     """Print forecasts as CSV.
 
     Args:
@@ -88,8 +79,8 @@ def print_csv(entries: list[dict[str, Any]], columns: list[str]) -> None:
     names = [*columns, *(f"{column} deviation" for column in columns)] or ["forecast", "probability"]
     rows = []
     for entry in entries:
-        both = [*entry["forecast"].values(), *entry["deviation"].values()] if columns else map(entry.get, names)
-        rows.append([entry["for"], *map(entry.get, time), *both])
+        values = [*entry["forecast"].values(), *entry["deviation"].values()] if columns else map(entry.get, names)
+        rows.append([entry["for"], *map(entry.get, time), *values])
     sys.stdout.write(comma_separated(["row", *time, *names], rows))
     sys.stdout.flush()
 

@@ -95,7 +95,7 @@ def diagnose(
             seed=stream.seed,
             optimizer=None if moving is None else norewind.adam(moving),
             readout=readout,
-            report=lambda done, total, words: update(completed=done, total=total, description=words),
+            report=lambda done, total, task: update(completed=done, total=total, description=task),
         )
     report.save(out)
     print(f"{report}\n\nTable, data and figure are in {out}.")
@@ -139,12 +139,12 @@ def models_and_samples(settings: Settings, count: int) -> tuple[Any, tuple[Any, 
         raise ValueError(f"{known}: use more --samples, or other --targets.")
 
     @cache  # models of one size share their transition, and thus compiled programs
-    def made(hidden):
+    def cell(hidden):
         return cell_of(replace(settings, hidden=hidden), opened.shape)
 
     def model(hidden, number):
-        params = made(hidden).init(jax.random.key(settings.seed + number))
-        return made(hidden).transition, loss_of(settings, opened.shape), params, made(hidden).initial_state()
+        params = cell(hidden).init(jax.random.key(settings.seed + number))
+        return cell(hidden).transition, loss_of(settings, opened.shape), params, cell(hidden).initial_state()
 
     return model, (xs, targets)
 

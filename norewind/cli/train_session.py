@@ -43,9 +43,9 @@ def run_in_folder(
         with Progress(quiet=quiet) as progress, RunFolder(path, say=progress.say, **hold) as folder:
             fitted, opened = train(settings, folder, continues=continues, progress=progress, hooks=hooks)
         draw_curves(path)
-        words = run_summary(path, fitted, opened)
+        summary = run_summary(path, fitted, opened)
         if not quiet:
-            print(words, file=sys.stderr)
+            print(summary, file=sys.stderr)
             if stop():
                 print(f"Stopped; nothing is lost. To continue: norewind resume {path}", file=sys.stderr)
 
@@ -115,8 +115,8 @@ def _last_tenth(lines: list[dict[str, Any]], score: Score) -> str:
     newest, loss = mean("loss")
     simple = ("baseline", "persistence") if isinstance(score, KeyScore) else ("baseline",)
     known = [f"{score.simple_forecasts[entry]}: {value:.4f}" for entry in simple if (value := mean(entry)[1]) == value]
-    words = f", {loss:.4f} {score.unit} over the last {newest:,}" + (f" ({', '.join(known)})" if known else "")
-    return words if loss == loss else ""
+    text = f", {loss:.4f} {score.unit} over the last {newest:,}" + (f" ({', '.join(known)})" if known else "")
+    return text if loss == loss else ""
 
 
 def run_summary(path: Path, fitted: Fitted, opened: Opened) -> str:
@@ -128,18 +128,18 @@ def run_summary(path: Path, fitted: Fitted, opened: Opened) -> str:
         opened: the stream, which is closed.
     """
     score, stream, lines = opened.score, opened.stream, read_log(path / METRICS)
-    words = counted(fitted.samples, "sample")
-    words += _last_tenth(lines, score) if lines else ""
+    text = counted(fitted.samples, "sample")
+    text += _last_tenth(lines, score) if lines else ""
     for reason, count in stream.counts.items():
-        words += f", {count:,} {reason} skipped"
+        text += f", {count:,} {reason} skipped"
     if stream.unfinished:
-        words += (
+        text += (
             f". The end is incomplete ({counted(stream.unfinished, 'byte')}) and waits for the file to grow "
             f"(if the file is complete: norewind resume {path} --final)"
         )
     closing = score.closing_text(lines, path)
     figures = [path / CURVE, *_draw_details(path, score, fitted.samples, lines)]
-    return "\n".join([f"{words}.", *([closing] if closing else []), f"See {listed(figures)}."])
+    return "\n".join([f"{text}.", *([closing] if closing else []), f"See {listed(figures)}."])
 
 
 def _draw_details(path: Path, score: Score, samples: int, lines: list[dict[str, Any]]) -> list[Path]:

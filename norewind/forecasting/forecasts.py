@@ -12,7 +12,6 @@ from norewind.fleets.store import Store
 from norewind.forecasting.predict import open_at_end, training_at_end
 from norewind.learners.steps import nearest_steps
 from norewind.scoring.class_score import ClassScore
-from norewind.scoring.metrics import seven_digits
 from norewind.scoring.row_score import RowScore
 from norewind.scoring.score import log_probabilities
 from norewind.streams.table.scaling import NEWEST
@@ -22,82 +21,98 @@ from norewind.training.folder import Saved, saved_run
 from norewind.training.settings import Settings, SettingsError
 from norewind.training.training_loop import Training
 
+# The largest number of rows that can be forecast at once.
+MAX_ROWS = 100_000
+
 
 class Forecast(NamedTuple):
-    """Forecasts of the rows after row `last`.
+    """Forecasts of the rows after the end of a run. For a class, there are only the entries.
 
     Attributes:
-        columns: the names of the targets.
-        last: the number of the newest row.
-        means: forecasts, by row (from `last` + 1 on) and target. A target with too few values, or with a constant
-            value, is forecast to keep its last value.
+        entries: one per row, ready to be written as JSON: the number of the row (`for`), its `time` if the times of the
+            table are regular, the number of rows ahead (`step`), and the `forecast` with its `deviation`, both by
+            column, or a class with its `probability`.
+        columns: the names of the targets; empty for a class.
+        means: forecasts, by row and target. A target with too few values, or with a constant value, is forecast to
+            keep its last value.
         deviations: standard deviations of the same shape; NaN where they are not known yet.
         recent: the newest rows: values, earlier forecasts of them, and the deviations of those, by row and target.
-        direct: how many rows ahead the model was trained to forecast; later rows are forecast from forecasts.
-        times: when the rows are due, if the times of the table are regular.
     """
 
-    columns: list[str]
-    last: int
-    means: np.ndarray
-    deviations: np.ndarray
-    recent: np.ndarray
-    direct: int
-    times: list[Any] | None = None
+    entries: list[dict[str, Any]]
+    columns: Sequence[str] = ()
+    means: np.ndarray = np.zeros((0, 0))
+    deviations: np.ndarray = np.zeros((0, 0))
+    recent: np.ndarray = np.zeros((0, 0, 3))
 
-    def entries(self) -> list[dict[str, Any]]:
-        """One entry per row, ready to be written as JSON."""
-        named = [
-            [dict(zip(self.columns, map(seven_digits, row), strict=True)) for row in part.tolist()]
-            for part in (self.means, self.deviations)
-        ]
-        places = _places(self.last, len(self.means), self.times)
-        rows = zip(places, *named, strict=True)
-        return [place | {"forecast": mean, "deviation": deviation} for place, mean, deviation in rows]
+    def figure(self) -> Any:
+        """Draw the newest rows and the forecasts, as a Matplotlib figure."""
+        from norewind.plotting.figures import rows_figure
+
+        ahead = np.stack([self.means, self.deviations], axis=-1)
+        times = [entry["time"] for entry in self.entries if "time" in entry]
+        return rows_figure(self.recent, self.columns, self.entries[0]["for"] - 1, ahead, times)
 
 
-def _places(last: int, steps: int, times: list[Any] | None) -> list[dict[str, Any]]:
-    """The numbers of the forecast rows, with their times if these are regular."""
-    when = [{}] * steps if times is None else [{"time": time} for time in times]
-    return [{"for": last + step, **when[step - 1], "step": step} for step in range(1, steps + 1)]
-
-
-def forecast(settings: Settings, saved: Saved, steps: int | None = None) -> Forecast:
+def forecast(settings: Settings, saved: Saved, rows: int | None = None) -> Forecast:
     """Forecast the next rows. The source is not needed, and the run is not changed.
 
     Rows up to the horizon are forecast directly. For later ones, the model is given its own
     forecasts in place of rows, while inputs that it does not forecast keep their values and
     times move on. Deviations are those that the model forecasts (`--loss gaussian`), or its
     errors over the newest rows; beyond the horizon the variances add up, to at most that of
-    the column.
+    the column. Classes are forecast only up to the horizon.
 
     Args:
         settings: the settings of the run.
         saved: its checkpoint.
-        steps: the number of rows; by default the horizon, or 24 if that is 1.
+        rows: the number of rows; by default the horizon, or 24 if that is 1 and the run forecasts numbers.
+
+    Raises:
+        SettingsError: the run cannot forecast this many rows.
     """
-    check_ahead(settings, steps)
+    check_rows(settings, rows)
     training = training_at_end(settings, saved)
     with training.steps.stream:
-        return forecast_next_rows(settings, training, steps)
+        return forecast_next_rows(settings, training, rows)
 
 
-def forecast_next_rows(settings: Settings, training: Training, steps: int | None) -> Forecast:
-    """Forecast the next rows of an open stream: directly up to the horizon, then from the forecasts.
+def forecast_next_rows(settings: Settings, training: Training, rows: int | None = None) -> Forecast:
+    """Forecast the next rows of an open stream; see `forecast`.
 
     Args:
         settings: the settings of the run.
         training: the run.
-        steps: the number of rows; by default the horizon, or 24 if that is 1.
-
-    Returns:
-        The forecasts with their standard deviations.
+        rows: the number of rows, which `check_rows` has accepted.
     """
     training.add_up()
-    stream, score, learner, run = training.steps.stream, training.score, training.learner, training.run_so_far()
+    score = training.score
+    if isinstance(score, ClassScore):
+        logits = training.learner.upcoming(training.run_so_far())[:rows]
+        classes = zip(*score.likeliest(log_probabilities(logits)), strict=True)
+        return Forecast(_entries(training, [{"forecast": name, "probability": share} for name, share in classes]))
     assert isinstance(score, RowScore)
+    means, deviations = _means_and_deviations(settings, training, score, rows)
+    rows_ahead = zip(means.tolist(), deviations.tolist(), strict=True)
+    values = [{"forecast": score.by_column(mean), "deviation": score.by_column(spread)} for mean, spread in rows_ahead]
+    return Forecast(_entries(training, values), score.columns, means, deviations, score.state["recent"])
+
+
+def _entries(training: Training, values: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Add the number of each forecast row to its values, and its time if times are regular."""
+    times = training.steps.stream.times_ahead(len(values))
+    when = [{}] * len(values) if times is None else [{"time": time} for time in times]
+    rows = enumerate(zip(when, values, strict=True), 1)
+    return [{"for": training.received + step, **time, "step": step, **value} for step, (time, value) in rows]
+
+
+def _means_and_deviations(
+    settings: Settings, training: Training, score: RowScore, rows: int | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Forecast numbers directly up to the horizon, then from the forecasts."""
+    stream, learner, run = training.steps.stream, training.learner, training.run_so_far()
     horizon, width = score.horizon, len(score.columns)
-    steps = steps or (horizon if horizon > 1 else 24)
+    rows = rows or (horizon if horizon > 1 else 24)
     # Each row is forecast with the nearest step that reaches it, made `late` rows before the newest one.
     late, reached = nearest_steps(score.steps)
     made_at = -1 - late
@@ -105,78 +120,56 @@ def forecast_next_rows(settings: Settings, training: Training, steps: int | None
     scales = stream.scales_ahead(horizon)
     scales = np.pad(scales, ((horizon - len(scales), 0), (0, 0), (0, 0)), constant_values=np.nan)
     center, scale = scales[..., 0], scales[..., 1]
-    means, own = score.means_and_deviations(learner.upcoming(run))
-    means, own = center[made_at] + scale[made_at] * means, scale[made_at] * own
-    errors = (own if score.gaussian else score.recent_errors()[reached])[:steps]
-    means, spreads = list(means[:steps]), list(errors)
-    for step in range(1, steps - horizon + 1):
-        x = stream.imagined(means[step - 1], step)
+    means, deviations = score.means_and_deviations(learner.upcoming(run))
+    means, deviations = center[made_at] + scale[made_at] * means, scale[made_at] * deviations
+    errors = (deviations if score.gaussian else score.recent_errors()[reached])[:rows]
+    means, deviations = list(means[:rows]), list(errors)
+    for row in range(1, rows - horizon + 1):
+        x = stream.imagined(means[row - 1], row)
         run, (outputs, _) = learner.forward(run, x[None])
-        made, own = (part[0, -width:] for part in score.means_and_deviations(np.asarray(outputs)))
-        means.append(center[-1] + scale[-1] * made)
-        new = scale[-1] * own if score.gaussian else errors[horizon - 1]
-        added = np.sqrt(new**2 + spreads[-horizon] ** 2)
-        spreads.append(np.minimum(added, np.fmax(new, scale[-1] if settings.standardise else np.inf)))
-    found = np.array(means)
+        mean, deviation = (part[0, -width:] for part in score.means_and_deviations(np.asarray(outputs)))
+        means.append(center[-1] + scale[-1] * mean)
+        new = scale[-1] * deviation if score.gaussian else errors[horizon - 1]
+        added = np.sqrt(new**2 + deviations[-horizon] ** 2)
+        deviations.append(np.minimum(added, np.fmax(new, scale[-1] if settings.standardise else np.inf)))
     # Until there are enough values to scale by, forecast the last one, as the predictions do.
-    found = np.where(np.isnan(found), stream.newest_targets(), found)
-    newest, times = score.state["recent"], stream.times_ahead(steps)
-    return Forecast(score.columns, training.received, found, np.array(spreads), newest, horizon, times)
+    return np.where(np.isnan(means), stream.newest_targets(), means), np.array(deviations)
 
 
-def forecast_class(settings: Settings, saved: Saved, steps: int | None = None) -> list[dict[str, Any]]:
-    """Forecast the classes of the next rows, one entry per row.
+def check_rows(settings: Settings, rows: int | None) -> None:
+    """Check that a run can forecast this many rows.
 
     Args:
         settings: the settings of the run.
-        saved: its checkpoint.
-        steps: the number of rows, at most the horizon, which is the default.
-
-    Returns:
-        The most likely class of each row, with its probability.
+        rows: the number of rows; None for the default.
 
     Raises:
-        SettingsError: the run cannot forecast this many rows.
-    """
-    check_ahead(settings, steps)
-    training = training_at_end(settings, saved)
-    assert isinstance(training.score, ClassScore)
-    with training.steps.stream as stream:
-        logits = training.learner.upcoming(training.run_so_far())[:steps]
-        names, shares = training.score.likeliest(log_probabilities(logits))
-        places = _places(training.received, len(names), stream.times_ahead(len(names)))
-        classes = zip(places, names, shares, strict=True)
-        return [place | {"forecast": name, "probability": share} for place, name, share in classes]
-
-
-def check_ahead(settings: Settings, steps: int | None) -> None:
-    """Check that a run can forecast this many rows ahead.
-
-    Args:
-        settings: the settings of the run.
-        steps: the number of rows; None for the default.
-
-    Raises:
-        SettingsError: the run predicts symbols, its horizon is 0, or it forecasts classes and its horizon
-            is less than `steps`.
+        SettingsError: the run predicts symbols, its horizon is 0, it forecasts classes or many keys and its horizon
+            is less than `rows`, or `rows` is not a number from 1 to 100,000.
     """
     if not settings.has_rows:
         raise SettingsError("this run predicts symbols: use norewind sample to generate text.")
     horizon = settings.horizon
     if not horizon:
         raise SettingsError("this run has a horizon of 0: it predicts targets of the same row, not of later rows.")
-    if settings.loss == "classes" and (steps or 1) > horizon:
-        rows = "one row" if horizon == 1 else f"{horizon} rows"
-        raise SettingsError(f"this run forecasts classes {rows} ahead: to go further, train with --horizon {steps}.")
+    if rows is None:
+        return
+    if not isinstance(rows, int | np.integer) or not 1 <= rows <= MAX_ROWS:
+        raise SettingsError(f"the number of rows to forecast (--steps) must be from 1 to {MAX_ROWS:,}, not {rows!r}.")
+    if settings.loss == "classes" and rows > horizon:
+        reach = "one row" if horizon == 1 else f"{horizon} rows"
+        raise SettingsError(f"this run forecasts classes {reach} ahead: to go further, train with --horizon {rows}.")
+    if settings.key is not None and rows > horizon:
+        raise SettingsError(f"--steps: a fleet forecasts no further than its horizon, which is {horizon}.")
 
 
-def fleet_forecasts(path: Path, settings: Settings, steps: int | None = None) -> Iterator[dict[str, Any]]:
+def fleet_forecasts(path: Path, settings: Settings, rows: int | None = None) -> Iterator[dict[str, Any]]:
     """Forecast the next rows of every key of a fleet, up to the horizon.
 
     Args:
         path: the run folder.
         settings: the settings of the run.
-        steps: the number of rows per key, at most the horizon, which is the default.
+        rows: the number of rows per key, at most the horizon, which is the default.
 
     Returns:
         One entry per key and forecast row. Keys are ordered by shard, then by their bytes.
@@ -184,15 +177,12 @@ def fleet_forecasts(path: Path, settings: Settings, steps: int | None = None) ->
     Raises:
         SettingsError: the run cannot forecast this many rows.
     """
-    check_ahead(settings, steps)
-    horizon = settings.horizon
-    if steps is not None and steps > horizon:
-        raise SettingsError(f"--steps: a fleet forecasts no further than its horizon, which is {horizon}.")
+    check_rows(settings, rows)
     for folder in shard_folders(path, settings.shards) if settings.shards > 1 and settings.shard is None else [path]:
-        yield from _folder_forecasts(folder, steps or horizon)
+        yield from _folder_forecasts(folder, rows or settings.horizon)
 
 
-def _folder_forecasts(folder: Path, steps: int) -> Iterator[dict[str, Any]]:
+def _folder_forecasts(folder: Path, rows: int) -> Iterator[dict[str, Any]]:
     settings, saved = saved_run(folder)
     set_precision(settings)
     opened = open_at_end(settings, saved)
@@ -209,7 +199,7 @@ def _folder_forecasts(folder: Path, steps: int) -> Iterator[dict[str, Any]]:
             # Until there are enough values to scale by, forecast the last one, as the predictions do.
             newest = record["statistics"][NEWEST, fleet.table.targets]
             means = np.where(np.isnan(means), newest, means)
-            for step in range(min(steps, len(means))):
+            for step in range(min(rows, len(means))):
                 entry = {"key": score.name(key), "rows": int(record["seen"]), "step": step + 1}
                 entry["forecast"] = score.by_column(means[step].tolist())
                 if score.gaussian:

@@ -34,7 +34,7 @@ class Hedge:
         Args:
             predictions: one per predictor.
         """
-        return sum(weight * made for weight, made in zip(self._weights(), predictions, strict=True))
+        return sum(weight * value for weight, value in zip(self._weights(), predictions, strict=True))
 
     def learn(self, predictions: Sequence[float], target: float) -> None:
         """Update the weights by the error of each prediction.
@@ -43,7 +43,7 @@ class Hedge:
             predictions: the predictions of this target, one per predictor.
             target: the true value.
         """
-        errors = [abs(made - target) for made in predictions]
+        errors = [abs(value - target) for value in predictions]
         weights, least = self._weights(), min(errors)
         mean = sum(weight * error for weight, error in zip(weights, errors, strict=True))
         scale = self.gap / math.log(len(errors))

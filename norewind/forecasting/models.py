@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from norewind.forecasting.base_model import MODEL_FILE, ForecastingModel
-from norewind.forecasting.forecasts import check_ahead, forecast_next_rows
+from norewind.forecasting.forecasts import check_rows, forecast_next_rows
 from norewind.streams import StreamError
 from norewind.streams.table.columns import category_of, is_missing
 from norewind.training.folder import saved_run
@@ -58,40 +58,38 @@ class Forecaster(ForecastingModel):
         values, _ = score.predictions_and_errors(samples, outputs)
         return self._value(score.by_column(values[0].tolist())) if score.has_prediction(samples)[0] else None
 
-    def forecast(self, steps: int = 1) -> list[Any]:
+    def forecast(self, rows: int = 1) -> list[Any]:
         """Forecast the next rows. Beyond the horizon, forecasts take the place of rows.
 
         Args:
-            steps: the number of rows.
+            rows: the number of rows.
 
         Returns:
             One forecast per row: a number if one target was named, otherwise a dict by column.
 
         Raises:
-            SettingsError: `steps` is not a number from 1 to 100,000, or the horizon is 0.
+            SettingsError: `rows` is not a number from 1 to 100,000, or the horizon is 0.
             StreamError: the model has not learned from any row yet.
         """
-        return self._ahead("forecast", steps)
+        return self._ahead("forecast", rows)
 
-    def spread(self, steps: int = 1) -> list[Any]:
+    def spread(self, rows: int = 1) -> list[Any]:
         """The standard deviations of the forecasts of the next rows.
 
         Args:
-            steps: the number of rows.
+            rows: the number of rows.
 
         Returns:
             One entry per row, like those of `forecast`.
         """
-        return self._ahead("deviation", steps)
+        return self._ahead("deviation", rows)
 
-    def _ahead(self, entry: str, steps: Any) -> list[Any]:
-        if not isinstance(steps, int | np.integer) or not 1 <= steps <= 100_000:
-            raise SettingsError(f"forecast: steps is {steps!r}, but it must be a number of rows from 1 to 100,000.")
-        check_ahead(self.settings, int(steps))
+    def _ahead(self, entry: str, rows: int) -> list[Any]:
+        check_rows(self.settings, rows)
         if (training := self._open()) is None:
             raise StreamError("there is nothing to forecast from yet: fit the model, or let it learn some rows.")
-        rows = forecast_next_rows(self.settings, training, int(steps)).entries()
-        return [self._value(row[entry]) for row in rows]
+        entries = forecast_next_rows(self.settings, training, int(rows)).entries
+        return [self._value(each[entry]) for each in entries]
 
     def _value(self, values: dict[str, Any]) -> Any:
         """The value alone if one target was named, otherwise the dict."""

@@ -19,7 +19,6 @@ except ImportError:
 
 Features = dict[Any, Any]
 TARGET, NOTHING = "(target)", "(nothing)"
-UNUSABLE = object()
 
 
 class _RiverModel:
@@ -113,8 +112,8 @@ class RiverRegressor(_RiverModel, base.Regressor):
         return self._hedge.mixed(self._predictions(x))
 
     def _predictions(self, x: Features) -> tuple[float, float]:
-        found = self._ask("predict_one", x)
-        return self._newest if found is None else found, self._newest
+        prediction = self._ask("predict_one", x)
+        return self._newest if prediction is None else prediction, self._newest
 
 
 class RiverForecaster(_RiverModel, BaseForecaster):
@@ -146,13 +145,13 @@ class RiverForecaster(_RiverModel, BaseForecaster):
             horizon: how many.
             xs: ignored; River passes the features of the rows ahead.
         """
-        return [self._hedge.mixed((made, self._newest)) for made in self._forecasts(horizon)]
+        return [self._hedge.mixed((value, self._newest)) for value in self._forecasts(horizon)]
 
     def _forecasts(self, horizon: int) -> Sequence[float]:
         """The forecasts of the model. They are kept until it learns."""
         if len(self._kept_forecasts) < horizon:
-            found = [None] * horizon if self._model is None else self._model.forecast(horizon)
-            self._kept_forecasts = [self._newest if value is None else value for value in found]
+            values = [None] * horizon if self._model is None else self._model.forecast(horizon)
+            self._kept_forecasts = [self._newest if value is None else value for value in values]
         return self._kept_forecasts[:horizon]
 
 
@@ -203,7 +202,7 @@ class RiverAnomalyDetector(_RiverModel, base.AnomalyDetector):
         Args:
             x: the features.
         """
-        self._learn({name: value for name, value in x.items() if type(value) is float or _is_number(value)})
+        self._learn({name: value for name, value in x.items() if _is_number(value)})
 
     def score_one(self, x: Features) -> float:
         """Score a row.
@@ -216,17 +215,18 @@ class RiverAnomalyDetector(_RiverModel, base.AnomalyDetector):
 
 def _usable(x: Features) -> dict[str, Any]:
     """The features that are numbers or text, by name. Others, such as times, need an encoder in the pipeline."""
-    found = {str(name): _value(value) for name, value in x.items()}
-    return {name: value for name, value in found.items() if value is not UNUSABLE}
+    return {
+        str(name): _finite(value) if _is_number(value) else value
+        for name, value in x.items()
+        if _is_number(value) or value is None or isinstance(value, str)
+    }
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, Real | np.bool_)
-
-
-def _value(value: Any) -> Any:
     # Nearly all values are floats, and the check for `Real` takes longer than everything else here.
-    if type(value) is float or _is_number(value):
-        number = float(value)
-        return number if math.isfinite(number) and abs(number) < 3e38 else None
-    return value if value is None or isinstance(value, str) else UNUSABLE
+    return type(value) is float or isinstance(value, Real | np.bool_)
+
+
+def _finite(value: Any) -> float | None:
+    number = float(value)
+    return number if math.isfinite(number) and abs(number) < 3e38 else None

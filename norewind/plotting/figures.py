@@ -1,4 +1,4 @@
-"""Figures in one common style. Curves also differ in line style and marker, so that they need no color."""
+"""Figures in one common style. Curves also differ in line style and marker, to be told apart without color."""
 
 from collections.abc import Callable, Iterable, Sequence
 from io import BytesIO
@@ -12,16 +12,14 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
 
-from norewind.scoring.metrics import ANY_FORECASTS, counted
+from norewind.scoring.metrics import ANY_FORECASTS, METRICS_ENTRIES, counted
 from norewind.storage.files import write_atomically
 from norewind.streams.table.scaling import MIN_VALUES
 
-COLOURS = ("#08519c", "#d94801", "#238b45", "#6a51a3", "#b8860b", "#cb181d", "#41b6c4", "#525252", "#dd3497", "#7a5230")
+COLORS = ("#08519c", "#d94801", "#238b45", "#6a51a3", "#b8860b", "#cb181d", "#41b6c4", "#525252", "#dd3497", "#7a5230")
 LINES = ("-", (0, (4, 1.6)), (0, (7, 1.5, 1.5, 1.5)), (0, (1, 1)), (0, (9, 2)))
 MARKERS = "osD^vP*X<>"
-GREY = "0.5"
-# The lines of simple forecasts, by their entries in a line of metrics.
-SIMPLE_LINES = {"persistence": ":", "seasonal": "-.", "baseline": "--"}
+GRAY = "0.5"
 # The most targets with a panel of their own, and the most characters of the name of a class.
 PANELS, LONGEST_NAME = 4, 20
 
@@ -91,7 +89,7 @@ def curve_style(number: int, *, markers: bool = False) -> dict[str, Any]:
         number: the number of the curve.
         markers: whether to mark its points.
     """
-    style = {"color": COLOURS[number % len(COLOURS)], "linestyle": LINES[number % len(LINES)], "linewidth": 1.6}
+    style = {"color": COLORS[number % len(COLORS)], "linestyle": LINES[number % len(LINES)], "linewidth": 1.6}
     return {**style, "marker": MARKERS[number % len(MARKERS)]} if markers else style
 
 
@@ -139,7 +137,7 @@ def curves_figure(
     Args:
         runs: names and lines of metrics.
         unit: the unit of the loss.
-        simple: the simple forecasts in words, by their entries in a line of metrics.
+        simple: descriptions of the simple forecasts, by their entries in a line of metrics.
     """
     figure, axes = new_figure(panel=(8, 4.5))
     ax, drawn = axes[0, 0], 0
@@ -148,14 +146,14 @@ def curves_figure(
         drawn += points.shape[1]
         ax.plot(*points, label=name, marker="o", markersize=2.5, **curve_style(number))
     if len(runs) == 1:
-        for entry, words in simple.items():
+        for entry, label in simple.items():
             samples, values = _points(runs[0][1], entry)
             if len(values):
-                marker = {"marker": "s", "markersize": 2} if len(values) < 5 else {}
-                ax.plot(samples, values, SIMPLE_LINES.get(entry, "-"), color=GREY, linewidth=1, label=words, **marker)
+                marker, style = "s" if len(values) < 5 else "", METRICS_ENTRIES[entry].line_style
+                ax.plot(samples, values, style, color=GRAY, linewidth=1, label=label, marker=marker, markersize=2)
     if not drawn:
-        words = "Nothing to draw yet: no sample with a known target was predicted."
-        ax.annotate(words, (0.5, 0.5), xycoords="axes fraction", ha="center", va="center")
+        message = "Nothing to draw yet: no sample with a known target was predicted."
+        ax.annotate(message, (0.5, 0.5), xycoords="axes fraction", ha="center", va="center")
     heights = np.concatenate([line.get_ydata() for line in ax.get_lines()]) if drawn else np.ones(1)
     if heights.min() > 0 and heights.max() > 20 * heights.min():
         log_axis(ax)  # on a linear axis, the first rows would flatten the rest
@@ -202,17 +200,17 @@ def classes_figure(recent: np.ndarray, name: Callable[[int], str], last: int) ->
     above, below = axes[:, 0]
     known = np.isfinite(recent).all(axis=1)
     rows = np.arange(last - len(recent) + 1, last + 1)[known]
-    shown, places = np.unique(recent[known, :2].astype(int), return_inverse=True)
-    came, made = places.reshape(-1, 2).T
-    wrong = came != made
-    above.plot(rows, came, ".", color="black", markersize=4, label="class")
-    above.plot(rows[wrong], made[wrong], "x", color=COLOURS[1], markersize=5, label="wrong forecast")
-    above.set_yticks(range(len(shown)), [str(name(number))[:LONGEST_NAME] for number in shown.tolist()])
-    above.set_ylim(-0.5, max(1, len(shown)) - 0.5)
+    classes, places = np.unique(recent[known, :2].astype(int), return_inverse=True)
+    actual, forecast = places.reshape(-1, 2).T
+    wrong = actual != forecast
+    above.plot(rows, actual, ".", color="black", markersize=4, label="class")
+    above.plot(rows[wrong], forecast[wrong], "x", color=COLORS[1], markersize=5, label="wrong forecast")
+    above.set_yticks(range(len(classes)), [str(name(number))[:LONGEST_NAME] for number in classes.tolist()])
+    above.set_ylim(-0.5, max(1, len(classes)) - 0.5)
     right = f"right {counted(int((~wrong).sum()), 'time')} of {len(wrong):,}"
     above.set_title(f"the newest rows, and the classes that were forecast: {right}")
-    words = "probability of the class, as forecast"
-    below.plot(rows, recent[known, 2], ".-", color=COLOURS[0], linewidth=1, markersize=3, label=words)
+    label = "probability of the class, as forecast"
+    below.plot(rows, recent[known, 2], ".-", color=COLORS[0], linewidth=1, markersize=3, label=label)
     below.set(xlabel="row", ylabel="probability", ylim=(-0.02, 1.02))
     legend(figure, [above, below], columns=3)
     return figure
@@ -237,15 +235,15 @@ def rows_figure(
         values, forecasts, _ = np.moveaxis(recent[:, place], -1, 0)
         ax.plot(rows, values, ".-", color="black", linewidth=1, markersize=3, label="data")
         known = ~np.isnan(forecasts)
-        ax.plot(rows[known], forecasts[known], "--", color=COLOURS[1], linewidth=1.4, label="earlier forecast")
+        ax.plot(rows[known], forecasts[known], "--", color=COLORS[1], linewidth=1.4, label="earlier forecast")
         if ahead is not None:
             steps = np.arange(last + 1, last + 1 + len(ahead))
             means, spreads = np.moveaxis(ahead[:, place], -1, 0)
-            ax.axvline(last + 0.5, color=GREY, linewidth=0.8)
-            ax.plot(steps, means, "o-", color=COLOURS[0], linewidth=1.4, markersize=3, label="forecast of next rows")
+            ax.axvline(last + 0.5, color=GRAY, linewidth=0.8)
+            ax.plot(steps, means, "o-", color=COLORS[0], linewidth=1.4, markersize=3, label="forecast of next rows")
             band = 1.96 * np.where(np.isnan(spreads), 0, spreads)
-            words = "95 % if errors are Gaussian"
-            ax.fill_between(steps, means - band, means + band, color=COLOURS[0], alpha=0.15, linewidth=0, label=words)
+            label = "95 % if errors are Gaussian"
+            ax.fill_between(steps, means - band, means + band, color=COLORS[0], alpha=0.15, linewidth=0, label=label)
         elif not known.any():
             ax.annotate(unscored(values), (0.5, 0.9), xycoords="axes fraction", ha="center")
         ax.set_ylabel(columns[place])
@@ -267,7 +265,7 @@ def by_step_figure(errors: dict[str, list[float]], steps: Sequence[int]) -> Figu
     ax = axes[0, 0]
     for number, (name, values) in enumerate(errors.items()):
         width = 2.2 if number == 0 else 1.2
-        ax.plot(steps, values, ".-", color=COLOURS[number % len(COLOURS)], linewidth=width, markersize=4, label=name)
+        ax.plot(steps, values, ".-", color=COLORS[number % len(COLORS)], linewidth=width, markersize=4, label=name)
     ax.set(xlabel="rows ahead", ylabel="RMSE (standard deviations)", ylim=(0, None))
     ax.set_title("error by the number of rows ahead, over the last half of the run")
     legend(figure, [ax], columns=4)

@@ -28,8 +28,8 @@ def markdown(header: Sequence[str], rows: Iterable[TableRow], *, numbers: bool =
     """
 
     def line(cells: Sequence[Any]) -> str:
-        words = ("" if cell is None else str(cell).replace("|", "\\|").replace("\n", " ") for cell in cells)
-        return "| " + " | ".join(words) + " |\n"
+        texts = ("" if cell is None else str(cell).replace("|", "\\|").replace("\n", " ") for cell in cells)
+        return "| " + " | ".join(texts) + " |\n"
 
     rule = ["---", *["---:" if numbers else "---"] * (len(header) - 1)]
     return "".join([line(header), "|" + "|".join(rule) + "|\n", *map(line, _cells(header, rows))])

@@ -53,10 +53,10 @@ class ClassScore(StepScore):
         compare_classes(*sums, self.delays, first, values, targets, due.argmax(axis=-1))
         state["rows"] += len(values)
         # For the newest rows: the actual class, the forecast class, and the forecast probability of the actual class.
-        came, nearest = targets[-RECENT_ROWS:, 0], log_probabilities(due[-RECENT_ROWS:, 0])
-        own = np.exp(nearest[np.arange(len(came)), np.nan_to_num(came).astype(int)])
-        rows = np.stack([came, nearest.argmax(axis=-1), own], axis=1)
-        rows[np.isnan(came)] = np.nan
+        classes, nearest = targets[-RECENT_ROWS:, 0], log_probabilities(due[-RECENT_ROWS:, 0])
+        probabilities = np.exp(nearest[np.arange(len(classes)), np.nan_to_num(classes).astype(int)])
+        rows = np.stack([classes, nearest.argmax(axis=-1), probabilities], axis=1)
+        rows[np.isnan(classes)] = np.nan
         state["stretch"] = np.concatenate([state["stretch"], rows])[-RECENT_ROWS:]
         return super().add(samples)
 
@@ -64,7 +64,7 @@ class ClassScore(StepScore):
         """Reshape logits to (rows, steps, classes)."""
         return np.reshape(outputs, (len(outputs), len(self.steps), -1))
 
-    def take(self) -> dict[str, Any]:
+    def end_interval(self) -> dict[str, Any]:
         baseline, right = self.state["baseline"], self.state["right"]
         self.state |= {"baseline": np.zeros_like(baseline), "right": np.zeros_like(right)}
         total, bits = baseline.sum(axis=0).tolist()
@@ -85,11 +85,11 @@ class ClassScore(StepScore):
             samples: consecutive rows.
             outputs: the forecasts of the learner.
         """
-        made, due = (log_probabilities(self._by_class(part)) for part in self.made_and_due(outputs))
+        ahead, due = (log_probabilities(self._by_class(part)) for part in self.made_and_due(outputs))
         for i, target in enumerate(samples.targets[:, 0].tolist()):
             entry, is_known = self.first_entries(first + i, samples, i), target == target
             if self.horizon:
-                names, shares = self.likeliest(made[i])
+                names, shares = self.likeliest(ahead[i])
                 entry |= {"forecast": self.by_step(names), "probability": self.by_step(shares)}
             if is_known or not self.horizon:
                 (name,), (share,) = self.likeliest(due[i, :1])
@@ -122,13 +122,13 @@ class ClassScore(StepScore):
         right = {name: sum(round(line[name] * line["scored"]) for line in last) for name in ACCURACIES}
         shares = {name: f"{count / total:.1%}" for name, count in right.items()}
         rules = f"the majority class: {shares['majority']}, the last class: {shares['last']}"
-        words = f"last {counted(total, 'row')}: right {shares['accuracy']} of the time ({rules}), {bits:.4f} bits"
+        text = f"last {counted(total, 'row')}: right {shares['accuracy']} of the time ({rules}), {bits:.4f} bits"
         best = max(ACCURACIES[1:], key=right.__getitem__)
         if right[best] > right["accuracy"]:
             times = f"{right[best]:,} times against {right['accuracy']:,}"
-            words += f"\nWarning: the {best} class was right more often than this model, {times}. "
-            words += "Use that rule instead, or train longer."
-        return words
+            text += f"\nWarning: the {best} class was right more often than this model, {times}. "
+            text += "Use that rule instead, or train longer."
+        return text
 
 
 @kernel
@@ -162,7 +162,7 @@ def compare_classes(baseline, right, counts, past, delays, first, values, target
                 left_out += 1
             if np.isnan(targets[row, step]):
                 continue
-            came = int(targets[row, step])
+            target = int(targets[row, step])
             seen, total, commonest = 0, 0.0, 0
             for number in range(classes):
                 seen += known[number] > 0
@@ -171,10 +171,10 @@ def compare_classes(baseline, right, counts, past, delays, first, values, target
                     commonest = number
             # Add one half for every class seen, and for one unseen class (Krichevsky and Trofimov).
             baseline[step, 0] += 1
-            baseline[step, 1] -= np.log2((known[came] + 0.5) / (total + 0.5 * (seen + 1)))
-            right[step, 0] += guesses[row, step] == came
-            right[step, 1] += total > 0 and commonest == came
-            right[step, 2] += past[(first + row - delays[step]) % depth, 1] == came
+            baseline[step, 1] -= np.log2((known[target] + 0.5) / (total + 0.5 * (seen + 1)))
+            right[step, 0] += guesses[row, step] == target
+            right[step, 1] += total > 0 and commonest == target
+            right[step, 2] += past[(first + row - delays[step]) % depth, 1] == target
         here = (first + row) % depth
         past[here, 0], past[here, 1] = -1.0, past[here - 1, 1]
         if not np.isnan(values[row]):

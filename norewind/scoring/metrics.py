@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 from functools import lru_cache
 from math import isfinite, isqrt
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -15,8 +15,33 @@ Number = Annotated[float, msgspec.Meta(ge=-sys.float_info.max, le=sys.float_info
 # The number of values, and their sum.
 Sums = tuple[Count, Number]
 
-# Simple forecasts in words, by their entries in a line of metrics: those of numbers, of classes and of symbols.
-SIMPLE_FORECASTS = {"persistence": "the last value", "seasonal": "one period ago", "baseline": "the mean so far"}
+
+class MetricsEntry(NamedTuple):
+    """A number in the lines of metrics. Reports of a run take what they say about it from here.
+
+    Attributes:
+        meaning: the meaning of the number, as a sentence.
+        simple_forecast: for the loss of a simple forecast, a short description of that forecast.
+        line_style: how its curve is drawn in figures.
+    """
+
+    meaning: str
+    simple_forecast: str = ""
+    line_style: str = "-"
+
+
+METRICS_ENTRIES = {
+    "samples": MetricsEntry("Samples learned from."),
+    "seconds": MetricsEntry("Seconds of training."),
+    "loss": MetricsEntry("Mean loss between the two newest lines of metrics."),
+    "mean": MetricsEntry("Mean loss since the start."),
+    "persistence": MetricsEntry("Loss of forecasting the last value over the same samples.", "the last value", ":"),
+    "seasonal": MetricsEntry("Loss of forecasting the value one period ago.", "one period ago", "-."),
+    "baseline": MetricsEntry("Loss of a trivial forecast over the same samples.", "the mean so far", "--"),
+    "carry": MetricsEntry("Norm of the method's carry."),
+}
+# Descriptions of the simple forecasts of numbers, of classes and of symbols, by their entries in a line of metrics.
+SIMPLE_FORECASTS = {name: entry.simple_forecast for name, entry in METRICS_ENTRIES.items() if entry.simple_forecast}
 CLASS_FORECASTS = {"baseline": "class frequencies so far"}
 SYMBOL_FORECASTS = {"baseline": "order-0 entropy"}
 # For a run on any of them.
@@ -122,7 +147,7 @@ class Tally(msgspec.Struct, forbid_unknown_fields=True):
         self.interval = self.interval[0] + scored, running_sum(self.interval[1], losses)
         self.all = self.all[0] + scored, running_sum(self.all[1], losses)
 
-    def take(self) -> dict[str, Any]:
+    def end_interval(self) -> dict[str, Any]:
         """Return the mean loss since the last call and since the start. Starts a new interval."""
         line = {"samples": self.samples, "loss": mean(self.interval), "mean": mean(self.all)}
         self.interval = (0, 0.0)
@@ -186,12 +211,12 @@ class Watch(msgspec.Struct, forbid_unknown_fields=True):
         """Whether the newest line was fine. Only then is a checkpoint worth keeping."""
         return self.bad == 0
 
-    def see(self, line: dict[str, Any], together: int = 0) -> None:
+    def check(self, line: dict[str, Any], averaged_over: int = 0) -> None:
         """Check a line of metrics.
 
         Args:
             line: its entries by name, as in metrics.jsonl.
-            together: check the mean of lines over this many samples instead.
+            averaged_over: check the mean of the lines over at least this many samples instead.
 
         Raises:
             Diverged: the run has diverged.
@@ -206,9 +231,9 @@ class Watch(msgspec.Struct, forbid_unknown_fields=True):
         count, self.seen = samples - self.seen, samples
         samples_waiting, losses, baselines = self.waiting
         self.waiting = samples_waiting + count, losses + count * loss, baselines + count * baseline
-        if self.waiting[0] < together:
+        if self.waiting[0] < averaged_over:
             return
-        if together:
+        if averaged_over:
             loss, baseline = self.waiting[1] / self.waiting[0], self.waiting[2] / self.waiting[0]
         self.waiting = (0, 0.0, 0.0)
         if self.good < PATIENCE_LINES:
@@ -216,5 +241,5 @@ class Watch(msgspec.Struct, forbid_unknown_fields=True):
             return
         self.bad = self.bad + 1 if loss > baseline else 0
         if self.bad >= PATIENCE_LINES:
-            words = f"at sample {samples} the loss ({loss:.4g}) has been above the baseline ({baseline:.4g})"
-            raise Diverged(f"{words} for {self.bad} lines of metrics in a row, after it had been well below.", samples)
+            reason = f"at sample {samples} the loss ({loss:.4g}) has been above the baseline ({baseline:.4g})"
+            raise Diverged(f"{reason} for {self.bad} lines of metrics in a row, after it had been well below.", samples)

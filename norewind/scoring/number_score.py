@@ -48,7 +48,7 @@ class NumberScore(StepScore):
             self.state[name] = [count + len(known), running_sum(total, known**2)]
         return super().add(samples)
 
-    def take(self) -> dict[str, Any]:
+    def end_interval(self) -> dict[str, Any]:
         line = {name: mean(self.state[name]) for name in ("baseline", "persistence")}
         self.state |= {"baseline": [0, 0.0], "persistence": [0, 0.0]}
         if self.gaussian:

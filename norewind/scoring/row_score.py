@@ -135,23 +135,25 @@ class RowScore(NumberScore):
         state["recent"] = np.concatenate([state["recent"], nearest[:, :LOGGED_TARGETS]])[-RECENT_ROWS:]
         return super().add(samples)
 
-    def take(self) -> dict[str, Any]:
-        line, state, shown = super().take(), self.state, {"model": 0, "mean": 1, "persistence": 2}
+    def end_interval(self) -> dict[str, Any]:
+        line, state, forecasts = super().end_interval(), self.state, {"model": 0, "mean": 1, "persistence": 2}
         errors, squares = state["errors"], state["squares"]
         seasonal = state["seasonal"] + squares[3:].sum(axis=1)
         state |= {"errors": np.zeros_like(errors), "squares": np.zeros_like(squares), "seasonal": seasonal}
         counts, totals = seasonal.T
         if counts.any():
             best = int(np.argmin(np.where(counts > 0, totals / np.maximum(counts, 1), np.inf)))
-            shown["seasonal"] = 3 + best
+            forecasts["seasonal"] = 3 + best
             if not self.gaussian:
                 line["seasonal"] = mean(squares[3 + best].sum(axis=0).tolist())
             line["period"] = self.periods[best]
         if errors[0, ..., 0].any():
-            line["errors"] = {name: self._errors(errors[place].sum(axis=0)) for name, place in shown.items()}
+            line["errors"] = {name: self._errors(errors[place].sum(axis=0)) for name, place in forecasts.items()}
             if len(self.steps) > 1:
-                some = squares[:, logged_steps(range(len(self.steps)))].tolist()
-                line["by_step"] = {name: [_root_mean(*of) for of in some[place]] for name, place in shown.items()}
+                logged = squares[:, logged_steps(range(len(self.steps)))].tolist()
+                line["by_step"] = {
+                    name: [_root_mean(*sums) for sums in logged[place]] for name, place in forecasts.items()
+                }
         return line
 
     def _errors(self, sums: np.ndarray) -> dict[str, dict[str, float | None]]:
@@ -177,28 +179,28 @@ class RowScore(NumberScore):
             return None
 
         def rows(name: str) -> np.ndarray:
-            found = [line["errors"].get(name, {"": {"rows": 0}}).values() for line in last]
-            return np.array([max(column["rows"] for column in columns) for columns in found])
+            errors = [line["errors"].get(name, {"": {"rows": 0}}).values() for line in last]
+            return np.array([max(column["rows"] for column in columns) for columns in errors])
 
         # The best period may change during a run. Each line is compared with the best one at that time.
         periods = dict.fromkeys(line["period"] for line in last if "period" in line)
         losses, errors, by_step, weights = {}, {}, {}, rows("model")
         for title, (name, entry) in FORECAST_TITLES.items():
-            shown = title or f"{' or '.join(map(str, periods))} rows ago"
+            title = title or f"{' or '.join(map(str, periods))} rows ago"
             # A simple forecast that is missing for some of the rows is left out.
             if (rows(name) < weights).any():
                 continue
-            errors[shown] = {}
+            errors[title] = {}
             for column in last[-1]["errors"][name]:
                 parts = [line["errors"][name][column] for line in last]
                 mae, rmse, counts = ([part[kind] for part in parts] for kind in ("mae", "rmse", "rows"))
                 if any(counts):
-                    errors[shown][column] = float(_mean(mae, counts)), float(_mean(rmse, counts, power=2))
+                    errors[title][column] = float(_mean(mae, counts)), float(_mean(rmse, counts, power=2))
             if "by_step" in last[-1]:
-                by_step[shown] = _mean([line["by_step"][name] for line in last], weights, power=2).tolist()
+                by_step[title] = _mean([line["by_step"][name] for line in last], weights, power=2).tolist()
             loss = float(_mean([line.get(entry) for line in last], weights))
             if not self.gaussian and not np.isnan(loss):
-                losses[shown] = loss
+                losses[title] = loss
         return Summary(int(weights.sum()), losses, errors, logged_steps(self.steps), by_step)
 
     def closing_text(self, lines: Sequence[dict[str, Any]], folder: Path) -> str:
@@ -264,12 +266,12 @@ def compare_rows(errors, squares, past, recently, ago, first, values, targets, s
                     continue
                 for forecast in range(2 + rules):
                     if forecast == 0:
-                        made = model
+                        guess = model
                     elif forecast == 1:
-                        made = center
+                        guess = center
                     else:
-                        made = past[(first + row - ago[forecast - 2, step]) % depth, column]
-                    error = made - value
+                        guess = past[(first + row - ago[forecast - 2, step]) % depth, column]
+                    error = guess - value
                     if np.isnan(error):
                         continue
                     total = errors[forecast, step, column]

@@ -59,7 +59,7 @@ class Score:
         """
         return len(jax.tree.leaves(samples.xs)[0])
 
-    def take(self) -> dict[str, Any]:
+    def end_interval(self) -> dict[str, Any]:
         """Return the `baseline` and other entries of the line of metrics that ends here. Starts a new interval."""
         return {}
 

@@ -43,7 +43,7 @@ class SymbolScore(Score):
         self.state |= {"counts": (counts + new).tolist(), "seen": (np.array(seen) | (new > 0)).tolist()}
         return len(samples.targets)
 
-    def take(self) -> dict[str, Any]:
+    def end_interval(self) -> dict[str, Any]:
         counts = np.array(self.state["counts"])
         self.state["counts"] = [0] * len(counts)
         shares = counts[counts > 0] / max(1, counts.sum())
@@ -131,17 +131,17 @@ class LineScore(SymbolScore):
 
     def _text(self, symbols: list[int], bits: list[float]) -> dict[str, str]:
         """Return the line, plain and with marks around all passages with at least half of its highest bits."""
-        shown = len(symbols) - (self.decode(symbols[-1:]) == b"\n")
-        high = np.array(bits[:shown]) >= max(max(bits[:shown], default=0) / 2, 1)
+        end = len(symbols) - (self.decode(symbols[-1:]) == b"\n")
+        high = np.array(bits[:end]) >= max(max(bits[:end], default=0) / 2, 1)
         edges = np.flatnonzero(np.diff(np.concatenate([[False], high, [False]]).astype(int))).tolist()
         worst, start = "", 0
         for edge, sign in zip(edges, "«»" * len(edges), strict=False):
-            worst += self._words(symbols[start:edge]) + sign
+            worst += self._decoded(symbols[start:edge]) + sign
             start = edge
-        worst += self._words(symbols[start:shown])
-        return {"text": self._words(symbols[:shown])[:SHOWN_CHARACTERS], "worst": worst[:SHOWN_CHARACTERS]}
+        worst += self._decoded(symbols[start:end])
+        return {"text": self._decoded(symbols[:end])[:SHOWN_CHARACTERS], "worst": worst[:SHOWN_CHARACTERS]}
 
-    def _words(self, symbols: Sequence[int]) -> str:
+    def _decoded(self, symbols: Sequence[int]) -> str:
         return self.decode(symbols).decode(errors="replace") if symbols else ""
 
     def closing_text(self, lines: Sequence[dict[str, Any]], folder: Path) -> str:

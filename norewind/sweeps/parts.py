@@ -81,11 +81,11 @@ def train_shards(
         raise SettingsError(f"--shards: several processes cannot {shared}: use --predictions file.")
     with RunFolder(path, new=new) as folder:
         folders = shard_folders(path, settings.shards)
-        if new and any(one.exists() for one in folders):
+        if new and any(shard.exists() for shard in folders):
             raise SettingsError(f"{path} already holds a run: norewind resume {path}, or another --out.")
         if new:
             folder.begin(settings)
-        tasks = {one.name: (replace(settings, shard=place), one) for place, one in enumerate(folders)}
+        tasks = {shard.name: (replace(settings, shard=number), shard) for number, shard in enumerate(folders)}
         train_in_processes(_train_shard, tasks, progress, jobs=jobs, ray=ray)
 
 
@@ -104,17 +104,17 @@ def shard_summary(path: Path, shards: int, name: Callable[[bytes], Any]) -> str:
         shards: the number of shards.
         name: a function from a key to its name.
     """
-    begun = [one for one in shard_folders(path, shards) if (one / METRICS).exists()]
-    lines = [lines[-1] for one in begun if (lines := read_log(one / METRICS))]
-    newest = [found[-1] for one in begun if (found := checkpoints(one / "checkpoints"))]
+    begun = [shard for shard in shard_folders(path, shards) if (shard / METRICS).exists()]
+    lines = [lines[-1] for shard in begun if (lines := read_log(shard / METRICS))]
+    newest = [saved[-1] for shard in begun if (saved := checkpoints(shard / "checkpoints"))]
 
     def over_all(entry: str) -> float | None:
         known = [(line[entry], line["samples"]) for line in lines if line.get(entry) is not None]
         return sum(value * weight for value, weight in known) / sum(weight for _, weight in known) if known else None
 
-    words = {"mean": "mean loss", "loss": "in the last intervals", "baseline": SIMPLE_FORECASTS["baseline"]}
-    losses = [f"{words[entry]} {loss:.4f}" for entry in words if (loss := over_all(entry)) is not None]
-    samples = counted(sum(glance(one)["samples"] for one in newest), "sample")
+    names = {"mean": "mean loss", "loss": "in the last intervals", "baseline": SIMPLE_FORECASTS["baseline"]}
+    losses = [f"{name} {loss:.4f}" for entry, name in names.items() if (loss := over_all(entry)) is not None]
+    samples = counted(sum(glance(path)["samples"] for path in newest), "sample")
     return f"{', '.join([samples, *losses])}.\n{worst_keys(begun, name)}"
 
 
@@ -173,31 +173,31 @@ class Worker:
         self.topic = settings.source.removeprefix(SCHEME).removesuffix(EACH)
         self.runs: dict[int, Partition] = {}
 
-    def assigned(self, consumer: Any, places: list[Any]) -> None:
+    def assigned(self, consumer: Any, partitions: list[Any]) -> None:
         """Start the runs of new partitions.
 
         Args:
             consumer: the consumer of the group.
-            places: the partitions.
+            partitions: the partitions, as the client describes them.
         """
-        consumer.incremental_assign(places)
-        consumer.pause(places)  # each run reads its partition itself
-        for place in places:
-            name = f"partition-{place.partition}"
-            settings = replace(self.settings, source=f"{SCHEME}{self.topic}/{place.partition}")
-            self.runs[place.partition] = run = Partition(settings, self.path / name, self.progress)
+        consumer.incremental_assign(partitions)
+        consumer.pause(partitions)  # each run reads its partition itself
+        for partition in partitions:
+            name = f"partition-{partition.partition}"
+            settings = replace(self.settings, source=f"{SCHEME}{self.topic}/{partition.partition}")
+            self.runs[partition.partition] = run = Partition(settings, self.path / name, self.progress)
             run.start()
 
-    def revoked(self, consumer: Any, places: list[Any], *, lost: bool = False) -> None:
+    def revoked(self, consumer: Any, partitions: list[Any], *, lost: bool = False) -> None:
         """Give up partitions.
 
         Args:
             consumer: the consumer of the group.
-            places: the partitions.
+            partitions: the partitions, as the client describes them.
             lost: whether another worker may already have them. Errors are then ignored.
         """
-        errors = self.end(place.partition for place in places)
-        consumer.incremental_unassign(places)
+        errors = self.end(partition.partition for partition in partitions)
+        consumer.incremental_unassign(partitions)
         if errors and not lost:
             raise errors[0]
 

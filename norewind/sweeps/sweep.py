@@ -124,15 +124,15 @@ def finished_records(plan: Mapping[str, Any], out: Path, entry: str = "settings"
     Returns:
         The records by name, in the order of the plan. Records made with other settings are ignored.
     """
-    found, finished = read_records(out), {}
+    records, finished = read_records(out), {}
     for name, run in plan.items():
         names = {field.name for field in fields(run)}
-        made_with = found.get(name, {}).get(entry, {})
-        if not made_with or not made_with.keys() <= names:
+        recorded = records.get(name, {}).get(entry, {})
+        if not recorded or not recorded.keys() <= names:
             continue
-        made = type(run)(**made_with)
-        if all(getattr(made, field) == getattr(run, field) for field in names.difference(BOOKKEEPING)):
-            finished[name] = found[name]
+        before = type(run)(**recorded)
+        if all(getattr(before, field) == getattr(run, field) for field in names.difference(BOOKKEEPING)):
+            finished[name] = records[name]
     return finished
 
 

@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import signal
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -18,7 +19,7 @@ from norewind.training.folder import METRICS
 from norewind.training.progress import Progress
 from norewind.training.settings import SettingsError
 
-SECONDS_BETWEEN_LOOKS = 0.5
+POLL_SECONDS = 0.5
 # The maximum number of processes at a time.
 MOST_JOBS = 1_000
 # How many times a run whose process was killed is continued in another process.
@@ -65,7 +66,7 @@ def train_in_processes(
                 active[processes.start(work, name, *tasks[name])] = name
                 samples = tasks[name][0].samples
                 progress.begin(name, "", 0, None if samples is None else int(samples))
-            done, _ = wait(active, timeout=SECONDS_BETWEEN_LOOKS, return_when=FIRST_COMPLETED)
+            done, _ = wait(active, timeout=POLL_SECONDS, return_when=FIRST_COMPLETED)
             show_progress(progress, {name: tasks[name][1] for name in active.values()})
             for future in done:
                 name, error = active.pop(future), future.exception()
@@ -75,8 +76,8 @@ def train_in_processes(
                 elif isinstance(error, processes.killed) and restarts[name] > 0:
                     restarts[name] -= 1
                     waiting.append(name)
-                    words = "its process was killed: continuing from its last checkpoint, if it has one"
-                    progress.end(name, words, over=False)
+                    news = "its process was killed: continuing from its last checkpoint, if it has one"
+                    progress.end(name, news, over=False)
                 else:
                     cause = getattr(error, "cause", error)  # without the traceback that Ray adds
                     failed.append(f"{name}: {type(cause).__name__}: {cause}")
@@ -109,7 +110,31 @@ def last_line(path: Path) -> dict[str, Any] | None:
     return None
 
 
-class _LocalProcesses:
+class _Processes(ABC):
+    """Where runs are trained, each in its own process.
+
+    Attributes:
+        jobs: the number of runs at a time.
+        killed: the errors of a run whose process was killed.
+    """
+
+    jobs: int
+    killed: type[Exception] | tuple[type[Exception], ...]
+
+    @abstractmethod
+    def start(self, work: Callable, *arguments: Any) -> Future:
+        """Call `work` with these arguments in a new process."""
+
+    @abstractmethod
+    def end(self, future: Future) -> None:
+        """Release the process of a run that has ended."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """End the active runs, which can be continued from their checkpoints."""
+
+
+class _LocalProcesses(_Processes):
     """Processes on this machine, one core each. Each has its own pool, since a killed process breaks its whole pool."""
 
     def __init__(self, jobs: int | None):
@@ -140,12 +165,12 @@ class _LocalProcesses:
             self.end(future)
 
 
-class _RayProcesses:
+class _RayProcesses(_Processes):
     """Processes of a Ray cluster, one processor each, on any machine. All machines must see the same folders."""
 
     def __init__(self, jobs: int | None, address: str):
-        found = importlib.util.find_spec("ray")
-        if found is None or found.origin is None:  # a folder that happens to have this name is not the package
+        package = importlib.util.find_spec("ray")
+        if package is None or package.origin is None:  # a folder that happens to have this name is not the package
             raise SettingsError(
                 "ray: the package ray is not installed: run pip install '.[ray]' in a clone, or leave out --ray."
             )
@@ -189,7 +214,6 @@ class _RayProcesses:
         del self.refs[future]
 
     def stop(self) -> None:
-        """End the active runs, which can be continued from their checkpoints."""
         for ref in self.refs.values():
             self.ray.cancel(ref, force=True)
         if self.owns:

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from norewind.scoring.metrics import SIMPLE_FORECASTS
+from norewind.scoring.metrics import METRICS_ENTRIES
 from norewind.storage.checkpoint import CheckpointError
 from norewind.storage.files import errors_name, open_itself
 
 # Entries of logs that are drawn and shown.
-NUMERIC_ENTRIES = ("samples", "loss", "mean", *SIMPLE_FORECASTS, "seconds", "carry", "surprise")
+NUMERIC_ENTRIES = (*METRICS_ENTRIES, "surprise")
 
 
 class Log:
@@ -65,7 +65,7 @@ class Log:
 
 def as_lines(entries: Iterable[dict[str, Any]]) -> bytes:
     """Return entries as JSON lines."""
-    # Half a character stays escaped, as it was sent.
+    # An unpaired surrogate stays escaped, as it was sent.
     text = "".join(json.dumps(entry, ensure_ascii=False, allow_nan=False) + "\n" for entry in entries)
     return text.encode(errors="backslashreplace")
 

@@ -278,12 +278,12 @@ class Training:
                 line = self._line()
                 self.publish(line)
                 if self.watch:
-                    self.divergence.see(line, WATCHED_SAMPLES if self.intervals.metrics_every is None else 0)
+                    self.divergence.check(line, WATCHED_SAMPLES if self.intervals.metrics_every is None else 0)
 
     def _line(self) -> dict[str, Any]:
         """Return the line of metrics that ends here, and start a new interval."""
         state = self._states.pop(self.tally.samples, None) or self._state()
-        return {**self.tally.take(), **self.score.take(), **state}
+        return {**self.tally.end_interval(), **self.score.end_interval(), **state}
 
     def _state(self) -> dict[str, Any]:
         """Return the entries of a line of metrics that describe the run."""

@@ -35,8 +35,8 @@ def test_it_goes_on_from_its_own_forecasts_as_if_they_had_come(wave, tmp_path, c
     assert norewind("train", source, "--out", run, "--method", "rtrl", *OPTIONS) == 0
     before = everything(run)
     result = forecast(*saved_run(run), 10)
-    assert (result.last, result.direct, result.means.shape) == (ROWS, 1, (10, 2))
-    entry = result.entries()[0]
+    assert (len(result.entries), result.means.shape) == (10, (10, 2))
+    entry = result.entries[0]
     assert (entry["for"], entry["step"]) == (ROWS + 1, 1)
     assert entry["forecast"] == read_log(run / "predictions.jsonl")[-1]["forecast"]
     # The deviation is that of its newest errors, and grows, as later ones add up.
@@ -89,7 +89,7 @@ def test_the_mixture_forecasts_too_and_its_source_may_be_gone(wave, tmp_path):
     assert norewind("train", source, "--out", run, "--budget", 1, "--predictions", "file", "--quiet") == 0
     source.unlink()
     result = forecast(*saved_run(run), 5)
-    assert result.entries()[0]["forecast"] == read_log(run / "predictions.jsonl")[-1]["forecast"]
+    assert result.entries[0]["forecast"] == read_log(run / "predictions.jsonl")[-1]["forecast"]
     # A wave goes on as a wave.
     expected = np.cos(np.arange(ROWS, ROWS + 5) / 3)
     assert np.abs(result.means[:, 1] - expected).max() < 0.3
@@ -101,10 +101,10 @@ def test_what_cannot_be_scaled_yet_keeps_its_last_value(tmp_path):
         source, run = tmp_path / f"{rows}.csv", tmp_path / f"run{rows}"
         source.write_text("x,same\n" + "".join(f"{t % 5 + 0.5},7\n" for t in range(rows)))
         assert norewind("train", source, "--out", run, "--method", "rtrl", *MODEST, "--predictions", "file") == 0
-        entries = forecast(*saved_run(run), 3).entries()
+        entries = forecast(*saved_run(run), 3).entries
         assert [entry["forecast"]["same"] for entry in entries] == [7, 7, 7]
         assert entries[0]["forecast"] == read_log(run / "predictions.jsonl")[-1]["forecast"]
-    assert forecast(*saved_run(tmp_path / "run3"), 1).entries()[0]["forecast"]["x"] == 2.5
+    assert forecast(*saved_run(tmp_path / "run3"), 1).entries[0]["forecast"]["x"] == 2.5
 
 
 def test_where_times_are_regular_a_forecast_has_its_time(wave, tmp_path, capsys):

@@ -35,7 +35,7 @@ def test_the_next_rows_are_those_forecast_at_the_newest_row(source, tmp_path, me
     for before, entry in pairwise(entries[20:]):
         assert entry["prediction"] == before["forecast"]["1"]
     result = forecast(*saved_run(run))
-    assert [row["forecast"] for row in result.entries()] == list(entries[-1]["forecast"].values())
+    assert [row["forecast"] for row in result.entries] == list(entries[-1]["forecast"].values())
     line = read_log(run / "metrics.jsonl")[-1]
     assert [len(errors) for errors in line["by_step"].values()] == [4] * len(line["by_step"])
     assert (run / "by_step.png").exists()
@@ -49,7 +49,7 @@ def test_some_steps_only(source, tmp_path, method):
     assert entries[20]["for"] == {"1": 22, "4": 25}
     # Each row by the nearest step that reaches it, made as many rows ago as it takes.
     made = [entries[-1]["forecast"]["1"], *(entry["forecast"]["4"] for entry in entries[-3:])]
-    assert [row["forecast"] for row in forecast(*saved_run(run)).entries()] == made
+    assert [row["forecast"] for row in forecast(*saved_run(run)).entries] == made
 
 
 def test_least_squares_forecast_every_step_as_a_run_for_it_alone(source, tmp_path):

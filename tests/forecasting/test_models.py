@@ -300,7 +300,7 @@ def test_the_first_rows_may_be_odd_too():
         (lambda: small().fit("nowhere.csv"), "does not exist"),
         (lambda: small().fit("nowhere.xlsx"), "ends in .csv"),
         (lambda: small(horizon=0).forecast(), "horizon of 0"),
-        (lambda: small().forecast(0), "steps is 0"),
+        (lambda: small().forecast(0), "not 0"),
         (lambda: small(method="uoro:window=4").learn_one({"tide": 1}), "windows of 4"),
         (lambda: norewind.Forecaster("tide", hiden=3), "no setting hiden. Did you mean hidden"),
         (lambda: norewind.Forecaster("tide", qqq=3), "no setting qqq. Settings are those"),

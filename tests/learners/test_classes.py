@@ -227,7 +227,7 @@ def test_accuracies_are_those_of_their_definition(horizon):
     guesses = np.random.default_rng(1).normal(size=(ROWS, 17))
     score = ClassScore(17, stream.class_name, (horizon,))
     scored = score.add(samples, (guesses, guesses) if horizon else guesses)
-    line = score.take()
+    line = score.end_interval()
     delay = max(1, horizon)
     right = dict.fromkeys(("accuracy", "majority", "last"), 0)
     for t in range(horizon, ROWS):

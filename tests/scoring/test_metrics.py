@@ -29,9 +29,9 @@ def test_points_of_a_curve_are_means_of_20_samples_or_more():
 def test_the_watch_sees_short_lines_together():
     watch = Watch()
     for number in range(1, 501):
-        watch.see({"samples": 100 * number, "loss": 1.0, "carry": 1.0, "baseline": 2.0}, WATCHED_SAMPLES)
+        watch.check({"samples": 100 * number, "loss": 1.0, "carry": 1.0, "baseline": 2.0}, WATCHED_SAMPLES)
     assert watch.good == 5
     # Fifty bad lines in a row are one odd stretch.
     for number in range(501, 551):
-        watch.see({"samples": 100 * number, "loss": 9.0, "carry": 1.0, "baseline": 2.0}, WATCHED_SAMPLES)
+        watch.check({"samples": 100 * number, "loss": 9.0, "carry": 1.0, "baseline": 2.0}, WATCHED_SAMPLES)
     assert watch.healthy

@@ -42,7 +42,7 @@ def scored(path, horizon, guesses, period=None, cuts=(ROWS,)):
 @pytest.mark.parametrize("horizon", [1, 5])
 def test_simple_forecasts_are_those_of_their_definition(daily, horizon):
     path, values = daily
-    line = scored(path, horizon, np.zeros((ROWS, 1), np.float32)).take()
+    line = scored(path, horizon, np.zeros((ROWS, 1), np.float32)).end_interval()
     assert line["period"] == 24
     known = 9 + horizon  # ten values tell a deviation
     means = np.array([values[: t - horizon + 1].mean() for t in range(known, ROWS)])
@@ -66,7 +66,7 @@ def summary(lines):
 def test_a_model_that_loses_is_told_so(daily):
     path, _ = daily
     score = scored(path, 1, np.full((ROWS, 1), 5.0, np.float32))
-    line = {"samples": ROWS, "loss": 25.0, **score.take()}
+    line = {"samples": ROWS, "loss": 25.0, **score.end_interval()}
     # 24 rows ago was not known for all rows of this line.
     assert summary([line]).best_simple()[0] == "the last value"
     line["errors"]["seasonal"]["power"]["rows"] = line["errors"]["model"]["power"]["rows"]
@@ -82,7 +82,7 @@ def test_a_model_that_loses_is_told_so(daily):
     # One that knows the future does not lose.
     with RowStream(Source(path)) as stream:
         targets = np.nan_to_num(stream.take(ROWS).targets)
-    result = summary([{"samples": ROWS, "loss": 0.0, **scored(path, 1, targets).take()}])
+    result = summary([{"samples": ROWS, "loss": 0.0, **scored(path, 1, targets).end_interval()}])
     assert result.best_simple()[1] >= 1
     assert "Warning" not in result.table()
 

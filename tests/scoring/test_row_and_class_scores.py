@@ -97,7 +97,7 @@ def test_a_line_has_errors_by_step():
     score = RowScore(["a", "b"], "squared", steps)
     score.add(samples, (due, due))
     squares = score.state["squares"].copy()
-    line = score.take()
+    line = score.end_interval()
     expected = np.sqrt(squares[0, :, 1] / squares[0, :, 0])
     np.testing.assert_allclose(line["by_step"]["model"], expected, rtol=1e-5)
     assert line["errors"]["model"]["a"]["rows"] == score_rows(samples, 2)

@@ -89,7 +89,7 @@ def test_predicting_changes_nothing(shared):
         ("predict", b'{"row": {}, "what": 7}', 400, "`what`"),
         ("predict", b'{"row": {"wind": "high"}}', 400, "column 'wind': 'high' is not a number"),
         ("learn", b'{"row": {"wind": "high"}}', 400, "column 'wind'"),
-        ("learn", b'{"row": {"wind": 1, "power": 1, "v": "\\ud800"}}', 400, "half a character"),
+        ("learn", b'{"row": {"wind": 1, "power": 1, "v": "\\ud800"}}', 400, "an unpaired surrogate"),
         ("learn", b'{"row": {"power": 1}, "id": "nobody"}', 404, "no row waits"),
         ("learn", b"{" + b" " * (1 << 20) + b"}", 413, "larger than"),
         ("nowhere", b"{}", 404, "Not Found: POST /nowhere"),

@@ -11,7 +11,7 @@ from norewind.training.log import as_lines
 
 def test_a_key_with_half_a_character(tmp_path):
     (tmp_path / "rows").write_text('{"a": 1, "\\ud800": 2}\n')
-    with pytest.raises(StreamError, match=r"line 1 \(byte 0\) is bad: the key '\\ud800' has half a character"):
+    with pytest.raises(StreamError, match=r"line 1 \(byte 0\) is bad: the key '\\ud800' has an unpaired surrogate"):
         RowStream(Source(tmp_path / "rows"), dialect=Dialect("jsonl"))
 
 

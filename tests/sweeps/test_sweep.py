@@ -154,7 +154,7 @@ def kill_once_saved(monkeypatch, folder, times):
             os.kill(pid, signal.SIGKILL)
 
     monkeypatch.setattr(workers, "show_progress", show_and_kill)
-    monkeypatch.setattr(workers, "SECONDS_BETWEEN_LOOKS", 0.05)
+    monkeypatch.setattr(workers, "POLL_SECONDS", 0.05)
     return killed
 
 

@@ -43,30 +43,30 @@ def line(loss, carry=1.0, baseline: float | None = 2.0):
 def test_watch_wants_to_have_seen_something_learned():
     watching = Watch()
     for _ in range(50):
-        watching.see(line(9.0))
+        watching.check(line(9.0))
     assert watching.healthy
 
 
 def test_watch_tells_a_divergence_from_an_odd_stretch():
     watching = Watch()
     for loss in [1.0] * 5 + [9.0] * 4:
-        watching.see(line(loss))
+        watching.check(line(loss))
     assert not watching.healthy
-    watching.see(line(1.9))
+    watching.check(line(1.9))
     assert watching.healthy
     for _ in range(4):
-        watching.see(line(9.0))
+        watching.check(line(9.0))
     # Saved and restored, it is as suspicious as before.
     watching = Watch(**json.loads(json.dumps(msgspec.to_builtins(watching))))
     assert not watching.healthy
     with pytest.raises(Diverged, match=r"at sample 10 the loss \(9\) .* \(2\) for 5 lines"):
-        watching.see(line(9.0))
+        watching.check(line(9.0))
 
 
 def test_watch_counts_learned_lines_in_a_row():
     watching = Watch()
     for loss in [1.0, 1.0, 1.0, 1.0, 1.95] * 3 + [9.0] * 20:
-        watching.see(line(loss))
+        watching.check(line(loss))
     assert watching.healthy
 
 
@@ -74,21 +74,21 @@ def test_watch_knows_negative_baselines():
     """A Gaussian's loss may be below zero."""
     watching = Watch()
     for _ in range(5):
-        watching.see(line(-1.05, baseline=-1.0))
+        watching.check(line(-1.05, baseline=-1.0))
     assert watching.good == 0
     for _ in range(5):
-        watching.see(line(-1.2, baseline=-1.0))
+        watching.check(line(-1.2, baseline=-1.0))
     assert watching.good == 5
 
 
 @pytest.mark.parametrize("carry", [None, 1e7])
 def test_watch_bounds_the_carry(carry):
     with pytest.raises(Diverged, match="the norm of the carry is"):
-        Watch().see(line(1.0, carry=carry))
+        Watch().check(line(1.0, carry=carry))
 
 
 def test_watch_lives_with_lines_that_say_nothing():
     watching = Watch()
-    watching.see(line(None))
-    watching.see(line(1.0, baseline=None))
+    watching.check(line(None))
+    watching.check(line(1.0, baseline=None))
     assert watching.healthy

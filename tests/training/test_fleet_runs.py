@@ -155,7 +155,7 @@ def killing(monkeypatch, folder):
             os.kill(pid, signal.SIGKILL)
 
     monkeypatch.setattr(workers, "show_progress", show_and_kill)
-    monkeypatch.setattr(workers, "SECONDS_BETWEEN_LOOKS", 0.05)
+    monkeypatch.setattr(workers, "POLL_SECONDS", 0.05)
     return killed
 
 

@@ -130,7 +130,7 @@ class LineFormat:
             raise BadRow(f"{problem}. Leave some out, or put them into a list inside a column") from None
         for name in names:
             if not name.isascii() and any("\ud800" <= letter <= "\udfff" for letter in name):
-                raise BadRow(f"the key {name!r} has half a character. Rename it")
+                raise BadRow(f"the key {name!r} has an unpaired surrogate. Rename it")
         outer = {name for name in names if "." not in name}
         return [name for name in names if name in outer or name.split(".")[0] not in outer]
 

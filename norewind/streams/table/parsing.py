@@ -175,7 +175,7 @@ class RowReader:
         except RecursionError:
             raise BadRow("it is nested too deeply") from None
         except UnicodeEncodeError:
-            raise BadRow("it has half a character, which UTF-8 cannot hold") from None
+            raise BadRow("it has an unpaired surrogate, which UTF-8 cannot hold") from None
         rows, _ = self.conversion.convert(self.from_dicts([row]), None, new=False)
         if not len(rows.values):
             raise BadRow("its key belongs to another shard")

@@ -341,4 +341,4 @@ def _alphabet_fault(alphabet: str) -> str | None:
         twice = next(letter for place, letter in enumerate(alphabet) if letter in alphabet[:place])
         return f"{twice!r} is in it twice"
     half = next((letter for letter in alphabet if "\ud800" <= letter <= "\udfff"), None)
-    return None if half is None else f"{half!r} is half a character, which UTF-8 cannot hold"
+    return None if half is None else f"{half!r} is an unpaired surrogate, which UTF-8 cannot hold"
