@@ -107,7 +107,7 @@ def _checkpoints(fleet) -> dict:
         for name, every in (("all", 1), ("hundredth", 100)):
             fleet.slots._changed[: fleet.keys : every] = True
             began, cpu = time.perf_counter(), time.process_time()
-            fleet.slots.write_keys(fleet.samples + every, 0)
+            fleet.slots.write_keys(every, 0)
             seconds[f"checkpoint_{name}"] = time.perf_counter() - began
             seconds[f"checkpoint_{name}_cpu"] = time.process_time() - cpu
         seconds["stored_bytes"] = fleet.slots.store.size

@@ -50,7 +50,7 @@ def serve(
         from norewind.serving.app import application
         from norewind.serving.service import Service
 
-        service = Service(run, queue=queue, waiting=waiting)
+        service = Service(run, max_queue=queue, max_unlabeled=waiting)
         try:
             listen("serve", application(service.feed, token, service), listener, stop, service.end)
         finally:

@@ -1,7 +1,8 @@
 """A fleet: a learner with a separate run for every key. Samples of different keys may arrive in any order."""
 
 from copy import copy
-from typing import Any, NamedTuple, Protocol
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -9,71 +10,20 @@ import numpy as np
 from norewind.core import checks
 from norewind.core.trees import Tree, concatenated
 from norewind.engines.kernels import kernel
-from norewind.fleets.slots import Slots
+from norewind.fleets.keyed_learner import KeyedLearner, KeyForecasts
+from norewind.fleets.slots import KeyRecords, Slots
+from norewind.learners.keys.engine import Engine
 from norewind.learners.learner import Learner
+from norewind.learners.steps import nearest_steps
 from norewind.storage.checkpoint import MAX_CHECKPOINT_BYTES
 from norewind.streams.stream import Keyed, Samples
-from norewind.streams.table.scaling import SeriesStatistics, TableLayout, nothing_known, scaled
+from norewind.streams.table.scaling import NEWEST, SeriesStatistics, TableLayout, nothing_known, scaled
 
 # Bytes for resident keys, if their number is not given.
 RESIDENT_BYTES = 1_000_000_000
-# The most numbers in one chunk: if rows are wide, chunks have fewer of them.
+# The most rows in one chunk, and the most numbers: if rows are wide, chunks have fewer of them.
+MAX_CHUNK_ROWS = 1 << 17
 MAX_CHUNK_NUMBERS = 1 << 26
-
-
-class Engine(Protocol):
-    """The interface for running a learner for many keys, as returned by `Learner.for_keys`.
-
-    Attributes:
-        own: the initial arrays that every key has for itself, by name.
-        shared: the initial value of everything that all keys share.
-        chunk_size: the number of rows to pass at a time.
-        any_order: whether the results of a key do not depend on other keys, not even by rounding, so that only the rows
-            of each key need to be in order.
-    """
-
-    own: dict[str, np.ndarray]
-    shared: Tree
-    chunk_size: int
-    any_order: bool
-
-    def learn(
-        self, shared: Tree, arrays: dict[str, np.ndarray], places: np.ndarray, xs: Tree, targets: Tree
-    ) -> tuple[Tree, np.ndarray, Any, Any]:
-        """Learn from rows, in order.
-
-        Args:
-            shared: the part that all keys share; it must not be used afterwards.
-            arrays: the arrays that keys have for themselves, with one entry per slot along the leading axis; changed in
-                place.
-            places: the slot of each row's key.
-            xs: the inputs of the rows.
-            targets: their targets.
-
-        Returns:
-            The new shared part, the losses, the outputs made at the rows, and the earlier outputs for these rows.
-        """
-        ...
-
-    def answer(self, arrays: dict[str, np.ndarray], xs: Tree) -> tuple[Any, Any]:
-        """Return the outputs that `learn` would give if row i were the next row of key i.
-
-        Args:
-            arrays: the arrays of the keys, with one entry per row; they must not be used afterwards.
-            xs: the inputs of the rows.
-
-        Returns:
-            The outputs made at the rows, and the earlier outputs for these rows.
-        """
-        ...
-
-    def upcoming(self, record: np.ndarray) -> np.ndarray:
-        """Return the forecasts of the next rows of a key; see `Learner.upcoming`.
-
-        Args:
-            record: the record of the key.
-        """
-        ...
 
 
 class FleetRun(NamedTuple):
@@ -86,7 +36,7 @@ class FleetRun(NamedTuple):
     shared: Tree
 
 
-class Fleet(Learner):
+class Fleet(KeyedLearner):
     """A learner with one run per key. New keys may appear at any time, and samples may arrive in any order.
 
     Without `share`, every key has its own model, which starts from `run` and learns exactly as
@@ -126,6 +76,8 @@ class Fleet(Learner):
         resident: int | None = None,
         table: TableLayout | None = None,
     ):
+        if not isinstance(learner, Learner):
+            raise checks.ModelError(f"fleet: the learner must be one for a single key, not a {type(learner).__name__}.")
         self.horizon, self.table = learner.horizon, table
         self.engine: Engine = learner.for_keys(run, share=share)
         own = dict(self.engine.own)
@@ -136,8 +88,6 @@ class Fleet(Learner):
         most = max(1, RESIDENT_BYTES // size) if resident is None else resident
         checks.at_least_one("fleet: resident", most)
         self.slots = Slots(own, most)
-        self.samples = 0
-        self._folder: Any = None
 
     @property
     def keys(self) -> int:
@@ -151,24 +101,6 @@ class Fleet(Learner):
     def scan(
         self, run: FleetRun, xs: Keyed, targets: Any = None, *, count: int | None = None, outputs: bool = False
     ) -> tuple[FleetRun, Any, Any]:
-        """Learn from samples of any keys, in order; see `Learner.scan`.
-
-        The runs of the keys are stored and changed in the fleet itself.
-
-        Args:
-            run: the run to continue; it must not be used afterwards.
-            xs: inputs with their keys.
-            targets: their targets; None with a table.
-            count: use only the first `count` samples.
-            outputs: ignored, because outputs cost nothing extra.
-
-        Returns:
-            `(run, losses, outputs)`. Outputs are those at the samples; with a horizon, `(made, due)`, as for `Ahead`;
-            with a table, `(made, due, samples)`.
-
-        Raises:
-            ValueError: there are no samples.
-        """
         keys = xs.keys.tolist() if isinstance(xs.keys, np.ndarray) else list(xs.keys)
         rows, most = len(keys) if count is None else count, self.slots.resident
         if not rows:
@@ -180,129 +112,88 @@ class Fleet(Learner):
             inputs = jax.tree.map(lambda leaf: np.asarray(leaf)[part], (xs.xs, targets))  # noqa: B023
             run, piece = self._piece(run, keys[part], *inputs)
             pieces.append(piece)
-        losses, *made = concatenated(pieces)
-        return run, losses, made[0] if len(made) == 1 else tuple(made)
+        losses, *parts = concatenated(pieces)
+        return run, losses, parts[0] if len(parts) == 1 else tuple(parts)
 
     def _piece(self, run: FleetRun, keys: list[bytes], xs: Tree, targets: Tree) -> tuple[FleetRun, tuple]:
         """Learn from samples of at most as many keys as may be resident."""
-        places, arrays, samples = self.slots.places(keys, self.samples), self.slots.arrays, None
+        slots, arrays, samples = self.slots.load(keys), self.slots.arrays, None
         # By slot, and by row within a slot: memory that is read from start to end arrives twice as fast.
-        order = np.argsort(places * len(places) + np.arange(len(places))) if self.engine.any_order else None
+        order = np.argsort(slots * len(slots) + np.arange(len(slots))) if self.engine.any_order else None
         if order is not None:
-            places, xs, targets = jax.tree.map(lambda leaf: leaf.take(order, axis=0), (places, xs, targets))
+            slots, xs, targets = jax.tree.map(lambda leaf: leaf.take(order, axis=0), (slots, xs, targets))
         if self.table is not None:
-            samples = self._scaled(arrays, places, xs)
+            samples = self._scaled(arrays, slots, xs)
             xs, targets = samples.xs, samples.targets
-        shared, losses, made, due = self.engine.learn(run.shared, arrays, places, xs, targets)
-        self.samples += len(keys)
-        found: tuple = (made, due) if self.horizon else (made,)
+        shared, losses, made, due = self.engine.learn(run.shared, arrays, slots, xs, targets)
+        results: tuple = (made, due) if self.horizon else (made,)
         if samples is not None:
-            add_errors(arrays["errors"], places, samples.targets, samples.last, due)
-            found = made, due, samples
-        found = losses, *found
+            add_errors(arrays["errors"], slots, samples.targets, samples.last, due)
+            results = made, due, samples
+        results = losses, *results
         if order is not None:
             back = np.argsort(order)
-            found = jax.tree.map(lambda leaf: leaf.take(back, axis=0), found)
-        return FleetRun(shared), found
+            results = jax.tree.map(lambda leaf: leaf.take(back, axis=0), results)
+        return FleetRun(shared), results
 
-    def _scaled(self, arrays: dict[str, np.ndarray], places: np.ndarray, rows: np.ndarray) -> Samples:
+    def _scaled(self, arrays: dict[str, np.ndarray], slots: np.ndarray, rows: np.ndarray) -> Samples:
         """Standardise raw rows, and update the statistics of their keys."""
         assert self.table is not None
         series = SeriesStatistics(*(arrays[name] for name in ("statistics", "waiting", "seen")))
-        return Samples(*scaled(self.table, series, np.ascontiguousarray(rows, np.float64), places))
+        return Samples(*scaled(self.table, series, np.ascontiguousarray(rows, np.float64), slots))
 
     def answer(self, records: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, Samples]:
-        """Return the outputs that `scan` would give for raw rows, without learning. The keys must not share a model.
-
-        Args:
-            records: the record of a key for each row.
-            rows: the raw rows, each taken as the next one of its key.
-
-        Returns:
-            The outputs made at the rows, the earlier outputs for these rows, and the standardised samples.
-        """
         arrays = {name: records[name].copy() for name in self.slots.arrays}
         samples = self._scaled(arrays, np.arange(len(rows)), rows)
         return *self.engine.answer(arrays, samples.xs), samples
 
     def rehearse(self, run: FleetRun) -> None:
-        """Compile all programs needed for learning, using a temporary key.
-
-        Args:
-            run: a run; it stays unchanged.
-        """
         assert self.table is not None
         fleet, rows = copy(self), self.horizon + 1
         fleet.slots = Slots({name: self.slots.fresh[name][0] for name in self.slots.arrays}, 1)
         fleet.scan(run, Keyed([b""] * rows, np.zeros((rows, self.table.columns))))
 
-    def forward(self, run: FleetRun, xs: Any, *, count: int | None = None) -> tuple[FleetRun, Any]:
-        """Raise an error: fleets do not support this method. Use `answer` to predict rows without learning.
+    def records(self, folder: Path) -> KeyRecords:
+        return KeyRecords(self.slots, folder)
 
-        Args:
-            run: unused.
-            xs: unused.
-            count: unused.
-
-        Raises:
-            ModelError: always.
-        """
-        raise checks.ModelError("forward: not for fleets, whose runs change in place. Use scan, or fleet.answer.")
-
-    def reset(self, run: FleetRun) -> FleetRun:
-        """Raise an error: fleets do not support this method, because their keys begin at different times.
-
-        Args:
-            run: unused.
-
-        Raises:
-            ModelError: always.
-        """
-        raise checks.ModelError("reset: every key of a fleet has its own sequence. Use a new key to begin a new one.")
+    def upcoming(self, record: np.ndarray) -> KeyForecasts:
+        assert self.table is not None
+        scales, rows = record["waiting"], int(record["seen"])
+        # Each row is forecast with the nearest step that reaches it, made some rows before the newest one.
+        made_at = rows - 1 - nearest_steps(tuple(self.table.steps.tolist()))[0]
+        known = np.where(made_at[:, None, None] >= 0, scales[made_at % len(scales)], np.nan)
+        newest = record["statistics"][NEWEST, self.table.targets]
+        return KeyForecasts(self.engine.upcoming(record), known[..., 0], known[..., 1], newest, rows)
 
     def chunk_size(self, run: FleetRun) -> int:
-        """Return the number of rows that the engine prefers, or fewer if rows are wide.
-
-        Args:
-            run: unused: the size depends on the engine alone.
-        """
         width = 32 + sum(part.size for name, part in self.engine.own.items() if name in ("xs", "targets", "outputs"))
-        return max(1, min(self.engine.chunk_size, MAX_CHUNK_NUMBERS // width))
+        return max(1, min(MAX_CHUNK_ROWS, MAX_CHUNK_NUMBERS // width))
 
     def keep_in(self, folder: Any, samples: int) -> None:
-        """Keep the keys in a run folder, starting from one of its checkpoints.
-
-        Args:
-            folder: the run folder.
-            samples: the number of samples at that checkpoint.
-        """
         self.slots.keep_in(folder.path, samples)
-        self.samples, self._folder = samples, folder
         folder.at_end(self.slots.close)
 
-    def write_keys(self, samples: int) -> None:
-        """Write the keys that have changed. The checkpoint file, written afterwards, makes them valid.
+        def write_keys(samples: int) -> None:
+            # The checkpoint file, written afterwards, makes them valid.
+            self.slots.write_keys(samples, folder.oldest)
+            if self.slots.store.size > MAX_CHECKPOINT_BYTES:
+                folder.writer.keep = 1
 
-        Args:
-            samples: the number of samples at the checkpoint.
-        """
-        self.slots.write_keys(samples, self._folder.oldest)
-        if self.slots.store.size > MAX_CHECKPOINT_BYTES:
-            self._folder.writer.keep = 1
+        folder.before_checkpoints(write_keys)
 
 
 @kernel
-def add_errors(errors, places, targets, last, due):
+def add_errors(errors, slots, targets, last, due):
     """Add the squared errors of rows to the sums of their keys. Each row counts as the mean over its known targets.
 
     Args:
         errors: per slot, the number of scored rows, and the squared errors of the model, the last value and the mean.
-        places: the slot of each row.
+        slots: the slot of each row.
         targets: standardised targets; NaN means unknown.
         last: the last known values, standardised likewise.
         due: the earlier forecasts of these rows.
     """
-    for t in range(len(places)):
+    for t in range(len(slots)):
         known, model, persistence, mean = 0, 0.0, 0.0, 0.0
         for i in range(targets.shape[1]):
             target, newest = np.float64(targets[t, i]), np.float64(last[t, i])
@@ -312,7 +203,7 @@ def add_errors(errors, places, targets, last, due):
                 persistence += (target - newest) ** 2
                 mean += target**2
         if known:
-            sums = errors[places[t]]
+            sums = errors[slots[t]]
             sums[0] += 1
             sums[1] += model / known
             sums[2] += persistence / known

@@ -1,8 +1,8 @@
-"""The resident keys of a fleet: each has a slot in every array. All other keys are on disk."""
+"""The keys of a fleet: resident keys have a slot in every array, all others are on disk. Any of them can be read."""
 
 import mmap
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from itertools import repeat
 from pathlib import Path
@@ -10,7 +10,7 @@ from threading import Lock
 
 import numpy as np
 
-from norewind.fleets.store import KEYS, Store
+from norewind.fleets.store import KEYS, MAX_SAMPLES, Store
 from norewind.storage.checkpoint import DamagedError
 
 # When slots run out, at least one in this many resident keys is moved to disk, so that this happens rarely.
@@ -25,8 +25,8 @@ class Slots:
     When a new key needs a slot and none is free, the keys that have been silent longest are moved
     to disk. There, a key is stored as the bytes of its record: its part of every array, in turn.
 
-    Once `watched` is set, another thread may read keys: `seen` returns a key as it was
-    at the last call of `show`.
+    Once `watched` is set, another thread may read keys: `published` returns a key as it was
+    at the last call of `publish`.
 
     Args:
         fresh: the initial value of a key in each array.
@@ -45,8 +45,9 @@ class Slots:
         self.resident = resident
         self.arrays = {name: allocate_slots(resident, part) for name, part in fresh.items()}
         self.names: list[bytes] = []
-        self._places: dict[bytes, int] = {}
-        self._used = np.zeros(resident, np.int64)
+        self._slot_of: dict[bytes, int] = {}
+        # The number of calls of `load`, and for each slot, its last one.
+        self._loads, self._used = 0, np.zeros(resident, np.int64)
         self._changed = np.zeros(resident, bool)
         self._free: list[int] = []
         self._oldest = self._written = 0
@@ -54,12 +55,12 @@ class Slots:
         self._store: Store | None = None
         self._files = ExitStack()
         self.watched = False
-        self._shown: dict[bytes, np.ndarray] = {}
+        self._published: dict[bytes, np.ndarray] = {}
         self._lock = Lock()
 
     def __len__(self) -> int:
         """The number of resident keys."""
-        return len(self._places)
+        return len(self._slot_of)
 
     @property
     def store(self) -> Store:
@@ -97,44 +98,44 @@ class Slots:
         if samples or (folder / KEYS).exists():
             self.store.forget_after(samples)
 
-    def places(self, keys: Sequence[bytes], samples: int) -> np.ndarray:
+    def load(self, keys: Sequence[bytes]) -> np.ndarray:
         """Return the slots of keys, and load those that are not resident.
 
         The arrays at these slots may be changed until the next call.
 
         Args:
             keys: the key of each row; at most `resident` different ones.
-            samples: the number of samples so far, recorded as the time of last use.
 
         Returns:
             The slot of each row's key.
         """
-        found = self._known(keys)
-        if len(unknown := np.flatnonzero(found < 0)):
-            late = [keys[row] for row in unknown.tolist()]
-            missing = list(dict.fromkeys(late))
+        slots = self._known(keys)
+        if len(without_slot := np.flatnonzero(slots < 0)):
+            unknown_keys = [keys[row] for row in without_slot.tolist()]
+            missing = list(dict.fromkeys(unknown_keys))
             free = self.resident - len(self)
             if len(missing) > free:
-                self._evict(len(missing) - free, np.unique(found[found >= 0]))
+                self._evict(len(missing) - free, np.unique(slots[slots >= 0]))
             self._bring(missing)
-            found[unknown] = self._known(late)
-        self._used[found] = samples
-        self._changed[found] = True
+            slots[without_slot] = self._known(unknown_keys)
+        self._loads += 1
+        self._used[slots] = self._loads
+        self._changed[slots] = True
         if self.watched:
-            self._keep_as_shown(keys, found)
-        return found
+            self._keep_published(keys, slots)
+        return slots
 
-    def _keep_as_shown(self, keys: Sequence[bytes], places: np.ndarray) -> None:
-        """Copy the records of keys that are about to change, unless they have changed since the last `show`."""
+    def _keep_published(self, keys: Sequence[bytes], slots: np.ndarray) -> None:
+        """Copy the records of keys that are about to change, unless they have changed since the last `publish`."""
         with self._lock:
-            pairs = zip(keys, places.tolist(), strict=True)
-            new = {key: place for key, place in pairs if key not in self._shown}
+            pairs = zip(keys, slots.tolist(), strict=True)
+            new = {key: slot for key, slot in pairs if key not in self._published}
             if new:
                 records = self._records([*new.values()])
-                self._shown.update((key, records[number : number + 1]) for number, key in enumerate(new))
+                self._published.update((key, records[number : number + 1]) for number, key in enumerate(new))
 
-    def seen(self, key: bytes) -> np.ndarray | None:
-        """Return the record of a resident key as it was at the last `show`. Safe to call from another thread.
+    def published(self, key: bytes) -> np.ndarray | None:
+        """Return the record of a resident key as it was at the last `publish`. Safe to call from another thread.
 
         Args:
             key: the key, as bytes.
@@ -143,17 +144,17 @@ class Slots:
             Its record, as an array of one; None if the key is not resident.
         """
         with self._lock:
-            record, place = self._shown.get(key), self._places.get(key)
-            return record if record is not None or place is None else self._records([place])
+            record, slot = self._published.get(key), self._slot_of.get(key)
+            return record if record is not None or slot is None else self._records([slot])
 
-    def show(self) -> None:
-        """Make the current values of all keys visible to `seen`."""
+    def publish(self) -> None:
+        """Make the current values of all keys visible to `published`."""
         with self._lock:
-            self._shown.clear()
+            self._published.clear()
 
     def _known(self, keys: Sequence[bytes]) -> np.ndarray:
         """Return the slots of keys, −1 for keys without one."""
-        return np.fromiter(map(self._places.get, keys, repeat(-1)), np.int64, len(keys))
+        return np.fromiter(map(self._slot_of.get, keys, repeat(-1)), np.int64, len(keys))
 
     def _bring(self, keys: list[bytes]) -> None:
         """Assign slots to keys, and fill them from disk where the key is stored there."""
@@ -163,14 +164,14 @@ class Slots:
                 records = (self.record(key, self._store.read(key)) for key in part)
                 stored = np.frombuffer(b"".join(map(np.ndarray.tobytes, records)), self.dtype)
             with self._lock:
-                places = []
+                slots = []
                 for key in part:
-                    place = self._free.pop() if self._free else len(self.names)
-                    self.names[place : place + 1] = [key]  # a new slot is at the end
-                    self._places[key] = place
-                    places.append(place)
+                    slot = self._free.pop() if self._free else len(self.names)
+                    self.names[slot : slot + 1] = [key]  # a new slot is at the end
+                    self._slot_of[key] = slot
+                    slots.append(slot)
                 for name, array in self.arrays.items():
-                    array[places] = stored[name]
+                    array[slots] = stored[name]
 
     def record(self, key: bytes, content: bytes | None) -> np.ndarray:
         """Decode the bytes of a key on disk.
@@ -202,13 +203,13 @@ class Slots:
         age[self._free] = np.iinfo(np.int64).max
         wanted = max(count, min(self.resident // EVICTED_SHARE, len(self) - len(needed)))
         oldest = np.argpartition(age, wanted - 1)[:wanted].tolist() if wanted < len(age) else range(len(age))
-        changed = [place for place in oldest if self._changed[place]]
+        changed = [slot for slot in oldest if self._changed[slot]]
         if changed:
             self._write(changed, self._written + 1)
         with self._lock:  # only after they are on disk
-            for place in oldest:
-                del self._places[self.names[place]]
-                self._changed[place] = False
+            for slot in oldest:
+                del self._slot_of[self.names[slot]]
+                self._changed[slot] = False
             self._free += oldest
 
     def write_keys(self, samples: int, oldest: int) -> None:
@@ -224,26 +225,74 @@ class Slots:
         self._write(changed, samples, durable=True)
         self._changed[changed] = False
 
-    def _write(self, places: list[int], at: int, *, durable: bool = False) -> None:
-        self.store.write([self.names[place] for place in places], self._runs(places), at, self._oldest, durable=durable)
+    def _write(self, slots: list[int], at: int, *, durable: bool = False) -> None:
+        self.store.write([self.names[slot] for slot in slots], self._runs(slots), at, self._oldest, durable=durable)
 
-    def _runs(self, places: list[int]) -> Iterator[tuple[Sequence[float], bytes]]:
+    def _runs(self, slots: list[int]) -> Iterator[tuple[Sequence[float], bytes]]:
         """Yield the errors of keys, and their records as bytes."""
-        for start in range(0, len(places), KEYS_AT_ONCE):
-            records = self._records(places[start : start + KEYS_AT_ONCE])
+        for start in range(0, len(slots), KEYS_AT_ONCE):
+            records = self._records(slots[start : start + KEYS_AT_ONCE])
             errors = records["errors"].tolist() if "errors" in self.arrays else repeat([0.0] * 4)
             yield from zip(errors, records.view(f"V{self.dtype.itemsize}").tolist(), strict=False)
 
-    def _records(self, places: list[int]) -> np.ndarray:
+    def _records(self, slots: list[int]) -> np.ndarray:
         """Copy the records of keys."""
-        records = np.zeros(len(places), self.dtype)
+        records = np.zeros(len(slots), self.dtype)
         for name, array in self.arrays.items():
-            records[name] = array[places]
+            records[name] = array[slots]
         return records
 
     def close(self) -> None:
         """Close the store, and remove it if it is temporary."""
         self._files.close()
+
+
+class KeyRecords:
+    """The records of all keys of a fleet, to be read only.
+
+    Records change in place while the fleet learns. Those about to change are copied first, so that a record is read as
+    it was when `publish` was called last. Keys that are not in memory are read from disk.
+
+    Args:
+        slots: the keys in memory.
+        folder: the run folder, with the keys on disk.
+
+    Attributes:
+        fresh: the record of a new key, as an array of one.
+
+    Raises:
+        CheckpointError: the keys on disk are missing, or were written for a different model.
+    """
+
+    def __init__(self, slots: Slots, folder: Path):
+        self._slots, self._store, self.fresh = slots, Store(folder, slots.layout, write=False), slots.fresh
+        slots.watched = True
+
+    def publish(self) -> None:
+        """Make the current records visible to `read`. Called by the thread that learns."""
+        self._slots.publish()
+
+    def read(self, keys: Iterable[bytes], until: int = MAX_SAMPLES) -> np.ndarray:
+        """Return the record of each key; that of a new key if there is none.
+
+        Args:
+            keys: the keys, as bytes.
+            until: the number of samples at the checkpoint to read from; by default the newest records.
+        """
+        return np.concatenate([self._read(key, until) for key in keys])
+
+    def _read(self, key: bytes, until: int) -> np.ndarray:
+        record = self._slots.published(key) if until == MAX_SAMPLES else None
+        return self._slots.record(key, self._store.read(key, until)) if record is None else record
+
+    def on_disk(self) -> Iterator[tuple[bytes, np.ndarray]]:
+        """Iterate over all keys on disk in order, with their newest records."""
+        for key, content in self._store.all():
+            yield key, self._slots.record(key, content)[0]
+
+    def close(self) -> None:
+        """Close the file on disk."""
+        self._store.close()
 
 
 def allocate_slots(slots: int, like: np.ndarray) -> np.ndarray:

@@ -84,12 +84,12 @@ class Store:
                 self._base.execute("PRAGMA journal_mode = WAL")
                 self._base.execute("PRAGMA synchronous = NORMAL")
                 self._base.executescript(SCHEMA)
-            found = dict(self._base.execute("SELECT name, value FROM about"))
-            layout = layout or found.get("layout", "")
-            if not found and write:
-                about = [("format", str(KEYS_FORMAT)), ("layout", layout)]
-                self._base.executemany("INSERT INTO about VALUES (?, ?)", about)
-            elif found != {"format": str(KEYS_FORMAT), "layout": layout}:
+            about = dict(self._base.execute("SELECT name, value FROM about"))
+            layout = layout or about.get("layout", "")
+            expected = {"format": str(KEYS_FORMAT), "layout": layout}
+            if not about and write:
+                self._base.executemany("INSERT INTO about VALUES (?, ?)", expected.items())
+            elif about != expected:
                 raise CheckpointError(
                     f"{self.path}: its keys were trained with another model, method, optimizer or set of columns. "
                     "Continue with the same settings, or start a new run."
@@ -179,8 +179,8 @@ class Store:
         """
         with self._naming():
             query = f"SELECT key, rows, model / rows, persistence / rows, mean / rows {NEWEST_RUNS} AND rows >= ?"
-            found = self._base.execute(f"{query} ORDER BY model / rows DESC, key LIMIT ?", (fewest, count))
-            return [KeyErrors(*row) for row in found]
+            rows = self._base.execute(f"{query} ORDER BY model / rows DESC, key LIMIT ?", (fewest, count))
+            return [KeyErrors(*row) for row in rows]
 
     def __len__(self) -> int:
         with self._naming():

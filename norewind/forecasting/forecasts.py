@@ -8,13 +8,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from norewind.fleets.store import Store
 from norewind.forecasting.predict import open_at_end, training_at_end
 from norewind.learners.steps import nearest_steps
 from norewind.scoring.class_score import ClassScore
 from norewind.scoring.row_score import RowScore
 from norewind.scoring.score import log_probabilities
-from norewind.streams.table.scaling import NEWEST
 from norewind.sweeps.parts import shard_folders
 from norewind.training.build import build, set_precision
 from norewind.training.folder import Saved, saved_run
@@ -190,29 +188,16 @@ def _folder_forecasts(folder: Path, rows: int) -> Iterator[dict[str, Any]]:
         # Keys are read one at a time.
         fleet: Any = build(replace(settings, resident=1), opened.shape).learner
     score: Any = opened.score
-    with closing(Store(folder, fleet.slots.layout, write=False)) as store:
-        for key, content in store.all():
-            record = fleet.slots.record(key, content)[0]
-            center, deviation = _scales(record, opened.shape.steps)
-            means, spreads = score.means_and_deviations(fleet.engine.upcoming(record))
-            means, spreads = center + deviation * means, deviation * spreads
+    with closing(fleet.records(folder)) as records:
+        for key, record in records.on_disk():
+            outputs, mean, deviation, newest, rows_so_far = fleet.upcoming(record)
+            means, spreads = score.means_and_deviations(outputs)
+            means, spreads = mean + deviation * means, deviation * spreads
             # Until there are enough values to scale by, forecast the last one, as the predictions do.
-            newest = record["statistics"][NEWEST, fleet.table.targets]
             means = np.where(np.isnan(means), newest, means)
             for step in range(min(rows, len(means))):
-                entry = {"key": score.name(key), "rows": int(record["seen"]), "step": step + 1}
+                entry = {"key": score.name(key), "rows": rows_so_far, "step": step + 1}
                 entry["forecast"] = score.by_column(means[step].tolist())
                 if score.gaussian:
                     entry["deviation"] = score.by_column(spreads[step].tolist())
                 yield entry
-
-
-def _scales(record: np.ndarray, steps: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and deviation of every target, as known when each of the next rows was forecast.
-
-    Each row is forecast with the nearest step that reaches it. NaN if no row had arrived at that time.
-    """
-    waiting, seen = record["waiting"], int(record["seen"])
-    made_at = seen - 1 - nearest_steps(tuple(steps))[0]
-    scales = np.where(made_at[:, None, None] >= 0, waiting[made_at % len(waiting)], np.nan)
-    return scales[..., 0], scales[..., 1]

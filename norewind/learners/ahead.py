@@ -188,12 +188,12 @@ class Ahead(Learner):
         return upcoming_forecasts(run.outputs.reshape(self.horizon, self.parts, -1), self.steps, int(run.samples))
 
     def for_keys(self, run: AheadRun, *, share: bool = False) -> Any:
-        from norewind.learners.keys.networks import Networks, Waiting
+        from norewind.learners.keys.networks import NetworkEngine, PendingRows
 
         if self.window > 1:
             return super().for_keys(run, share=share)
-        waiting = Waiting(run.xs, run.targets, run.outputs, self.steps, self.parts, self._losses)
-        return Networks(self.learner, run.run, share, waiting)
+        pending = PendingRows(run.xs, run.targets, run.outputs, self.steps, self.parts, self._losses)
+        return NetworkEngine(self.learner, run.run, share, pending)
 
     def reset(self, run: AheadRun) -> AheadRun:
         xs, outputs, samples = (np.zeros_like(part) for part in (run.xs, run.outputs, run.samples))

@@ -5,20 +5,14 @@ from typing import Any
 
 from norewind.core.checks import ModelError
 from norewind.core.trees import Tree
+from norewind.learners.keys.engine import Engine
 
 
-class Learner(ABC):
-    """Abstract base class of all learners: predict, then learn, sample by sample.
+class BaseLearner(ABC):
+    """Everything that `fit` needs to train a `Learner`, or a `norewind.fleets.KeyedLearner` for the rows of many keys.
 
-    `online(estimator, optimizer)`, `Counts`, `LeastSquares`, the mixtures and fleets
-    implement it. `fit`, the forecasting models and `compare` rely on nothing else; `serve` and `forecast` also use the
-    methods that a fleet has for single keys. To write your own, subclass it (which gives you the defaults below) and
-    run `norewind.testing.check_learner` on it.
-
-    A learner has no state of its own, except for a fleet, which keeps its keys (see `keep_in`). Everything it has
-    learned is in a *run*, a pytree of arrays, so a run that is saved and restored continues bit for bit. A learner may
-    change the arrays of a run in place: **after `scan` or `reset`, use only the run that was
-    returned**. (`norewind.core.trees.copied` makes a copy.)
+    What was learned is in a *run*, a pytree of arrays. A learner may change the arrays of a run in place: **after
+    `scan`, use only the run that was returned**. (`norewind.core.trees.copied` makes a copy.)
 
     Attributes:
         horizon: the largest number of rows ahead that it forecasts. The targets of a row are the values that were to be
@@ -47,6 +41,45 @@ class Learner(ABC):
             targets. With a horizon they are a pair: the forecasts made at these rows, and the earlier forecasts of
             these rows.
         """
+
+    def carry(self, run: Any) -> Tree:
+        """Return the part of a run that summarizes the past in a gradient estimate; most learners have none.
+
+        Its norm is reported in the metrics.
+
+        Args:
+            run: the run.
+        """
+        return ()
+
+    def chunk_size(self, run: Any) -> int:
+        """Return a good chunk size: large enough to hide the cost of a call, small enough to stop soon.
+
+        Args:
+            run: the run.
+        """
+        return 1_000
+
+    def keep_in(self, folder: Any, samples: int) -> None:  # noqa: B027 (most learners keep nothing)
+        """Prepare to train in a run folder, in which data that does not belong to the run may be kept.
+
+        Args:
+            folder: the run folder.
+            samples: the number of samples at the checkpoint to continue from.
+        """
+
+
+class Learner(BaseLearner):
+    """Abstract base class of the learners of one stream: predict, then learn, sample by sample.
+
+    `online(estimator, optimizer)`, `Counts`, `LeastSquares` and the mixtures implement it. The forecasting models and
+    `compare` rely on nothing else. To write your own, subclass it (which gives you the defaults below) and run
+    `norewind.testing.check_learner` on it.
+
+    A learner has no state of its own. Everything it has learned is in its run, so a run that is saved and restored
+    continues bit for bit. A learner may change the arrays of a run in place: **after `scan` or `reset`, use only the
+    run that was returned**.
+    """
 
     @abstractmethod
     def forward(self, run: Any, xs: Any, *, count: int | None = None) -> tuple[Any, Any]:
@@ -86,26 +119,8 @@ class Learner(ABC):
             The run at the start of a sequence.
         """
 
-    def carry(self, run: Any) -> Tree:
-        """Return the part of a run that summarizes the past in a gradient estimate; most learners have none.
-
-        Its norm is reported in the metrics.
-
-        Args:
-            run: the run.
-        """
-        return ()
-
-    def chunk_size(self, run: Any) -> int:
-        """Return a good chunk size: large enough to hide the cost of a call, small enough to stop soon.
-
-        Args:
-            run: the run.
-        """
-        return 1_000
-
-    def for_keys(self, run: Any, *, share: bool = False) -> Any:
-        """Return an engine that runs this learner for many keys: a `norewind.fleets.fleet.Engine`.
+    def for_keys(self, run: Any, *, share: bool = False) -> Engine:
+        """Return an engine that runs this learner for many keys, each with its own run.
 
         Args:
             run: the run that every key starts from.
@@ -117,18 +132,3 @@ class Learner(ABC):
         kind = type(self).__name__
         takes = "online(...) or Ahead" if share else "online(...), Ahead without windows, or LeastSquares"
         raise ModelError(f"fleet{' with share' if share else ''}: the learner must be {takes}, not a {kind}.")
-
-    def keep_in(self, folder: Any, samples: int) -> None:  # noqa: B027 (most learners keep nothing)
-        """Keep data that does not fit into a run, such as a million keys, in a run folder.
-
-        Args:
-            folder: the run folder.
-            samples: the number of samples at the checkpoint to continue from.
-        """
-
-    def write_keys(self, samples: int) -> None:  # noqa: B027
-        """Write the data kept in the run folder, just before a checkpoint.
-
-        Args:
-            samples: the number of samples at the checkpoint.
-        """

@@ -122,9 +122,9 @@ class LeastSquares(Learner):
         return LinearModel(*shaped, spreads, variances), rows, run.outputs[None]
 
     def for_keys(self, run: LeastSquaresRun, *, share: bool = False) -> Any:
-        from norewind.learners.keys.squares import Squares
+        from norewind.learners.keys.squares import LeastSquaresEngine
 
-        return super().for_keys(run, share=True) if share else Squares(self, run)
+        return super().for_keys(run, share=True) if share else LeastSquaresEngine(self, run)
 
     def upcoming(self, run: LeastSquaresRun) -> np.ndarray | None:
         return None if not self.horizon else upcoming_forecasts(run.outputs, self.steps, run.model.rows[0])

@@ -276,9 +276,9 @@ class Online(Learner):
         return min(CHUNK, max(SHORTEST_CHUNK, WORK // numbers))
 
     def for_keys(self, run: Run, *, share: bool = False) -> Any:
-        from norewind.learners.keys.networks import Networks
+        from norewind.learners.keys.networks import NetworkEngine
 
-        return Networks(self, run, share)
+        return NetworkEngine(self, run, share)
 
     def reset(self, run: Run, when: Any = True) -> Run:
         """Begin a new sequence.

@@ -7,13 +7,13 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import msgspec
 import numpy as np
 
-from norewind.scoring.metrics import CARRY_LIMIT, SIMPLE_FORECASTS, seven_digits
-from norewind.storage.checkpoint import CheckpointError, checkpoints, read
+from norewind.scoring.metrics import CARRY_LIMIT, METRICS_ENTRIES, seven_digits
+from norewind.storage.checkpoint import CheckpointError, checkpoints, read, samples_of
 from norewind.training.checkpoint_schema import check_entries
 from norewind.training.folder import COLUMNS, METRICS, PREDICTIONS, read_settings
 from norewind.training.log import as_entry
@@ -32,14 +32,11 @@ MAX_CHECKPOINT_READ = 50_000_000
 SILENT_SECONDS = 15
 # The most bytes of a log to read at a time. If there are more, only the end is read.
 MAX_READ_BYTES = 4_000_000
-# The entries of a line of metrics that the page shows.
-SHOWN_ENTRIES = ("samples", "seconds", "loss", *SIMPLE_FORECASTS, "carry")
-
 
 Entry = dict[str, Any]
 
 
-class Columns(msgspec.Struct):
+class Columns(TypedDict):
     """The part of columns.json that the page uses."""
 
     targets: list[str]
@@ -52,7 +49,7 @@ def about(folder: Path) -> Entry:
     layers = f"{settings.layers} × " if settings.layers > 1 else ""
     model = f"{layers}{settings.cell}-{settings.hidden}, {settings.method}"
     try:
-        columns = msgspec.to_builtins(msgspec.json.decode((folder / COLUMNS).read_bytes(), type=Columns))
+        columns = msgspec.json.decode((folder / COLUMNS).read_bytes(), type=Columns)
     except (OSError, msgspec.DecodeError, RecursionError):
         columns = None  # a run on symbols has no such file, and another program may have changed it
     return {
@@ -92,7 +89,7 @@ class PageFeed:
         Args:
             line: its entries by name, as in metrics.jsonl.
         """
-        self.metrics.append({name: line[name] for name in SHOWN_ENTRIES if line.get(name) is not None})
+        self.metrics.append({name: line[name] for name in METRICS_ENTRIES if line.get(name) is not None})
         self._lines_added += 1
         if len(self.metrics) > MAX_METRICS:
             del self.metrics[: MAX_METRICS // 2 : 2]  # thin out the older half
@@ -215,10 +212,10 @@ class FolderFeed(PageFeed):
         """Return whether a log was truncated, the new lines of metrics, and the new rows."""
         restarts, lines = self._metrics.new()
         cut, rows = self._predictions.new()
-        found = checkpoints(self.folder / "checkpoints")
-        if found and found[-1] != self._checkpoint:
-            self._checkpoint = found[-1]  # even if it cannot be read: it is tried only once
-            newest = self._rows_in(found[-1])
+        saved = checkpoints(self.folder / "checkpoints")
+        if saved and saved[-1] != self._checkpoint:
+            self._checkpoint = saved[-1]  # even if it cannot be read: it is tried only once
+            newest = self._rows_in(saved[-1])
             rows = rows if self._predictions.path.exists() else newest
         return restarts or cut, lines, rows
 
@@ -251,7 +248,7 @@ class FolderFeed(PageFeed):
     def folder_status(self) -> Entry:
         """Return the current state of the run, from its folder."""
         saved = checkpoints(self.folder / "checkpoints")
-        durable = samples_in(saved[-1]) if saved else 0
+        durable = samples_of(saved[-1]) if saved else 0
         newest = [(line.get("samples", 0), line.get("seconds", 0.0)) for line in self.metrics[-2:]]
         (before, began), (samples, now) = [(0, 0.0), (0, 0.0), *newest][-2:]
         silent = None  # the seconds since the newest line of metrics
@@ -267,11 +264,6 @@ class FolderFeed(PageFeed):
             "speed": round((samples - before) / (now - began), 1) if lives and now > began else None,
             "silent": silent,
         }
-
-
-def samples_in(checkpoint: Path) -> int:
-    """Return the number of samples in the name of a checkpoint."""
-    return int(checkpoint.name.split("-")[0])
 
 
 def recent_rows(entries: Entry, columns: Entry) -> list[Entry]:

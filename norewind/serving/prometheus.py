@@ -5,18 +5,16 @@ from collections import Counter
 from itertools import accumulate
 from typing import Any
 
+from norewind.scoring.metrics import METRICS_ENTRIES
+
 BUCKET_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 URL_PATHS = ("/", "/events", "/health", "/learn", "/login", "/metrics", "/page.css", "/page.js", "/predict", "/stream")
-GAUGES = {
-    "samples": "Samples learned from.",
+GAUGES = {name: entry.meaning for name, entry in METRICS_ENTRIES.items()} | {
     "durable": "Samples in the newest checkpoint.",
     "queue": "Rows waiting to be learned from.",
     "waiting": "Rows waiting for their labels.",
     "predicted": "Rows predicted since the service started.",
     "diverged": "1 if the run has diverged.",
-    "loss": "Mean loss between the two newest lines of metrics.",
-    "baseline": "Loss of a trivial forecast over the same samples.",
-    "carry": "Norm of the method's carry.",
 }
 
 
@@ -48,9 +46,9 @@ class RequestCounts:
         """
         lines = _family("requests_total", "counter", "Requests by path and status.", self.counts)
         buckets = zip([*BUCKET_SECONDS, "+Inf"], accumulate(self.buckets), strict=True)
-        took = {f'_bucket{{le="{bound}"}}': count for bound, count in buckets}
-        took |= {"_sum": self.sum, "_count": sum(self.buckets)}
-        lines += _family("predict_seconds", "histogram", "Time of predictions.", took)
+        histogram = {f'_bucket{{le="{bound}"}}': count for bound, count in buckets}
+        histogram |= {"_sum": self.sum, "_count": sum(self.buckets)}
+        lines += _family("predict_seconds", "histogram", "Time of predictions.", histogram)
         for name, help in GAUGES.items():
             if gauges.get(name) is not None:
                 lines += _family(name, "gauge", help, {"": float(gauges[name])})

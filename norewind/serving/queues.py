@@ -32,7 +32,7 @@ SECONDS_BETWEEN_CALLS = 0.003
 REQUEST_SECONDS = 0.0004
 # Requests that would wait longer than this for their turn are rejected (in seconds).
 MAX_TURN_SECONDS = 0.1
-WAITING_FILE = "waiting.json"
+UNLABELED_FILE = "waiting.json"
 
 
 class Incoming(PythonRows):
@@ -100,10 +100,10 @@ class Incoming(PythonRows):
                     self._changed.wait_for(
                         lambda: len(self._queue) >= MAX_BATCH or self.closed or self._hurry, GATHER_SECONDS
                     )
-                some, self._queue = self._queue[:MAX_BATCH], self._queue[MAX_BATCH:]
+                batch, self._queue = self._queue[:MAX_BATCH], self._queue[MAX_BATCH:]
                 self._hurry = bool(self._queue)
                 self._open_ended = not self.closed or bool(self._queue)
-            for row, line in some:
+            for row, line in batch:
                 self.put(row)
                 self._lines.append(line)
 
@@ -125,7 +125,7 @@ class PredictionQueue:
         self.answers = answers
         self.size = max(1, min(ROWS_PER_CALL, int(MAX_CALL_SECONDS / seconds)))
         self.most = max(4, int(MAX_TURN_SECONDS / (seconds + REQUEST_SECONDS)))
-        self._waiting: deque[tuple[Any, asyncio.Future]] = deque()
+        self._unanswered: deque[tuple[Any, asyncio.Future]] = deque()
         self._next = 0.0
 
     def ask(self, rows: Sequence[Any]) -> list[asyncio.Future]:
@@ -140,27 +140,27 @@ class PredictionQueue:
         Raises:
             Refusal: too many rows are waiting.
         """
-        waiting = len(self._waiting)
-        if waiting + len(rows) > max(self.most, 0 if waiting else len(rows)):
-            raise busy(f"{waiting} rows wait for their prediction")
+        unanswered = len(self._unanswered)
+        if unanswered + len(rows) > max(self.most, 0 if unanswered else len(rows)):
+            raise busy(f"{unanswered} rows wait for their prediction")
         loop = asyncio.get_running_loop()
         futures = [loop.create_future() for _ in rows]
-        self._waiting.extend(zip(rows, futures, strict=True))
-        if not waiting:
+        self._unanswered.extend(zip(rows, futures, strict=True))
+        if not unanswered:
             loop.call_at(self._next, self._answer)
         return futures
 
     def _answer(self) -> None:
         loop = asyncio.get_running_loop()
         self._next = loop.time() + SECONDS_BETWEEN_CALLS
-        some = [self._waiting.popleft() for _ in range(min(self.size, len(self._waiting)))]
-        if self._waiting:
+        batch = [self._unanswered.popleft() for _ in range(min(self.size, len(self._unanswered)))]
+        if self._unanswered:
             loop.call_soon(self._answer)
         try:
-            answers = self.answers([row for row, _ in some])
+            answers = self.answers([row for row, _ in batch])
         except Exception as error:
-            answers = [error] * len(some)
-        for (_, future), answer in zip(some, answers, strict=True):
+            answers = [error] * len(batch)
+        for (_, future), answer in zip(batch, answers, strict=True):
             if not future.done():
                 future.set_exception(answer) if isinstance(answer, Exception) else future.set_result(answer)
 
@@ -181,7 +181,7 @@ class LateLabels:
 
     Args:
         folder: the run folder.
-        most: the largest number of waiting rows; beyond it, the oldest is dropped.
+        most: the largest number of rows without labels; beyond it, the oldest is dropped.
         durable: the number of samples in the newest checkpoint.
 
     Raises:
@@ -189,30 +189,30 @@ class LateLabels:
     """
 
     def __init__(self, folder: Path, most: int, durable: int):
-        self.path, self.most = folder / WAITING_FILE, most
-        self.learned: dict[str, tuple[int, dict[str, Any]]] = {}
+        self.path, self.most = folder / UNLABELED_FILE, most
+        self.accepted: dict[str, tuple[int, dict[str, Any]]] = {}
         try:
             saved = json.loads(self.path.read_bytes()) if self.path.exists() else {}
             saved = msgspec.convert(saved, dict[str, tuple[int | None, dict[str, Any]]])
         except (ValueError, RecursionError):
             message = f"{self.path} is damaged: remove it. The rows that waited for their labels are lost."
             raise CheckpointError(message) from None
-        self.waiting = {id: row for id, (number, row) in saved.items() if number is None or number > durable}
+        self.unlabeled = {id: row for id, (number, row) in saved.items() if number is None or number > durable}
 
     def add(self, id: str, row: dict[str, Any]) -> None:
-        """Add a waiting row. It replaces one with the same id.
+        """Add a row. It replaces one with the same id.
 
         Args:
             id: the id of the row.
             row: the columns that are known.
         """
-        self.waiting.pop(id, None)
-        self.waiting[id] = row
-        while len(self.waiting) > self.most:
-            del self.waiting[next(iter(self.waiting))]
+        self.unlabeled.pop(id, None)
+        self.unlabeled[id] = row
+        while len(self.unlabeled) > self.most:
+            del self.unlabeled[next(iter(self.unlabeled))]
 
     def completed(self, id: str, rest: dict[str, Any]) -> dict[str, Any]:
-        """Return the waiting row with this id together with its remaining columns.
+        """Return the row with this id together with its remaining columns.
 
         Args:
             id: the id of the row.
@@ -221,15 +221,15 @@ class LateLabels:
         Raises:
             Refusal: no row waits with this id.
         """
-        if id in self.learned:
-            raise Refusal(409, f"the row with the id {id!r} was already accepted, as row {self.learned[id][0]}.")
-        if id not in self.waiting:
+        if id in self.accepted:
+            raise Refusal(409, f"the row with the id {id!r} was already accepted, as row {self.accepted[id][0]}.")
+        if id not in self.unlabeled:
             raise Refusal(
                 404,
                 f"no row waits with the id {id!r}: it was not sent to /predict, was already learned from, or was "
                 f"dropped when more than {self.most} rows waited.",
             )
-        return {**self.waiting[id], **rest}
+        return {**self.unlabeled[id], **rest}
 
     def done(self, id: str, number: int) -> None:
         """Mark a row as accepted.
@@ -239,8 +239,8 @@ class LateLabels:
             number: the number of its sample.
         """
         # `save` copies the two in the opposite order, so that it never misses a row that moves between them.
-        self.learned[id] = number, self.waiting[id]
-        del self.waiting[id]
+        self.accepted[id] = number, self.unlabeled[id]
+        del self.unlabeled[id]
 
     def forget(self, durable: int) -> None:
         """Drop completed rows that a checkpoint contains.
@@ -248,11 +248,11 @@ class LateLabels:
         Args:
             durable: the number of samples in the checkpoint.
         """
-        self.learned = {id: entry for id, entry in self.learned.items() if entry[0] > durable}
+        self.accepted = {id: entry for id, entry in self.accepted.items() if entry[0] > durable}
 
     def save(self) -> None:
         """Write all rows to the file. May be called from another thread."""
-        waiting = self.waiting.copy()
-        both = {**{id: (None, row) for id, row in waiting.items()}, **self.learned.copy()}
-        if both or self.path.exists():
-            write_atomically(self.path, json.dumps(both).encode())
+        unlabeled = self.unlabeled.copy()
+        rows = {**{id: (None, row) for id, row in unlabeled.items()}, **self.accepted.copy()}
+        if rows or self.path.exists():
+            write_atomically(self.path, json.dumps(rows).encode())

@@ -1,13 +1,14 @@
 """Predictions of rows while the run learns: from a copy of the run or, with keys, from the record of the row's key."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from norewind.core.trees import concatenated, copied
-from norewind.fleets.fleet import Fleet
-from norewind.fleets.store import MAX_SAMPLES, Store
+from norewind.fleets.keyed_learner import KeyedLearner
+from norewind.fleets.store import MAX_SAMPLES
 from norewind.scoring.class_score import ClassScore
 from norewind.scoring.number_score import NumberScore
 from norewind.streams.stream import Samples
@@ -22,9 +23,9 @@ class State(NamedTuple):
 
     Attributes:
         rows: the number of rows so far.
-        run: a copy of the run; None for a fleet.
-        moment: the statistics of the stream; None for a fleet.
-        until: for a fleet, the number of samples of the checkpoint to answer from; `MAX_SAMPLES` for the current state.
+        run: a copy of the run; None with keys.
+        moment: the statistics of the stream; None with keys.
+        until: with keys, the number of samples of the checkpoint to answer from; `MAX_SAMPLES` for the newest records.
     """
 
     rows: int
@@ -40,7 +41,7 @@ def rows_so_far(training: Training) -> int:
     return steps.predicted - steps.answered + (0 if steps.waiting is None else len(steps.waiting.xs))
 
 
-class RowModel:
+class RowModel(ABC):
     """The answers of a run on rows.
 
     `publish` and `keep` are called in the learning thread, all other methods in the event loop.
@@ -53,40 +54,27 @@ class RowModel:
         assert isinstance(training.steps.stream, RowStream)
         self.training, self.stream, self.score = training, training.steps.stream, training.score
         self.state = self.kept = self.newest()
-        self.rehearse()
 
-    def rehearse(self) -> None:
-        """Compile the functions for learning and metrics, so that the first row does not wait for it."""
-        training, widths = self.training, (self.stream.width, len(self.stream.targets) * len(self.stream.steps))
-        carry_norm(training.learner.carry(training.run))
-        training.outputs_of(Samples(*(np.zeros((training.window, width), np.float32) for width in widths)))
+    @abstractmethod
+    def newest(self) -> State:
+        """Return the current state."""
 
+    @abstractmethod
+    def outputs(self, state: State, samples: Samples) -> Any:
+        """Return the outputs of the model for samples, each as if it were the next one.
+
+        Args:
+            state: the state to answer from.
+            samples: the samples of the stream; they need not be consecutive.
+        """
+
+    @abstractmethod
     def warm_up(self, rows: int) -> None:
         """Compile the functions for answers.
 
         Args:
             rows: the number of rows to answer at a time.
         """
-        zeros = np.zeros((rows, self.stream.width), np.float32)
-        outputs = self.outputs(self.state, Samples(zeros, zeros))
-        if isinstance(self.score, NumberScore):
-            self.score.means_and_deviations(outputs[0] if self.stream.horizon else outputs)
-
-    def newest(self) -> State:
-        """Return the current state."""
-        # A copy, since the thread that learns changes the run in place.
-        return State(rows_so_far(self.training), copied(self.training.run_so_far()), self.stream.moment())
-
-    def outputs(self, state: State, samples: Samples) -> Any:
-        """Return the outputs of the model for samples, each as if it were the next one.
-
-        Args:
-            state: the state to answer from.
-            samples: standardised samples; they need not be consecutive.
-        """
-        learner = self.training.learner
-        made = [learner.forward(state.run, samples.xs[place : place + 1])[1] for place in range(len(samples.xs))]
-        return concatenated(made)
 
     def publish(self) -> None:
         """Answer from the current state from now on."""
@@ -104,8 +92,8 @@ class RowModel:
         """Answer from the state that was remembered last."""
         self.state = self.kept
 
-    def close(self) -> None:
-        """Release files."""
+    def close(self) -> None:  # noqa: B027 (only keys have a file)
+        """Close the files that answers need."""
 
     def answers(self, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return the answer to each of the rows, as if it were the next one.
@@ -136,48 +124,63 @@ class RowModel:
             entry["target"] = category_of(at(row, self.stream.targets[0]))
 
 
-class FleetModel(RowModel):
-    """The answers of a run with a model for every key.
-
-    The records of keys change in place while the fleet learns. Those about to change are copied first
-    (`Slots.seen`), so that rows are answered from the state that was published last. Keys that are not resident
-    are read from disk, and a key without a record is answered like a new one.
+class SeriesModel(RowModel):
+    """The answers of a run on one series of rows.
 
     Args:
         training: the training of the run.
     """
 
     def __init__(self, training: Training):
-        assert isinstance(training.learner, Fleet)
-        assert training.folder
-        self.fleet, self.slots = training.learner, training.learner.slots
-        self.store = Store(training.folder.path, self.slots.layout, write=False)
-        self.slots.watched = True
         super().__init__(training)
-        self.keep(self.state.rows)
-
-    def rehearse(self) -> None:
-        self.fleet.rehearse(self.training.run)
-
-    def warm_up(self, rows: int) -> None:
-        self.fleet.answer(np.repeat(self.slots.fresh, rows), np.zeros((rows, self.stream.layout.columns)))
+        # Compile the functions for learning and metrics, so that the first row does not wait for it.
+        widths = self.stream.width, len(self.stream.targets) * len(self.stream.steps)
+        carry_norm(training.learner.carry(training.run))
+        training.outputs_of(Samples(*(np.zeros((training.window, width), np.float32) for width in widths)))
 
     def newest(self) -> State:
-        self.slots.show()
+        # A copy, since the thread that learns changes the run in place.
+        return State(rows_so_far(self.training), copied(self.training.run_so_far()), self.stream.moment())
+
+    def outputs(self, state: State, samples: Samples) -> Any:
+        learner = self.training.learner
+        return concatenated([learner.forward(state.run, x[None])[1] for x in samples.xs])
+
+    def warm_up(self, rows: int) -> None:
+        zeros = np.zeros((rows, self.stream.width), np.float32)
+        outputs = self.outputs(self.state, Samples(zeros, zeros))
+        if isinstance(self.score, NumberScore):
+            self.score.means_and_deviations(outputs[0] if self.stream.horizon else outputs)
+
+
+class KeyedModel(RowModel):
+    """The answers of a run with a model for every key. A key without a record is answered like a new one.
+
+    Args:
+        training: the training of the run, in its folder.
+    """
+
+    def __init__(self, training: Training):
+        assert training.folder
+        self.learner: KeyedLearner = training.learner
+        self.records = self.learner.records(training.folder.path)
+        super().__init__(training)
+        self.learner.rehearse(training.run)
+        self.keep(self.state.rows)
+
+    def newest(self) -> State:
+        self.records.publish()
         return State(rows_so_far(self.training))
 
     def keep(self, samples: int) -> None:
         self.kept = State(samples, until=samples)
 
-    def close(self) -> None:
-        self.store.close()
-
     def outputs(self, state: State, samples: Samples) -> Any:
         assert samples.keys is not None
-        return self.fleet.answer(np.concatenate([self._record(key, state.until) for key in samples.keys]), samples.xs)
+        return self.learner.answer(self.records.read(samples.keys, state.until), samples.xs)
 
-    def _record(self, key: bytes, until: int) -> np.ndarray:
-        record = self.slots.seen(key) if until == MAX_SAMPLES else None
-        if record is not None:
-            return record
-        return self.slots.record(key, self.store.read(key, until))
+    def close(self) -> None:
+        self.records.close()
+
+    def warm_up(self, rows: int) -> None:
+        self.learner.answer(np.repeat(self.records.fresh, rows), np.zeros((rows, self.stream.layout.columns)))

@@ -24,7 +24,7 @@ SECURITY_HEADERS = {
 }
 
 
-class Protocol(HttpToolsProtocol):
+class LimitedProtocol(HttpToolsProtocol):
     """HTTP/1.1 with limits that uvicorn lacks: on connections, and on the size and duration of a request's headers."""
 
     def connection_made(self, transport: Any) -> None:  # type: ignore[override]
@@ -79,7 +79,7 @@ def serve(app: Any, listener: socket, *, stop: Callable[[], bool], end: Callable
     """
     config = uvicorn.Config(
         app,
-        http=Protocol,
+        http=LimitedProtocol,
         ws="none",
         lifespan="on",
         log_level="warning",

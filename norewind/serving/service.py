@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from norewind.core.run import NonFiniteError
-from norewind.fleets.fleet import Fleet
 from norewind.scoring.metrics import Diverged
 from norewind.serving.bodies import Refusal, busy
-from norewind.serving.page_feed import PageFeed, about, samples_in
+from norewind.serving.page_feed import PageFeed, about
 from norewind.serving.queues import Incoming, LateLabels, PredictionQueue, seconds_per_row
-from norewind.serving.row_model import FleetModel, RowModel, rows_so_far
+from norewind.serving.row_model import KeyedModel, RowModel, SeriesModel, rows_so_far
+from norewind.storage.checkpoint import samples_of
 from norewind.streams.stream import BadRow
 from norewind.training.folder import METRICS, RunFolder, saved_run
 from norewind.training.log import read_log
@@ -42,8 +42,8 @@ class Service:
 
     Args:
         folder: the run folder.
-        queue: the largest number of rows that may wait to be learned from.
-        waiting: the largest number of rows that may wait for their labels.
+        max_queue: the largest number of rows that may wait to be learned from.
+        max_unlabeled: the largest number of rows that may wait for their labels.
 
     Raises:
         SettingsError: the run cannot be served.
@@ -61,10 +61,10 @@ class Service:
     model: RowModel
     training: Training
 
-    def __init__(self, folder: Path, *, queue: int = 4096, waiting: int = 10_000):
+    def __init__(self, folder: Path, *, max_queue: int = 4096, max_unlabeled: int = 10_000):
         self.folder, self._settings = folder, served_settings(folder)
         self.feed = PageFeed(about(folder), read_log(folder / METRICS), self.status)
-        self.incoming = Incoming(queue)
+        self.incoming = Incoming(max_queue)
         self.accepted = self.learned = self.durable = self.predicted = 0
         self.problem: str | None = None
         self.error: BaseException | None = None
@@ -80,7 +80,7 @@ class Service:
             raise self.error
         try:
             self._queue = PredictionQueue(self.model.answers, seconds_per_row(self.model.warm_up))
-            self.labels = LateLabels(folder, waiting, self.durable)
+            self.labels = LateLabels(folder, max_unlabeled, self.durable)
         except BaseException:
             self.close()  # otherwise the process would wait for the learning thread forever
             raise
@@ -115,7 +115,7 @@ class Service:
 
     def _begin(self, training: Training) -> None:
         self.training = training
-        self.model = (FleetModel if isinstance(training.learner, Fleet) else RowModel)(training)
+        self.model = (SeriesModel if self._settings.key is None else KeyedModel)(training)
         self.accepted = self.learned = self.durable = rows_so_far(training)
         self._ready.set()
 
@@ -127,11 +127,11 @@ class Service:
     def _saved(self, path: Path) -> None:
         """Runs in the thread that writes checkpoints, so that the event loop does not wait for the disk."""
         if self.training.is_healthy():
-            self.model.keep(samples_in(path))
+            self.model.keep(samples_of(path))
         self.labels.save()
-        self._call_soon(self.labels.forget, samples_in(path))
+        self._call_soon(self.labels.forget, samples_of(path))
         # The checkpoint also contains rows that wait for their window, but the number in its name excludes them.
-        self.durable = max(self.durable, samples_in(path))
+        self.durable = max(self.durable, samples_of(path))
 
     def _call_soon(self, call: Callable, *arguments: Any) -> None:
         """Call in the event loop, without waiting for it."""
@@ -203,7 +203,7 @@ class Service:
 
         Args:
             rows: rows by column.
-            ids: ids of waiting rows that these complete; None for rows that are already complete.
+            ids: ids of rows without labels that these complete; None for rows that are already complete.
 
         Returns:
             The number of the last row.
@@ -214,8 +214,8 @@ class Service:
         named = [id for id in ids if id is not None]
         if len(set(named)) < len(named):
             raise Refusal(400, "an id appears twice.")
-        whole = [row if id is None else self.labels.completed(id, row) for id, row in zip(ids, rows, strict=True)]
-        if not self._accept([self.read(row) for row in whole]):
+        complete = [row if id is None else self.labels.completed(id, row) for id, row in zip(ids, rows, strict=True)]
+        if not self._accept([self.read(row) for row in complete]):
             raise busy(f"{len(self.incoming)} rows wait to be learned from")
         for number, id in enumerate(ids, self.accepted - len(rows) + 1):
             if id is not None:
@@ -258,7 +258,7 @@ class Service:
             **self.standing(),
             "samples": self.learned,
             "predicted": self.predicted,
-            "waiting": len(self.labels.waiting),
+            "waiting": len(self.labels.unlabeled),
             "queue": len(self.incoming),
             "watch": self.problem or ("suspicious" if self.training.divergence.bad else "healthy"),
             "diverged": bool(self.problem),

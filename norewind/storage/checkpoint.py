@@ -72,6 +72,15 @@ def checkpoints(folder: Path | str) -> list[Path]:
     return sorted(path for path in Path(folder).glob("*.safetensors") if _NAME.fullmatch(path.name))
 
 
+def samples_of(path: Path) -> int:
+    """Return the number of samples in the name of a checkpoint.
+
+    Args:
+        path: the path of the checkpoint, as `checkpoints` lists it.
+    """
+    return int(path.name[:15])
+
+
 def load(path: Path | str, like: Tree) -> tuple[Tree, dict[str, Any]]:
     """Read a run from a checkpoint.
 
@@ -251,7 +260,7 @@ def _write(folder: Path, samples: int, arrays: dict[str, np.ndarray], extra: dic
 def _clean(path: Path, keep: int | None) -> None:
     """Remove the checkpoints that a new one replaces: all but the newest `keep` that fit in `MAX_CHECKPOINT_BYTES`."""
     # Names are ordered by samples: of two with the same number, only the newly written one stays.
-    twins = [twin for twin in checkpoints(path.parent) if twin.name[:15] == path.name[:15] and twin != path]
+    twins = [twin for twin in checkpoints(path.parent) if samples_of(twin) == samples_of(path) and twin != path]
     newest = [old for old in checkpoints(path.parent)[::-1] if old not in twins]
     sizes = np.cumsum([old.lstat().st_size for old in newest])
     too_many = [] if keep is None else newest[max(1, min(keep, int(np.sum(sizes <= MAX_CHECKPOINT_BYTES)))) :]

@@ -39,12 +39,12 @@ class Built(NamedTuple):
     """A learner ready to train.
 
     Attributes:
-        learner: predicts and learns.
+        learner: a `Learner`, or with keys a `KeyedLearner`.
         run: the run it starts from.
         window: the number of samples in one step.
     """
 
-    learner: Learner
+    learner: Any  # callers know its kind
     run: Any
     window: int
 

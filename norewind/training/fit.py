@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from norewind.core.trees import Tree
-from norewind.learners.learner import Learner
+from norewind.learners.learner import BaseLearner
 from norewind.scoring.score import Score
 from norewind.training.folder import RunFolder
 from norewind.training.notebook import live_plot
@@ -31,7 +31,7 @@ class Fitted(NamedTuple):
 
 def fit(
     stream: StreamLike,
-    learner: Learner,
+    learner: BaseLearner,
     run: Any,
     *,
     window: int = 1,

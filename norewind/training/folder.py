@@ -193,6 +193,7 @@ class RunFolder:
         self.entries: dict[str, Any] = {}
         self.settings: Settings | None = None
         self._logs: dict[str, Log] = {}
+        self._before_checkpoints: list[Callable[[int], None]] = []
         self._saves = False
         self._beside: Path | None = None
 
@@ -269,6 +270,14 @@ class RunFolder:
         """
         self._stack.callback(do)
 
+    def before_checkpoints(self, do: Callable[[int], None]) -> None:
+        """Register a function to call with the number of samples before each checkpoint is written.
+
+        Args:
+            do: the function.
+        """
+        self._before_checkpoints.append(do)
+
     @property
     def oldest(self) -> int:
         """The number of samples of the oldest checkpoint, after waiting for the newest."""
@@ -288,6 +297,8 @@ class RunFolder:
             after: called with the path of the checkpoint when it has been written.
             replaces: whether it replaces the oldest checkpoint. Otherwise it is kept in addition, until the next one.
         """
+        for do in self._before_checkpoints:
+            do(samples)
         self._saves = True
         # A log that is not written in this session may be continued in a later one.
         lengths = {**self.entries.get("logs", {}), **{name: log.length for name, log in self._logs.items()}}

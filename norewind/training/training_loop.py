@@ -13,7 +13,7 @@ from msgspec.structs import asdict
 
 from norewind.core import checks
 from norewind.core.trees import Tree, concatenated, copied, floating, norm
-from norewind.learners.learner import Learner
+from norewind.learners.learner import BaseLearner
 from norewind.scoring.metrics import WATCHED_SAMPLES, Diverged, Tally, Watch, digits, next_line
 from norewind.scoring.score import Score
 from norewind.storage.checkpoint import arrays_of
@@ -120,7 +120,7 @@ class Training:
     def __init__(
         self,
         steps: Steps,
-        learner: Learner,
+        learner: BaseLearner,
         run: Any,
         saved: Saved | None = None,
         *,
@@ -130,7 +130,8 @@ class Training:
         hooks: Hooks = Hooks(),  # noqa: B008 (frozen)
         folder: RunFolder | None = None,
     ):
-        self.steps, self.learner, self.window, self.score, self.hooks = steps, learner, steps.window, score, hooks
+        self.learner: Any = learner  # callers know its kind
+        self.steps, self.window, self.score, self.hooks = steps, steps.window, score, hooks
         self.intervals, self.watch, self.folder = intervals, watch, folder
         entries = saved.entries if saved else {}
         # A copy, since some learners modify the run in place.
@@ -368,7 +369,6 @@ class Training:
         if not self.folder or (position := fingerprint(self.steps.position())) == self._saved_position:
             return
         entries, self._saved_position = self.entries(), position
-        self.learner.write_keys(self.samples)
         # A checkpoint with signs of divergence is kept in addition to the good ones.
         self.folder.save(self.samples, self.run, entries, self.hooks.checkpoint, replaces=self.is_healthy())
         if self.hooks.wait_for_checkpoints:

@@ -12,7 +12,7 @@ import numpy as np
 from norewind.core import checks
 from norewind.core.checks import ModelError
 from norewind.core.trees import concatenated
-from norewind.learners.learner import Learner
+from norewind.learners.learner import BaseLearner
 from norewind.streams.position import damaged
 from norewind.streams.stream import Keyed, Position, Samples, Stream
 from norewind.training.checkpoint_schema import is_text
@@ -49,7 +49,7 @@ def check_arguments(stream: Any, learner: Any, run: Any, window: int, samples: i
 
     Args:
         stream: a stream, a function that opens one, or an iterable of pairs.
-        learner: an object that should be a `Learner`.
+        learner: an object that should be a `BaseLearner`.
         run: the run to start from.
         window: the number of samples in one step.
         samples: the total number of samples, if it is limited.
@@ -57,7 +57,7 @@ def check_arguments(stream: Any, learner: Any, run: Any, window: int, samples: i
     Raises:
         ModelError: one of them cannot be used.
     """
-    if not isinstance(learner, Learner):
+    if not isinstance(learner, BaseLearner):
         raise ModelError(f"fit: the learner is a {type(learner).__name__}. Call fit(stream, learner, run).")
     if not is_stream(stream) and not callable(stream) and not isinstance(stream, Iterable):
         raise ModelError(f"fit: the stream is a {type(stream).__name__}, not an iterable of pairs (x, target).")
@@ -261,7 +261,7 @@ def fingerprint(position: Position | None) -> str:
     return json.dumps(position, default=lambda array: [str(array.dtype), array.shape, zlib.crc32(array.tobytes())])
 
 
-def check_fits(learner: Learner, horizon: int, window: int) -> None:
+def check_fits(learner: BaseLearner, horizon: int, window: int) -> None:
     """Reject a learner made for another horizon or window.
 
     Args:

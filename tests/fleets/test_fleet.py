@@ -82,8 +82,8 @@ def test_a_key_that_goes_to_disk_often_replaces_its_row_there(tmp_path):
     slots.keep_in(tmp_path, 0)
     names = [b"a", b"b", b"c", b"d"]
     for turn in range(40):
-        place = slots.places([names[turn % 4]], turn)
-        slots.arrays["samples"][place] += 1
+        slot = slots.load([names[turn % 4]])
+        slots.arrays["samples"][slot] += 1
         if turn in (9, 19):
             slots.write_keys(turn + 1, 10)
 

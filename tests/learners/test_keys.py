@@ -9,6 +9,7 @@ from keyed_rows import learner, rows, scanned
 import norewind
 from norewind.fleets.fleet import Fleet
 from norewind.learners.keys import private
+from norewind.learners.keys.shared import ROWS_PER_CALL
 from norewind.learners.least_squares import LeastSquares
 from norewind.streams.table.scaling import TableLayout, nothing_known, scaled
 
@@ -108,10 +109,12 @@ def test_what_cannot_be_run_for_keys_says_so():
     keys = norewind.fleets.Fleet(made, made.init())
     with pytest.raises(norewind.core.ModelError, match="not a Fleet"):
         norewind.fleets.Fleet(keys, keys.init())
-    with pytest.raises(norewind.core.ModelError, match="fleet.answer"):
-        keys.forward(keys.init(), np.zeros((1, 2)))
-    with pytest.raises(norewind.core.ModelError, match="its own sequence"):
-        keys.reset(keys.init())
+
+
+def test_keys_that_share_a_network_cannot_answer_single_rows():
+    fleet = norewind.fleets.Fleet(*learner("bptt"), share=True)
+    with pytest.raises(norewind.core.ModelError, match="only while it learns"):
+        fleet.engine.answer(dict(fleet.slots.arrays), np.zeros((1, 2), np.float32))
 
 
 @pytest.mark.slow
@@ -131,16 +134,16 @@ def test_a_key_s_place_in_a_batch_depends_on_the_rows_alone(monkeypatch):
     made, start = learner("bptt")
     keys, xs, ys = rows(128, 40)
     fleets = [norewind.fleets.Fleet(made, start) for _ in range(2)]
-    fleets[1].slots.places(sorted(keys), 0)
+    fleets[1].slots.load(sorted(keys))
     assert fleets[0].slots.names != fleets[1].slots.names
-    seen, batch = [[], []], private.Private._batch
+    seen, batch = [[], []], private.PrivateNetworks._batch
     for found, fleet in zip(seen, fleets, strict=True):
 
         def spy(self, arrays, places, at, samples, found=found, names=fleet.slots.names):
             found.append(([names[place] for place in places], at.tolist()))
             return batch(self, arrays, places, at, samples)
 
-        monkeypatch.setattr(private.Private, "_batch", spy)
+        monkeypatch.setattr(private.PrivateNetworks, "_batch", spy)
         scanned(fleet, keys, xs, ys, [])
     assert seen[0] == seen[1]
     for names, at in seen[0]:
@@ -151,7 +154,7 @@ def test_keys_that_share_a_network_do_not_depend_on_their_slots():
     made, start = learner("bptt")
     keys, xs, ys = rows(128, 40)
     fleets = [norewind.fleets.Fleet(made, start, share=True) for _ in range(2)]
-    fleets[1].slots.places(sorted(keys), 0)
+    fleets[1].slots.load(sorted(keys))
     found = []
     for fleet in fleets:
         run, *seen = fleet.scan(fleet.init(), norewind.fleets.Keyed(keys, xs), ys, outputs=True)
@@ -159,6 +162,16 @@ def test_keys_that_share_a_network_do_not_depend_on_their_slots():
         found.append([run, seen, own])
     assert fleets[0].slots.names != fleets[1].slots.names
     assert_same(*found)
+
+
+def test_keys_that_share_a_model_keep_their_own_states_in_chunks_of_several_calls():
+    made, start = learner("bptt")
+    keys, xs, ys = rows(2 * ROWS_PER_CALL + 100, 30)
+    fleets = [norewind.fleets.Fleet(made, start, share=True) for _ in range(2)]
+    whole, cut = (
+        scanned(f, keys, xs, ys, c)[1] for f, c in zip(fleets, ([], [ROWS_PER_CALL, 2 * ROWS_PER_CALL]), strict=True)
+    )
+    np.testing.assert_array_equal(whole, cut)
 
 
 @pytest.mark.parametrize("horizon", [0, 2])

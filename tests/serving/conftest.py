@@ -28,9 +28,9 @@ def diverge(monkeypatch):
     """`diverge(n)`: from now on every run diverges at its next line of metrics, at sample n."""
 
     def at(sample):
-        def see(*_):
+        def check(*_):
             raise Diverged(f"at sample {sample} it went wrong.", sample)
 
-        monkeypatch.setattr("norewind.scoring.metrics.Watch.see", see)
+        monkeypatch.setattr("norewind.scoring.metrics.Watch.check", check)
 
     return at

@@ -13,7 +13,7 @@ pytest.importorskip("uvicorn")
 from servers import lines, served, table
 
 from norewind.serving.bodies import Refusal
-from norewind.serving.row_model import FleetModel
+from norewind.serving.row_model import KeyedModel
 from norewind.serving.service import Service
 from norewind.training.log import read_log
 
@@ -64,8 +64,8 @@ async def learned(service: Service, rows: list[dict]) -> None:
 def test_a_row_is_answered_as_when_it_has_come(tmp_path, options):
     run, rows = trained(tmp_path, *STILL, *options), [*keyed(3, 60), {"sensor": "new", "wind": 1.0, "power": 2.0}]
     with service_of(run) as service:
-        assert isinstance(service.model, FleetModel)
-        slots = service.model.fleet.slots
+        assert isinstance(service.model, KeyedModel)
+        slots = service.model.learner.slots
         before = [part.copy() for part in slots.arrays.values()]
         found = service.model.answers(rows)
         assert found == service.model.answers(rows[:1]) + service.model.answers(rows[1:])  # each as if it came next
@@ -82,12 +82,12 @@ def test_a_row_is_answered_as_when_it_has_come(tmp_path, options):
 def test_keys_are_seen_as_they_were_published_while_they_change(tmp_path):
     with service_of(trained(tmp_path)) as service:
         model, row = service.model, keyed(1, 60)[0]
-        slots, before = model.fleet.slots, model.answers([row])
+        slots, before = model.learner.slots, model.answers([row])
         key = model.stream.peek([row]).keys[0]
         for _ in range(2):
-            place = slots.places([key], 60)[0]
+            slot = slots.load([key])[0]
             for array in slots.arrays.values():
-                array[place] += 1  # in the middle of learning
+                array[slot] += 1  # in the middle of learning
             assert model.answers([row]) == before
         model.publish()
         assert model.answers([row])[0]["prediction"] != before[0]["prediction"]

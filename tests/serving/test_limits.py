@@ -357,7 +357,7 @@ def test_a_row_is_saved_while_it_moves(tmp_path):
             return dict(self)
 
     before = []
-    labels.waiting = Moving(labels.waiting)
+    labels.unlabeled = Moving(labels.unlabeled)
     labels.done("a", 1)
     labels.save()
     assert before == [json.loads(labels.path.read_text())] == [{"a": [1, {"x": 1}]}]
@@ -369,6 +369,6 @@ def test_a_row_is_saved_while_it_moves(tmp_path):
             return found
 
     labels.add("b", {"x": 2})
-    labels.waiting = Copied(labels.waiting)
+    labels.unlabeled = Copied(labels.unlabeled)
     labels.save()
     assert json.loads(labels.path.read_text())["b"] == [2, {"x": 2}]

@@ -12,7 +12,7 @@ from servers import table
 from norewind.forecasting.predict import predictions
 from norewind.serving.bodies import Refusal
 from norewind.serving.queues import Incoming
-from norewind.serving.row_model import RowModel
+from norewind.serving.row_model import SeriesModel
 from norewind.serving.service import Service
 from norewind.streams.stream import BadRow
 from norewind.training.fit import Hooks
@@ -106,13 +106,13 @@ def flat(entry) -> dict:
     return {f"{name}.{inner}": value for name, part in entry.items() for inner, value in flat(part).items()}
 
 
-def model_of(folder) -> RowModel:
+def model_of(folder) -> SeriesModel:
     """The model of a run folder, as the service has it."""
     begun, incoming = [], Incoming(10)
     incoming.close()
     settings, _ = saved_run(folder)
     with RunFolder(folder) as held:
-        hooks = Hooks(begin=lambda training: begun.append(RowModel(training)))
+        hooks = Hooks(begin=lambda training: begun.append(SeriesModel(training)))
         train(settings, held, continues=True, source=incoming, hooks=hooks)
     return begun[0]
 

@@ -15,20 +15,21 @@ from norewind.core.trees import Tree, key_from_numbers, key_numbers
 from norewind.engines.compilation import compiled_loop
 from norewind.learners.alignment import aligned_array
 from norewind.learners.chunks import chunk_is_finite, flagging_step, scan_some, skipping_step, unchecked_step
+from norewind.learners.keys.engine import NetworkProgram, SlotArrays
 from norewind.learners.online import Online, forward_samples
 
 # The number of keys that a program computes in parallel. The runs of this many small models fit a core's cache.
 LANES = 32
 # Batch sizes in keys, with the most samples per key in one call. The runs of 256 small models still fit the
 # last-level cache; those of 4,096 do not.
-LADDER = {32: 128, 256: 16}
+BATCH_SIZES = {32: 128, 256: 16}
 # The most numbers in the run of a small model. XLA may round the lanes of a small model (a GRU with 3 or 4 units)
 # differently when vectors are wide, so models up to this size are compiled with vectors of 64 bits. Large models
 # would be slower with them.
-SMALL = 1000
+MAX_SMALL_RUN = 1000
 
 
-class Private:
+class PrivateNetworks(NetworkProgram):
     """Learns every key's samples with the key's own run. Each leaf of a run is an array of all slots.
 
     Args:
@@ -37,51 +38,40 @@ class Private:
     """
 
     def __init__(self, learner: Online, start: Run):
-        update, leaves = learner.update, without_keys(start)
+        update, leaves = learner.update, without_prng_keys(start)
         self.own, self.shared = {str(place): np.asarray(leaf) for place, leaf in enumerate(leaves)}, ()
         self._structure = jax.tree.structure(start)
-        narrow = sum(np.size(leaf) for leaf in leaves) <= SMALL
+        narrow = sum(np.size(leaf) for leaf in leaves) <= MAX_SMALL_RUN
 
-        def learn(step: Callable, looks: bool) -> Callable:
+        def learn(step: Callable, checks: bool) -> Callable:
             def body(run, sample):
                 (run,), loss, output = step(update, run, sample)
                 return run, (loss, output)
 
             def one(run, xs, targets, newest, count):
-                before = with_keys(run, start)
+                before = with_prng_keys(run, start)
                 after, (losses, outputs) = scan_some(body, before, (xs, targets, newest), count)
-                finite = chunk_is_finite(before, after, losses) if looks else jnp.array(True)
-                return without_keys(after), losses, outputs, finite
+                finite = chunk_is_finite(before, after, losses) if checks else jnp.array(True)
+                return without_prng_keys(after), losses, outputs, finite
 
             return in_lanes(one, narrow)
 
         def answer(run, xs, count):
-            run, outputs = forward_samples(update, with_keys(run, start), xs, count)
-            return without_keys(run), outputs
+            run, outputs = forward_samples(update, with_prng_keys(run, start), xs, count)
+            return without_prng_keys(run), outputs
 
         self._learned = learn(unchecked_step if learner.stops else flagging_step, True)
         self._skipping, self._answered = learn(skipping_step, False), in_lanes(answer, narrow)
 
-    def learn(self, shared: Tree, arrays: dict, slots: np.ndarray, rows: tuple, learns: np.ndarray):
-        """Predict the rows that cannot be learned from yet, then learn from the others.
-
-        Args:
-            shared: passed through.
-            arrays: the arrays of all slots, changed in place.
-            slots: the slot of each row.
-            rows: the inputs, the targets, and newer inputs to answer (or None).
-            learns: whether each row can be learned from.
-
-        Returns:
-            `(shared, outputs, losses)`.
-        """
+    def learn(self, shared: Tree, arrays: SlotArrays, slots: np.ndarray, rows: tuple, learns: np.ndarray):
+        # First the rows that cannot be learned from yet, then the others.
         order, (key_slots, starts, counts) = sorted_by_key(slots)
         idle = np.add.reduceat(~learns[order], starts, dtype=int)
-        longest, found = LADDER[rung(len(key_slots))], []
+        longest, results_at = BATCH_SIZES[batch_size(len(key_slots))], []
         for keys, at in visits(order, starts, idle, longest):
             after, outputs = self._answered(*self._batch(arrays, key_slots[keys], at, rows[2:]))
             self._put(arrays, key_slots[keys], after)
-            found.append((at, (outputs, np.zeros(at.shape))))
+            results_at.append((at, (outputs, np.zeros(at.shape))))
         for keys, at in visits(order, starts + idle, counts - idle, longest):
             batch = self._batch(arrays, key_slots[keys], at, rows)
             *results, finite = self._learned(*batch)
@@ -95,25 +85,19 @@ class Private:
                 )
             after, losses, outputs = results
             self._put(arrays, key_slots[keys], after)
-            found.append((at, (outputs, np.asarray(losses, np.float64))))
-        return shared, *in_order(len(order), found)
+            results_at.append((at, (outputs, np.asarray(losses, np.float64))))
+        return shared, *in_order(len(order), results_at)
 
-    def answer(self, arrays: dict[str, np.ndarray], xs: Tree) -> np.ndarray:
-        """Return the outputs of runs for one more row each, without learning. The runs stay unchanged.
-
-        Args:
-            arrays: the arrays of the runs, with one entry per row.
-            xs: the inputs of the rows.
-        """
+    def answer(self, arrays: SlotArrays, xs: Any) -> np.ndarray:
         rows = np.arange(len(jax.tree.leaves(xs)[0]))
-        some = visits(rows, rows, np.ones_like(rows), 1)
+        batches = visits(rows, rows, np.ones_like(rows), 1)
         return in_order(
-            len(rows), [(at, self._answered(*self._batch(arrays, keys, at, (xs,)))[1]) for keys, at in some]
+            len(rows), [(at, self._answered(*self._batch(arrays, keys, at, (xs,)))[1]) for keys, at in batches]
         )
 
-    def _batch(self, arrays: dict[str, np.ndarray], slots: np.ndarray, at: np.ndarray, rows: tuple) -> tuple:
+    def _batch(self, arrays: SlotArrays, slots: np.ndarray, at: np.ndarray, rows: tuple) -> tuple:
         """Return the arguments of a program: runs and rows, padded to a fixed size with copies of the first key."""
-        size = rung(len(slots))
+        size = batch_size(len(slots))
         repeated = np.concatenate([slots, np.repeat(slots[:1], size - len(slots))])
         leaves = []
         for name in self.own:
@@ -122,33 +106,33 @@ class Private:
             leaves.append(leaf)
 
         def padded(leaf: np.ndarray) -> np.ndarray:
-            full = np.zeros((size, LADDER[size], *leaf.shape[1:]), leaf.dtype)
+            full = np.zeros((size, BATCH_SIZES[size], *leaf.shape[1:]), leaf.dtype)
             full[: len(at), : at.shape[1]] = leaf[at]
             return full
 
         runs = jax.tree.unflatten(self._structure, leaves)
         return runs, *jax.tree.map(padded, rows), at.shape[1], -(-len(slots) // LANES)
 
-    def _put(self, arrays: dict[str, np.ndarray], slots: np.ndarray, leaves: list[Any]) -> None:
+    def _put(self, arrays: SlotArrays, slots: np.ndarray, leaves: list[Any]) -> None:
         for name, leaf in zip(self.own, leaves, strict=True):
             arrays[name][slots] = np.asarray(leaf)[: len(slots)]
 
 
-def in_order(rows: int, found: list[tuple[np.ndarray, Tree]]) -> Any:
+def in_order(rows: int, results_at: list[tuple[np.ndarray, Tree]]) -> Any:
     """Arrange results by row.
 
     Args:
         rows: the number of rows.
-        found: pairs of rows, and the results for them, which are padded.
+        results_at: pairs of rows, and the results for them, which are padded.
     """
 
     def arranged(*results: Any) -> np.ndarray:
         whole = np.zeros((rows, *results[0].shape[2:]), results[0].dtype)
-        for (at, _), result in zip(found, results, strict=True):
+        for (at, _), result in zip(results_at, results, strict=True):
             whole[at] = np.asarray(result)[: at.shape[0], : at.shape[1]]
         return whole
 
-    return jax.tree.map(arranged, *(results for _, results in found))
+    return jax.tree.map(arranged, *(results for _, results in results_at))
 
 
 def in_lanes(function: Callable, narrow: bool) -> Callable:
@@ -159,7 +143,7 @@ def in_lanes(function: Callable, narrow: bool) -> Callable:
 
     Args:
         function: the function of one key.
-        narrow: whether to compile it with narrow vectors; see `SMALL`.
+        narrow: whether to compile it with narrow vectors; see `MAX_SMALL_RUN`.
 
     Returns:
         A compiled function of `(*keyed, count, filled)`, which computes only the first `filled` groups.
@@ -215,22 +199,22 @@ def visits(
     Returns:
         For each visit, the numbers of the keys, and the rows of each of them in the stream.
     """
-    found, most = [], max(LADDER)
+    batches, most = [], max(BATCH_SIZES)
     done = np.zeros_like(counts)
     for length in [longest, *(longest >> shift for shift in range(1, longest.bit_length()))]:
         while len(keys := np.flatnonzero(counts - done >= length)):
             for part in (keys[start : start + most] for start in range(0, len(keys), most)):
-                found.append((part, order[(starts + done)[part, None] + np.arange(length)]))
+                batches.append((part, order[(starts + done)[part, None] + np.arange(length)]))
             done[keys] += length
-    return found
+    return batches
 
 
-def rung(keys: int) -> int:
+def batch_size(keys: int) -> int:
     """Return the batch size for this many keys; the largest one if there are more."""
-    return next((size for size in LADDER if size >= keys), max(LADDER))
+    return next((size for size in BATCH_SIZES if size >= keys), max(BATCH_SIZES))
 
 
-def with_keys(run: Tree, like: Tree) -> Tree:
+def with_prng_keys(run: Tree, like: Tree) -> Tree:
     """Convert key data in a run back to PRNG keys, inside a compiled function.
 
     Args:
@@ -240,6 +224,6 @@ def with_keys(run: Tree, like: Tree) -> Tree:
     return jax.tree.map(key_from_numbers, run, like)
 
 
-def without_keys(run: Tree) -> list[Any]:
+def without_prng_keys(run: Tree) -> list[Any]:
     """Return the leaves of a run, with PRNG keys as numbers."""
     return list(map(key_numbers, jax.tree.leaves(run)))

@@ -8,19 +8,20 @@ import jax.numpy as jnp
 import numpy as np
 
 from norewind.core.run import NonFiniteError, Run, Update
-from norewind.core.trees import Tree, all_finite, strong
+from norewind.core.trees import Tree, all_finite, concatenated, strong
 from norewind.engines.compilation import compiled_loop
 from norewind.learners.chunks import scan_some, skipping_step, unchecked_step
-from norewind.learners.keys.private import with_keys, without_keys
+from norewind.learners.keys.engine import NetworkProgram, SlotArrays
+from norewind.learners.keys.private import with_prng_keys, without_prng_keys
 from norewind.learners.online import Online
 
 # The number of rows in one call of a program.
-CALL = 4096
+ROWS_PER_CALL = 4096
 # The number of keys in a call is padded to 16, 16² and so on.
-RUNG = 16
+KEYS_BASE = 16
 
 
-class Shared:
+class SharedNetwork(NetworkProgram):
     """Learns the samples of all keys with one model: a run with the state and carry of the current row's key.
 
     Args:
@@ -32,32 +33,18 @@ class Shared:
         self.shared = start._replace(state=None, carry=None, ahead=None, initial_state=None)
         # Each key has its own state and carry after the rows learned from, and its own newest state.
         like = start.state, start.carry, start.ahead
-        self.own = {str(place): np.asarray(leaf) for place, leaf in enumerate(without_keys(like))}
+        self.own = {str(place): np.asarray(leaf) for place, leaf in enumerate(without_prng_keys(like))}
         step = unchecked_step if learner.stops else skipping_step
         self._learned = compiled_loop(_program(learner.update, step, like), donate_argnums=0)
 
-    def learn(self, shared: Tree, arrays: dict, slots: np.ndarray, rows: tuple, learns: np.ndarray):
-        """Learn from rows in order. A row that cannot be learned from yet is only answered.
-
-        Args:
-            shared: the model; it must not be used afterwards.
-            arrays: the arrays of all slots, changed in place.
-            slots: the slot of each row.
-            rows: the inputs, the targets, and newer inputs to answer (or None).
-            learns: whether each row can be learned from.
-
-        Returns:
-            `(shared, outputs, losses)`.
-
-        Raises:
-            NonFiniteError: the model got numbers that are not finite.
-        """
-        blocks, found = [arrays[name] for name in self.own], []
-        for start in range(0, len(slots), CALL):
-            part = slice(start, min(start + CALL, len(slots)))
+    def learn(self, shared: Tree, arrays: SlotArrays, slots: np.ndarray, rows: tuple, learns: np.ndarray):
+        blocks, parts = [arrays[name] for name in self.own], []
+        for start in range(0, len(slots), ROWS_PER_CALL):
+            part = slice(start, min(start + ROWS_PER_CALL, len(slots)))
             keys, key = np.unique(slots[part], return_inverse=True)
-            inputs = jax.tree.map(lambda leaf: _padded(leaf[part]), (key.astype(np.int32), learns, rows))  # noqa: B023
-            new, own, seen, finite = self._learned(_taken(blocks, keys), shared, inputs, len(key))
+            chunk = jax.tree.map(lambda leaf: leaf[part], (learns, rows))  # noqa: B023
+            inputs = jax.tree.map(_padded, (key.astype(np.int32), *chunk))
+            new, own, results, finite = self._learned(_taken(blocks, keys), shared, inputs, len(key))
             if not bool(finite):
                 raise NonFiniteError(
                     f"after {int(shared.samples)} samples, the model that all keys share got numbers that are not "
@@ -68,23 +55,23 @@ class Shared:
             for into, block in zip(blocks, own, strict=True):
                 into[keys] = np.asarray(block)[: len(keys)]
             shared = new
-            found.append(jax.tree.map(lambda leaf: np.asarray(leaf)[: len(key)], seen))  # noqa: B023
-        losses, outputs = jax.tree.map(lambda *parts: np.concatenate(parts), *found)
+            parts.append(jax.tree.map(lambda leaf: np.asarray(leaf)[: len(key)], results))  # noqa: B023
+        losses, outputs = concatenated(parts)
         return shared, outputs, losses
 
 
 def _padded(part: np.ndarray) -> np.ndarray:
     """Pad rows to the fixed number that a program takes."""
-    full = np.zeros((CALL, *part.shape[1:]), part.dtype)
+    full = np.zeros((ROWS_PER_CALL, *part.shape[1:]), part.dtype)
     full[: len(part)] = part
     return full
 
 
 def _taken(blocks: list[np.ndarray], slots: np.ndarray) -> list[jax.Array]:
     """Copy the runs of keys for a program, padded to a fixed size with copies of the first key."""
-    size = RUNG
+    size = KEYS_BASE
     while size < len(slots):
-        size *= RUNG
+        size *= KEYS_BASE
     slots = np.concatenate([slots, np.repeat(slots[:1], size - len(slots))])
     if jax.default_backend() != "cpu":
         return [jnp.asarray(block[slots]) for block in blocks]
@@ -103,7 +90,7 @@ def _program(update: Update, step: Callable, like: Tree) -> Callable:
     def one(carried: tuple[Run, list[jax.Array]], row: tuple) -> Any:
         (shared, blocks), (at, learns, (x, target, newest)) = carried, row
         own = [jax.lax.dynamic_index_in_dim(block, at, keepdims=False) for block in blocks]
-        state, carry, ahead = with_keys(jax.tree.unflatten(jax.tree.structure(like), own), like)
+        state, carry, ahead = with_prng_keys(jax.tree.unflatten(jax.tree.structure(like), own), like)
         run = shared._replace(state=state, carry=carry, ahead=ahead)
 
         def learn():
@@ -115,13 +102,13 @@ def _program(update: Update, step: Callable, like: Tree) -> Callable:
             return run._replace(ahead=strong(state)), jnp.zeros_like(jax.eval_shape(learn)[1]), output
 
         run, loss, output = learn() if newest is None else jax.lax.cond(learns, learn, answer)
-        own = without_keys(strong((run.state, run.carry, run.ahead)))
+        own = without_prng_keys(strong((run.state, run.carry, run.ahead)))
         pairs = zip(blocks, own, strict=True)
         blocks = [jax.lax.dynamic_update_index_in_dim(block, part, at, 0) for block, part in pairs]
         return (run._replace(state=None, carry=None, ahead=None), blocks), (loss, output)
 
     def rows(blocks, shared, inputs, count):
-        (shared, blocks), found = scan_some(one, (shared, blocks), inputs, count)
-        return shared, blocks, found, all_finite(shared.params)
+        (shared, blocks), results = scan_some(one, (shared, blocks), inputs, count)
+        return shared, blocks, results, all_finite(shared.params)
 
     return rows
