@@ -16,7 +16,7 @@ from norewind.core.run import NonFiniteError, Run
 from norewind.learners.online import Online, online
 from norewind.scoring.metrics import digits
 from norewind.sweeps.record import Record
-from norewind.tasks import influence_balancing
+from norewind.tasks import InfluenceBalancing
 from norewind.training.fit import Hooks, Intervals, fit
 from norewind.training.registry import parse_method
 from norewind.training.windows import StreamLike
@@ -84,7 +84,7 @@ def train_influence(run: InfluenceRun, folder: Path) -> Record:
         The record of the run.
     """
     began, seen = time.perf_counter(), []
-    task, method = influence_balancing(run.n, run.minus), parse_method(run.method)
+    task, method = InfluenceBalancing(run.n, run.minus), parse_method(run.method)
     window, samples = method.window, run.samples // method.window * method.window
 
     def transition(params, state, x):

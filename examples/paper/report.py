@@ -22,7 +22,7 @@ from norewind.plotting.tables import comma_separated, markdown, markdown_as_html
 from norewind.storage.files import write_atomically
 from norewind.sweeps.record import Record, read_records
 from norewind.sweeps.sweep import Plan, finished_records, sweep
-from norewind.tasks import influence_balancing
+from norewind.tasks import InfluenceBalancing
 
 # The columns of the paper's table, and of the table on brackets.
 COLUMNS = ("method", "cell", "paper", "ours", "spread", "seeds", "diverged", "95% of runs", "p", "verdict")
@@ -218,7 +218,7 @@ def _about_all(found: Mapping[str, Record], out: Path, missing: Sequence[str]) -
 def _about_influence(runs: Sequence[Record]) -> dict[str, Any]:
     """The values for report.md that are about influence balancing."""
     first = runs[0]["influence"]
-    task = influence_balancing(first["n"], first["minus"])
+    task = InfluenceBalancing(first["n"], first["minus"])
     last = task.last_wrong_window()
     windows = sorted({1, 10, 100, last, last + 1, 200} - {0})
     return {

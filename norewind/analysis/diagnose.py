@@ -15,7 +15,7 @@ from norewind.core import checks
 from norewind.core.checks import ModelError
 from norewind.core.estimator import Estimator, Loss, Transition
 from norewind.core.structure import reaches_state
-from norewind.core.trees import Tree, is_key, real_leaves
+from norewind.core.trees import Tree, is_prng_key, real_leaves
 from norewind.estimators import rtrl, sliding_bptt
 from norewind.training.registry import Method, parse_method
 
@@ -251,7 +251,7 @@ def _measurer(estimator: Estimator, unravel, chosen: np.ndarray, keys: int):
             return state, estimator.init(unravel(trajectory[0]), state, key)
 
         # One run is enough for a method without noise.
-        has_noise = any(is_key(leaf) for leaf in jax.tree.leaves(jax.eval_shape(start, key)[1]))
+        has_noise = any(is_prng_key(leaf) for leaf in jax.tree.leaves(jax.eval_shape(start, key)[1]))
         runs = keys if has_noise else 1
 
         def one_step(loop, inputs):

@@ -8,24 +8,7 @@ from norewind.cells.reservoir import feedback_reservoir, liquid, reservoir
 from norewind.cells.torch_modules import from_torch, to_torch
 
 __all__ = [
-    "Cell",
-    "diagonal_gru",
-    "elman",
-    "elstm",
-    "feedback_reservoir",
-    "from_equinox",
-    "from_flax",
-    "from_haiku",
-    "from_torch",
-    "gru",
-    "liquid",
-    "lru",
-    "lstm",
-    "mingru",
-    "reservoir",
-    "rnn",
-    "rtu",
-    "stack",
-    "to_torch",
+    "Cell", "diagonal_gru", "elman", "elstm", "feedback_reservoir", "from_equinox", "from_flax", "from_haiku",
+    "from_torch", "gru", "liquid", "lru", "lstm", "mingru", "reservoir", "rnn", "rtu", "stack", "to_torch",
     "with_readout",
-]
+]  # fmt: skip

@@ -153,8 +153,8 @@ def _check_factory(who: str, make: Any, module: type, example: str) -> None:
     is_class = isinstance(make, type) and issubclass(make, module)
     # Equinox also wraps functions in modules, such as those it compiles: they have `__wrapped__`.
     if not callable(make) or is_class or (isinstance(make, module) and not hasattr(make, "__wrapped__")):
-        found = f"the class {make.__name__}" if is_class else f"a {type(make).__name__}"
-        raise ModelError(f"{who} takes a function that makes the module, such as {example}, not {found}.")
+        given = f"the class {make.__name__}" if is_class else f"a {type(make).__name__}"
+        raise ModelError(f"{who} takes a function that makes the module, such as {example}, not {given}.")
 
 
 def _with_readout(init_module, initial_state, module_step, inputs: int, outputs: int) -> Cell:
@@ -170,4 +170,4 @@ def _with_readout(init_module, initial_state, module_step, inputs: int, outputs:
         state, hidden = module_step(params["cell"], state, one_hot(x, inputs))
         return state, read_out(params["readout"], hidden)
 
-    return Cell(init, initial_state, declare(transition, sizes=(inputs, outputs)))
+    return Cell(init, initial_state, declare(transition, sizes=(inputs, outputs)), linear_readout=True)

@@ -22,11 +22,14 @@ class Cell(NamedTuple):
         init: makes the parameters, `init(key) -> params`.
         initial_state: returns the state before the first step, `initial_state() -> state`.
         transition: one step, `transition(params, state, x) -> (new_state, output)`.
+        linear_readout: whether its output is `read_out(params["readout"], h)`, so that `with_readout` can replace the
+            readout. In a stack, these are the parameters of the last cell.
     """
 
     init: Callable[[jax.Array], Tree]
     initial_state: Callable[[], Tree]
     transition: Transition
+    linear_readout: bool = False
 
 
 def stack(*cells: Cell) -> Cell:
@@ -64,7 +67,8 @@ def stack(*cells: Cell) -> Cell:
         return tuple(new_state), x
 
     first, last = (structure_of(cell.transition).sizes for cell in (cells[0], cells[-1]))
-    return Cell(init, initial_state, declare(transition, sizes=(first[0], last[1]) if first and last else None))
+    declared = declare(transition, sizes=(first[0], last[1]) if first and last else None)
+    return Cell(init, initial_state, declared, cells[-1].linear_readout)
 
 
 def uniform(key: jax.Array, shape: tuple[int, ...], fan_in: int, dtype) -> jax.Array:
@@ -217,7 +221,13 @@ def read_out(readout: Tree | None, hidden: jax.Array) -> jax.Array:
 
 
 def dense_cell(
-    init: Callable, transition: Callable, activation: Callable, sizes: tuple[int, int], units: int, dtype, **others
+    init: Callable,
+    transition: Callable,
+    activation: Callable,
+    sizes: tuple[int, int],
+    units: int,
+    dtype,
+    output_units: tuple[int, ...] | None = None,
 ) -> Cell:
     """A cell whose state is one vector, fed by one dense layer, W_x x + W_s activation(s) + b.
 
@@ -228,7 +238,7 @@ def dense_cell(
         sizes: the number of inputs and of outputs.
         units: the number of units.
         dtype: the dtype of the state.
-        **others: other declarations (see `norewind.declare`).
+        output_units: the units that are the output (see `norewind.declare`); None if the output is a linear readout.
 
     Returns:
         The cell, with its declarations.
@@ -244,38 +254,28 @@ def dense_cell(
     def mixing(product):
         return partial(transition, product=product)
 
-    declared = declare(transition, units=rows, mixing=mixing, layer=layer, sizes=sizes, **others)
-    return Cell(init, lambda: jnp.zeros(units, dtype), declared)
+    declared = declare(transition, units=rows, mixing=mixing, layer=layer, sizes=sizes, output_units=output_units)
+    return Cell(init, lambda: jnp.zeros(units, dtype), declared, linear_readout=output_units is None)
 
 
-def with_readout(
-    cell: Cell,
-    inputs: int,
-    outputs: int,
-    *,
-    hidden: int = 64,
-    skip: bool = True,
-    norm: bool = True,
-    prenorm: bool = False,
-    symbols: bool = True,
-) -> Cell:
+def with_readout(cell: Cell, inputs: int, outputs: int, *, hidden: int = 64, symbols: bool = True) -> Cell:
     """A cell with a hidden layer between its state and the output:
 
         a = W h + E x + b                     o = W_o relu(norm(a)) + b_o
 
-    h is the vector that the cell's own linear readout reads. A cell that ends in
-    `read_out(params["readout"], h)`, like all cells of norewind, gets that readout replaced; in
-    a `stack`, this is the readout of the last cell. For any other cell, h is its output. The
-    state and its declarations do not change.
+    The layer also reads the input (E x), so that the state need not remember it. norm is a layer
+    norm with a learned scale and shift.
+
+    h is the vector that the cell's own linear readout reads: a cell with `linear_readout`, like
+    nearly all cells of norewind, gets that readout replaced; in a `stack`, this is the readout of
+    the last cell. For any other cell, h is its output. The state and its declarations do not
+    change.
 
     Args:
         cell: the cell.
         inputs: the number of symbols, or of entries in x.
         outputs: the number of outputs.
         hidden: the number of units of the hidden layer.
-        skip: include the term E x: the layer reads the input as well, so that the state need not remember it.
-        norm: apply a layer norm with a learned scale and shift to the hidden layer.
-        prenorm: apply a layer norm to h, before W.
         symbols: scale the initial E for integer symbols; False for float vectors.
 
     Returns:
@@ -289,13 +289,12 @@ def with_readout(
     ((16, 16), (3,))
     """
 
-    linear = _has_linear_readout(cell)
-
     def inside(params):
-        return _in_last_cell(lambda last: {**last, "readout": None}, params["cell"]) if linear else params["cell"]
+        own = params["cell"]
+        return _in_last_cell(lambda last: {**last, "readout": None}, own) if cell.linear_readout else own
 
     def outside(params):
-        return {"cell": _in_last_cell(_without_readout, params) if linear else params, "readout": None}
+        return {"cell": _in_last_cell(_without_readout, params) if cell.linear_readout else params, "readout": None}
 
     def init(key):
         keys = jax.random.split(key, 4)
@@ -308,24 +307,17 @@ def with_readout(
         readout = {
             "hidden": readout_init(keys[1], width, hidden, dtype),
             "output": readout_init(keys[2], hidden, outputs, dtype),
+            "skip": input_table(keys[3], inputs, hidden, symbols, dtype),
+            "norm": {"scale": jnp.ones(hidden, dtype), "shift": jnp.zeros(hidden, dtype)},
         }
-        if skip:
-            readout["skip"] = input_table(keys[3], inputs, hidden, symbols, dtype)
-        for name, wanted, size in (("norm", norm, hidden), ("prenorm", prenorm, width)):
-            if wanted:
-                readout[name] = {"scale": jnp.ones(size, dtype), "shift": jnp.zeros(size, dtype)}
         return params | {"readout": readout}
 
     def around(inner):
         def transition(params, state, x):
             state, features = inner(inside(params), state, x)
             readout = params["readout"]
-            drive = read_out(readout["hidden"], _layer_norm(readout["prenorm"], features) if prenorm else features)
-            if skip:
-                drive = drive + read_input(readout["skip"], x)
-            if norm:
-                drive = _layer_norm(readout["norm"], drive)
-            return state, read_out(readout["output"], jax.nn.relu(drive))
+            drive = read_out(readout["hidden"], features) + read_input(readout["skip"], x)
+            return state, read_out(readout["output"], jax.nn.relu(_layer_norm(readout["norm"], drive)))
 
         return transition
 
@@ -337,14 +329,6 @@ def with_readout(
 def _layer_norm(norm: Tree, values: jax.Array) -> jax.Array:
     centred = values - jnp.mean(values)
     return norm["scale"] * centred * jax.lax.rsqrt(jnp.mean(centred**2) + 1e-5) + norm["shift"]
-
-
-def _has_linear_readout(cell: Cell) -> bool:
-    params = jax.eval_shape(lambda: cell.init(jax.random.key(0)))  # with the key inside, nothing is compiled
-    while type(params) is tuple:
-        params = params[-1]
-    readout = params.get("readout") if isinstance(params, dict) else None
-    return isinstance(readout, dict) and readout.keys() == {"weight", "bias"}
 
 
 def _in_last_cell(change: Callable[[dict], dict], params: Tree) -> Tree:

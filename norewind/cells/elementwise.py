@@ -172,7 +172,7 @@ def _gated_cell(init, transition: Transition, sizes: tuple[int, int], hidden: in
         return {name: row if name in ("input", "recurrent", "bias") else None for name in params}
 
     declared = declare(transition, units=units, memory=lambda state: state, elementwise=True, sizes=sizes)
-    return Cell(init, lambda: jnp.zeros(hidden, dtype), declared)
+    return Cell(init, lambda: jnp.zeros(hidden, dtype), declared, linear_readout=True)
 
 
 def lru(
@@ -315,7 +315,8 @@ def _rotating_cell(
         row = np.arange(hidden)
         return {"nu": row, "theta": row, "input": np.tile(row, 2), "readout": None}
 
-    return Cell(init, initial_state, declare(transition, units=units, elementwise=True, sizes=(inputs, outputs)))
+    declared = declare(transition, units=units, elementwise=True, sizes=(inputs, outputs))
+    return Cell(init, initial_state, declared, linear_readout=True)
 
 
 def _spectrum_init(key: jax.Array, hidden: int, times, ring, dtype) -> Tree:

@@ -57,8 +57,7 @@ def reservoir(
     >>> round(float(jnp.max(jnp.abs(jnp.linalg.eigvals(params["recurrent"])))), 4)
     0.8
     """
-    _check_fractions("reservoir", sparsity=sparsity)
-    _check_leak("reservoir", leak)
+    _check_reservoir("reservoir", sparsity, leak)
 
     def init(key):
         keys = jax.random.split(key, 3)
@@ -121,8 +120,7 @@ def feedback_reservoir(
     >>> state.shape, output.shape
     ((22,), (2,))
     """
-    _check_fractions("feedback_reservoir", sparsity=sparsity)
-    _check_leak("feedback_reservoir", leak)
+    _check_reservoir("feedback_reservoir", sparsity, leak)
     size = hidden + outputs
 
     def init(key):
@@ -142,8 +140,9 @@ def feedback_reservoir(
         state = (1 - leak) * state + leak * drive
         return state, state[hidden:]
 
-    output_units = tuple(range(hidden, size))
-    return dense_cell(init, transition, jnp.tanh, (inputs, outputs), size, dtype, output_units=output_units)
+    return dense_cell(
+        init, transition, jnp.tanh, (inputs, outputs), size, dtype, output_units=tuple(range(hidden, size))
+    )
 
 
 def liquid(
@@ -235,7 +234,7 @@ def liquid(
         }
         return new, read_out(params["readout"], trace)
 
-    return Cell(init, initial_state, declare(transition, sizes=(inputs, outputs)))
+    return Cell(init, initial_state, declare(transition, sizes=(inputs, outputs)), linear_readout=True)
 
 
 def _sparse_weights(key: jax.Array, hidden: int, spectral_radius: float, sparsity: float, dtype) -> jax.Array:
@@ -256,7 +255,8 @@ def _zero_readout(hidden: int, outputs: int, dtype) -> Tree:
     return {"weight": jnp.zeros((outputs, hidden), dtype), "bias": jnp.zeros(outputs, dtype)}
 
 
-def _check_leak(who: str, leak: float) -> None:
+def _check_reservoir(who: str, sparsity: float, leak: float) -> None:
+    _check_fractions(who, sparsity=sparsity)
     if not 0 < leak <= 1:
         raise ValueError(f"{who}: leak must be above 0 and at most 1, not {leak}.")
 

@@ -58,7 +58,7 @@ def from_torch(module: Any, inputs: int, outputs: int | None = None, *, initial_
         output, state = run(params["module"], one_hot(x, inputs), state)
         return state, read_out(params.get("readout"), output)
 
-    return Cell(init, lambda: jax.tree.map(jnp.asarray, start), transition)
+    return Cell(init, lambda: jax.tree.map(jnp.asarray, start), transition, linear_readout=outputs is not None)
 
 
 def to_torch(params: Tree, module: Any) -> None:

@@ -5,11 +5,11 @@ from norewind.core.combinators import average, ensemble, parallel, window
 from norewind.core.estimator import (
     Estimate,
     Estimator,
+    FastMeans,
     Linearisation,
     Loss,
     Model,
     Transition,
-    checked,
     linearise,
     linearise_state,
     model_of,
@@ -21,8 +21,8 @@ from norewind.core.structure import Layer, Structure, declare, structure_of
 from norewind.core.trees import Tree, combine, norm, real_leaves, weighted_sum, where, with_real_leaves, zeros_like
 
 __all__ = [
-    "Estimate", "Estimator", "Layer", "Linearisation", "Loss", "Model", "ModelError", "Noise", "NonFiniteError",
-    "Run", "Structure", "Transition", "Tree", "adam", "as_key", "average", "checked", "combine", "declare",
+    "Estimate", "Estimator", "FastMeans", "Layer", "Linearisation", "Loss", "Model", "ModelError", "Noise",
+    "NonFiniteError", "Run", "Structure", "Transition", "Tree", "adam", "as_key", "average", "combine", "declare",
     "ensemble", "gaussian", "inverse_sqrt", "linearise", "linearise_state", "model_of", "norm", "parallel",
     "random_signs", "real_leaves", "scale_members", "structure_of", "weighted_sum", "where", "window",
     "with_real_leaves", "zeros_like",

@@ -237,9 +237,9 @@ def in_range(what: str, symbols: Any, size: int, where: str = "") -> None:
     values = np.asarray(symbols)
     low, high = (values.min(), values.max()) if values.size else (0, 0)
     if low < 0 or high >= size:
-        found = low if low < 0 else high
+        wrong = low if low < 0 else high
         place = f"{where}: " if where else ""
-        raise ModelError(f"{place}{what} {found} is out of range: this model takes 0 to {size - 1}. {ADVICE[what]}")
+        raise ModelError(f"{place}{what} {wrong} is out of range: this model takes 0 to {size - 1}. {ADVICE[what]}")
 
 
 def at_least_one(what: str, number: Any) -> None:

@@ -2,14 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
 
 from norewind.core import checks
-from norewind.core.estimator import Estimate, Estimator, Loss, Model, Transition, reset_carry, samples_of
+from norewind.core.estimator import Estimate, Estimator, Loss, Model, Transition, samples_of
 from norewind.core.noise import as_key
 from norewind.core.structure import Structure, declare, mixed_by, structure_of
 from norewind.core.trees import Tree
@@ -158,7 +157,7 @@ def _mapped(
 
     def reset(params, state, carry, when):
         in_axes = (params_axis, state_axis, 0, sample_axis)
-        return jax.vmap(partial(reset_carry, estimator), in_axes, axis_size=size)(params, state, carry, when)
+        return jax.vmap(estimator.reset, in_axes, axis_size=size)(params, state, carry, when)
 
     return Estimator(init, step, model, reset)
 
@@ -200,7 +199,7 @@ def average(estimator: Estimator, r: int) -> Estimator:
     # The model is evaluated once: of the r results, only the carries and the gradients differ.
     out_axes = (None, 0, Estimate(loss=cast(Any, None), grad=0, output=None))
     every = _mapped(estimator, r, (None, None, None), _mean_grad, estimator.model, out_axes)
-    return every._replace(step=estimator.mean_step or every.step)
+    return every._replace(step=estimator.fast_means.carries or every.step)
 
 
 def parallel(estimator: Estimator, streams: int) -> Estimator:
@@ -252,10 +251,10 @@ def parallel(estimator: Estimator, streams: int) -> Estimator:
 
     def step(params, state, carry, x, target):
         has_stream_axis(state=state, x=x, target=target)
-        return (estimator.streams_step or every.step)(params, state, carry, x, target)
+        return (estimator.fast_means.streams or every.step)(params, state, carry, x, target)
 
     def reset(params, state, carry, when):
-        return reset_carry(every, params, state, carry, jnp.broadcast_to(when, (streams,)))
+        return every.reset(params, state, carry, jnp.broadcast_to(when, (streams,)))
 
     return Estimator(init, step, model, reset)
 

@@ -1,13 +1,14 @@
 """The contract that every gradient estimator fulfils, and the linearisation that all of them share."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
 
 from norewind.core import checks
-from norewind.core.trees import Tree, is_key, real_leaves, where, with_real_leaves, zeros_like
+from norewind.core.trees import Tree, is_prng_key, real_leaves, where, with_real_leaves, zeros_like
 
 Transition = Callable[[Tree, Tree, Tree], tuple[Tree, Tree]]
 Loss = Callable[[Tree, Tree], jax.Array]
@@ -57,8 +58,21 @@ StepFn = Callable[[Tree, Tree, Tree, Tree, Tree], tuple[Tree, Tree, Estimate]]
 ResetFn = Callable[[Tree, Tree, Tree, jax.Array], Tree]
 
 
+class FastMeans(NamedTuple):
+    """Faster ways to a mean gradient than one `step` for each carry or stream, if a method has any.
+
+    Attributes:
+        carries: the mean over several carries (see `norewind.average`), which are stacked along a leading axis.
+        streams: the mean over several streams (see `norewind.parallel`). Everything but the parameters has a leading
+            axis.
+    """
+
+    carries: StepFn | None = None
+    streams: StepFn | None = None
+
+
 class Estimator(NamedTuple):
-    """A method to estimate gradients online, as two pure functions, `init` and `step`.
+    """A method to estimate gradients online, as pure functions. `Estimator.build` makes one.
 
     The carry is the data that the method carries forward in place of the past.
 
@@ -66,39 +80,54 @@ class Estimator(NamedTuple):
         init: makes the carry for the first step, `init(params, state, key) -> carry`.
         step: processes one sample or window, `step(params, state, carry, x, target) -> (state, carry, estimate)`.
         model: the model whose gradients it estimates. A learner uses it to predict and to count samples.
-        reset: forgets the past, `reset(params, state, carry, when) -> carry`. By default a reset calls `init` again and
-            keeps the PRNG keys.
-        mean_step: a faster way to the mean gradient of several carries than one `step` for each
-            (see `norewind.average`). The carries are stacked along a leading axis.
-        streams_step: a faster way to the mean gradient of several streams than one `step` for each
-            (see `norewind.parallel`). Everything but the parameters has a leading axis.
+        reset: forgets the past, `reset(params, state, carry, when) -> carry`.
+        fast_means: faster ways to the mean gradient of several carries or streams.
         perturbs_state: the new state depends on the carry, so several carries cannot share one evaluation of the model.
     """
 
     init: InitFn
     step: StepFn
     model: Model
-    reset: ResetFn | None = None
-    mean_step: StepFn | None = None
-    streams_step: StepFn | None = None
+    reset: ResetFn
+    fast_means: FastMeans = FastMeans()
     perturbs_state: bool = False
 
+    @classmethod
+    def build(
+        cls,
+        init: InitFn,
+        step: StepFn,
+        model: Model,
+        *,
+        reset: ResetFn | None = None,
+        fast_means: FastMeans | None = None,
+        perturbs_state: bool = False,
+    ) -> Self:
+        """Build an estimator from its functions, with a check of parameters and state before `init`.
 
-def checked(estimator: Estimator) -> Estimator:
-    """Return an estimator that checks parameters and state before its `init`.
+        Args:
+            init: makes the carry for the first step, `init(params, state, key) -> carry`.
+            step: processes one sample or window, `step(params, state, carry, x, target) -> (state, carry, estimate)`.
+            model: the model whose gradients it estimates.
+            reset: forgets the past, `reset(params, state, carry, when) -> carry`. By default it calls `init` again and
+                keeps the PRNG keys, so that the noise after a reset is new.
+            fast_means: faster ways to the mean gradient of several carries or streams.
+            perturbs_state: whether the new state depends on the carry.
 
-    Args:
-        estimator: the estimator to check.
+        Returns:
+            An estimator whose `init` raises `ModelError` for parameters or a state that it cannot train.
+        """
 
-    Returns:
-        An estimator that raises `ModelError` for parameters or a state that it cannot train.
-    """
+        def checked_init(params, state, key):
+            checks.parameters_and_state(params, state)
+            return init(params, state, key)
 
-    def init(params, state, key):
-        checks.parameters_and_state(params, state)
-        return estimator.init(params, state, key)
+        def init_again(params, state, carry, when):
+            fresh = init(params, state, jax.random.key(0))
+            fresh = jax.tree.map(lambda new, old: old if is_prng_key(old) else new, fresh, carry)
+            return where(when, fresh, carry)
 
-    return estimator._replace(init=init)
+        return cls(checked_init, step, model, reset or init_again, fast_means or FastMeans(), perturbs_state)
 
 
 def samples_of(transition: Transition) -> Callable[[Tree], int]:
@@ -121,27 +150,6 @@ def model_of(transition: Transition, loss: Loss) -> Model:
     """
     checks.model(transition, loss)
     return Model(transition, loss, samples_of(transition))
-
-
-def reset_carry(estimator: Estimator, params: Tree, state: Tree, carry: Tree, when: jax.Array) -> Tree:
-    """Forget the past in a carry, by the estimator's own `reset` or by its `init`.
-
-    Args:
-        estimator: the estimator whose carry it is.
-        params: the parameters.
-        state: the state in which the new sequence starts.
-        carry: the carry before the reset.
-        when: the reset happens only where this is true.
-
-    Returns:
-        The new carry.
-    """
-    if estimator.reset is not None:
-        return estimator.reset(params, state, carry, when)
-    fresh = estimator.init(params, state, jax.random.key(0))
-    # The keys continue, so that the noise after a reset is new.
-    fresh = jax.tree.map(lambda new, old: old if is_key(old) else new, fresh, carry)
-    return where(when, fresh, carry)
 
 
 class Linearisation(NamedTuple):
@@ -181,6 +189,21 @@ class Linearisation(NamedTuple):
             c J, shaped like the real leaves of the state, and c I, shaped like the parameters.
         """
         return self.vjp(c, jnp.zeros_like(self.loss))
+
+    def rows(self) -> tuple[jax.Array, Tree]:
+        """Return the matrices J and I, by one reverse derivative for each entry of the state.
+
+        Returns:
+            J, with the real leaves of the state as one vector, and I, shaped like the parameters with a leading axis of
+            rows.
+        """
+        flat, unravel = ravel_pytree(real_leaves(self.state))
+
+        def row_of(unit):
+            row, immediate = self.pull_back(unravel(unit))
+            return ravel_pytree(row)[0], immediate
+
+        return jax.vmap(row_of)(jnp.eye(flat.size, dtype=flat.dtype))
 
 
 def linearise(model: Model, params: Tree, state: Tree, x: Tree, target: Tree) -> Linearisation:

@@ -13,7 +13,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from norewind.core import checks
 from norewind.core.run import Run
-from norewind.core.trees import Tree, is_key, key_from_numbers, key_numbers
+from norewind.core.trees import Tree, is_prng_key, key_from_numbers, key_numbers
 
 STREAMS = "streams"
 __all__ = ["gathered", "spread_run", "spread_samples", "stream_mesh"]
@@ -101,7 +101,7 @@ def gathered(tree: Tree) -> Tree:
     from jax.experimental import multihost_utils  # slow to import, and rarely needed
 
     def whole(leaf):
-        if is_key(leaf):
+        if is_prng_key(leaf):
             return key_from_numbers(whole(key_numbers(leaf)), leaf)
         if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable:
             leaf = multihost_utils.process_allgather(leaf, tiled=True)
@@ -111,7 +111,7 @@ def gathered(tree: Tree) -> Tree:
 
 
 def _placed(leaf: Any, sharding: NamedSharding) -> jax.Array:
-    if is_key(leaf):
+    if is_prng_key(leaf):
         return key_from_numbers(_placed(key_numbers(leaf), sharding), leaf)
     whole = np.asarray(leaf)
     return jax.make_array_from_callback(whole.shape, sharding, lambda index: whole[index])

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 
 from norewind.core import checks
-from norewind.core.estimator import Estimate, Estimator, reset_carry
+from norewind.core.estimator import Estimate, Estimator
 from norewind.core.optimizers import at_sample
 from norewind.core.trees import Tree, all_finite, strong, where
 
@@ -176,7 +176,7 @@ class Update:
         return run._replace(
             state=where(when, run.initial_state, run.state),
             ahead=None if run.ahead is None else where(when, run.initial_state, run.ahead),
-            carry=reset_carry(self.estimator, run.params, run.initial_state, run.carry, when),
+            carry=self.estimator.reset(run.params, run.initial_state, run.carry, when),
         )
 
 

@@ -88,14 +88,13 @@ def with_real_leaves(state: Tree, leaves: Tree) -> Tree:
     Returns:
         The state with the new leaves; leaves that are not floating stay as they are.
     """
-    state = as_arrays(state)
-    rest = jax.tree.map(lambda leaf: None if is_differentiable(leaf) else leaf, state)
 
     def join(old, new):
+        if new is None:
+            return old
         return jax.lax.complex(new[0], new[1]) if jnp.issubdtype(old.dtype, jnp.complexfloating) else new
 
-    new = jax.tree.map(join, floating(state), leaves)
-    return jax.tree.map(lambda a, b: b if a is None else a, new, rest, is_leaf=lambda leaf: leaf is None)
+    return jax.tree.map(join, as_arrays(state), leaves)
 
 
 def norm(tree: Tree) -> jax.Array:
@@ -196,14 +195,14 @@ def concatenated(parts: Sequence[Tree]) -> Tree:
     return jax.tree.map(leaf, *parts)
 
 
-def is_key(leaf: Any) -> bool:
+def is_prng_key(leaf: Any) -> bool:
     """Return whether a leaf is a typed PRNG key."""
     return hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
 def key_numbers(leaf: Any) -> Any:
     """Return the numbers of a typed PRNG key, and any other leaf as it is."""
-    return jax.random.key_data(leaf) if is_key(leaf) else leaf
+    return jax.random.key_data(leaf) if is_prng_key(leaf) else leaf
 
 
 def key_from_numbers(leaf: Any, like: Any) -> Any:
@@ -213,7 +212,7 @@ def key_from_numbers(leaf: Any, like: Any) -> Any:
         leaf: the numbers of a key, or any other leaf.
         like: the leaf that they came from, or one of the same kind.
     """
-    return jax.random.wrap_key_data(leaf, impl=jax.random.key_impl(like)) if is_key(like) else leaf
+    return jax.random.wrap_key_data(leaf, impl=jax.random.key_impl(like)) if is_prng_key(like) else leaf
 
 
 def all_finite(tree: Tree) -> jax.Array:
@@ -236,4 +235,4 @@ def _means(leaf: jax.Array) -> jax.Array:
 
 def strong(tree: Tree) -> Tree:
     """Return arrays without weak types, so that the result of a step can be passed back without a new trace."""
-    return jax.tree.map(lambda leaf: leaf if is_key(leaf) else jnp.asarray(leaf, jnp.result_type(leaf)), tree)
+    return jax.tree.map(lambda leaf: leaf if is_prng_key(leaf) else jnp.asarray(leaf, jnp.result_type(leaf)), tree)

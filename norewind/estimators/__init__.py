@@ -13,19 +13,6 @@ from norewind.estimators.traces import lstm97, rflo, snap1
 from norewind.estimators.uoro import uoro
 
 __all__ = [
-    "anchored",
-    "bpdc",
-    "bptt",
-    "diffusion",
-    "dni",
-    "kf_rtrl",
-    "kronecker",
-    "lstm97",
-    "nobacktrack",
-    "readout_only",
-    "rflo",
-    "rtrl",
-    "sliding_bptt",
-    "snap1",
-    "uoro",
-]
+    "anchored", "bpdc", "bptt", "diffusion", "dni", "kf_rtrl", "kronecker", "lstm97", "nobacktrack", "readout_only",
+    "rflo", "rtrl", "sliding_bptt", "snap1", "uoro",
+]  # fmt: skip

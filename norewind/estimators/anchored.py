@@ -5,7 +5,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from norewind.core.estimator import Estimate, Estimator, Loss, Transition, checked, linearise, linearise_state, model_of
+from norewind.core.estimator import Estimate, Estimator, Loss, Transition, linearise, linearise_state, model_of
 from norewind.core.noise import Noise, as_key, random_signs
 from norewind.core.trees import Tree, combine, real_leaves, zeros_like
 from norewind.estimators.traces import Traces, along_traces, next_traces, unit_by_unit, units_of, zero_traces
@@ -97,4 +97,4 @@ def anchored(transition: Transition, loss: Loss, *, noise: Noise = random_signs)
         new = merge(NORMALISERS["paper"], (pushed, carry.theta_tilde), (signs, left_over))
         return point.state, AnchoredCarry(traces, *new, key), Estimate(point.loss, grad, point.output)
 
-    return checked(Estimator(init, step, model))
+    return Estimator.build(init, step, model)

@@ -6,7 +6,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from norewind.core.checks import ModelError
-from norewind.core.estimator import Estimate, Estimator, Loss, Transition, checked, linearise, model_of
+from norewind.core.estimator import Estimate, Estimator, Loss, Transition, linearise, model_of
 from norewind.core.structure import declared_units, required, sum_per_unit
 from norewind.core.trees import real_leaves
 
@@ -94,4 +94,4 @@ def bpdc(transition: Transition, loss: Loss, *, epsilon: float = 2e-3) -> Estima
         _, grad = point.pull_back(on_outputs(-gamma / (squares + epsilon)))
         return point.state, error, Estimate(point.loss, grad, point.output)
 
-    return checked(Estimator(init, step, model))
+    return Estimator.build(init, step, model)

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from norewind.core import checks
-from norewind.core.estimator import Estimate, Estimator, Loss, Transition, checked, linearise, model_of
+from norewind.core.estimator import Estimate, Estimator, Loss, Transition, linearise, model_of
 from norewind.core.trees import Tree, as_arrays
 
 
@@ -48,7 +48,7 @@ def bptt(transition: Transition, loss: Loss) -> Estimator:
         _, grad = point.loss_grads()
         return point.state, carry, Estimate(point.loss, grad, point.output)
 
-    return checked(Estimator(lambda params, state, key: (), step, model))
+    return Estimator.build(lambda params, state, key: (), step, model)
 
 
 class SlidingCarry(NamedTuple):
@@ -143,4 +143,4 @@ def sliding_bptt(transition: Transition, loss: Loss, *, length: int, x: Tree) ->
 
     # Older steps matter only through their states.
     silent = model._replace(loss=lambda output, target: jnp.zeros(()))
-    return checked(Estimator(init, step, model))
+    return Estimator.build(init, step, model)

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from norewind.core.estimator import Estimate, Estimator, Loss, Transition, checked, linearise, model_of
+from norewind.core.estimator import Estimate, Estimator, Loss, Transition, linearise, model_of
 from norewind.core.noise import Noise, as_key, gaussian
 from norewind.core.trees import Tree, as_arrays, combine, real_leaves, with_real_leaves, zeros_like
 
@@ -108,4 +108,4 @@ def diffusion(
         carry = DiffusionCarry(combine(decay * one, carry.score, one, score), noiseless, key)
         return with_real_leaves(point.state, noisy), carry, Estimate(point.loss, grad, point.output)
 
-    return checked(Estimator(init, step, model, perturbs_state=True))
+    return Estimator.build(init, step, model, perturbs_state=True)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 from jax.flatten_util import ravel_pytree
 
-from norewind.core.estimator import Estimate, Estimator, Loss, Transition, checked, linearise, model_of
+from norewind.core.estimator import Estimate, Estimator, Loss, Transition, linearise, model_of
 from norewind.core.trees import Tree, real_leaves, strong
 
 
@@ -114,4 +114,4 @@ def dni(
         return point.state, strong(carry), Estimate(point.loss, grad, point.output)
 
     # A reset keeps the predictor, which is valid for the next sequence, too.
-    return checked(Estimator(init, step, model, reset=lambda params, state, carry, when: carry))
+    return Estimator.build(init, step, model, reset=lambda params, state, carry, when: carry)

@@ -13,7 +13,7 @@ from jax.flatten_util import ravel_pytree
 
 from norewind.core import checks
 from norewind.core.combinators import WindowedTransition
-from norewind.core.estimator import Estimate, Estimator, Loss, Transition, checked, linearise, linearise_state, model_of
+from norewind.core.estimator import Estimate, Estimator, Loss, Transition, linearise, linearise_state, model_of
 from norewind.core.noise import Noise, as_key, random_signs
 from norewind.core.structure import Layer, for_each_leaf, per_weight, required, unfed_leaf
 from norewind.core.trees import Tree, real_leaves
@@ -67,7 +67,7 @@ def kf_rtrl(transition: Transition, loss: Loss, *, noise: Noise = random_signs) 
         past, new = (left[:1], right[:1]), (signs * left[1:], signs * right[1:])
         return merge(NORMALISERS["released"], past, new)
 
-    return products("kf_rtrl", transition, loss, terms=1, reduce=reduce, noise=noise)
+    return products_estimator("kf_rtrl", transition, loss, terms=1, reduce=reduce, noise=noise)
 
 
 def kronecker(transition: Transition, loss: Loss, *, terms: int = 4, noise: Noise = random_signs) -> Estimator:
@@ -113,7 +113,7 @@ def kronecker(transition: Transition, loss: Loss, *, terms: int = 4, noise: Nois
     ((2, 1, 4), (2, 4, 4))
     """
     checks.at_least_one("kronecker: terms", terms)
-    return products("kronecker", transition, loss, terms=terms, reduce=reduce, noise=noise)
+    return products_estimator("kronecker", transition, loss, terms=terms, reduce=reduce, noise=noise)
 
 
 def reduce(left: jax.Array, right: jax.Array, signs: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -171,7 +171,9 @@ class AffineCarry(NamedTuple):
 Reduce = Callable[[jax.Array, jax.Array, jax.Array], tuple[jax.Array, jax.Array]]
 
 
-def products(who: str, transition: Transition, loss: Loss, *, terms: int, reduce: Reduce, noise: Noise) -> Estimator:
+def products_estimator(
+    who: str, transition: Transition, loss: Loss, *, terms: int, reduce: Reduce, noise: Noise
+) -> Estimator:
     """Build an estimator that carries a fixed number of Kronecker products.
 
     Each step adds the product of its immediate influence, and `reduce` brings the sum back to `terms` products.
@@ -216,7 +218,7 @@ def products(who: str, transition: Transition, loss: Loss, *, terms: int, reduce
         _, carry = _over_steps(transition, advance)(params, state, carry, x)
         return point.state, carry, Estimate(point.loss, grad, point.output)
 
-    return checked(Estimator(init, step, model))
+    return Estimator.build(init, step, model)
 
 
 def _layer_of(who: str, transition: Transition) -> tuple[Transition, Layer]:
@@ -267,14 +269,8 @@ def affine_step(
             "Use a model without it, or a method for any model, such as uoro."
         )
     point = linearise_state(transition, params, state, x)
-    flat, unravel = ravel_pytree(real_leaves(state))
-
-    def row_of(unit):
-        row, grad = point.pull_back(unravel(unit))
-        return ravel_pytree(row)[0], layer.bias(grad)
-
-    jacobian, drive = jax.vmap(row_of)(jnp.eye(flat.size, dtype=flat.dtype))
-    return point.state, _inputs(who, layer, params, state, x), jacobian, drive
+    jacobian, immediate = point.rows()
+    return point.state, _inputs(who, layer, params, state, x), jacobian, jax.vmap(layer.bias)(immediate)
 
 
 def _inputs(who, layer, params, state, x):

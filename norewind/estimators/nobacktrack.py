@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
-from norewind.core.estimator import Estimate, Estimator, Linearisation, Loss, Transition, checked, linearise, model_of
+from norewind.core.estimator import Estimate, Estimator, Linearisation, Loss, Transition, linearise, model_of
 from norewind.core.noise import Noise, random_signs
 from norewind.core.structure import declared_units, structure_of, sum_per_unit, unfed_leaf
 from norewind.core.trees import Tree, combine, norm, real_leaves
@@ -102,7 +102,7 @@ def nobacktrack(
         )
         return point.state, carry, Estimate(point.loss, grad, point.output)
 
-    return checked(Estimator(zero_carry, step, model))
+    return Estimator.build(zero_carry, step, model)
 
 
 def _norms_by_pullbacks(point: Linearisation, leaves: Tree) -> Tree:

@@ -4,7 +4,7 @@ import jax
 
 from norewind.core import checks
 from norewind.core.checks import ModelError
-from norewind.core.estimator import Estimate, Estimator, Loss, Transition, checked, model_of
+from norewind.core.estimator import Estimate, Estimator, Loss, Transition, model_of
 from norewind.core.structure import reaches_state
 
 
@@ -64,4 +64,4 @@ def readout_only(transition: Transition, loss: Loss) -> Estimator:
         (value, (new_state, output)), grad = jax.value_and_grad(evaluate, has_aux=True)(params)
         return new_state, carry, Estimate(value, grad, output)
 
-    return checked(Estimator(lambda params, state, key: (), step, model))
+    return Estimator.build(lambda params, state, key: (), step, model)

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
-from norewind.core.estimator import Estimate, Estimator, Loss, Transition, checked, linearise, model_of
+from norewind.core.estimator import Estimate, Estimator, Loss, Transition, linearise, model_of
 from norewind.core.trees import real_leaves
 
 
@@ -48,7 +48,6 @@ def rtrl(transition: Transition, loss: Loss) -> Estimator:
 
     def step(params, state, carry, x, target):
         point = linearise(model, params, state, x, target)
-        flat, unravel = ravel_pytree(real_leaves(state))
         state_grad, direct = point.loss_grads()
 
         def contract(row, influence):
@@ -57,12 +56,8 @@ def rtrl(transition: Transition, loss: Loss) -> Estimator:
         row = ravel_pytree(state_grad)[0]
         grad = jax.tree.map(lambda g, influence: contract(row, influence) + g, direct, carry)
 
-        def row_of(unit):
-            jacobian_row, immediate = point.pull_back(unravel(unit))
-            return ravel_pytree(jacobian_row)[0], immediate
-
-        jacobian, immediate = jax.vmap(row_of)(jnp.eye(flat.size, dtype=flat.dtype))
+        jacobian, immediate = point.rows()
         carry = jax.tree.map(lambda influence, i: contract(jacobian, influence) + i, carry, immediate)
         return point.state, carry, Estimate(point.loss, grad, point.output)
 
-    return checked(Estimator(init, step, model))
+    return Estimator.build(init, step, model)

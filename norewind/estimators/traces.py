@@ -60,7 +60,7 @@ def snap1(transition: Transition, loss: Loss) -> Estimator:
     [(16, 4), (16, 4)]
     """
     model = estimator.model_of(transition, loss)
-    return traces_alone("snap1", model, unit_by_unit("snap1", transition), model)
+    return traces_estimator("snap1", model, unit_by_unit("snap1", transition), model)
 
 
 def rflo(transition: Transition, loss: Loss) -> Estimator:
@@ -108,7 +108,7 @@ def rflo(transition: Transition, loss: Loss) -> Estimator:
     True
     """
     alone = unit_by_unit("rflo", transition, cut_product)
-    return traces_alone("rflo", estimator.model_of(transition, loss), alone, estimator.model_of(alone, loss))
+    return traces_estimator("rflo", estimator.model_of(transition, loss), alone, estimator.model_of(alone, loss))
 
 
 def lstm97(transition: Transition, loss: Loss) -> Estimator:
@@ -170,7 +170,7 @@ def lstm97(transition: Transition, loss: Loss) -> Estimator:
         carried = along_traces(units, memory_of(memory_rows), (carry,), params)
         return point.state, next_trace(immediate, carried, carry), Estimate(point.loss, grad, point.output)
 
-    return estimator.checked(Estimator(init, step, model))
+    return Estimator.build(init, step, model)
 
 
 @jax.custom_vjp
@@ -352,7 +352,7 @@ def next_traces(alone: Linearisation, units: Tree, traces: Traces, params: Tree)
     return tuple(new)
 
 
-def traces_alone(who: str, model: Model, alone: Transition, through: Model) -> Estimator:
+def traces_estimator(who: str, model: Model, alone: Transition, through: Model) -> Estimator:
     """Build an estimator that carries traces and nothing else.
 
     Args:
@@ -376,4 +376,4 @@ def traces_alone(who: str, model: Model, alone: Transition, through: Model) -> E
         own = point if alone is through.transition else estimator.linearise_state(alone, params, state, x)
         return point.state, next_traces(own, units, carry, params), Estimate(point.loss, grad, point.output)
 
-    return estimator.checked(Estimator(init, step, model))
+    return Estimator.build(init, step, model)

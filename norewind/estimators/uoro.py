@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from norewind.core.combinators import parallel_model
-from norewind.core.estimator import Estimate, Estimator, Loss, Transition, checked, linearise, model_of, one_sample
+from norewind.core.estimator import Estimate, Estimator, FastMeans, Loss, Transition, linearise, model_of, one_sample
 from norewind.core.noise import Noise, as_key, random_signs
 from norewind.core.trees import Tree, combine, norm, real_leaves, weighted_sum, zeros_like
 
@@ -151,4 +151,4 @@ def uoro(
 
     # A window spreads that cost over T samples: another reverse pass through its loop would cost more than it saves.
     faster = streams_step if model.samples is one_sample else None
-    return checked(Estimator(zero_carry, step, model, mean_step=mean_step, streams_step=faster))
+    return Estimator.build(zero_carry, step, model, fast_means=FastMeans(mean_step, faster))

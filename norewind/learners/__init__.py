@@ -1,8 +1,8 @@
 """Learners predict a sample and then learn from it. They all implement `Learner`."""
 
 from norewind.learners.ahead import Ahead
-from norewind.learners.bayesian import bayes_mixture
-from norewind.learners.counting.counts import Counts, counts
+from norewind.learners.bayesian import BayesMixture
+from norewind.learners.counting.counts import Counts
 from norewind.learners.learner import Learner
 from norewind.learners.least_squares import LeastSquares
 from norewind.learners.online import Online
@@ -11,14 +11,5 @@ from norewind.learners.series import Series
 from norewind.learners.text_learner import TextLearner
 
 __all__ = [
-    "Ahead",
-    "Counts",
-    "Learner",
-    "LeastSquares",
-    "Online",
-    "PackedOnline",
-    "Series",
-    "TextLearner",
-    "bayes_mixture",
-    "counts",
-]
+    "Ahead", "BayesMixture", "Counts", "Learner", "LeastSquares", "Online", "PackedOnline", "Series", "TextLearner",
+]  # fmt: skip

@@ -17,7 +17,7 @@ from numba.extending import intrinsic
 from norewind.engines.kernels import kernel
 
 # Vectors for `dot` are padded with zeros to a multiple of this length.
-LANES = 8
+VECTOR_WIDTH = 8
 LOG2_E = 1 / np.log(2)
 # The logarithm of 2 without its last 32 bits, so that products with integers are exact; and the rest.
 LN2_LARGE = 0.6931471803691238
@@ -36,8 +36,8 @@ def _for_llvm(function: Callable) -> Any:
 
 
 def padded(length: int) -> int:
-    """Return the next multiple of `LANES`."""
-    return -(-length // LANES) * LANES
+    """Return the next multiple of `VECTOR_WIDTH`."""
+    return -(-length // VECTOR_WIDTH) * VECTOR_WIDTH
 
 
 @_for_llvm
@@ -53,7 +53,7 @@ def dot(typingctx, a, i, b, j, length):
         i: the index of its first number.
         b: another such array.
         j: the index of its first number.
-        length: the number of terms, a multiple of `LANES`.
+        length: the number of terms, a multiple of `VECTOR_WIDTH`.
     """
 
     def generate(context, builder, signature, arguments):
@@ -62,7 +62,7 @@ def dot(typingctx, a, i, b, j, length):
             product = builder.fmul(builder.load(x, align=8), builder.load(y, align=8))
             builder.store(builder.fadd(builder.load(sums), product), sums)
         whole = builder.load(sums)
-        parts = [builder.extract_element(whole, ir.Constant(ir.IntType(32), lane)) for lane in range(LANES)]
+        parts = [builder.extract_element(whole, ir.Constant(ir.IntType(32), place)) for place in range(VECTOR_WIDTH)]
         while len(parts) > 1:
             half = len(parts) // 2
             parts = [builder.fadd(x, y) for x, y in zip(parts[:half], parts[half:], strict=True)]
@@ -81,7 +81,7 @@ def add_scaled(typingctx, a, i, b, j, length, factor):
         i: the index of its first number.
         b: another such array.
         j: the index of its first number.
-        length: the number of terms, a multiple of `LANES`.
+        length: the number of terms, a multiple of `VECTOR_WIDTH`.
         factor: the factor.
     """
     place = types.intp
@@ -98,7 +98,7 @@ def add_each_other(typingctx, a, i, b, j, length, to_a, to_b):
         i: the index of its first number.
         b: another such array, also changed in place; the two must not overlap.
         j: the index of its first number.
-        length: the number of terms, a multiple of `LANES`.
+        length: the number of terms, a multiple of `VECTOR_WIDTH`.
         to_a: the factor of the numbers that are added to `a`.
         to_b: the factor of the numbers that are added to `b`.
     """
@@ -106,14 +106,15 @@ def add_each_other(typingctx, a, i, b, j, length, to_a, to_b):
     return types.void(_contiguous(a), place, _contiguous(b), place, place, number, number), _additions
 
 
-_VECTOR = ir.VectorType(ir.DoubleType(), LANES)
+_VECTOR = ir.VectorType(ir.DoubleType(), VECTOR_WIDTH)
 
 
 def _additions(context, builder, signature, arguments):
     """Generate the loop of `add_scaled` (one factor) or `add_each_other` (two)."""
-    undefined, zeros = ir.Constant(_VECTOR, ir.Undefined), ir.Constant(ir.VectorType(ir.IntType(32), LANES), None)
-    firsts = [builder.insert_element(undefined, number, ir.Constant(ir.IntType(32), 0)) for number in arguments[5:]]
-    factors = [builder.shuffle_vector(first, undefined, zeros) for first in firsts]  # the number in every lane
+    integer, undefined = ir.IntType(32), ir.Constant(_VECTOR, ir.Undefined)
+    zeros = ir.Constant(ir.VectorType(integer, VECTOR_WIDTH), None)
+    firsts = [builder.insert_element(undefined, number, ir.Constant(integer, 0)) for number in arguments[5:]]
+    factors = [builder.shuffle_vector(first, undefined, zeros) for first in firsts]  # the number in every place
     for pointers in _blocks(context, builder, signature.args, arguments):
         old = [builder.load(pointer, align=8) for pointer in pointers]
         for pointer, own, other, factor in zip(pointers, old, reversed(old), factors, strict=False):
@@ -128,12 +129,12 @@ def _contiguous(array: Any) -> Any:
 
 
 def _blocks(context, builder, kinds, arguments) -> Iterator[list]:
-    """Generate a loop, and yield pointers to the next `LANES` numbers of both arrays."""
+    """Generate a loop, and yield pointers to the next `VECTOR_WIDTH` numbers of both arrays."""
     starts = []
     for array, place in ((0, 1), (2, 3)):
         data = context.make_array(kinds[array])(context, builder, arguments[array]).data
         starts.append(builder.gep(data, [arguments[place]]))
-    start, step = (context.get_constant(types.intp, value) for value in (0, LANES))
+    start, step = (context.get_constant(types.intp, value) for value in (0, VECTOR_WIDTH))
     with cgutils.for_range_slice(builder, start, arguments[4], step) as (k, _):
         yield [builder.bitcast(builder.gep(pointer, [k]), _VECTOR.as_pointer()) for pointer in starts]
 

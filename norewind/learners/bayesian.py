@@ -1,6 +1,5 @@
 """Bayes' mixture of experts, which is never much worse than the best of them, on any stream."""
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,32 +18,10 @@ class BayesMixtureRun(NamedTuple):
     log_weights: np.ndarray
 
 
-class BayesMixture(NamedTuple):
-    """The functions of a mixture, as returned by `bayes_mixture`. All are pure functions of a run.
+class BayesMixture:
+    """Bayes' mixture of experts that predict the same stream: p(y) = Σᵢ wᵢ pᵢ(y), then wᵢ ← wᵢ pᵢ(y) / p(y).
 
-    Attributes:
-        init: `init() -> run` starts with equal weights.
-        scan: `scan(run, losses) -> (run, mixed)` takes the experts' losses (samples, experts) and returns the
-            mixture's. With `count=k`, it uses the first k samples only; the rest are zeros.
-        distribution: `distribution(run, log_probabilities)` mixes the experts' log-probabilities (experts, symbols) of
-            the next symbol. A coder that works bit by bit uses sums of it, Σᵢ wᵢ pᵢ(prefix and bit) / Σᵢ wᵢ pᵢ(prefix),
-            so its code has the same length.
-        distributions: `distributions(run, losses, log_probabilities)` does so for all samples of a chunk (samples,
-            experts, symbols), each before anything is learned from it.
-        weights: `weights(run)` returns the weights.
-    """
-
-    init: Callable[[], BayesMixtureRun]
-    scan: Callable[..., tuple[BayesMixtureRun, np.ndarray]]
-    distribution: Callable[[BayesMixtureRun, Any], np.ndarray]
-    distributions: Callable[..., np.ndarray]
-    weights: Callable[[BayesMixtureRun], np.ndarray]
-
-
-def bayes_mixture(experts: int, *, switching: float = 0.0) -> BayesMixture:
-    """Create Bayes' mixture of experts that predict the same stream: p(y) = Σᵢ wᵢ pᵢ(y), then wᵢ ← wᵢ pᵢ(y) / p(y).
-
-    To learn, it needs only the loss of each expert, in nats.
+    To learn, it needs only the loss of each expert, in nats. Its methods are pure functions of a run.
 
     **The guarantee**, for K experts and every possible stream: the total loss is at most
     that of the best expert + log K. With `switching` = α > 0 every expert passes a share
@@ -61,50 +38,77 @@ def bayes_mixture(experts: int, *, switching: float = 0.0) -> BayesMixture:
         experts: the number of experts.
         switching: the share α of its weight that each expert passes on after a sample, from 0 to less than 1.
 
-    Returns:
-        The functions `init`, `scan`, `distribution`, `distributions` and `weights`; see `BayesMixture`.
-
     Raises:
         ModelError: there is no expert, or `switching` is out of range.
 
     >>> import numpy as np
-    >>> from norewind.learners.bayesian import bayes_mixture
+    >>> from norewind.learners.bayesian import BayesMixture
     >>> losses = np.log(2) * np.array([[1, 5], [1, 5], [1, 5]])
-    >>> mixture = bayes_mixture(2)
+    >>> mixture = BayesMixture(2)
     >>> run, mixed = mixture.scan(mixture.init(), losses)
     >>> (mixed / np.log(2)).round(3), mixture.weights(run).round(3)
     (array([1.913, 1.082, 1.005]), array([1., 0.]))
     """
-    if experts < 1:
-        raise ModelError(f"bayes_mixture: there must be at least one expert, not {experts}.")
-    if not 0 <= switching < 1:
-        raise ModelError(f"bayes_mixture: switching is {switching}, but it must be from 0 to less than 1.")
 
-    def scan(run, losses, *, count=None):
-        losses = _checked_losses(losses, experts)
+    def __init__(self, experts: int, *, switching: float = 0.0):
+        if experts < 1:
+            raise ModelError(f"BayesMixture: there must be at least one expert, not {experts}.")
+        if not 0 <= switching < 1:
+            raise ModelError(f"BayesMixture: switching is {switching}, but it must be from 0 to less than 1.")
+        self.experts, self.switching = experts, switching
+
+    def init(self) -> BayesMixtureRun:
+        """Start a run with equal weights."""
+        return BayesMixtureRun(np.full(self.experts, -np.log(self.experts)))
+
+    def scan(
+        self, run: BayesMixtureRun, losses: Any, *, count: int | None = None
+    ) -> tuple[BayesMixtureRun, np.ndarray]:
+        """Learn the weights from a chunk of samples.
+
+        Args:
+            run: the run to continue.
+            losses: the losses of the experts (samples, experts).
+            count: use only the first `count` samples; the results of the others are zeros.
+
+        Returns:
+            The new run, and the mixture's loss of each sample.
+        """
+        losses = self._checked(losses)
         log_weights, mixed = run.log_weights.copy(), np.zeros(len(losses))
-        _learn_chunk(log_weights, losses[:count], switching, mixed)
+        _learn_chunk(log_weights, losses[:count], self.switching, mixed)
         return BayesMixtureRun(log_weights), mixed
 
-    def distribution(run, log_probabilities):
-        log_probabilities = np.ascontiguousarray(log_probabilities, np.float64)
-        out = np.zeros(log_probabilities.shape[1])
-        _mix_log_probabilities(run.log_weights, log_probabilities, out)
-        return out
+    def distributions(self, run: BayesMixtureRun, log_probabilities: Any, losses: Any = None) -> np.ndarray:
+        """Mix the experts' predictions of a chunk of symbols.
 
-    def distributions(run, losses, log_probabilities):
+        A coder that works bit by bit uses sums of a distribution, Σᵢ wᵢ pᵢ(prefix and bit) / Σᵢ wᵢ pᵢ(prefix), so its
+        code has the same length.
+
+        Args:
+            run: the run before the chunk, which stays unchanged.
+            log_probabilities: the experts' log-probabilities (samples, experts, symbols).
+            losses: the losses of the experts (samples, experts). Weights are learned from each after its symbol is
+                predicted; without losses, they stay the same.
+
+        Returns:
+            The mixture's log-probabilities (samples, symbols).
+        """
         log_probabilities = np.ascontiguousarray(log_probabilities, np.float64)
+        losses = np.zeros((0, self.experts)) if losses is None else self._checked(losses)
         out = np.zeros((len(log_probabilities), log_probabilities.shape[2]))
-        _predict_chunk(run.log_weights.copy(), _checked_losses(losses, experts), log_probabilities, switching, out)
+        _predict_chunk(run.log_weights.copy(), log_probabilities, losses, self.switching, out)
         return out
 
-    return BayesMixture(
-        init=lambda: BayesMixtureRun(np.full(experts, -np.log(experts))),
-        scan=scan,
-        distribution=distribution,
-        distributions=distributions,
-        weights=lambda run: np.exp(run.log_weights),
-    )
+    def weights(self, run: BayesMixtureRun) -> np.ndarray:
+        """Return the weights of the experts."""
+        return np.exp(run.log_weights)
+
+    def _checked(self, losses: Any) -> np.ndarray:
+        losses = np.ascontiguousarray(losses, np.float64)
+        if losses.ndim != 2 or losses.shape[1] != self.experts:
+            raise ModelError(f"BayesMixture: the shape of losses is {losses.shape}, not (samples, {self.experts}).")
+        return losses
 
 
 @kernel
@@ -171,14 +175,8 @@ def _learn_chunk(log_weights, losses, switching, mixed):
 
 
 @kernel
-def _predict_chunk(log_weights, losses, log_probabilities, switching, out):
-    for t in range(len(losses)):
+def _predict_chunk(log_weights, log_probabilities, losses, switching, out):
+    for t in range(len(out)):
         _mix_log_probabilities(log_weights, log_probabilities[t], out[t])
-        learn_weights(log_weights, losses[t], switching)
-
-
-def _checked_losses(losses: Any, experts: int) -> np.ndarray:
-    losses = np.ascontiguousarray(losses, np.float64)
-    if losses.ndim != 2 or losses.shape[1] != experts:
-        raise ModelError(f"bayes_mixture: losses has shape {losses.shape}, but it must be (samples, {experts}).")
-    return losses
+        if len(losses) > 0:
+            learn_weights(log_weights, losses[t], switching)

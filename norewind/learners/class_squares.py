@@ -51,12 +51,12 @@ class ClassSquares(Learner):
         """
         targets = np.asarray(targets, np.float32)[:, :, None]
         hot = np.where(np.isnan(targets), np.float32(np.nan), targets == np.arange(self.classes, dtype=np.float32))
-        run, losses, seen = self._numbers.scan(run, xs, hot.reshape(len(hot), -1), count=count, outputs=True)
-        return run, losses, _logarithms(seen)
+        run, losses, shares = self._numbers.scan(run, xs, hot.reshape(len(hot), -1), count=count, outputs=True)
+        return run, losses, _logarithms(shares)
 
     def forward(self, run: LeastSquaresRun, xs: Any, *, count: int | None = None) -> tuple[LeastSquaresRun, Any]:
-        run, seen = self._numbers.forward(run, xs, count=count)
-        return run, _logarithms(seen)
+        run, shares = self._numbers.forward(run, xs, count=count)
+        return run, _logarithms(shares)
 
     def upcoming(self, run: LeastSquaresRun) -> np.ndarray | None:
         return _logarithms(self._numbers.upcoming(run))

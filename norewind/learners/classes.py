@@ -12,7 +12,7 @@ from norewind.learners.members import Member, forward_all, join_forecasts, reset
 from norewind.learners.steps import exchange, same_length, upcoming_forecasts
 
 # The share of its weight that each expert passes on after a row, so that the mixture can follow changes.
-SWITCHING = 0.002
+CLASS_SWITCHING = 0.002
 # The initial count of every class.
 PRIOR_COUNT = 0.1
 # The share of a count that is kept from row to row.
@@ -21,8 +21,8 @@ KEPT_COUNT = 0.9995
 LEAST_PROBABILITY = 1e-6
 
 
-class CountingRun(NamedTuple):
-    """The counts and the state of the mixture.
+class ClassMixtureRun(NamedTuple):
+    """The state of the mixture, without its members.
 
     Attributes:
         classes: how often each class occurred.
@@ -47,14 +47,14 @@ class ClassRun(NamedTuple):
     """The runs of the members, and the state of the mixture."""
 
     members: tuple
-    counting: CountingRun
+    mixture: ClassMixtureRun
 
 
 class ClassLearner(Learner):
     """Forecasts a class, all steps of a horizon, by experts weighted by their recent performance.
 
     The experts are the frequencies of the classes, their frequencies after the newest
-    class, and `members`, mixed as in `bayes_mixture`: for every step, over the rows whose class
+    class, and `members`, mixed as in `BayesMixture`: for every step, over the rows whose class
     is known, the total loss is hardly more than that of the best expert. Targets are numbers of
     classes, of shape (rows, steps); an unknown one is NaN. Outputs are log-probabilities,
     of shape (rows, steps × classes).
@@ -74,7 +74,7 @@ class ClassLearner(Learner):
     def init(self) -> ClassRun:
         """Start a run with equal weights."""
         steps, classes, experts = len(self.steps), self.classes, self.experts
-        counting = CountingRun(
+        mixture = ClassMixtureRun(
             np.full(classes, PRIOR_COUNT),
             np.full((steps, classes, classes), PRIOR_COUNT),
             np.full(max(1, self.horizon) + 1, -1),
@@ -83,7 +83,7 @@ class ClassLearner(Learner):
             np.zeros((self.horizon, 1, steps * classes), np.float32),
             np.zeros(1, np.int64),
         )
-        return ClassRun(self._runs, counting)
+        return ClassRun(self._runs, mixture)
 
     def scan(
         self, run: ClassRun, xs: Any, targets: Any, *, count: int | None = None, outputs: bool = False
@@ -95,8 +95,8 @@ class ClassLearner(Learner):
         same_length(xs, targets)
         count = len(xs) if count is None else count
         runs, logits = scan_all(self.members, run.members, xs, targets, count)
-        losses, forecasts = self._rows(run.counting, logits, np.asarray(targets), count)
-        return ClassRun(runs, run.counting), losses, forecasts
+        losses, outputs = self._learn(run.mixture, logits, np.asarray(targets), count)
+        return ClassRun(runs, run.mixture), losses, outputs
 
     def forward(self, run: ClassRun, xs: Any, *, count: int | None = None) -> tuple[ClassRun, Any]:
         """Forecast from a chunk of rows without learning; see `Learner.forward`.
@@ -105,76 +105,79 @@ class ClassLearner(Learner):
         """
         count = len(xs) if count is None else count
         runs, logits = forward_all(self.members, run.members, xs, count)
-        moving = {name: getattr(run.counting, name).copy() for name in ("newest", "waiting", "outputs", "rows")}
-        counting = run.counting._replace(**moving)
+        moving = {name: getattr(run.mixture, name).copy() for name in ("newest", "waiting", "outputs", "rows")}
+        mixture = run.mixture._replace(**moving)
         unknown = np.full((len(xs), len(self.steps)), np.nan)
-        return ClassRun(runs, counting), self._rows(counting, logits, unknown, count)[1]
+        return ClassRun(runs, mixture), self._learn(mixture, logits, unknown, count)[1]
 
-    def _rows(self, counting: CountingRun, outputs: list, targets: np.ndarray, count: int) -> tuple[np.ndarray, Any]:
+    def _learn(
+        self, mixture: ClassMixtureRun, outputs: list, targets: np.ndarray, count: int
+    ) -> tuple[np.ndarray, Any]:
         """Return the losses of the first rows, the forecasts made at them, and the earlier forecasts of them."""
         rows, width = len(targets), len(self.steps) * self.classes
         logits = join_forecasts(outputs, self.horizon, rows, width)
         targets = np.ascontiguousarray(targets, np.float32)
-        losses, (made, due) = np.zeros(rows, np.float32), np.zeros((2, rows, width), np.float32)
-        _rows(self._steps, counting, targets[:count], logits, losses, made, due)
-        return losses, (made, due) if self.horizon else made
+        losses, (forecasts, due) = np.zeros(rows, np.float32), np.zeros((2, rows, width), np.float32)
+        _learn_rows(self._steps, mixture, targets[:count], logits, losses, forecasts, due)
+        return losses, (forecasts, due) if self.horizon else forecasts
 
     def upcoming(self, run: ClassRun) -> np.ndarray | None:
-        return None if not self.horizon else upcoming_forecasts(run.counting.outputs, self.steps, run.counting.rows[0])
+        return None if not self.horizon else upcoming_forecasts(run.mixture.outputs, self.steps, run.mixture.rows[0])
 
     def reset(self, run: ClassRun) -> ClassRun:
-        counting = run.counting
-        counting.newest[:] = -1
-        for part in (counting.waiting, counting.outputs, counting.rows):
+        mixture = run.mixture
+        mixture.newest[:] = -1
+        for part in (mixture.waiting, mixture.outputs, mixture.rows):
             part[:] = 0
-        return ClassRun(reset_all(self.members, run.members), counting)
+        return ClassRun(reset_all(self.members, run.members), mixture)
 
 
 @kernel
-def _rows(steps, run, targets, logits, losses, made, due):
+def _learn_rows(steps, run, targets, logits, losses, forecasts, due):
     """Learn from the class of each row, then forecast. For forecasts of the row itself, forecast first.
 
     Args:
         steps: the steps, in rows ahead.
-        run: the counts and the state of the mixture, changed in place.
+        run: the state of the mixture, changed in place.
         targets: numbers of classes (rows, steps); NaN means unknown.
         logits: the members' forecasts (rows, forecasts, steps × classes).
         losses: where to write the losses.
-        made: where to write the forecasts made at the rows.
+        forecasts: where to write the forecasts made at the rows.
         due: where to write the earlier forecasts of the rows.
     """
     classes, experts = run.pairs.shape[2], run.log_weights.shape[1]
-    forecasts = np.zeros((experts, len(steps) * classes))
-    before, shown, lost = np.zeros_like(forecasts), np.zeros((1, len(steps) * classes)), np.zeros(experts)
+    probabilities = np.zeros((experts, len(steps) * classes))
+    earlier, mixed, expert_losses = np.zeros_like(probabilities), np.zeros((1, len(steps) * classes)), np.zeros(experts)
     for t in range(len(targets)):
         row = run.rows[0]
-        came = np.nan
+        observed = np.nan
         for s in range(len(steps)):
             # The class is the same for all steps for which it is known.
-            came = targets[t, s] if is_class(targets[t, s], classes) else came
+            observed = targets[t, s] if is_class(targets[t, s], classes) else observed
         newest = run.newest[(row - 1) % len(run.newest)]
-        run.newest[row % len(run.newest)] = newest if np.isnan(came) else np.int64(came)
+        run.newest[row % len(run.newest)] = newest if np.isnan(observed) else np.int64(observed)
         if steps[0] > 0:
             newest = run.newest[row % len(run.newest)]
-            _count(run, steps, row, came)
+            _count(run, steps, row, observed)
         for s in range(len(steps)):
-            _forecast(run, s, newest, logits[t], forecasts)
+            _write_probabilities(run, s, newest, logits[t], probabilities)
         if steps[0] > 0:
-            exchange(run.waiting, steps, row, forecasts, before)
+            exchange(run.waiting, steps, row, probabilities, earlier)
             for s in range(len(steps)):
                 if row >= steps[s] and is_class(targets[t, s], classes):
-                    lost[:] = -np.log(before[:, s * classes + np.int64(targets[t, s])])
-                    learn_weights(run.log_weights[s], lost, SWITCHING)
+                    expert_losses[:] = -np.log(earlier[:, s * classes + np.int64(targets[t, s])])
+                    learn_weights(run.log_weights[s], expert_losses, CLASS_SWITCHING)
         for s in range(len(steps)):
-            _mix_probabilities(run.log_weights[s], forecasts, s * classes, shown[0, s * classes : (s + 1) * classes])
-        made[t] = shown[0]
+            start = s * classes
+            _mix_probabilities(run.log_weights[s], probabilities, start, mixed[0, start : start + classes])
+        forecasts[t] = mixed[0]
         if steps[0] > 0:
-            exchange(run.outputs, steps, row, shown, shown)
-        elif np.isfinite(came):
-            _count(run, steps, row, came)
-            lost[:] = -np.log(forecasts[:, np.int64(came)])
-            learn_weights(run.log_weights[0], lost, SWITCHING)
-        due[t] = shown[0]
+            exchange(run.outputs, steps, row, mixed, mixed)
+        elif np.isfinite(observed):
+            _count(run, steps, row, observed)
+            expert_losses[:] = -np.log(probabilities[:, np.int64(observed)])
+            learn_weights(run.log_weights[0], expert_losses, CLASS_SWITCHING)
+        due[t] = mixed[0]
         for s in range(len(steps)):
             if row >= steps[s] and is_class(targets[t, s], classes):
                 losses[t] -= due[t, s * classes + np.int64(targets[t, s])]
@@ -193,51 +196,51 @@ def is_class(number, classes):
 
 
 @kernel
-def _count(run, steps, row, came):
+def _count(run, steps, row, observed):
     """Count a class, both overall and after the class that was newest when it was forecast."""
-    if np.isnan(came):
+    if np.isnan(observed):
         return
     for k in range(len(run.classes)):
-        run.classes[k] = KEPT_COUNT * run.classes[k] + (k == came)
+        run.classes[k] = KEPT_COUNT * run.classes[k] + (k == observed)
     for s in range(len(steps)):
         ahead = max(1, steps[s])
         newest = run.newest[(row - ahead) % len(run.newest)]
         if row >= ahead and is_class(newest, len(run.classes)):
             for k in range(len(run.classes)):
-                run.pairs[s, newest, k] = KEPT_COUNT * run.pairs[s, newest, k] + (k == came)
+                run.pairs[s, newest, k] = KEPT_COUNT * run.pairs[s, newest, k] + (k == observed)
 
 
 @kernel
-def _forecast(run, s, newest, logits, forecasts):
+def _write_probabilities(run, s, newest, logits, probabilities):
     """Write all experts' probabilities for one step."""
     classes = run.pairs.shape[2]
     start = s * classes
     total = run.classes.sum()
     for k in range(classes):
         share = run.classes[k] / total
-        forecasts[0, start + k] = share
-        forecasts[1, start + k] = share + (run.pairs[s, newest, k] if is_class(newest, classes) else 0.0)
+        probabilities[0, start + k] = share
+        probabilities[1, start + k] = share + (run.pairs[s, newest, k] if is_class(newest, classes) else 0.0)
     for e in range(len(logits)):
         largest, finite = -np.inf, True
         for k in range(start, start + classes):
             largest, finite = max(largest, logits[e, k]), finite and np.isfinite(logits[e, k])
         for k in range(start, start + classes):
             # A member whose outputs are not all finite is ignored.
-            forecasts[2 + e, k] = np.exp(np.float64(logits[e, k]) - largest) if finite else 1.0
-    for e in range(len(forecasts)):
-        own = forecasts[e, start : start + classes]
+            probabilities[2 + e, k] = np.exp(np.float64(logits[e, k]) - largest) if finite else 1.0
+    for e in range(len(probabilities)):
+        own = probabilities[e, start : start + classes]
         total = own.sum()
         for k in range(classes):
             own[k] = (1 - classes * LEAST_PROBABILITY) * own[k] / total + LEAST_PROBABILITY
 
 
 @kernel
-def _mix_probabilities(log_weights, forecasts, start, shown):
+def _mix_probabilities(log_weights, probabilities, start, mixed):
     """Write the mixture's log-probabilities for one step."""
-    shown[:] = 0.0
+    mixed[:] = 0.0
     for e in range(len(log_weights)):
         weight = np.exp(log_weights[e])
-        for k in range(len(shown)):
-            shown[k] += weight * forecasts[e, start + k]
-    for k in range(len(shown)):
-        shown[k] = np.log(shown[k])
+        for k in range(len(mixed)):
+            mixed[k] += weight * probabilities[e, start + k]
+    for k in range(len(mixed)):
+        mixed[k] = np.log(mixed[k])

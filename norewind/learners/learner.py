@@ -72,7 +72,7 @@ class BaseLearner(ABC):
 class Learner(BaseLearner):
     """Abstract base class of the learners of one stream: predict, then learn, sample by sample.
 
-    `online(estimator, optimizer)`, `counts`, `LeastSquares` and the mixtures implement it. The forecasting models and
+    `online(estimator, optimizer)`, `Counts`, `LeastSquares` and the mixtures implement it. The forecasting models and
     `compare` rely on nothing else. To write your own, subclass it (which gives you the defaults below) and run
     `norewind.testing.check_learner` on it.
 

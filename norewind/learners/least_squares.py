@@ -96,21 +96,20 @@ class LeastSquares(Learner):
         returned, because they cost nothing extra.
         """
         same_length(xs, targets)
-        losses, seen = self._rows(run, xs, targets, count)
-        return run, losses, seen
+        return run, *self._learn(run, xs, targets, count)
 
     def forward(self, run: LeastSquaresRun, xs: Any, *, count: int | None = None) -> tuple[LeastSquaresRun, Any]:
         model = run.model._replace(past=run.model.past.copy(), rows=run.model.rows.copy())
         run = LeastSquaresRun(model, run.outputs.copy())
         unknown = np.full((len(xs), len(self.steps) * self.targets), np.nan, np.float32)
-        return run, self._rows(run, xs, unknown, count)[1]
+        return run, self._learn(run, xs, unknown, count)[1]
 
-    def _rows(self, run: LeastSquaresRun, xs: Any, targets: Any, count: int | None) -> tuple[np.ndarray, Any]:
+    def _learn(self, run: LeastSquaresRun, xs: Any, targets: Any, count: int | None) -> tuple[np.ndarray, Any]:
         xs, targets = np.ascontiguousarray(xs, np.float32), np.ascontiguousarray(targets, np.float32)
-        losses, (made, due) = np.zeros(len(xs), np.float32), np.zeros((2, *targets.shape), np.float32)
+        losses, (forecasts, due) = np.zeros(len(xs), np.float32), np.zeros((2, *targets.shape), np.float32)
         slots = np.zeros(len(xs), np.int64)
-        learn_rows(self.plan, self.slot(run), slots[:count], xs, targets, losses, (made, due))
-        return losses, (made, due) if self.horizon else made
+        learn_rows(self.plan, self.slot(run), slots[:count], xs, targets, losses, (forecasts, due))
+        return losses, (forecasts, due) if self.horizon else forecasts
 
     def slot(self, run: LeastSquaresRun) -> tuple[LinearModel, np.ndarray, np.ndarray]:
         """Return the arrays of a run as `learn_rows` takes them, with one slot.
@@ -137,7 +136,7 @@ class LeastSquares(Learner):
 
 
 @kernel
-def learn_rows(plan, runs, slots, xs, targets, losses, found):
+def learn_rows(plan, runs, slots, xs, targets, losses, results):
     """Learn from each row with the run in its slot, then forecast from it.
 
     Args:
@@ -147,9 +146,9 @@ def learn_rows(plan, runs, slots, xs, targets, losses, found):
         xs: inputs (rows, inputs).
         targets: targets (rows, steps × targets); NaN means unknown.
         losses: where to add the squared errors.
-        found: where to write the forecasts made at the rows, and those that were due.
+        results: where to write the forecasts made at the rows, and those that were due.
     """
-    steps, (models, rows, rings), (made, due) = plan.steps, runs, found
+    steps, (models, rows, rings), (forecasts, due) = plan.steps, runs, results
     outputs = np.zeros((2, targets.shape[1]))
     per_step = targets.shape[1] // len(steps)
     for t in range(len(slots)):
@@ -163,7 +162,7 @@ def learn_rows(plan, runs, slots, xs, targets, losses, found):
             exchange(rings[slot], steps, row, outputs[:1], outputs[1:])
         else:
             outputs[1] = outputs[0]
-        made[t], due[t] = outputs
+        forecasts[t], due[t] = outputs
         for i in range(targets.shape[1]):
             if row >= steps[i // per_step] and np.isfinite(targets[t, i]):
                 losses[t] += 0.5 * (outputs[1, i] - targets[t, i]) ** 2

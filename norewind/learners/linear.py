@@ -7,7 +7,7 @@ import numpy as np
 
 from norewind.core.checks import ModelError
 from norewind.engines.kernels import kernel
-from norewind.learners.arithmetic import LANES, add_each_other, add_scaled, dot, padded
+from norewind.learners.arithmetic import VECTOR_WIDTH, add_each_other, add_scaled, dot, padded
 
 # The largest input, in standard deviations. A larger one is most likely a fault, which a linear model would amplify.
 LARGEST_INPUT = 10.0
@@ -250,7 +250,7 @@ def update(factors, features, x, gain, forgetting, growth):
     total, start = forgetting, 0
     for j in range(features):
         # Up to the diagonal, which is 1, and the zeros of the padding: whole vectors are faster.
-        length = (j // LANES + 1) * LANES
+        length = (j // VECTOR_WIDTH + 1) * VECTOR_WIDTH
         inner = dot(factors, start, x, 0, length)
         outer, before = diagonal[j] * inner, total
         total += inner * outer
@@ -272,7 +272,7 @@ def trace(factors, features, width):
     """
     total, start = 0.0, 0
     for j in range(features):
-        length = (j // LANES + 1) * LANES
+        length = (j // VECTOR_WIDTH + 1) * VECTOR_WIDTH
         total += factors[len(factors) - width + j] * dot(factors, start, factors, start, length)
         start += length
     return total
@@ -281,10 +281,10 @@ def trace(factors, features, width):
 @kernel
 def any_known(targets):
     """Return whether any target is known."""
-    found = False
+    known = False
     for i in range(len(targets)):
-        found |= np.isfinite(targets[i])
-    return found
+        known |= np.isfinite(targets[i])
+    return known
 
 
 def reset_linear(run: LinearRun) -> None:

@@ -97,7 +97,7 @@ class Online(Learner):
         self.unchecked_loop, self.flagging_loop = loop_of(update, unchecked_step), loop_of(update, flagging_step)
         self.skipping_loop, self.stopping_loop = loop_of(update, skipping_step), loop_of(update, stopping_step)
         self.compiled_transition = jax.jit(update.transition)
-        self.compiled_forward = jax.jit(partial(_forward, update))
+        self.compiled_forward = jax.jit(partial(forward_samples, update))
         self.compiled_reset = jax.jit(update.reset)
         self.symbols = Symbols(update.estimator.model)
 
@@ -329,7 +329,8 @@ def started(update: Update, params: Tree, state: Tree, key: jax.Array) -> Run:
     )
 
 
-def _forward(update: Update, run: Run, xs: Tree, count: jax.Array) -> tuple[Run, Tree]:
+def forward_samples(update: Update, run: Run, xs: Tree, count: jax.Array) -> tuple[Run, Tree]:
+    """Predict the first `count` inputs without learning; see `Online.forward`. Nothing here is compiled."""
     state = run.state if run.ahead is None else run.ahead
     transition = one_step_of(update.estimator.model.transition)
     state, outputs = scan_some(lambda state, x: transition(run.params, state, x), state, xs, count)

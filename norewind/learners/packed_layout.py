@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.random import wrap_key_data
 
-from norewind.core.trees import Tree, array_module, is_key
+from norewind.core.trees import Tree, array_module, is_prng_key
 
 Vectors = tuple[jax.Array | np.ndarray, ...]
 # An array of at least this many numbers is a separate vector, which saves a copy.
@@ -177,7 +177,7 @@ def layout_of(tree: Tree) -> Layout:
     leaves, structure = jax.tree.flatten(tree)
     kinds = []
     for leaf in leaves:
-        impl = jax.random.key_impl(leaf) if is_key(leaf) else None
+        impl = jax.random.key_impl(leaf) if is_prng_key(leaf) else None
         data = jax.eval_shape(jax.random.key_data, leaf) if impl else leaf
         kinds.append((np.dtype(jnp.result_type(data)), tuple(np.shape(data)), impl))
     key = structure, tuple(kinds)

@@ -9,14 +9,14 @@ import numpy as np
 
 from norewind.core import checks
 from norewind.core.trees import Tree
-from norewind.learners.bayesian import BayesMixtureRun, bayes_mixture
-from norewind.learners.counting.counts import counts
+from norewind.learners.bayesian import BayesMixture, BayesMixtureRun
+from norewind.learners.counting.counts import Counts
 from norewind.learners.counting.plan import CountsRun
 from norewind.learners.learner import Learner
 from norewind.learners.members import forward_all, reset_all, scan_all
 
 # The share of its weight that each expert passes on after a symbol, so that the mixture can follow changes.
-SWITCHING = 1e-4
+SYMBOL_SWITCHING = 1e-4
 
 
 class TextRun(NamedTuple):
@@ -33,14 +33,14 @@ class TextLearner(Learner):
     The networks predict first. Their probabilities are mixed with those of the counts, bit
     by bit, with learned weights. The result is Bayes' mixture of this geometric
     mixture and of every network: its total loss is at most that of the best of them, plus
-    the few bits guaranteed by `bayes_mixture`.
+    the few bits guaranteed by `BayesMixture`.
 
     Args:
         networks: pairs of a learner from `online` and the run it starts from.
         symbols: the number of symbols.
         window: the number of symbols in one step of the networks.
         megabytes: the size of the tables of counts.
-        classes: the class of each symbol, if the stream is text; see `counts`.
+        classes: the class of each symbol, if the stream is text; see `Counts`.
         whole: whether outputs cover all symbols, or only the target. With all 256, counts take many times as long.
     """
 
@@ -56,8 +56,8 @@ class TextLearner(Learner):
     ):
         self.networks, self._runs = [learner for learner, _ in networks], tuple(run for _, run in networks)
         self.window, self.whole = window, whole
-        self.counts = counts(symbols, experts=len(networks), megabytes=megabytes, classes=classes)
-        self.mixture = bayes_mixture(len(networks) + 1, switching=SWITCHING)
+        self.counts = Counts(symbols, experts=len(networks), megabytes=megabytes, classes=classes)
+        self.mixture = BayesMixture(len(networks) + 1, switching=SYMBOL_SWITCHING)
 
     def init(self) -> TextRun:
         """Start a run with equal weights."""
@@ -73,13 +73,13 @@ class TextLearner(Learner):
         steps = checks.common_length("scan", xs=xs, targets=targets)
         count = steps if count is None else count
         networks, logits = scan_all(self.networks, run.networks, xs, targets, count)
-        samples, came = count * self.window, self._flat(targets)
-        logs = self.log_probabilities([self._flat(part) for part in logits], len(came))
+        samples, observed = count * self.window, self._flat(targets)
+        logs = self.log_probabilities([self._flat(part) for part in logits], len(observed))
         distributions = outputs and self.whole
         table, losses, whole = self.counts.scan(
-            run.counts, self._flat(xs), came, count=samples, outputs=distributions, expert_log_probabilities=logs
+            run.counts, self._flat(xs), observed, count=samples, outputs=distributions, expert_log_probabilities=logs
         )
-        network_losses = [-np.take_along_axis(one, came[:, None], 1)[:, 0] for one in np.moveaxis(logs, 1, 0)]
+        network_losses = [-np.take_along_axis(one, observed[:, None], 1)[:, 0] for one in np.moveaxis(logs, 1, 0)]
         losses = np.stack([*network_losses, losses], axis=1)
         weights, mixed = self.mixture.scan(run.mix, losses, count=samples)
         new = TextRun(networks, table, weights)
@@ -88,7 +88,7 @@ class TextLearner(Learner):
             return new, total, None
         if whole is None:
             return new, total, -mixed.reshape(np.shape(xs)).astype(np.float32)
-        whole = self.mixture.distributions(run.mix, losses, np.concatenate([logs, whole[:, None]], axis=1))
+        whole = self.mixture.distributions(run.mix, np.concatenate([logs, whole[:, None]], axis=1), losses)
         return new, total, whole.reshape(*np.shape(xs), -1).astype(np.float32)
 
     def forward(self, run: TextRun, xs: Any, *, count: int | None = None) -> tuple[TextRun, np.ndarray]:
@@ -99,7 +99,7 @@ class TextLearner(Learner):
         if not networks:
             return new, whole
         experts = np.concatenate([logs, whole[:, None]], axis=1)
-        return new, np.stack([self.mixture.distribution(run.mix, one) for one in experts]).astype(np.float32)
+        return new, self.mixture.distributions(run.mix, experts).astype(np.float32)
 
     def reset(self, run: TextRun) -> TextRun:
         return TextRun(reset_all(self.networks, run.networks), self.counts.reset(run.counts), run.mix)

@@ -20,7 +20,7 @@ import safetensors
 import safetensors.numpy
 
 import norewind
-from norewind.core.trees import Tree, is_key, key_from_numbers, key_numbers, named_leaves
+from norewind.core.trees import Tree, is_prng_key, key_from_numbers, key_numbers, named_leaves
 from norewind.storage.files import write_atomically
 
 __all__ = ["CheckpointError", "DamagedError", "checkpoints", "load", "save"]
@@ -297,7 +297,7 @@ def _restored(path: Path, name: str, like: Any, stored: np.ndarray) -> Any:
     if (stored.shape, stored.dtype) != (expected.shape, expected.dtype):
         found, asked = (f"{array.dtype} of shape {array.shape}" for array in (stored, expected))
         raise CheckpointError(f"{path}: {name} is {found} in the checkpoint, but the settings ask for {asked}.")
-    if is_key(like):
+    if is_prng_key(like):
         return key_from_numbers(jax.numpy.asarray(stored), like)
     if np.iscomplexobj(like):
         # Not a sum: 1j times infinity is NaN in one of its parts.

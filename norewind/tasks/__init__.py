@@ -1,7 +1,7 @@
 """Tasks: endless, seeded sources of samples with known entropy rates or solutions."""
 
 from norewind.tasks.copying import Copying, Curriculum
-from norewind.tasks.influence import InfluenceBalancing, influence_balancing
+from norewind.tasks.influence import InfluenceBalancing
 from norewind.tasks.languages import Text, anbn, distant_brackets
 
-__all__ = ["Copying", "Curriculum", "InfluenceBalancing", "Text", "anbn", "distant_brackets", "influence_balancing"]
+__all__ = ["Copying", "Curriculum", "InfluenceBalancing", "Text", "anbn", "distant_brackets"]

@@ -14,19 +14,37 @@ from norewind.core.losses import squared_error
 
 @dataclass(frozen=True)
 class InfluenceBalancing:
-    """Linear dynamics s' = A s + θ v with A_ii = A_i,i+1 = ½ and the loss ½ (s'₁ − 1)².
+    """The paper's influence balancing task: linear dynamics s' = A s + θ v, A_ii = A_i,i+1 = ½, loss ½ (s'₁ − 1)².
 
     v consists of n − minus entries of +1, followed by minus entries of −1. The deeper a unit, the later
     it acts on the first one: at first θ raises s₁, and in the long run the majority of the signs
     decides. `transition(params, state, x)` ignores x.
 
+    Reference: Tallec & Ollivier (2017), section "Influence balancing".
+
     Args:
         n: the number of units.
         minus: the number of units with a minus sign.
+
+    Raises:
+        ValueError: `minus` is not from 0 to n, or θ has no influence in the long run.
+
+    >>> task = InfluenceBalancing(23, 13)
+    >>> task.influence_limit, round(task.limit, 4)
+    (-6, -0.1667)
     """
 
-    n: int
-    minus: int
+    n: int = 23
+    minus: int = 13
+
+    def __post_init__(self):
+        n, minus = self.n, self.minus
+        if n < 1 or not 0 <= minus <= n:
+            raise ValueError(f"InfluenceBalancing needs n >= 1 and 0 <= minus <= n, not n={n} and minus={minus}.")
+        if 2 * minus == n:
+            raise ValueError(
+                f"InfluenceBalancing: with {minus} minus signs of {n}, θ has no influence in the long run."
+            )
 
     @property
     def signs(self) -> list[int]:
@@ -81,7 +99,7 @@ class InfluenceBalancing:
     def influences(self) -> Iterator[Fraction]:
         """Yield the exact ∂s₁/∂θ after t = 1, 2, ... steps, endlessly: the sum of the first entries of Aʲv for j < t.
 
-        >>> task = influence_balancing(4, 3)
+        >>> task = InfluenceBalancing(4, 3)
         >>> [str(influence) for influence, _ in zip(task.influences(), range(5))]
         ['1', '1', '1/2', '-1/4', '-17/16']
         """
@@ -97,7 +115,7 @@ class InfluenceBalancing:
         Args:
             window: the number of steps T.
 
-        >>> influence_balancing(23, 13).block_influence(3)
+        >>> InfluenceBalancing(23, 13).block_influence(3)
         Fraction(6, 1)
         """
         return sum(islice(self.influences(), window), start=Fraction(0))
@@ -109,33 +127,10 @@ class InfluenceBalancing:
         negative from there on, so its double sum crosses zero only once. (A sum of
         exactly zero counts as wrong, because then nothing is learned.)
 
-        >>> influence_balancing(4, 3).last_wrong_window()
+        >>> InfluenceBalancing(4, 3).last_wrong_window()
         5
         """
         if self.influence_limit > 0:
             return 0
         blocks = accumulate(self.influences())
         return next(T for T, block in enumerate(blocks) if block < 0)
-
-
-def influence_balancing(n: int = 23, minus: int = 13) -> InfluenceBalancing:
-    """Create the paper's influence balancing task.
-
-    Reference: Tallec & Ollivier (2017), section "Influence balancing".
-
-    Args:
-        n: the number of units.
-        minus: the number of units with a minus sign.
-
-    Raises:
-        ValueError: `minus` is not from 0 to n, or θ has no influence in the long run.
-
-    >>> task = influence_balancing(23, 13)
-    >>> task.influence_limit, round(task.limit, 4)
-    (-6, -0.1667)
-    """
-    if n < 1 or not 0 <= minus <= n:
-        raise ValueError(f"influence_balancing needs n >= 1 and 0 <= minus <= n, not n={n} and minus={minus}.")
-    if 2 * minus == n:
-        raise ValueError(f"influence_balancing: with {minus} minus signs of {n}, θ has no influence in the long run.")
-    return InfluenceBalancing(n, minus)

@@ -19,19 +19,7 @@ from norewind.testing.oracles import (
 )
 
 __all__ = [
-    "EXAMPLES",
-    "Example",
-    "check_estimator",
-    "check_exact",
-    "check_learner",
-    "check_structure",
-    "check_unbiased",
-    "exact_grads",
-    "example",
-    "examples",
-    "path_signs",
-    "run_estimator",
-    "sign_paths",
-    "yield_checks",
+    "EXAMPLES", "Example", "check_estimator", "check_exact", "check_learner", "check_structure", "check_unbiased",
+    "exact_grads", "example", "examples", "path_signs", "run_estimator", "sign_paths", "yield_checks",
     "yield_learner_checks",
-]
+]  # fmt: skip

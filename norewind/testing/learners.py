@@ -118,8 +118,8 @@ def _check_cuts_change_nothing(trial: _Trial) -> None:
         run, first = trial.scan(copied(trial.start), data, cut)
         rolled = jax.tree.map(lambda leaf, cut=cut: np.roll(np.asarray(leaf), -cut, axis=0), data)
         run, second = trial.scan(run, rolled, trial.length - cut)
-        found = concatenated([_part(first, 0, cut), _part(second, 0, trial.length - cut)])
-        _assert_same(found, expected, f"cut after {cut} steps, losses and outputs")
+        actual = concatenated([_part(first, 0, cut), _part(second, 0, trial.length - cut)])
+        _assert_same(actual, expected, f"cut after {cut} steps, losses and outputs")
         _assert_same(run, end, f"cut after {cut} steps, the run")
         assert not np.any(np.asarray(first[0])[cut:]), "losses beyond `count` must be zeros"
 
@@ -147,14 +147,14 @@ def _check_nothing_from_the_future(trial: _Trial) -> None:
     for step in (trial.length // 4, trial.length // 2, trial.length - 1):
         xs = jax.tree.map(partial(replaced, start=step + 1), trial.xs)
         targets = jax.tree.map(partial(replaced, start=step), trial.targets)
-        _, found = trial.scan(copied(trial.start), (xs, targets))
+        _, actual = trial.scan(copied(trial.start), (xs, targets))
         what, ahead = f"with other data from step {step} on", trial.learner.horizon > 0
-        predicted, known = (outputs[1] if ahead else outputs for _, outputs in (found, expected))
-        _assert_same(_part(found[0], 0, step), _part(expected[0], 0, step), f"{what}, the losses before")
+        predicted, known = (outputs[1] if ahead else outputs for _, outputs in (actual, expected))
+        _assert_same(_part(actual[0], 0, step), _part(expected[0], 0, step), f"{what}, the losses before")
         _assert_same(_part(predicted, 0, step + 1), _part(known, 0, step + 1), f"{what}, the predictions up to it")
         if ahead:
-            made, expected_made = (_part(outputs[0], 0, step) for _, outputs in (found, expected))
-            _assert_same(made, expected_made, f"{what}, forecasts made")
+            forecasts, expected_forecasts = (_part(outputs[0], 0, step) for _, outputs in (actual, expected))
+            _assert_same(forecasts, expected_forecasts, f"{what}, forecasts made")
 
 
 def _check_predicting_learns_nothing(trial: _Trial) -> None:

@@ -15,7 +15,7 @@ from jax.flatten_util import ravel_pytree
 
 from norewind.core.estimator import Estimate, Estimator, Loss, Transition
 from norewind.core.structure import for_each_leaf, mixed_by, structure_of
-from norewind.core.trees import Tree, is_key, named_leaves, real_leaves, with_real_leaves
+from norewind.core.trees import Tree, is_prng_key, named_leaves, real_leaves, with_real_leaves
 from norewind.estimators.kronecker import affine_step, weight_grad
 from norewind.estimators.traces import own_product
 from norewind.testing.examples import Example, examples
@@ -147,14 +147,14 @@ def sign_paths(carry: Tree, bits_per_key: int) -> Tree:
     Raises:
         ValueError: there are too many paths.
     """
-    signs = bits_per_key * sum(leaf.size for leaf in jax.tree.leaves(carry) if is_key(leaf))
+    signs = bits_per_key * sum(leaf.size for leaf in jax.tree.leaves(carry) if is_prng_key(leaf))
     if signs > 20:
         raise ValueError(f"{signs} signs have too many paths to enumerate. Use a smaller model.")
     paths = np.arange(2**signs, dtype=np.uint32)
     shifts = iter(np.arange(0, signs, bits_per_key, dtype=np.uint32))
 
     def on_all_paths(leaf):
-        if not is_key(leaf):
+        if not is_prng_key(leaf):
             return np.broadcast_to(leaf, (paths.size, *leaf.shape))
         own = paths[:, None] >> np.array([next(shifts) for _ in range(leaf.size)], np.uint32)
         return (own & np.uint32(2**bits_per_key - 1)).reshape(-1, *leaf.shape)
@@ -207,36 +207,36 @@ def _assert_exact(
         width = sum(leaf.size for leaf in jax.tree.leaves(real_leaves(example.state)))
         # The noise of the last step affects no gradient, so it need not be enumerated.
         carry = sign_paths(carry, width * (steps - 1))
-    found = jax.jit(mean_grads if on_every_path else grads)(carry)
+    actual = jax.jit(mean_grads if on_every_path else grads)(carry)
     exact = _cut(exact_grads(*example[3:5], example.params, example.state, example.xs, example.targets), window)
     exact = jax.tree.map(lambda leaf: leaf.sum(axis=1), exact)
-    assert_same(found, exact, f"{example.name}: {what}", tolerance)
+    assert_same(actual, exact, f"{example.name}: {what}", tolerance)
 
 
 def assert_same(
-    found: Tree, wanted: Tree, what: str, absolute: float = 0.0, relative: float = 0.0, *, equal_nan: bool = False
+    actual: Tree, expected: Tree, what: str, absolute: float = 0.0, relative: float = 0.0, *, equal_nan: bool = False
 ) -> None:
     """Assert that two trees have the same structure, shapes and dtypes, and values within tolerances.
 
     Keys are compared exactly. Leaves of `jax.eval_shape` have no values to compare.
 
     Args:
-        found: the tree to check.
-        wanted: the expected tree.
+        actual: the tree to check.
+        expected: the expected tree.
         what: the start of error messages.
         absolute: the absolute tolerance.
         relative: the relative tolerance.
         equal_nan: whether NaNs count as equal.
     """
-    assert jax.tree.structure(found) == jax.tree.structure(wanted), f"{what} has a different structure"
-    for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(found), jax.tree.leaves(wanted), strict=True):
+    assert jax.tree.structure(actual) == jax.tree.structure(expected), f"{what} has a different structure"
+    for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(actual), jax.tree.leaves(expected), strict=True):
         a, b = (leaf if hasattr(leaf, "dtype") else np.asarray(leaf) for leaf in (a, b))
         place = f"{what} at {jax.tree_util.keystr(path) or 'its root'}"
         assert a.shape == b.shape, f"{place} has shape {a.shape}, not {b.shape}"
         assert a.dtype == b.dtype, f"{place} has dtype {a.dtype}, not {b.dtype}"
         if isinstance(a, jax.ShapeDtypeStruct):
             continue
-        if is_key(a):
+        if is_prng_key(a):
             a, b = jax.random.key_data(a), jax.random.key_data(b)
         a, b = np.asarray(a), np.asarray(b)
         wrong = ~np.isclose(a, b, rtol=relative, atol=absolute, equal_nan=equal_nan)
@@ -341,8 +341,8 @@ def _check_mixing(transition, params, state, x, mixing) -> None:
     alone = mixed_by(transition, own_product)
     units = structure_of(alone).units
     assert units is not None, "a model that declares mixing must declare units, or its mixing must"
-    found, values = (jax.jit(model)(params, state, x) for model in (alone, transition))
-    assert_same(found, values, "mixing by a product with the same values changes the model's", 1e-6, 1e-4)
+    actual, values = (jax.jit(model)(params, state, x) for model in (alone, transition))
+    assert_same(actual, values, "mixing by a product with the same values changes the model's", 1e-6, 1e-4)
     _check_units(alone, params, state, x, units(params))
     _check_elementwise(alone, params, state, x)
 

@@ -51,8 +51,8 @@ def text(symbols: int, budget: float, seed: int, *, whole: bool = True) -> tuple
         seed: the seed of the network.
         whole: see `TextLearner`.
     """
+    from norewind.cells.dense import GruWindow
     from norewind.learners.text_learner import TextLearner
-    from norewind.learners.text_network import GruWindow
 
     left = budget - COUNTS_MICROSECONDS
     hidden = max((size for size, cost in GRU_MICROSECONDS.items() if cost <= left), default=None)

@@ -14,11 +14,11 @@ import numpy as np
 import norewind
 from norewind.engines.machine import processor
 from norewind.learners.counting import coding
-from norewind.learners.counting.counts import counts
+from norewind.learners.counting.counts import Counts
 from norewind.training.registry import AUTO_WINDOW
 
 MAGIC = b"norewind compressed\n"
-# The version of the format. It must change whenever any prediction of `counts` changes.
+# The version of the format. It must change whenever any prediction of `Counts` changes.
 FILE_FORMAT = 4
 SYMBOLS, MEGABYTES = 256, 128
 # The number of symbols coded in one call, without the network.
@@ -45,7 +45,7 @@ class CodeError(ValueError):
 def compressed(
     content: bytes, *, network: bool = False, budget: float = 50, report: Callable[[int], None] = lambda done: None
 ) -> bytes:
-    """Compress bytes with the predictions of `counts`, which are the same on every processor.
+    """Compress bytes with the predictions of `Counts`, which are the same on every processor.
 
     Args:
         content: the bytes to compress.
@@ -173,7 +173,7 @@ class _Coder:
         self.state, self.data = coding.fresh_coder(mode), np.zeros(0, np.uint8)
         self.network, self.length = None, CHUNK_BYTES
         if budget is None:
-            self.counts = counts(SYMBOLS, megabytes=MEGABYTES)
+            self.counts = Counts(SYMBOLS, megabytes=MEGABYTES)
             self.run = self.counts.init()
             return
         from norewind.learners.packing import PackedOnline
@@ -201,7 +201,7 @@ class _Coder:
     def _code(self, symbols: np.ndarray, experts: np.ndarray | None) -> None:
         losses, made = np.zeros(len(symbols) - 1), np.zeros((0, SYMBOLS), np.float32)
         # Each target is the next input, so the next symbol is predicted from the one just decoded.
-        self.run = self.counts.coded(
+        self.run = self.counts.code(
             self.run,
             symbols[:-1],
             symbols[1:],

@@ -8,7 +8,7 @@ from alike import same_bits
 
 from norewind import cells, online, rtrl, uoro
 from norewind.core.losses import cross_entropy
-from norewind.core.trees import is_key
+from norewind.core.trees import is_prng_key
 from norewind.testing import check_exact, check_unbiased, example
 
 TEXT = np.random.default_rng(0).integers(0, 3, 41).astype(np.int32)
@@ -30,7 +30,7 @@ def test_uoro_is_unbiased(name):
 
 
 def through_bytes(leaf):
-    if is_key(leaf):
+    if is_prng_key(leaf):
         return jax.random.wrap_key_data(through_bytes(jax.random.key_data(leaf)))
     array = np.asarray(leaf)
     return jax.numpy.asarray(np.frombuffer(array.tobytes(), array.dtype).reshape(array.shape))

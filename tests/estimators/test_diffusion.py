@@ -63,7 +63,7 @@ def distance(got, wanted):
 
 @pytest.mark.slow
 def test_conformance():
-    check_estimator(diffusion, models=[built_in("user_made")], perturbs_state=True)
+    check_estimator(diffusion, models=[built_in("user_made")])
 
 
 @pytest.mark.usefixtures("x64")

@@ -11,7 +11,6 @@ from structured import grads_of, plain_lstm
 
 from norewind import cells, declare, uoro, window
 from norewind.core import ModelError, losses
-from norewind.core.estimator import Estimator
 from norewind.estimators import nobacktrack
 from norewind.testing import (
     Example,
@@ -106,7 +105,7 @@ def test_a_term_without_its_normaliser_is_caught(monkeypatch):
             new, after, estimate = estimator.step(params, state, carry, x, target)
             return new, after._replace(s_tilde=jax.tree.map(lambda leaf: 1.1 * leaf, after.s_tilde)), estimate
 
-        return Estimator(estimator.init, step, estimator.model)
+        return estimator._replace(step=step)
 
     with pytest.raises(AssertionError, match="mean gradient is biased"):
         check_unbiased(forgets, models=[example("rnn")])

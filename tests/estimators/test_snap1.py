@@ -9,7 +9,7 @@ from jax.flatten_util import ravel_pytree
 from quick import slow_but
 
 from norewind import bptt, cells, declare, window
-from norewind.core.estimator import Estimate, Estimator, linearise, linearise_state, model_of
+from norewind.core.estimator import Estimate, linearise, linearise_state, model_of
 from norewind.estimators import snap1
 from norewind.estimators.traces import along_traces, cut_product, next_traces, own_product, unit_by_unit, units_of
 from norewind.testing import check_exact, check_structure
@@ -169,7 +169,7 @@ def mutant(number, transition, loss):
         grad = jax.tree.map(jnp.add, direct, along_traces(units, state_grad, seen, params))
         return point.state, new, Estimate(point.loss, grad, point.output)
 
-    return Estimator(snap1(transition, loss).init, step, model)
+    return snap1(transition, loss)._replace(step=step)
 
 
 @pytest.mark.slow

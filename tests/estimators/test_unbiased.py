@@ -101,7 +101,7 @@ def mutant(transition, loss, *, noise, mutation=None):
             grad = jax.tree.map(lambda t, d: slope * t + d, new.theta_tilde, direct)
         return point.state, new, Estimate(point.loss, grad, point.output)
 
-    return Estimator(init, step, model)
+    return Estimator.build(init, step, model)
 
 
 MUTATIONS = [

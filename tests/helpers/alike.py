@@ -3,12 +3,12 @@
 import jax
 import numpy as np
 
-from norewind.core.trees import is_key
+from norewind.core.trees import is_prng_key
 
 
 def numbers(leaf):
     """A leaf as an array; of a PRNG key, its data."""
-    return np.asarray(jax.random.key_data(leaf) if is_key(leaf) else leaf)
+    return np.asarray(jax.random.key_data(leaf) if is_prng_key(leaf) else leaf)
 
 
 def assert_same(a, b, tolerance=0.0, *, absolute=None):
@@ -27,7 +27,7 @@ def same_bits(a, b) -> bool:
 
     def content(leaf):
         array = numbers(leaf)
-        kind = jax.random.key_impl(leaf) if is_key(leaf) else array.dtype
+        kind = jax.random.key_impl(leaf) if is_prng_key(leaf) else array.dtype
         return str(kind), array.shape, array.tobytes()
 
     return jax.tree.structure(a) == jax.tree.structure(b) and [*map(content, jax.tree.leaves(a))] == [

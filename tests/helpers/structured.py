@@ -40,7 +40,7 @@ OTHERS = {
         lambda key: eqx.nn.GRUCell(inputs, hidden, key=key), inputs, outputs
     ),
 }
-SMALL = {"hidden": 3, "prenorm": True}
+SMALL = {"hidden": 3}
 
 
 def of_cell(name, hidden=2, length=4, readout=False):
@@ -221,7 +221,7 @@ def with_carry(make, changes):
                 state, new, estimate = estimator.step(params, state, carry, x, target)
                 return state, choose(number, [new, *(change(carry, new) for change in changes)]), estimate
 
-            return Estimator(estimator.init, step, estimator.model)
+            return Estimator.build(estimator.init, step, estimator.model)
 
         return wrong
 

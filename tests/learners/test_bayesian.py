@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from norewind.core.checks import ModelError
-from norewind.learners.bayesian import bayes_mixture
+from norewind.learners.bayesian import BayesMixture
 
 LOSS = st.one_of(st.floats(0, 1e-6), st.floats(0, 20), st.floats(0, 1e5), st.just(np.inf), st.just(np.nan))
 LENGTH = 40
@@ -65,13 +65,13 @@ def test_never_worse_than_any_sequence_of_experts_by_more_than_fixed_shares_boun
 
 
 SHARES = 0.0, 0.3, 1e-3
-MIXTURES = {(number, share): bayes_mixture(number, switching=share) for number in (1, 2, 3) for share in SHARES}
+MIXTURES = {(number, share): BayesMixture(number, switching=share) for number in (1, 2, 3) for share in SHARES}
 
 
 @pytest.mark.parametrize("switching", [0.0, 0.25])
 def test_the_losses_are_those_of_exact_fractions(switching):
     probabilities = np.random.default_rng(0).uniform(1e-4, 1, (30, 3))
-    mixture = bayes_mixture(3, switching=switching)
+    mixture = BayesMixture(3, switching=switching)
     _, mixed = mixture.scan(mixture.init(), -np.log(probabilities))
     weights, share = [Fraction(1, 3)] * 3, Fraction(switching)
     for row, loss in zip(probabilities, mixed, strict=True):
@@ -86,18 +86,20 @@ def test_a_mixture_of_distributions_sums_to_one_and_gives_the_loss():
     logs = rng.normal(size=(20, 3, 7)) * 3
     logs -= np.log(np.exp(logs).sum(-1, keepdims=True))
     targets = rng.integers(0, 7, 20)
-    mixture = bayes_mixture(3, switching=0.01)
-    run = mixture.init()
-    for log_probabilities, target in zip(logs, targets, strict=True):
-        mixed = mixture.distribution(run, log_probabilities)
+    mixture = BayesMixture(3, switching=0.01)
+    run, losses = mixture.init(), -np.take_along_axis(logs, targets[:, None, None], 2)[..., 0]
+    whole = mixture.distributions(run, logs, losses)
+    for t, (log_probabilities, target) in enumerate(zip(logs, targets, strict=True)):
+        mixed = mixture.distributions(run, log_probabilities[None])[0]
         assert abs(np.exp(mixed).sum() - 1) < 1e-12
+        np.testing.assert_array_equal(mixed, whole[t])
         run, loss = mixture.scan(run, -log_probabilities[None, :, target])
         assert abs(loss[0] + mixed[target]) < 1e-12
 
 
 def test_how_a_stream_is_cut_changes_no_bit():
     losses = np.random.default_rng(2).exponential(3, (50, 2))
-    mixture = bayes_mixture(2, switching=1e-3)
+    mixture = BayesMixture(2, switching=1e-3)
     whole_run, whole = mixture.scan(mixture.init(), losses)
     run, first = mixture.scan(mixture.init(), losses, count=17)
     run, second = mixture.scan(run, np.roll(losses, -17, 0), count=33)
@@ -107,8 +109,8 @@ def test_how_a_stream_is_cut_changes_no_bit():
 
 def test_what_cannot_be_mixed_is_refused():
     with pytest.raises(ModelError, match="at least one expert"):
-        bayes_mixture(0)
+        BayesMixture(0)
     with pytest.raises(ModelError, match="from 0 to less than 1"):
-        bayes_mixture(2, switching=1.0)
+        BayesMixture(2, switching=1.0)
     with pytest.raises(ModelError, match=r"\(samples, 2\)"):
-        bayes_mixture(2).scan(bayes_mixture(2).init(), np.zeros((5, 3)))
+        BayesMixture(2).scan(BayesMixture(2).init(), np.zeros((5, 3)))

@@ -8,7 +8,7 @@ from stream_pipes import Pipe
 
 from norewind.core.losses import known_cross_entropy
 from norewind.learners.class_squares import LEAST_SHARE, ClassSquares
-from norewind.learners.classes import KEPT_COUNT, LEAST_PROBABILITY, PRIOR_COUNT, SWITCHING, ClassLearner
+from norewind.learners.classes import CLASS_SWITCHING, KEPT_COUNT, LEAST_PROBABILITY, PRIOR_COUNT, ClassLearner
 from norewind.learners.learner import Learner
 from norewind.learners.least_squares import LeastSquares
 from norewind.learners.members import Member
@@ -78,7 +78,7 @@ def plain_loop(targets, logits, step):
             if t >= step:
                 gained = weights * made[t - step][:, came]
                 weights = gained / gained.sum()
-                weights = (1 - SWITCHING) * weights + SWITCHING / 2 * (1 - weights)
+                weights = (1 - CLASS_SWITCHING) * weights + CLASS_SWITCHING / 2 * (1 - weights)
 
         came = -1 if np.isnan(target) else int(target)
         if step and came >= 0:
@@ -141,7 +141,7 @@ def test_a_new_sequence_does_not_know_the_newest_class():
     xs, targets = table((1,))
     mixture = ClassLearner([], 4, (1,))
     run, _, _ = mixture.scan(mixture.init(), xs, targets)
-    frequencies = run.counting.classes / run.counting.classes.sum()
+    frequencies = run.mixture.classes / run.mixture.classes.sum()
     run, losses, (made, due) = mixture.scan(mixture.reset(run), xs[:1], [[np.nan]], outputs=True)
     np.testing.assert_allclose(np.exp(made[0]), frequencies, atol=1e-5)
     assert not losses.any()
@@ -175,10 +175,10 @@ def test_the_mixture_is_hardly_worse_than_its_best_member_on_any_stream():
     mixture = learner((0,), logits)
     _, losses, _ = mixture.scan(mixture.init(), xs, targets)
     alone = plain_loop(targets[:, 0], np.zeros((ROWS, 4)), 0)
-    assert losses[: ROWS // 2].sum() < np.log(3) + ROWS // 2 * (np.log(1 / (1 - SWITCHING)) + 1e-3)
+    assert losses[: ROWS // 2].sum() < np.log(3) + ROWS // 2 * (np.log(1 / (1 - CLASS_SWITCHING)) + 1e-3)
     second = np.arange(ROWS // 2, ROWS)
     best = -alone[second, targets[second, 0].astype(int)].sum()
-    assert losses[second].sum() < best + np.log(2 / SWITCHING) + 20 * np.log(4 / 3)
+    assert losses[second].sum() < best + np.log(2 / CLASS_SWITCHING) + 20 * np.log(4 / 3)
 
 
 def test_least_squares_of_classes_are_those_of_ones_and_zeros():

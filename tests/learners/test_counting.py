@@ -10,8 +10,8 @@ from counts_oracle import Oracle
 from norewind.core.checks import ModelError
 from norewind.core.trees import copied
 from norewind.learners.counting import bits, contexts, logistic
-from norewind.learners.counting.counts import counts
-from norewind.learners.counting.plan import planned
+from norewind.learners.counting.counts import Counts
+from norewind.learners.counting.plan import make_plan
 from norewind.learners.counting.table import WIDTH, find_rows, seek_pairs
 from norewind.testing import check_learner
 
@@ -40,7 +40,7 @@ def member_distributions(length, members, symbols, seed=0):
 @cache
 def learner_of(symbols, members=0, megabytes=BYTES):
     classes = np.arange(symbols) % 9 if symbols == 21 else None
-    return counts(symbols, experts=members, megabytes=megabytes, classes=classes)
+    return Counts(symbols, experts=members, megabytes=megabytes, classes=classes)
 
 
 @pytest.fixture
@@ -96,7 +96,7 @@ def test_the_distribution_sums_to_one_and_gives_every_loss(symbols, members, meg
 @pytest.mark.parametrize("symbols", [3, 60_000])
 def test_alphabets_of_any_size(symbols):
     stream = np.tile(np.random.default_rng(0).integers(0, symbols, 40), 8)
-    learner = counts(symbols, megabytes=32)
+    learner = Counts(symbols, megabytes=32)
     run, losses, _ = learner.scan(learner.init(), stream[:-1], stream[1:])
     assert losses[-100:].mean() < losses[:39].mean() / 4
     _, whole = learner.forward(run, stream[-1:])
@@ -159,7 +159,7 @@ def test_restored_tables_are_put_where_their_rows_are_lines_of_the_cache(bytes_l
 @pytest.mark.parametrize("symbols", [2, 3, 100, 256, 1000, 70_000])
 @pytest.mark.parametrize("megabytes", [64, 256])
 def test_a_run_is_as_large_as_was_asked_for(symbols, megabytes):
-    plan, rest = planned(symbols, 3, megabytes, None)
+    plan, rest = make_plan(symbols, 3, megabytes, None)
     rows = 2 * plan.pairs.sum() + 2
     size = (rows * 4 * WIDTH + sum(leaf.nbytes for leaf in rest)) / 1e6
     assert size <= megabytes
@@ -167,7 +167,7 @@ def test_a_run_is_as_large_as_was_asked_for(symbols, megabytes):
 
 
 def test_regions_do_not_overlap():
-    plan, _ = planned(256, 0, 64, contexts.byte_classes())
+    plan, _ = make_plan(256, 0, 64, contexts.byte_classes())
     starts, pairs = plan.starts.ravel(), plan.pairs.ravel()
     assert starts[0] == 0
     np.testing.assert_array_equal(starts[1:], starts[:-1] + 2 * pairs[:-1])
@@ -177,7 +177,7 @@ def test_a_long_repeat_is_found_in_the_ring_and_forgotten_with_it():
     rng = np.random.default_rng(0)
     phrase, noise = rng.integers(0, 16, 60), rng.integers(0, 16, 200)
     # Tables this small forget everything but the match at once.
-    learner = counts(16, megabytes=0.5)
+    learner = Counts(16, megabytes=0.5)
     history = len(learner.init().ring)
     near = np.concatenate([noise, phrase, noise[:100], phrase])
     far = np.concatenate([noise, phrase, rng.integers(0, 16, history), phrase])
@@ -189,7 +189,7 @@ def test_a_long_repeat_is_found_in_the_ring_and_forgotten_with_it():
 @pytest.mark.parametrize(("nearer", "found"), [(contexts.RECENT_SYMBOLS + 1, True), (0, False)])
 def test_a_match_whose_symbols_the_ring_has_overwritten_is_not_used(nearer, found):
     """At the distance of the whole ring, the newest symbols would be compared with themselves."""
-    learner = counts(16, megabytes=0.5)
+    learner = Counts(16, megabytes=0.5)
     run = learner.init()
     phrase = np.arange(1, 6)
     zeros = np.zeros(len(run.ring) - nearer - len(phrase), int)
@@ -233,7 +233,7 @@ def test_a_member_that_is_right_is_heard_and_one_that_is_no_number_is_not():
 
 def test_it_is_a_learner():
     stream = symbols_of(symbols=21)[:201]
-    learner = counts(21, megabytes=1)
+    learner = Counts(21, megabytes=1)
     check_learner(learner, learner.init(), stream[:-1], stream[1:])
 
 
@@ -256,21 +256,21 @@ def test_what_does_not_fit_is_refused(bytes_learner):
     run = bytes_learner.init()
     with pytest.raises(ModelError, match="whole numbers from 0 to 255"):
         bytes_learner.scan(run, np.array([1, 256]), np.array([1, 2]))
-    with pytest.raises(ModelError, match=r"counts\(experts="):
+    with pytest.raises(ModelError, match=r"Counts\(experts="):
         bytes_learner.scan(run, np.array([1]), np.array([1]), expert_log_probabilities=np.zeros((1, 1, 256)))
     with pytest.raises(ValueError, match="holds 1 samples"):
         bytes_learner.forward(run, np.array([1]), count=2)
     with pytest.raises(ModelError, match="Raise megabytes"):
-        counts(megabytes=1)
+        Counts(megabytes=1)
     with pytest.raises(ModelError, match="there are 3 symbols"):
-        counts(3, classes=[0, 1])
+        Counts(3, classes=[0, 1])
     with pytest.raises(ModelError, match="at least 2"):
-        counts(1)
+        Counts(1)
 
 
 def test_a_forged_past_is_never_read_from_outside_of_an_array():
     """Compiled loops check no bounds: whatever a checkpoint says is brought into range first."""
-    learner = counts(5, megabytes=4)
+    learner = Counts(5, megabytes=4)
     text = np.random.default_rng(0).integers(0, 5, 200).astype(np.int32)
     for value in (-(2**62), -1, 2**40):
         run, _, _ = learner.scan(learner.init(), text[:100], text[1:101])

@@ -86,7 +86,7 @@ def breaks_only(part, value=jnp.nan):
         new[part] = new[part] + broken
         return new["state"], new["carry"], estimate._replace(loss=new["loss"], grad=new["grad"])
 
-    return norewind.core.Estimator(lambda params, state, key: jnp.zeros(()), step, inner.model)
+    return norewind.core.Estimator.build(lambda params, state, key: jnp.zeros(()), step, inner.model)
 
 
 @pytest.mark.parametrize("part", ["loss", "grad", "state", "carry"])

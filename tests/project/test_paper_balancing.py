@@ -11,7 +11,7 @@ import pytest
 from examples.paper.balancing import InfluenceRun, influence_plan, train_influence
 from norewind.sweeps.record import read_records, write_record
 from norewind.sweeps.sweep import finished_records, sweep
-from norewind.tasks import influence_balancing
+from norewind.tasks import InfluenceBalancing
 
 # Runs of influence balancing write nothing to their folder.
 NOWHERE = Path()
@@ -22,7 +22,7 @@ def test_uoro_converges_where_a_short_truncation_runs_away():
     small = InfluenceRun(method="uoro", rate=0.01, samples=20_000, n=4, minus=3)
     uoro = [train_influence(replace(small, seed=seed), NOWHERE) for seed in range(3)]
     short, long = (train_influence(replace(small, method=f"bptt:{window}"), NOWHERE) for window in (3, 20))
-    target = influence_balancing(4, 3).limit
+    target = InfluenceBalancing(4, 3).limit
     for record in uoro:
         assert record["theta"] == pytest.approx(target, abs=1e-3)
         assert record["loss"] < 1e-20  # which takes double precision

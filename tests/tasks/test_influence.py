@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import norewind
-from norewind.tasks import influence_balancing
+from norewind.tasks import InfluenceBalancing
 
 
 def state_at_rest(task, theta):
@@ -24,7 +24,7 @@ def truncated_gradient(task, window, theta):
 
 @pytest.mark.parametrize("window", [1, 2, 10, 109, 110])
 def test_the_block_influence_is_what_bptt_follows(x64, window):
-    task = influence_balancing(23, 13)
+    task = InfluenceBalancing(23, 13)
     for theta in (0.5, -0.4):
         error = task.influence_limit * theta - 1
         expected = error * float(task.block_influence(window))
@@ -33,20 +33,20 @@ def test_the_block_influence_is_what_bptt_follows(x64, window):
 
 
 def test_the_wrong_sign_ends_at_109_for_the_papers_task():
-    task = influence_balancing(23, 13)
+    task = InfluenceBalancing(23, 13)
     assert task.last_wrong_window() == 109
     assert task.block_influence(109) > 0 > task.block_influence(110)
 
 
 @pytest.mark.parametrize(("n", "minus"), [(1, 1), (3, 2), (4, 3), (5, 3), (7, 4), (6, 1), (2, 0)])
 def test_the_last_wrong_window_is_the_last_of_all(n, minus):
-    task = influence_balancing(n, minus)
+    task = InfluenceBalancing(n, minus)
     wrong = [T for T in range(1, 120) if task.block_influence(T) * task.influence_limit <= 0]
     assert wrong == list(range(1, task.last_wrong_window() + 1))
 
 
 def test_the_limit_solves_the_task(x64):
-    task = influence_balancing(23, 13)
+    task = InfluenceBalancing(23, 13)
     assert task.limit == pytest.approx(-1 / 6)
     state = state_at_rest(task, task.limit)
     state, output = task.transition(task.init(task.limit), state, jnp.zeros(()))
@@ -55,11 +55,11 @@ def test_the_limit_solves_the_task(x64):
 
 
 def test_learning_starts_where_the_paper_does():
-    assert float(influence_balancing(23, 13).init()) == 0.5
+    assert float(InfluenceBalancing(23, 13).init()) == 0.5
 
 
 def test_a_task_without_influence_is_refused():
     with pytest.raises(ValueError, match="no influence in the long run"):
-        influence_balancing(4, 2)
+        InfluenceBalancing(4, 2)
     with pytest.raises(ValueError, match="0 <= minus <= n"):
-        influence_balancing(3, 4)
+        InfluenceBalancing(3, 4)

@@ -99,7 +99,7 @@ def broken(change):
             new_state, _, estimate = good.step(params, state, (), x, target)
             return change(new_state, carry, estimate, state)
 
-        return Estimator(init, step, good.model)
+        return Estimator.build(init, step, good.model)
 
     return make
 

@@ -1,1 +1,1 @@
-"""The parts of `counts`: contexts, hashed rows of counters, and mixers, as plain loops."""
+"""The parts of `Counts`: contexts, hashed rows of counters, and mixers, as plain loops."""

@@ -149,7 +149,7 @@ def choose_rows(past, maps, sets, hashed, nodes, depth, level, node, chosen):
 
 
 @kernel
-def predict_bit(weights, uses, last, maps, inputs, chosen, made):
+def predict_bit(weights, uses, last, maps, inputs, chosen, predictions):
     """Compute the probability of a one by both layers and the maps.
 
     Args:
@@ -159,7 +159,7 @@ def predict_bit(weights, uses, last, maps, inputs, chosen, made):
         maps: the adaptive maps.
         inputs: the mixer inputs.
         chosen: the selected rows; where to write the place in the maps.
-        made: where to write the log-odds and the probability of each set.
+        predictions: where to write the log-odds and the probability of each set.
     """
     total = 0
     for s in range(SETS):
@@ -167,10 +167,10 @@ def predict_bit(weights, uses, last, maps, inputs, chosen, made):
         for i in range(len(inputs)):
             dot = np.int32(dot + np.int32(weights[row, i] >> _WEIGHT_CUT) * inputs[i])
         logit = clip_logit(np.int64(dot) // (WEIGHT // LOGIT * INPUT >> _WEIGHT_CUT))
-        made[s, 0], made[s, 1] = logit, squash(logit)
+        predictions[s, 0], predictions[s, 1] = logit, squash(logit)
         total += last[chosen[0], s] * logit
     logit = clip_logit(total // WEIGHT)
-    made[SETS, 1] = one = squash(logit)
+    predictions[SETS, 1] = one = squash(logit)
     place = min(max(logit + _REACH, 0), 2 * _REACH - 1)
     knot, share = place >> _KNOT_BITS, place & ((1 << _KNOT_BITS) - 1)
     chosen[KNOT], chosen[SHARE] = knot, share
@@ -216,7 +216,7 @@ def learn_match(histories, chosen, level, bit):
 
 
 @kernel
-def learn_weights(weights, uses, last, maps, inputs, chosen, made, bit):
+def learn_mixer(weights, uses, last, maps, inputs, chosen, predictions, bit):
     """Update the weights of both layers, and the maps, with a bit.
 
     Args:
@@ -226,10 +226,10 @@ def learn_weights(weights, uses, last, maps, inputs, chosen, made, bit):
         maps: the adaptive maps.
         inputs: the mixer inputs.
         chosen: the selected rows.
-        made: the results of `predict_bit`.
+        predictions: the results of `predict_bit`.
         bit: the bit.
     """
-    last_step = _LAST_RATE * (bit * ONE - made[SETS, 1])
+    last_step = _LAST_RATE * (bit * ONE - predictions[SETS, 1])
     for s in range(SETS):
         row = chosen[s]
         n = uses[row]
@@ -237,10 +237,10 @@ def learn_weights(weights, uses, last, maps, inputs, chosen, made, bit):
             for i in range(len(inputs)):
                 weights[row, i] = weights[chosen[GENERAL], i]
         uses[row] = min(n + 1, _MOST_USES)
-        step = np.int32(_RATES[n >> _USES_BITS] * (bit * ONE - made[s, 1]) >> _STEP_CUT)
+        step = np.int32(_RATES[n >> _USES_BITS] * (bit * ONE - predictions[s, 1]) >> _STEP_CUT)
         for i in range(len(inputs)):
             weights[row, i] += np.int32(np.int32(step * inputs[i] + _ROUND) >> _SHIFT)
-        last[chosen[0], s] += (last_step * made[s, 0] + _LAST_ROUND) >> _LAST_SHIFT
+        last[chosen[0], s] += (last_step * predictions[s, 0] + _LAST_ROUND) >> _LAST_SHIFT
     knot, share = chosen[KNOT], chosen[SHARE]
     for row in (chosen[MAP], chosen[WORD_MAP]):
         for k, part in ((knot, (1 << _KNOT_BITS) - share), (knot + 1, share)):

@@ -21,7 +21,7 @@ def fresh_coder(mode: int) -> np.ndarray:
 
 
 @kernel
-def coded(coder, data, one, bit):
+def code_bit(coder, data, one, bit):
     """Encode a bit, or decode the next one.
 
     Args:

@@ -163,7 +163,7 @@ def add_symbol(past, lines, ring, places, classes, symbol, learn):
 @kernel
 def _follow(past, ring, symbol):
     """Continue the match if it predicted this symbol; otherwise end it."""
-    if past[LENGTH] > 0 and expected(past, ring) == symbol:
+    if past[LENGTH] > 0 and expected_symbol(past, ring) == symbol:
         past[LENGTH] = min(past[LENGTH] + 1, _LONGEST_MATCH)
         past[POINTER] += 1
     else:
@@ -193,7 +193,7 @@ def _symbol_at(past, ring, position):
 
 
 @kernel
-def expected(past, ring):
+def expected_symbol(past, ring):
     """Return the symbol that the match predicts; -1 if there is no match.
 
     Args:

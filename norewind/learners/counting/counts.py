@@ -8,14 +8,12 @@ import numpy as np
 from norewind.core.checks import ModelError, common_length
 from norewind.learners.counting import contexts, symbol
 from norewind.learners.counting.coding import SILENT, fresh_coder
-from norewind.learners.counting.plan import CountsRun, initial_run, planned, with_aligned_tables, work_of
+from norewind.learners.counting.plan import CountsRun, initial_run, make_plan, with_aligned_tables, work_of
 from norewind.learners.learner import Learner
 
 
-def counts(
-    symbols: int = 256, *, experts: int = 0, megabytes: float = 256, classes: Sequence[int] | np.ndarray | None = None
-) -> "Counts":
-    """Create a learner that models a stream of symbols in one pass, within a fixed amount of memory.
+class Counts(Learner):
+    """A learner that models a stream of symbols in one pass, by counts within a fixed amount of memory.
 
     A symbol is predicted bit by bit. For each bit, every context (the last 0 to 5 and 8
     symbols, some of them skipped; in a text also the words and the line) has a hashed
@@ -23,6 +21,8 @@ def counts(
     domain by weights that are learned online, and the result is corrected by adaptive
     maps. Without `experts` this uses integer and IEEE-754 operations only, so
     predictions are the same on every processor.
+
+    Losses are in nats, and outputs are log-probabilities of all symbols.
 
     Args:
         symbols: the number of symbols, at least 2.
@@ -33,44 +33,34 @@ def counts(
         classes: treats symbols other than bytes as text. For each symbol: 0, or 1 for the end of a line, or a number
             from 2 that is the same for every form of a letter. See `norewind.learners.counting.contexts.classes_of`.
 
-    Returns:
-        A learner; see `Counts`.
-
     Raises:
         ModelError: there are fewer than two symbols, too few megabytes, or the classes have the wrong shape.
 
     >>> import numpy as np
-    >>> from norewind.learners.counting.counts import counts
-    >>> learner = counts(megabytes=16)
+    >>> from norewind.learners import Counts
+    >>> learner = Counts(megabytes=16)
     >>> text = np.array(list(b"the cat sat on the mat, " * 20))
     >>> run, losses, _ = learner.scan(learner.init(), text[:-1], text[1:])
     >>> bool(losses[:20].mean() > 3), bool(losses[-100:].mean() < 0.1)
     (True, True)
     """
-    if symbols < 2:
-        raise ModelError(f"counts: symbols is {symbols}, but there must be at least 2 to have anything to predict.")
-    if classes is None and symbols == 256:
-        classes = contexts.byte_classes()
-    if classes is not None and np.shape(classes) != (symbols,):
-        raise ModelError(f"counts: classes has shape {np.shape(classes)}, but there are {symbols} symbols.")
-    return Counts(symbols, experts, megabytes, None if classes is None else np.asarray(classes, np.int32))
 
-
-class Counts(Learner):
-    """A learner of symbols by counts, as returned by `counts`.
-
-    Losses are in nats, and outputs are log-probabilities of all symbols.
-
-    Args:
-        symbols: the number of symbols.
-        experts: the number of other predictions that are mixed in, such as those of networks.
-        megabytes: the maximum size of a run, in millions of bytes.
-        classes: the class of each symbol; None unless the stream is text. See `counts`.
-    """
-
-    def __init__(self, symbols: int, experts: int, megabytes: float, classes: np.ndarray | None):
+    def __init__(
+        self,
+        symbols: int = 256,
+        *,
+        experts: int = 0,
+        megabytes: float = 256,
+        classes: Sequence[int] | np.ndarray | None = None,
+    ):
+        if symbols < 2:
+            raise ModelError(f"Counts: symbols is {symbols}, but there must be at least 2 to have anything to predict.")
+        if classes is None and symbols == 256:
+            classes = contexts.byte_classes()
+        if classes is not None and np.shape(classes) != (symbols,):
+            raise ModelError(f"Counts: classes has shape {np.shape(classes)}, but there are {symbols} symbols.")
         self.symbols, self.experts = symbols, experts
-        self.plan, self._start = planned(symbols, experts, megabytes, classes)
+        self.plan, self._start = make_plan(symbols, experts, megabytes, classes)
 
     def init(self) -> CountsRun:
         """Create a run that has seen nothing. Nothing is random."""
@@ -106,19 +96,19 @@ class Counts(Learner):
         xs, targets = self._symbols("xs", xs), self._symbols("targets", targets)
         length = common_length("scan", xs=xs, targets=targets)
         count = _count("scan", count, length)
-        losses, made = np.zeros(length), np.zeros((length if outputs else 0, self.symbols), np.float32)
-        run = self.coded(
-            run, xs, targets, losses[:count], made[:count], expert_log_probabilities=expert_log_probabilities
+        losses, whole = np.zeros(length), np.zeros((length if outputs else 0, self.symbols), np.float32)
+        run = self.code(
+            run, xs, targets, losses[:count], whole[:count], expert_log_probabilities=expert_log_probabilities
         )
-        return run, losses, made if outputs else None
+        return run, losses, whole if outputs else None
 
-    def coded(
+    def code(
         self,
         run: CountsRun,
         xs: Any,
         targets: np.ndarray,
         losses: np.ndarray,
-        made: np.ndarray,
+        whole: np.ndarray,
         *,
         expert_log_probabilities: Any = None,
         coder: np.ndarray | None = None,
@@ -131,7 +121,7 @@ class Counts(Learner):
             xs: the symbols.
             targets: the symbols that follow them. When decoding, they are written here; `xs` may be a view of them.
             losses: where to write the losses; its length is the number of symbols to process.
-            made: where to write log-probabilities of all symbols; without rows, they are not computed.
+            whole: where to write log-probabilities of all symbols; without rows, they are not computed.
             expert_log_probabilities: those of the experts (samples, experts, symbols).
             coder: the state of the coder (see `coding`); by default, nothing is coded.
             data: the bytes that the coder writes or reads.
@@ -144,7 +134,7 @@ class Counts(Learner):
         data = np.zeros(0, np.uint8) if data is None else data
         probabilities = self._expert_probabilities(expert_log_probabilities, len(xs))
         work = work_of(self.plan, run, self.experts)
-        symbol.learn_chunk(self.plan, run, work, xs, targets, probabilities, coder, data, losses, made)
+        symbol.learn_chunk(self.plan, run, work, xs, targets, probabilities, coder, data, losses, whole)
         return run
 
     def forward(
@@ -193,7 +183,7 @@ class Counts(Learner):
         if logs.shape != shape:
             raise ModelError(
                 f"expert_log_probabilities has shape {logs.shape}, but these counts were made for {shape}: (samples, "
-                "experts, symbols). Set their number with counts(experts=...)."
+                "experts, symbols). Set their number with Counts(experts=...)."
             )
         return np.exp(logs, dtype=np.float32)
 

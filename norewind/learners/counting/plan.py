@@ -1,12 +1,13 @@
 """The sizes of a learner of symbols, and the creation of runs of these sizes."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from norewind.core.checks import ModelError
+from norewind.learners.alignment import aligned_array, aligned_copy
 from norewind.learners.counting import bits, contexts, table
-from norewind.learners.memory import ALIGNMENT, aligned_array
 
 _SHARE_OF_HISTORY = 16
 
@@ -87,7 +88,7 @@ class Work(NamedTuple):
         masses: the probability of every node by each expert.
         inputs: the mixer inputs.
         chosen: the selected rows of weights and of the map.
-        made: the log-odds and the probability of each set.
+        predictions: the log-odds and the probability of each set.
     """
 
     features: np.ndarray
@@ -98,10 +99,12 @@ class Work(NamedTuple):
     masses: np.ndarray
     inputs: np.ndarray
     chosen: np.ndarray
-    made: np.ndarray
+    predictions: np.ndarray
 
 
-def planned(symbols: int, experts: int, megabytes: float, classes: np.ndarray | None) -> tuple[Plan, CountsRun]:
+def make_plan(
+    symbols: int, experts: int, megabytes: float, classes: Sequence[int] | np.ndarray | None
+) -> tuple[Plan, CountsRun]:
     """Plan a run of limited size.
 
     Args:
@@ -126,7 +129,7 @@ def planned(symbols: int, experts: int, megabytes: float, classes: np.ndarray | 
     sets = np.cumsum([0, 4 * nodes, *depth * sizes])
     hashed = np.array([of_pairs, recent * nodes, min(recent * nodes // depth, bits.WORD_MAPS)])
     none = np.zeros((number, len(chosen)), np.int64)
-    kinds = np.zeros(symbols, np.int32) if classes is None else classes
+    kinds = np.zeros(symbols, np.int32) if classes is None else np.asarray(classes, np.int32)
     plan = Plan(symbols, depth, nodes, groups, *contexts.features_of(chosen), kinds, none, none, sets, hashed)
     run = _without_table(plan, experts, megabytes * 1e6)
     size = megabytes * 1e6 - sum(leaf.nbytes for leaf in run)
@@ -151,15 +154,7 @@ def with_aligned_tables(run: CountsRun) -> CountsRun:
 
     A pair of rows of the table of counters fills one line, and so does an adaptive map.
     """
-    return run._replace(table=_aligned_copy(run.table), maps=_aligned_copy(run.maps))
-
-
-def _aligned_copy(array: np.ndarray) -> np.ndarray:
-    if array.ctypes.data % ALIGNMENT == 0:
-        return array
-    copy = aligned_array(np.empty, array.shape, array.dtype)
-    copy[:] = array
-    return copy
+    return run._replace(table=aligned_copy(run.table), maps=aligned_copy(run.maps))
 
 
 def work_of(plan: Plan, run: CountsRun, experts: int) -> Work:
@@ -226,7 +221,7 @@ def _with_regions(plan: Plan, chosen: dict[tuple[int, ...], float], size: float)
     low, high = 1.0, size
     if not fits(pairs_of(low)):
         missing = (2 * pairs_of(low).sum() + 2) * 4 * table.WIDTH - size
-        raise ModelError(f"counts: {missing / 1e6:.3g} more megabytes are needed for the tables. Raise megabytes.")
+        raise ModelError(f"Counts: {missing / 1e6:.3g} more megabytes are needed for the tables. Raise megabytes.")
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(pairs_of(middle)) else (low, middle)

@@ -4,8 +4,8 @@ import numpy as np
 
 from norewind.engines.kernels import kernel
 from norewind.learners.counting import bits
-from norewind.learners.counting.coding import coded
-from norewind.learners.counting.contexts import add_symbol, expected, hash_contexts, keep_in_range
+from norewind.learners.counting.coding import code_bit
+from norewind.learners.counting.contexts import add_symbol, expected_symbol, hash_contexts, keep_in_range
 from norewind.learners.counting.logistic import ONE
 from norewind.learners.counting.table import find_rows, seek_pairs
 
@@ -29,11 +29,11 @@ def learn_chunk(plan, run, work, xs, targets, probabilities, coder, data, losses
     # Unpacked here, because Numba counts references whenever an array is taken from a tuple.
     symbols, depth, nodes, groups, used, multipliers, classes, starts, pairs, sets, hashed = plan
     table, past, lines, ring, places, histories, weights, uses, last, maps = run
-    features, hashes, checks, firsts, rows, masses, inputs, chosen, made = work
+    features, hashes, checks, firsts, rows, masses, inputs, chosen, predictions = work
     keep_in_range(past, symbols)
     for t in range(len(losses)):
         add_symbol(past, lines, ring, places, classes, np.int64(xs[t]), True)
-        expects = expected(past, ring)
+        expects = expected_symbol(past, ring)
         hash_contexts(past, lines, expects, used, multipliers, features, hashes)
         sum_below_nodes(probabilities, t, depth, masses)
         if len(outputs) > 0:
@@ -50,8 +50,8 @@ def learn_chunk(plan, run, work, xs, targets, probabilities, coder, data, losses
                     bits.write_match_inputs(past, histories, expects, depth, level, node, chosen, inputs)
                     bits.write_expert_inputs(masses, node, bits.PER_CONTEXT * len(rows) + bits.OTHERS, inputs)
                     bits.choose_rows(past, maps, sets, hashed, nodes, depth, level, node, chosen)
-                    one = bits.predict_bit(weights, uses, last, maps, inputs, chosen, made)
-                    bit = coded(coder, data, one, (target >> (depth - level - 1)) & 1)
+                    one = bits.predict_bit(weights, uses, last, maps, inputs, chosen, predictions)
+                    bit = code_bit(coder, data, one, (target >> (depth - level - 1)) & 1)
                     likelihood *= (one if bit == 1 else ONE - one) / ONE
                 if level + 1 == groups[group + 1] < depth:
                     # Learning from the bit gives the processor time to fetch the rows of the next group.
@@ -59,7 +59,7 @@ def learn_chunk(plan, run, work, xs, targets, probabilities, coder, data, losses
                 if uncertain:
                     bits.learn_contexts(table, histories, rows, level, inner, bit)
                     bits.learn_match(histories, chosen, level, bit)
-                    bits.learn_weights(weights, uses, last, maps, inputs, chosen, made, bit)
+                    bits.learn_mixer(weights, uses, last, maps, inputs, chosen, predictions, bit)
                 node, inner = 2 * node + bit, 2 * inner + bit
         targets[t], losses[t] = node - (1 << depth), -np.log(likelihood)
 
@@ -79,7 +79,7 @@ def predict_chunk(plan, run, work, xs, probabilities, outputs):
     keep_in_range(run.past, plan.symbols)
     for t in range(len(outputs)):
         add_symbol(run.past, run.lines, run.ring, run.places, plan.classes, np.int64(xs[t]), False)
-        expects = expected(run.past, run.ring)
+        expects = expected_symbol(run.past, run.ring)
         hash_contexts(run.past, run.lines, expects, plan.features, plan.multipliers, work.features, work.hashes)
         sum_below_nodes(probabilities, t, plan.depth, work.masses)
         all_symbols(plan, run, work, expects, outputs[t])
@@ -126,7 +126,8 @@ def all_symbols(plan, run, work, expects, out):
         expects: the symbol that the match predicts; -1 if there is no match.
         out: where to write the log-probabilities.
     """
-    depth, past, rows, inputs, chosen = plan.depth, run.past, work.rows, work.inputs, work.chosen
+    depth, past, rows = plan.depth, run.past, work.rows
+    inputs, chosen, predictions = work.inputs, work.chosen, work.predictions
     likelihoods = np.zeros(2 << depth)
     likelihoods[1] = 1
     for group in range(len(plan.groups) - 1):
@@ -144,7 +145,7 @@ def all_symbols(plan, run, work, expects, out):
                         bits.write_match_inputs(past, run.histories, expects, depth, level, node, chosen, inputs)
                         bits.write_expert_inputs(work.masses, node, bits.PER_CONTEXT * len(rows) + bits.OTHERS, inputs)
                         bits.choose_rows(past, run.maps, plan.sets, plan.hashed, plan.nodes, depth, level, node, chosen)
-                        one = bits.predict_bit(run.weights, run.uses, run.last, run.maps, inputs, chosen, work.made)
+                        one = bits.predict_bit(run.weights, run.uses, run.last, run.maps, inputs, chosen, predictions)
                     likelihoods[2 * node] = likelihoods[node] * ((ONE - one) / ONE)
                     likelihoods[2 * node + 1] = likelihoods[node] * (one / ONE)
     for symbol in range(plan.symbols):

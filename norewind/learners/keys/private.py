@@ -13,10 +13,10 @@ import numpy as np
 from norewind.core.run import Run
 from norewind.core.trees import Tree, key_from_numbers, key_numbers
 from norewind.engines.compilation import compiled_loop
+from norewind.learners.alignment import aligned_array
 from norewind.learners.chunks import chunk_is_finite, flagging_step, scan_some, skipping_step, unchecked_step
 from norewind.learners.keys.engine import NetworkProgram, SlotArrays
-from norewind.learners.memory import aligned_array
-from norewind.learners.online import Online, _forward
+from norewind.learners.online import Online, forward_samples
 
 # The number of keys that a program computes in parallel. The runs of this many small models fit a core's cache.
 LANES = 32
@@ -57,7 +57,7 @@ class PrivateNetworks(NetworkProgram):
             return in_lanes(one, narrow)
 
         def answer(run, xs, count):
-            run, outputs = _forward(update, with_prng_keys(run, start), xs, count)
+            run, outputs = forward_samples(update, with_prng_keys(run, start), xs, count)
             return without_prng_keys(run), outputs
 
         self._learned = learn(unchecked_step if learner.stops else flagging_step, True)

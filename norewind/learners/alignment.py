@@ -21,3 +21,12 @@ def aligned_array(allocate: Callable, shape: tuple[int, ...], dtype: DTypeLike) 
     memory = allocate(size + ALIGNMENT, np.uint8)
     start = -memory.ctypes.data % ALIGNMENT
     return memory[start : start + size].view(dtype).reshape(shape)
+
+
+def aligned_copy(array: np.ndarray) -> np.ndarray:
+    """Return an array at a multiple of `ALIGNMENT`: the same one if it is there already, or a copy."""
+    if array.ctypes.data % ALIGNMENT == 0:
+        return array
+    copy = aligned_array(np.empty, array.shape, array.dtype)
+    copy[:] = array
+    return copy

@@ -1,12 +1,12 @@
-"""The network of texts: a window at once, against the same window step by step."""
+"""A window of the GRU: all steps at once, against the same window step by step."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from norewind import bptt, cells, losses, window
+from norewind.cells.dense import GruWindow
 from norewind.core.combinators import one_step_of
-from norewind.learners.text_network import GruWindow
 
 
 def test_states_outputs_and_gradients_are_those_of_a_plain_window():
