@@ -1,6 +1,5 @@
 """Layouts: convert a tree of arrays to a few vectors, and back."""
 
-from functools import lru_cache
 from math import prod
 from typing import Any, NamedTuple
 
@@ -80,22 +79,15 @@ class Layout:
         Args:
             tree: the tree.
         """
-        # Not joined by `concatenate`: once fused, that would search for the part of every single number.
-        return _written([jnp.zeros(shape, kind) for kind, shape in self.shapes], self.leaves, tree)
-
-    def replace(self, vectors: Vectors, entry: int, value: Tree) -> Vectors:
-        """Replace one entry of the tree, inside a compiled function.
-
-        Args:
-            vectors: the vectors of the tree.
-            entry: the number of the entry.
-            value: the new entry.
-
-        Returns:
-            The vectors that hold the entry.
-        """
-        new = _written(list(vectors), self._leaves_of(entry), value)
-        return tuple(new[place] for place in self.vectors_of[entry])
+        vectors: list[Any] = [jnp.zeros(shape, kind) for kind, shape in self.shapes]
+        for leaf, value in zip(self.leaves, jax.tree.leaves(tree), strict=True):
+            if leaf.alone:
+                vectors[leaf.vector] = value
+                continue
+            part = _flat(jax.random.key_data(value) if leaf.impl else jnp.asarray(value))
+            # Not joined by `concatenate`: once fused, that would search for the part of every single number.
+            vectors[leaf.vector] = jax.lax.dynamic_update_slice(vectors[leaf.vector], part, (leaf.start,))
+        return tuple(vectors)
 
     def unpack(self, vectors: Vectors) -> Tree:
         """Convert vectors to the tree, inside a compiled function.
@@ -105,25 +97,15 @@ class Layout:
         """
         return self._tree(vectors, _shaped)
 
-    def unpack_first(self, vectors: Vectors, entries: int) -> tuple[Tree, ...]:
-        """Convert vectors to the tree's first entries, inside a compiled function.
+    def unpack_entry(self, vectors: dict[int, Any], entry: int) -> Tree:
+        """Convert vectors to one entry of the tree, inside a compiled function.
 
         Args:
-            vectors: at least the vectors that hold these entries.
-            entries: the number of entries.
+            vectors: at least the vectors that hold the entry, by their numbers.
+            entry: the number of the entry.
         """
-        parts = self.structure.children()[:entries]
-        values = (_shaped(vectors[leaf.vector], leaf) for leaf in self.leaves)
-        return tuple(jax.tree.unflatten(part, [next(values) for _ in range(part.num_leaves)]) for part in parts)
-
-    @lru_cache  # noqa: B019 (layouts are kept anyway)
-    def vectors_of_first(self, entries: int) -> int:
-        """Return how many of the vectors, from the first one on, hold the tree's first entries.
-
-        Args:
-            entries: the number of entries.
-        """
-        return max((place + 1 for places in self.vectors_of[:entries] for place in places), default=0)
+        leaves = [_shaped(vectors[leaf.vector], leaf) for leaf in self._leaves_of(entry)]
+        return jax.tree.unflatten(self.structure.children()[entry], leaves)
 
     def _leaves_of(self, entry: int) -> list[Leaf]:
         counts = [part.num_leaves for part in self.structure.children()]
@@ -184,17 +166,6 @@ def layout_of(tree: Tree) -> Layout:
     if key not in _layouts:
         _layouts[key] = Layout(*key)
     return _layouts[key]
-
-
-def _written(vectors: list[Any], leaves: list[Leaf], tree: Tree) -> Vectors:
-    """Return vectors after writing the arrays of a tree to their places, inside a compiled function."""
-    for leaf, value in zip(leaves, jax.tree.leaves(tree), strict=True):
-        if leaf.alone:
-            vectors[leaf.vector] = value
-            continue
-        part = _flat(jax.random.key_data(value) if leaf.impl else jnp.asarray(value))
-        vectors[leaf.vector] = jax.lax.dynamic_update_slice(vectors[leaf.vector], part, (leaf.start,))
-    return tuple(vectors)
 
 
 def _kind(dtype: np.dtype) -> str:

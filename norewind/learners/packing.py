@@ -10,7 +10,7 @@ import numpy as np
 
 from norewind.core import checks
 from norewind.core.combinators import one_step_of
-from norewind.core.estimator import Estimate
+from norewind.core.estimator import Estimate, Transition
 from norewind.core.run import Run, explain, nonfinite_error
 from norewind.core.trees import Tree, strong
 from norewind.engines.compilation import compiled_kernel
@@ -19,11 +19,9 @@ from norewind.learners.learner import Learner
 from norewind.learners.online import Online, check_nothing_pending
 from norewind.learners.packed_layout import Layout, Vectors, layout_of
 
-# The fields of a run that a prediction needs: the parameters and the state.
-MODEL = Run._fields[:2]
 # Checked in every call, since checking for a JAX array takes longer.
 SYMBOL, SCALAR = (int, np.integer), (int, float, np.generic)
-STATE, AHEAD = Run._fields.index("state"), Run._fields.index("ahead")
+PARAMS, STATE, AHEAD = map(Run._fields.index, ("params", "state", "ahead"))
 
 
 class PackedRun:
@@ -33,7 +31,7 @@ class PackedRun:
         layout: where the arrays of the run are in the vectors.
         vectors: the vectors.
         pending: inputs that are waiting for their targets.
-        ahead: the vectors of the state after these inputs.
+        ahead: the vectors of the state after all inputs so far, if predictions have moved it; None if not.
     """
 
     __slots__ = ("ahead_vectors", "layout", "pending", "vectors")
@@ -46,7 +44,9 @@ class PackedRun:
         run = self.layout.unpack_now(self.vectors)
         if self.ahead_vectors is None:
             return run
-        return run._replace(pending=self.pending, ahead=layout_of(run.state).unpack_now(self.ahead_vectors))
+        ahead = layout_of(run.state).unpack_now(self.ahead_vectors)
+        field = AHEAD if self.pending else _newest_state(self.layout)
+        return run._replace(pending=self.pending, **{Run._fields[field]: ahead})
 
     @property
     def steps(self) -> jax.Array:
@@ -123,9 +123,7 @@ class PackedOnline(Learner):
         """Predict the output for an input now, and keep the input until its target arrives; see `Online.predict`."""
         if type(run) is not PackedRun:
             checks.run("predict", run, PackedRun)
-        # Every argument costs a microsecond.
-        needed = run.vectors[: run.layout.vectors_of_first(len(MODEL))]
-        ahead, output = self._call("predict", self._answer, run, (needed, run.ahead_vectors), x)
+        ahead, output = self._call("predict", self._answer, run, _needed(run), x)
         return PackedRun(run.layout, run.vectors, (*run.pending, x), ahead), output
 
     def learn(self, run: PackedRun, target: Tree) -> tuple[PackedRun, Estimate]:
@@ -156,7 +154,7 @@ class PackedOnline(Learner):
         """
         if type(run) is not PackedRun or run.pending:
             check_nothing_pending(run, "scan", PackedRun)
-        if count not in (None, 1) or not _is_single(xs):
+        if count not in (None, 1) or not _is_single(xs) or run.ahead_vectors is not None:
             new, *results = self.learner.scan(run.unpack(), xs, targets, newest=newest, count=count, outputs=outputs)
             return self.pack(new), *results
         program = self._program(self._advance_and_answer, run, run.vectors, xs, targets, newest)
@@ -171,12 +169,9 @@ class PackedOnline(Learner):
         if count not in (None, 1) or not _is_single(xs):
             new, outputs = self.learner.forward(run.unpack(), xs, count=count)
             return self.pack(new), outputs
-        # Only the vectors that hold the moving state are written.
-        new, outputs = self._program(self._answer_first, run, run.vectors, xs)(run.vectors, xs)
-        vectors = list(run.vectors)
-        for place, vector in zip(run.layout.vectors_of[_moving(run.layout)], new, strict=True):
-            vectors[place] = vector
-        return PackedRun(run.layout, tuple(vectors)), outputs
+        vectors = _needed(run)
+        ahead, outputs = self._program(self._answer_first, run, vectors, xs)(vectors, xs)
+        return PackedRun(run.layout, run.vectors, (), ahead), outputs
 
     def reset(self, run: PackedRun, when: Any = True) -> PackedRun:
         return self.pack(self.learner.reset(run.unpack(), when))
@@ -234,17 +229,22 @@ class PackedOnline(Learner):
         return layout.pack(strong(new)), jax.tree.map(lambda leaf: leaf[None], (finite, loss, output))
 
     def _answer(self, layout: Layout, vectors: tuple[Vectors, Vectors | None], x: Tree):
-        """Answer with the state after the inputs that are still waiting for their targets, if there are any."""
-        (params, state), ahead = layout.unpack_first(vectors[0], len(MODEL)), vectors[1]
-        state = state if ahead is None else layout_of(state).unpack(ahead)
-        state, output = self._update.transition(params, state, x)
-        return layout_of(state).pack(strong(state)), output
+        """Answer an input with the newest state."""
+        return self._moved(layout, vectors, self._update.transition, x)
 
-    def _answer_first(self, layout: Layout, vectors: Vectors, xs: Tree):
-        run, field = layout.unpack(vectors), _moving(layout)
+    def _answer_first(self, layout: Layout, vectors: tuple[Vectors, Vectors | None], xs: Tree):
+        """Answer the only one of some inputs."""
         transition = one_step_of(self._update.estimator.model.transition)
-        state, output = transition(run.params, run[field], jax.tree.map(lambda leaf: leaf[0], xs))
-        return layout.replace(vectors, field, strong(state)), jax.tree.map(lambda leaf: leaf[None], output)
+        state, output = self._moved(layout, vectors, transition, jax.tree.map(lambda leaf: leaf[0], xs))
+        return state, jax.tree.map(lambda leaf: leaf[None], output)
+
+    def _moved(self, layout: Layout, vectors: tuple[Vectors, Vectors | None], transition: Transition, x: Tree):
+        """Return the vectors of the state after an input, and the output."""
+        needed, ahead = dict(zip(_places_to_predict(layout), vectors[0], strict=True)), vectors[1]
+        params, state = (layout.unpack_entry(needed, entry) for entry in (PARAMS, _newest_state(layout)))
+        state = state if ahead is None else layout_of(state).unpack(ahead)
+        state, output = transition(params, state, x)
+        return layout_of(state).pack(strong(state)), output
 
 
 class PackedProgram:
@@ -289,9 +289,20 @@ class PackedProgram:
         return placed
 
 
-def _moving(layout: Layout) -> int:
-    """Return the field of a run that a prediction changes: the newest state, if it is kept separately."""
+def _newest_state(layout: Layout) -> int:
+    """Return the field of a run that holds the newest state: `ahead`, if it is kept separately."""
     return AHEAD if layout.vectors_of[AHEAD] else STATE
+
+
+@lru_cache(maxsize=256)
+def _places_to_predict(layout: Layout) -> tuple[int, ...]:
+    """Return the numbers of the vectors that a prediction needs."""
+    return tuple(sorted({*layout.vectors_of[PARAMS], *layout.vectors_of[_newest_state(layout)]}))
+
+
+def _needed(run: PackedRun) -> tuple[Vectors, Vectors | None]:
+    """Return the vectors that a prediction needs: every argument costs a microsecond."""
+    return tuple(run.vectors[place] for place in _places_to_predict(run.layout)), run.ahead_vectors
 
 
 def _is_single(xs: Tree) -> bool:
