@@ -196,19 +196,19 @@ def progress_bar(description: str, total: int | None = None) -> Iterator[Callabl
         yield partial(progress.update, progress.add_task(description, total=total))
 
 
-def check_range(option: str, value: float, low: float, high: float = inf) -> None:
+def check_range(option: str, value: float | None, low: float, high: float = inf) -> None:
     """Reject a number that is outside a range or not finite.
 
     Args:
         option: the name of the option, for the message.
-        value: the number.
+        value: the number; None if the option is not set.
         low: the smallest allowed number.
         high: the largest allowed number.
 
     Raises:
         SettingsError: the number is rejected.
     """
-    if not (low <= value <= high and value < inf):
+    if value is not None and not (low <= value <= high and value < inf):
         bounds = f"at least {low}" if high == inf else f"from {low:,} to {high:,}"
         raise SettingsError(f"{option} must be {'finite' if value == inf else bounds}, but it is {value}.")
 
