@@ -59,7 +59,7 @@ def measure(case: Case) -> dict:
     import norewind
 
     cell = norewind.cells.gru(3, case.hidden, 1, symbols=False)
-    estimator = getattr(norewind, case.method)(cell.transition, norewind.losses.known_squared_error)
+    estimator = getattr(norewind.estimators, case.method)(cell.transition, norewind.losses.known_squared_error)
     learner = norewind.online(estimator, norewind.adam(norewind.inverse_sqrt(1e-3, 0.02)))
     start = learner.init(cell.init(jax.random.key(0)), cell.initial_state(), jax.random.key(1))
     rng = np.random.default_rng(0)
