@@ -10,10 +10,10 @@ import numpy as np
 from norewind.core import checks
 from norewind.core.trees import Tree, concatenated
 from norewind.engines.kernels import kernel
-from norewind.fleets.keyed_learner import KeyedLearner, KeyForecasts
+from norewind.fleets.keyed_learner import KeyedLearner, KeyedOutputs, KeyForecasts
 from norewind.fleets.slots import KeyRecords, Slots
 from norewind.learners.keys.engine import Engine
-from norewind.learners.learner import Learner
+from norewind.learners.learner import Forecasts, Learner
 from norewind.learners.steps import nearest_steps
 from norewind.storage.checkpoint import MAX_CHECKPOINT_BYTES
 from norewind.streams.stream import Keyed, Samples
@@ -112,8 +112,7 @@ class Fleet(KeyedLearner):
             inputs = jax.tree.map(lambda leaf: np.asarray(leaf)[part], (xs.xs, targets))  # noqa: B023
             run, piece = self._piece(run, keys[part], *inputs)
             pieces.append(piece)
-        losses, *parts = concatenated(pieces)
-        return run, losses, parts[0] if len(parts) == 1 else tuple(parts)
+        return run, *concatenated(pieces)
 
     def _piece(self, run: FleetRun, keys: list[bytes], xs: Tree, targets: Tree) -> tuple[FleetRun, tuple]:
         """Learn from samples of at most as many keys as may be resident."""
@@ -126,11 +125,11 @@ class Fleet(KeyedLearner):
             samples = self._scaled(arrays, slots, xs)
             xs, targets = samples.xs, samples.targets
         shared, losses, made, due = self.engine.learn(run.shared, arrays, slots, xs, targets)
-        results: tuple = (made, due) if self.horizon else (made,)
+        outputs: Any = Forecasts(made, due) if self.horizon else made
         if samples is not None:
             add_errors(arrays["errors"], slots, samples.targets, samples.last, due)
-            results = made, due, samples
-        results = losses, *results
+            outputs = KeyedOutputs(made, due, samples)
+        results = losses, outputs
         if order is not None:
             back = np.argsort(order)
             results = jax.tree.map(lambda leaf: leaf.take(back, axis=0), results)
@@ -142,10 +141,10 @@ class Fleet(KeyedLearner):
         series = SeriesStatistics(*(arrays[name] for name in ("statistics", "waiting", "seen")))
         return Samples(*scaled(self.table, series, np.ascontiguousarray(rows, np.float64), slots))
 
-    def answer(self, records: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, Samples]:
+    def answer(self, records: np.ndarray, rows: np.ndarray) -> KeyedOutputs:
         arrays = {name: records[name].copy() for name in self.slots.arrays}
         samples = self._scaled(arrays, np.arange(len(rows)), rows)
-        return *self.engine.answer(arrays, samples.xs), samples
+        return KeyedOutputs(*self.engine.answer(arrays, samples.xs), samples)
 
     def rehearse(self, run: FleetRun) -> None:
         assert self.table is not None

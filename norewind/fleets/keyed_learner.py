@@ -11,6 +11,20 @@ from norewind.learners.learner import BaseLearner
 from norewind.streams.stream import Keyed, Samples
 
 
+class KeyedOutputs(NamedTuple):
+    """The outputs for raw rows of many keys, with one entry per row.
+
+    Attributes:
+        made: the outputs made at each row.
+        due: the earlier outputs for each row; without a horizon, the same.
+        samples: the rows, standardised by the past of their keys.
+    """
+
+    made: np.ndarray
+    due: np.ndarray
+    samples: Samples
+
+
 class KeyForecasts(NamedTuple):
     """Forecasts of the next rows of one key, the nearest row first.
 
@@ -50,8 +64,8 @@ class KeyedLearner(BaseLearner):
             outputs: whether the predictions are needed too.
 
         Returns:
-            `(run, losses, outputs)`. Outputs are those at the samples; with a horizon, `(made, due)`, as for `Ahead`;
-            for raw rows, `(made, due, samples)`.
+            `(run, losses, outputs)`. Outputs are those at the samples; with a horizon, `Forecasts`; for raw rows,
+            `KeyedOutputs`.
         """
 
     @abstractmethod
@@ -71,15 +85,12 @@ class KeyedLearner(BaseLearner):
         """
 
     @abstractmethod
-    def answer(self, records: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, Samples]:
+    def answer(self, records: np.ndarray, rows: np.ndarray) -> KeyedOutputs:
         """Return the outputs that `scan` would give for raw rows, without learning. The keys must not share a model.
 
         Args:
             records: the record of a key for each row.
             rows: the raw rows, each taken as the next one of its key.
-
-        Returns:
-            The outputs made at the rows, the earlier outputs for these rows, and the standardised samples.
         """
 
     @abstractmethod

@@ -11,7 +11,7 @@ from norewind.core import checks
 from norewind.core.estimator import Loss
 from norewind.core.run import NonFiniteError, Run
 from norewind.core.trees import Tree
-from norewind.learners.learner import Learner
+from norewind.learners.learner import Forecasts, Learner
 from norewind.learners.online import Online
 from norewind.learners.packing import PackedOnline
 from norewind.learners.steps import checked_steps, delay_rows, row_offsets, same_length, upcoming_forecasts
@@ -144,7 +144,7 @@ class Ahead(Learner):
             losses[: max(0, self.steps[0] - seen)] = 0
         new = AheadRun(inner, late_xs, late_targets, waiting, run.samples + rows)
         losses = losses if self.window == 1 else losses.reshape(-1, self.window).sum(axis=1)
-        return new, losses, (self._steps(made), self._steps(due))
+        return new, losses, Forecasts(self._steps(made), self._steps(due))
 
     def _learn(self, run: AheadRun, rows: tuple[np.ndarray, ...], idle: int, count: int) -> tuple[Any, np.ndarray]:
         """Return the inner run after the steps (the first ones idle), and the forecasts made at the newest rows."""
@@ -173,7 +173,7 @@ class Ahead(Learner):
         inner, outputs = self.learner.forward(run.run, xs, count=count)
         made = np.asarray(outputs).reshape(len(xs), -1)
         waiting, due = self._exchange(run, made, count)
-        return AheadRun(inner, run.xs, run.targets, waiting, run.samples + count), (made, due)
+        return AheadRun(inner, run.xs, run.targets, waiting, run.samples + count), Forecasts(made, due)
 
     def _exchange(self, run: AheadRun, made: np.ndarray, rows: int) -> tuple[np.ndarray, np.ndarray | None]:
         """Return the ring of forecasts after the first of these rows, and the earlier forecasts of these rows."""

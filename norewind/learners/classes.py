@@ -7,7 +7,7 @@ import numpy as np
 
 from norewind.engines.kernels import kernel
 from norewind.learners.bayesian import learn_weights
-from norewind.learners.learner import Learner
+from norewind.learners.learner import Forecasts, Learner
 from norewind.learners.members import Member, forward_all, join_forecasts, reset_all, scan_all
 from norewind.learners.steps import exchange, same_length, upcoming_forecasts
 
@@ -119,7 +119,7 @@ class ClassLearner(Learner):
         targets = np.ascontiguousarray(targets, np.float32)
         losses, (forecasts, due) = np.zeros(rows, np.float32), np.zeros((2, rows, width), np.float32)
         _learn_rows(self._steps, mixture, targets[:count], logits, losses, forecasts, due)
-        return losses, (forecasts, due) if self.horizon else forecasts
+        return losses, Forecasts(forecasts, due) if self.horizon else forecasts
 
     def upcoming(self, run: ClassRun) -> np.ndarray | None:
         return None if not self.horizon else upcoming_forecasts(run.mixture.outputs, self.steps, run.mixture.rows[0])

@@ -1,11 +1,23 @@
 """The interface of all learners: predict a sample, then learn from it."""
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, NamedTuple
 
 from norewind.core.checks import ModelError
 from norewind.core.trees import Tree
 from norewind.learners.keys.engine import Engine
+
+
+class Forecasts(NamedTuple):
+    """The outputs of a learner with a horizon, with one entry per row.
+
+    Attributes:
+        made: the forecasts made at each row, for all steps.
+        due: the earlier forecasts of each row; None for a member of a mixture, which keeps them itself.
+    """
+
+    made: Any
+    due: Any
 
 
 class BaseLearner(ABC):
@@ -38,8 +50,7 @@ class BaseLearner(ABC):
 
         Returns:
             `(run, losses, outputs)`, with one loss per step. Outputs are made before anything is learned from the
-            targets. With a horizon they are a pair: the forecasts made at these rows, and the earlier forecasts of
-            these rows.
+            targets. With a horizon they are `Forecasts`.
         """
 
     def carry(self, run: Any) -> Tree:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from norewind.engines.kernels import kernel
-from norewind.learners.learner import Learner
+from norewind.learners.learner import Forecasts, Learner
 from norewind.learners.linear import Linear, LinearModel, LinearRun, linear_row, plan_of, reset_linear, start_of
 from norewind.learners.steps import exchange, same_length, upcoming_forecasts
 
@@ -109,7 +109,7 @@ class LeastSquares(Learner):
         losses, (forecasts, due) = np.zeros(len(xs), np.float32), np.zeros((2, *targets.shape), np.float32)
         slots = np.zeros(len(xs), np.int64)
         learn_rows(self.plan, self.slot(run), slots[:count], xs, targets, losses, (forecasts, due))
-        return losses, (forecasts, due) if self.horizon else forecasts
+        return losses, Forecasts(forecasts, due) if self.horizon else forecasts
 
     def slot(self, run: LeastSquaresRun) -> tuple[LinearModel, np.ndarray, np.ndarray]:
         """Return the arrays of a run as `learn_rows` takes them, with one slot.

@@ -82,7 +82,7 @@ def join_forecasts(outputs: Sequence, horizon: int, rows: int, width: int) -> np
 
     Args:
         outputs: the outputs of each member.
-        horizon: the horizon; with one, outputs are pairs.
+        horizon: the horizon; with one, outputs are `Forecasts`.
         rows: the number of rows.
         width: the number of values of one forecast.
 
@@ -91,5 +91,5 @@ def join_forecasts(outputs: Sequence, horizon: int, rows: int, width: int) -> np
     """
     if not outputs:
         return np.empty((rows, 0, width), np.float32)
-    made = [np.asarray(part[0] if horizon else part, np.float32).reshape(rows, -1, width) for part in outputs]
+    made = [np.asarray(part.made if horizon else part, np.float32).reshape(rows, -1, width) for part in outputs]
     return made[0] if len(made) == 1 else np.concatenate(made, axis=1)

@@ -7,7 +7,7 @@ import numpy as np
 
 from norewind.engines.kernels import kernel
 from norewind.learners import densities
-from norewind.learners.learner import Learner
+from norewind.learners.learner import Forecasts, Learner
 from norewind.learners.linear import (
     Linear,
     LinearPlan,
@@ -159,7 +159,7 @@ class Series(Learner):
         linear, history, waiting, weighing, rings = mixture
         run = tuple(linear), history, waiting, tuple(weighing), rings  # Numba takes twice as long for named tuples
         _mix_rows(tuple(self.plan), run, xs if count == rows else xs[:count], targets, forecasts, losses, made, due)
-        return losses, (made, due) if self.horizon else made
+        return losses, Forecasts(made, due) if self.horizon else made
 
     def upcoming(self, run: SeriesRun) -> np.ndarray | None:
         mixture = run.mixture

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from norewind.core.losses import BIT
+from norewind.learners.learner import Forecasts
 from norewind.scoring.metrics import ANY_FORECASTS
 from norewind.streams.stream import Samples, message_place
 
@@ -86,6 +87,15 @@ class Score:
         return ""
 
 
+def forecasts_of(outputs: Any) -> Forecasts:
+    """Return the outputs of a learner as forecasts. Without a horizon, both kinds are the same.
+
+    Args:
+        outputs: outputs of the learner.
+    """
+    return outputs if isinstance(outputs, Forecasts) else Forecasts(outputs, outputs)
+
+
 class StepScore(Score):
     """Scores forecasts of rows. A horizon of 0 means that the targets belong to the same row.
 
@@ -103,14 +113,6 @@ class StepScore(Score):
 
     def add(self, samples: Samples, outputs: Any = None) -> int:
         return int(np.sum(~np.isnan(samples.targets).all(axis=-1)))
-
-    def made_and_due(self, outputs: Any) -> Any:
-        """Return the forecasts made at each row, and the earlier ones of this row. Without a horizon they are the same.
-
-        Args:
-            outputs: outputs of the learner.
-        """
-        return outputs if self.horizon else (outputs, outputs)
 
     def by_step(self, values: Sequence[Any]) -> Any:
         """Arrange values by the number of rows ahead; a single value is returned as it is.

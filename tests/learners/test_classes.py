@@ -9,7 +9,7 @@ from stream_pipes import Pipe
 from norewind.core.losses import known_cross_entropy
 from norewind.learners.class_squares import LEAST_SHARE, ClassSquares
 from norewind.learners.classes import CLASS_SWITCHING, KEPT_COUNT, LEAST_PROBABILITY, PRIOR_COUNT, ClassLearner
-from norewind.learners.learner import Learner
+from norewind.learners.learner import Forecasts, Learner
 from norewind.learners.least_squares import LeastSquares
 from norewind.learners.members import Member
 from norewind.plotting.figures import classes_figure, save
@@ -46,7 +46,7 @@ class Logits(Learner):
 
     def _shown(self, run, xs):
         made = self.logits[int(run[0]) : int(run[0]) + len(xs)]
-        return (made, None) if self.horizon else made
+        return Forecasts(made, None) if self.horizon else made
 
     def reset(self, run):
         return run
@@ -226,7 +226,7 @@ def test_accuracies_are_those_of_their_definition(horizon):
         samples = stream.take(1_000)
     guesses = np.random.default_rng(1).normal(size=(ROWS, 17))
     score = ClassScore(17, stream.class_name, (horizon,))
-    scored = score.add(samples, (guesses, guesses) if horizon else guesses)
+    scored = score.add(samples, Forecasts(guesses, guesses) if horizon else guesses)
     line = score.end_interval()
     delay = max(1, horizon)
     right = dict.fromkeys(("accuracy", "majority", "last"), 0)
@@ -243,7 +243,7 @@ def test_accuracies_are_those_of_their_definition(horizon):
         assert line[name] == pytest.approx(count / scored, abs=1e-6)
     words = closing_words([{"samples": ROWS, "loss": 2.0, **line}])
     assert "Warning" in words
-    entries = list(score.prediction_entries(1, samples, (guesses, guesses) if horizon else guesses))
+    entries = list(score.prediction_entries(1, samples, Forecasts(guesses, guesses) if horizon else guesses))
     assert entries[20]["target"] == stream.class_name(int(samples.values[20, 0]))
     assert ("forecast" in entries[20]) == (horizon > 0)
 
@@ -254,11 +254,11 @@ def test_the_newest_rows_have_their_class_its_forecast_and_its_probability(horiz
     targets = rng.integers(3, size=(450, 1)).astype(np.float32)
     targets[[5, 440]] = np.nan
     logits = rng.normal(size=(450, 17))
-    outputs = (np.zeros_like(logits), logits) if horizon else logits
+    outputs = Forecasts(np.zeros_like(logits), logits) if horizon else logits
     whole, parts = ClassScore(17, str, (horizon,)), ClassScore(17, str, (horizon,))
     whole.add(Samples(targets, targets, values=targets.astype(float)), outputs)
     for cut in np.split(np.arange(450), [1, 7, 300, 301, 440]):
-        own = tuple(part[cut] for part in outputs) if horizon else outputs[cut]
+        own = Forecasts(*(part[cut] for part in outputs)) if horizon else outputs[cut]
         parts.add(Samples(targets[cut], targets[cut], values=targets[cut].astype(float)), own)
     stretch = whole.state["stretch"]
     np.testing.assert_array_equal(parts.state["stretch"], stretch)

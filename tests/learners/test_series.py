@@ -5,7 +5,7 @@ import pytest
 
 from norewind.core.losses import known_gaussian
 from norewind.learners import densities
-from norewind.learners.learner import Learner
+from norewind.learners.learner import Forecasts, Learner
 from norewind.learners.least_squares import LeastSquares
 from norewind.learners.linear import Linear
 from norewind.learners.members import Member
@@ -46,7 +46,7 @@ class Given(Learner):
 
     def _shown(self, run, xs):
         made = self.outputs[int(run[0]) : int(run[0]) + len(xs)]
-        return (made, None) if self.horizon else made
+        return Forecasts(made, None) if self.horizon else made
 
     def reset(self, run):
         return run

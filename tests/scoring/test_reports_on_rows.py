@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from run_folders import SMALL, everything, norewind
 
+from norewind.learners.learner import Forecasts
 from norewind.learners.series import Series
 from norewind.scoring.row_score import RowScore
 from norewind.streams import RowStream, Source
@@ -34,7 +35,7 @@ def scored(path, horizon, guesses, period=None, cuts=(ROWS,)):
         start = 0
         for cut in cuts:
             samples = stream.take(cut - start)
-            score.add(samples, (guesses[start:cut], guesses[start:cut]))
+            score.add(samples, Forecasts(guesses[start:cut], guesses[start:cut]))
             start = cut
     return score
 

@@ -5,6 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from norewind.learners.learner import Forecasts
 from norewind.scoring.class_score import ClassScore
 from norewind.scoring.row_score import ERROR_DECAY, PERIODS, RowScore
 from norewind.streams import Samples
@@ -70,7 +71,7 @@ def test_errors_of_rows_are_plain_sums(steps, cuts):
     samples, due = row_samples(steps)
     score = RowScore(["a", "b"], "squared", steps)
     for *part, outputs in cut((*samples, due), cuts, len(due)):
-        score.add(Samples(*part), (outputs, outputs) if steps[-1] else outputs)
+        score.add(Samples(*part), Forecasts(outputs, outputs) if steps[-1] else outputs)
     sums, recent = plain_errors(samples, due, steps, 2)
     np.testing.assert_allclose(score.state["errors"], sums, rtol=1e-9)
     np.testing.assert_allclose(score.state["errors recently"], recent, rtol=1e-9)
@@ -84,7 +85,7 @@ def test_cuts_change_no_bit_of_a_score():
     for cuts in CUTS:
         score = RowScore(["a", "b"], "squared", steps)
         for *part, outputs in cut((*samples, due), cuts, len(due)):
-            score.add(Samples(*part), (outputs, outputs))
+            score.add(Samples(*part), Forecasts(outputs, outputs))
         states.append(score.state)
     for state in states[1:]:
         for name, value in states[0].items():
@@ -95,7 +96,7 @@ def test_a_line_has_errors_by_step():
     steps = (1, 2, 5)
     samples, due = row_samples(steps, rows=200)
     score = RowScore(["a", "b"], "squared", steps)
-    score.add(samples, (due, due))
+    score.add(samples, Forecasts(due, due))
     squares = score.state["squares"].copy()
     line = score.end_interval()
     expected = np.sqrt(squares[0, :, 1] / squares[0, :, 0])
@@ -141,7 +142,7 @@ def test_classes_are_compared_with_what_was_known(steps, cuts):
     score = ClassScore(classes, str, steps)
     parts = (np.zeros((rows, 1)), targets, None, None, None, values[:, None], None, None, None, due)
     for *part, outputs in cut(parts, cuts, rows):
-        score.add(Samples(*part), (outputs, outputs) if steps[-1] else outputs)
+        score.add(Samples(*part), Forecasts(outputs, outputs) if steps[-1] else outputs)
     guesses = due.reshape(rows, len(steps), classes).argmax(axis=-1)
     baseline, right = plain_classes(values, targets, guesses, steps, classes)
     np.testing.assert_allclose(score.state["baseline"], baseline, rtol=1e-12)
