@@ -102,7 +102,7 @@ def run(what: str, value: Any, kind: type | tuple[type, ...]) -> None:
         ModelError: `value` is something else.
     """
     if not isinstance(value, kind):
-        hint = " (step and scan return a pair: pass on its first entry)" if isinstance(value, tuple) else ""
+        hint = " (pass on the first entry of what step or scan returned)" if isinstance(value, tuple) else ""
         hint = " (call its unpack())" if hasattr(value, "unpack") else hint
         raise ModelError(
             f"{what} takes a run, as returned by learner.init(params, state, key), not {_kind(value)}{hint}."

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 Tree = Any
-FOLDS = 8  # measured: with fewer, more is written; with more, too many places are read at once (docs/speed.md)
+# Eight was fastest: fewer folds write more memory, more folds read from too many places (docs/speed.md).
+FOLDS = 8
 
 
 def array_module(array: Any) -> Any:

@@ -77,8 +77,8 @@ class Series(Learner):
 
     The experts are the running mean, linear models, `members`, and, where the past of the
     targets is known, persistence and the value one period ago for some common periods; for
-    steps beyond a period, the value the smallest sufficient number of periods ago. Every step and
-    target has its own weights. There is nothing to tune.
+    steps longer than a period, the newest value that is a whole number of periods older. Every
+    step and target has its own weights. There is nothing to tune.
 
     Args:
         inputs: the number of inputs.

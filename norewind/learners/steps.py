@@ -1,7 +1,7 @@
 """The steps of a horizon: which rows ahead are forecast, and where forecasts are stored until their targets arrive.
 
-Targets and outputs of S steps are stored side by side, the nearest step first. Block s of a
-row's targets is the row's value, which was to be forecast `steps[s]` rows earlier.
+Targets and outputs of S steps are stored side by side, the nearest step first. Block s of a row's
+targets repeats the row's own value: it is the target of the forecast made `steps[s]` rows before.
 """
 
 from collections.abc import Sequence

@@ -65,7 +65,7 @@ def fit(
         hooks: functions to call along the way.
 
     Returns:
-        The run and its number of samples.
+        The trained run, with its number of samples, whether the stream has ended, and the carry.
 
     Raises:
         NonFiniteError: a sample gave non-finite numbers. The last good checkpoint is kept.

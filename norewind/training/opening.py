@@ -204,7 +204,7 @@ def _rows(settings: Settings, source: Any, position: Position | None) -> Opened:
             shape = Shape(rows.width, CATEGORIES + 1, False, 1, steps)
             return Opened(rows, shape, ClassScore(CATEGORIES + 1, rows.class_name, steps))
         score = RowScore(rows.targets, settings.loss, steps, settings.period)
-        # Rules for targets that are known up to now need all of them.
+        # The rules that repeat a past value need every target among the inputs.
         known = tuple(rows.known) if len(rows.known) == len(rows.targets) else ()
     outputs = len(rows.targets) * (2 if settings.loss == "gaussian" else 1)
     return Opened(rows, Shape(rows.width, outputs, False, len(rows.targets), steps, known, table), score)

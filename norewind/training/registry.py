@@ -1,4 +1,4 @@
-"""Methods, cells, tasks and optimizers by name. Every list of names in the package derives from here.
+"""The names of methods, cells, tasks and optimizers.
 
 Importing this module does not import JAX.
 """

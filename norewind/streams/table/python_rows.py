@@ -18,7 +18,7 @@ class PythonRows(BaseSource):
 
     Args:
         rows: the first rows.
-        lasts: whether more rows may be added when none are left. Otherwise the source ends there.
+        open_ended: whether more rows may be added when none are left. Otherwise the source ends there.
     """
 
     name, has_rows = "the table", True
