@@ -89,7 +89,7 @@ class Forecaster(ForecastingModel):
         check_rows(self.settings, rows)
         if (training := self._open()) is None:
             raise StreamError("there is nothing to forecast from yet: fit the model, or let it learn some rows.")
-        entries = forecast_next_rows(self.settings, training, int(rows)).entries
+        entries = forecast_next_rows(self.settings, training, rows).entries
         return [self._value(each[entry]) for each in entries]
 
     def _value(self, values: dict[str, Any]) -> Any:

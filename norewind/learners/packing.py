@@ -114,22 +114,19 @@ class PackedOnline(Learner):
 
     def step(self, run: PackedRun, x: Tree, target: Tree) -> tuple[PackedRun, Estimate]:
         """Learn from one sample; see `Online.step`. The estimate holds no gradient."""
-        if type(run) is not PackedRun or run.pending:
-            check_nothing_pending(run, "step", PackedRun)
+        check_nothing_pending(run, "step", PackedRun)
         vectors, estimate = self._step("step", run, x, target)
         return PackedRun(run.layout, vectors), estimate
 
     def predict(self, run: PackedRun, x: Tree) -> tuple[PackedRun, Tree]:
         """Predict the output for an input now, and keep the input until its target arrives; see `Online.predict`."""
-        if type(run) is not PackedRun:
-            checks.run("predict", run, PackedRun)
+        checks.run("predict", run, PackedRun)
         ahead, output = self._call("predict", self._answer, run, _needed(run), x)
         return PackedRun(run.layout, run.vectors, (*run.pending, x), ahead), output
 
     def learn(self, run: PackedRun, target: Tree) -> tuple[PackedRun, Estimate]:
         """Learn from the oldest waiting input; see `Online.learn`."""
-        if type(run) is not PackedRun:
-            checks.run("learn", run, PackedRun)
+        checks.run("learn", run, PackedRun)
         if not run.pending:
             raise ValueError("no input waits for a target: call predict(run, x) before learn(run, target).")
         x, *later = run.pending
@@ -152,8 +149,7 @@ class PackedOnline(Learner):
             NonFiniteError: a number was not finite, unless such samples are skipped.
             ValueError: the arguments do not fit together, or inputs are still waiting for their targets.
         """
-        if type(run) is not PackedRun or run.pending:
-            check_nothing_pending(run, "scan", PackedRun)
+        check_nothing_pending(run, "scan", PackedRun)
         if count not in (None, 1) or not _is_single(xs) or run.ahead_vectors is not None:
             new, *results = self.learner.scan(run.unpack(), xs, targets, newest=newest, count=count, outputs=outputs)
             return self.pack(new), *results
@@ -164,8 +160,7 @@ class PackedOnline(Learner):
         return PackedRun(run.layout, vectors), losses, answers
 
     def forward(self, run: PackedRun, xs: Tree, *, count: int | None = None) -> tuple[PackedRun, Tree]:
-        if type(run) is not PackedRun or run.pending:
-            check_nothing_pending(run, "forward", PackedRun)
+        check_nothing_pending(run, "forward", PackedRun)
         if count not in (None, 1) or not _is_single(xs):
             new, outputs = self.learner.forward(run.unpack(), xs, count=count)
             return self.pack(new), outputs
