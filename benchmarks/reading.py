@@ -1,6 +1,5 @@
 """Reading rows from files and from Python, without learning, for `python -m benchmarks reading`."""
 
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -45,14 +44,12 @@ def cases(folder: Path) -> list[Case]:
                 pass
 
     rows = [{"a": float(i % 17), "b": i * 0.5, "c": -float(i % 5)} for i in range(CALLS + 100)]
-    given = PythonRows(islice(rows, 100), open_ended=True)
-    stream = RowStream(given)
+    stream = RowStream(PythonRows(rows[:100]))
     stream.take(100)
 
     def learning() -> None:
         for row in rows[100:]:
-            given.put(row)
-            stream.take(1)
+            stream.take_row(row)
 
     def peeking() -> None:
         for row in rows[100:]:

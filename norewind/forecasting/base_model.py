@@ -76,8 +76,7 @@ class ForecastingModel:
 
     def _continue(self, saved: Saved) -> None:
         """Continue with single rows from a checkpoint."""
-        self._source = PythonRows(open_ended=True)
-        opened = open_stream(self.settings, saved.entries["position"]["stream"], source=self._source)
+        opened = open_stream(self.settings, saved.entries["position"]["stream"], source=PythonRows())
         self.training = self._training(opened, saved, Hooks(metrics=self._metric_lines.append))
 
     def _training(self, opened: Opened, saved: Saved | None, hooks: Hooks, *, watch: bool = False) -> Training:
@@ -94,7 +93,7 @@ class ForecastingModel:
 
     def __getstate__(self) -> dict[str, Any]:
         """The state for pickle and copy. A copy is a separate run: the folder belongs to the original."""
-        return {**self.__dict__, "training": None, "_source": None, "_home": None, "saved": self._saved()}
+        return {**self.__dict__, "training": None, "_home": None, "saved": self._saved()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         saved = state.pop("saved")
@@ -122,18 +121,8 @@ class ForecastingModel:
             if len(self._first_rows) >= (1 if self.settings.inputs and self.settings.targets else FIRST_ROWS):
                 self._open()
         else:
-            self._source.put(row)
-            self._learn_next(self.training)
+            self.training.learn_row(row)
         self._note_row(row)
-
-    def _learn_next(self, training: Training) -> None:
-        try:
-            sample = training.windowed.stream.take(1)
-        except StreamError:
-            self._source.discard()  # a bad row must not block the next one
-            raise
-        if sample is not None and len(sample.xs):
-            training.learn_one(sample)
 
     def _open(self, *, min_rows: int = 1) -> Training | None:
         """Determine the columns from the first rows, and learn from these rows.
@@ -149,18 +138,19 @@ class ForecastingModel:
             SettingsError: the settings do not fit the columns.
         """
         if self.training is None and len(self._first_rows) >= min_rows:
-            given = PythonRows(self._first_rows, open_ended=True)
+            rows = self._first_rows
             try:
-                opened = open_stream(self.settings, None, source=given)
+                opened = open_stream(self.settings, None, source=PythonRows(rows))
                 training = self._training(opened, None, Hooks(metrics=self._metric_lines.append))
             except (StreamError, SettingsError):
-                del self._first_rows[-1]  # only the newest row is rejected
+                del rows[-1]  # only the newest row is rejected
                 raise
-            self._source, self.training, self._first_rows = given, training, []
+            self.training = training
+            self._first_rows = []
             problem = None
-            while given.peek():
+            for row in rows:
                 try:
-                    self._learn_next(training)
+                    training.learn_row(row)
                 except StreamError as error:
                     problem = problem or error
             if problem:

@@ -94,7 +94,7 @@ class Hooks:
 class Training:
     """A run in training: its learner, stream and metrics, and what a checkpoint saves of them.
 
-    `fit` trains it on its stream, in chunks (`until`). The forecasting models give it single rows (`learn_one`).
+    `fit` trains it on its stream, in chunks (`until`). The forecasting models give it single rows (`learn_row`).
 
     Args:
         windowed: the stream in windows, at the position of `saved`.
@@ -247,12 +247,18 @@ class Training:
         if is_due and (self.is_healthy() or self.intervals.wait_for_checkpoints):
             self.save()
 
-    def learn_one(self, sample: Samples) -> None:
-        """Learn from a single sample. It is added to the metrics later, together with others.
+    def learn_row(self, row: dict[str, Any]) -> None:
+        """Learn from a row that is not in the stream. It is added to the metrics later, together with others.
 
         Args:
-            sample: the sample, with arrays of length 1.
+            row: its values by column.
+
+        Raises:
+            StreamError: the row is bad. Nothing changes.
         """
+        sample = self.windowed.stream.take_row(row)
+        if not len(sample.xs):
+            return
         self.run, losses, outputs = self.learner.scan(self.run, sample.xs, sample.targets, outputs=True)
         self._unscored.append((sample, losses, outputs))
         if self.samples >= self._next_line:

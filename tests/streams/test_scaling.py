@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from stream_pipes import quick
 
-from norewind.streams import RowStream
+from norewind.streams import RowStream, StreamError
 from norewind.streams.table.columns import CATEGORIES
+from norewind.streams.table.formats import ReadOptions
 from norewind.streams.table.python_rows import PythonRows
 from norewind.streams.table.scaling import (
     IMAGINE,
@@ -247,8 +248,8 @@ def numbered(count):
 
 
 def test_peeking_is_taking_without_a_trace():
-    given_rows, rows = PythonRows(numbered(30), open_ended=True), numbered(40)
-    stream = RowStream(given_rows, horizon=3)
+    rows = numbered(40)
+    stream = RowStream(PythonRows(rows[:30]), horizon=3)
     stream.take(30)
     moment = stream.moment()
     peeked = [stream.peek([row]) for row in rows[30:]]
@@ -256,13 +257,41 @@ def test_peeking_is_taking_without_a_trace():
     assert together.lines is None
     for place, alone in enumerate(peeked):
         np.testing.assert_array_equal(together.targets[place], alone.targets[0])
-    given_rows.put(rows[30])
-    for found, expected in zip(stream.take(1)[:6], peeked[0][:6], strict=True):
+    for found, expected in zip(stream.take_row(rows[30])[:6], peeked[0][:6], strict=True):
         np.testing.assert_array_equal(found, expected)
     # The moment stays what it was.
     for found, expected in zip(stream.peek([rows[30]], moment)[:6], peeked[0][:6], strict=True):
         np.testing.assert_array_equal(found, expected)
     assert stream.newest_targets().tolist() == [rows[30]["a"], rows[30]["b"]]
+
+
+def test_rows_from_elsewhere_are_the_rows_of_a_table():
+    rows = [{"a": float(i * i % 17), "b": None if i % 7 == 3 else float(i % 5), "c": "xyz"[i % 3]} for i in range(60)]
+    options = {"inputs": ["a", "b", "c"], "targets": ["a"], "horizon": 2}
+    whole = RowStream(PythonRows(rows), **options)
+    expected = whole.take(60)
+    stream = RowStream(PythonRows(rows[:20]), **options)
+    stream.take(20)
+    for i, row in enumerate(rows[20:], 20):
+        for found, value in zip(stream.take_row(row)[:6], expected[:6], strict=True):
+            np.testing.assert_array_equal(found[0], value[i])
+    np.testing.assert_equal(stream.position(), whole.position())
+
+
+@pytest.mark.parametrize("bad", ["fail", "skip"])
+def test_a_bad_row_from_elsewhere_changes_nothing_but_the_counts(bad):
+    stream = RowStream(PythonRows(numbered(20)), read_options=ReadOptions("jsonl", bad=bad))
+    stream.take(20)
+    before = stream.position()
+    if bad == "fail":
+        with pytest.raises(StreamError, match=r"row 21 is bad: column 'b': 'x' is not a number"):
+            stream.take_row({"a": 1.0, "b": "x"})
+        np.testing.assert_equal(stream.position(), before)
+    else:
+        assert len(stream.take_row({"a": 1.0, "b": "x"}).xs) == 0
+        stream.take_row({"a": 1.0, "b": 2.0})
+        assert stream.counts == {"bad rows": 1}
+        assert stream.position()["lines"] == before["lines"] + 2
 
 
 def test_imagined_times_go_on():

@@ -84,6 +84,7 @@ class RowReader:
                 rows += self._parsed([record], self.columns)
             except BadRow as problem:
                 self._skip(record, problem)
+                self._source.drop([record])
         columns = self.columns or self._columns_of(rows)
         for record in self._source.preview(FIRST_ROWS)[1:]:
             with suppress(BadRow):  # reported when `take` reaches it
@@ -133,6 +134,7 @@ class RowReader:
                     self._batch = max(1, len(records) // 2)
                     if len(records) == 1:
                         self._skip(records[0], problem)
+                        self._source.drop(records)
         except StreamError as error:
             ended_by = error
         return joined_rows(parts[1:] or parts), ended_by
@@ -144,6 +146,28 @@ class RowReader:
             parsed = self._parsed(records, self.columns)
             rows, passed = self.conversion.convert(parsed, self._source.line_numbers(records))
         self._source.drop(records[:passed])
+        if len(rows.values):
+            self._source.progress.mark()
+        return rows
+
+    def take_row(self, row: dict[str, Any]) -> Rows:
+        """Convert a row that is not in the source, and count it as if it had been the next one there.
+
+        Args:
+            row: its values by column.
+
+        Returns:
+            The row; no rows if it is bad and such rows are skipped.
+
+        Raises:
+            StreamError: the row is bad. It is not counted.
+        """
+        rows = self.conversion.none
+        try:
+            rows, _ = self.conversion.convert(self.from_dicts([row]), None)
+        except BadRow as problem:
+            self._skip(row, problem)
+        self._source.progress.read(b"\n")
         if len(rows.values):
             self._source.progress.mark()
         return rows
@@ -198,7 +222,6 @@ class RowReader:
             raise self._error(record, f"{problem}. Fix it, or skip and count such rows (--{option} skip)") from None
         self._source.progress.skip(problem.counted_as)
         self._source.report(record, str(problem))
-        self._source.drop([record])
 
     def _error(self, record: Any, problem: str) -> StreamError:
         return StreamError(f"{self._source.name}, {self._source.location(record)} is bad: {problem}.")

@@ -14,34 +14,22 @@ JSON_TYPES = (float, int, str, bool, type(None))
 
 
 class PythonRows(BaseSource):
-    """Rows as dicts by column, from an iterable and from `put`. Each counts as one line of one byte.
+    """Rows as dicts by column, from an iterable. Each counts as one line of one byte.
 
     Args:
-        rows: the first rows.
-        open_ended: whether more rows may be added when none are left. Otherwise the source ends there.
+        rows: the rows.
     """
 
     name, has_rows = "the table", True
 
-    def __init__(self, rows: Iterable[dict[str, Any]] = (), *, open_ended: bool = False):
-        self._rows, self._waiting, self._open_ended = iter(rows), deque(), open_ended
-
-    def put(self, row: dict[str, Any]) -> None:
-        """Add a row at the end.
-
-        Args:
-            row: its values by column.
-        """
-        self._waiting.append(row)
-
-    def discard(self) -> None:
-        """Forget the next row, as if it had never been added."""
-        self._waiting.popleft()
+    def __init__(self, rows: Iterable[dict[str, Any]] = ()):
+        self._rows = iter(rows)
+        self._waiting: deque[dict[str, Any]] = deque()
 
     def peek(self, count: int = 1) -> list[dict[str, Any]]:
         if len(self._waiting) < count:
             self._waiting.extend(islice(self._rows, count - len(self._waiting)))
-        self.ended = not self._waiting and not self._open_ended
+        self.ended = not self._waiting
         return list(islice(self._waiting, count))
 
     def drop(self, records: Sequence[dict[str, Any]]) -> None:

@@ -293,6 +293,22 @@ class RowStream(SourceStream):
             return self._source.progress.end()
         return self._samples(rows, np.array(rows.copied, object) if self._copied else None)
 
+    def take_row(self, row: dict[str, Any]) -> Samples:
+        """Return a row that is not in the source as the next sample.
+
+        Args:
+            row: its values by column.
+
+        Returns:
+            The sample; no samples if the row is bad and such rows are skipped.
+
+        Raises:
+            StreamError: the row is bad. The stream does not change.
+        """
+        rows = self._reader.take_row(row)
+        self._source.progress.note_returned(len(rows.values), None)
+        return self._samples(rows, None)
+
     def _samples(self, rows: Rows, copied: np.ndarray | None) -> Samples:
         self._newest_times.extend(map(columns.as_time, rows.times))
         return Samples(*scaled(self.layout, self._series, rows.values), rows.lines, copied)
