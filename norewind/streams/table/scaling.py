@@ -196,8 +196,13 @@ def scaled(
     """
     count = len(rows)
     shape = count, len(layout.steps) * len(layout.targets)
-    (targets, last), (scales, ahead) = np.empty((2, *shape), np.float32), np.empty((2, *shape, 2))
-    out = np.empty((count, layout.width), np.float32), targets, scales, last, ahead, np.empty(shape)
+    xs = np.empty((count, layout.width), np.float32)
+    targets = np.empty(shape, np.float32)
+    scales = np.empty((*shape, 2))
+    last = np.empty(shape, np.float32)
+    ahead = np.empty((*shape, 2))
+    values = np.empty(shape)
+    out = xs, targets, scales, last, ahead, values
     slots = np.zeros(count, np.int64) if slots is None else slots
     scale_rows(tuple(layout), tuple(series), slots, rows, mode, out)  # Numba takes twice as long for named tuples
     return out
