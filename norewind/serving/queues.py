@@ -49,7 +49,7 @@ class Incoming(PythonRows):
     name = "the service"
 
     def __init__(self, most: int):
-        super().__init__(open_ended=True)
+        super().__init__()
         self.most = most
         self._queue: list[tuple[dict[str, Any], bytes]] = []
         self._lines: deque[bytes] = deque()
@@ -102,14 +102,18 @@ class Incoming(PythonRows):
                     )
                 batch, self._queue = self._queue[:MAX_BATCH], self._queue[MAX_BATCH:]
                 self._hurry = bool(self._queue)
-                self._open_ended = not self.closed or bool(self._queue)
             for row, line in batch:
-                self.put(row)
+                self._waiting.append(row)
                 self._lines.append(line)
+
+    def peek(self, count: int = 1) -> list[dict[str, Any]]:
+        records = super().peek(count)
+        self.ended = self.ended and self.closed and not self._queue
+        return records
 
     def drop(self, records: Sequence[dict[str, Any]]) -> None:
         for _ in records:
-            self.discard()
+            self._waiting.popleft()
         self.progress.read(b"".join([self._lines.popleft() for _ in records]))
 
 
