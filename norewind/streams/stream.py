@@ -37,7 +37,7 @@ class Samples(NamedTuple):
             forecast: float64 of shape (n, targets, 2). NaN while there are too few values. None for symbols.
         last: the persistence forecast of the targets: the newest value of each target's column known at that time,
             standardised like the target. None for symbols.
-        ahead: the scales known after each row. Forecasts made at that row are expressed in them.
+        scales_after: the scales known after each row. Forecasts made at that row are expressed in them.
         values: the targets as they were sent, in float64; a category is given by its number. NaN is a missing value.
         lines: the line number of each row, counted from 1; for messages, partition and offset as one `message_line`.
         copied: the columns to copy, as one JSON text per row. None if there are none.
@@ -50,7 +50,7 @@ class Samples(NamedTuple):
     # Streams of rows have all of these and streams of symbols have none, so callers need not check each one.
     scales: np.ndarray = None  # pyright: ignore[reportAssignmentType]
     last: np.ndarray = None  # pyright: ignore[reportAssignmentType]
-    ahead: np.ndarray = None  # pyright: ignore[reportAssignmentType]
+    scales_after: np.ndarray = None  # pyright: ignore[reportAssignmentType]
     values: np.ndarray = None  # pyright: ignore[reportAssignmentType]
     lines: np.ndarray | None = None
     copied: np.ndarray | None = None

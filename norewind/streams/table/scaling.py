@@ -196,8 +196,8 @@ def scaled(
     """
     count = len(rows)
     shape = count, len(layout.steps) * len(layout.targets)
-    (targets, last), (scales, ahead) = np.empty((2, *shape), np.float32), np.empty((2, *shape, 2))
-    out = np.empty((count, layout.width), np.float32), targets, scales, last, ahead, np.empty(shape)
+    (targets, last), (scales, after) = np.empty((2, *shape), np.float32), np.empty((2, *shape, 2))
+    out = np.empty((count, layout.width), np.float32), targets, scales, last, after, np.empty(shape)
     slots = np.zeros(count, np.int64) if slots is None else slots
     scale_rows(tuple(layout), tuple(series), slots, rows, mode, out)  # Numba takes twice as long for named tuples
     return out
@@ -205,7 +205,7 @@ def scaled(
 
 @kernel
 def scale_rows(layout, series, slots, rows, mode, out):
-    """Write the inputs, targets, scales, last values, scales ahead and raw targets of rows; see `Samples`.
+    """Write the inputs, targets, scales, last values, scales after each row and raw targets of rows; see `Samples`.
 
     Args:
         layout: the fields of a `TableLayout`.
@@ -216,7 +216,7 @@ def scale_rows(layout, series, slots, rows, mode, out):
         out: the six arrays to write to.
     """
     layout, (statistics, waiting, seen) = TableLayout(*layout), series
-    xs, targets, scales, last, ahead, values = out
+    xs, targets, scales, last, after, values = out
     depth, width = waiting.shape[1], len(layout.targets)
     standardise = layout.standardise and not layout.classes
     row, tried, now = np.empty(layout.columns), np.empty((4, layout.columns)), np.empty((width, 3))
@@ -249,7 +249,7 @@ def scale_rows(layout, series, slots, rows, mode, out):
                     targets[t, place] = math.nan if math.isnan(mean) else sent
                     last[t, place] = newest
                 scales[t, place, 0], scales[t, place, 1] = mean, deviation
-                ahead[t, place, 0], ahead[t, place, 1] = now[k, 0], now[k, 1]
+                after[t, place, 0], after[t, place, 1] = now[k, 0], now[k, 1]
                 values[t, place] = sent
         if layout.before:
             write_before(layout, last[t], xs[t])
