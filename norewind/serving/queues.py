@@ -39,8 +39,8 @@ class Incoming(PythonRows):
     """A source to which one thread adds rows, and from which another reads them.
 
     Rows that arrive within a moment are read together, unless a client waits for the answer.
-    Each row carries the line it would be in a file, so that positions equal those in a file
-    with the same rows.
+    A record is a row with the line it would be in a file, so that positions equal those in a
+    file with the same rows.
 
     Args:
         most: the largest number of rows that may wait to be read.
@@ -52,8 +52,8 @@ class Incoming(PythonRows):
         super().__init__(open_ended=True)
         self.most = most
         self._queue: list[tuple[dict[str, Any], bytes]] = []
-        self._lines: deque[bytes] = deque()
-        self._changed, self._hurry = threading.Condition(), False
+        self._changed = threading.Condition()
+        self._hurry = False
 
     def __len__(self) -> int:
         return len(self._queue)
@@ -103,14 +103,16 @@ class Incoming(PythonRows):
                 batch, self._queue = self._queue[:MAX_BATCH], self._queue[MAX_BATCH:]
                 self._hurry = bool(self._queue)
                 self._open_ended = not self.closed or bool(self._queue)
-            for row, line in batch:
-                self.put(row)
-                self._lines.append(line)
+            self._waiting.extend(batch)
 
-    def drop(self, records: Sequence[dict[str, Any]]) -> None:
+    def parse(self, record: tuple[dict[str, Any], bytes], parse: Callable[[str], Any]) -> dict[str, Any]:
+        row, _ = record
+        return row
+
+    def drop(self, records: Sequence[tuple[dict[str, Any], bytes]]) -> None:
         for _ in records:
             self.discard()
-        self.progress.read(b"".join([self._lines.popleft() for _ in records]))
+        self.progress.read(b"".join([line for _, line in records]))
 
 
 class PredictionQueue:
